@@ -1,0 +1,191 @@
+//! One value of one key, and what keeps its bytes in memory while somebody looks at it.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, DecodeError, Lsn, Reader, Writer};
+
+/// Bits that a version carries, in memory and on disk. The numbers never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct VersionFlags(pub u8);
+
+impl VersionFlags {
+    /// The key was deleted; there is no payload.
+    pub const TOMBSTONE: u8 = 1;
+    /// The payload is an encoded [`OutOfLine`], not the value.
+    pub const OUT_OF_LINE: u8 = 2;
+    /// The version has an expiry time.
+    pub const EXPIRES: u8 = 4;
+
+    /// Whether the key was deleted.
+    pub const fn is_tombstone(self) -> bool {
+        self.0 & Self::TOMBSTONE != 0
+    }
+    /// Whether the payload says where the value is.
+    pub const fn is_out_of_line(self) -> bool {
+        self.0 & Self::OUT_OF_LINE != 0
+    }
+    /// Whether an expiry time is stored.
+    pub const fn expires(self) -> bool {
+        self.0 & Self::EXPIRES != 0
+    }
+}
+
+/// A version found in a table.
+#[derive(Clone, Debug)]
+pub struct Version {
+    /// Which commit wrote it.
+    pub csn: Csn,
+    /// What kind it is.
+    pub flags: VersionFlags,
+    /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+    pub expires_at_ms: u64,
+    /// The value's bytes; with [`VersionFlags::OUT_OF_LINE`] an encoded [`OutOfLine`].
+    pub payload: Pinned,
+}
+
+impl Version {
+    /// Whether a reader whose transaction fixed `now_ms` sees a value here.
+    pub fn is_live_at(&self, now_ms: u64) -> bool {
+        !self.flags.is_tombstone() && (self.expires_at_ms == 0 || self.expires_at_ms > now_ms)
+    }
+}
+
+/// Bytes that stay where they are until this is dropped: in a leaf, in a commit's block of the delta, or on the heap.
+#[derive(Clone)]
+pub struct Pinned {
+    // Kept alive for `ptr`; never looked at.
+    _owner: Owner,
+    ptr: *const u8,
+    len: usize,
+}
+
+/// What holds the memory that a [`Pinned`] points into.
+#[derive(Clone)]
+pub enum Owner {
+    /// Nothing: the bytes are static or there are none.
+    Static,
+    /// Some reference-counted allocation whose bytes never move or change while it lives.
+    Shared(Arc<dyn Send + Sync>),
+    /// A commit's block in a delta.
+    Block(crate::delta::BlockRef),
+    /// A resident leaf of a tree.
+    Leaf(Arc<crate::btree::Leaf>),
+}
+
+// SAFETY: the bytes are immutable for as long as the owner lives, and every owner is Send and Sync.
+unsafe impl Send for Pinned {}
+// SAFETY: as above; there is no interior mutability.
+unsafe impl Sync for Pinned {}
+
+impl Pinned {
+    /// No bytes.
+    pub const EMPTY: Pinned = Pinned { _owner: Owner::Static, ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0 };
+
+    /// Pins `bytes`, which `owner` keeps in place.
+    ///
+    /// # Safety
+    /// `bytes` must stay valid, unmoved and unchanged for as long as `owner` or a clone of it lives.
+    pub unsafe fn new(owner: Owner, bytes: &[u8]) -> Pinned {
+        Pinned { _owner: owner, ptr: bytes.as_ptr(), len: bytes.len() }
+    }
+
+    /// Moves bytes from the heap into a pin.
+    pub fn from_vec(bytes: Vec<u8>) -> Pinned {
+        let shared: Arc<Vec<u8>> = Arc::new(bytes);
+        let (ptr, len) = (shared.as_ptr(), shared.len());
+        Pinned { _owner: Owner::Shared(shared), ptr, len }
+    }
+
+    /// A part of these bytes, pinned by the same owner.
+    ///
+    /// # Panics
+    /// If the range lies outside.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Pinned {
+        let part = &self[range];
+        let (ptr, len) = (part.as_ptr(), part.len());
+        Pinned { _owner: self._owner.clone(), ptr, len }
+    }
+}
+
+impl Deref for Pinned {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `new` was promised that the owner keeps these bytes in place, and the owner is alive.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }
+    }
+}
+
+impl AsRef<[u8]> for Pinned {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pinned({} bytes)", self.len)
+    }
+}
+
+/// A run of a value's bytes in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where the bytes start.
+    pub lsn: Lsn,
+    /// How many there are.
+    pub len: u32,
+}
+
+/// Where an out-of-line value is, and the checksum that each read verifies.
+///
+/// ```text
+/// payload := total length u64 | checksum u32 | extent count u16 | count x (lsn u64, length u32)
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutOfLine {
+    /// The value's length in bytes.
+    pub len: u64,
+    /// CRC-32C over table, key, bytes and, last, the CSN.
+    pub checksum: u32,
+    /// The value's bytes, in order.
+    pub extents: Vec<Extent>,
+}
+
+impl OutOfLine {
+    /// How many bytes [`OutOfLine::encode`] appends for one extent.
+    pub const ENCODED_BYTES_ONE: usize = 26;
+
+    /// Appends the payload.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u64(self.len);
+        out.put_u32(self.checksum);
+        out.put_u16(u16::try_from(self.extents.len()).expect("a value has at most 65,535 extents"));
+        for extent in &self.extents {
+            out.put_u64(extent.lsn.0);
+            out.put_u32(extent.len);
+        }
+    }
+
+    /// Reads a payload; the extents must add up to the length.
+    pub fn decode(payload: &[u8]) -> Result<OutOfLine, DecodeError> {
+        let mut reader = Reader::new(payload);
+        let len = reader.u64("value length")?;
+        let checksum = reader.u32("value checksum")?;
+        let count = reader.u16("extent count")?;
+        let mut extents = Vec::with_capacity(usize::from(count).min(reader.remaining() / 12));
+        let mut total = 0u64;
+        for _ in 0..count {
+            let extent = Extent { lsn: Lsn(reader.u64("extent place")?), len: reader.u32("extent length")? };
+            total += u64::from(extent.len);
+            extents.push(extent);
+        }
+        if total != len {
+            return Err(reader.error("extent lengths"));
+        }
+        reader.finish("end of value reference")?;
+        Ok(OutOfLine { len, checksum, extents })
+    }
+}
