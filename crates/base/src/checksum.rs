@@ -1,5 +1,6 @@
 //! CRC-32C (Castagnoli), the checksum of everything on disk.
 
+use crate::{Csn, TableId};
 use crc_fast::{CrcAlgorithm, Digest};
 
 /// The CRC-32C of `bytes`.
@@ -39,6 +40,22 @@ impl Default for Crc32c {
     fn default() -> Self {
         Crc32c::new()
     }
+}
+
+/// The part of an out-of-line value's checksum that is known before its commit has a number: over the table, the key
+/// and the bytes.
+pub fn value_checksum(table: TableId, key: &[u8], value: &[&[u8]]) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(&table.0.to_le_bytes()).update_u64(key.len() as u64).update(key);
+    for piece in value {
+        crc.update(piece);
+    }
+    crc.finish()
+}
+
+/// Folds the commit's number into a [`value_checksum`]: what is stored beside the value's place.
+pub fn seal_checksum(partial: u32, csn: Csn) -> u32 {
+    Crc32c::new().update(&partial.to_le_bytes()).update_u64(csn.0).finish()
 }
 
 #[cfg(test)]

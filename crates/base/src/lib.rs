@@ -9,7 +9,7 @@ mod hash;
 mod ids;
 pub mod limits;
 
-pub use checksum::{Crc32c, crc32c};
+pub use checksum::{Crc32c, crc32c, seal_checksum, value_checksum};
 pub use codec::{DecodeError, Reader, Writer, varint_len};
 pub use hash::hash_key;
 pub use ids::{Csn, DatabaseId, Epoch, Lsn, TableId};

@@ -16,11 +16,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-mod real;
-pub mod sim;
+// mod real;
+// pub mod sim;
 
-pub use real::RealEnv;
-pub use sim::SimEnv;
+// pub use real::RealEnv;
+// pub use sim::SimEnv;
 
 /// The outside world: one value, handed down from whoever opens a database.
 pub trait Env: fmt::Debug + Send + Sync + 'static {

@@ -81,7 +81,8 @@ unsafe impl Sync for Pinned {}
 
 impl Pinned {
     /// No bytes.
-    pub const EMPTY: Pinned = Pinned { _owner: Owner::Static, ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0 };
+    pub const EMPTY: Pinned =
+        Pinned { _owner: Owner::Static, ptr: std::ptr::NonNull::dangling().as_ptr(), len: 0 };
 
     /// Pins `bytes`, which `owner` keeps in place.
     ///
