@@ -9,6 +9,9 @@
 //! - a name that was created, renamed or removed is durable after [`Disk::sync_dir`] of its directory;
 //! - until then a power cut leaves any subset, at 512 bytes, in any order; a killed process loses nothing complete;
 //! - a failed sync says nothing about what is durable, and the next one that succeeds does not either.
+//!
+//! An error of a disk names the operation and the path; its [`io::ErrorKind`] is the one of the operating system, and
+//! [`raw_os_error`] gives the number (see [`DiskError`]).
 
 use std::fmt;
 use std::io;
@@ -16,11 +19,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-// mod real;
-// pub mod sim;
+mod error;
+mod real;
+pub mod sim;
+mod thread;
 
-// pub use real::RealEnv;
-// pub use sim::SimEnv;
+pub use error::{DiskError, raw_os_error};
+pub use real::RealEnv;
+pub use sim::SimEnv;
 
 /// The outside world: one value, handed down from whoever opens a database.
 pub trait Env: fmt::Debug + Send + Sync + 'static {
