@@ -131,14 +131,12 @@ impl File for SimFile {
     }
 
     fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
-        match pieces {
-            [piece] => self.write(piece, offset, false),
-            _ => self.write(
-                &pieces.iter().flat_map(|piece| piece.iter().copied()).collect::<Vec<u8>>(),
-                offset,
-                false,
-            ),
+        if let [piece] = pieces {
+            return self.write(piece, offset, false);
         }
+        let mut joined = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
+        pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+        self.write(&joined, offset, false)
     }
 
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {

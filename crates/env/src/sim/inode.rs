@@ -136,20 +136,20 @@ impl Inode {
     /// A sync that covers every change up to `cutoff`.
     pub(super) fn sync(&mut self, cutoff: Seq) {
         self.settle(0..u64::MAX, cutoff, |seqs| seqs.len());
-        self.settle_len(cutoff, |seqs| seqs.len());
+        self.settle_len(cutoff);
     }
 
-    /// A sync that failed: what it covered is clean from now on, durable or not.
+    /// A sync that failed: what it covered is clean from now on, durable or not. The length is kept in the journal,
+    /// so the next sync tries it again.
     pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate) {
         self.settle(0..u64::MAX, cutoff, |seqs| fate.pick(seqs.iter().copied()));
-        self.settle_len(cutoff, |seqs| fate.pick(seqs.iter().copied()));
     }
 
     /// Makes durable the sectors of a range and a length that makes them readable, nothing else.
     pub(super) fn sync_range(&mut self, offset: u64, len: u64, grew: bool) {
         self.settle(content::sectors(offset, len), Seq::MAX, |seqs| seqs.len());
         if grew {
-            self.settle_len(Seq::MAX, |seqs| seqs.len());
+            self.settle_len(Seq::MAX);
         }
         let end = offset + len;
         self.pending_lens.retain(|(_, pending)| *pending >= end);
@@ -191,13 +191,12 @@ impl Inode {
         }
     }
 
-    fn settle_len(&mut self, cutoff: Seq, pick: impl FnOnce(&[Seq]) -> usize) {
+    /// Makes durable the last length up to `cutoff`.
+    fn settle_len(&mut self, cutoff: Seq) {
         let covered = self.pending_lens.partition_point(|(seq, _)| *seq <= cutoff);
-        let seqs: Vec<Seq> = self.pending_lens[..covered].iter().map(|(seq, _)| *seq).collect();
-        if let Some(kept) = pick(&seqs).checked_sub(1) {
-            self.durable_len = self.pending_lens[kept].1;
+        if let Some((_, len)) = self.pending_lens.drain(..covered).next_back() {
+            self.durable_len = len;
         }
-        self.pending_lens.drain(..covered);
     }
 
     /// What a power cut leaves, all of it durable.
