@@ -108,7 +108,9 @@ pub trait File: fmt::Debug + Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Like [`File::read_at`], but what the device holds rather than what the page cache believes: after a failed sync
-    /// the two may differ for good. Falls back to dropping the cache first where the file system refuses direct reads.
+    /// the two may differ for good. Writes that the kernel still has to write back go to the device first, so a kill
+    /// hides nothing; they are not durable by that. Falls back to dropping the cache first where the file system
+    /// refuses direct reads.
     fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `buf` at `offset`, extending the file if need be.

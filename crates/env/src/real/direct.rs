@@ -109,3 +109,33 @@ impl Bounce {
         &mut self.bytes[start..start + self.len]
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn unaligned_reads_go_through_an_aligned_buffer() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let path: &Path = &dir.path().join("f");
+        let cached = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600)).expect("create");
+        let bytes: Vec<u8> = (0..2_500_000u32).map(|i| (i / 5 % 251) as u8).collect();
+        let mut written = 0;
+        while written < bytes.len() {
+            written += rustix::io::pwrite(&cached, &bytes[written..], written as u64).expect("write");
+        }
+        let Ok(descriptor) = reopen(&cached) else {
+            eprintln!("skipped: the file system refuses O_DIRECT");
+            return;
+        };
+        for (offset, len) in [(0, 4_096), (1, 4_095), (4_095, 2), (5_000, 2_400_000), (2_499_990, 100)] {
+            let mut buf = vec![0; len];
+            let count = read_aligned(&descriptor, &mut buf, offset as u64).expect("accepted");
+            assert_eq!(count, len.min(bytes.len() - offset), "{len} bytes at {offset}");
+            assert!(buf[..count] == bytes[offset..offset + count], "{len} bytes at {offset}");
+        }
+    }
+}

@@ -133,3 +133,55 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (u64, Range<usize>, R
         Some(piece)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LEN: usize = 5 * PAGE as usize;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn content_is_bytes(
+            steps in prop::collection::vec((0..LEN, 0..2 * PAGE as usize, 0..3u8), 1..12),
+            cut in 0..LEN,
+        ) {
+            let mut content = Content::default();
+            let mut bytes = vec![0; LEN];
+            for (start, len, byte) in steps {
+                let end = LEN.min(start + len);
+                let before = content.clone();
+                let kept = bytes.clone();
+                content.write(&vec![byte; end - start], start as u64);
+                bytes[start..end].fill(byte);
+                for (content, bytes) in [(&content, &bytes), (&before, &kept)] {
+                    let mut read = vec![9; LEN];
+                    content.read(&mut read, 0);
+                    prop_assert!(read == *bytes);
+                }
+            }
+            content.clear_from(cut as u64);
+            bytes[cut..].fill(0);
+            let mut read = vec![9; LEN];
+            content.read(&mut read, 0);
+            prop_assert!(read == bytes);
+            for (sector, bytes) in bytes.chunks(SECTOR as usize).enumerate() {
+                prop_assert!(same(content.sector(sector as u64), Some(bytes)));
+            }
+        }
+    }
+
+    #[test]
+    fn zeros_in_a_hole_take_no_page() {
+        let mut content = Content::default();
+        content.write(&[0; 3 * PAGE as usize], 100);
+        assert_eq!(content.pages_from(0).count(), 0);
+        content.write(&[1; 3 * PAGE as usize], 0);
+        content.write(&[0; 3 * PAGE as usize], 0);
+        assert_eq!(content.pages_from(0).count(), 0);
+    }
+}

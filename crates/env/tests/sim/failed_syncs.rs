@@ -45,6 +45,30 @@ fn writing_again_what_a_failed_sync_lost_makes_it_durable() {
 }
 
 #[test]
+fn a_truncation_reaches_what_a_failed_sync_left_on_the_medium() {
+    let (sim, file) = with_log(8, 1);
+    file.write_at(&[0; 8 * SECTOR], 0).expect("zeros");
+    sim.faults().fail_sync(sim.faults().sync_count() + 1, Loss::All);
+    file.sync_data().expect_err("planned");
+    file.set_len(0).expect("cut");
+    file.set_len(8 * SECTOR as u64).expect("extend");
+    file.sync_data().expect("sync");
+    assert_eq!(direct_stamps(&*file), [0; 8]);
+}
+
+#[test]
+fn a_length_that_a_failed_sync_lost_comes_with_the_next() {
+    let (sim, file) = with_log(1, 1);
+    file.write_at(&[2; SECTOR], SECTOR as u64).expect("append");
+    sim.faults().fail_sync(sim.faults().sync_count() + 1, Loss::All);
+    file.sync_data().expect_err("planned");
+    assert!(outcomes(&sim, PowerCut).contains(&vec![1]));
+    file.write_at(&[3; SECTOR], SECTOR as u64).expect("again");
+    file.sync_data().expect("sync");
+    assert_eq!(outcomes(&sim, PowerCut).into_iter().collect::<Vec<_>>(), [vec![1, 3]]);
+}
+
+#[test]
 fn a_failed_sync_may_have_written_a_part() {
     let mut durable = std::collections::BTreeSet::new();
     for seed in 0..200 {

@@ -111,6 +111,21 @@ fn a_rename_between_directories_needs_both_synced() {
 }
 
 #[test]
+fn a_synced_name_is_not_undone_by_an_older_rename() {
+    let sim = SimEnv::new(1);
+    sim.disk().create_dir_all(Path::new("/x")).expect("mkdir");
+    sim.disk().create_dir_all(Path::new("/y")).expect("mkdir");
+    create(&sim, "/x/f", 1);
+    for dir in ["/", "/x", "/y"] {
+        sim.disk().sync_dir(Path::new(dir)).expect("sync_dir");
+    }
+    sim.disk().rename(Path::new("/x/f"), Path::new("/y/f")).expect("rename");
+    create(&sim, "/x/f", 2);
+    sim.disk().sync_dir(Path::new("/x")).expect("sync_dir");
+    assert_eq!(outcomes(&sim), BTreeSet::from([named(&[("/x/f", 2), ("/y/f", 1)])]));
+}
+
+#[test]
 fn a_directory_may_be_lost_unless_something_in_it_survived() {
     let sim = SimEnv::new(1);
     let dir = Path::new("/db/parts");

@@ -4,7 +4,7 @@ use fulgurite_env::OpenOptions;
 use fulgurite_env::sim::CrashKind::{Kill, PowerCut};
 use fulgurite_env::{Env, sim::SimEnv};
 
-use super::{SECTOR, log, outcomes, root, stamps, with_log};
+use super::{SECTOR, SEEDS, log, outcomes, root, stamps, with_log};
 
 #[test]
 fn an_unsynced_write_may_vanish_stay_or_tear() {
@@ -77,6 +77,17 @@ fn an_extension_may_survive_without_its_data_and_the_reverse() {
     file.write_at(&[2; SECTOR], SECTOR as u64).expect("append");
     let outcomes = outcomes(&sim, PowerCut);
     assert_eq!(outcomes.into_iter().collect::<Vec<_>>(), [vec![1], vec![1, 0], vec![1, 2]]);
+}
+
+#[test]
+fn data_behind_a_lost_extension_does_not_come_back() {
+    let (sim, file) = with_log(1, 1);
+    file.write_at(&[2; SECTOR], SECTOR as u64).expect("append");
+    for image in (0..SEEDS).map(|seed| sim.crash(PowerCut, seed)).filter(|image| stamps(image).len() == 1) {
+        let reopened = image.disk().open(log(), OpenOptions::Write).expect("open");
+        reopened.set_len(2 * SECTOR as u64).expect("extend");
+        assert_eq!(stamps(&image), [1, 0]);
+    }
 }
 
 #[test]
