@@ -276,8 +276,10 @@ fn is_successor(key: &[u8], next: &[u8]) -> bool {
 fn is_without_keys(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
     match range {
         (Bound::Included(start), Bound::Included(end)) => start > end,
-        (Bound::Included(start) | Bound::Excluded(start), Bound::Excluded(end))
-        | (Bound::Excluded(start), Bound::Included(end)) => start >= end,
+        (Bound::Excluded(start), Bound::Excluded(end)) => start >= end || is_successor(start, end),
+        (Bound::Included(start), Bound::Excluded(end)) | (Bound::Excluded(start), Bound::Included(end)) => {
+            start >= end
+        }
         (Bound::Unbounded, Bound::Excluded(end)) => end.is_empty(),
         _ => false,
     }
