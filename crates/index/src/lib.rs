@@ -5,6 +5,7 @@ pub mod btree;
 pub mod delta;
 pub mod range_delete;
 mod static_part;
+pub mod table;
 mod version;
 
 pub use static_part::{

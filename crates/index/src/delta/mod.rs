@@ -1,5 +1,258 @@
-//! The delta (being written).
+//! The recent part of a table: every commit, and every replayed one, applies here and nowhere else.
+//!
+//! A delta is a short list of *generations*, each with the versions of one CSN interval in a concurrent ordered map
+//! that only grows. The absorber folds the oldest generation into the static part as a whole and then drops it as a
+//! whole, so that no entry is ever removed singly and readers need no protection but for the list.
+//!
+//! Invariants:
+//!
+//! - **INV-IDX-1** *(list first, static part second)*: a reader takes the generation list before it looks at the static
+//!   part, and the absorber drops a generation only after the static part has all its versions. So a version is found
+//!   in one of them, or in both. A cursor that has made its static cursor keeps the list that it took before.
+//! - **INV-IDX-2** *(one generation for a commit)*: generations cover disjoint, adjacent CSN intervals
+//!   `(start, boundary]`, newest first, and a version lies in the generation whose interval holds its CSN. So the first
+//!   generation with a version at or below a CSN has the newest one.
+//! - **INV-IDX-3** *(closed means complete)*: no commit above a boundary has a number before `rotate` with that boundary
+//!   has returned, and a generation is folded only when every commit up to its boundary is applied and none of them can
+//!   be undone. So what is folded is complete, and nothing arrives in a dropped generation.
+//! - **INV-IDX-4** *(nodes stay)*: a node is written before it is linked, afterwards only its links change; its block
+//!   lives as long as its generation and as any version read from it.
+//! - **INV-IDX-5** *(lower links first)*: a node is linked level by level from below, each link by compare-and-exchange
+//!   against the successor that it was given. So level 0 is always complete and sorted, and each level is a part of the
+//!   one below it.
+//! - **INV-IDX-6** *(range deletes first)*: a reader asks the range deletes before it takes the generation list, or
+//!   checks afterwards that none was removed meanwhile; one is removed only when nothing that it hides is left in delta
+//!   and static part. So a reader never sees what a range delete at or below its CSN hides.
+//! - **INV-IDX-7** *(no false negatives)*: a version's filter bits are set before it is linked.
 
-/// Keeps a commit's block alive.
-#[derive(Clone, Debug)]
-pub struct BlockRef;
+mod block;
+mod cursor;
+mod filter;
+mod fold;
+mod generation;
+mod list;
+mod node;
+mod recovered;
+mod skip_list;
+mod sync;
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crossbeam_epoch as epoch;
+use fulgurite_base::{Csn, Lsn};
+use parking_lot::Mutex;
+
+pub use block::{Block, BlockBuilder, BlockRef, DeltaOp};
+pub use cursor::DeltaCursor;
+pub use fold::GenerationSource;
+pub use generation::Generation;
+pub use recovered::{RecoveredBatch, RecoveredBuilder, RecoveredOp};
+
+use crate::version::Version;
+use list::{GenerationList, ListCell};
+
+/// Keys between two bounds.
+pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+
+/// The recent, multi-version part of a table.
+pub struct Delta {
+    list: ListCell,
+    /// Dropped generations that a reader may still look into, freed by whoever maintains the table, so that no reader
+    /// frees a million blocks. Guards replacing the list, too.
+    retired: Mutex<Vec<Arc<Generation>>>,
+}
+
+impl Delta {
+    /// An empty delta with one open generation.
+    pub fn new() -> Delta {
+        Delta::with_hint(0)
+    }
+
+    /// Like [`Delta::new`], with a filter for about `entries_hint` versions from the start.
+    pub fn with_hint(entries_hint: u64) -> Delta {
+        let first = Arc::new(Generation::new(Csn::ZERO, entries_hint));
+        Delta { list: ListCell::new(GenerationList::new(vec![first])), retired: Mutex::new(Vec::new()) }
+    }
+
+    /// Makes a commit's versions visible to readers at or above its CSN. Neither allocates (but for a larger filter,
+    /// and without memory for that it goes on) nor fails; several threads may apply at once, in any order.
+    ///
+    /// # Panics
+    /// If the commit is older than what was folded (INV-IDX-3).
+    pub fn apply(&self, block: Block, csn: Csn, body_lsn: Lsn) {
+        self.list.with(|list| list.of_commit(csn).apply(block, csn, body_lsn));
+    }
+
+    /// Applies replayed operations.
+    ///
+    /// # Panics
+    /// If they do not all belong to one generation: recovery rotates only between batches.
+    pub fn apply_recovered(&self, batch: RecoveredBatch) {
+        let (csn_min, csn_max) = batch.csn_range();
+        if batch.is_empty() {
+            return;
+        }
+        self.list.with(|list| {
+            let generation = list.of_commit(csn_min);
+            assert!(csn_max <= generation.boundary(), "INV-IDX-2: the batch spans generations");
+            generation.apply_recovered(batch);
+        });
+    }
+
+    /// Closes the newest generation at `boundary` and opens another. No commit above `boundary` may get its number
+    /// before this has returned; commits at or below it may still be applied, and go where they belong (INV-IDX-3).
+    ///
+    /// Always rotates, even if the generation is empty, because a commit at or below `boundary` may be on its way to
+    /// it; false only if the newest generation already starts at or above `boundary`. An idle table is left alone with
+    /// [`Delta::rotate_if_written`].
+    pub fn rotate(&self, boundary: Csn) -> bool {
+        let retired = self.retired.lock();
+        let list = self.list.keep();
+        let newest = list.newest();
+        if boundary <= newest.start() {
+            return false;
+        }
+        newest.close(boundary);
+        let opened = Arc::new(Generation::new(boundary, newest.entries()));
+        let generations = std::iter::once(opened).chain(list.newest_first().iter().cloned()).collect();
+        self.list.replace(GenerationList::new(generations));
+        drop(retired);
+        true
+    }
+
+    /// Like [`Delta::rotate`], but does nothing and returns false if the newest generation is empty and nothing can
+    /// arrive in it any more: `applied`, read before this call, is a CSN up to which all commits are applied, and
+    /// reaches `boundary`. Then everything up to `boundary` is in closed generations and the static part already.
+    pub fn rotate_if_written(&self, boundary: Csn, applied: Csn) -> bool {
+        let idle = applied >= boundary && self.list.with(|list| list.newest().is_empty());
+        !idle && self.rotate(boundary)
+    }
+
+    /// The newest version of `key` at or below `at`, tombstones and expired versions included.
+    #[inline]
+    pub fn get(&self, key: &[u8], hash: u64, at: Csn) -> Option<Version> {
+        self.list.with(|list| list.find(key, hash, at).map(|node| node.version()))
+    }
+
+    /// The CSN of the newest version of `key`.
+    pub fn newest_csn(&self, key: &[u8], hash: u64) -> Option<Csn> {
+        self.newest_csn_and_folded(key, hash).0
+    }
+
+    /// The CSN of the newest version of `key`, and what was folded when that was looked up.
+    pub fn newest_csn_and_folded(&self, key: &[u8], hash: u64) -> (Option<Csn>, Csn) {
+        self.list.with(|list| (list.find(key, hash, Csn::MAX).map(|node| node.csn()), list.folded()))
+    }
+
+    /// Whether a version in the range is newer than `than`.
+    pub fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> bool {
+        self.any_newer_in_range_and_folded(range, than).0
+    }
+
+    /// Whether a version in the range is newer than `than`, and what was folded when that was looked up.
+    pub fn any_newer_in_range_and_folded(&self, range: KeyRange<'_>, than: Csn) -> (bool, Csn) {
+        self.list.with(|list| {
+            let mut recent = list.newest_first().iter().filter(|generation| than < generation.boundary());
+            (recent.any(|generation| cursor::any_newer(generation, range, than)), list.folded())
+        })
+    }
+
+    /// Everything at or below is in the static part only.
+    pub fn folded(&self) -> Csn {
+        self.list.with(GenerationList::folded)
+    }
+
+    /// The oldest generation, if it is closed: what is to be folded next.
+    pub fn oldest_closed(&self) -> Option<Arc<Generation>> {
+        self.list.with(|list| {
+            let closed = list.newest_first().len() > 1;
+            closed.then(|| list.oldest().clone())
+        })
+    }
+
+    /// Drops the oldest generation, which the static part has taken over (INV-IDX-1, INV-IDX-3).
+    ///
+    /// # Panics
+    /// If `generation` is not the oldest, or still open.
+    pub fn drop_oldest(&self, generation: &Arc<Generation>) {
+        let mut retired = self.retired.lock();
+        let list = self.list.keep();
+        let (kept, oldest) = list.newest_first().split_at(list.newest_first().len() - 1);
+        assert!(
+            !kept.is_empty() && Arc::ptr_eq(&oldest[0], generation),
+            "only the oldest closed one is dropped"
+        );
+        retired.push(generation.clone());
+        self.list.replace(GenerationList::new(kept.to_vec()));
+    }
+
+    /// Frees dropped generations into which nobody looks any more; returns how many bytes are still held. Maintenance
+    /// calls it now and then; [`crate::table::Table::fold_oldest`] does.
+    pub fn reclaim(&self) -> u64 {
+        for _ in 0..3 {
+            epoch::pin().flush();
+        }
+        let retired: Vec<_> = std::mem::take(&mut *self.retired.lock());
+        // Nobody but `retired` can make a new reference to a generation that is in no list, so a count of one is final.
+        let (unused, used): (Vec<_>, Vec<_>) =
+            retired.into_iter().partition(|generation| Arc::strong_count(generation) == 1);
+        let held = used.iter().map(|generation| generation.bytes()).sum();
+        self.retired.lock().extend(used);
+        drop(unused);
+        held
+    }
+
+    /// A cursor that sees each key's newest version at or below `at`.
+    pub fn cursor(&self, at: Csn) -> DeltaCursor {
+        DeltaCursor::new(self.list.keep(), at)
+    }
+
+    /// Whether `cursor` looks at the current list of generations.
+    #[inline]
+    pub(crate) fn is_current(&self, cursor: &DeltaCursor) -> bool {
+        self.list.is_current(cursor.list())
+    }
+
+    /// How many bytes of memory its generations take, without those dropped.
+    pub fn bytes(&self) -> u64 {
+        self.list.with(|list| list.newest_first().iter().map(|generation| generation.bytes()).sum())
+    }
+
+    /// How many versions its generations hold.
+    pub fn entries(&self) -> u64 {
+        self.list.with(|list| list.newest_first().iter().map(|generation| generation.entries()).sum())
+    }
+
+    /// How many generations there are; at least the open one.
+    pub fn generation_count(&self) -> usize {
+        self.list.with(|list| list.newest_first().len())
+    }
+}
+
+impl Default for Delta {
+    fn default() -> Delta {
+        Delta::new()
+    }
+}
+
+impl fmt::Debug for Delta {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = self.list.keep();
+        f.debug_list().entries(list.newest_first()).finish()
+    }
+}
+
+/// Starts loading what is at `place` into the cache; changes nothing else.
+#[inline]
+fn prefetch<T>(place: impl Into<std::ptr::NonNull<T>>) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch of any address is harmless, and SSE belongs to every x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.into().as_ptr().cast_const().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place.into();
+}

@@ -1,0 +1,384 @@
+//! What one commit puts into one table's delta: a single allocation with all its nodes, prepared before the commit
+//! has a number.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+
+use fulgurite_base::{Csn, Lsn, TableId, limits, seal_checksum};
+
+use super::node::{HEIGHT_MAX, LINK_BYTES, Node, NodeRef, key_prefix, node_words};
+use super::sync::AtomicPtr;
+use crate::version::VersionFlags;
+
+/// The value's place is not known.
+const NO_OFFSET: u64 = u64::MAX;
+
+/// Where an encoded out-of-line payload has its checksum.
+const OUT_OF_LINE_CHECKSUM: std::ops::Range<usize> = 8..12;
+
+#[repr(C)]
+pub(super) struct BlockHeader {
+    /// Its generation and the readers that pin it.
+    references: AtomicUsize,
+    table: TableId,
+    entries: u32,
+    len_words: usize,
+    capacity_words: usize,
+    /// The blocks of the same generation below this one, and what they and this one hold together.
+    pub below: *mut BlockHeader,
+    pub entries_total: u64,
+    pub bytes_total: u64,
+}
+
+const HEADER_WORDS: usize = size_of::<BlockHeader>() / 8;
+const _: () = assert!(size_of::<BlockHeader>().is_multiple_of(8) && align_of::<BlockHeader>() == 8);
+
+/// One operation of a transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaOp<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its [`fulgurite_base::hash_key`].
+    pub hash: u64,
+    /// What kind of version it makes.
+    pub flags: VersionFlags,
+    /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+    pub expires_at_ms: u64,
+    /// The value's bytes; with [`VersionFlags::OUT_OF_LINE`] an encoded [`crate::OutOfLine`], whose checksum is filled
+    /// in when the block is applied.
+    pub payload: &'a [u8],
+    /// How many bytes into the commit frame's body the value's bytes start; `None` if they are not there.
+    pub value_offset: Option<u32>,
+    /// The value's [`fulgurite_base::value_checksum`], not sealed yet.
+    pub checksum: u32,
+}
+
+/// What a node is made from, whether a transaction or recovery makes it.
+pub(super) struct NodeFields<'a> {
+    pub key: &'a [u8],
+    pub hash: u64,
+    pub csn: Csn,
+    pub flags: VersionFlags,
+    pub expires_at_ms: u64,
+    pub payload: &'a [u8],
+    pub value_lsn: u64,
+    pub checksum: u32,
+}
+
+/// Collects the operations of one commit on one table.
+pub struct BlockBuilder {
+    words: Vec<u64>,
+    table: TableId,
+    entries: u32,
+    heights: u64,
+}
+
+impl BlockBuilder {
+    /// A builder with room for `ops_hint` operations whose keys and payloads have `bytes_hint` bytes together; it grows
+    /// beyond that.
+    pub fn new(table: TableId, ops_hint: usize, bytes_hint: usize) -> BlockBuilder {
+        let per_op = (size_of::<Node>() + 2 * LINK_BYTES) / 8;
+        BlockBuilder::with_words(table, ops_hint * per_op + bytes_hint.div_ceil(8))
+    }
+
+    pub(super) fn with_words(table: TableId, node_words: usize) -> BlockBuilder {
+        static BUILDERS: AtomicU64 = AtomicU64::new(0);
+        let mut words = Vec::with_capacity(HEADER_WORDS + node_words);
+        words.resize(HEADER_WORDS, 0);
+        let seed = splitmix(BUILDERS.fetch_add(1, Ordering::Relaxed));
+        BlockBuilder { words, table, entries: 0, heights: seed | 1 }
+    }
+
+    /// Adds an operation. Keys within a block are unique; pushed in ascending order they are applied fastest.
+    ///
+    /// # Panics
+    /// If the key is longer than [`limits::KEY_BYTES_MAX`], the payload than 4 GiB, or an out-of-line payload too
+    /// short to have a checksum.
+    pub fn push(&mut self, op: DeltaOp<'_>) {
+        assert!(!op.flags.is_out_of_line() || op.payload.len() >= OUT_OF_LINE_CHECKSUM.end);
+        self.push_fields(&NodeFields {
+            key: op.key,
+            hash: op.hash,
+            csn: Csn::ZERO,
+            flags: op.flags,
+            expires_at_ms: op.expires_at_ms,
+            payload: op.payload,
+            value_lsn: op.value_offset.map_or(NO_OFFSET, u64::from),
+            checksum: op.checksum,
+        });
+    }
+
+    /// How many operations were added.
+    pub fn len(&self) -> usize {
+        self.entries as usize
+    }
+
+    /// Whether none was added.
+    pub fn is_empty(&self) -> bool {
+        self.entries == 0
+    }
+
+    /// How many bytes the block has so far.
+    pub fn bytes(&self) -> usize {
+        self.words.len() * 8
+    }
+
+    /// Whether a node of the greatest height still fits without moving the others.
+    pub(super) fn has_room_for(&self, key_len: usize, payload_len: usize) -> bool {
+        node_words(HEIGHT_MAX, key_len, payload_len) <= self.words.capacity() - self.words.len()
+    }
+
+    /// Appends a node; the place is good until the next one moves the block.
+    pub(super) fn push_fields(&mut self, fields: &NodeFields<'_>) -> NonNull<Node> {
+        let height = self.next_height();
+        self.push_fields_with_height(fields, height)
+    }
+
+    pub(super) fn push_fields_with_height(
+        &mut self,
+        fields: &NodeFields<'_>,
+        height: usize,
+    ) -> NonNull<Node> {
+        let (key, payload) = (fields.key, fields.payload);
+        assert!(key.len() <= limits::KEY_BYTES_MAX, "a key of {} bytes", key.len());
+        assert!((1..=HEIGHT_MAX).contains(&height));
+        let words = node_words(height, key.len(), payload.len());
+        let start = self.words.len();
+        self.words.reserve(words);
+        let node = Node {
+            prefix: key_prefix(key),
+            csn: fields.csn.0,
+            value_lsn: fields.value_lsn,
+            expires_at_ms: fields.expires_at_ms,
+            checksum: fields.checksum,
+            payload_len: u32::try_from(payload.len()).expect("a payload has less than 4 GiB"),
+            block_words: u32::try_from(start).expect("a block has less than 32 GiB"),
+            key_len: key.len() as u16,
+            flags: fields.flags.0,
+            height: height as u8,
+        };
+        let first_link = ptr::without_provenance_mut(fields.hash as usize);
+        // SAFETY: `reserve` made room for `words` words behind `start`, and `node_words` counts what is written here:
+        // header, links, key, payload, and the padding, which the zeroed last word covers. All words are initialised
+        // before `set_len`.
+        unsafe {
+            let place = self.words.as_mut_ptr().add(start);
+            place.add(words - 1).write(0);
+            let place = place.cast::<Node>();
+            place.write(node);
+            let links = place.add(1).cast::<AtomicPtr<Node>>();
+            links.write(AtomicPtr::new(first_link));
+            for level in 1..height {
+                links.add(level).write(AtomicPtr::new(ptr::null_mut()));
+            }
+            let bytes = links.add(height).cast::<u8>();
+            ptr::copy_nonoverlapping(key.as_ptr(), bytes, key.len());
+            ptr::copy_nonoverlapping(payload.as_ptr(), bytes.add(key.len()), payload.len());
+            self.words.set_len(start + words);
+            self.entries += 1;
+            NonNull::new_unchecked(place)
+        }
+    }
+
+    /// One in four nodes goes up a level (Pugh's p = 1/4), by xorshift64.
+    fn next_height(&mut self) -> usize {
+        self.heights ^= self.heights << 13;
+        self.heights ^= self.heights >> 7;
+        self.heights ^= self.heights << 17;
+        let scrambled = self.heights.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32;
+        (scrambled.trailing_zeros() as usize / 2 + 1).min(HEIGHT_MAX)
+    }
+
+    /// The block, ready to be applied.
+    pub fn finish(self) -> Block {
+        let mut words = ManuallyDrop::new(self.words);
+        let header = BlockHeader {
+            references: AtomicUsize::new(1),
+            table: self.table,
+            entries: self.entries,
+            len_words: words.len(),
+            capacity_words: words.capacity(),
+            below: ptr::null_mut(),
+            entries_total: 0,
+            bytes_total: 0,
+        };
+        let place = words.as_mut_ptr().cast::<BlockHeader>();
+        // SAFETY: `with_words` kept the first HEADER_WORDS words for the header; the vector is not used again.
+        unsafe {
+            place.write(header);
+            Block(NonNull::new_unchecked(place))
+        }
+    }
+}
+
+fn splitmix(counter: u64) -> u64 {
+    let mut z = counter.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// The operations of one commit on one table, not applied yet: nobody else sees it.
+pub struct Block(NonNull<BlockHeader>);
+
+// SAFETY: a block owns its memory, and what it holds is plain bytes and atomics.
+unsafe impl Send for Block {}
+// SAFETY: through `&Block` only immutable fields are read.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn header(&self) -> &BlockHeader {
+        // SAFETY: the header was initialised by `finish`, and `self` owns the block.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The table that it was built for.
+    pub fn table(&self) -> TableId {
+        self.header().table
+    }
+
+    /// How many operations it has.
+    pub fn entries(&self) -> usize {
+        self.header().entries as usize
+    }
+
+    /// How many bytes of memory it takes.
+    pub fn bytes(&self) -> usize {
+        self.header().capacity_words * 8
+    }
+
+    /// Writes what is known only now, the commit's number and place, into each node.
+    pub(super) fn stamp(&mut self, csn: Csn, body_lsn: Lsn) {
+        // SAFETY: the block is alive, and `&mut self` keeps everybody else away from its nodes until it is linked.
+        for node in unsafe { node_places(self.0) } {
+            let place = node.as_ptr();
+            // SAFETY: as above; only this thread can reach the node. The payload is at least as long as the checksum's
+            // range ends if it is out of line (asserted by `push`).
+            unsafe {
+                (*place).csn = csn.0;
+                let offset = (*place).value_lsn;
+                (*place).value_lsn =
+                    if offset == NO_OFFSET { Lsn::NULL.0 } else { body_lsn.0.wrapping_add(offset) };
+                let out_of_line = VersionFlags((*place).flags).is_out_of_line();
+                if out_of_line || offset != NO_OFFSET {
+                    (*place).checksum = seal_checksum((*place).checksum, csn);
+                }
+                if out_of_line {
+                    let skip = size_of::<Node>()
+                        + usize::from((*place).height) * LINK_BYTES
+                        + usize::from((*place).key_len)
+                        + OUT_OF_LINE_CHECKSUM.start;
+                    let checksum = (*place).checksum.to_le_bytes();
+                    ptr::copy_nonoverlapping(checksum.as_ptr(), place.cast::<u8>().add(skip), checksum.len());
+                }
+            }
+        }
+    }
+
+    /// Gives the block up to whoever keeps the pointer and releases it later.
+    pub(super) fn into_raw(self) -> NonNull<BlockHeader> {
+        ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        // SAFETY: `self` owns one reference and does not use it again.
+        unsafe { release(self.0) }
+    }
+}
+
+impl fmt::Debug for Block {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Block({} entries, {} bytes)", self.entries(), self.bytes())
+    }
+}
+
+/// Keeps a commit's block alive.
+pub struct BlockRef(NonNull<BlockHeader>);
+
+// SAFETY: the count is atomic, and whoever releases the last reference frees the block, on whatever thread.
+unsafe impl Send for BlockRef {}
+// SAFETY: as above.
+unsafe impl Sync for BlockRef {}
+
+impl BlockRef {
+    /// # Safety
+    /// The block must be alive during the call, and the pointer have the provenance of its allocation.
+    pub(super) unsafe fn count(header: NonNull<BlockHeader>) -> BlockRef {
+        // SAFETY: the block is alive, and its count is only touched atomically.
+        let before = unsafe { (*header.as_ptr()).references.fetch_add(1, Ordering::Relaxed) };
+        assert!(before < usize::MAX / 2, "more references to a block than memory can hold");
+        BlockRef(header)
+    }
+}
+
+impl Clone for BlockRef {
+    fn clone(&self) -> BlockRef {
+        // SAFETY: `self` keeps the block alive.
+        unsafe { BlockRef::count(self.0) }
+    }
+}
+
+impl Drop for BlockRef {
+    fn drop(&mut self) {
+        // SAFETY: `self` owns one reference and does not use it again.
+        unsafe { release(self.0) }
+    }
+}
+
+impl fmt::Debug for BlockRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "BlockRef({:p})", self.0)
+    }
+}
+
+/// Gives one reference back; the last one frees the block.
+///
+/// # Safety
+/// The caller owns a reference and does not use it again.
+pub(super) unsafe fn release(header: NonNull<BlockHeader>) {
+    // SAFETY: the reference that is given back kept the block alive until here; the one that finds it was the last
+    // frees the vector that `finish` took apart, with the same length and capacity. Release and acquire order every
+    // other thread's last use before that.
+    unsafe {
+        if (*header.as_ptr()).references.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        fence(Ordering::Acquire);
+        let (len, capacity) = ((*header.as_ptr()).len_words, (*header.as_ptr()).capacity_words);
+        drop(Vec::from_raw_parts(header.as_ptr().cast::<u64>(), len, capacity));
+    }
+}
+
+/// The nodes of an applied block in the order in which they were pushed.
+///
+/// # Safety
+/// The block must stay alive for `'a`, and nobody stamp it any more.
+pub(super) unsafe fn nodes<'a>(header: NonNull<BlockHeader>) -> impl Iterator<Item = NodeRef<'a>> {
+    // SAFETY: the caller promises both this and what `NodeRef::new` asks; the places have the block's provenance.
+    unsafe { node_places(header).map(|place| NodeRef::new(place)) }
+}
+
+/// # Safety
+/// The block must stay alive while the iterator is used.
+unsafe fn node_places(header: NonNull<BlockHeader>) -> impl Iterator<Item = NonNull<Node>> {
+    // SAFETY: the block is alive; its length never changes after `finish`.
+    let len_words = unsafe { (*header.as_ptr()).len_words };
+    let mut word = HEADER_WORDS;
+    std::iter::from_fn(move || {
+        if word >= len_words {
+            return None;
+        }
+        // SAFETY: `push_fields` put nodes one behind the other from HEADER_WORDS to the end, each `node_words` long.
+        unsafe {
+            let place = header.cast::<u64>().add(word).cast::<Node>();
+            let (height, key_len) = ((*place.as_ptr()).height, (*place.as_ptr()).key_len);
+            let payload_len = (*place.as_ptr()).payload_len as usize;
+            word += node_words(height.into(), key_len.into(), payload_len);
+            Some(place)
+        }
+    })
+}

@@ -1,0 +1,59 @@
+//! A whole generation as a sorted batch for the static part.
+
+use std::borrow::Cow;
+
+use super::node::NodeRef;
+use crate::static_part::{FoldSource, FoldVersion};
+use crate::version::{Extent, OutOfLine, VersionFlags};
+
+/// The versions of one generation: keys ascending, each with its versions, newest first.
+pub struct GenerationSource<'g> {
+    next: Option<NodeRef<'g>>,
+    inline_max: usize,
+}
+
+impl<'g> GenerationSource<'g> {
+    pub(super) fn new(first: Option<NodeRef<'g>>, inline_max: usize) -> GenerationSource<'g> {
+        GenerationSource { next: first, inline_max }
+    }
+
+    fn fold_version(&self, node: NodeRef<'g>) -> FoldVersion<'g> {
+        let (payload, flags, lsn) = (node.payload(), node.flags(), node.value_lsn());
+        let moves_out = payload.len() > self.inline_max
+            && !lsn.is_null()
+            && !flags.is_out_of_line()
+            && !flags.is_tombstone();
+        let (flags, payload) = if moves_out {
+            let len = node.header().payload_len;
+            let place = OutOfLine {
+                len: len.into(),
+                checksum: node.header().checksum,
+                extents: vec![Extent { lsn, len }],
+            };
+            let mut encoded = Vec::with_capacity(OutOfLine::ENCODED_BYTES_ONE);
+            place.encode(&mut encoded);
+            (VersionFlags(flags.0 | VersionFlags::OUT_OF_LINE), Cow::Owned(encoded))
+        } else {
+            (flags, Cow::Borrowed(payload))
+        };
+        FoldVersion { csn: node.csn(), flags, expires_at_ms: node.header().expires_at_ms, payload }
+    }
+}
+
+impl FoldSource for GenerationSource<'_> {
+    fn peek_key(&mut self) -> Option<&[u8]> {
+        self.next.map(NodeRef::key)
+    }
+
+    fn take_versions<'a>(&'a mut self, out: &mut Vec<FoldVersion<'a>>) {
+        let Some(first) = self.next else { return };
+        let mut node = Some(first);
+        while let Some(version) = node
+            && version.has_key_of(first)
+        {
+            out.push(self.fold_version(version));
+            node = version.next(0);
+        }
+        self.next = node;
+    }
+}

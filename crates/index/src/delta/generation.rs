@@ -1,0 +1,186 @@
+//! One generation of a delta: the versions of one CSN interval.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use fulgurite_base::{Csn, Lsn};
+
+use super::block::{self, Block, BlockHeader};
+use super::filter::Filter;
+use super::fold::GenerationSource;
+use super::node::{NodeRef, Position};
+use super::recovered::RecoveredBatch;
+use super::skip_list::SkipList;
+
+/// The versions of the commits in `(start, boundary]`, ordered by (key ascending, CSN descending).
+pub struct Generation {
+    start: Csn,
+    /// [`Csn::MAX`] while it is the newest one.
+    boundary: AtomicU64,
+    list: SkipList,
+    filter: Filter,
+    /// The newest of the blocks that it owns; each links to the one below it.
+    blocks: AtomicPtr<BlockHeader>,
+}
+
+// SAFETY: the blocks behind the raw pointers are Send and Sync, owned by the generation, and freed when it is dropped.
+unsafe impl Send for Generation {}
+// SAFETY: as above; they are reached through atomics only.
+unsafe impl Sync for Generation {}
+
+impl Generation {
+    pub(super) fn new(start: Csn, entries_hint: u64) -> Generation {
+        Generation {
+            start,
+            boundary: AtomicU64::new(Csn::MAX.0),
+            list: SkipList::new(),
+            filter: Filter::new(entries_hint),
+            blocks: AtomicPtr::new(ptr::null_mut()),
+        }
+    }
+
+    /// It holds commits above this one.
+    pub fn start(&self) -> Csn {
+        self.start
+    }
+
+    /// It holds commits up to this one; [`Csn::MAX`] while it is open.
+    pub fn boundary(&self) -> Csn {
+        Csn(self.boundary.load(Ordering::Acquire))
+    }
+
+    pub(super) fn close(&self, boundary: Csn) {
+        self.boundary.store(boundary.0, Ordering::Release);
+    }
+
+    fn top(&self) -> Option<&BlockHeader> {
+        // SAFETY: published blocks are initialised, live as long as the generation, and are not written any more
+        // except for their atomic count.
+        NonNull::new(self.blocks.load(Ordering::Acquire)).map(|block| unsafe { block.as_ref() })
+    }
+
+    /// How many versions it holds, counting those that are being applied.
+    pub fn entries(&self) -> u64 {
+        self.top().map_or(0, |block| block.entries_total)
+    }
+
+    /// How many bytes of memory its blocks and its filter take.
+    pub fn bytes(&self) -> u64 {
+        self.top().map_or(0, |block| block.bytes_total) + self.filter.bytes() as u64
+    }
+
+    /// Whether nothing was ever applied to it.
+    pub fn is_empty(&self) -> bool {
+        self.blocks.load(Ordering::Acquire).is_null()
+    }
+
+    /// Takes a block over, so that its nodes live as long as the generation.
+    fn adopt(&self, block: Block) -> NonNull<BlockHeader> {
+        let (entries, bytes) = (block.entries() as u64, block.bytes() as u64);
+        let place = block.into_raw();
+        let mut below = self.blocks.load(Ordering::Acquire);
+        loop {
+            // SAFETY: `below` is null or a block that the generation owns; `place` is ours alone until the exchange
+            // succeeds.
+            unsafe {
+                let totals = below.as_ref().map_or((0, 0), |b| (b.entries_total, b.bytes_total));
+                (*place.as_ptr()).below = below;
+                (*place.as_ptr()).entries_total = totals.0 + entries;
+                (*place.as_ptr()).bytes_total = totals.1 + bytes;
+            }
+            match self.blocks.compare_exchange_weak(
+                below,
+                place.as_ptr(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return place,
+                Err(other) => below = other,
+            }
+        }
+    }
+
+    pub(super) fn apply(&self, mut block: Block, csn: Csn, body_lsn: Lsn) {
+        debug_assert!(self.start < csn && csn <= self.boundary());
+        if block.entries() == 0 {
+            return;
+        }
+        block.stamp(csn, body_lsn);
+        let place = self.adopt(block);
+        // SAFETY: the generation owns the block now, and `stamp` is over.
+        let nodes = unsafe { block::nodes(place) };
+        let filter = self.filter.level(self.entries());
+        let mut finger = self.list.finger();
+        for node in nodes {
+            filter.add(node.hash_before_linking());
+            self.list.insert(node, &mut finger);
+        }
+    }
+
+    pub(super) fn apply_recovered(&self, batch: RecoveredBatch) {
+        /// How many nodes ahead memory is asked for.
+        const AHEAD: usize = 16;
+        let (blocks, order) = batch.into_parts();
+        for block in blocks {
+            self.adopt(block);
+        }
+        let filter = self.filter.level(self.entries());
+        let mut finger = self.list.finger();
+        for (i, entry) in order.iter().enumerate() {
+            if let Some(later) = order.get(i + 2 * AHEAD) {
+                super::prefetch(later.node());
+            }
+            if let Some(later) = order.get(i + AHEAD) {
+                // SAFETY: as below.
+                filter.prefetch(unsafe { NodeRef::new(later.node()) }.hash_before_linking());
+            }
+            // SAFETY: the node lies in a block that the generation has adopted above, and nobody writes it but for its
+            // links.
+            let node = unsafe { NodeRef::new(entry.node()) };
+            filter.add(node.hash_before_linking());
+            self.list.insert(node, &mut finger);
+        }
+    }
+
+    #[inline]
+    pub(super) fn may_contain(&self, hash: u64) -> bool {
+        self.filter.may_contain(hash)
+    }
+
+    /// The newest version of `key` at or below `at`.
+    pub(super) fn find(&self, key: &[u8], at: Csn) -> Option<NodeRef<'_>> {
+        let position = Position::new(key, at);
+        self.list.at_or_after(&position).filter(|node| node.has_key(position.prefix, key))
+    }
+
+    pub(super) fn list(&self) -> &SkipList {
+        &self.list
+    }
+
+    /// Everything in it, to be folded: only once all its commits are applied (INV-IDX-3). An inline payload longer than
+    /// `inline_max` whose place in the log is known becomes an encoded [`crate::OutOfLine`].
+    pub fn fold_source(&self, inline_max: usize) -> GenerationSource<'_> {
+        GenerationSource::new(self.list.first(), inline_max)
+    }
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        let mut next = *self.blocks.get_mut();
+        while let Some(block) = NonNull::new(next) {
+            // SAFETY: the generation owns one reference to each of its blocks and is the only one that knows the list;
+            // `below` is read before the reference is given back.
+            unsafe {
+                next = block.as_ref().below;
+                block::release(block);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Generation(({}, {}], {} entries)", self.start, self.boundary(), self.entries())
+    }
+}

@@ -1,0 +1,214 @@
+//! A node of the skip list: one version of one key, inside a commit's block.
+//!
+//! ```text
+//! node := header | height x link | key | payload | padding to 8 bytes
+//! ```
+
+use std::cmp::Ordering as Compare;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use fulgurite_base::{Csn, Lsn};
+
+use super::block::{BlockHeader, BlockRef};
+use super::sync::AtomicPtr;
+use crate::version::{Owner, Pinned, Version, VersionFlags};
+
+/// Most links of a node. With one in four nodes going up a level this is enough for 4^16 entries.
+pub(super) const HEIGHT_MAX: usize = 16;
+
+/// One node's fixed part. Before the block is applied `value_lsn` holds an offset, `checksum` the partial one, and the
+/// first link the key's hash.
+#[repr(C)]
+pub(super) struct Node {
+    /// The key's first eight bytes, so that most comparisons touch one cache line.
+    pub prefix: u64,
+    pub csn: u64,
+    pub value_lsn: u64,
+    pub expires_at_ms: u64,
+    pub checksum: u32,
+    pub payload_len: u32,
+    /// How many words of eight bytes lie between the block's header and this node.
+    pub block_words: u32,
+    pub key_len: u16,
+    pub flags: u8,
+    pub height: u8,
+}
+
+/// The bytes of one link.
+pub(super) const LINK_BYTES: usize = size_of::<AtomicPtr<Node>>();
+
+const _: () = assert!(align_of::<Node>() == 8 && align_of::<AtomicPtr<Node>>() == 8);
+const _: () =
+    assert!(size_of::<usize>() == 8, "the first link holds a 64-bit hash before the node is linked");
+
+/// How many words of eight bytes a node occupies.
+pub(super) fn node_words(height: usize, key_len: usize, payload_len: usize) -> usize {
+    (size_of::<Node>() + height * LINK_BYTES + key_len + payload_len).div_ceil(8)
+}
+
+/// The first eight bytes of a key as a number that orders like them; short keys are filled up with zeros.
+pub(super) fn key_prefix(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+/// A place in the order of nodes: key ascending, CSN descending.
+#[derive(Clone, Copy)]
+pub(super) struct Position<'k> {
+    pub prefix: u64,
+    pub key: &'k [u8],
+    pub csn: Csn,
+}
+
+impl<'k> Position<'k> {
+    /// Where the newest version of `key` at or below `csn` would be.
+    pub fn new(key: &'k [u8], csn: Csn) -> Position<'k> {
+        Position { prefix: key_prefix(key), key, csn }
+    }
+}
+
+/// A node that stays where it is, initialised, for `'a` (INV-IDX-4).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct NodeRef<'a>(NonNull<Node>, PhantomData<&'a Node>);
+
+// SAFETY: a linked node is immutable but for its links, which are atomic; `'a` bounds its life on every thread.
+unsafe impl Send for NodeRef<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for NodeRef<'_> {}
+
+impl<'a> NodeRef<'a> {
+    /// # Safety
+    /// `node` must point to an initialised node, with the provenance of its whole block, that lives for `'a` and whose
+    /// fields other than the links nobody writes during `'a`.
+    pub unsafe fn new(node: NonNull<Node>) -> NodeRef<'a> {
+        NodeRef(node, PhantomData)
+    }
+
+    /// # Safety
+    /// The caller keeps the node's block alive for as long as it uses the result.
+    pub unsafe fn detach(self) -> NodeRef<'static> {
+        NodeRef(self.0, PhantomData)
+    }
+
+    pub fn as_ptr(self) -> *mut Node {
+        self.0.as_ptr()
+    }
+
+    pub fn header(self) -> &'a Node {
+        // SAFETY: the node is initialised and lives for `'a` (`new`).
+        unsafe { self.0.as_ref() }
+    }
+
+    pub fn csn(self) -> Csn {
+        Csn(self.header().csn)
+    }
+
+    pub fn height(self) -> usize {
+        usize::from(self.header().height)
+    }
+
+    /// The link at `level`.
+    pub fn link(self, level: usize) -> &'a AtomicPtr<Node> {
+        debug_assert!(level < self.height());
+        // SAFETY: a node has `height` initialised links behind its header, and `level` is below the height: whoever
+        // asks for a level reached the node through that level or one above it, or has just read its height.
+        unsafe { self.0.add(1).cast::<AtomicPtr<Node>>().add(level).as_ref() }
+    }
+
+    /// The next node at `level`.
+    pub fn next(self, level: usize) -> Option<NodeRef<'a>> {
+        NonNull::new(self.link(level).load(Ordering::Acquire)).map(|node| NodeRef(node, PhantomData))
+    }
+
+    /// The hash that the builder left in the first link; meaningless once the node is linked.
+    pub fn hash_before_linking(self) -> u64 {
+        self.link(0).load(Ordering::Relaxed).addr() as u64
+    }
+
+    pub fn key(self) -> &'a [u8] {
+        let header = self.header();
+        let skip = size_of::<Node>() + usize::from(header.height) * LINK_BYTES;
+        // SAFETY: the key follows the links, `key_len` bytes long, inside the block (`node_words`).
+        unsafe { NonNull::slice_from_raw_parts(self.0.byte_add(skip).cast(), header.key_len.into()).as_ref() }
+    }
+
+    pub fn payload(self) -> &'a [u8] {
+        let header = self.header();
+        let skip = size_of::<Node>() + usize::from(header.height) * LINK_BYTES + usize::from(header.key_len);
+        // SAFETY: the payload follows the key, `payload_len` bytes long, inside the block (`node_words`).
+        unsafe {
+            NonNull::slice_from_raw_parts(self.0.byte_add(skip).cast(), header.payload_len as usize).as_ref()
+        }
+    }
+
+    pub fn value_lsn(self) -> Lsn {
+        Lsn(self.header().value_lsn)
+    }
+
+    pub fn flags(self) -> VersionFlags {
+        VersionFlags(self.header().flags)
+    }
+
+    pub fn has_key(self, prefix: u64, key: &[u8]) -> bool {
+        self.header().prefix == prefix && self.key() == key
+    }
+
+    pub fn has_key_of(self, other: NodeRef<'_>) -> bool {
+        self.has_key(other.header().prefix, other.key())
+    }
+
+    pub fn position(self) -> Position<'a> {
+        Position { prefix: self.header().prefix, key: self.key(), csn: self.csn() }
+    }
+
+    /// How this node's key compares with another's.
+    pub fn cmp_key(self, prefix: u64, key: &[u8]) -> Compare {
+        self.header().prefix.cmp(&prefix).then_with(|| self.key().cmp(key))
+    }
+
+    /// Whether this node comes before the position.
+    #[inline]
+    pub fn is_before(self, position: &Position<'_>) -> bool {
+        let prefix = self.header().prefix;
+        if prefix != position.prefix {
+            return prefix < position.prefix;
+        }
+        match self.key().cmp(position.key) {
+            Compare::Equal => self.csn() > position.csn,
+            order => order == Compare::Less,
+        }
+    }
+
+    /// The block, counted once more.
+    pub fn block(self) -> BlockRef {
+        let words = self.header().block_words as usize;
+        // SAFETY: the block's header lies `block_words` words before the node, in the same allocation, whose
+        // provenance the pointer has (`new`); the block is alive because the node is.
+        unsafe { BlockRef::count(self.0.byte_sub(words * 8).cast::<BlockHeader>()) }
+    }
+
+    /// What a reader gets: it keeps this commit's block, not the generation.
+    pub fn version(self) -> Version {
+        let payload = self.payload();
+        let payload = match payload.len() {
+            0 => Pinned::EMPTY,
+            // SAFETY: the payload lies in the block, which never moves or changes it while a reference exists.
+            _ => unsafe { Pinned::new(Owner::Block(self.block()), payload) },
+        };
+        let expires_at_ms = self.header().expires_at_ms;
+        Version { csn: self.csn(), flags: self.flags(), expires_at_ms, payload }
+    }
+
+    pub fn pinned_key(self) -> Pinned {
+        // SAFETY: as for the payload.
+        unsafe { Pinned::new(Owner::Block(self.block()), self.key()) }
+    }
+}

@@ -1,0 +1,177 @@
+//! Bulk apply for recovery: operations of many commits, whose numbers and places are known, sorted once and linked in
+//! order.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::ptr::NonNull;
+
+use fulgurite_base::{Csn, Lsn, TableId};
+
+use super::block::{Block, BlockBuilder, NodeFields};
+use super::node::{HEIGHT_MAX, Node, NodeRef, key_prefix, node_words};
+use crate::version::VersionFlags;
+
+/// A block is as large as this unless a single operation needs more: what a reader's pin may keep.
+const BLOCK_WORDS: usize = (1 << 20) / 8;
+
+/// One replayed operation.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveredOp<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Its [`fulgurite_base::hash_key`].
+    pub hash: u64,
+    /// Which commit wrote it.
+    pub csn: Csn,
+    /// What kind of version it makes.
+    pub flags: VersionFlags,
+    /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+    pub expires_at_ms: u64,
+    /// The value's bytes; with [`VersionFlags::OUT_OF_LINE`] a finished [`crate::OutOfLine`].
+    pub payload: &'a [u8],
+    /// Where the value's bytes are in the log; `None` if they are not there.
+    pub value_lsn: Option<Lsn>,
+    /// The value's sealed checksum; unused without `value_lsn`.
+    pub checksum: u32,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Entry {
+    prefix: u64,
+    node: NonNull<Node>,
+}
+
+impl Entry {
+    pub fn node(&self) -> NonNull<Node> {
+        self.node
+    }
+}
+
+/// Collects replayed operations of one table, in any order.
+pub struct RecoveredBuilder {
+    table: TableId,
+    full: Vec<Block>,
+    open: BlockBuilder,
+    order: Vec<Entry>,
+    csn_min: Csn,
+    csn_max: Csn,
+}
+
+// SAFETY: the entries point into the blocks that the builder owns.
+unsafe impl Send for RecoveredBuilder {}
+
+impl RecoveredBuilder {
+    /// An empty builder with room for `ops_hint` operations in its order.
+    pub fn new(table: TableId, ops_hint: usize) -> RecoveredBuilder {
+        RecoveredBuilder {
+            table,
+            full: Vec::new(),
+            open: BlockBuilder::with_words(table, 0),
+            order: Vec::with_capacity(ops_hint),
+            csn_min: Csn::MAX,
+            csn_max: Csn::ZERO,
+        }
+    }
+
+    /// Adds an operation. One whose key and CSN are in the delta already is left out when the batch is applied.
+    ///
+    /// # Panics
+    /// If the key or the payload is longer than a delta takes.
+    pub fn push(&mut self, op: RecoveredOp<'_>) {
+        if !self.open.has_room_for(op.key.len(), op.payload.len()) {
+            let words = node_words(HEIGHT_MAX, op.key.len(), op.payload.len()).max(BLOCK_WORDS);
+            let full = std::mem::replace(&mut self.open, BlockBuilder::with_words(self.table, words));
+            if !full.is_empty() {
+                self.full.push(full.finish());
+            }
+        }
+        let node = self.open.push_fields(&NodeFields {
+            key: op.key,
+            hash: op.hash,
+            csn: op.csn,
+            flags: op.flags,
+            expires_at_ms: op.expires_at_ms,
+            payload: op.payload,
+            value_lsn: op.value_lsn.unwrap_or(Lsn::NULL).0,
+            checksum: op.checksum,
+        });
+        self.order.push(Entry { prefix: key_prefix(op.key), node });
+        self.csn_min = self.csn_min.min(op.csn);
+        self.csn_max = self.csn_max.max(op.csn);
+    }
+
+    /// How many operations were added.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether none was added.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// About how many bytes of memory it holds.
+    pub fn bytes(&self) -> usize {
+        let blocks: usize = self.full.iter().map(Block::bytes).sum();
+        blocks + self.open.bytes() + self.order.capacity() * size_of::<Entry>()
+    }
+
+    /// Sorts the operations.
+    pub fn finish(mut self) -> RecoveredBatch {
+        self.order.sort_unstable_by(|a, b| {
+            a.prefix.cmp(&b.prefix).then_with(|| {
+                // SAFETY: the nodes lie in blocks that `self` owns and that do not move: a new block is begun before
+                // one would have to grow.
+                let (a, b): (NodeRef<'_>, NodeRef<'_>) =
+                    unsafe { (NodeRef::new(a.node), NodeRef::new(b.node)) };
+                by_key_then_newest(a, b)
+            })
+        });
+        if !self.open.is_empty() {
+            self.full.push(self.open.finish());
+        }
+        RecoveredBatch { blocks: self.full, order: self.order, csn_min: self.csn_min, csn_max: self.csn_max }
+    }
+}
+
+fn by_key_then_newest(a: NodeRef<'_>, b: NodeRef<'_>) -> Ordering {
+    a.key().cmp(b.key()).then_with(|| b.csn().cmp(&a.csn()))
+}
+
+/// Replayed operations of one table, sorted and ready to be applied.
+pub struct RecoveredBatch {
+    blocks: Vec<Block>,
+    order: Vec<Entry>,
+    csn_min: Csn,
+    csn_max: Csn,
+}
+
+// SAFETY: the entries point into the blocks that the batch owns.
+unsafe impl Send for RecoveredBatch {}
+
+impl RecoveredBatch {
+    /// How many operations it has.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    /// The smallest and the greatest CSN in it; the greatest is the smaller one if it is empty.
+    pub fn csn_range(&self) -> (Csn, Csn) {
+        (self.csn_min, self.csn_max)
+    }
+
+    pub(super) fn into_parts(self) -> (Vec<Block>, Vec<Entry>) {
+        (self.blocks, self.order)
+    }
+}
+
+impl fmt::Debug for RecoveredBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RecoveredBatch({} entries)", self.len())
+    }
+}

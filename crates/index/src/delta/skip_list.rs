@@ -1,0 +1,174 @@
+//! A lock-free skip list (Pugh 1990) to which nodes are only ever added, so that whatever was once before a key stays
+//! before it: a failed link goes on from where it was.
+
+use std::ptr;
+use std::sync::atomic::Ordering;
+
+use fulgurite_base::{Csn, TableId};
+
+use super::block::{Block, BlockBuilder, NodeFields};
+use super::node::{HEIGHT_MAX, Node, NodeRef, Position};
+use super::sync::AtomicUsize;
+use crate::version::VersionFlags;
+
+pub(super) struct SkipList {
+    /// Owns the node in front of all others.
+    _head_block: Block,
+    head: NodeRef<'static>,
+    /// How many levels have nodes; may lag behind, which costs time only.
+    height: AtomicUsize,
+}
+
+/// Where the last node went: at each level the nodes around it. A sorted block finds its next place from here.
+pub(super) struct Finger<'a> {
+    prev: [NodeRef<'a>; HEIGHT_MAX],
+    next: [Option<NodeRef<'a>>; HEIGHT_MAX],
+    last: Option<NodeRef<'a>>,
+}
+
+impl SkipList {
+    pub fn new() -> SkipList {
+        let mut builder = BlockBuilder::with_words(TableId::CATALOG, 64 + HEIGHT_MAX * 8);
+        let fields = NodeFields {
+            key: &[],
+            hash: 0,
+            csn: Csn::MAX,
+            flags: VersionFlags::default(),
+            expires_at_ms: 0,
+            payload: &[],
+            value_lsn: 0,
+            checksum: 0,
+        };
+        let head = builder.push_fields_with_height(&fields, HEIGHT_MAX);
+        let block = builder.finish();
+        // SAFETY: the block does not move its nodes any more, and the list owns it for as long as it uses the head.
+        let head = unsafe { NodeRef::new(head) };
+        head.link(0).store(ptr::null_mut(), Ordering::Relaxed);
+        SkipList { _head_block: block, head, height: AtomicUsize::new(1) }
+    }
+
+    pub fn finger(&self) -> Finger<'_> {
+        Finger { prev: [self.head; HEIGHT_MAX], next: [None; HEIGHT_MAX], last: None }
+    }
+
+    /// The first node.
+    pub fn first(&self) -> Option<NodeRef<'_>> {
+        self.head.next(0)
+    }
+
+    /// The first node at or after the position.
+    pub fn at_or_after(&self, position: &Position<'_>) -> Option<NodeRef<'_>> {
+        self.search(position).1
+    }
+
+    /// The last node before the position.
+    pub fn before(&self, position: &Position<'_>) -> Option<NodeRef<'_>> {
+        let prev = self.search(position).0;
+        (prev != self.head).then_some(prev)
+    }
+
+    /// The last node.
+    pub fn last(&self) -> Option<NodeRef<'_>> {
+        let mut prev: NodeRef<'_> = self.head;
+        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
+            while let Some(next) = prev.next(level) {
+                prev = next;
+            }
+        }
+        (prev != self.head).then_some(prev)
+    }
+
+    fn search(&self, position: &Position<'_>) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
+        let mut prev: NodeRef<'_> = self.head;
+        let mut known_after = None;
+        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
+            let mut next = prev.next(level);
+            while let Some(node) = next
+                && next != known_after
+                && node.is_before(position)
+            {
+                prev = node;
+                next = prev.next(level);
+            }
+            known_after = next;
+        }
+        (prev, known_after)
+    }
+
+    /// Links a node; returns false, and leaves it out, if its key and CSN are there already.
+    ///
+    /// Level by level from below, so that a node reached at some level has all links below it (INV-IDX-5).
+    pub fn insert<'a>(&'a self, node: NodeRef<'a>, finger: &mut Finger<'a>) -> bool {
+        let position = node.position();
+        self.move_finger(&position, finger);
+        let height = node.height();
+        for level in 0..height {
+            let (mut prev, mut next) = (finger.prev[level], finger.next[level]);
+            loop {
+                while let Some(after) = next
+                    && after.is_before(&position)
+                {
+                    (prev, next) = (after, after.next(level));
+                }
+                if level == 0
+                    && let Some(after) = next
+                    && after.csn() == position.csn
+                    && after.has_key(position.prefix, position.key)
+                {
+                    return false;
+                }
+                let next_ptr = next.map_or(ptr::null_mut::<Node>(), NodeRef::as_ptr);
+                node.link(level).store(next_ptr, Ordering::Relaxed);
+                let linked = prev.link(level).compare_exchange(
+                    next_ptr,
+                    node.as_ptr(),
+                    Ordering::Release,
+                    Ordering::Relaxed,
+                );
+                if linked.is_ok() {
+                    break;
+                }
+                next = prev.next(level);
+            }
+            (finger.prev[level], finger.next[level]) = (node, next);
+        }
+        finger.last = Some(node);
+        if height > self.height.load(Ordering::Relaxed) {
+            self.height.fetch_max(height, Ordering::Relaxed);
+        }
+        true
+    }
+
+    /// Brings the finger around the position: up while the level's next node is too small, then down. Levels above the
+    /// one where that ends may be out of date; `insert` walks on before it links there.
+    fn move_finger<'a>(&'a self, position: &Position<'_>, finger: &mut Finger<'a>) {
+        let top = self.height.load(Ordering::Relaxed);
+        let mut level = 0;
+        let mut prev: NodeRef<'a> = self.head;
+        if finger.last.is_some_and(|last| last.is_before(position)) {
+            while level < top
+                && let Some(next) = finger.next[level]
+                && next.is_before(position)
+            {
+                prev = next;
+                level += 1;
+            }
+        } else {
+            *finger = self.finger();
+            level = top;
+        }
+        let mut known_after = None;
+        for level in (0..level).rev() {
+            let mut next = prev.next(level);
+            while let Some(node) = next
+                && next != known_after
+                && node.is_before(position)
+            {
+                prev = node;
+                next = prev.next(level);
+            }
+            (finger.prev[level], finger.next[level]) = (prev, next);
+            known_after = next;
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The merged ordered cursor over a table's delta and static part.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::{ReadPoint, Table, is_seen};
+use crate::delta::DeltaCursor;
+use crate::range_delete::RangeState;
+use crate::static_part::{IndexError, StaticCursor, StaticPart};
+use crate::version::{Pinned, Version};
+
+/// After how many steps a cursor looks whether the generations that it holds were dropped meanwhile.
+const ROWS_PER_LOOK: u32 = 1024;
+
+/// Walks the keys that a reader sees, in both directions, while others write and fold.
+///
+/// After a seek or a step it is at an entry or at the end; a step from the end stays there. After an error it is at the
+/// end.
+pub struct Cursor<S: StaticPart> {
+    table: Arc<Table<S>>,
+    at: ReadPoint,
+    /// Taken before `static_part` was sought (INV-IDX-1).
+    delta: DeltaCursor,
+    static_part: S::Cursor,
+    /// Taken before `delta` (INV-IDX-6).
+    ranges: RangeState,
+    place: Place,
+    /// The version at the current place.
+    version: Option<Version>,
+    forward: bool,
+    rows_until_look: u32,
+    /// Where to seek to when the view is taken anew; kept for its memory.
+    saved_key: Vec<u8>,
+}
+
+/// Which of the two cursors are at the current key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Delta,
+    Static,
+    Both,
+    End,
+}
+
+/// What a candidate turned out to be.
+enum Seen {
+    Yes,
+    No,
+    /// Range deletes were removed since the view was taken: what they hid may still be in it.
+    Unknown,
+}
+
+impl<S: StaticPart> Cursor<S> {
+    pub(super) fn new(table: Arc<Table<S>>, at: ReadPoint) -> Cursor<S> {
+        let ranges = table.range_deletes.state();
+        let delta = table.delta.cursor(at.csn);
+        let static_part = table.static_part.cursor(at.csn);
+        Cursor {
+            table,
+            at,
+            delta,
+            static_part,
+            ranges,
+            place: Place::End,
+            version: None,
+            forward: true,
+            rows_until_look: ROWS_PER_LOOK,
+            saved_key: Vec::new(),
+        }
+    }
+
+    /// The reader's point.
+    pub fn read_point(&self) -> ReadPoint {
+        self.at
+    }
+
+    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
+    pub fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        self.start(bound, true)
+    }
+
+    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
+    pub fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        self.start(bound, false)
+    }
+
+    /// Moves to the next key.
+    #[expect(
+        clippy::should_implement_trait,
+        reason = "a cursor that walks both ways and may fail is no iterator"
+    )]
+    #[inline]
+    pub fn next(&mut self) -> Result<(), IndexError> {
+        self.step(true)
+    }
+
+    /// Moves to the previous key.
+    #[inline]
+    pub fn prev(&mut self) -> Result<(), IndexError> {
+        self.step(false)
+    }
+
+    /// The current key; `None` at the end.
+    #[inline]
+    pub fn key(&self) -> Option<&[u8]> {
+        match self.place {
+            Place::End => None,
+            Place::Static => self.static_part.key(),
+            Place::Delta | Place::Both => self.delta.key(),
+        }
+    }
+
+    /// The current key, pinned.
+    ///
+    /// # Panics
+    /// At the end.
+    pub fn pinned_key(&self) -> Pinned {
+        match self.place {
+            Place::End => panic!("the cursor is at the end"),
+            Place::Static => self.static_part.pinned_key(),
+            Place::Delta | Place::Both => self.delta.pinned_key(),
+        }
+    }
+
+    /// The current version.
+    ///
+    /// # Panics
+    /// At the end.
+    #[inline]
+    pub fn version(&self) -> &Version {
+        self.version.as_ref().expect("the cursor is at an entry")
+    }
+
+    fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
+        if !self.table.delta.is_current(&self.delta)
+            || !self.ranges.same_removals(self.table.range_deletes.state())
+        {
+            self.take_view();
+        }
+        self.at_end_on_error(|cursor| {
+            cursor.seek_both(bound, forward)?;
+            cursor.settle()
+        })
+    }
+
+    fn step(&mut self, forward: bool) -> Result<(), IndexError> {
+        if self.place == Place::End {
+            return Ok(());
+        }
+        self.at_end_on_error(|cursor| {
+            cursor.rows_until_look -= 1;
+            let look = cursor.rows_until_look == 0;
+            if look {
+                cursor.rows_until_look = ROWS_PER_LOOK;
+            }
+            if look && !cursor.table.delta.is_current(&cursor.delta) {
+                cursor.save_key();
+                cursor.seek_saved_anew(forward)?;
+            } else if forward == cursor.forward {
+                cursor.step_cursors()?;
+            } else {
+                cursor.save_key();
+                cursor.seek_saved(forward)?;
+            }
+            cursor.settle()
+        })
+    }
+
+    #[inline]
+    fn at_end_on_error(
+        &mut self,
+        work: impl FnOnce(&mut Self) -> Result<(), IndexError>,
+    ) -> Result<(), IndexError> {
+        let result = work(self);
+        if result.is_err() {
+            (self.place, self.version) = (Place::End, None);
+        }
+        result
+    }
+
+    /// Moves those cursors on that are at the current key.
+    #[inline]
+    fn step_cursors(&mut self) -> Result<(), IndexError> {
+        if matches!(self.place, Place::Delta | Place::Both) {
+            if self.forward { self.delta.next() } else { self.delta.prev() }
+        }
+        if matches!(self.place, Place::Static | Place::Both) {
+            if self.forward { self.static_part.next()? } else { self.static_part.prev()? }
+        }
+        Ok(())
+    }
+
+    fn seek_both(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
+        self.forward = forward;
+        if forward {
+            self.delta.seek(bound);
+            self.static_part.seek(bound)
+        } else {
+            self.delta.seek_back(bound);
+            self.static_part.seek_back(bound)
+        }
+    }
+
+    /// Range deletes first, then the list of generations, then the static part (INV-IDX-6, INV-IDX-1).
+    fn take_view(&mut self) {
+        self.ranges = self.table.range_deletes.state();
+        self.delta = self.table.delta.cursor(self.at.csn);
+        self.static_part = self.table.static_part.cursor(self.at.csn);
+    }
+
+    fn save_key(&mut self) {
+        let mut saved = std::mem::take(&mut self.saved_key);
+        saved.clear();
+        saved.extend_from_slice(self.key().expect("the cursor is at an entry"));
+        self.saved_key = saved;
+    }
+
+    /// Moves past the saved key.
+    fn seek_saved(&mut self, forward: bool) -> Result<(), IndexError> {
+        let saved = std::mem::take(&mut self.saved_key);
+        let result = self.seek_both(Bound::Excluded(&saved), forward);
+        self.saved_key = saved;
+        result
+    }
+
+    fn seek_saved_anew(&mut self, forward: bool) -> Result<(), IndexError> {
+        self.take_view();
+        self.seek_saved(forward)
+    }
+
+    /// From where the two cursors are, goes on to the first key that the reader sees.
+    #[inline]
+    fn settle(&mut self) -> Result<(), IndexError> {
+        loop {
+            self.place = self.nearest();
+            let version = match self.place {
+                Place::End => {
+                    self.version = None;
+                    return Ok(());
+                }
+                Place::Static => self.static_part.version(),
+                Place::Delta | Place::Both => self.delta.version(),
+            };
+            match self.judge(&version) {
+                Seen::Yes => {
+                    self.version = Some(version);
+                    return Ok(());
+                }
+                Seen::No => self.step_cursors()?,
+                Seen::Unknown => self.look_again()?,
+            }
+        }
+    }
+
+    #[inline]
+    fn nearest(&self) -> Place {
+        if self.delta.is_at_end() {
+            return if self.static_part.key().is_some() { Place::Static } else { Place::End };
+        }
+        let (Some(recent), Some(folded)) = (self.delta.key(), self.static_part.key()) else {
+            return Place::Delta;
+        };
+        match recent.cmp(folded) {
+            std::cmp::Ordering::Equal => Place::Both,
+            order if order.is_lt() == self.forward => Place::Delta,
+            _ => Place::Static,
+        }
+    }
+
+    #[inline]
+    fn judge(&self, version: &Version) -> Seen {
+        let state = self.table.range_deletes.state();
+        if state == self.ranges && state.is_empty() {
+            return if version.is_live_at(self.at.now_ms) { Seen::Yes } else { Seen::No };
+        }
+        let key = self.key().expect("the cursor is at an entry");
+        let deleted = self.table.range_deletes.covering(key, self.at.csn);
+        if !is_seen(version, deleted, self.at.now_ms) {
+            Seen::No
+        } else if self.ranges.same_removals(self.table.range_deletes.state()) {
+            Seen::Yes
+        } else {
+            Seen::Unknown
+        }
+    }
+
+    /// Takes the view anew, at the key where the cursor is.
+    fn look_again(&mut self) -> Result<(), IndexError> {
+        self.save_key();
+        self.take_view();
+        let saved = std::mem::take(&mut self.saved_key);
+        let result = self.seek_both(Bound::Included(&saved), self.forward);
+        self.saved_key = saved;
+        result
+    }
+}
+
+impl<S: StaticPart> std::fmt::Debug for Cursor<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cursor").field("at", &self.at).field("place", &self.place).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! A static part for tests: a sorted map under a lock. Its cursor reads a few entries at a time, as one over leaves
+//! does, so that what it shows may be older than the map.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn};
+use parking_lot::RwLock;
+
+use crate::delta::KeyRange;
+use crate::static_part::*;
+use crate::version::{Pinned, Version};
+
+type Map = BTreeMap<Vec<u8>, Vec<Version>>;
+
+#[derive(Clone, Default)]
+pub(super) struct MapStatic(Arc<RwLock<Map>>);
+
+fn newest(versions: &[Version], at: Csn) -> Option<&Version> {
+    versions.iter().find(|version| version.csn <= at)
+}
+
+fn prune(key: &[u8], versions: &mut Vec<Version>, rules: &PruneRules) {
+    let mut newer = None;
+    versions.retain(|version| {
+        // The first reader that may still see the version, or the last moment that matters to any.
+        let mut readers = rules.snapshots.iter().copied().filter(|&snapshot| snapshot >= version.csn);
+        let seen_at = readers.next().unwrap_or(Csn::MAX).min(rules.horizon);
+        let successor = newer.replace(version.csn).is_some_and(|csn| csn <= seen_at);
+        !successor && rules.range_deletes.covering(key, seen_at).is_none_or(|csn| csn <= version.csn)
+    });
+    if let [only] = &versions[..]
+        && only.flags.is_tombstone()
+        && only.csn <= rules.horizon
+    {
+        versions.clear();
+    }
+}
+
+impl StaticPart for MapStatic {
+    type Cursor = MapCursor;
+
+    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
+        Ok(self.0.read().get(key).and_then(|versions| newest(versions, at)).cloned())
+    }
+
+    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
+        Ok(self.get(key, at)?)
+    }
+
+    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
+        Ok(self.get(key, Csn::MAX)?.map(|version| version.csn))
+    }
+
+    fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
+        Ok(self.0.read().range::<[u8], _>(range).any(|(_, versions)| versions[0].csn > than))
+    }
+
+    fn cursor(&self, at: Csn) -> MapCursor {
+        MapCursor { map: self.0.clone(), at, leaf: VecDeque::new(), forward: true }
+    }
+
+    fn fold(&self, batch: &mut dyn FoldSource, rules: &PruneRules) -> Result<(), IndexError> {
+        while let Some(key) = batch.peek_key().map(<[u8]>::to_vec) {
+            let mut versions = Vec::new();
+            batch.take_versions(&mut versions);
+            let mut map = self.0.write();
+            let stored = map.entry(key.clone()).or_default();
+            for version in versions {
+                if stored.iter().all(|present| present.csn != version.csn) {
+                    stored.push(Version {
+                        csn: version.csn,
+                        flags: version.flags,
+                        expires_at_ms: version.expires_at_ms,
+                        payload: Pinned::from_vec(version.payload.into_owned()),
+                    });
+                }
+            }
+            stored.sort_by_key(|version| std::cmp::Reverse(version.csn));
+            prune(&key, stored, rules);
+            if stored.is_empty() {
+                map.remove(&key);
+            }
+        }
+        Ok(())
+    }
+
+    fn sweep(&self, range: KeyRange<'_>, rules: &PruneRules) -> Result<(), IndexError> {
+        let mut map = self.0.write();
+        map.range_mut::<[u8], _>(range).for_each(|(key, versions)| prune(key, versions, rules));
+        map.retain(|_, versions| !versions.is_empty());
+        Ok(())
+    }
+
+    fn image(&self) -> Result<ImageReport, IndexError> {
+        Ok(ImageReport::default())
+    }
+
+    fn evict(&self, _resident_bytes_max: usize) -> usize {
+        0
+    }
+
+    fn references(&self, _key: &[u8], _lsn: Lsn) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+
+    fn relocate(&self, _key: &[u8], _csn: Csn, _from: Lsn, _to: Lsn) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+
+    fn len_estimate(&self) -> u64 {
+        self.0.read().len() as u64
+    }
+}
+
+const LEAF_ENTRIES: usize = 3;
+
+pub(super) struct MapCursor {
+    map: Arc<RwLock<Map>>,
+    at: Csn,
+    leaf: VecDeque<(Vec<u8>, Version)>,
+    forward: bool,
+}
+
+impl MapCursor {
+    fn load(&mut self, bound: Bound<&[u8]>, forward: bool) {
+        let map = self.map.read();
+        let visible = |(key, versions): (&Vec<u8>, &Vec<Version>)| {
+            newest(versions, self.at).map(|version| (key.clone(), version.clone()))
+        };
+        self.forward = forward;
+        self.leaf = if forward {
+            map.range::<[u8], _>((bound, Bound::Unbounded)).filter_map(visible).take(LEAF_ENTRIES).collect()
+        } else {
+            map.range::<[u8], _>((Bound::Unbounded, bound))
+                .rev()
+                .filter_map(visible)
+                .take(LEAF_ENTRIES)
+                .collect()
+        };
+    }
+
+    fn step(&mut self, forward: bool) {
+        let Some((key, _)) = self.leaf.front().cloned() else { return };
+        if forward == self.forward && self.leaf.len() > 1 {
+            self.leaf.pop_front();
+        } else {
+            self.load(Bound::Excluded(&key), forward);
+        }
+    }
+}
+
+impl StaticCursor for MapCursor {
+    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        self.load(bound, true);
+        Ok(())
+    }
+
+    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        self.load(bound, false);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<(), IndexError> {
+        self.step(true);
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<(), IndexError> {
+        self.step(false);
+        Ok(())
+    }
+
+    fn key(&self) -> Option<&[u8]> {
+        self.leaf.front().map(|(key, _)| key.as_slice())
+    }
+
+    fn pinned_key(&self) -> Pinned {
+        Pinned::from_vec(self.leaf[0].0.clone())
+    }
+
+    fn version(&self) -> Version {
+        self.leaf[0].1.clone()
+    }
+}

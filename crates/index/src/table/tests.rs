@@ -1,0 +1,402 @@
+//! A table against a model, under random interleavings of everything that one thread can do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn, TableId, hash_key, seal_checksum};
+use proptest::prelude::*;
+
+use super::map_static::MapStatic;
+use super::*;
+use crate::delta::{BlockBuilder, DeltaOp, RecoveredBuilder, RecoveredOp};
+use crate::version::{OutOfLine, VersionFlags};
+
+const TABLE: TableId = TableId(7);
+const NOW_MS: u64 = 1000;
+const KEYS: [&[u8]; 12] = [
+    b"",
+    b"\0",
+    b"\0\0",
+    b"a",
+    b"a\0",
+    b"abcdefgh",
+    b"abcdefgh\0",
+    b"abcdefghi",
+    b"abcdefgi",
+    b"b",
+    b"\xff",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+];
+
+#[derive(Clone, Debug)]
+struct Write {
+    value: Option<Vec<u8>>,
+    expires_at_ms: u64,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Commit(BTreeMap<usize, Write>, bool),
+    DeleteRange(usize, Option<usize>),
+    ApplyLate(usize),
+    Rotate(bool),
+    Fold,
+    Snapshot,
+    Release(usize),
+    RemoveRanges,
+    Open(usize, usize, bool),
+    Walk(usize, Vec<bool>),
+    Check(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let write = (prop::option::weighted(0.8, prop::collection::vec(any::<u8>(), 0..40)), 0u8..10).prop_map(
+        |(value, expiry)| {
+            let expires_at_ms = [NOW_MS, NOW_MS + 1].get(usize::from(expiry)).copied().unwrap_or(0);
+            Write { value, expires_at_ms }
+        },
+    );
+    let key = 0..KEYS.len();
+    let step = prop_oneof![
+        8 => (prop::collection::btree_map(key.clone(), write, 1..5), any::<bool>())
+            .prop_map(|(writes, late)| Step::Commit(writes, late)),
+        1 => (key.clone(), prop::option::of(key.clone())).prop_map(|(a, b)| Step::DeleteRange(a, b)),
+        4 => any::<usize>().prop_map(Step::ApplyLate),
+        3 => any::<bool>().prop_map(Step::Rotate),
+        3 => Just(Step::Fold),
+        3 => Just(Step::Snapshot),
+        2 => any::<usize>().prop_map(Step::Release),
+        1 => Just(Step::RemoveRanges),
+        3 => (any::<usize>(), key.clone(), any::<bool>()).prop_map(|(s, k, f)| Step::Open(s, k, f)),
+        5 => (any::<usize>(), prop::collection::vec(prop::bool::weighted(0.7), 1..5))
+            .prop_map(|(c, moves)| Step::Walk(c, moves)),
+        3 => any::<usize>().prop_map(Step::Check),
+    ];
+    prop::collection::vec(step, 1..100)
+}
+
+struct OpenCursor {
+    cursor: Cursor<MapStatic>,
+    at: Csn,
+    key: Option<Vec<u8>>,
+}
+
+struct World {
+    table: Arc<Table<MapStatic>>,
+    writes: BTreeMap<&'static [u8], Vec<(Csn, Write)>>,
+    ranges: Vec<(Csn, usize, Option<usize>)>,
+    late: Vec<(Csn, Block)>,
+    last: Csn,
+    snapshots: Vec<Csn>,
+    cursors: Vec<OpenCursor>,
+}
+
+impl World {
+    fn new() -> World {
+        let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+        let (writes, ranges) = Default::default();
+        let (late, snapshots, cursors) = Default::default();
+        World { table, writes, ranges, late, last: Csn::ZERO, snapshots, cursors }
+    }
+
+    fn visible(&self) -> Csn {
+        self.late.iter().map(|(csn, _)| csn.prev()).min().unwrap_or(self.last)
+    }
+
+    fn hidden_by(&self, key: &[u8], at: Csn) -> Option<Csn> {
+        let covers = |&&(csn, start, end): &&(Csn, usize, Option<usize>)| {
+            csn <= at && KEYS[start] <= key && end.is_none_or(|end| key < KEYS[end])
+        };
+        self.ranges.iter().filter(covers).map(|range| range.0).max()
+    }
+
+    fn value(&self, key: &[u8], at: Csn) -> Option<&[u8]> {
+        let (csn, write) = self.writes.get(key)?.iter().rev().find(|(csn, _)| *csn <= at)?;
+        let expired = write.expires_at_ms != 0 && write.expires_at_ms <= NOW_MS;
+        let hidden = self.hidden_by(key, at).is_some_and(|range| range > *csn);
+        write.value.as_deref().filter(|_| !expired && !hidden)
+    }
+
+    fn rules(&self) -> PruneRules {
+        let snapshots: BTreeSet<Csn> =
+            self.snapshots.iter().chain(self.cursors.iter().map(|c| &c.at)).copied().collect();
+        PruneRules {
+            horizon: self.visible(),
+            snapshots: snapshots.into_iter().collect(),
+            expired_until_ms: 0,
+            range_deletes: self.table.range_deletes().clone(),
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Commit(writes, late) => self.commit(writes, late),
+            Step::DeleteRange(start, end) if end.is_none_or(|end| KEYS[start] < KEYS[end]) => {
+                self.last = self.last.next();
+                self.table.apply_range_delete(KEYS[start], end.map(|end| KEYS[end]), self.last);
+                self.ranges.push((self.last, start, end));
+            }
+            Step::DeleteRange(..) => {}
+            Step::ApplyLate(i) if !self.late.is_empty() => {
+                let (csn, block) = self.late.swap_remove(i % self.late.len());
+                self.table.apply(block, csn, Lsn::new(1, 64));
+            }
+            Step::ApplyLate(_) => {}
+            Step::Rotate(always) => {
+                let before = self.table.delta().generation_count();
+                let done = if always {
+                    self.table.rotate(self.last)
+                } else {
+                    self.table.rotate_if_written(self.last, self.visible())
+                };
+                assert_eq!(self.table.delta().generation_count() - before, usize::from(done));
+            }
+            Step::Fold => {
+                let may = self.table.delta().oldest_closed().is_some_and(|g| g.boundary() <= self.visible());
+                assert_eq!(self.table.fold_oldest(&self.rules()).unwrap(), may);
+            }
+            Step::Snapshot => self.snapshots.push(self.visible()),
+            Step::Release(i) if !self.snapshots.is_empty() => {
+                self.snapshots.swap_remove(i % self.snapshots.len());
+            }
+            Step::Release(_) => {}
+            Step::RemoveRanges => self.remove_ranges(),
+            Step::Open(at, key, forward) => self.open(at, KEYS[key], forward),
+            Step::Walk(i, moves) => self.walk(i, &moves),
+            Step::Check(i) => self.check(i),
+        }
+    }
+
+    fn commit(&mut self, writes: BTreeMap<usize, Write>, late: bool) {
+        self.last = self.last.next();
+        let mut builder = BlockBuilder::new(TABLE, writes.len(), 0);
+        for (key, write) in writes {
+            let key = KEYS[key];
+            let tombstone = if write.value.is_none() { VersionFlags::TOMBSTONE } else { 0 };
+            builder.push(DeltaOp {
+                key,
+                hash: hash_key(TABLE, key),
+                flags: VersionFlags(tombstone),
+                expires_at_ms: write.expires_at_ms,
+                payload: write.value.as_deref().unwrap_or_default(),
+                value_offset: None,
+                checksum: 0,
+            });
+            self.writes.entry(key).or_default().push((self.last, write));
+        }
+        self.late.push((self.last, builder.finish()));
+        if !late {
+            let (csn, block) = self.late.pop().unwrap();
+            self.table.apply(block, csn, Lsn::new(1, 64));
+        }
+    }
+
+    /// What a checkpoint does: only once nothing that the ranges hide is left, and with no older snapshot.
+    fn remove_ranges(&mut self) {
+        let rules = self.rules();
+        let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
+        let up_to = rules.horizon.min(oldest).min(self.table.delta().folded());
+        self.table.with_maintenance(|map| map.sweep((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
+        let unnecessary = self.table.range_deletes().list(up_to);
+        self.table.range_deletes().remove(&unnecessary);
+    }
+
+    fn open(&mut self, snapshot: usize, key: &[u8], forward: bool) {
+        let at = self.snapshots.get(snapshot % (self.snapshots.len() + 1)).copied().unwrap_or(self.visible());
+        let mut cursor = self.table.cursor(ReadPoint { csn: at, now_ms: NOW_MS });
+        let mut keys = KEYS.iter().copied().filter(|key| self.value(key, at).is_some());
+        let expected = if forward {
+            cursor.seek(Bound::Excluded(key)).unwrap();
+            keys.find(|k| *k > key)
+        } else {
+            cursor.seek_back(Bound::Included(key)).unwrap();
+            keys.rfind(|k| *k <= key)
+        };
+        assert_eq!(cursor.key(), expected);
+        self.cursors.push(OpenCursor { cursor, at, key: expected.map(<[u8]>::to_vec) });
+        if self.cursors.len() > 4 {
+            self.cursors.remove(0);
+        }
+    }
+
+    fn walk(&mut self, i: usize, moves: &[bool]) {
+        if self.cursors.is_empty() {
+            return;
+        }
+        let i = i % self.cursors.len();
+        let mut open = self.cursors.swap_remove(i);
+        for &forward in moves {
+            let mut keys = KEYS.iter().copied().filter(|key| self.value(key, open.at).is_some());
+            let last = open.key.clone();
+            open.key = last.and_then(|last| {
+                let found =
+                    if forward { keys.find(|k| *k > &last[..]) } else { keys.rfind(|k| *k < &last[..]) };
+                found.map(<[u8]>::to_vec)
+            });
+            if forward {
+                open.cursor.next().unwrap()
+            } else {
+                open.cursor.prev().unwrap()
+            }
+            assert_eq!(open.cursor.key(), open.key.as_deref());
+            if let Some(key) = &open.key {
+                assert_eq!(&open.cursor.pinned_key()[..], &key[..]);
+                assert_eq!(&open.cursor.version().payload[..], self.value(key, open.at).unwrap());
+            }
+        }
+        self.cursors.push(open);
+    }
+
+    fn check(&self, i: usize) {
+        let visible = self.visible();
+        let at = self.snapshots.get(i % (self.snapshots.len() + 1)).copied().unwrap_or(visible);
+        for key in KEYS {
+            let hash = hash_key(TABLE, key);
+            let payload = |version: Option<Version>| version.map(|version| version.payload.to_vec());
+            let got = self.table.get(key, hash, ReadPoint { csn: at, now_ms: NOW_MS }).unwrap();
+            assert_eq!(payload(got).as_deref(), self.value(key, at), "{key:?} at {at}");
+            let got = self.table.get_newest(key, hash, visible, NOW_MS).unwrap();
+            assert_eq!(payload(got).as_deref(), self.value(key, visible), "the newest of {key:?}");
+            if self.late.is_empty() {
+                self.check_newest(key, hash, at);
+            }
+        }
+    }
+
+    fn check_newest(&self, key: &[u8], hash: u64, than: Csn) {
+        let written = self.writes.get(key).and_then(|writes| writes.last()).map(|(csn, _)| *csn);
+        let newest = written.max(self.hidden_by(key, Csn::MAX)).filter(|&csn| csn > than);
+        let got = self.table.newest_csn(key, hash, than).unwrap();
+        let unchanged = self.value(key, than).is_none() && self.value(key, Csn::MAX).is_none();
+        assert!(
+            got == newest || (got <= newest && unchanged),
+            "{key:?} than {than}: {got:?}, not {newest:?}"
+        );
+        assert_eq!(self.table.try_newest_csn(key, hash, than).unwrap(), got);
+        let one = (Bound::Included(key), Bound::Included(key));
+        assert_eq!(self.table.any_newer_in_range(one, than).unwrap(), got.is_some());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_table_does_what_the_model_does(steps in steps()) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step);
+        }
+        while !world.late.is_empty() {
+            world.take(Step::ApplyLate(0));
+        }
+        for i in 0..=world.snapshots.len() {
+            world.check(i);
+        }
+    }
+}
+
+fn one_op(flags: u8, payload: &[u8], value_offset: Option<u32>) -> Block {
+    let mut builder = BlockBuilder::new(TABLE, 1, 1 + payload.len());
+    builder.push(DeltaOp {
+        key: b"k",
+        hash: hash_key(TABLE, b"k"),
+        flags: VersionFlags(flags),
+        expires_at_ms: 0,
+        payload,
+        value_offset,
+        checksum: 99,
+    });
+    builder.finish()
+}
+
+fn rules_at(horizon: Csn, table: &Table<MapStatic>) -> PruneRules {
+    let range_deletes = table.range_deletes().clone();
+    PruneRules { horizon, snapshots: Vec::new(), expired_until_ms: 0, range_deletes }
+}
+
+#[test]
+fn long_inline_values_fold_into_references_to_the_log() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 3 }));
+    table.apply(one_op(0, b"long", Some(10)), Csn(5), Lsn::new(3, 100));
+    assert!(table.rotate(Csn(5)));
+    assert!(!table.fold_oldest(&rules_at(Csn(4), &table)).unwrap());
+    assert!(table.fold_oldest(&rules_at(Csn(5), &table)).unwrap());
+    assert_eq!((table.delta().entries(), table.delta().folded()), (0, Csn(5)));
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0).unwrap().unwrap();
+    assert!(version.flags.is_out_of_line());
+    let place = OutOfLine::decode(&version.payload).unwrap();
+    assert_eq!((place.len, place.checksum), (4, seal_checksum(99, Csn(5))));
+    assert_eq!((place.extents[0].lsn, place.extents[0].len), (Lsn::new(3, 110), 4));
+}
+
+#[test]
+fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 3 }));
+    let mut payload = Vec::new();
+    OutOfLine { len: 0, checksum: 99, extents: Vec::new() }.encode(&mut payload);
+    table.apply(one_op(VersionFlags::OUT_OF_LINE, &payload, None), Csn(6), Lsn::new(3, 100));
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(6), 0).unwrap().unwrap();
+    assert_eq!(OutOfLine::decode(&version.payload).unwrap().checksum, seal_checksum(99, Csn(6)));
+}
+
+#[test]
+fn a_version_outlives_its_generation() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+    table.apply(one_op(0, b"value", None), Csn(1), Lsn::NULL);
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0).unwrap().unwrap();
+    table.rotate(Csn(1));
+    table.fold_oldest(&rules_at(Csn(1), &table)).unwrap();
+    drop(table);
+    assert_eq!(&version.payload[..], b"value");
+}
+
+#[test]
+fn recovered_operations_are_found_once_each() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+    let value = vec![7; 5000];
+    for _ in 0..2 {
+        let mut builder = RecoveredBuilder::new(TABLE, 0);
+        for i in (0..2000u64).rev() {
+            let key = (i / 2 * 7919 % 1000).to_be_bytes();
+            builder.push(RecoveredOp {
+                key: &key,
+                hash: hash_key(TABLE, &key),
+                csn: Csn(i + 1),
+                flags: VersionFlags(0),
+                expires_at_ms: 0,
+                payload: &value[..i as usize],
+                value_lsn: None,
+                checksum: 0,
+            });
+        }
+        table.apply_recovered(builder.finish());
+    }
+    let mut cursor = table.cursor(ReadPoint { csn: Csn(1500), now_ms: 0 });
+    cursor.seek(Bound::Unbounded).unwrap();
+    let mut keys = 0;
+    while let Some(key) = cursor.key() {
+        let key = key.to_vec();
+        let version = cursor.version();
+        assert_eq!(version.payload.len() as u64 + 1, version.csn.0);
+        assert!(version.csn <= Csn(1500) && version.csn.0.is_multiple_of(2));
+        keys += 1;
+        cursor.next().unwrap();
+        assert!(cursor.key().is_none_or(|next| next > &key[..]));
+    }
+    assert_eq!(keys, 750);
+    let mut source = table.delta().oldest_closed();
+    assert!(source.is_none() && table.rotate(Csn(2000)));
+    source = table.delta().oldest_closed();
+    let generation = source.unwrap();
+    let mut batch = generation.fold_source(1 << 20);
+    let mut versions = 0;
+    while crate::FoldSource::peek_key(&mut batch).is_some() {
+        let mut out = Vec::new();
+        crate::FoldSource::take_versions(&mut batch, &mut out);
+        assert_eq!(out[0].csn, out[1].csn.next());
+        versions += out.len();
+    }
+    assert_eq!(versions, 2000);
+}

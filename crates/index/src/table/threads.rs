@@ -1,0 +1,177 @@
+//! A table under real threads: appliers, readers and a maintainer, each checking what it can know.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fulgurite_base::{Csn, Lsn, TableId, hash_key};
+use parking_lot::Mutex;
+
+use super::map_static::MapStatic;
+use super::*;
+use crate::delta::{BlockBuilder, DeltaOp};
+use crate::version::VersionFlags;
+
+const TABLE: TableId = TableId(3);
+const KEYS: u64 = 40;
+const COMMITS: u64 = 6_000;
+
+/// What the engine keeps: numbers, the applied prefix, and the readers' snapshots.
+struct Engine {
+    table: Arc<Table<MapStatic>>,
+    numbered: Mutex<u64>,
+    applied: Mutex<Vec<bool>>,
+    visible: AtomicU64,
+    snapshots: Mutex<Vec<u64>>,
+    done: AtomicBool,
+}
+
+/// Commit `csn` writes its number to every key `i` with `csn % (i % 3 + 1) == 0`, so that whoever reads at a CSN knows
+/// what it must find.
+fn written_at(i: u64, at: u64) -> Option<u64> {
+    let stride = i % 3 + 1;
+    (at >= stride).then(|| at - at % stride)
+}
+
+impl Engine {
+    fn new() -> Engine {
+        Engine {
+            table: Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 })),
+            numbered: Mutex::new(0),
+            applied: Mutex::new(vec![true]),
+            visible: AtomicU64::new(0),
+            snapshots: Mutex::new(Vec::new()),
+            done: AtomicBool::new(false),
+        }
+    }
+
+    fn commit(&self) -> bool {
+        let csn = {
+            let mut numbered = self.numbered.lock();
+            if *numbered == COMMITS {
+                return false;
+            }
+            *numbered += 1;
+            *numbered
+        };
+        let mut builder = BlockBuilder::new(TABLE, KEYS as usize, 0);
+        for i in (0..KEYS).filter(|i| csn.is_multiple_of(i % 3 + 1)) {
+            let key = i.to_be_bytes();
+            builder.push(DeltaOp {
+                key: &key,
+                hash: hash_key(TABLE, &key),
+                flags: VersionFlags(0),
+                expires_at_ms: 0,
+                payload: &csn.to_le_bytes(),
+                value_offset: None,
+                checksum: 0,
+            });
+        }
+        self.table.apply(builder.finish(), Csn(csn), Lsn::NULL);
+        let mut applied = self.applied.lock();
+        let len = applied.len().max(csn as usize + 1);
+        applied.resize(len, false);
+        applied[csn as usize] = true;
+        let mut visible = self.visible.load(Ordering::Relaxed);
+        while applied.get(visible as usize + 1) == Some(&true) {
+            visible += 1;
+        }
+        self.visible.store(visible, Ordering::Release);
+        true
+    }
+
+    fn with_snapshot(&self, read: impl FnOnce(ReadPoint)) {
+        let csn = {
+            let mut snapshots = self.snapshots.lock();
+            snapshots.push(self.visible.load(Ordering::Acquire));
+            *snapshots.last().unwrap()
+        };
+        read(ReadPoint { csn: Csn(csn), now_ms: 0 });
+        let mut snapshots = self.snapshots.lock();
+        let i = snapshots.iter().position(|&snapshot| snapshot == csn).unwrap();
+        snapshots.swap_remove(i);
+    }
+
+    fn read(&self) {
+        let number = |version: &Version| u64::from_le_bytes(version.payload[..].try_into().unwrap());
+        self.with_snapshot(|at| {
+            for i in 0..KEYS {
+                let key = i.to_be_bytes();
+                let found = self.table.get(&key, hash_key(TABLE, &key), at).unwrap();
+                assert_eq!(found.as_ref().map(number), written_at(i, at.csn.0));
+            }
+            let mut cursor = self.table.cursor(at);
+            for forward in [true, false] {
+                if forward { cursor.seek(Bound::Unbounded) } else { cursor.seek_back(Bound::Unbounded) }
+                    .unwrap();
+                let mut keys: Vec<u64> = (0..KEYS).filter(|&i| written_at(i, at.csn.0).is_some()).collect();
+                if !forward {
+                    keys.reverse();
+                }
+                for i in keys {
+                    assert_eq!(cursor.key(), Some(&i.to_be_bytes()[..]));
+                    assert_eq!(Some(number(cursor.version())), written_at(i, at.csn.0));
+                    if forward { cursor.next() } else { cursor.prev() }.unwrap();
+                }
+                assert_eq!(cursor.key(), None);
+            }
+        });
+        for i in 0..KEYS {
+            let key = i.to_be_bytes();
+            let before = self.visible.load(Ordering::Acquire);
+            let found = self.table.get_newest(&key, hash_key(TABLE, &key), Csn(before), 0).unwrap();
+            assert!(found.as_ref().map(number) >= written_at(i, before));
+        }
+    }
+
+    fn maintain(&self) {
+        let boundary = *self.numbered.lock();
+        {
+            let numbered = self.numbered.lock();
+            self.table.rotate_if_written(Csn(*numbered), Csn(self.visible.load(Ordering::Acquire)));
+        }
+        while self.visible.load(Ordering::Acquire) < boundary {
+            std::hint::spin_loop();
+        }
+        let horizon = Csn(self.visible.load(Ordering::Acquire));
+        let mut snapshots: Vec<Csn> = self.snapshots.lock().iter().copied().map(Csn).collect();
+        snapshots.sort_unstable();
+        let range_deletes = self.table.range_deletes().clone();
+        let rules = PruneRules { horizon, snapshots, expired_until_ms: 0, range_deletes };
+        while self.table.fold_oldest(&rules).unwrap() {}
+    }
+}
+
+#[test]
+fn readers_see_exactly_their_snapshot_while_others_write_and_fold() {
+    let engine = Engine::new();
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                scope.spawn(|| {
+                    while !engine.done.load(Ordering::Relaxed) {
+                        engine.read();
+                    }
+                    engine.read();
+                })
+            })
+            .collect();
+        let writers: Vec<_> = (0..3).map(|_| scope.spawn(|| while engine.commit() {})).collect();
+        let maintainer = scope.spawn(|| {
+            while !engine.done.load(Ordering::Relaxed) {
+                engine.maintain();
+                std::thread::yield_now();
+            }
+        });
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        engine.done.store(true, Ordering::Relaxed);
+        maintainer.join().unwrap();
+        readers.into_iter().for_each(|reader| reader.join().unwrap());
+    });
+    engine.maintain();
+    engine.maintain();
+    engine.read();
+    assert_eq!((engine.table.delta().entries(), engine.table.delta().reclaim()), (0, 0));
+}
