@@ -1,1 +1,72 @@
-//! Placeholder.
+//! A transactional, ordered key-value store in which an acknowledged commit is permanent.
+//!
+//! ```
+//! use fulgurite::{Database, Options};
+//!
+//! # fn main() -> fulgurite::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("data");
+//! let db = Database::open(&path, Options::default())?;   // creates, or recovers
+//! let users = db.table("users")?;                        // opens, or creates
+//! users.put(b"alice", b"1")?;                            // durable when it returns
+//! let mut txn = db.begin();                              // snapshot isolation
+//! let alice = txn.get(&users, b"alice")?;
+//! txn.put(&users, b"bob", b"2")?;
+//! txn.commit()?;                                         // Ok(Commit { csn }) or Error::Conflict
+//! db.transact(|txn| txn.put(&users, b"carol", b"3"))?;   // retries conflicts, with a limit
+//! for entry in db.snapshot().range(&users, b"b".as_slice()..)? {
+//!     let (key, value) = entry?;
+//!     println!("{key:?} = {value:?}");
+//! }
+//! # assert_eq!(alice.unwrap(), b"1");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The words that the documentation uses (CSN, LSN, delta, horizon, ...) are explained in `docs/glossary.md`, the
+//! paths of a commit, a read and a recovery in `docs/architecture.md`.
+
+mod background;
+mod body;
+mod catalog;
+pub mod check;
+mod checkpoint;
+mod checkpoint_record;
+mod commit;
+mod core;
+mod database;
+mod error;
+mod hooks;
+mod open;
+mod options;
+mod read_set;
+mod recovery;
+mod scan;
+mod snapshot;
+mod snapshots;
+mod space;
+mod spill;
+mod stats;
+mod store;
+mod superblock;
+mod table;
+mod transaction;
+mod value;
+mod write_set;
+
+pub use fulgurite_base::{Csn, Lsn, TableId, limits};
+pub use fulgurite_env as env;
+pub use fulgurite_log::LogStats;
+
+pub use crate::checkpoint::CheckpointReport;
+pub use crate::commit::ticket::Ticket;
+pub use crate::database::Database;
+pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::options::{Isolation, Options};
+pub use crate::recovery::RecoveryProgress;
+pub use crate::scan::Range;
+pub use crate::snapshot::Snapshot;
+pub use crate::stats::Stats;
+pub use crate::table::Table;
+pub use crate::transaction::{Commit, Savepoint, Transaction};
+pub use crate::value::Value;

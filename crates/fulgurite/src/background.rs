@@ -1,0 +1,88 @@
+//! The thread that folds and checkpoints.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fulgurite_env::Joiner;
+use parking_lot::{Condvar, Mutex};
+
+use crate::core::Core;
+use crate::{Error, Result};
+
+/// How often the thread looks for work when nobody wakes it.
+const TICK: Duration = Duration::from_millis(10);
+
+/// The running thread.
+pub(crate) struct Background {
+    shared: Arc<Shared>,
+    thread: Box<dyn Joiner>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    lock: Mutex<()>,
+    wake: Condvar,
+}
+
+impl Background {
+    pub fn start(core: &Arc<Core>) -> Result<Background> {
+        let shared = Arc::new(Shared::default());
+        let (body_shared, body_core) = (shared.clone(), core.clone());
+        let thread = core
+            .env
+            .spawn("fulgurite-absorb", Box::new(move || run(&body_core, &body_shared)))
+            .map_err(|error| Error::io("starting a thread", error))?;
+        Ok(Background { shared, thread })
+    }
+
+    /// Ends the thread after the work that it is doing.
+    pub fn stop(self) {
+        self.shared.stop.store(true, Ordering::Release);
+        drop(self.shared.lock.lock());
+        self.shared.wake.notify_all();
+        if !self.thread.join() {
+            tracing::error!("the folding thread panicked");
+        }
+    }
+}
+
+fn run(core: &Core, shared: &Shared) {
+    let mut reported = false;
+    while !shared.stop.load(Ordering::Acquire) {
+        match core.maintain_tables() {
+            Ok(true) => continue,
+            Ok(false) => reported = false,
+            Err(error) if !reported => {
+                reported = true;
+                tracing::error!(%error, "folding or checkpointing failed, will be tried again");
+            }
+            Err(_) => {}
+        }
+        let mut lock = shared.lock.lock();
+        if !shared.stop.load(Ordering::Acquire) {
+            shared.wake.wait_for(&mut lock, TICK);
+        }
+    }
+}
+
+impl Core {
+    /// One round of folding and checkpointing; true if there was something to do.
+    pub fn maintain_tables(&self) -> Result<bool> {
+        self.free_retired()?;
+        self.rotate_grown();
+        let mut worked = self.absorb()?;
+        if self.log.poisoned().is_none() && self.checkpoint_is_due() {
+            self.checkpoint()?;
+            worked = true;
+        }
+        Ok(worked)
+    }
+
+    /// One round of everything that threads do otherwise.
+    pub fn maintain(&self) -> Result<bool> {
+        let log = self.log.maintain()?;
+        Ok(self.maintain_tables()? || log)
+    }
+}

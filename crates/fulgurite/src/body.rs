@@ -1,0 +1,227 @@
+//! The body of a commit's frame: its operations, the same bytes on every replica. Grammar in `docs/format/frame.md`.
+
+use fulgurite_base::{DecodeError, Reader, TableId, Writer, limits, varint_len};
+use fulgurite_log::SpillId;
+
+/// The frame's body is the operations themselves.
+pub(crate) const KIND_COMMIT: u8 = 1;
+/// The frame's body says in which parts the operations are.
+pub(crate) const KIND_COMMIT_IN_PARTS: u8 = 2;
+
+const OP_PUT: u8 = 1;
+const OP_PUT_EXPIRING: u8 = 2;
+const OP_DELETE: u8 = 3;
+const OP_DELETE_RANGE: u8 = 4;
+const OP_PUT_IN_PARTS: u8 = 5;
+
+/// A value that was written ahead in parts of at most [`limits::PART_BYTES_MAX`] bytes, of which all but the last are
+/// that long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PartsRef {
+    pub spill: SpillId,
+    /// The ordinal of the first part; the others follow.
+    pub ordinal: u32,
+    pub len: u64,
+    /// For a value the partial checksum over table, key and bytes; for operations the CRC-32C of the bytes.
+    pub checksum: u32,
+}
+
+impl PartsRef {
+    /// How many parts there are.
+    pub fn count(&self) -> u32 {
+        self.len.div_ceil(limits::PART_BYTES_MAX as u64) as u32
+    }
+
+    /// The length of part `index`, counted from 0.
+    pub fn part_len(&self, index: u32) -> u32 {
+        let before = u64::from(index) * limits::PART_BYTES_MAX as u64;
+        (self.len - before).min(limits::PART_BYTES_MAX as u64) as u32
+    }
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        self.spill.encode(out);
+        out.put_varint(u64::from(self.ordinal));
+        out.put_varint(self.len);
+        out.put_u32(self.checksum);
+    }
+
+    fn decode(reader: &mut Reader<'_>) -> Result<PartsRef, DecodeError> {
+        let spill = SpillId::decode(reader)?;
+        let ordinal = u32::try_from(reader.varint("part ordinal")?).map_err(|_| reader.error("part ordinal"))?;
+        let len = reader.varint("length in parts")?;
+        if len > limits::VALUE_BYTES_MAX as u64 * 4 {
+            return Err(reader.error("length in parts"));
+        }
+        Ok(PartsRef { spill, ordinal, len, checksum: reader.u32("checksum of parts")? })
+    }
+}
+
+/// One operation of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op<'a> {
+    Put { key: &'a [u8], value: &'a [u8], expires_at_ms: u64 },
+    PutInParts { key: &'a [u8], expires_at_ms: u64, parts: PartsRef },
+    Delete { key: &'a [u8] },
+    DeleteRange { start: &'a [u8], end: Option<&'a [u8]> },
+}
+
+/// Appends an operation. For a `Put` the value's bytes are the last ones appended.
+pub(crate) fn encode_op(table: TableId, op: &Op<'_>, out: &mut Vec<u8>) {
+    let mut head = |kind: u8, key: &[u8]| {
+        out.put_u8(kind);
+        out.put_varint(u64::from(table.0));
+        out.put_prefixed(key);
+    };
+    match op {
+        Op::Put { key, value, expires_at_ms: 0 } => {
+            head(OP_PUT, key);
+            out.put_prefixed(value);
+        }
+        Op::Put { key, value, expires_at_ms } => {
+            head(OP_PUT_EXPIRING, key);
+            out.put_varint(*expires_at_ms);
+            out.put_prefixed(value);
+        }
+        Op::PutInParts { key, expires_at_ms, parts } => {
+            head(OP_PUT_IN_PARTS, key);
+            out.put_varint(*expires_at_ms);
+            parts.encode(out);
+        }
+        Op::Delete { key } => head(OP_DELETE, key),
+        Op::DeleteRange { start, end } => {
+            head(OP_DELETE_RANGE, start);
+            out.put_u8(u8::from(end.is_some()));
+            out.put_prefixed(end.unwrap_or_default());
+        }
+    }
+}
+
+/// An upper bound of the bytes that [`encode_op`] appends for a key and an inline value.
+pub(crate) fn op_bytes_max(key: usize, value: usize) -> usize {
+    1 + 5 + varint_len(key as u64) + key + 10 + varint_len(value as u64) + value
+}
+
+/// Reads the operations of a body, front to back.
+pub(crate) struct Ops<'a> {
+    reader: Reader<'a>,
+}
+
+impl<'a> Ops<'a> {
+    pub fn new(body: &'a [u8]) -> Ops<'a> {
+        Ops { reader: Reader::new(body) }
+    }
+
+    /// The next operation, its table, and the offset in the body just behind it.
+    pub fn next(&mut self) -> Result<Option<(TableId, Op<'a>, usize)>, DecodeError> {
+        if self.reader.is_empty() {
+            return Ok(None);
+        }
+        let reader = &mut self.reader;
+        let kind = reader.u8("operation kind")?;
+        let table = TableId(u32::try_from(reader.varint("table")?).map_err(|_| reader.error("table"))?);
+        let key = reader.prefixed(limits::KEY_BYTES_MAX, "key")?;
+        let op = match kind {
+            OP_PUT => Op::Put { key, value: reader.prefixed(limits::VALUE_BYTES_MAX, "value")?, expires_at_ms: 0 },
+            OP_PUT_EXPIRING => {
+                let expires_at_ms = reader.varint("expiry")?;
+                Op::Put { key, value: reader.prefixed(limits::VALUE_BYTES_MAX, "value")?, expires_at_ms }
+            }
+            OP_DELETE => Op::Delete { key },
+            OP_DELETE_RANGE => {
+                let bounded = reader.u8("whether the range ends")? != 0;
+                let end = reader.prefixed(limits::KEY_BYTES_MAX, "end of range")?;
+                Op::DeleteRange { start: key, end: bounded.then_some(end) }
+            }
+            OP_PUT_IN_PARTS => {
+                let expires_at_ms = reader.varint("expiry")?;
+                Op::PutInParts { key, expires_at_ms, parts: PartsRef::decode(reader)? }
+            }
+            _ => return Err(reader.error("operation kind")),
+        };
+        Ok(Some((table, op, reader.position())))
+    }
+}
+
+/// The body of a [`KIND_COMMIT_IN_PARTS`] frame.
+pub(crate) fn encode_parts_body(parts: &PartsRef) -> Vec<u8> {
+    let mut out = Vec::with_capacity(48);
+    parts.encode(&mut out);
+    out
+}
+
+/// The mirror of [`encode_parts_body`].
+pub(crate) fn decode_parts_body(body: &[u8]) -> Result<PartsRef, DecodeError> {
+    let mut reader = Reader::new(body);
+    let parts = PartsRef::decode(&mut reader)?;
+    reader.finish("end of body")?;
+    Ok(parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Vec<(TableId, Op<'static>)> {
+        let spill = SpillId { node: 0, epoch: 3, counter: 9 };
+        vec![
+            (TableId(7), Op::DeleteRange { start: b"a", end: Some(b"b") }),
+            (TableId(7), Op::DeleteRange { start: b"x", end: None }),
+            (TableId(7), Op::Put { key: b"", value: b"v", expires_at_ms: 0 }),
+            (TableId(300), Op::Put { key: b"k", value: b"", expires_at_ms: 1_700_000_000_000 }),
+            (TableId(300), Op::Delete { key: b"gone" }),
+            (
+                TableId(300),
+                Op::PutInParts {
+                    key: b"big",
+                    expires_at_ms: 0,
+                    parts: PartsRef { spill, ordinal: 2, len: 1 << 20, checksum: 0xdead_beef },
+                },
+            ),
+        ]
+    }
+
+    #[test]
+    fn operations_come_back() {
+        let mut body = Vec::new();
+        for (table, op) in sample() {
+            encode_op(table, &op, &mut body);
+        }
+        let mut ops = Ops::new(&body);
+        for (table, op) in sample() {
+            let (found_table, found, _) = ops.next().unwrap().unwrap();
+            assert_eq!((found_table, found), (table, op));
+        }
+        assert!(ops.next().unwrap().is_none());
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let mut body = Vec::new();
+        for (table, op) in sample().into_iter().take(5) {
+            encode_op(table, &op, &mut body);
+        }
+        let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "04070161010162040701780000010700017602ac02016b80d095ffbc310003ac0204676f6e65"
+        );
+    }
+
+    #[test]
+    fn part_lengths_add_up() {
+        let spill = SpillId { node: 0, epoch: 1, counter: 1 };
+        let len = 2 * limits::PART_BYTES_MAX as u64 + 5;
+        let parts = PartsRef { spill, ordinal: 0, len, checksum: 0 };
+        let total: u64 = (0..parts.count()).map(|index| u64::from(parts.part_len(index))).sum();
+        assert_eq!((parts.count(), total), (3, len));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_body_panics(bytes: Vec<u8>) {
+            let mut ops = Ops::new(&bytes);
+            while let Ok(Some(_)) = ops.next() {}
+            let _ = decode_parts_body(&bytes);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! The catalog: table 0, whose rows name the others, and the tables as they are in memory.
+//!
+//! ```text
+//! key   := name (UTF-8, 1 to 255 bytes, no control characters) | "\0next" (the next table id)
+//! value := version u8 = 1 | id u32 | kind u8 | flags u8      | next id u32
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use fulgurite_base::{Csn, Lsn, Reader, TableId, Writer, limits};
+use fulgurite_index::btree::{BTree, BTreeOptions};
+use fulgurite_index::NodeStore;
+use fulgurite_index::table::{Table as IndexTable, TableOptions};
+use parking_lot::{Mutex, RwLock};
+
+use crate::{Error, Options, Result};
+
+/// The key of the row that holds the next table id.
+pub(crate) const NEXT_ID_KEY: &[u8] = b"\0next";
+const ROW_VERSION: u8 = 1;
+const KIND_BTREE: u8 = 1;
+
+/// A table in memory.
+pub(crate) struct TableState {
+    pub id: TableId,
+    /// Shared by commits that write the table or validate a point read; exclusive for ranges, drop and rename.
+    pub gate: RwLock<()>,
+    pub index: IndexTable<BTree>,
+    name: RwLock<Arc<str>>,
+    /// The CSN of the commit that dropped it; 0: none did.
+    dropped: AtomicU64,
+}
+
+impl TableState {
+    pub fn name(&self) -> Arc<str> {
+        self.name.read().clone()
+    }
+
+    /// Which commit dropped it.
+    pub fn dropped(&self) -> Option<Csn> {
+        match self.dropped.load(Ordering::Acquire) {
+            0 => None,
+            csn => Some(Csn(csn)),
+        }
+    }
+
+    /// Fails if the table was dropped at or before what a reader at `at` sees.
+    pub fn check_seen(&self, at: Csn) -> Result<()> {
+        match self.dropped() {
+            Some(csn) if csn <= at => Err(Error::TableDropped { name: self.name().to_string() }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A change of the catalog, as a commit carries it.
+#[derive(Clone, Debug)]
+pub(crate) enum CatalogOp {
+    Put { key: Vec<u8>, row: Vec<u8> },
+    Delete { key: Vec<u8> },
+}
+
+/// All tables.
+pub(crate) struct Catalog {
+    store: Arc<dyn NodeStore>,
+    btree: BTreeOptions,
+    table: TableOptions,
+    /// The catalog's own table.
+    pub root: Arc<TableState>,
+    next_id: AtomicU32,
+    /// Held over the whole of a definition, from look-up to commit.
+    pub definitions: Mutex<()>,
+    maps: RwLock<Maps>,
+}
+
+#[derive(Default)]
+struct Maps {
+    by_id: BTreeMap<TableId, Arc<TableState>>,
+    by_name: BTreeMap<Arc<str>, Arc<TableState>>,
+    /// Dropped, but not purged by a checkpoint yet.
+    dropped: Vec<Arc<TableState>>,
+}
+
+impl Catalog {
+    /// A catalog whose own table has its root at `root` ([`Lsn::NULL`]: a new database).
+    pub fn new(store: Arc<dyn NodeStore>, options: &Options, root: Lsn) -> Catalog {
+        let btree = BTreeOptions { leaf_bytes: options.leaf_bytes, ..BTreeOptions::default() };
+        let table = TableOptions { inline_max: options.inline_bytes_max };
+        let root = new_state(TableId::CATALOG, "", &store, &btree, &table, root);
+        Catalog {
+            store,
+            btree,
+            table,
+            root,
+            next_id: AtomicU32::new(1),
+            definitions: Mutex::new(()),
+            maps: RwLock::default(),
+        }
+    }
+
+    /// A table that no map knows yet.
+    pub fn prepare(&self, id: TableId, name: &str, root: Lsn) -> Arc<TableState> {
+        new_state(id, name, &self.store, &self.btree, &self.table, root)
+    }
+
+    /// The id that the next table gets.
+    pub fn next_id(&self) -> TableId {
+        TableId(self.next_id.load(Ordering::Acquire))
+    }
+
+    pub fn by_name(&self, name: &str) -> Option<Arc<TableState>> {
+        self.maps.read().by_name.get(name).cloned()
+    }
+
+    pub fn by_id(&self, id: TableId) -> Option<Arc<TableState>> {
+        if id == TableId::CATALOG {
+            return Some(self.root.clone());
+        }
+        self.maps.read().by_id.get(&id).cloned()
+    }
+
+    /// Every table that is not dropped, by name.
+    pub fn list(&self) -> Vec<Arc<TableState>> {
+        self.maps.read().by_name.values().cloned().collect()
+    }
+
+    /// Every table with memory or disk to its name, the catalog's own first, dropped ones last.
+    pub fn all(&self) -> Vec<Arc<TableState>> {
+        let maps = self.maps.read();
+        let mut all = vec![self.root.clone()];
+        all.extend(maps.by_id.values().cloned());
+        all.extend(maps.dropped.iter().cloned());
+        all
+    }
+
+    /// Forgets dropped tables that `purge` says nobody sees; returns them.
+    pub fn purge(&self, purge: impl Fn(&TableState) -> bool) -> Vec<Arc<TableState>> {
+        let mut maps = self.maps.write();
+        let (gone, kept) = std::mem::take(&mut maps.dropped).into_iter().partition(|state| purge(state));
+        maps.dropped = kept;
+        gone
+    }
+
+    /// Carries out what a commit did to the catalog: the same for a live commit, which brings a `prepared` table, and
+    /// for one that is replayed. Rows that do not decode are an error of replay only.
+    pub fn apply(&self, csn: Csn, ops: &[CatalogOp], prepared: Option<&Arc<TableState>>) -> Result<()> {
+        let mut named = Vec::new();
+        for op in ops {
+            let CatalogOp::Put { key, row } = op else { continue };
+            if key == NEXT_ID_KEY {
+                self.next_id.fetch_max(decode_next_id(row)?, Ordering::AcqRel);
+                continue;
+            }
+            let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
+            named.push((decode_row(row)?, Arc::<str>::from(name)));
+        }
+        let mut maps = self.maps.write();
+        for op in ops {
+            let CatalogOp::Delete { key } = op else { continue };
+            let Some(state) = std::str::from_utf8(key).ok().and_then(|name| maps.by_name.remove(name)) else {
+                continue;
+            };
+            if named.iter().all(|(id, _)| *id != state.id) {
+                maps.by_id.remove(&state.id);
+                state.dropped.store(csn.0, Ordering::Release);
+                maps.dropped.push(state);
+            }
+        }
+        for (id, name) in named {
+            let state = match (maps.by_id.get(&id), prepared) {
+                (Some(state), _) => state.clone(),
+                (None, Some(prepared)) if prepared.id == id => prepared.clone(),
+                (None, _) => self.prepare(id, &name, Lsn::NULL),
+            };
+            *state.name.write() = name.clone();
+            maps.by_id.insert(id, state.clone());
+            maps.by_name.insert(name, state);
+            self.next_id.fetch_max(id.0 + 1, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Enters a table that a checkpoint knows.
+    pub fn restore(&self, state: Arc<TableState>) {
+        let mut maps = self.maps.write();
+        self.next_id.fetch_max(state.id.0 + 1, Ordering::AcqRel);
+        maps.by_name.insert(state.name(), state.clone());
+        maps.by_id.insert(state.id, state);
+    }
+
+    /// The next table id as a checkpoint or a row remembers it.
+    pub fn raise_next_id(&self, id: u32) {
+        self.next_id.fetch_max(id, Ordering::AcqRel);
+    }
+}
+
+fn new_state(
+    id: TableId,
+    name: &str,
+    store: &Arc<dyn NodeStore>,
+    btree: &BTreeOptions,
+    table: &TableOptions,
+    root: Lsn,
+) -> Arc<TableState> {
+    let tree = BTree::open(id, root, store.clone(), btree.clone());
+    Arc::new(TableState {
+        id,
+        gate: RwLock::new(()),
+        index: IndexTable::new(id, tree, table.clone()),
+        name: RwLock::new(name.into()),
+        dropped: AtomicU64::new(0),
+    })
+}
+
+/// Whether a table may have this name.
+pub(crate) fn check_name(name: &str) -> Result<()> {
+    let why = if name.is_empty() {
+        "it is empty"
+    } else if name.len() > limits::TABLE_NAME_BYTES_MAX {
+        "it is longer than 255 bytes"
+    } else if name.chars().any(char::is_control) {
+        "it has control characters"
+    } else {
+        return Ok(());
+    };
+    Err(Error::BadTableName { name: name.to_string(), why })
+}
+
+/// The row of a table.
+pub(crate) fn encode_row(id: TableId) -> Vec<u8> {
+    let mut row = Vec::with_capacity(7);
+    row.put_u8(ROW_VERSION);
+    row.put_u32(id.0);
+    row.put_u8(KIND_BTREE);
+    row.put_u8(0);
+    row
+}
+
+/// The id in a table's row.
+pub(crate) fn decode_row(row: &[u8]) -> Result<TableId> {
+    let bad = |_| Error::damaged("a row of the catalog does not decode");
+    let mut reader = Reader::new(row);
+    let version = reader.u8("version").map_err(bad)?;
+    let id = TableId(reader.u32("id").map_err(bad)?);
+    let kind = reader.u8("kind").map_err(bad)?;
+    if version != ROW_VERSION || kind != KIND_BTREE || id == TableId::CATALOG {
+        return Err(Error::damaged(format!("a row of the catalog has version {version}, kind {kind}, id {id}")));
+    }
+    Ok(id)
+}
+
+/// The row that keeps the next table id.
+pub(crate) fn encode_next_id(id: u32) -> Vec<u8> {
+    id.to_le_bytes().to_vec()
+}
+
+fn decode_next_id(row: &[u8]) -> Result<u32> {
+    let bytes = row.try_into().map_err(|_| Error::damaged("the catalog's next table id does not decode"))?;
+    Ok(u32::from_le_bytes(bytes))
+}

@@ -1,0 +1,266 @@
+//! Folding and checkpoints: everything that moves data from the deltas to disk. None of it blocks a commit.
+//!
+//! INV-CKPT-1: the boundary is chosen first, and everything at or below it is applied and durable before any of it is
+//! folded (`horizon` has passed it). So nothing on disk ever has to be undone, and replay from the boundary on misses
+//! nothing.
+//!
+//! INV-CKPT-2: the superblock is written after the bulk stream was synced.
+//!
+//! INV-CKPT-3: a range delete leaves memory and the checkpoint only after a checkpoint that began when nothing it
+//! hides was left, and after every reader that began before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+
+use fulgurite_base::{Csn, Lsn, TableId};
+use fulgurite_index::range_delete::RangeDelete;
+use fulgurite_index::{ImageReport, PruneRules, StaticPart};
+
+use crate::Result;
+use crate::catalog::TableState;
+use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
+use crate::core::Core;
+use crate::space::Space;
+use crate::superblock::{Superblock, SuperblockFile};
+
+/// What folding and checkpoints own; guarded by [`Core::maintenance`].
+pub(crate) struct Maintenance {
+    pub superblock: SuperblockFile,
+    pub space: Space,
+    /// How many bytes the log had taken at the last checkpoint.
+    pub log_bytes_at_checkpoint: u64,
+    /// Range deletes of which no leaf keeps anything hidden any more, by table, each with what the checkpoint that
+    /// swept it covers.
+    swept: BTreeMap<TableId, Vec<(RangeDelete, Csn)>>,
+    /// Segments that are on their way to be freed.
+    retiring: BTreeSet<u32>,
+    pub checkpoints: u64,
+}
+
+/// What a checkpoint did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// The newest commit that it covers.
+    pub covered: Csn,
+    /// Node records written.
+    pub records_written: u64,
+    /// Segments that became free.
+    pub segments_freed: u64,
+}
+
+impl Maintenance {
+    pub fn new(superblock: SuperblockFile, space: Space) -> Maintenance {
+        Maintenance { superblock, space, log_bytes_at_checkpoint: 0, swept: BTreeMap::new(), retiring: BTreeSet::new(), checkpoints: 0 }
+    }
+}
+
+impl Core {
+    /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1).
+    fn prune_rules(&self, table: &TableState) -> PruneRules {
+        let horizon = self.pipeline.horizon();
+        let now_ms = self.now_ms();
+        let (snapshots, now_ms_min) = self.snapshots.open();
+        PruneRules {
+            horizon,
+            snapshots,
+            expired_until_ms: now_ms_min.unwrap_or(now_ms).min(now_ms),
+            range_deletes: table.index.range_deletes().clone(),
+        }
+    }
+
+    /// Closes the newest generation of a table whose delta has grown.
+    pub fn rotate_grown(&self) {
+        for table in self.catalog.all() {
+            if table.index.delta().newest_bytes() >= self.options.delta_bytes_max as u64 {
+                self.log.at_reserved(|csn| table.index.rotate(csn));
+            }
+        }
+    }
+
+    /// Folds the closed generations that nothing can undo any more; true if there was one.
+    pub fn absorb(&self) -> Result<bool> {
+        let _maintenance = self.maintenance.lock();
+        let mut folded = false;
+        for table in self.catalog.all() {
+            folded |= self.fold_closed(&table)?;
+        }
+        Ok(folded)
+    }
+
+    fn fold_closed(&self, table: &TableState) -> Result<bool> {
+        let mut folded = false;
+        while let Some(generation) = table.index.delta().oldest_closed() {
+            if generation.boundary() > self.pipeline.horizon() {
+                self.log.request_durable(generation.boundary());
+                break;
+            }
+            drop(generation);
+            folded |= table.index.fold_oldest(&self.prune_rules(table))?;
+        }
+        Ok(folded)
+    }
+
+    /// Writes a checkpoint: afterwards opening replays only what was committed since it began.
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        let mut maintenance = self.maintenance.lock();
+        let maintenance = &mut *maintenance;
+        let log_bytes = self.log.stats().bytes_reserved;
+        let bulk_before = self.log.begin_checkpoint();
+        let boundary = self.log.at_reserved(|csn| {
+            for table in self.catalog.all() {
+                table.index.rotate(csn);
+            }
+            csn
+        });
+        self.hooks.reached("checkpoint boundary");
+        self.pipeline.wait(boundary)?;
+        let replay = self.log.replay_point(boundary);
+        let mut record =
+            CheckpointRecord { covered: boundary, next_table_id: self.catalog.next_id().0, tables: BTreeMap::new() };
+        let mut records_written = 0;
+        for table in self.catalog.all() {
+            if table.dropped().is_some_and(|csn| csn <= boundary) {
+                continue;
+            }
+            let image = self.checkpoint_table(&table, maintenance, boundary)?;
+            records_written += image.records_written.iter().sum::<u64>();
+            maintenance.space.change(table.id, &image.accounts);
+            let table_record = TableRecord {
+                root: image.root,
+                range_deletes: table.index.range_deletes().list(boundary),
+                accounts: maintenance.space.of_table(table.id),
+            };
+            record.tables.insert(table.id, table_record);
+        }
+        self.purge_dropped(maintenance, boundary);
+        let (index, segments) = record.write(&self.log)?;
+        self.log.sync_bulk()?;
+        self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
+        maintenance.space.install(segments, boundary);
+        maintenance.log_bytes_at_checkpoint = log_bytes;
+        maintenance.checkpoints += 1;
+        self.forget_range_deletes(maintenance, boundary);
+        let segments_freed = self.free_segments(maintenance, bulk_before)?;
+        Ok(CheckpointReport { covered: boundary, records_written, segments_freed })
+    }
+
+    /// Folds, sweeps what range deletes hide, and writes the image.
+    fn checkpoint_table(
+        &self,
+        table: &TableState,
+        maintenance: &mut Maintenance,
+        boundary: Csn,
+    ) -> Result<ImageReport> {
+        self.fold_closed(table)?;
+        let rules = self.prune_rules(table);
+        let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
+        let swept = maintenance.swept.entry(table.id).or_default();
+        let fresh: Vec<_> = (table.index.range_deletes().list(oldest).into_iter())
+            .filter(|range| swept.iter().all(|(known, _)| known != range))
+            .collect();
+        let image = table.index.with_maintenance(|tree| {
+            for range in &fresh {
+                let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+                tree.sweep((Bound::Included(&range.start), end), &rules)?;
+            }
+            tree.image()
+        })?;
+        swept.extend(fresh.into_iter().map(|range| (range, boundary)));
+        Ok(image)
+    }
+
+    /// Drops range deletes that an earlier checkpoint swept, once every snapshot is from after that (INV-CKPT-3).
+    fn forget_range_deletes(&self, maintenance: &mut Maintenance, boundary: Csn) {
+        let (snapshots, _) = self.snapshots.open();
+        if snapshots.first().is_some_and(|&oldest| oldest < boundary) {
+            return;
+        }
+        for table in self.catalog.all() {
+            let Some(swept) = maintenance.swept.get_mut(&table.id) else { continue };
+            let (done, fresh): (Vec<_>, Vec<_>) = swept.drain(..).partition(|(_, swept_at)| *swept_at < boundary);
+            *swept = fresh;
+            if !done.is_empty() {
+                let done: Vec<_> = done.into_iter().map(|(range, _)| range).collect();
+                let range_deletes = table.index.range_deletes().clone();
+                crossbeam_epoch::pin().defer(move || range_deletes.remove(&done));
+            }
+        }
+    }
+
+    fn purge_dropped(&self, maintenance: &mut Maintenance, boundary: Csn) {
+        let (snapshots, _) = self.snapshots.open();
+        let oldest = snapshots.first().copied().unwrap_or(Csn::MAX);
+        let gone = self.catalog.purge(|table| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest));
+        for table in gone {
+            maintenance.space.drop_table(table.id);
+            maintenance.swept.remove(&table.id);
+        }
+    }
+
+    pub fn write_superblock(
+        &self,
+        file: &mut SuperblockFile,
+        checkpoint: Lsn,
+        replay: Lsn,
+        covered: Csn,
+    ) -> Result<()> {
+        let current = file.current().clone();
+        file.write(Superblock {
+            epoch: self.log.epoch(),
+            checkpoint,
+            replay,
+            covered,
+            durable: self.log.durable_csn(),
+            clock_ms: self.now_ms(),
+            ..current
+        })
+    }
+
+    /// Frees the segments that nothing needs; returns how many.
+    fn free_segments(&self, maintenance: &mut Maintenance, bulk_before: u32) -> Result<u64> {
+        let slots = || maintenance.superblock.slots();
+        let replay = slots().map(|slot| slot.replay).min().expect("there is a current slot");
+        let covered = slots().map(|slot| slot.covered).min().expect("there is a current slot");
+        self.log.forget_before(covered);
+        self.pins.release_up_to(covered);
+        let mut freed = 0;
+        for segment in self.log.segments() {
+            if maintenance.space.may_free(&segment, replay, bulk_before, &self.pins)
+                && maintenance.retiring.insert(segment.number)
+            {
+                let (retired, number) = (self.retired.clone(), segment.number);
+                // A read that began before may still hold a place in it.
+                crossbeam_epoch::pin().defer(move || retired.lock().push(number));
+                freed += 1;
+            }
+        }
+        crossbeam_epoch::pin().flush();
+        Ok(freed)
+    }
+
+    /// Gives segments that no reader is in back to the log.
+    pub fn free_retired(&self) -> Result<()> {
+        crossbeam_epoch::pin().flush();
+        let numbers = std::mem::take(&mut *self.retired.lock());
+        for &number in &numbers {
+            self.log.free_segment(number)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the log has grown enough for a checkpoint.
+    pub fn checkpoint_is_due(&self) -> bool {
+        let Some(maintenance) = self.maintenance.try_lock() else { return false };
+        let data = maintenance.space.live_bytes();
+        let due = self.options.checkpoint_log_bytes.min((data / 20).max(CHECKPOINT_LOG_BYTES_MIN));
+        self.log.stats().bytes_reserved - maintenance.log_bytes_at_checkpoint >= due
+    }
+}
+
+/// A small database does not write a checkpoint every few commits.
+const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
+
+/// The accounts of a checkpoint record.
+pub(crate) fn accounts_of(record: &CheckpointRecord) -> Accounts {
+    record.tables.iter().map(|(id, table)| (*id, table.accounts.clone())).collect()
+}

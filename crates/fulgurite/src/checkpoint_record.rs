@@ -1,0 +1,164 @@
+//! What a checkpoint knows beside the node records: roots, range deletes, accounts. Grammar in
+//! `docs/format/checkpoint.md`.
+
+use std::collections::BTreeMap;
+
+use fulgurite_base::{Csn, DecodeError, Lsn, Reader, TableId, Writer, crc32c, limits};
+use fulgurite_index::range_delete::RangeDelete;
+use fulgurite_log::{BulkKind, Log};
+
+use crate::{Error, Result};
+
+const VERSION: u8 = 1;
+
+/// The live bytes of each segment, by the table that holds them.
+pub(crate) type Accounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
+
+/// One table as a checkpoint knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct TableRecord {
+    pub root: Lsn,
+    pub range_deletes: Vec<RangeDelete>,
+    pub accounts: BTreeMap<u32, i64>,
+}
+
+/// A checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct CheckpointRecord {
+    pub covered: Csn,
+    pub next_table_id: u32,
+    pub tables: BTreeMap<TableId, TableRecord>,
+}
+
+impl CheckpointRecord {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        out.put_u8(VERSION);
+        out.put_u64(self.covered.0);
+        out.put_u32(self.next_table_id);
+        out.put_varint(self.tables.len() as u64);
+        for (id, table) in &self.tables {
+            out.put_u32(id.0);
+            out.put_u64(table.root.0);
+            out.put_varint(table.range_deletes.len() as u64);
+            for range in &table.range_deletes {
+                out.put_prefixed(&range.start);
+                out.put_u8(u8::from(range.end.is_some()));
+                out.put_prefixed(range.end.as_deref().unwrap_or_default());
+                out.put_u64(range.csn.0);
+            }
+            out.put_varint(table.accounts.len() as u64);
+            for (segment, bytes) in &table.accounts {
+                out.put_u32(*segment);
+                out.put_u64(u64::try_from(*bytes).expect("live bytes are never negative"));
+            }
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<CheckpointRecord, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8("version")? != VERSION {
+            return Err(reader.error("version"));
+        }
+        let covered = Csn(reader.u64("covered")?);
+        let next_table_id = reader.u32("next table id")?;
+        let mut tables = BTreeMap::new();
+        for _ in 0..reader.varint("table count")? {
+            let id = TableId(reader.u32("table id")?);
+            let root = Lsn(reader.u64("root")?);
+            let mut table = TableRecord { root, ..TableRecord::default() };
+            for _ in 0..reader.varint("range delete count")? {
+                let start = reader.prefixed(limits::KEY_BYTES_MAX, "start of range")?.into();
+                let bounded = reader.u8("whether the range ends")? != 0;
+                let end = reader.prefixed(limits::KEY_BYTES_MAX, "end of range")?;
+                let csn = Csn(reader.u64("csn of range delete")?);
+                table.range_deletes.push(RangeDelete { start, end: bounded.then(|| end.into()), csn });
+            }
+            for _ in 0..reader.varint("account count")? {
+                let segment = reader.u32("segment")?;
+                let bytes = i64::try_from(reader.u64("live bytes")?).map_err(|_| reader.error("live bytes"))?;
+                table.accounts.insert(segment, bytes);
+            }
+            tables.insert(id, table);
+        }
+        reader.finish("end of checkpoint")?;
+        Ok(CheckpointRecord { covered, next_table_id, tables })
+    }
+
+    /// Appends the record, in chunks with an index behind them, to the bulk stream; returns the index's place and
+    /// the segments that the record lies in. Durable after the stream was synced.
+    pub fn write(&self, log: &Log) -> Result<(Lsn, Vec<u32>)> {
+        let bytes = self.encode();
+        let mut index = Vec::new();
+        let mut segments = Vec::new();
+        index.put_u32(crc32c(&bytes));
+        for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
+            let lsn = log.append_bulk(BulkKind::Checkpoint, &[chunk])?;
+            segments.push(lsn.segment());
+            index.put_u64(lsn.0);
+        }
+        let lsn = log.append_bulk(BulkKind::Checkpoint, &[&index])?;
+        segments.push(lsn.segment());
+        segments.dedup();
+        Ok((lsn, segments))
+    }
+
+    /// Reads the record whose index is at `lsn`, and the segments that it lies in.
+    pub fn read(log: &Log, lsn: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
+        let damaged = |error: DecodeError| Error::damaged(format!("the checkpoint at {lsn}: {error}"));
+        let index = read_chunk(log, lsn)?;
+        let mut reader = Reader::new(&index);
+        let crc = reader.u32("checksum").map_err(damaged)?;
+        let (mut bytes, mut segments) = (Vec::new(), Vec::new());
+        while !reader.is_empty() {
+            let chunk = Lsn(reader.u64("place of chunk").map_err(damaged)?);
+            bytes.extend_from_slice(&read_chunk(log, chunk)?);
+            segments.push(chunk.segment());
+        }
+        if crc32c(&bytes) != crc {
+            return Err(Error::damaged(format!("the checkpoint at {lsn} fails its checksum")));
+        }
+        segments.push(lsn.segment());
+        segments.dedup();
+        Ok((CheckpointRecord::decode(&bytes).map_err(damaged)?, segments))
+    }
+}
+
+fn read_chunk(log: &Log, lsn: Lsn) -> Result<Vec<u8>> {
+    let record = log.read_bulk(lsn)?;
+    if record.kind != BulkKind::Checkpoint {
+        return Err(Error::damaged(format!("the record at {lsn} is a {:?}, not a checkpoint", record.kind)));
+    }
+    Ok(record.body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back() {
+        let table = TableRecord {
+            root: Lsn::new(3, 4096),
+            range_deletes: vec![
+                RangeDelete { start: b"a".as_slice().into(), end: Some(b"b".as_slice().into()), csn: Csn(7) },
+                RangeDelete { start: b"".as_slice().into(), end: None, csn: Csn(8) },
+            ],
+            accounts: BTreeMap::from([(3, 100), (9, 1 << 40)]),
+        };
+        let record = CheckpointRecord {
+            covered: Csn(9),
+            next_table_id: 4,
+            tables: BTreeMap::from([(TableId(0), TableRecord::default()), (TableId(3), table)]),
+        };
+        assert_eq!(CheckpointRecord::decode(&record.encode()).unwrap(), record);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_panic(bytes: Vec<u8>) {
+            let _ = CheckpointRecord::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! From a write set to a frame and to the work that applies it: everything that can fail or allocate, before step 0.
+
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
+use fulgurite_index::VersionFlags;
+use fulgurite_index::delta::{Block, BlockBuilder, DeltaOp};
+use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace};
+
+use crate::Result;
+use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op};
+use crate::catalog::{Catalog, CatalogOp, TableState};
+use crate::commit::Apply;
+use crate::spill::Spill;
+use crate::write_set::{DeletedRange, TableWrites, WriteSet, WriteValue};
+
+/// A frame that is ready but for its number, and what it does to memory.
+pub(crate) struct Prepared {
+    pub kind: u8,
+    pub body: Vec<u8>,
+    pub body_crc: u32,
+    pub local: Vec<PartPlace>,
+    pub work: Box<ApplyWrites>,
+}
+
+/// Room that the frame's header and a direct list of part places need beside the body.
+const BODY_BYTES_MAX: usize =
+    limits::FRAME_BYTES_MAX as usize - FRAME_HEADER_BYTES as usize - 1024 * PartPlace::ENCODED_BYTES / 2;
+
+/// Prepares a write set. `spill` is what the transaction has written ahead so far; it grows if the operations do not
+/// fit one frame.
+pub(crate) fn prepare(
+    catalog: &Arc<Catalog>,
+    writes: &mut WriteSet,
+    new_table: Option<Arc<TableState>>,
+    inline_max: usize,
+    spill: &mut dyn FnMut() -> Spill,
+    opened: &mut Option<Spill>,
+) -> Result<Prepared> {
+    if bytes_max(writes) > BODY_BYTES_MAX {
+        let spill = opened.get_or_insert_with(spill);
+        spill_values(writes, inline_max, spill)?;
+    }
+    let mut work = Box::new(ApplyWrites {
+        catalog: catalog.clone(),
+        tables: Vec::with_capacity(writes.tables.len()),
+        catalog_ops: Vec::new(),
+        new_table,
+    });
+    let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
+    for writes in writes.tables.values() {
+        encode_table(writes, inline_max, &mut out, &mut work);
+    }
+    let mut body_crc = crc32c(&out);
+    let mut kind = KIND_COMMIT;
+    if out.len() > BODY_BYTES_MAX {
+        let spill = opened.get_or_insert_with(spill);
+        out = body::encode_parts_body(&spill.body(&out, body_crc)?);
+        body_crc = crc32c(&out);
+        kind = KIND_COMMIT_IN_PARTS;
+    }
+    let local = match opened {
+        Some(spill) => {
+            let places = spill.places()?;
+            spill.sync()?;
+            places
+        }
+        None => Vec::new(),
+    };
+    Ok(Prepared { kind, body: out, body_crc, local, work })
+}
+
+fn bytes_max(writes: &WriteSet) -> usize {
+    let table = |writes: &TableWrites| -> usize {
+        let ops = writes.ops.iter().map(|(key, op)| match &op.value {
+            WriteValue::Inline(value) => body::op_bytes_max(key.len(), value.len()),
+            _ => body::op_bytes_max(key.len(), 48),
+        });
+        let ranges = writes.ranges.iter().map(|range| {
+            body::op_bytes_max(range.start.len(), range.end.as_ref().map_or(0, |end| end.len()))
+        });
+        ops.sum::<usize>() + ranges.sum::<usize>()
+    };
+    writes.tables.values().map(table).sum()
+}
+
+/// Writes ahead every value that a leaf would not hold: then values inside the operation list need no place of their
+/// own in the log.
+fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> Result<()> {
+    for (&table, writes) in &mut writes.tables {
+        for (key, op) in &mut writes.ops {
+            if let WriteValue::Inline(value) = &op.value
+                && value.len() > inline_max
+            {
+                op.value = WriteValue::Parts(Arc::new(spill.value(table, key, value)?));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
+    let table = writes.table.id;
+    for range in &writes.ranges {
+        body::encode_op(table, &Op::DeleteRange { start: &range.start, end: range.end.as_deref() }, out);
+    }
+    let bytes_hint = writes.ops.iter().map(|(key, op)| match &op.value {
+        WriteValue::Inline(value) => key.len() + value.len(),
+        _ => key.len() + 64,
+    });
+    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_hint.sum());
+    let mut payload = Vec::new();
+    for (key, op) in &writes.ops {
+        let expires_at_ms = op.expires_at_ms;
+        let mut flags = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
+        let mut delta = DeltaOp {
+            key,
+            hash: op.hash,
+            flags: VersionFlags(0),
+            expires_at_ms,
+            payload: &[],
+            value_offset: None,
+            checksum: 0,
+        };
+        match &op.value {
+            WriteValue::Delete => {
+                flags |= VersionFlags::TOMBSTONE;
+                body::encode_op(table, &Op::Delete { key }, out);
+            }
+            WriteValue::Inline(value) => {
+                body::encode_op(table, &Op::Put { key, value, expires_at_ms }, out);
+                delta.payload = value;
+                if value.len() > inline_max {
+                    delta.value_offset = Some((out.len() - value.len()) as u32);
+                    delta.checksum = value_checksum(table, key, &[value]);
+                }
+            }
+            WriteValue::Parts(spilled) => {
+                let (parts, place) = &**spilled;
+                flags |= VersionFlags::OUT_OF_LINE;
+                body::encode_op(table, &Op::PutInParts { key, expires_at_ms, parts: parts.clone() }, out);
+                payload.clear();
+                place.encode(&mut payload);
+                delta.payload = &payload;
+                delta.checksum = place.checksum;
+            }
+        }
+        delta.flags = VersionFlags(flags);
+        block.push(delta);
+        if table == TableId::CATALOG {
+            work.catalog_ops.push(match &op.value {
+                WriteValue::Inline(row) => CatalogOp::Put { key: key.to_vec(), row: row.to_vec() },
+                _ => CatalogOp::Delete { key: key.to_vec() },
+            });
+        }
+    }
+    work.tables.push(TableWork {
+        table: writes.table.clone(),
+        block: (!writes.ops.is_empty()).then(|| block.finish()),
+        ranges: writes.ranges.clone(),
+    });
+}
+
+struct TableWork {
+    table: Arc<TableState>,
+    block: Option<Block>,
+    ranges: Vec<DeletedRange>,
+}
+
+/// What a commit does to memory.
+pub(crate) struct ApplyWrites {
+    catalog: Arc<Catalog>,
+    tables: Vec<TableWork>,
+    catalog_ops: Vec<CatalogOp>,
+    new_table: Option<Arc<TableState>>,
+}
+
+impl Apply for ApplyWrites {
+    fn apply(self: Box<Self>, csn: Csn, body_lsn: Lsn) {
+        if !self.catalog_ops.is_empty() {
+            self.catalog
+                .apply(csn, &self.catalog_ops, self.new_table.as_ref())
+                .expect("the rows were made by this process a moment ago");
+        }
+        for work in self.tables {
+            for range in &work.ranges {
+                work.table.index.apply_range_delete(&range.start, range.end.as_deref(), csn);
+            }
+            if let Some(block) = work.block {
+                work.table.index.apply(block, csn, body_lsn);
+            }
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! What all handles of an open database share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fulgurite_base::{Csn, DatabaseId, TableId, seal_checksum, value_checksum};
+use fulgurite_env::{Env, Lock};
+use fulgurite_index::table::ReadPoint;
+use fulgurite_index::{OutOfLine, Version};
+use fulgurite_log::Log;
+use parking_lot::Mutex;
+
+use crate::catalog::{Catalog, TableState};
+use crate::checkpoint::Maintenance;
+use crate::commit::Pipeline;
+use crate::commit::latches::Latches;
+use crate::error::readable;
+use crate::hooks::Hooks;
+use crate::snapshots::Snapshots;
+use crate::spill::{Spill, SpillPins};
+use crate::transaction::{Commit, Transaction};
+use crate::write_set::{WriteOp, WriteValue};
+use crate::{Error, Isolation, Options, Result, Value};
+
+/// An open database.
+pub(crate) struct Core {
+    // Constant after opening.
+    pub env: Arc<dyn Env>,
+    pub dir: PathBuf,
+    pub options: Options,
+    pub id: DatabaseId,
+    pub log: Arc<Log>,
+    // These synchronize themselves.
+    pub pipeline: Arc<Pipeline>,
+    pub catalog: Arc<Catalog>,
+    pub snapshots: Snapshots,
+    pub latches: Latches,
+    pub pins: Arc<SpillPins>,
+    pub clock: Clock,
+    pub hooks: Hooks,
+    pub closed: AtomicBool,
+    /// Everything that folding and checkpoints own; one of them at a time.
+    pub maintenance: Mutex<Maintenance>,
+    /// Segments that nothing needs any more and that no reader can still be in.
+    pub retired: Arc<Mutex<Vec<u32>>>,
+    /// Given up when the database is closed.
+    pub lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+/// A clock that never runs back.
+pub(crate) struct Clock {
+    newest_ms: AtomicU64,
+}
+
+impl Clock {
+    /// A clock that starts at or after `start_ms`.
+    pub fn new(start_ms: u64) -> Clock {
+        Clock { newest_ms: AtomicU64::new(start_ms) }
+    }
+
+    /// The newest time that anybody was told, in milliseconds since 1970-01-01 UTC.
+    pub fn newest_ms(&self) -> u64 {
+        self.newest_ms.load(Ordering::Acquire)
+    }
+
+    fn now_ms(&self, wall_ms: u64) -> u64 {
+        let newest = self.newest_ms.load(Ordering::Relaxed);
+        if wall_ms <= newest {
+            return newest;
+        }
+        self.newest_ms.fetch_max(wall_ms, Ordering::AcqRel).max(wall_ms)
+    }
+}
+
+impl Core {
+    /// Milliseconds since 1970-01-01 UTC; never less than anybody was told before.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms(self.env.clock().wall_ms())
+    }
+
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Fails if the database is closed or its log has failed.
+    pub fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        match self.log.poisoned() {
+            Some(what) => Err(Error::Poisoned { what }),
+            None => Ok(()),
+        }
+    }
+
+    pub fn new_spill(&self) -> Spill {
+        Spill::new(self.log.clone(), self.pins.clone())
+    }
+
+    /// The live version of a key that a registered snapshot sees.
+    pub fn read_at(&self, table: &TableState, key: &[u8], hash: u64, csn: Csn, now_ms: u64) -> Result<Option<Version>> {
+        self.check_open()?;
+        let _pin = crossbeam_epoch::pin();
+        Ok(table.index.get(key, hash, ReadPoint { csn, now_ms })?)
+    }
+
+    /// The value of a version, if it has not expired by now.
+    pub fn live_value(&self, table: TableId, key: &[u8], version: &Version) -> Result<Option<Value>> {
+        if version.expires_at_ms != 0 && !version.is_live_at(self.now_ms()) {
+            return Ok(None);
+        }
+        self.resolve(table, key, version).map(Some)
+    }
+
+    /// The value of a version: from memory as it is, or from the log, verified.
+    pub fn resolve(&self, table: TableId, key: &[u8], version: &Version) -> Result<Value> {
+        if !version.flags.is_out_of_line() {
+            return Ok(Value(version.payload.clone()));
+        }
+        self.read_value(table, key, version.csn, &version.payload)
+    }
+
+    /// Reads an out-of-line value and verifies its checksum.
+    pub fn read_value(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
+        let place = OutOfLine::decode(payload).map_err(|error| {
+            Error::damaged(format!("the place of the value of key {} does not decode: {error}", readable(key)))
+        })?;
+        let mut bytes = Vec::with_capacity(place.len as usize);
+        for extent in &place.extents {
+            bytes.extend_from_slice(&self.log.read_bytes(extent.lsn, extent.len)?);
+        }
+        if seal_checksum(value_checksum(table, key, &[&bytes]), csn) != place.checksum {
+            let lsn = place.extents.first().map(|extent| extent.lsn).unwrap_or_default();
+            return Err(Error::damaged(format!(
+                "the value of key {} in table {table} at {lsn} (commit {csn}, {} bytes) fails its checksum",
+                readable(key),
+                place.len
+            )));
+        }
+        Ok(Value::from(bytes))
+    }
+
+    /// What a transaction itself wrote to a key.
+    pub fn own_value(&self, table: TableId, key: &[u8], op: &WriteOp, now_ms: u64) -> Result<Option<Value>> {
+        if op.expires_at_ms != 0 && op.expires_at_ms <= now_ms {
+            return Ok(None);
+        }
+        match &op.value {
+            WriteValue::Delete => Ok(None),
+            WriteValue::Inline(bytes) => Ok(Some(Value::from(bytes.to_vec()))),
+            WriteValue::Parts(spilled) => {
+                let place = &spilled.1;
+                let mut bytes = Vec::with_capacity(place.len as usize);
+                for extent in &place.extents {
+                    bytes.extend_from_slice(&self.log.read_bytes(extent.lsn, extent.len)?);
+                }
+                if value_checksum(table, key, &[&bytes]) != place.checksum {
+                    return Err(Error::damaged(format!(
+                        "the value of key {}, written ahead by this transaction, fails its checksum",
+                        readable(key)
+                    )));
+                }
+                Ok(Some(Value::from(bytes)))
+            }
+        }
+    }
+
+    /// Runs a transaction, again when it conflicts.
+    pub fn retry<T>(
+        self: &Arc<Core>,
+        isolation: Isolation,
+        mut body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Commit)> {
+        let attempts = self.options.conflict_retries_max.saturating_add(1);
+        for attempt in 0..attempts {
+            let mut txn = Transaction::begin(self, isolation);
+            let outcome = body(&mut txn).and_then(|value| Ok((value, txn.commit()?)));
+            match outcome {
+                Err(Error::Conflict { .. }) => self.back_off(attempt),
+                other => return other,
+            }
+        }
+        Err(Error::TooManyConflicts { attempts })
+    }
+
+    /// After the first few conflicts waits a little, longer each time and never the same for two.
+    fn back_off(&self, attempt: u32) {
+        if attempt < 3 {
+            return;
+        }
+        let max_us = 20u64 << attempt.min(8);
+        let wait_us = self.env.random_u64() % max_us;
+        self.env.clock().sleep(std::time::Duration::from_micros(wait_us));
+    }
+}

@@ -1,0 +1,299 @@
+//! What can go wrong, and what the caller should do about it.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use fulgurite_base::Csn;
+use fulgurite_index::{IndexError, TryError};
+use fulgurite_log::LogError;
+
+/// The result of an operation on a database.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+type Source = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why an operation failed. [`Error::kind`] says what to do; `Display` is a sentence for people.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// Another transaction committed a write to what this one read. Nothing of this transaction happened. Run it
+    /// again, or let [`Database::transact`](crate::Database::transact) do so.
+    Conflict {
+        /// The table in which it happened.
+        table: String,
+        /// The key, or the range, in a readable form.
+        what: String,
+    },
+    /// A key is longer than [`KEY_BYTES_MAX`](crate::limits::KEY_BYTES_MAX).
+    KeyTooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A value is longer than [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX).
+    ValueTooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// A transaction has more entries than its memory budget holds.
+    TooLarge {
+        /// The bytes that its keys, small values and bookkeeping take.
+        bytes: usize,
+        /// The budget: [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max).
+        max: usize,
+    },
+    /// An insert found the key present.
+    KeyExists {
+        /// The table.
+        table: String,
+        /// The key in a readable form.
+        key: String,
+    },
+    /// There is no table of that name.
+    UnknownTable {
+        /// The name.
+        name: String,
+    },
+    /// There is a table of that name already.
+    TableExists {
+        /// The name.
+        name: String,
+    },
+    /// The table was dropped after this handle to it was made.
+    TableDropped {
+        /// The name that it had.
+        name: String,
+    },
+    /// A name that no table can have.
+    BadTableName {
+        /// The name.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Options contradict each other or are out of range: every violation at once.
+    BadOptions {
+        /// One sentence for each.
+        violations: Vec<String>,
+    },
+    /// A savepoint that is not of this transaction, or was rolled back.
+    UnknownSavepoint,
+    /// Another process has the database open.
+    Locked {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The directory is not a Fulgurite database, and not empty either.
+    NotADatabase {
+        /// The directory.
+        path: PathBuf,
+        /// What was found.
+        found: String,
+    },
+    /// The database was written by a newer version.
+    NewerFormat {
+        /// The file that says so.
+        path: PathBuf,
+        /// The format version in it.
+        found: u16,
+        /// The newest that this program reads.
+        supported: u16,
+    },
+    /// Data that was durable is damaged or missing. Nothing was changed. Restore a backup, or repair.
+    Damaged {
+        /// What, and where.
+        what: String,
+        /// What found it.
+        source: Option<Source>,
+    },
+    /// Reading or writing failed.
+    Io {
+        /// What was being done.
+        what: String,
+        /// What the operating system said.
+        source: Source,
+    },
+    /// The disk is full: nothing was written. Free space, or delete data; then it goes on without a restart.
+    NoSpace {
+        /// What was being done.
+        what: String,
+    },
+    /// The log failed while this commit was on its way: whether it is durable is not known until the database is
+    /// opened again.
+    OutcomeUnknown {
+        /// The commit's number.
+        csn: Csn,
+        /// What happened to the log.
+        source: Source,
+    },
+    /// The log failed earlier: writes are refused, reads go on. Open the database again.
+    Poisoned {
+        /// What happened to the log.
+        what: String,
+    },
+    /// The answer would need a wait or a read from disk, and a `try_` form was asked.
+    WouldBlock,
+    /// The database was closed.
+    Closed,
+    /// A retry loop gave up: the transaction conflicted every time.
+    TooManyConflicts {
+        /// How often it was tried.
+        attempts: u32,
+    },
+}
+
+/// What the caller should do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// Run the transaction again.
+    Retry,
+    /// Mend the request: it will never succeed as it is.
+    Request,
+    /// Free disk space.
+    Space,
+    /// Close the database and open it again.
+    Reopen,
+    /// Restore a backup, or repair.
+    Restore,
+    /// Look at the machine: permissions, disks, other processes.
+    Environment,
+}
+
+impl Error {
+    /// What to do about it.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Conflict { .. } | Error::WouldBlock | Error::TooManyConflicts { .. } => ErrorKind::Retry,
+            Error::KeyTooLong { .. }
+            | Error::ValueTooLong { .. }
+            | Error::TooLarge { .. }
+            | Error::KeyExists { .. }
+            | Error::UnknownTable { .. }
+            | Error::TableExists { .. }
+            | Error::TableDropped { .. }
+            | Error::BadTableName { .. }
+            | Error::BadOptions { .. }
+            | Error::UnknownSavepoint => ErrorKind::Request,
+            Error::NoSpace { .. } => ErrorKind::Space,
+            Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
+            Error::Damaged { .. } => ErrorKind::Restore,
+            Error::Locked { .. } | Error::NotADatabase { .. } | Error::NewerFormat { .. } | Error::Io { .. } => {
+                ErrorKind::Environment
+            }
+        }
+    }
+
+    pub(crate) fn damaged(what: impl Into<String>) -> Error {
+        Error::Damaged { what: what.into(), source: None }
+    }
+
+    pub(crate) fn io(what: impl Into<String>, error: std::io::Error) -> Error {
+        let what = what.into();
+        match error.kind() {
+            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::NoSpace { what },
+            _ => Error::Io { what, source: Box::new(error) },
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+        match self {
+            Error::Conflict { table, what } => {
+                write!(f, "another transaction committed a write to {what} of table `{table}` first: run the transaction again")
+            }
+            Error::KeyTooLong { len } => write!(f, "the key has {len} bytes, the longest allowed has {KEY_BYTES_MAX}"),
+            Error::ValueTooLong { len } => {
+                write!(f, "the value has {len} bytes, the longest allowed has {VALUE_BYTES_MAX}")
+            }
+            Error::TooLarge { bytes, max } => write!(
+                f,
+                "the transaction's entries take {bytes} bytes of memory and its budget is {max}: commit in smaller pieces"
+            ),
+            Error::KeyExists { table, key } => write!(f, "table `{table}` already has the key {key}"),
+            Error::UnknownTable { name } => write!(f, "there is no table `{name}`"),
+            Error::TableExists { name } => write!(f, "there is a table `{name}` already"),
+            Error::TableDropped { name } => write!(f, "table `{name}` was dropped"),
+            Error::BadTableName { name, why } => write!(f, "`{name}` cannot be the name of a table: {why}"),
+            Error::BadOptions { violations } => write!(f, "the options do not fit: {}", violations.join("; ")),
+            Error::UnknownSavepoint => {
+                write!(f, "the savepoint is not one of this transaction, or was rolled back already")
+            }
+            Error::Locked { path } => write!(
+                f,
+                "the database in {} is open in another process: close it there first (the file LOCK names the process)",
+                path.display()
+            ),
+            Error::NotADatabase { path, found } => {
+                write!(f, "{} is not a Fulgurite database: {found}", path.display())
+            }
+            Error::NewerFormat { path, found, supported } => write!(
+                f,
+                "{} has format version {found}, this program reads up to {supported}: use a newer program",
+                path.display()
+            ),
+            Error::Damaged { what, source: None } => write!(f, "damaged data: {what}"),
+            Error::Damaged { what, source: Some(source) } => write!(f, "damaged data: {what}: {source}"),
+            Error::Io { what, source } => write!(f, "{what}: {source}"),
+            Error::NoSpace { what } => write!(f, "the disk is full: {what}; nothing was written, free space and go on"),
+            Error::OutcomeUnknown { csn, source } => write!(
+                f,
+                "commit {csn} may or may not be durable, opening the database again will tell: {source}"
+            ),
+            Error::Poisoned { what } => {
+                write!(f, "writes are refused since the log failed, open the database again: {what}")
+            }
+            Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
+            Error::Closed => write!(f, "the database was closed"),
+            Error::TooManyConflicts { attempts } => {
+                write!(f, "the transaction conflicted with others {attempts} times in a row")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Damaged { source: Some(source), .. }
+            | Error::Io { source, .. }
+            | Error::OutcomeUnknown { source, .. } => Some(source.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+impl From<IndexError> for Error {
+    fn from(error: IndexError) -> Error {
+        match error {
+            IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
+                Ok(error) => Error::from(*error),
+                Err(source) => Error::Io { what: format!("the node record at {lsn} of table {table}"), source },
+            },
+            error @ IndexError::Corrupt { .. } => Error::damaged(error.to_string()),
+        }
+    }
+}
+
+impl From<TryError> for Error {
+    fn from(error: TryError) -> Error {
+        match error {
+            TryError::WouldBlock => Error::WouldBlock,
+            TryError::Index(error) => Error::from(error),
+        }
+    }
+}
+
+/// A key or other bytes as people can read them: text in quotes, else hexadecimal; long ones are cut.
+pub(crate) fn readable(bytes: &[u8]) -> String {
+    const MAX: usize = 64;
+    let (head, cut) = if bytes.len() > MAX { (&bytes[..MAX], "...") } else { (bytes, "") };
+    match std::str::from_utf8(head) {
+        Ok(text) if !text.chars().any(char::is_control) => format!("\"{text}{cut}\""),
+        _ => {
+            let hex: String = head.iter().map(|byte| format!("{byte:02x}")).collect();
+            format!("0x{hex}{cut}")
+        }
+    }
+}

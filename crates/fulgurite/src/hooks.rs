@@ -1,0 +1,40 @@
+//! Places where a test can stop a committing thread. Nothing but a name in other builds.
+
+#[cfg(not(test))]
+#[derive(Default)]
+pub(crate) struct Hooks;
+
+#[cfg(not(test))]
+impl Hooks {
+    #[inline(always)]
+    pub fn reached(&self, _place: &'static str) {}
+}
+
+#[cfg(test)]
+type Hook = std::sync::Arc<dyn Fn() + Send + Sync>;
+
+/// What to call where.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct Hooks {
+    calls: parking_lot::Mutex<std::collections::BTreeMap<&'static str, Hook>>,
+}
+
+#[cfg(test)]
+impl Hooks {
+    pub fn reached(&self, place: &'static str) {
+        let hook = self.calls.lock().get(place).cloned();
+        if let Some(hook) = hook {
+            hook();
+        }
+    }
+
+    /// Calls `hook` whenever a thread reaches `place`.
+    pub fn set(&self, place: &'static str, hook: impl Fn() + Send + Sync + 'static) {
+        self.calls.lock().insert(place, std::sync::Arc::new(hook));
+    }
+
+    pub fn clear(&self) {
+        self.calls.lock().clear();
+    }
+}

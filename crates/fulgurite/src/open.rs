@@ -1,0 +1,191 @@
+//! Opening a directory: creating what is new, recovering what is there.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use fulgurite_base::{Csn, DatabaseId, Lsn};
+use fulgurite_env::{Disk, Env};
+use fulgurite_log::{Log, LogOptions, ReplayFrom};
+use parking_lot::Mutex;
+
+use crate::catalog::Catalog;
+use crate::checkpoint::{Maintenance, accounts_of};
+use crate::checkpoint_record::CheckpointRecord;
+use crate::commit::Pipeline;
+use crate::commit::latches::Latches;
+use crate::core::{Clock, Core};
+use crate::database::{FIRST_EPOCH, log_dir};
+use crate::hooks::Hooks;
+use crate::recovery::{RecoveryProgress, Replay, restore_tables};
+use crate::snapshots::Snapshots;
+use crate::space::Space;
+use crate::spill::SpillPins;
+use crate::store::LogNodeStore;
+use crate::superblock::{self, Superblock, SuperblockFile};
+use crate::{Error, Options, Result};
+
+const LOCK_NAME: &str = "LOCK";
+
+/// What a directory turned out to be.
+enum Found {
+    /// Nothing, or what a creation that was cut off leaves.
+    Empty,
+    Database,
+}
+
+/// Opens or creates.
+pub(crate) fn open_core(
+    env: Arc<dyn Env>,
+    dir: &Path,
+    options: Options,
+    progress: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Core> {
+    options.validate()?;
+    let failed = |error| Error::io(format!("opening {}", dir.display()), error);
+    let disk = env.disk();
+    if options.create {
+        disk.create_dir_all(dir).map_err(failed)?;
+    }
+    look(disk, dir)?;
+    let lock = disk.lock(&dir.join(LOCK_NAME)).map_err(failed)?;
+    let lock = lock.ok_or_else(|| Error::Locked { path: dir.to_path_buf() })?;
+    let mut superblock = match look(disk, dir)? {
+        Found::Database => SuperblockFile::open(disk, dir)?,
+        Found::Empty if options.create => create(&*env, dir)?,
+        Found::Empty => {
+            let found = "the directory is empty".to_string();
+            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+        }
+    };
+    let current = superblock.current().clone();
+    let log_options = LogOptions {
+        buffer_bytes: options.log_buffer_bytes,
+        background: options.background,
+        hint_idle: options.hint_idle,
+        ..LogOptions::default()
+    };
+    let mut replay = Replay::new(options.inline_bytes_max, progress);
+    let path = log_dir(dir);
+    let (log, last) = if current.epoch == FIRST_EPOCH && is_unused(disk, &path)? {
+        (Log::create(env.clone(), &path, current.id, log_options)?, Csn::ZERO)
+    } else {
+        let from = ReplayFrom {
+            lsn: current.replay,
+            csn: current.covered,
+            epoch: current.epoch,
+            durable_csn: current.durable,
+            must_exist: Vec::new(),
+            up_to: None,
+        };
+        let (log, report) = Log::open(env.clone(), &path, current.id, log_options, &from, &mut replay)?;
+        (log, report.last_csn)
+    };
+    let clock = Clock::new(current.clock_ms.max(replay.clock_ms));
+    let (record, record_segments) = read_checkpoint(&log, current.checkpoint)?;
+    let store = Arc::new(LogNodeStore::new(log.clone()));
+    let catalog_root = record.tables.get(&fulgurite_base::TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
+    let catalog = Arc::new(Catalog::new(store, &options, catalog_root));
+    let pins = Arc::new(SpillPins::default());
+    restore_tables(&catalog, &record)?;
+    replay.finish(&log, &pins, &catalog)?;
+    let mut accounts = accounts_of(&record);
+    accounts.retain(|id, _| catalog.by_id(*id).is_some());
+    let space = Space::new(accounts, record_segments, current.covered);
+    check_segments(&log, &space, &path)?;
+    let next = Superblock { epoch: log.epoch(), durable: last, clock_ms: clock.newest_ms(), ..current };
+    superblock.write(next)?;
+    Ok(Core {
+        pipeline: Pipeline::new(log.clone(), last),
+        id: superblock.current().id,
+        dir: dir.to_path_buf(),
+        catalog,
+        snapshots: Snapshots::new(),
+        latches: Latches::new(),
+        pins,
+        clock,
+        hooks: Hooks::default(),
+        closed: AtomicBool::new(false),
+        maintenance: Mutex::new(Maintenance::new(superblock, space)),
+        retired: Arc::default(),
+        lock: Mutex::new(Some(lock)),
+        log,
+        options,
+        env,
+    })
+}
+
+/// Tells a database from an empty directory and from somebody else's.
+fn look(disk: &dyn Disk, dir: &Path) -> Result<Found> {
+    let entries = match disk.list(dir) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let found = "there is no such directory".to_string();
+            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+        }
+        Err(error) => return Err(Error::io(format!("listing {}", dir.display()), error)),
+    };
+    if entries.iter().any(|entry| entry.name == superblock::FILE_NAME) {
+        return Ok(Found::Database);
+    }
+    if entries.iter().any(|entry| entry.is_dir && entry.name == "log") && !is_unused(disk, &log_dir(dir))? {
+        return Err(Error::damaged(format!(
+            "{} has a log and no {}: restore that file, the log alone does not say where the data begins",
+            dir.display(),
+            superblock::FILE_NAME
+        )));
+    }
+    let known = [LOCK_NAME, superblock::TEMPORARY_NAME, "log", "lost+found"];
+    match entries.iter().find(|entry| !known.contains(&entry.name.as_str())) {
+        None => Ok(Found::Empty),
+        Some(entry) => Err(Error::NotADatabase {
+            path: dir.to_path_buf(),
+            found: format!("it contains `{}` and no {}", entry.name, superblock::FILE_NAME),
+        }),
+    }
+}
+
+/// Whether the log directory is missing or without segments.
+fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    match disk.list(path) {
+        Ok(entries) => Ok(entries.is_empty()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(Error::io(format!("listing {}", path.display()), error)),
+    }
+}
+
+fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
+    let id = DatabaseId((u128::from(env.random_u64()) << 64) | u128::from(env.random_u64()));
+    let first = Superblock {
+        id,
+        sequence: 1,
+        epoch: FIRST_EPOCH,
+        checkpoint: Lsn::NULL,
+        replay: Lsn::NULL,
+        covered: Csn::ZERO,
+        durable: Csn::ZERO,
+        clock_ms: env.clock().wall_ms(),
+    };
+    SuperblockFile::create(env.disk(), dir, first)
+}
+
+fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
+    if checkpoint.is_null() {
+        return Ok((CheckpointRecord::default(), Vec::new()));
+    }
+    CheckpointRecord::read(log, checkpoint)
+}
+
+/// Every segment with live bytes must be there.
+fn check_segments(log: &Log, space: &Space, path: &Path) -> Result<()> {
+    let present: Vec<u32> = log.segments().iter().map(|segment| segment.number).collect();
+    let mut missing = space.segments().filter(|number| !present.contains(number));
+    match missing.next() {
+        None => Ok(()),
+        Some(number) => Err(Error::damaged(format!(
+            "{}: segment {number} is missing, it holds {} live bytes",
+            path.join(format!("{number:010}.seg")).display(),
+            space.live_in(number)
+        ))),
+    }
+}

@@ -1,0 +1,95 @@
+//! How a database is opened.
+
+use std::time::Duration;
+
+use crate::{Error, Result};
+
+/// Settings of one opening of a database. None of them is stored; each may differ from one open to the next.
+///
+/// ```
+/// let options = fulgurite::Options { create: false, ..Default::default() };
+/// assert!(options.validate().is_ok());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Create the database if the directory is empty or missing. Default: true.
+    pub create: bool,
+    /// Values of at most this many bytes live in the leaf beside their key; longer ones stay where the log put them
+    /// (the log is the data). Default 1,024. A larger figure makes scans of medium values faster and checkpoints
+    /// larger.
+    pub inline_bytes_max: usize,
+    /// Target size of a leaf in bytes. Default 8,192. Leave it alone unless you measured.
+    pub leaf_bytes: usize,
+    /// A table's recent versions are folded into its tree when they take this many bytes. Default 16 MiB.
+    pub delta_bytes_max: usize,
+    /// A checkpoint begins when the log has grown by this many bytes since the last one; it bounds the time that the
+    /// next open takes. Default 256 MiB.
+    pub checkpoint_log_bytes: u64,
+    /// Memory for commits on their way to the disk. Default 8 MiB.
+    pub log_buffer_bytes: usize,
+    /// Memory for the entries of one transaction: keys, values up to `inline_bytes_max`, bookkeeping. Longer values
+    /// go to disk before the commit when half of it is used. Default 256 MiB.
+    pub transaction_bytes_max: usize,
+    /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
+    /// gives up. Default 100.
+    pub conflict_retries_max: u32,
+    /// After a commit, an idle log notes how far it is durable after this long. Default 10 ms.
+    pub hint_idle: Duration,
+    /// Run the threads that keep segments ready, fold and checkpoint. Default true. Without them whoever embeds the
+    /// database calls [`Database::maintain`](crate::Database::maintain); deterministic tests do.
+    pub background: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create: true,
+            inline_bytes_max: 1024,
+            leaf_bytes: 8 * 1024,
+            delta_bytes_max: 16 << 20,
+            checkpoint_log_bytes: 256 << 20,
+            log_buffer_bytes: 8 << 20,
+            transaction_bytes_max: 256 << 20,
+            conflict_retries_max: 100,
+            hint_idle: Duration::from_millis(10),
+            background: true,
+        }
+    }
+}
+
+impl Options {
+    /// Checks every setting and reports all violations at once.
+    pub fn validate(&self) -> Result<()> {
+        let mut violations = Vec::new();
+        let mut within = |name: &str, value: u64, min: u64, max: u64| {
+            if value < min || value > max {
+                violations.push(format!("{name} is {value}, allowed is {min} to {max}"));
+            }
+        };
+        within("inline_bytes_max", self.inline_bytes_max as u64, 0, 32 << 10);
+        within("leaf_bytes", self.leaf_bytes as u64, 512, 256 << 10);
+        within("delta_bytes_max", self.delta_bytes_max as u64, 64 << 10, 64 << 30);
+        within("checkpoint_log_bytes", self.checkpoint_log_bytes, 1 << 20, 64 << 30);
+        within("log_buffer_bytes", self.log_buffer_bytes as u64, 1 << 20, 1 << 30);
+        within("transaction_bytes_max", self.transaction_bytes_max as u64, 1 << 20, 64 << 30);
+        if self.inline_bytes_max > self.leaf_bytes / 2 {
+            violations.push(format!(
+                "inline_bytes_max is {}, more than half of leaf_bytes, which is {}",
+                self.inline_bytes_max, self.leaf_bytes
+            ));
+        }
+        if violations.is_empty() { Ok(()) } else { Err(Error::BadOptions { violations }) }
+    }
+}
+
+/// How isolated a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// It reads one snapshot; of two that read and write the same key the first to commit wins. Write skew is
+    /// possible.
+    #[default]
+    Snapshot,
+    /// As if transactions ran one after the other, in the order of their commits: everything read, ranges included,
+    /// is validated at commit.
+    Serializable,
+}

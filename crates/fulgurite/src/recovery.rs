@@ -1,0 +1,274 @@
+//! From what is on disk to an open database. The cases are in `docs/recovery.md`.
+
+use std::collections::BTreeMap;
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
+use fulgurite_index::delta::{RecoveredBuilder, RecoveredOp};
+use fulgurite_index::{Extent, OutOfLine, VersionFlags};
+use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
+
+use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
+use crate::catalog::{Catalog, CatalogOp, TableState, decode_row};
+use crate::checkpoint_record::CheckpointRecord;
+use crate::spill::{SpillPins, resolve_places};
+use crate::{Error, Result};
+
+/// How far opening has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryProgress {
+    /// Bytes of log read so far.
+    pub done_bytes: u64,
+    /// Bytes of log to read.
+    pub total_bytes: u64,
+}
+
+/// Collects what the log delivers. Nothing reads a tree, or needs the catalog, before the whole log was read.
+pub(crate) struct Replay<'p> {
+    inline_max: usize,
+    tables: BTreeMap<TableId, RecoveredTable>,
+    catalog_ops: Vec<(Csn, Vec<CatalogOp>)>,
+    /// Frames that refer to parts: they are resolved once the log can be read.
+    in_parts: Vec<InParts>,
+    pub commits: u64,
+    pub clock_ms: u64,
+    progress: &'p mut dyn FnMut(RecoveryProgress),
+}
+
+struct RecoveredTable {
+    ops: RecoveredBuilder,
+    ranges: Vec<(Box<[u8]>, Option<Box<[u8]>>, Csn)>,
+}
+
+struct InParts {
+    csn: Csn,
+    kind: u8,
+    body: Vec<u8>,
+    local: Vec<PartPlace>,
+}
+
+impl<'p> Replay<'p> {
+    pub fn new(inline_max: usize, progress: &'p mut dyn FnMut(RecoveryProgress)) -> Replay<'p> {
+        Replay {
+            inline_max,
+            tables: BTreeMap::new(),
+            catalog_ops: Vec::new(),
+            in_parts: Vec::new(),
+            commits: 0,
+            clock_ms: 0,
+            progress,
+        }
+    }
+
+    fn table(&mut self, table: TableId) -> &mut RecoveredTable {
+        self.tables
+            .entry(table)
+            .or_insert_with(|| RecoveredTable { ops: RecoveredBuilder::new(table, 0), ranges: Vec::new() })
+    }
+
+    /// Takes the operations of one commit. `body_lsn` is where its body lies, `None` if that is in parts.
+    fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
+        let damaged = |error| Error::damaged(format!("the operations of commit {csn} do not decode: {error}"));
+        let mut ops = Ops::new(bytes);
+        let mut catalog = Vec::new();
+        let mut payload = Vec::new();
+        while let Some((table, op, end)) = ops.next().map_err(damaged)? {
+            if table == TableId::CATALOG {
+                match &op {
+                    Op::Put { key, value, .. } => {
+                        catalog.push(CatalogOp::Put { key: key.to_vec(), row: value.to_vec() });
+                    }
+                    Op::Delete { key } => catalog.push(CatalogOp::Delete { key: key.to_vec() }),
+                    _ => return Err(Error::damaged(format!("commit {csn} does to the catalog what no commit does"))),
+                }
+            }
+            let inline_max = self.inline_max;
+            let recovered = self.table(table);
+            if let Op::DeleteRange { start, end } = op {
+                recovered.ranges.push((start.into(), end.map(Into::into), csn));
+                continue;
+            }
+            recovered.ops.push(recovered_op(table, &op, csn, end, body_lsn, inline_max, places, &mut payload)?);
+        }
+        if !catalog.is_empty() {
+            self.catalog_ops.push((csn, catalog));
+        }
+        Ok(())
+    }
+
+    fn take_in_parts(&mut self, log: &Log, pins: &SpillPins, frame: &InParts) -> Result<()> {
+        let csn = frame.csn;
+        let places = Places::new(resolve_places(log, &frame.local)?);
+        for place in frame.local.iter().chain(&places.places) {
+            pins.pin_recovered(csn, place.lsn.segment());
+        }
+        if frame.kind != KIND_COMMIT_IN_PARTS {
+            return self.take(csn, &frame.body, None, &places);
+        }
+        let damaged = |error| Error::damaged(format!("the body of commit {csn} does not decode: {error}"));
+        let parts = body::decode_parts_body(&frame.body).map_err(damaged)?;
+        let mut bytes = Vec::with_capacity(parts.len as usize);
+        for extent in places.extents(&parts, csn)? {
+            bytes.extend_from_slice(&log.read_bytes(extent.lsn, extent.len)?);
+        }
+        if crc32c(&bytes) != parts.checksum {
+            return Err(Error::damaged(format!("the operations of commit {csn}, in parts, fail their checksum")));
+        }
+        self.take(csn, &bytes, None, &places)
+    }
+
+    /// Brings everything into the tables.
+    pub fn finish(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<()> {
+        for frame in std::mem::take(&mut self.in_parts) {
+            self.take_in_parts(log, pins, &frame)?;
+        }
+        for (csn, ops) in &self.catalog_ops {
+            catalog.apply(*csn, ops, None)?;
+        }
+        for (id, recovered) in self.tables {
+            // A table that was dropped later: nobody will ask for it.
+            let Some(table) = catalog.by_id(id) else { continue };
+            for (start, end, csn) in recovered.ranges {
+                table.index.apply_range_delete(&start, end.as_deref(), csn);
+            }
+            table.index.apply_recovered(recovered.ops.finish());
+        }
+        Ok(())
+    }
+}
+
+impl RecoverySink for Replay<'_> {
+    fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let header = &frame.header;
+        self.commits += 1;
+        self.clock_ms = self.clock_ms.max(header.commit_time_ms);
+        if header.kind != KIND_COMMIT && header.kind != KIND_COMMIT_IN_PARTS {
+            return Err(format!("the frame of commit {} has the unknown kind {}", header.csn, header.kind).into());
+        }
+        if frame.local.is_empty() && header.kind == KIND_COMMIT {
+            self.take(header.csn, frame.body, Some(frame.body_lsn), &Places::default())?;
+        } else {
+            self.in_parts.push(InParts {
+                csn: header.csn,
+                kind: header.kind,
+                body: frame.body.to_vec(),
+                local: frame.local.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn progress(&mut self, done_bytes: u64, total_bytes: u64) {
+        (self.progress)(RecoveryProgress { done_bytes, total_bytes });
+    }
+}
+
+/// The parts that a commit refers to.
+#[derive(Default)]
+struct Places {
+    places: Vec<PartPlace>,
+    by_ordinal: BTreeMap<u32, usize>,
+}
+
+impl Places {
+    fn new(places: Vec<PartPlace>) -> Places {
+        let by_ordinal = places.iter().enumerate().map(|(index, place)| (place.ordinal, index)).collect();
+        Places { places, by_ordinal }
+    }
+
+    fn extents(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<Extent>> {
+        let mut extents = Vec::with_capacity(parts.count() as usize);
+        for index in 0..parts.count() {
+            let ordinal = parts.ordinal + index;
+            let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
+            match place {
+                Some(place) if place.spill == parts.spill && place.len == parts.part_len(index) => {
+                    extents.push(Extent { lsn: place.lsn, len: place.len });
+                }
+                _ => {
+                    return Err(Error::damaged(format!(
+                        "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
+                    )));
+                }
+            }
+        }
+        Ok(extents)
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "one place in a loop; a struct would only rename them")]
+fn recovered_op<'a>(
+    table: TableId,
+    op: &Op<'a>,
+    csn: Csn,
+    end: usize,
+    body_lsn: Option<Lsn>,
+    inline_max: usize,
+    places: &Places,
+    payload: &'a mut Vec<u8>,
+) -> Result<RecoveredOp<'a>> {
+    let (key, flags, expires_at_ms) = match op {
+        Op::Put { key, expires_at_ms, .. } => (*key, 0, *expires_at_ms),
+        Op::PutInParts { key, expires_at_ms, .. } => (*key, VersionFlags::OUT_OF_LINE, *expires_at_ms),
+        Op::Delete { key } => (*key, VersionFlags::TOMBSTONE, 0),
+        Op::DeleteRange { .. } => unreachable!("range deletes are taken before"),
+    };
+    let flags = if expires_at_ms == 0 { flags } else { flags | VersionFlags::EXPIRES };
+    let mut recovered = RecoveredOp {
+        key,
+        hash: hash_key(table, key),
+        csn,
+        flags: VersionFlags(flags),
+        expires_at_ms,
+        payload: &[],
+        value_lsn: None,
+        checksum: 0,
+    };
+    match op {
+        Op::Put { value, .. } => {
+            recovered.payload = value;
+            if value.len() > inline_max
+                && let Some(body_lsn) = body_lsn
+            {
+                recovered.value_lsn = Some(body_lsn.advance((end - value.len()) as u32));
+                recovered.checksum = seal_checksum(value_checksum(table, key, &[value]), csn);
+            }
+        }
+        Op::PutInParts { parts, .. } => {
+            let extents = places.extents(parts, csn)?;
+            payload.clear();
+            OutOfLine { len: parts.len, checksum: seal_checksum(parts.checksum, csn), extents }.encode(payload);
+            recovered.payload = payload;
+        }
+        Op::Delete { .. } | Op::DeleteRange { .. } => {}
+    }
+    Ok(recovered)
+}
+
+/// Brings the tables of a checkpoint into the catalog; the catalog's own tree has its root from the same record.
+pub(crate) fn restore_tables(catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
+    catalog.raise_next_id(record.next_table_id);
+    restore_range_deletes(&catalog.root, record);
+    let mut cursor = catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
+    cursor.seek(std::ops::Bound::Unbounded)?;
+    while let Some(key) = cursor.key() {
+        if key != crate::catalog::NEXT_ID_KEY {
+            let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
+            let id = decode_row(&cursor.version().payload)?;
+            let root = record.tables.get(&id).map_or(Lsn::NULL, |table| table.root);
+            let table = catalog.prepare(id, name, root);
+            restore_range_deletes(&table, record);
+            catalog.restore(table);
+        }
+        cursor.next()?;
+    }
+    Ok(())
+}
+
+fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {
+    let ranges = record.tables.get(&table.id).map(|table| table.range_deletes.as_slice()).unwrap_or_default();
+    for range in ranges {
+        table.index.apply_range_delete(&range.start, range.end.as_deref(), range.csn);
+    }
+}

@@ -1,0 +1,65 @@
+//! Read-only views of the whole database at one commit.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, hash_key};
+use fulgurite_index::table::ReadPoint;
+
+use crate::core::Core;
+use crate::scan::{Bounds, Range};
+use crate::snapshots::SnapshotGuard;
+use crate::write_set::check_key;
+use crate::{Result, Table, Value};
+
+/// The whole database as of one commit; everything in it is durable. Cheap to clone, good for any thread.
+///
+/// While it lives, the versions that it sees stay on disk: do not keep one for longer than it is needed.
+#[derive(Clone)]
+pub struct Snapshot {
+    core: Arc<Core>,
+    guard: Arc<SnapshotGuard>,
+}
+
+impl Snapshot {
+    pub(crate) fn take(core: &Arc<Core>) -> Snapshot {
+        let guard = core.snapshots.register(|| core.now_ms(), || core.pipeline.read_csn());
+        Snapshot { core: core.clone(), guard: Arc::new(guard) }
+    }
+
+    /// The number of the newest commit in it.
+    pub fn csn(&self) -> Csn {
+        self.guard.csn
+    }
+
+    /// The value of `key`, or `None`.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        check_key(key)?;
+        table.state.check_seen(self.guard.csn)?;
+        let hash = hash_key(table.state.id, key);
+        let version = self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)?;
+        version.map(|version| self.core.resolve(table.state.id, key, &version)).transpose()
+    }
+
+    /// The entries of `range` in order; `.rev()` goes backward. `..` is the whole table.
+    pub fn range<'k>(&self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'static>> {
+        self.range_of(table, Bounds::new(&range)?)
+    }
+
+    /// The entries whose keys start with `prefix`, in order.
+    pub fn prefix(&self, table: &Table, prefix: &[u8]) -> Result<Range<'static>> {
+        self.range_of(table, Bounds::prefix(prefix)?)
+    }
+
+    fn range_of(&self, table: &Table, bounds: Bounds) -> Result<Range<'static>> {
+        table.state.check_seen(self.guard.csn)?;
+        let at = ReadPoint { csn: self.guard.csn, now_ms: self.guard.now_ms };
+        Range::new(&self.core, &table.state, at, bounds, None, Some(self.guard.clone()))
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Snapshot(csn {})", self.csn())
+    }
+}

@@ -1,0 +1,138 @@
+//! Which snapshots are open: what pruning must leave alone.
+//!
+//! INV-TXN-1: a snapshot publishes its slot with a CSN at or below `visible` *before* it reads the `visible` that it
+//! will use; the pruner reads the horizon *before* it reads the slots. Either the pruner sees the slot, or its horizon
+//! was read before the snapshot chose its CSN and is therefore not above it. The same goes for the time up to which
+//! versions count as expired.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crossbeam_utils::CachePadded;
+use fulgurite_base::Csn;
+use parking_lot::RwLock;
+
+const FREE: u64 = u64::MAX;
+const CHUNK: usize = 64;
+
+struct Slot {
+    /// The CSN, or `FREE`.
+    csn: AtomicU64,
+    /// The snapshot's `now` in milliseconds; expired versions that it still sees must stay.
+    now_ms: AtomicU64,
+}
+
+type Chunk = Arc<[CachePadded<Slot>; CHUNK]>;
+
+/// The open snapshots of a database.
+pub(crate) struct Snapshots {
+    chunks: RwLock<Vec<Chunk>>,
+    hint: AtomicU64,
+}
+
+impl Snapshots {
+    pub fn new() -> Snapshots {
+        Snapshots { chunks: RwLock::new(vec![new_chunk()]), hint: AtomicU64::new(0) }
+    }
+
+    /// Registers a snapshot. `visible` is read twice: once for what is published first, once for what is used; the
+    /// time is taken in between, for the same reason.
+    pub fn register(&self, now_ms: impl Fn() -> u64, visible: impl Fn() -> Csn) -> SnapshotGuard {
+        let (chunk, index) = self.claim(visible().0);
+        let slot = &chunk[index];
+        fence(Ordering::SeqCst);
+        let csn = visible();
+        let now_ms = now_ms();
+        slot.now_ms.store(now_ms, Ordering::Relaxed);
+        slot.csn.store(csn.0, Ordering::Release);
+        SnapshotGuard { chunk, index, csn, now_ms }
+    }
+
+    /// Claims a free slot by publishing `csn` in it.
+    fn claim(&self, csn: u64) -> (Chunk, usize) {
+        let start = self.hint.fetch_add(1, Ordering::Relaxed) as usize;
+        loop {
+            let seen = {
+                let chunks = self.chunks.read();
+                for chunk in chunks.iter() {
+                    for step in 0..CHUNK {
+                        let index = (start + step) % CHUNK;
+                        let slot = &chunk[index];
+                        if slot.csn.load(Ordering::Relaxed) == FREE
+                            && slot.csn.compare_exchange(FREE, csn, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+                        {
+                            return (chunk.clone(), index);
+                        }
+                    }
+                }
+                chunks.len()
+            };
+            let mut chunks = self.chunks.write();
+            if chunks.len() == seen {
+                chunks.push(new_chunk());
+            }
+        }
+    }
+
+    /// The CSNs of all open snapshots, ascending, and the smallest `now` of them. The caller has read the horizon
+    /// before (INV-TXN-1).
+    pub fn open(&self) -> (Vec<Csn>, Option<u64>) {
+        fence(Ordering::SeqCst);
+        let mut csns = Vec::new();
+        let mut now_ms_min = None;
+        for chunk in self.chunks.read().iter() {
+            for slot in chunk.iter() {
+                let csn = slot.csn.load(Ordering::SeqCst);
+                if csn != FREE {
+                    csns.push(Csn(csn));
+                    let now_ms = slot.now_ms.load(Ordering::Relaxed);
+                    now_ms_min = Some(now_ms_min.map_or(now_ms, |min: u64| min.min(now_ms)));
+                }
+            }
+        }
+        csns.sort_unstable();
+        csns.dedup();
+        (csns, now_ms_min)
+    }
+}
+
+fn new_chunk() -> Chunk {
+    Arc::new(std::array::from_fn(|_| {
+        CachePadded::new(Slot { csn: AtomicU64::new(FREE), now_ms: AtomicU64::new(0) })
+    }))
+}
+
+/// An open snapshot; dropping it lets pruning pass.
+pub(crate) struct SnapshotGuard {
+    chunk: Chunk,
+    index: usize,
+    /// What it sees.
+    pub csn: Csn,
+    /// Its time, for expiry.
+    pub now_ms: u64,
+}
+
+impl Drop for SnapshotGuard {
+    fn drop(&mut self) {
+        let slot = &self.chunk[self.index];
+        // A claimer that finds the slot free publishes its CSN before its time is stored: 0 keeps everything.
+        slot.now_ms.store(0, Ordering::Relaxed);
+        slot.csn.store(FREE, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_snapshots_are_listed_and_forgotten() {
+        let snapshots = Snapshots::new();
+        let guards: Vec<_> = (0..200).map(|n| snapshots.register(|| 1000 + n, || Csn(n % 7))).collect();
+        let (csns, now_ms) = snapshots.open();
+        assert_eq!(csns, (0..7).map(Csn).collect::<Vec<_>>());
+        assert_eq!(now_ms, Some(1000));
+        drop(guards);
+        assert_eq!(snapshots.open(), (vec![], None));
+    }
+}

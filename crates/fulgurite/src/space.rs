@@ -1,0 +1,220 @@
+//! Which bytes of which segment are live, and which segments may be freed.
+
+use std::collections::BTreeMap;
+
+use fulgurite_base::{Csn, Lsn, TableId};
+use fulgurite_index::AccountChange;
+use fulgurite_log::{SegmentInfo, Stream};
+
+use crate::checkpoint_record::Accounts;
+use crate::spill::SpillPins;
+
+/// The accounts: live bytes are a function of the images that a checkpoint refers to (INV-SPACE-1). Writing an image
+/// adds what it references and subtracts what its predecessor did; changes in memory count only when they are imaged.
+pub(crate) struct Space {
+    accounts: Accounts,
+    /// Totals by segment as of the current and the previous checkpoint: recovery may use either.
+    current: Checkpoint,
+    previous: Option<Checkpoint>,
+}
+
+#[derive(Default)]
+struct Checkpoint {
+    live: BTreeMap<u32, i64>,
+    /// The segments that hold the record itself.
+    record: Vec<u32>,
+    covered: Csn,
+}
+
+impl Space {
+    /// The accounts of the checkpoint that was found; nothing is freed before the next but one.
+    pub fn new(accounts: Accounts, record: Vec<u32>, covered: Csn) -> Space {
+        let live = totals(&accounts);
+        Space { accounts, current: Checkpoint { live, record, covered }, previous: None }
+    }
+
+    /// Books what an image changed.
+    pub fn change(&mut self, table: TableId, changes: &[AccountChange]) {
+        let account = self.accounts.entry(table).or_default();
+        for &(segment, bytes) in changes {
+            let live = account.entry(segment).or_default();
+            *live += bytes;
+            assert!(*live >= 0, "INV-SPACE-1: table {table} would have {live} live bytes in segment {segment}");
+            if *live == 0 {
+                account.remove(&segment);
+            }
+        }
+    }
+
+    /// The live bytes of a table by segment.
+    pub fn of_table(&self, table: TableId) -> BTreeMap<u32, i64> {
+        self.accounts.get(&table).cloned().unwrap_or_default()
+    }
+
+    /// All accounts.
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// A dropped table that nobody sees holds nothing.
+    pub fn drop_table(&mut self, table: TableId) {
+        self.accounts.remove(&table);
+    }
+
+    /// A checkpoint is durable: `record` are the segments of its record.
+    pub fn install(&mut self, record: Vec<u32>, covered: Csn) {
+        let next = Checkpoint { live: totals(&self.accounts), record, covered };
+        self.previous = Some(std::mem::replace(&mut self.current, next));
+    }
+
+
+    /// The segments with live bytes as of the current checkpoint.
+    pub fn segments(&self) -> impl Iterator<Item = u32> + '_ {
+        self.current.live.iter().filter(|(_, live)| **live > 0).map(|(segment, _)| *segment)
+    }
+
+    /// All live bytes.
+    pub fn live_bytes(&self) -> u64 {
+        self.current.live.values().sum::<i64>().max(0) as u64
+    }
+
+    /// The live bytes of a segment as of the current checkpoint.
+    pub fn live_in(&self, segment: u32) -> u64 {
+        self.current.live.get(&segment).copied().unwrap_or(0).max(0) as u64
+    }
+
+    /// Whether nothing needs a segment (INV-SPACE-2). `replay` is the older of both replay positions, `bulk_before`
+    /// the first bulk segment that could hold records written since the current checkpoint began.
+    pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
+        let Some(previous) = &self.previous else { return false };
+        let unreferenced = |checkpoint: &Checkpoint| {
+            checkpoint.live.get(&segment.number).is_none_or(|&live| live == 0)
+                && !checkpoint.record.contains(&segment.number)
+        };
+        let behind = match segment.stream {
+            Some(Stream::Commit) => segment.number < replay.segment(),
+            Some(Stream::Bulk) => segment.number < bulk_before,
+            None => false,
+        };
+        !segment.open
+            && behind
+            && unreferenced(&self.current)
+            && unreferenced(previous)
+            && totals_of(&self.accounts, segment.number) == 0
+            && !pins.holds(segment.number)
+    }
+}
+
+fn totals(accounts: &Accounts) -> BTreeMap<u32, i64> {
+    let mut totals = BTreeMap::new();
+    for account in accounts.values() {
+        for (&segment, &bytes) in account {
+            *totals.entry(segment).or_default() += bytes;
+        }
+    }
+    totals
+}
+
+fn totals_of(accounts: &Accounts, segment: u32) -> i64 {
+    accounts.values().filter_map(|account| account.get(&segment)).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_base::Epoch;
+
+    const TABLE: TableId = TableId(1);
+
+    fn segment(number: u32, stream: Stream) -> SegmentInfo {
+        SegmentInfo {
+            number,
+            bytes: 1 << 20,
+            stream: Some(stream),
+            epoch: Epoch(1),
+            first_csn: Csn(1),
+            used_bytes: 1 << 20,
+            open: false,
+        }
+    }
+
+    /// Two checkpoints, the first with `first` live in segment 5, the second with `second`.
+    fn space(first: i64, second: i64) -> Space {
+        let mut space = Space::new(Accounts::new(), vec![], Csn(1));
+        space.change(TABLE, &[(5, first)]);
+        space.install(vec![7], Csn(2));
+        space.change(TABLE, &[(5, second - first)]);
+        space.install(vec![8], Csn(3));
+        space
+    }
+
+    fn may_free(space: &Space, segment: &SegmentInfo) -> bool {
+        space.may_free(segment, Lsn::new(100, 0), 100, &SpillPins::default())
+    }
+
+    #[test]
+    fn a_dead_closed_old_segment_may_be_freed() {
+        assert!(may_free(&space(0, 0), &segment(5, Stream::Commit)));
+        assert!(may_free(&space(0, 0), &segment(5, Stream::Bulk)));
+    }
+
+    #[test]
+    fn a_segment_that_the_current_checkpoint_refers_to_stays() {
+        assert!(!may_free(&space(0, 10), &segment(5, Stream::Bulk)));
+    }
+
+    #[test]
+    fn a_segment_that_the_previous_checkpoint_refers_to_stays() {
+        assert!(!may_free(&space(10, 0), &segment(5, Stream::Bulk)));
+    }
+
+    #[test]
+    fn a_segment_with_a_checkpoint_record_stays() {
+        assert!(!may_free(&space(0, 0), &segment(7, Stream::Bulk)));
+        assert!(!may_free(&space(0, 0), &segment(8, Stream::Bulk)));
+    }
+
+    #[test]
+    fn nothing_is_freed_before_two_checkpoints() {
+        let space = Space::new(Accounts::new(), vec![], Csn(1));
+        assert!(!may_free(&space, &segment(5, Stream::Bulk)));
+    }
+
+    #[test]
+    fn what_replay_needs_stays() {
+        let pins = SpillPins::default();
+        let commit = segment(5, Stream::Commit);
+        assert!(!space(0, 0).may_free(&commit, Lsn::new(5, 4096), 100, &pins));
+        assert!(space(0, 0).may_free(&commit, Lsn::new(6, 4096), 100, &pins));
+    }
+
+    #[test]
+    fn what_is_being_written_stays() {
+        let pins = SpillPins::default();
+        assert!(!space(0, 0).may_free(&segment(5, Stream::Bulk), Lsn::new(100, 0), 5, &pins));
+        let open = SegmentInfo { open: true, ..segment(5, Stream::Bulk) };
+        assert!(!may_free(&space(0, 0), &open));
+    }
+
+    #[test]
+    fn parts_of_uncovered_commits_stay() {
+        let pins = SpillPins::default();
+        pins.pin_recovered(Csn(9), 5);
+        let bulk = segment(5, Stream::Bulk);
+        assert!(!space(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+        pins.release_up_to(Csn(9));
+        assert!(space(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+    }
+
+    #[test]
+    fn a_dropped_table_that_a_snapshot_sees_keeps_its_segments() {
+        let mut space = space(10, 10);
+        space.install(vec![9], Csn(4));
+        assert!(!may_free(&space, &segment(5, Stream::Bulk)));
+        space.drop_table(TABLE);
+        space.install(vec![10], Csn(5));
+        assert!(!may_free(&space, &segment(5, Stream::Bulk)));
+        space.install(vec![11], Csn(6));
+        assert!(may_free(&space, &segment(5, Stream::Bulk)));
+    }
+}

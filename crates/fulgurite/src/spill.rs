@@ -1,0 +1,179 @@
+//! Values and operation lists that are written ahead, in parts, off the commit path.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, TableId, limits, value_checksum};
+use fulgurite_index::{Extent, OutOfLine};
+use fulgurite_log::{Log, PartPlace, SpillId};
+use parking_lot::Mutex;
+
+use crate::Result;
+use crate::body::PartsRef;
+
+/// Segments that hold parts of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
+/// no image refers to it.
+#[derive(Default)]
+pub(crate) struct SpillPins {
+    inner: Mutex<PinsInner>,
+}
+
+#[derive(Default)]
+struct PinsInner {
+    /// How many open spills, and committed ones above the replay position, have parts in a segment.
+    segments: BTreeMap<u32, u32>,
+    /// Committed spills, until both replay positions have passed them.
+    committed: BTreeMap<Csn, Vec<u32>>,
+}
+
+impl SpillPins {
+    fn pin(&self, segment: u32) {
+        *self.inner.lock().segments.entry(segment).or_default() += 1;
+    }
+
+    fn unpin(inner: &mut PinsInner, segments: Vec<u32>) {
+        for segment in segments {
+            if let Some(count) = inner.segments.get_mut(&segment) {
+                *count -= 1;
+                if *count == 0 {
+                    inner.segments.remove(&segment);
+                }
+            }
+        }
+    }
+
+    /// Pins a segment for a commit that was found in the log.
+    pub fn pin_recovered(&self, csn: Csn, segment: u32) {
+        let mut inner = self.inner.lock();
+        *inner.segments.entry(segment).or_default() += 1;
+        inner.committed.entry(csn).or_default().push(segment);
+    }
+
+    /// Lets go of the commits at or below `csn`: both replay positions have passed them.
+    pub fn release_up_to(&self, csn: Csn) {
+        let mut inner = self.inner.lock();
+        let rest = inner.committed.split_off(&csn.next());
+        for segments in std::mem::replace(&mut inner.committed, rest).into_values() {
+            SpillPins::unpin(&mut inner, segments);
+        }
+    }
+
+    /// Whether a segment is pinned.
+    pub fn holds(&self, segment: u32) -> bool {
+        self.inner.lock().segments.contains_key(&segment)
+    }
+}
+
+/// What one transaction has written ahead.
+pub(crate) struct Spill {
+    log: Arc<Log>,
+    pins: Arc<SpillPins>,
+    id: SpillId,
+    next_ordinal: u32,
+    places: Vec<PartPlace>,
+    pinned: Vec<u32>,
+}
+
+impl Spill {
+    pub fn new(log: Arc<Log>, pins: Arc<SpillPins>) -> Spill {
+        let id = log.new_spill();
+        Spill { log, pins, id, next_ordinal: 0, places: Vec::new(), pinned: Vec::new() }
+    }
+
+    /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned place carries the partial checksum.
+    pub fn value(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<(PartsRef, OutOfLine)> {
+        let checksum = value_checksum(table, key, &[value]);
+        let (parts, extents) = self.write(value, checksum)?;
+        Ok((parts, OutOfLine { len: value.len() as u64, checksum, extents }))
+    }
+
+    /// Writes an operation list ahead.
+    pub fn body(&mut self, body: &[u8], crc: u32) -> Result<PartsRef> {
+        Ok(self.write(body, crc)?.0)
+    }
+
+    fn write(&mut self, bytes: &[u8], checksum: u32) -> Result<(PartsRef, Vec<Extent>)> {
+        let ordinal = self.next_ordinal;
+        let parts = PartsRef { spill: self.id, ordinal, len: bytes.len() as u64, checksum };
+        let mut extents = Vec::with_capacity(parts.count() as usize);
+        for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
+            let lsn = self.log.append_part(self.id, self.next_ordinal, chunk)?;
+            if self.pinned.last() != Some(&lsn.segment()) {
+                self.pins.pin(lsn.segment());
+                self.pinned.push(lsn.segment());
+            }
+            let len = chunk.len() as u32;
+            self.places.push(PartPlace { spill: self.id, ordinal: self.next_ordinal, lsn, len });
+            extents.push(Extent { lsn, len });
+            self.next_ordinal += 1;
+        }
+        Ok((parts, extents))
+    }
+
+    /// The places of the parts, for the group that carries the commit. A long list is itself written ahead, and the
+    /// places of that are returned: parts with ordinals from `u32::MAX` down.
+    pub fn places(&mut self) -> Result<Vec<PartPlace>> {
+        const DIRECT_MAX: usize = 512;
+        let mut places = std::mem::take(&mut self.places);
+        let mut level_ordinal = u32::MAX;
+        while places.len() > DIRECT_MAX {
+            let mut upper = Vec::new();
+            for chunk in places.chunks(limits::PART_BYTES_MAX / PartPlace::ENCODED_BYTES) {
+                let mut bytes = Vec::with_capacity(chunk.len() * PartPlace::ENCODED_BYTES);
+                for place in chunk {
+                    place.encode(&mut bytes);
+                }
+                let lsn = self.log.append_part(self.id, level_ordinal, &bytes)?;
+                self.pins.pin(lsn.segment());
+                self.pinned.push(lsn.segment());
+                upper.push(PartPlace { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
+                level_ordinal -= 1;
+            }
+            places = upper;
+        }
+        Ok(places)
+    }
+
+    /// Makes everything written ahead durable: before the commit frame is numbered.
+    pub fn sync(&self) -> Result<()> {
+        Ok(self.log.sync_bulk()?)
+    }
+
+    /// The commit has a number: its pins stay until a checkpoint covers it.
+    pub fn committed(mut self, csn: Csn) {
+        let pinned = std::mem::take(&mut self.pinned);
+        self.pins.inner.lock().committed.entry(csn).or_default().extend(pinned);
+    }
+}
+
+impl Drop for Spill {
+    fn drop(&mut self) {
+        let pinned = std::mem::take(&mut self.pinned);
+        SpillPins::unpin(&mut self.pins.inner.lock(), pinned);
+    }
+}
+
+/// Ordinals at or above this one are lists of places, not data.
+const PLACES_ORDINAL_MIN: u32 = u32::MAX - (1 << 20);
+
+/// All places of a recovered commit, lists of places resolved.
+pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<PartPlace>> {
+    let mut resolved = Vec::with_capacity(places.len());
+    for place in places {
+        if place.ordinal < PLACES_ORDINAL_MIN {
+            resolved.push(*place);
+            continue;
+        }
+        let bytes = log.read_part(place)?;
+        let mut lower = Vec::new();
+        let mut reader = fulgurite_base::Reader::new(&bytes);
+        while !reader.is_empty() {
+            lower.push(PartPlace::decode(&mut reader).map_err(|error| {
+                crate::Error::damaged(format!("the list of parts at {} does not decode: {error}", place.lsn))
+            })?);
+        }
+        resolved.extend(resolve_places(log, &lower)?);
+    }
+    Ok(resolved)
+}
+

@@ -1,0 +1,80 @@
+//! Counters and sizes of an open database.
+
+use fulgurite_base::Csn;
+use fulgurite_log::{LogStats, Stream};
+
+use crate::core::Core;
+
+/// What [`Database::stats`](crate::Database::stats) tells. Sizes are bytes.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stats {
+    /// The newest commit that transactions of this process see.
+    pub visible: Csn,
+    /// The newest commit up to which all survive a power cut.
+    pub durable: Csn,
+    /// What the last checkpoint covers: the next open replays what is above.
+    pub checkpoint_covered: Csn,
+    /// Checkpoints written since the database was opened.
+    pub checkpoints: u64,
+    /// How many times the database has been opened.
+    pub epoch: u32,
+    /// Tables, the catalog not counted.
+    pub tables: u64,
+    /// Memory of recent versions that are not folded yet.
+    pub delta_bytes: u64,
+    /// Recent versions that are not folded yet.
+    pub delta_entries: u64,
+    /// Open snapshots and transactions.
+    pub snapshots: u64,
+    /// The oldest of them.
+    pub oldest_snapshot: Option<Csn>,
+    /// Bytes on disk that the last checkpoint refers to.
+    pub live_bytes: u64,
+    /// Bytes of all segments, ready ones included.
+    pub segment_bytes: u64,
+    /// Segments of the commit stream, of the bulk stream, and ready ones.
+    pub segments: [u64; 3],
+    /// Why writes are refused, if they are.
+    pub poisoned: Option<String>,
+    /// The log's counters.
+    pub log: LogStats,
+}
+
+impl Stats {
+    pub(crate) fn read(core: &Core) -> Stats {
+        let (covered, live_bytes, checkpoints) = {
+            let maintenance = core.maintenance.lock();
+            (maintenance.superblock.current().covered, maintenance.space.live_bytes(), maintenance.checkpoints)
+        };
+        let tables = core.catalog.all();
+        let (snapshots, _) = core.snapshots.open();
+        let mut segments = [0; 3];
+        let mut segment_bytes = 0;
+        for segment in core.log.segments() {
+            segment_bytes += u64::from(segment.bytes);
+            segments[match segment.stream {
+                Some(Stream::Commit) => 0,
+                Some(Stream::Bulk) => 1,
+                None => 2,
+            }] += 1;
+        }
+        Stats {
+            visible: core.pipeline.visible(),
+            durable: core.pipeline.stable(),
+            checkpoint_covered: covered,
+            checkpoints,
+            epoch: core.log.epoch().0,
+            tables: core.catalog.list().len() as u64,
+            delta_bytes: tables.iter().map(|table| table.index.delta().bytes()).sum(),
+            delta_entries: tables.iter().map(|table| table.index.delta().entries()).sum(),
+            oldest_snapshot: snapshots.first().copied(),
+            snapshots: snapshots.len() as u64,
+            live_bytes,
+            segment_bytes,
+            segments,
+            poisoned: core.log.poisoned(),
+            log: core.log.stats(),
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Node records live in the bulk stream of the log.
+
+use std::sync::Arc;
+
+use fulgurite_base::Lsn;
+use fulgurite_index::{NodeKind, NodeStore, StoreError};
+use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log};
+
+/// The index's view of the log.
+pub(crate) struct LogNodeStore {
+    log: Arc<Log>,
+}
+
+impl LogNodeStore {
+    pub fn new(log: Arc<Log>) -> LogNodeStore {
+        LogNodeStore { log }
+    }
+}
+
+impl NodeStore for LogNodeStore {
+    fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
+        let record = self.log.read_bulk(lsn)?;
+        match record.kind {
+            BulkKind::Internal | BulkKind::Leaf | BulkKind::LeafDelta => Ok(record.body),
+            other => Err(format!("the record at {lsn} is a {other:?}, not a node").into()),
+        }
+    }
+
+    fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
+        let kind = match kind {
+            NodeKind::Internal => BulkKind::Internal,
+            NodeKind::Leaf => BulkKind::Leaf,
+            NodeKind::LeafDelta => BulkKind::LeafDelta,
+        };
+        Ok(self.log.append_bulk(kind, &[body])?)
+    }
+
+    fn node_bytes(&self, body_len: usize) -> u32 {
+        (BULK_HEADER_BYTES as usize + body_len).next_multiple_of(8) as u32
+    }
+}

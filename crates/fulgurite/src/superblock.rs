@@ -1,0 +1,215 @@
+//! The superblock: two slots in one file, written in turn, each pointing to a checkpoint. Grammar in
+//! `docs/format/superblock.md`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, Reader, Writer, crc32c};
+use fulgurite_env::{Disk, File, OpenOptions};
+
+use crate::{Error, Result};
+
+/// The file's name in the database directory.
+pub(crate) const FILE_NAME: &str = "SUPERBLOCK";
+/// The name that it has while it is being created.
+pub(crate) const TEMPORARY_NAME: &str = "SUPERBLOCK.new";
+const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
+/// The format version that this program writes.
+pub(crate) const FORMAT_VERSION: u16 = 1;
+const SLOT_BYTES: usize = 4096;
+const ENCODED_BYTES: usize = 100;
+
+/// What one slot holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub id: DatabaseId,
+    /// Rises with each write; the higher valid slot is the current one, and its parity says which slot it is in.
+    pub sequence: u64,
+    /// The newest epoch that this database had when the slot was written.
+    pub epoch: Epoch,
+    /// The index record of the checkpoint; [`Lsn::NULL`] in a database that had none yet.
+    pub checkpoint: Lsn,
+    /// Where replay begins.
+    pub replay: Lsn,
+    /// What the checkpoint covers: replay delivers what is above.
+    pub covered: Csn,
+    /// A commit that was durable when the slot was written: its absence is damage.
+    pub durable: Csn,
+    /// No clock of this database may show less.
+    pub clock_ms: u64,
+}
+
+impl Superblock {
+    fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(SLOT_BYTES);
+        out.put_u64(MAGIC);
+        out.put_u16(FORMAT_VERSION);
+        out.put_u16(0);
+        out.put_u128(self.id.0);
+        out.put_u64(self.sequence);
+        out.put_u32(self.epoch.0);
+        out.put_u64(self.checkpoint.0);
+        out.put_u64(self.replay.0);
+        out.put_u64(self.covered.0);
+        out.put_u64(self.durable.0);
+        out.put_u64(self.clock_ms);
+        out.resize(ENCODED_BYTES - 4, 0);
+        let crc = crc32c(&out);
+        out.put_u32(crc);
+        out.resize(SLOT_BYTES, 0);
+        out
+    }
+
+    fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
+        let mut reader = Reader::new(slot);
+        let short = |_| SlotFault::Damaged;
+        if reader.u64("magic").map_err(short)? != MAGIC {
+            return Err(SlotFault::Damaged);
+        }
+        let version = reader.u16("format version").map_err(short)?;
+        if version > FORMAT_VERSION {
+            return Err(SlotFault::Newer(version));
+        }
+        let crc = slot.get(ENCODED_BYTES - 4..ENCODED_BYTES).ok_or(SlotFault::Damaged)?;
+        if crc32c(&slot[..ENCODED_BYTES - 4]).to_le_bytes() != *crc {
+            return Err(SlotFault::Damaged);
+        }
+        reader.u16("reserved").map_err(short)?;
+        Ok(Superblock {
+            id: DatabaseId(reader.u128("database id").map_err(short)?),
+            sequence: reader.u64("sequence").map_err(short)?,
+            epoch: Epoch(reader.u32("epoch").map_err(short)?),
+            checkpoint: Lsn(reader.u64("checkpoint").map_err(short)?),
+            replay: Lsn(reader.u64("replay").map_err(short)?),
+            covered: Csn(reader.u64("covered").map_err(short)?),
+            durable: Csn(reader.u64("durable").map_err(short)?),
+            clock_ms: reader.u64("clock").map_err(short)?,
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SlotFault {
+    Newer(u16),
+    Damaged,
+}
+
+/// The open superblock file.
+#[derive(Debug)]
+pub(crate) struct SuperblockFile {
+    file: Arc<dyn File>,
+    current: Superblock,
+    previous: Option<Superblock>,
+}
+
+impl SuperblockFile {
+    /// Creates the file with its first slot, atomically: before the log has any segment, so that a directory with
+    /// segments and without a superblock is a damaged database and never a new one.
+    pub fn create(disk: &dyn Disk, dir: &Path, first: Superblock) -> Result<SuperblockFile> {
+        let temporary = dir.join(TEMPORARY_NAME);
+        let what = || format!("creating {}", dir.join(FILE_NAME).display());
+        let failed = |error| Error::io(what(), error);
+        match disk.remove(&temporary) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        let file = disk.open(&temporary, OpenOptions::CreateNew).map_err(failed)?;
+        file.write_at(&vec![0; 2 * SLOT_BYTES], 0).map_err(failed)?;
+        file.write_at(&first.encode(), slot_offset(first.sequence)).map_err(failed)?;
+        file.sync_data().map_err(failed)?;
+        disk.rename(&temporary, &dir.join(FILE_NAME)).map_err(failed)?;
+        disk.sync_dir(dir).map_err(failed)?;
+        let file = disk.open(&dir.join(FILE_NAME), OpenOptions::Write).map_err(failed)?;
+        Ok(SuperblockFile { file, current: first, previous: None })
+    }
+
+    /// Opens the file and picks the newest valid slot.
+    pub fn open(disk: &dyn Disk, dir: &Path) -> Result<SuperblockFile> {
+        let path = dir.join(FILE_NAME);
+        let failed = |error| Error::io(format!("reading {}", path.display()), error);
+        let file = disk.open(&path, OpenOptions::Write).map_err(failed)?;
+        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        let len = file.read_at_direct(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(len);
+        let slots: Vec<_> = [0, SLOT_BYTES]
+            .map(|start| Superblock::decode(bytes.get(start..start + SLOT_BYTES).unwrap_or(&[])))
+            .into();
+        for slot in &slots {
+            if let Err(SlotFault::Newer(found)) = slot {
+                return Err(Error::NewerFormat { path, found: *found, supported: FORMAT_VERSION });
+            }
+        }
+        let mut valid: Vec<Superblock> = slots.iter().filter_map(|slot| slot.clone().ok()).collect();
+        valid.sort_by_key(|slot| slot.sequence);
+        let Some(current) = valid.pop() else {
+            return Err(Error::damaged(format!(
+                "{} has {len} of {} bytes and no valid slot: restore it from a backup",
+                path.display(),
+                2 * SLOT_BYTES
+            )));
+        };
+        Ok(SuperblockFile { file, current, previous: valid.pop() })
+    }
+
+    pub fn current(&self) -> &Superblock {
+        &self.current
+    }
+
+    /// Both slots that recovery might use.
+    pub fn slots(&self) -> impl Iterator<Item = &Superblock> {
+        std::iter::once(&self.current).chain(&self.previous)
+    }
+
+    /// Writes the next slot over the older one; durable when it returns.
+    pub fn write(&mut self, mut next: Superblock) -> Result<()> {
+        next.sequence = self.current.sequence + 1;
+        let failed = |error| Error::io("writing the superblock", error);
+        self.file.write_at(&next.encode(), slot_offset(next.sequence)).map_err(failed)?;
+        self.file.sync_data().map_err(failed)?;
+        self.previous = Some(std::mem::replace(&mut self.current, next));
+        Ok(())
+    }
+}
+
+fn slot_offset(sequence: u64) -> u64 {
+    (sequence % 2) * SLOT_BYTES as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Superblock {
+        Superblock {
+            id: DatabaseId(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef),
+            sequence: 5,
+            epoch: Epoch(3),
+            checkpoint: Lsn::new(9, 4096),
+            replay: Lsn::new(8, 4168),
+            covered: Csn(1000),
+            durable: Csn(1001),
+            clock_ms: 1_700_000_000_000,
+        }
+    }
+
+    #[test]
+    fn a_slot_comes_back() {
+        assert_eq!(Superblock::decode(&sample().encode()).unwrap(), sample());
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let hex: String = sample().encode()[..ENCODED_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(&hex[..96], "46554c475355505201000000efcdab8967452301efcdab896745230105000000000000000300000000100000090000004");
+    }
+
+    #[test]
+    fn every_flipped_bit_is_found() {
+        let good = sample().encode();
+        for bit in 0..ENCODED_BYTES * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Superblock::decode(&bad).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! A handle to a table: single operations, each a transaction of its own.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, hash_key};
+
+use crate::catalog::TableState;
+use crate::core::Core;
+use crate::scan::Range;
+use crate::snapshot::Snapshot;
+use crate::transaction::Transaction;
+use crate::write_set::check_key;
+use crate::{Commit, Error, Isolation, Result, Value};
+
+/// A handle to a table; cheap to clone, good for any thread.
+///
+/// Its methods are transactions of one operation: a write is durable when it returns. To write several keys at once,
+/// or to write what depends on what was read, use [`Database::begin`](crate::Database::begin) or
+/// [`Database::transact`](crate::Database::transact).
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) core: Arc<Core>,
+    pub(crate) state: Arc<TableState>,
+}
+
+impl Table {
+    /// The table's name; it may have been renamed since the handle was made.
+    pub fn name(&self) -> String {
+        self.state.name().to_string()
+    }
+
+    /// The value of `key`, or `None`: the newest that is durable.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.check(key)?;
+        let hash = hash_key(self.state.id, key);
+        let _pin = crossbeam_epoch::pin();
+        let at = self.core.pipeline.read_csn();
+        let Some(version) = self.state.index.get_newest(key, hash, at, 0)? else { return Ok(None) };
+        self.core.live_value(self.state.id, key, &version)
+    }
+
+    /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
+    pub fn try_get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.check(key)?;
+        let hash = hash_key(self.state.id, key);
+        let _pin = crossbeam_epoch::pin();
+        let at = self.core.pipeline.read_csn();
+        let Some(version) = self.state.index.try_get_newest(key, hash, at, 0)? else { return Ok(None) };
+        if version.flags.is_out_of_line() {
+            return Err(Error::WouldBlock);
+        }
+        self.core.live_value(self.state.id, key, &version)
+    }
+
+    fn check(&self, key: &[u8]) -> Result<()> {
+        check_key(key)?;
+        self.core.check_open()?;
+        self.state.check_seen(Csn::MAX)
+    }
+
+    /// Writes `key`; durable when it returns.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.put(self, key, value)?;
+        txn.commit()
+    }
+
+    /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC.
+    pub fn put_expiring(&self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.put_expiring(self, key, value, expires_at_ms)?;
+        txn.commit()
+    }
+
+    /// Deletes `key`; fine if it does not exist.
+    pub fn delete(&self, key: &[u8]) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.delete(self, key)?;
+        txn.commit()
+    }
+
+    /// Deletes all keys in `range`; costs the same however many there are.
+    pub fn delete_range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.delete_range(self, range)?;
+        txn.commit()
+    }
+
+    /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
+    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
+        self.core.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
+    }
+
+    /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
+    /// was.
+    pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+        self.core
+            .retry(Isolation::Snapshot, |txn| txn.compare_and_swap(self, key, expected, new))
+            .map(|(swapped, _)| swapped)
+    }
+
+    /// The entries of `range` in order, at a snapshot of now; `.rev()` goes backward. `..` is the whole table.
+    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'static>> {
+        Snapshot::take(&self.core).range(self, range)
+    }
+
+    /// The entries whose keys start with `prefix`, in order, at a snapshot of now.
+    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'static>> {
+        Snapshot::take(&self.core).prefix(self, prefix)
+    }
+
+    /// About how many versions the table holds.
+    pub fn len_estimate(&self) -> u64 {
+        self.state.index.len_estimate()
+    }
+
+    fn begin(&self) -> Transaction {
+        Transaction::begin(&self.core, Isolation::Snapshot)
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({})", self.name())
+    }
+}

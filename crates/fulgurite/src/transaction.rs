@@ -1,0 +1,423 @@
+//! Read-write transactions: a snapshot, a private write set, and validation at commit.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, hash_key, limits};
+use fulgurite_index::table::ReadPoint;
+
+use crate::catalog::TableState;
+use crate::commit::latches::{Gate, LatchSet};
+use crate::commit::prepare::{Prepared, prepare};
+use crate::commit::{Frame, ticket::Ticket};
+use crate::core::Core;
+use crate::error::readable;
+use crate::read_set::{ReadKey, ReadRange, ReadSet};
+use crate::scan::{Bounds, Range};
+use crate::snapshots::SnapshotGuard;
+use crate::spill::Spill;
+use crate::write_set::{DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
+use crate::{Error, Isolation, Result, Table, Value};
+
+/// A commit that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Its number: commits are numbered densely, from 1, in their order. For a transaction that wrote nothing, the
+    /// number of the newest commit that it saw.
+    pub csn: Csn,
+}
+
+/// A place inside a transaction to which it can be rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint(u64);
+
+/// A read-write transaction.
+///
+/// It reads the snapshot of its beginning plus its own writes, keeps its writes to itself until it commits, and does
+/// nothing if it is dropped. Of two transactions that read and wrote the same key, the first to commit wins and the
+/// other gets [`Error::Conflict`]; a key that was written without having been read never conflicts.
+///
+/// Begun in the middle of other commits, it may read what is not durable yet; its own [`Transaction::commit`] returns
+/// only when everything that it read is.
+pub struct Transaction {
+    core: Arc<Core>,
+    snapshot: SnapshotGuard,
+    isolation: Isolation,
+    writes: WriteSet,
+    reads: ReadSet,
+    spill: Option<Spill>,
+    savepoints: Vec<(u64, usize)>,
+    savepoints_made: u64,
+    new_table: Option<Arc<TableState>>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Transaction {
+        Transaction {
+            snapshot: core.snapshots.register(|| core.now_ms(), || core.pipeline.visible()),
+            core: core.clone(),
+            isolation,
+            writes: WriteSet::default(),
+            reads: ReadSet::new(isolation),
+            spill: None,
+            savepoints: Vec::new(),
+            savepoints_made: 0,
+            new_table: None,
+        }
+    }
+
+    /// The number of the newest commit that this transaction sees.
+    pub fn snapshot_csn(&self) -> Csn {
+        self.snapshot.csn
+    }
+
+    /// The value of `key`, or `None`.
+    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        check_key(key)?;
+        let hash = hash_key(table.state.id, key);
+        match self.writes.own(table.state.id, key) {
+            Some(own) => self.own_value(&table.state, key, own),
+            None => {
+                self.reads.key(&table.state, key, hash);
+                self.read(&table.state, key, hash)
+            }
+        }
+    }
+
+    /// Like [`Transaction::get`], and the commit fails with [`Error::Conflict`] if another transaction writes the key
+    /// in between, whatever the isolation and even if this one does not write it.
+    pub fn get_for_update(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        check_key(key)?;
+        let hash = hash_key(table.state.id, key);
+        self.reads.key_for_update(&table.state, key, hash);
+        match self.writes.own(table.state.id, key) {
+            Some(own) => self.own_value(&table.state, key, own),
+            None => self.read(&table.state, key, hash),
+        }
+    }
+
+    fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
+        let Some(op) = own else { return Ok(None) };
+        self.core.own_value(table.id, key, op, self.snapshot.now_ms)
+    }
+
+    fn read(&self, table: &TableState, key: &[u8], hash: u64) -> Result<Option<Value>> {
+        table.check_seen(self.snapshot.csn)?;
+        let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)? else {
+            return Ok(None);
+        };
+        self.reads.saw(version.csn);
+        Ok(Some(self.core.resolve(table.id, key, &version)?))
+    }
+
+    /// Writes `key`, whether or not it exists.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        self.write(&table.state, key, Some(value), 0, false)
+    }
+
+    /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
+    /// passed deletes it.
+    pub fn put_expiring(&mut self, table: &Table, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<()> {
+        self.write(&table.state, key, Some(value), expires_at_ms.max(1), false)
+    }
+
+    /// Deletes `key`; fine if it does not exist.
+    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
+        self.write(&table.state, key, None, 0, false)
+    }
+
+    /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
+    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.get(table, key)?.is_some() {
+            return Err(Error::KeyExists { table: table.name(), key: readable(key) });
+        }
+        self.write(&table.state, key, Some(value), 0, true)
+    }
+
+    /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
+    /// was; either way the commit fails with [`Error::Conflict`] if another transaction writes the key in between.
+    pub fn compare_and_swap(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        let found = self.get_for_update(table, key)?;
+        if found.as_deref() != expected {
+            return Ok(false);
+        }
+        self.write(&table.state, key, new, 0, true)?;
+        Ok(true)
+    }
+
+    fn write(
+        &mut self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        value: Option<&[u8]>,
+        expires_at_ms: u64,
+        read_before: bool,
+    ) -> Result<()> {
+        check_key(key)?;
+        let hash = hash_key(table.id, key);
+        let value = match value {
+            None => WriteValue::Delete,
+            Some(value) => self.write_value(table, key, value)?,
+        };
+        let read_before = read_before || self.reads.has_read(table.id, key, hash);
+        let op = WriteOp { value, expires_at_ms, read_before, hash };
+        self.writes.put(table, key, op, self.core.options.transaction_bytes_max)
+    }
+
+    fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
+        check_value(value)?;
+        let budget_half_used = self.writes.bytes + value.len() > self.core.options.transaction_bytes_max / 2;
+        let spills = value.len() >= limits::SPILL_BYTES_MIN
+            || (budget_half_used && value.len() > self.core.options.inline_bytes_max);
+        if !spills {
+            return Ok(WriteValue::Inline(value.into()));
+        }
+        self.core.check_writable()?;
+        let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
+        Ok(WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?)))
+    }
+
+    /// Deletes all keys in `range`. Costs the same however many there are.
+    pub fn delete_range<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<()> {
+        let bounds = Bounds::new(&range)?;
+        if let Some((start, end)) = bounds.half_open()? {
+            self.writes.delete_range(&table.state, DeletedRange { start, end });
+        }
+        Ok(())
+    }
+
+    /// The entries of `range` in order, own writes included; `.rev()` goes backward.
+    pub fn range<'a, 'k>(&'a self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'a>> {
+        self.range_of(table, Bounds::new(&range)?)
+    }
+
+    /// The entries whose keys start with `prefix`, in order.
+    pub fn prefix<'a>(&'a self, table: &Table, prefix: &[u8]) -> Result<Range<'a>> {
+        self.range_of(table, Bounds::prefix(prefix)?)
+    }
+
+    fn range_of<'a>(&'a self, table: &Table, bounds: Bounds) -> Result<Range<'a>> {
+        table.state.check_seen(self.snapshot.csn)?;
+        let (start, end) = bounds.as_ref();
+        self.reads.range(&table.state, start, end);
+        self.reads.saw(self.snapshot.csn);
+        let own = self.writes.tables.get(&table.state.id);
+        let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
+        Range::new(&self.core, &table.state, at, bounds, own, None)
+    }
+
+    /// Marks this point of the transaction.
+    pub fn savepoint(&mut self) -> Savepoint {
+        let mark = self.writes.savepoint();
+        self.savepoints_made += 1;
+        self.savepoints.push((self.savepoints_made, mark));
+        Savepoint(self.savepoints_made)
+    }
+
+    /// Undoes all writes since `savepoint`, which stays; later savepoints are gone.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        let index = self.savepoints.iter().position(|(id, _)| *id == savepoint.0).ok_or(Error::UnknownSavepoint)?;
+        self.savepoints.truncate(index + 1);
+        self.writes.rollback_to(self.savepoints[index].1);
+        Ok(())
+    }
+
+    /// Commits, and returns when that is durable.
+    ///
+    /// After [`Error::Conflict`] and every other error but [`Error::OutcomeUnknown`], nothing of it happened. After
+    /// that one it may or may not be durable: opening the database again will tell.
+    pub fn commit(mut self) -> Result<Commit> {
+        let core = self.core.clone();
+        let needs = self.reads.needs();
+        let Some(csn) = self.submit()? else {
+            let csn = self.snapshot.csn;
+            drop(self);
+            core.pipeline.wait(needs)?;
+            return Ok(Commit { csn });
+        };
+        drop(self);
+        core.pipeline.wait(csn)?;
+        Ok(Commit { csn })
+    }
+
+    /// Commits without waiting: the returned ticket tells when it is durable. Other transactions of this process see
+    /// the commit at once.
+    pub fn commit_deferred(mut self) -> Result<Ticket> {
+        let core = self.core.clone();
+        let needs = self.reads.needs();
+        match self.submit()? {
+            Some(csn) => Ok(core.pipeline.ticket(csn)),
+            None if needs <= core.pipeline.read_csn() => Ok(Ticket::done(self.snapshot.csn)),
+            None => Ok(core.pipeline.ticket(needs)),
+        }
+    }
+
+    /// Gives up: nothing happened. The same as dropping it.
+    pub fn rollback(self) {}
+
+    /// Writes a row of the catalog; the table is created when the commit is applied.
+    pub(crate) fn put_catalog(&mut self, key: &[u8], row: &[u8], new_table: Option<Arc<TableState>>) -> Result<()> {
+        let root = self.core.catalog.root.clone();
+        self.new_table = new_table.or(self.new_table.take());
+        self.write(&root, key, Some(row), 0, false)
+    }
+
+    pub(crate) fn delete_catalog(&mut self, key: &[u8]) -> Result<()> {
+        let root = self.core.catalog.root.clone();
+        self.write(&root, key, None, 0, false)
+    }
+
+    /// Commits a definition that drops or renames `changed`.
+    pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
+        let core = self.core.clone();
+        let csn = self.submit_with(changed)?.expect("a definition writes the catalog");
+        drop(self);
+        core.pipeline.wait(csn)?;
+        Ok(Commit { csn })
+    }
+
+    fn submit(&mut self) -> Result<Option<Csn>> {
+        self.submit_with(None)
+    }
+
+    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write.
+    fn submit_with(&mut self, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
+        if self.writes.is_empty() {
+            return Ok(None);
+        }
+        let core = self.core.clone();
+        core.check_writable()?;
+        let inline_max = core.options.inline_bytes_max;
+        let prepared = prepare(
+            &core.catalog,
+            &mut self.writes,
+            self.new_table.take(),
+            inline_max,
+            &mut || core.new_spill(),
+            &mut self.spill,
+        )?;
+        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation));
+        let (keys, ranges) = reads.into_validated();
+        let mut set = self.latch_set(&keys, &ranges);
+        if let Some(table) = &exclusive {
+            set.gate(table, Gate::Exclusive);
+        }
+        let csn = self.validate_and_submit(&core, prepared, &mut set, &keys, &ranges)?;
+        if let Some(spill) = self.spill.take() {
+            spill.committed(csn);
+        }
+        Ok(Some(csn))
+    }
+
+    fn latch_set(&self, keys: &[ReadKey], ranges: &[ReadRange]) -> LatchSet {
+        let mut set = LatchSet::default();
+        for writes in self.writes.tables.values() {
+            set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
+            for op in writes.ops.values() {
+                set.key(op.hash);
+            }
+        }
+        for read in keys {
+            set.gate(&read.table, Gate::Shared);
+            set.key(read.hash);
+        }
+        for range in ranges {
+            set.gate(&range.table, Gate::Exclusive);
+        }
+        set
+    }
+
+    fn validate_and_submit(
+        &self,
+        core: &Core,
+        prepared: Prepared,
+        set: &mut LatchSet,
+        keys: &[ReadKey],
+        ranges: &[ReadRange],
+    ) -> Result<Csn> {
+        let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
+        core.hooks.reached("admitted");
+        loop {
+            let held = core.latches.acquire(set);
+            match self.validate(keys, ranges, true) {
+                Ok(()) => {
+                    core.hooks.reached("validated");
+                    let frame = Frame {
+                        kind: prepared.kind,
+                        body: &prepared.body,
+                        body_crc: prepared.body_crc,
+                        commit_time_ms: core.now_ms(),
+                        local: &prepared.local,
+                    };
+                    let csn = core.pipeline.submit(admission, &frame, prepared.work);
+                    drop(held);
+                    return Ok(csn);
+                }
+                Err(Error::WouldBlock) => {
+                    drop(held);
+                    self.validate(keys, ranges, false)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// First committer wins: nothing that counts as read was written since the snapshot. `resident` asks memory only.
+    fn validate(&self, keys: &[ReadKey], ranges: &[ReadRange], resident: bool) -> Result<()> {
+        let than = self.snapshot.csn;
+        for writes in self.writes.tables.values() {
+            if writes.table.dropped().is_some() {
+                return Err(Error::TableDropped { name: writes.table.name().to_string() });
+            }
+            for (key, op) in writes.ops.iter().filter(|(_, op)| op.read_before) {
+                validate_key(&writes.table, key, op.hash, than, resident)?;
+            }
+        }
+        for read in keys {
+            validate_key(&read.table, &read.key, read.hash, than, resident)?;
+        }
+        for range in ranges {
+            if range.table.index.any_newer_in_range(range.bounds(), than)? {
+                let what = format!("a key in the range {}", describe(range));
+                return Err(Error::Conflict { table: range.table.name().to_string(), what });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, resident: bool) -> Result<()> {
+    let newer = if resident {
+        table.index.try_newest_csn(key, hash, than)?
+    } else {
+        table.index.newest_csn(key, hash, than)?
+    };
+    match newer {
+        None => Ok(()),
+        Some(_) => Err(Error::Conflict {
+            table: table.name().to_string(),
+            what: format!("the key {}", readable(key)),
+        }),
+    }
+}
+
+fn describe(range: &ReadRange) -> String {
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let (start, end) = range.bounds();
+    let start = match start {
+        Included(key) => format!("[{}", readable(key)),
+        Excluded(key) => format!("({}", readable(key)),
+        Unbounded => "[start".to_string(),
+    };
+    match end {
+        Included(key) => format!("{start}, {}]", readable(key)),
+        Excluded(key) => format!("{start}, {})", readable(key)),
+        Unbounded => format!("{start}, end)"),
+    }
+}

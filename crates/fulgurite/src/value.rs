@@ -1,0 +1,65 @@
+//! Bytes that come out of a database.
+
+use std::fmt;
+use std::ops::Deref;
+
+use fulgurite_index::Pinned;
+
+/// A key or value that was read: bytes where memory holds them, uncopied, and kept there while this lives.
+///
+/// It keeps alive one leaf (8 KiB) or the memory of one commit; copy the bytes out to keep them for long.
+#[derive(Clone)]
+pub struct Value(pub(crate) Pinned);
+
+impl Value {
+    /// A copy of the bytes.
+    pub fn to_vec(&self) -> Vec<u8> {
+        self.0.to_vec()
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(bytes: Vec<u8>) -> Value {
+        Value(Pinned::from_vec(bytes))
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Value {
+    fn eq(&self, other: &T) -> bool {
+        self.deref() == other.as_ref()
+    }
+}
+
+impl Eq for Value {}
+
+impl PartialOrd for Value {
+    fn partial_cmp(&self, other: &Value) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Value {
+    fn cmp(&self, other: &Value) -> std::cmp::Ordering {
+        self.deref().cmp(other)
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&crate::error::readable(self))
+    }
+}

@@ -1,0 +1,200 @@
+//! What a transaction is going to write: private until it commits.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::{TableId, limits};
+use fulgurite_index::OutOfLine;
+
+use crate::body::PartsRef;
+use crate::catalog::TableState;
+use crate::{Error, Result};
+
+/// What becomes of one key.
+#[derive(Clone, Debug)]
+pub(crate) struct WriteOp {
+    pub value: WriteValue,
+    /// 0: never.
+    pub expires_at_ms: u64,
+    /// Whether the transaction read the key before: then the first committer wins; a blind write conflicts with
+    /// nobody.
+    pub read_before: bool,
+    /// The key's hash, computed once.
+    pub hash: u64,
+}
+
+/// The value to write.
+#[derive(Clone, Debug)]
+pub(crate) enum WriteValue {
+    Delete,
+    Inline(Arc<[u8]>),
+    /// Written ahead already.
+    Parts(Arc<(PartsRef, OutOfLine)>),
+}
+
+/// The writes to one table.
+pub(crate) struct TableWrites {
+    pub table: Arc<TableState>,
+    pub ops: BTreeMap<Box<[u8]>, WriteOp>,
+    /// Deleted before all of `ops`: an operation that a later range delete covers was taken out.
+    pub ranges: Vec<DeletedRange>,
+}
+
+/// A range that is deleted: from `start` up to, not including, `end`; `None` is the end of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeletedRange {
+    pub start: Box<[u8]>,
+    pub end: Option<Box<[u8]>>,
+}
+
+impl DeletedRange {
+    pub fn covers(&self, key: &[u8]) -> bool {
+        *self.start <= *key && self.end.as_deref().is_none_or(|end| key < end)
+    }
+}
+
+/// How to undo one step, newest last.
+enum Undo {
+    Op { table: TableId, key: Box<[u8]>, before: Option<WriteOp> },
+    Range { table: TableId },
+}
+
+/// All writes of a transaction.
+#[derive(Default)]
+pub(crate) struct WriteSet {
+    pub tables: BTreeMap<TableId, TableWrites>,
+    /// Memory that entries and inline values take, about.
+    pub bytes: usize,
+    undo: Vec<Undo>,
+    savepoints: usize,
+}
+
+/// Bookkeeping of one entry, about: the map's node, the operation, the version that apply will make.
+const ENTRY_OVERHEAD_BYTES: usize = 160;
+
+impl WriteSet {
+    pub fn is_empty(&self) -> bool {
+        self.tables.values().all(|writes| writes.ops.is_empty() && writes.ranges.is_empty())
+    }
+
+    fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {
+        self.tables.entry(table.id).or_insert_with(|| TableWrites {
+            table: table.clone(),
+            ops: BTreeMap::new(),
+            ranges: Vec::new(),
+        })
+    }
+
+    /// What the transaction itself would do to a key: an operation, or `None` inside for a key that it deleted with
+    /// a range.
+    pub fn own(&self, table: TableId, key: &[u8]) -> Option<Option<&WriteOp>> {
+        let writes = self.tables.get(&table)?;
+        if let Some(op) = writes.ops.get(key) {
+            return Some(Some(op));
+        }
+        writes.ranges.iter().any(|range| range.covers(key)).then_some(None)
+    }
+
+    /// Writes a key. Fails, changing nothing, if the entries would outgrow `bytes_max`.
+    pub fn put(&mut self, table: &Arc<TableState>, key: &[u8], op: WriteOp, bytes_max: usize) -> Result<()> {
+        let bytes = self.bytes + ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);
+        if bytes > bytes_max {
+            return Err(Error::TooLarge { bytes, max: bytes_max });
+        }
+        let writes = self.writes(table);
+        let before = match writes.ops.get_mut(key) {
+            Some(slot) => {
+                let mut op = op;
+                op.read_before |= slot.read_before;
+                Some(std::mem::replace(slot, op))
+            }
+            None => {
+                writes.ops.insert(key.into(), op);
+                None
+            }
+        };
+        self.bytes = match &before {
+            Some(before) => bytes - ENTRY_OVERHEAD_BYTES - key.len() - inline_len(before),
+            None => bytes,
+        };
+        if self.savepoints > 0 {
+            self.undo.push(Undo::Op { table: table.id, key: key.into(), before });
+        }
+        Ok(())
+    }
+
+    /// Deletes a range: operations that it covers go.
+    pub fn delete_range(&mut self, table: &Arc<TableState>, range: DeletedRange) {
+        let keep_undo = self.savepoints > 0;
+        let writes = self.writes(table);
+        let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let covered: Vec<Box<[u8]>> = writes
+            .ops
+            .range::<[u8], _>((Bound::Included(&*range.start), upper))
+            .map(|(key, _)| key.clone())
+            .collect();
+        let mut removed = Vec::with_capacity(covered.len());
+        for key in covered {
+            let before = writes.ops.remove(&key);
+            removed.push((key, before));
+        }
+        writes.ranges.push(range);
+        for (key, before) in removed {
+            self.bytes -= ENTRY_OVERHEAD_BYTES + key.len() + before.as_ref().map_or(0, inline_len);
+            if keep_undo {
+                self.undo.push(Undo::Op { table: table.id, key, before });
+            }
+        }
+        if keep_undo {
+            self.undo.push(Undo::Range { table: table.id });
+        }
+    }
+
+    /// Marks this point; the number is what [`WriteSet::rollback_to`] takes.
+    pub fn savepoint(&mut self) -> usize {
+        self.savepoints += 1;
+        self.undo.len()
+    }
+
+    /// Undoes everything since `mark`.
+    pub fn rollback_to(&mut self, mark: usize) {
+        while self.undo.len() > mark {
+            match self.undo.pop().expect("the list is longer than the mark") {
+                Undo::Range { table } => {
+                    self.tables.get_mut(&table).expect("the table was written").ranges.pop();
+                }
+                Undo::Op { table, key, before } => {
+                    let writes = self.tables.get_mut(&table).expect("the table was written");
+                    let now = match before {
+                        Some(op) => {
+                            self.bytes += ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);
+                            writes.ops.insert(key.clone(), op)
+                        }
+                        None => writes.ops.remove(&key),
+                    };
+                    if let Some(op) = now {
+                        self.bytes -= ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn inline_len(op: &WriteOp) -> usize {
+    match &op.value {
+        WriteValue::Inline(bytes) => bytes.len(),
+        WriteValue::Delete | WriteValue::Parts(_) => 0,
+    }
+}
+
+/// Fails for a key that no table can hold.
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > limits::KEY_BYTES_MAX { Err(Error::KeyTooLong { len: key.len() }) } else { Ok(()) }
+}
+
+/// Fails for a value that no table can hold.
+pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > limits::VALUE_BYTES_MAX { Err(Error::ValueTooLong { len: value.len() }) } else { Ok(()) }
+}
