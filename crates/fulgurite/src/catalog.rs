@@ -27,7 +27,7 @@ pub(crate) struct TableState {
     pub id: TableId,
     /// Shared by commits that write the table or validate a point read; exclusive for ranges, drop and rename.
     pub gate: RwLock<()>,
-    pub index: IndexTable<BTree>,
+    pub index: Arc<IndexTable<BTree>>,
     name: RwLock<Arc<str>>,
     /// The CSN of the commit that dropped it; 0: none did.
     dropped: AtomicU64,
@@ -208,7 +208,7 @@ fn new_state(
     Arc::new(TableState {
         id,
         gate: RwLock::new(()),
-        index: IndexTable::new(id, tree, table.clone()),
+        index: Arc::new(IndexTable::new(id, tree, *table)),
         name: RwLock::new(name.into()),
         dropped: AtomicU64::new(0),
     })

@@ -275,7 +275,7 @@ impl<'a> Side<'a> {
                     continue;
                 }
                 let key = self.cursor.pinned_key();
-                let value = core.resolve(table, &key, &self.cursor.version())?;
+                let value = core.resolve(table, &key, self.cursor.version())?;
                 self.stand = Stand::Given;
                 return Ok(Some((Value(key), value)));
             }

@@ -220,6 +220,11 @@ impl Delta {
         self.list.with(|list| list.newest_first().iter().map(|generation| generation.bytes()).sum())
     }
 
+    /// How many bytes of memory the open generation takes.
+    pub fn newest_bytes(&self) -> u64 {
+        self.list.with(|list| list.newest().bytes())
+    }
+
     /// How many versions its generations hold.
     pub fn entries(&self) -> u64 {
         self.list.with(|list| list.newest_first().iter().map(|generation| generation.entries()).sum())
