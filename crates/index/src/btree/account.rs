@@ -1,0 +1,115 @@
+//! What a node's newest image counts for, and which keys changed since its last whole record.
+
+use fulgurite_base::Lsn;
+
+use super::node::leaf::Leaf;
+use super::slot::Node;
+use crate::{AccountChange, NodeStore, OutOfLine};
+
+/// The keys that changed since the last whole record: `(length u16, key)*`, ascending, or too many to name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Changed {
+    Keys(Vec<u8>),
+    Whole,
+}
+
+/// Appends a key to a list of keys.
+pub(crate) fn push_key(list: &mut Vec<u8>, key: &[u8]) {
+    list.extend_from_slice(&(key.len() as u16).to_le_bytes());
+    list.extend_from_slice(key);
+}
+
+/// The keys of a list.
+pub(crate) fn keys_iter(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        let (len, rest) = list.split_first_chunk::<2>()?;
+        let (key, rest) = rest.split_at(usize::from(u16::from_le_bytes(*len)));
+        list = rest;
+        Some(key)
+    })
+}
+
+impl Changed {
+    /// Adds the keys of `touched`, unless that makes the list longer than `bytes_max`.
+    pub(crate) fn add(&mut self, touched: &[u8], bytes_max: usize) {
+        let Changed::Keys(old) = self else { return };
+        if old.len() + touched.len() > bytes_max {
+            *self = Changed::Whole;
+            return;
+        }
+        *old = union(old, touched);
+    }
+}
+
+/// The keys of both lists, each once.
+fn union(left: &[u8], right: &[u8]) -> Vec<u8> {
+    let mut merged = Vec::with_capacity(left.len() + right.len());
+    let (mut left, mut right) = (keys_iter(left).peekable(), keys_iter(right).peekable());
+    loop {
+        let key = match (left.peek(), right.peek()) {
+            (None, None) => return merged,
+            (Some(key), None) | (None, Some(key)) => *key,
+            (Some(a), Some(b)) => *a.min(b),
+        };
+        push_key(&mut merged, key);
+        left.next_if_eq(&key);
+        right.next_if_eq(&key);
+    }
+}
+
+/// What the newest record of a slot, and its base, count for.
+#[derive(Debug)]
+pub(crate) struct DiskState {
+    /// The last whole record.
+    pub base: Lsn,
+    /// Bytes of the log that it takes.
+    pub base_bytes: u32,
+    /// How many deltas were written since.
+    pub deltas: u8,
+    pub changed: Changed,
+    /// Live bytes by segment.
+    pub counted: Vec<AccountChange>,
+}
+
+impl DiskState {
+    /// The state of a node that is as it was loaded from `lsn`.
+    pub(crate) fn of_loaded(node: &Node, lsn: Lsn, store: &dyn NodeStore) -> DiskState {
+        let mut counted = Vec::new();
+        let (base, base_len, deltas, changed) = match node {
+            Node::Inner(inner) => (lsn, inner.len(), 0, Vec::new()),
+            Node::Leaf(leaf) => {
+                count_extents(leaf, &mut counted);
+                match leaf.origin() {
+                    None => (lsn, leaf.bytes().len(), 0, Vec::new()),
+                    Some(origin) => match &origin.delta {
+                        None => (origin.base, origin.base_len, 0, Vec::new()),
+                        Some(delta) => {
+                            count(&mut counted, lsn.segment(), i64::from(store.node_bytes(delta.len)));
+                            (origin.base, origin.base_len, delta.ordinal, delta.keys.clone())
+                        }
+                    },
+                }
+            }
+        };
+        let base_bytes = store.node_bytes(base_len);
+        count(&mut counted, base.segment(), i64::from(base_bytes));
+        DiskState { base, base_bytes, deltas, changed: Changed::Keys(changed), counted }
+    }
+}
+
+/// Adds `bytes` to a segment's account.
+pub(crate) fn count(accounts: &mut Vec<AccountChange>, segment: u32, bytes: i64) {
+    match accounts.iter_mut().find(|(own, _)| *own == segment) {
+        Some((_, live)) => *live += bytes,
+        None => accounts.push((segment, bytes)),
+    }
+}
+
+/// Counts the values that a leaf references.
+pub(crate) fn count_extents(leaf: &Leaf, accounts: &mut Vec<AccountChange>) {
+    for entry in leaf.entries().filter(|entry| entry.version_flags().is_out_of_line()) {
+        for extent in OutOfLine::decode(entry.payload).iter().flat_map(|value| &value.extents) {
+            count(accounts, extent.lsn.segment(), i64::from(extent.len));
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The cursor over a tree.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::Csn;
+
+use super::load::Core;
+use super::path::{Path, Target};
+use super::read;
+use crate::{IndexError, Pinned, StaticCursor, Version};
+
+/// A cursor over a [`super::BTree`]; see [`StaticCursor`]. It keeps the leaf that it is in, and the inner nodes above
+/// it, in memory.
+pub struct BTreeCursor {
+    core: Arc<Core>,
+    at: Csn,
+    path: Path,
+    /// The current entry of the path's leaf.
+    index: usize,
+}
+
+impl BTreeCursor {
+    pub(crate) fn new(core: Arc<Core>, at: Csn) -> BTreeCursor {
+        BTreeCursor { core, at, path: Path::default(), index: 0 }
+    }
+
+    /// Goes to the first visible entry, from the key that starts at entry `from` of the path's leaf on.
+    fn forward(&mut self, mut from: usize) -> Result<(), IndexError> {
+        while let Some(leaf) = self.path.leaf() {
+            if let Some(index) = leaf.visible_from(from, self.at) {
+                self.index = index;
+                return Ok(());
+            }
+            self.path.next_leaf(&self.core)?;
+            from = 0;
+        }
+        Ok(())
+    }
+
+    /// Goes to the last visible entry of the keys before the one that starts at entry `end` of the path's leaf.
+    fn backward(&mut self, mut end: usize) -> Result<(), IndexError> {
+        while let Some(leaf) = self.path.leaf() {
+            if let Some(index) = leaf.visible_before(end, self.at) {
+                self.index = index;
+                return Ok(());
+            }
+            self.path.previous_leaf(&self.core)?;
+            end = self.path.leaf().map_or(0, |leaf| leaf.count());
+        }
+        Ok(())
+    }
+}
+
+impl StaticCursor for BTreeCursor {
+    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        let target = match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+            Bound::Unbounded => Target::First,
+        };
+        self.path.seek(&self.core, target)?;
+        let from = self.path.leaf().map_or(0, |leaf| match bound {
+            Bound::Included(key) => leaf.lower_bound(key),
+            Bound::Excluded(key) => leaf.upper_bound(key),
+            Bound::Unbounded => 0,
+        });
+        self.forward(from)
+    }
+
+    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        let target = match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+            Bound::Unbounded => Target::Last,
+        };
+        self.path.seek(&self.core, target)?;
+        let end = self.path.leaf().map_or(0, |leaf| match bound {
+            Bound::Included(key) => leaf.upper_bound(key),
+            Bound::Excluded(key) => leaf.lower_bound(key),
+            Bound::Unbounded => leaf.count(),
+        });
+        self.backward(end)
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<(), IndexError> {
+        let Some(leaf) = self.path.leaf() else { return Ok(()) };
+        let from = leaf.group_end(self.index);
+        if let Some(index) = leaf.visible_from(from, self.at) {
+            self.index = index;
+            return Ok(());
+        }
+        self.path.next_leaf(&self.core)?;
+        self.forward(0)
+    }
+
+    fn prev(&mut self) -> Result<(), IndexError> {
+        let Some(leaf) = self.path.leaf() else { return Ok(()) };
+        let end = leaf.group_start(self.index);
+        self.backward(end)
+    }
+
+    #[inline]
+    fn key(&self) -> Option<&[u8]> {
+        self.path.leaf().map(|leaf| leaf.entry(self.index).key)
+    }
+
+    fn pinned_key(&self) -> Pinned {
+        let leaf = self.path.leaf().expect("the cursor is at an entry");
+        read::pin(Arc::clone(leaf), leaf.entry(self.index).key)
+    }
+
+    fn version(&self) -> Version {
+        let leaf = self.path.leaf().expect("the cursor is at an entry");
+        read::version(Arc::clone(leaf), &leaf.entry(self.index))
+    }
+}

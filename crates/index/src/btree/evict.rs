@@ -1,0 +1,102 @@
+//! Dropping clean nodes from memory: a clock over the leaves, then inner nodes that have no resident children.
+//!
+//! A node with a resident child stays, because the child's slot is the only place that knows the child's changes; so
+//! does whatever is dirty. Everything that was read since the clock last passed gets a second chance.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::load::Core;
+use super::node::inner::Inner;
+use super::slot::{Node, Slot};
+
+/// How many rounds a call makes at most: one clears the marks of what was read, one evicts what was not read again,
+/// one takes inner nodes whose children went.
+const ROUNDS: usize = 3;
+
+struct Clock<'a> {
+    core: &'a Core,
+    bytes_max: usize,
+    /// Where to begin; until it is reached nothing is evicted.
+    hand: Option<Vec<u8>>,
+    takes_inner: bool,
+    /// The lower fence of the leaf that was last looked at.
+    stopped_at: Vec<u8>,
+}
+
+impl Core {
+    /// See [`crate::StaticPart::evict`].
+    pub(crate) fn evict(&self, bytes_max: usize) -> usize {
+        let mut maintenance = self.maintenance.lock();
+        let mut clock = Clock {
+            core: self,
+            bytes_max,
+            hand: Some(std::mem::take(&mut maintenance.hand)),
+            takes_inner: false,
+            stopped_at: Vec::new(),
+        };
+        for round in 0..=ROUNDS {
+            if clock.is_done() {
+                break;
+            }
+            clock.takes_inner = round == ROUNDS;
+            clock.visit(&self.root);
+            if !clock.is_done() {
+                // Around: the next round begins with the first leaf.
+                clock.hand = None;
+                clock.stopped_at.clear();
+            }
+        }
+        maintenance.hand = clock.stopped_at;
+        self.residency.bytes()
+    }
+}
+
+impl Clock<'_> {
+    fn is_done(&self) -> bool {
+        self.core.residency.bytes() <= self.bytes_max
+    }
+
+    fn visit(&mut self, slot: &Slot) {
+        let Ok(node) = slot.node_unmarked() else { return };
+        match node {
+            Node::Leaf(leaf) => {
+                if !slot.take_referenced() && !slot.is_dirty() {
+                    drop(leaf);
+                    self.evict(slot);
+                }
+            }
+            Node::Inner(inner) => {
+                self.visit_children(&inner);
+                let has_resident_child = inner.children().iter().any(|child| child.is_resident());
+                if self.takes_inner && !self.is_done() && !slot.is_dirty() && !has_resident_child {
+                    self.evict(slot);
+                }
+            }
+        }
+    }
+
+    fn visit_children(&mut self, inner: &Arc<Inner>) {
+        let first = self.hand.as_deref().map_or(0, |hand| inner.child_index(hand));
+        for index in first..inner.children().len() {
+            if self.is_done() {
+                break;
+            }
+            let child = &inner.children()[index];
+            if inner.level() == 1 {
+                self.hand = None;
+                self.stopped_at.clear();
+                self.stopped_at.extend_from_slice(inner.child_place(index).lower);
+            }
+            if child.is_resident() {
+                self.visit(child);
+            }
+            self.hand = None;
+        }
+    }
+
+    fn evict(&self, slot: &Slot) {
+        let evictions = self.core.evictions.fetch_add(1, Ordering::Relaxed) + 1;
+        slot.evict(evictions);
+    }
+}

@@ -1,0 +1,250 @@
+//! Folding a sorted batch into the tree, and sweeping a range of it: one recursion from the root.
+//!
+//! A node that keeps its fences is replaced in its slot. A node that is cut into several gets new slots, and its
+//! parent is replaced by a version with the new children. Old slots keep what they hold (INV-IDX-1). Slots are retired
+//! by whoever installs the parent without them, so that an error halfway leaves a tree whose accounts are right: what
+//! was installed stays, what was not is forgotten, and folding the batch again completes it.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::fold_leaf::LeafFolder;
+use super::image::Pending;
+use super::load::Core;
+use super::node::format::Place;
+use super::node::inner::{Child, Inner};
+use super::node::leaf::Leaf;
+use super::slot::{DIRTY_BELOW, Node, Slot};
+use crate::{FoldSource, IndexError, PruneRules};
+
+/// What is to be done to the tree, in key order.
+pub(crate) enum Work<'a> {
+    /// A batch of new versions.
+    Fold(&'a mut dyn FoldSource),
+    /// Pruning whatever is between two bounds.
+    Sweep(Sweep<'a>),
+}
+
+/// A sweep under way.
+pub(crate) struct Sweep<'a> {
+    /// Where it goes on; `None` at the end.
+    position: Option<Vec<u8>>,
+    end: Bound<&'a [u8]>,
+}
+
+impl Work<'_> {
+    /// The next key below `upper` to which something is to be done.
+    pub(crate) fn peek(&mut self, upper: Option<&[u8]>) -> Option<&[u8]> {
+        let key = match self {
+            Work::Fold(source) => source.peek_key(),
+            Work::Sweep(sweep) => sweep.position.as_deref(),
+        };
+        key.filter(|key| upper.is_none_or(|upper| *key < upper))
+    }
+}
+
+impl Sweep<'_> {
+    /// The leaf below `upper` was swept.
+    pub(crate) fn advance(&mut self, upper: Option<&[u8]>) {
+        let inside = |upper: &&[u8]| match self.end {
+            Bound::Included(end) => *upper <= end,
+            Bound::Excluded(end) => *upper < end,
+            Bound::Unbounded => true,
+        };
+        self.position = upper.filter(inside).map(<[u8]>::to_vec);
+    }
+}
+
+/// What became of a node.
+pub(crate) enum Outcome {
+    Same,
+    /// It was replaced in its slot, or something below it was.
+    Changed,
+    /// These stand in its place, once its parent names them.
+    Replaced(Replacement),
+}
+
+#[derive(Default)]
+pub(crate) struct Replacement {
+    pub children: Vec<Child>,
+    /// To be retired when the children are installed.
+    pub retired: Vec<Arc<Slot>>,
+}
+
+pub(crate) struct Folder<'a, 'w> {
+    pub core: &'a Core,
+    pub work: Work<'w>,
+    pub leaves: LeafFolder<'a>,
+    pub pending: &'a mut Pending,
+}
+
+impl Core {
+    /// See [`crate::StaticPart::fold`].
+    pub(crate) fn fold(&self, batch: &mut dyn FoldSource, rules: &PruneRules) -> Result<(), IndexError> {
+        self.run(Work::Fold(batch), rules)
+    }
+
+    /// See [`crate::StaticPart::sweep`].
+    pub(crate) fn sweep(
+        &self,
+        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
+        rules: &PruneRules,
+    ) -> Result<(), IndexError> {
+        let position = match start {
+            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
+            Bound::Unbounded => Vec::new(),
+        };
+        self.run(Work::Sweep(Sweep { position: Some(position), end }), rules)
+    }
+
+    fn run(&self, work: Work<'_>, rules: &PruneRules) -> Result<(), IndexError> {
+        let mut maintenance = self.maintenance.lock();
+        let pending = &mut maintenance.pending;
+        let leaves = LeafFolder::new(self, rules);
+        let mut folder = Folder { core: self, work, leaves, pending };
+        let result = folder.fold_root().and_then(|()| folder.shrink_root());
+        self.len.fetch_add(folder.leaves.added, Ordering::Relaxed);
+        result
+    }
+}
+
+impl Folder<'_, '_> {
+    fn fold_root(&mut self) -> Result<(), IndexError> {
+        let root = Arc::clone(&self.core.root);
+        if self.work.peek(None).is_none() {
+            return Ok(());
+        }
+        let Outcome::Replaced(Replacement { mut children, retired }) = self.fold_slot(&root, Place::ROOT)?
+        else {
+            return Ok(());
+        };
+        let mut level = match children[0].slot.node() {
+            Ok(Node::Inner(inner)) => inner.level() + 1,
+            _ => 1,
+        };
+        loop {
+            let mut nodes = self.cut_inners(Place::ROOT, level, children, false);
+            if nodes.len() == 1 {
+                let (_, node) = nodes.remove(0);
+                self.core.replace(&root, Node::Inner(Arc::new(node)), None);
+                break;
+            }
+            children = self.into_children(nodes);
+            level += 1;
+        }
+        self.retire(&retired);
+        Ok(())
+    }
+
+    /// While the root has one child, the child's node becomes the root.
+    fn shrink_root(&mut self) -> Result<(), IndexError> {
+        let root = Arc::clone(&self.core.root);
+        while let Ok(Node::Inner(inner)) = root.node() {
+            let [child] = inner.children() else { break };
+            let node = self.core.child_of(&inner, 0)?;
+            self.core.replace(&root, node, None);
+            self.core.retire(child, self.pending);
+        }
+        Ok(())
+    }
+
+    fn fold_slot(&mut self, slot: &Arc<Slot>, place: Place<'_>) -> Result<Outcome, IndexError> {
+        match self.core.node_of(slot, place)? {
+            Node::Leaf(leaf) => Ok(self.fold_leaf(slot, &leaf, place)),
+            Node::Inner(inner) => {
+                let result = self.fold_inner(slot, &inner, place);
+                if !matches!(result, Ok(Outcome::Same)) {
+                    slot.mark(DIRTY_BELOW);
+                }
+                result
+            }
+        }
+    }
+
+    fn fold_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, place: Place<'_>) -> Outcome {
+        let Some(mut pieces) = self.leaves.fold(leaf, place, &mut self.work) else { return Outcome::Same };
+        if pieces.len() == 1 {
+            let leaf = pieces.remove(0).leaf;
+            self.core.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
+            return Outcome::Changed;
+        }
+        let child = |piece: super::node::leaf_writer::Piece| Child {
+            lower: piece.lower.into_boxed_slice(),
+            slot: self.core.fresh_slot(Node::Leaf(Arc::new(piece.leaf))),
+            may_be_small: false,
+        };
+        let children = pieces.into_iter().map(child).collect();
+        Outcome::Replaced(Replacement { children, retired: vec![Arc::clone(slot)] })
+    }
+
+    fn fold_inner(
+        &mut self,
+        slot: &Arc<Slot>,
+        inner: &Inner,
+        place: Place<'_>,
+    ) -> Result<Outcome, IndexError> {
+        let mut edits: Vec<(usize, Vec<Child>)> = Vec::new();
+        let mut retired = Vec::new();
+        let mut small = Vec::new();
+        let mut changed = false;
+        while let Some(key) = self.work.peek(place.upper) {
+            let index = inner.child_index(key);
+            let child = &inner.children()[index];
+            match self.fold_slot(child, inner.child_place(index))? {
+                Outcome::Same => continue,
+                Outcome::Changed if self.core.is_small(child) => small.push(index),
+                Outcome::Changed => {}
+                Outcome::Replaced(replacement) => {
+                    edits.push((index, replacement.children));
+                    retired.extend(replacement.retired);
+                }
+            }
+            changed = true;
+        }
+        if edits.is_empty() && small.is_empty() {
+            return Ok(if changed { Outcome::Changed } else { Outcome::Same });
+        }
+        let appends = edits.first().is_some_and(|(index, _)| index + 1 == inner.children().len());
+        let rebuilt = !edits.is_empty();
+        let mut children = edit(inner, edits, &small);
+        let before = children.len();
+        self.join_small(&mut children, place.upper, inner.level() - 1, &mut retired)?;
+        if !rebuilt && children.len() == before {
+            return Ok(Outcome::Changed);
+        }
+        let mut nodes = self.cut_inners(place, inner.level(), children, appends);
+        if nodes.len() == 1 {
+            let (_, node) = nodes.remove(0);
+            self.core.replace(slot, Node::Inner(Arc::new(node)), None);
+            self.retire(&retired);
+            return Ok(Outcome::Changed);
+        }
+        retired.push(Arc::clone(slot));
+        Ok(Outcome::Replaced(Replacement { children: self.into_children(nodes), retired }))
+    }
+
+    fn retire(&mut self, slots: &[Arc<Slot>]) {
+        for slot in slots {
+            if !Arc::ptr_eq(slot, &self.core.root) {
+                self.core.retire(slot, self.pending);
+            }
+        }
+    }
+}
+
+/// The children of `inner`, some of them replaced, some marked as possibly small.
+fn edit(inner: &Inner, edits: Vec<(usize, Vec<Child>)>, small: &[usize]) -> Vec<Child> {
+    let mut old = inner.to_children();
+    for index in small {
+        old[*index].may_be_small = true;
+    }
+    let mut children = Vec::with_capacity(old.len() + edits.len());
+    let mut old = old.into_iter().enumerate();
+    for (index, new) in edits {
+        children.extend(old.by_ref().take_while(|(own, _)| *own < index).map(|(_, child)| child));
+        children.extend(new);
+    }
+    children.extend(old.map(|(_, child)| child));
+    children
+}

@@ -1,0 +1,170 @@
+//! Merging a batch into one leaf, or pruning it.
+
+use super::fold::Work;
+use super::load::Core;
+use super::node::entry::{Stamped, VERSION_FLAGS};
+use super::node::format::Place;
+use super::node::leaf::Leaf;
+use super::node::leaf_writer::{Fill, LeafWriter, Piece};
+use super::prune::Pruner;
+use crate::btree::account::push_key;
+use crate::{FoldSource, FoldVersion, PruneRules, VersionFlags};
+
+/// Rebuilds leaves; holds buffers that are used for one after the other.
+pub(crate) struct LeafFolder<'a> {
+    pruner: Pruner<'a>,
+    rules: &'a PruneRules,
+    writer: LeafWriter,
+    key: Vec<u8>,
+    batch: Vec<FoldVersion<'static>>,
+    merged: Vec<Stamped<'static>>,
+    /// The keys that changed in the leaf that was last rebuilt ([`super::account::Changed`]).
+    pub touched: Vec<u8>,
+    /// How many versions were added, less those removed.
+    pub added: i64,
+}
+
+impl<'a> LeafFolder<'a> {
+    pub(crate) fn new(core: &Core, rules: &'a PruneRules) -> LeafFolder<'a> {
+        LeafFolder {
+            pruner: Pruner::new(rules),
+            rules,
+            writer: LeafWriter::new(core.table, core.options.leaf_bytes),
+            key: Vec::new(),
+            batch: Vec::new(),
+            merged: Vec::new(),
+            touched: Vec::new(),
+            added: 0,
+        }
+    }
+
+    /// Does to a leaf what is to be done up to its upper fence; `None` if that changes nothing.
+    pub(crate) fn fold(&mut self, leaf: &Leaf, place: Place<'_>, work: &mut Work<'_>) -> Option<Vec<Piece>> {
+        self.writer.begin(place.lower);
+        self.touched.clear();
+        let added_before = self.added;
+        let fill = match work {
+            Work::Fold(source) => self.merge(leaf, place, *source),
+            Work::Sweep(sweep) => {
+                self.sweep(leaf);
+                sweep.advance(place.upper);
+                Fill::Even
+            }
+        };
+        if self.touched.is_empty() {
+            self.added = added_before;
+            return None;
+        }
+        Some(self.writer.finish(place.upper, fill))
+    }
+
+    fn merge(&mut self, leaf: &Leaf, place: Place<'_>, source: &mut dyn FoldSource) -> Fill {
+        let mut copied = 0;
+        let mut fill = None;
+        let mut is_first = true;
+        while let Some(key) = source.peek_key().filter(|key| place.admits(key)) {
+            assert!(is_first || key > self.key.as_slice(), "a batch's keys must ascend");
+            is_first = false;
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            let group = if copied == leaf.count() { copied..copied } else { leaf.group(&self.key) };
+            if group.start > copied {
+                self.writer.copy(leaf, copied..group.start);
+            }
+            copied = group.end;
+            let appends = group.start == leaf.count() && leaf.count() > 0;
+            fill.get_or_insert(if appends { Fill::Append } else { Fill::Even });
+
+            let mut batch = std::mem::take(&mut self.batch);
+            let mut merged = std::mem::take(&mut self.merged);
+            self.batch = {
+                let mut batch: Vec<FoldVersion<'_>> = std::mem::take(&mut batch);
+                let mut merged: Vec<Stamped<'_>> = std::mem::take(&mut merged);
+                source.take_versions(&mut batch);
+                merge_versions(leaf, group.clone(), &batch, &mut merged);
+                self.write_group(leaf, group, &mut merged);
+                self.merged = recycle(merged);
+                recycle(batch)
+            };
+            self.writer.cut_full();
+        }
+        self.writer.copy(leaf, copied..leaf.count());
+        fill.unwrap_or(Fill::Even)
+    }
+
+    fn sweep(&mut self, leaf: &Leaf) {
+        let has_range_deletes = !self.rules.range_deletes.is_empty();
+        let (mut copied, mut index) = (0, 0);
+        let mut versions = Vec::new();
+        while index < leaf.count() {
+            let group = index..leaf.group_end(index);
+            index = group.end;
+            let first = leaf.entry(group.start);
+            if group.len() == 1 && !has_range_deletes && self.pruner.keeps_alone(&first.stamped()) {
+                continue;
+            }
+            versions.clear();
+            versions.extend(group.clone().map(|index| leaf.entry(index).stamped()));
+            self.writer.copy(leaf, copied..group.start);
+            copied = group.end;
+            self.key.clear();
+            self.key.extend_from_slice(first.key);
+            self.write_group(leaf, group, &mut versions);
+        }
+        self.writer.copy(leaf, copied..leaf.count());
+    }
+
+    /// Prunes the versions of `self.key`, of which the leaf has those in `group`, and writes what stays.
+    fn write_group(&mut self, leaf: &Leaf, group: std::ops::Range<usize>, versions: &mut Vec<Stamped<'_>>) {
+        let range_deletes = &self.rules.range_deletes;
+        let alone = versions.len() == 1 && self.pruner.keeps_alone(&versions[0]);
+        if !range_deletes.is_empty() {
+            self.pruner.prune(versions, |at| range_deletes.covering(&self.key, at));
+        } else if !alone {
+            self.pruner.prune(versions, |_| None);
+        }
+        let is_same = versions.len() == group.len()
+            && group
+                .clone()
+                .zip(versions.iter())
+                .all(|(index, version)| leaf.entry(index).csn == version.csn);
+        if !is_same {
+            push_key(&mut self.touched, &self.key);
+            self.added += versions.len() as i64 - group.len() as i64;
+        }
+        self.writer.push(&self.key, versions);
+    }
+}
+
+/// Merges a key's versions in a leaf with those of a batch, newest first; of two with one CSN the leaf's stays, whose
+/// value may have been moved since.
+fn merge_versions<'v>(
+    leaf: &'v Leaf,
+    group: std::ops::Range<usize>,
+    batch: &'v [FoldVersion<'_>],
+    merged: &mut Vec<Stamped<'v>>,
+) {
+    assert!(batch.is_sorted_by(|a, b| a.csn > b.csn), "versions come newest first");
+    let mut old = group.map(|index| leaf.entry(index).stamped()).peekable();
+    for version in batch {
+        while let Some(newer) = old.next_if(|own| own.csn >= version.csn) {
+            merged.push(newer);
+        }
+        if merged.last().is_none_or(|last| last.csn != version.csn) {
+            let expiry = if version.expires_at_ms != 0 { VersionFlags::EXPIRES } else { 0 };
+            merged.push(Stamped {
+                flags: (version.flags.0 | expiry) & VERSION_FLAGS,
+                csn: version.csn,
+                expires_at_ms: version.expires_at_ms,
+                payload: &version.payload,
+            });
+        }
+    }
+    merged.extend(old);
+}
+
+/// Empties a vector and lets it be filled with something of another lifetime; the allocation stays.
+fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
+    vec.clear();
+    vec.into_iter().map(|_| unreachable!("the vector is empty")).collect()
+}

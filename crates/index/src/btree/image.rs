@@ -1,0 +1,163 @@
+//! Writing what is dirty, bottom-up: every parent's record names its children's newest records.
+
+use std::collections::BTreeMap;
+
+use fulgurite_base::Lsn;
+
+use super::account::{Changed, DiskState, count, count_extents};
+use super::load::Core;
+use super::node::delta;
+use super::node::inner::Inner;
+use super::node::leaf::Leaf;
+use super::options::DeltaShape;
+use super::slot::{Node, Slot};
+use crate::{AccountChange, ImageReport, IndexError, NodeKind};
+
+/// Account changes that the next image reports.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(BTreeMap<u32, i64>);
+
+impl Pending {
+    fn add(&mut self, changes: &[AccountChange]) {
+        for (segment, bytes) in changes {
+            *self.0.entry(*segment).or_default() += bytes;
+        }
+    }
+
+    pub(crate) fn subtract(&mut self, changes: &[AccountChange]) {
+        for (segment, bytes) in changes {
+            *self.0.entry(*segment).or_default() -= bytes;
+        }
+    }
+}
+
+impl Core {
+    /// See [`crate::StaticPart::image`]. After an error the next image goes on where this one stopped, and reports
+    /// the accounts of both.
+    pub(crate) fn image(&self) -> Result<ImageReport, IndexError> {
+        let mut maintenance = self.maintenance.lock();
+        let mut report = ImageReport::default();
+        if !self.image_empty(&mut maintenance.pending) {
+            self.image_slot(&self.root, true, &mut maintenance.pending, &mut report)?;
+        }
+        report.root = self.root.lsn();
+        let pending = std::mem::take(&mut maintenance.pending.0);
+        report.accounts = pending.into_iter().filter(|(_, bytes)| *bytes != 0).collect();
+        Ok(report)
+    }
+
+    /// An empty tree has no records. Whether it is one.
+    fn image_empty(&self, pending: &mut Pending) -> bool {
+        let Ok(Node::Leaf(leaf)) = self.root.node() else { return false };
+        if leaf.count() > 0 {
+            return false;
+        }
+        self.remember(&self.root);
+        if let Some(disk) = self.root.disk().take() {
+            pending.subtract(&disk.counted);
+        }
+        self.root.set_lsn(Lsn::NULL);
+        self.root.set_clean();
+        true
+    }
+
+    fn image_slot(
+        &self,
+        slot: &Slot,
+        is_root: bool,
+        pending: &mut Pending,
+        report: &mut ImageReport,
+    ) -> Result<(), IndexError> {
+        if !slot.is_dirty() {
+            return Ok(());
+        }
+        let node = slot.node().unwrap_or_else(|_| unreachable!("dirty nodes stay in memory"));
+        if let Node::Inner(inner) = &node {
+            for child in inner.children() {
+                self.image_slot(child, false, pending, report)?;
+            }
+        }
+        self.remember(slot);
+        let (kind, lsn, disk) = match &node {
+            Node::Inner(inner) => self.write_inner(inner, is_root)?,
+            Node::Leaf(leaf) => {
+                let last = slot.disk();
+                match self.write_delta(leaf, last.as_deref())? {
+                    Some(written) => written,
+                    None => self.write_leaf(leaf)?,
+                }
+            }
+        };
+        pending.add(&disk.counted);
+        slot.set_lsn(lsn);
+        if let Some(last) = slot.disk().replace(Box::new(disk)) {
+            pending.subtract(&last.counted);
+        }
+        slot.set_clean();
+        report.records_written[kind as usize] += 1;
+        Ok(())
+    }
+
+    fn write_inner(&self, inner: &Inner, is_root: bool) -> Result<(NodeKind, Lsn, DiskState), IndexError> {
+        let entries = if is_root { self.len_estimate() } else { 0 };
+        self.write_whole(NodeKind::Internal, &inner.encode(entries), Vec::new())
+    }
+
+    fn write_leaf(&self, leaf: &Leaf) -> Result<(NodeKind, Lsn, DiskState), IndexError> {
+        let mut counted = Vec::new();
+        count_extents(leaf, &mut counted);
+        self.write_whole(NodeKind::Leaf, leaf.bytes(), counted)
+    }
+
+    fn write_whole(
+        &self,
+        kind: NodeKind,
+        body: &[u8],
+        mut counted: Vec<AccountChange>,
+    ) -> Result<(NodeKind, Lsn, DiskState), IndexError> {
+        let base = self.write(kind, body)?;
+        let base_bytes = self.store.node_bytes(body.len());
+        count(&mut counted, base.segment(), i64::from(base_bytes));
+        let changed = Changed::Keys(Vec::new());
+        Ok((kind, base, DiskState { base, base_bytes, deltas: 0, changed, counted }))
+    }
+
+    /// Writes a delta if the leaf has a base and the rule prefers it.
+    fn write_delta(
+        &self,
+        leaf: &Leaf,
+        last: Option<&DiskState>,
+    ) -> Result<Option<(NodeKind, Lsn, DiskState)>, IndexError> {
+        let Some(last) = last.filter(|last| last.deltas < self.options.max_deltas) else { return Ok(None) };
+        let Changed::Keys(keys) = &last.changed else { return Ok(None) };
+        let deltas = last.deltas + 1;
+        let delta = delta::encode(leaf, self.table, last.base, deltas, keys);
+        let shape = DeltaShape {
+            leaf_bytes: leaf.bytes().len() as u64,
+            leaf_entries: leaf.count() as u64,
+            delta_bytes: delta.body.len() as u64,
+            delta_entries: delta.entries as u64,
+        };
+        if !self.options.delta_rule.prefers_delta(&shape) {
+            return Ok(None);
+        }
+        let lsn = self.write(NodeKind::LeafDelta, &delta.body)?;
+        let mut counted = Vec::new();
+        count_extents(leaf, &mut counted);
+        count(&mut counted, last.base.segment(), i64::from(last.base_bytes));
+        count(&mut counted, lsn.segment(), i64::from(self.store.node_bytes(delta.body.len())));
+        let DiskState { base, base_bytes, .. } = *last;
+        let changed = Changed::Keys(keys.clone());
+        let disk = DiskState { base, base_bytes, deltas, changed, counted };
+        Ok(Some((NodeKind::LeafDelta, lsn, disk)))
+    }
+
+    fn write(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, IndexError> {
+        let lsn = Lsn::NULL;
+        self.store.write_node(kind, body).map_err(|source| IndexError::Store {
+            table: self.table,
+            lsn,
+            source,
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! Cutting inner nodes that grew, and joining small neighbours under one parent.
+
+use std::sync::Arc;
+
+use super::fold::Folder;
+use super::load::Core;
+use super::node::format::{HEADER_BYTES, Place};
+use super::node::inner::{Child, Inner, child_weight};
+use super::node::leaf::Leaf;
+use super::node::leaf_writer::{Fill, LeafWriter};
+use super::slot::{Node, Slot};
+use crate::IndexError;
+
+impl Core {
+    /// Whether a node is so small that a neighbour should take it in.
+    pub(crate) fn is_small(&self, slot: &Slot) -> bool {
+        slot.node().is_ok_and(|node| match &node {
+            Node::Leaf(leaf) => leaf.bytes().len() < self.options.leaf_bytes / 4,
+            Node::Inner(inner) => inner.len() < self.options.inner_bytes / 4 || is_empty(&node),
+        })
+    }
+}
+
+/// Whether a node has to be taken in by a neighbour, however large that is.
+fn is_empty(node: &Node) -> bool {
+    match node {
+        Node::Leaf(leaf) => leaf.count() == 0,
+        Node::Inner(inner) => inner.children().len() == 1,
+    }
+}
+
+impl Folder<'_, '_> {
+    /// Cuts `children` into inner nodes of the target size, each with its lower fence.
+    pub(crate) fn cut_inners(
+        &self,
+        place: Place<'_>,
+        level: u8,
+        children: Vec<Child>,
+        appends: bool,
+    ) -> Vec<(Box<[u8]>, Inner)> {
+        let fences = place.lower.len() + place.upper.map_or(0, <[u8]>::len);
+        let target = self.core.options.inner_bytes;
+        let room = target.saturating_sub(HEADER_BYTES + fences).max(target / 4);
+        let mut rest_weight: usize = children.iter().map(|child| child_weight(&child.lower)).sum();
+        let mut nodes = Vec::new();
+        let mut rest = children.as_slice();
+        while !rest.is_empty() {
+            let goal = if rest_weight <= room {
+                usize::MAX
+            } else if appends {
+                room * 15 / 16
+            } else {
+                rest_weight / rest_weight.div_ceil((room * 9 / 10).max(1)).max(2)
+            };
+            let (mut end, mut weight) = (0, 0);
+            while end < rest.len() && (end < 2 || weight < goal) {
+                weight += child_weight(&rest[end].lower);
+                end += 1;
+            }
+            // A node of a single child would be joined again at once.
+            if rest.len() - end == 1 {
+                weight += child_weight(&rest[end].lower);
+                end += 1;
+            }
+            let upper = rest.get(end).map(|child| &*child.lower).or(place.upper);
+            let lower = rest[0].lower.clone();
+            let own = Place { lower: &lower, upper, level: Some(level) };
+            let node = Inner::build(self.core.table, own, level, &rest[..end]);
+            nodes.push((lower, node));
+            rest = &rest[end..];
+            rest_weight -= weight;
+        }
+        nodes
+    }
+
+    pub(crate) fn into_children(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
+        let child = |(lower, node)| Child {
+            lower,
+            slot: self.core.fresh_slot(Node::Inner(Arc::new(node))),
+            may_be_small: false,
+        };
+        nodes.into_iter().map(child).collect()
+    }
+
+    /// Joins children that became small with their neighbours. The last child's upper fence is `upper`.
+    pub(crate) fn join_small(
+        &mut self,
+        children: &mut Vec<Child>,
+        upper: Option<&[u8]>,
+        level: u8,
+        retired: &mut Vec<Arc<Slot>>,
+    ) -> Result<(), IndexError> {
+        let mut joined: Vec<Child> = Vec::with_capacity(children.len());
+        let uppers: Vec<Option<Box<[u8]>>> = children
+            .iter()
+            .skip(1)
+            .map(|child| Some(child.lower.clone()))
+            .chain([upper.map(Box::from)])
+            .collect();
+        for (child, upper) in std::mem::take(children).into_iter().zip(&uppers) {
+            let last = joined.last().filter(|last| last.may_be_small || child.may_be_small);
+            if let Some(last) = last
+                && let Some(mut node) = self.join(last, &child, upper.as_deref(), level, retired)?
+            {
+                node.may_be_small = self.core.is_small(&node.slot);
+                retired.push(Arc::clone(&child.slot));
+                let last = joined.last_mut().expect("it was just looked at");
+                retired.push(std::mem::replace(last, node).slot);
+                continue;
+            }
+            joined.push(child);
+        }
+        *children = joined;
+        Ok(())
+    }
+
+    /// One node in place of two neighbours, if it is not too large or one of them is empty.
+    fn join(
+        &mut self,
+        left: &Child,
+        right: &Child,
+        upper: Option<&[u8]>,
+        level: u8,
+        retired: &mut Vec<Arc<Slot>>,
+    ) -> Result<Option<Child>, IndexError> {
+        let place = Place { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
+        let right_place = Place { lower: &right.lower, upper, level: Some(level) };
+        let empty = |child: &Child| child.slot.node().is_ok_and(|node| is_empty(&node));
+        let must = empty(left) || empty(right);
+        if !must && !(left.slot.is_resident() && right.slot.is_resident()) {
+            return Ok(None);
+        }
+        let nodes = (self.core.node_of(&left.slot, place)?, self.core.node_of(&right.slot, right_place)?);
+        let place = Place { upper, ..place };
+        let slot = match nodes {
+            (Node::Leaf(a), Node::Leaf(b)) => {
+                if !must && a.bytes().len() + b.bytes().len() > self.core.options.leaf_bytes * 3 / 4 {
+                    return Ok(None);
+                }
+                self.core.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, place))))
+            }
+            (Node::Inner(a), Node::Inner(b)) => {
+                if !must && a.len() + b.len() > self.core.options.inner_bytes * 3 / 4 {
+                    return Ok(None);
+                }
+                let mut children = a.to_children();
+                let boundary = children.len();
+                children.extend(b.to_children());
+                for child in &mut children[boundary - 1..=boundary] {
+                    child.may_be_small = self.core.is_small(&child.slot);
+                }
+                self.join_small(&mut children, upper, level - 1, retired)?;
+                let node = Inner::build(self.core.table, place, level, &children);
+                self.core.fresh_slot(Node::Inner(Arc::new(node)))
+            }
+            _ => unreachable!("neighbours have one level"),
+        };
+        Ok(Some(Child { lower: left.lower.clone(), slot, may_be_small: false }))
+    }
+
+    fn join_leaves(&self, left: &Leaf, right: &Leaf, place: Place<'_>) -> Leaf {
+        let mut writer = LeafWriter::new(self.core.table, usize::MAX / 1024);
+        writer.begin(place.lower);
+        writer.copy(left, 0..left.count());
+        writer.copy(right, 0..right.count());
+        writer.finish(place.upper, Fill::Even).pop().expect("there is a leaf").leaf
+    }
+}

@@ -1,0 +1,130 @@
+//! Leaf deltas: the keys of a leaf that changed since its last whole record, each with all the versions it has now.
+
+use fulgurite_base::{Csn, DecodeError, Lsn, TableId, Writer};
+
+use super::entry::{self, Entry, REMOVED, SAME_KEY, Stamped};
+use super::format::{self, Header, Place, at, expect, len_u16, len_u32};
+use super::leaf::{DeltaOrigin, Leaf, Origin};
+use super::leaf_check::{Order, check_length, shift};
+use super::leaf_writer::{Fill, LeafWriter};
+use crate::NodeKind;
+use crate::btree::account::{keys_iter, push_key};
+
+/// A delta that was made, and how many entries it has.
+pub(crate) struct EncodedDelta {
+    pub body: Vec<u8>,
+    pub entries: usize,
+}
+
+/// The delta with the present versions of `keys`, which ascend.
+pub(crate) fn encode(leaf: &Leaf, table: TableId, base: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
+    let place = leaf.place();
+    let upper = place.upper.unwrap_or_default();
+    let mut heap = Vec::new();
+    let mut entries = 0;
+    let mut max_csn = Csn::ZERO;
+    for key in keys_iter(keys) {
+        let group = leaf.group(key);
+        entries += group.len().max(1);
+        if group.is_empty() {
+            let gone = Stamped { flags: 0, csn: Csn::ZERO, expires_at_ms: 0, payload: &[] };
+            entry::encode(&mut heap, key, &gone, REMOVED);
+        }
+        for index in group.clone() {
+            let mark = if index > group.start { SAME_KEY } else { 0 };
+            let version = leaf.entry(index).stamped();
+            max_csn = max_csn.max(version.csn);
+            entry::encode(&mut heap, key, &version, mark);
+        }
+    }
+    let header = Header {
+        kind: NodeKind::LeafDelta,
+        level: 0,
+        ordinal,
+        bounded: place.upper.is_some(),
+        table,
+        count: len_u32(entries),
+        max_csn,
+        extra: base.0,
+        lower_len: len_u16(place.lower.len()),
+        upper_len: len_u16(upper.len()),
+        heap_len: len_u32(heap.len()),
+    };
+    let mut body = Vec::new();
+    header.encode(&mut body);
+    body.put_bytes(place.lower);
+    body.put_bytes(upper);
+    body.put_bytes(&heap);
+    EncodedDelta { body, entries }
+}
+
+/// A delta record that was validated.
+pub(crate) struct LeafDelta {
+    bytes: Vec<u8>,
+    header: Header,
+    heap_at: usize,
+}
+
+impl LeafDelta {
+    /// The delta whose body `bytes` is, of the leaf that stands at `place`.
+    pub(crate) fn decode(
+        bytes: Vec<u8>,
+        table: TableId,
+        place: &Place<'_>,
+    ) -> Result<LeafDelta, DecodeError> {
+        let (header, fences_end) = format::open(&bytes, NodeKind::LeafDelta, table, place)?;
+        expect(!header.base().is_null(), "base", 24)?;
+        let heap_at = check_length(&bytes, &header, fences_end, 0)?;
+        let heap = &bytes[heap_at..];
+        let mut order = Order::new(place);
+        let (mut next, mut count) = (0, 0u32);
+        while next < heap.len() {
+            let (_, end) = order.next(heap, next, REMOVED).map_err(|error| shift(error, heap_at))?;
+            next = end;
+            count = count.checked_add(1).ok_or(at("entry count", 12))?;
+        }
+        expect(count == header.count, "entry count", 12)?;
+        expect(order.max_csn == header.max_csn, "max csn", 16)?;
+        Ok(LeafDelta { bytes, header, heap_at })
+    }
+
+    /// The whole record that this delta stands on.
+    pub(crate) fn base(&self) -> Lsn {
+        self.header.base()
+    }
+
+    /// The leaf that `base` and this delta make.
+    pub(crate) fn apply(&self, base: &Leaf, table: TableId) -> Leaf {
+        let place = base.place();
+        // A leaf was cut before it was written: applying its delta cuts nothing.
+        let mut writer = LeafWriter::new(table, usize::MAX / 1024);
+        writer.begin(place.lower);
+        let heap = &self.bytes[self.heap_at..];
+        let mut keys = Vec::new();
+        let mut versions = Vec::new();
+        let (mut next, mut copied) = (0, 0);
+        while next < heap.len() {
+            let (first, mut end) = Entry::decode(heap, next).expect("entries were validated");
+            versions.clear();
+            if first.flags & REMOVED == 0 {
+                versions.push(first.stamped());
+            }
+            while let Some((same, after)) = Entry::decode(heap, end).filter(|(same, _)| same.is_same_key()) {
+                versions.push(same.stamped());
+                end = after;
+            }
+            let group = base.group(first.key);
+            writer.copy(base, copied..group.start);
+            writer.push(first.key, &versions);
+            push_key(&mut keys, first.key);
+            (next, copied) = (end, group.end);
+        }
+        writer.copy(base, copied..base.count());
+        let piece = writer.finish(place.upper, Fill::Even).pop().expect("there is a leaf");
+        piece.leaf.with_origin(Origin {
+            base: self.base(),
+            base_len: base.bytes().len(),
+            delta: Some(DeltaOrigin { len: self.bytes.len(), ordinal: self.header.ordinal, keys }),
+        })
+    }
+}

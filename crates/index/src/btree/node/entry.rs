@@ -1,0 +1,102 @@
+//! One version of one key as leaves and leaf deltas store it.
+//!
+//! ```text
+//! entry := flags u8 | key length u16 | payload length u32 | csn u64 | [expiry u64] | key | payload
+//! ```
+
+use fulgurite_base::{Csn, Writer};
+
+use super::format::{len_u16, len_u32};
+use crate::VersionFlags;
+
+/// Bytes before the expiry.
+const FIXED_BYTES: usize = 15;
+
+/// Entry flag, beside those of [`VersionFlags`]: the entry before this one has the same key.
+pub(crate) const SAME_KEY: u8 = 0x80;
+/// Entry flag of deltas: the key has no versions any more.
+pub(crate) const REMOVED: u8 = 0x40;
+/// The flags that are a version's.
+pub(crate) const VERSION_FLAGS: u8 =
+    VersionFlags::TOMBSTONE | VersionFlags::OUT_OF_LINE | VersionFlags::EXPIRES;
+
+/// A decoded entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry<'a> {
+    /// The stored byte: a version's flags, [`SAME_KEY`], [`REMOVED`].
+    pub flags: u8,
+    pub csn: Csn,
+    pub expires_at_ms: u64,
+    pub key: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+/// A version without its key, on its way into a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stamped<'a> {
+    /// A version's flags only.
+    pub flags: u8,
+    pub csn: Csn,
+    pub expires_at_ms: u64,
+    pub payload: &'a [u8],
+}
+
+impl<'a> Entry<'a> {
+    /// Decodes the entry at `offset` of a heap and says where the next one starts; `None` if it does not fit.
+    #[inline]
+    pub(crate) fn decode(heap: &'a [u8], offset: usize) -> Option<(Entry<'a>, usize)> {
+        let fixed = heap.get(offset..)?.first_chunk::<FIXED_BYTES>()?;
+        let flags = fixed[0];
+        let key_len = usize::from(u16::from_le_bytes([fixed[1], fixed[2]]));
+        let payload_len = u32::from_le_bytes([fixed[3], fixed[4], fixed[5], fixed[6]]) as usize;
+        let csn = Csn(u64::from_le_bytes(*fixed.last_chunk::<8>()?));
+        let mut at = offset + FIXED_BYTES;
+        let mut expires_at_ms = 0;
+        if flags & VersionFlags::EXPIRES != 0 {
+            expires_at_ms = u64::from_le_bytes(*heap.get(at..)?.first_chunk::<8>()?);
+            at += 8;
+        }
+        let key = heap.get(at..at + key_len)?;
+        at += key_len;
+        let payload = heap.get(at..at.checked_add(payload_len)?)?;
+        Some((Entry { flags, csn, expires_at_ms, key, payload }, at + payload_len))
+    }
+
+    /// The CSN of the entry at `offset`, and whether it has the key of the one before.
+    #[inline]
+    pub(crate) fn peek(heap: &[u8], offset: usize) -> (Csn, bool) {
+        let fixed = heap[offset..].first_chunk::<FIXED_BYTES>().expect("entries were validated");
+        let csn = Csn(u64::from_le_bytes(*fixed.last_chunk::<8>().expect("an entry's fixed part is longer")));
+        (csn, fixed[0] & SAME_KEY != 0)
+    }
+
+    #[inline]
+    pub(crate) fn is_same_key(&self) -> bool {
+        self.flags & SAME_KEY != 0
+    }
+
+    pub(crate) fn version_flags(&self) -> VersionFlags {
+        VersionFlags(self.flags & VERSION_FLAGS)
+    }
+
+    pub(crate) fn stamped(&self) -> Stamped<'a> {
+        let Entry { flags, csn, expires_at_ms, payload, .. } = *self;
+        Stamped { flags: flags & VERSION_FLAGS, csn, expires_at_ms, payload }
+    }
+}
+
+/// Appends an entry; `mark` is [`SAME_KEY`], [`REMOVED`] or 0.
+pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], version: &Stamped<'_>, mark: u8) {
+    let mut fixed = [0u8; FIXED_BYTES];
+    fixed[0] = version.flags | mark;
+    fixed[1..3].copy_from_slice(&len_u16(key.len()).to_le_bytes());
+    fixed[3..7].copy_from_slice(&len_u32(version.payload.len()).to_le_bytes());
+    fixed[7..].copy_from_slice(&version.csn.0.to_le_bytes());
+    out.reserve(FIXED_BYTES + 8 + key.len() + version.payload.len());
+    out.put_bytes(&fixed);
+    if version.flags & VersionFlags::EXPIRES != 0 {
+        out.put_u64(version.expires_at_ms);
+    }
+    out.put_bytes(key);
+    out.put_bytes(version.payload);
+}

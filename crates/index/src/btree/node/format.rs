@@ -1,0 +1,178 @@
+//! What the bodies of the three node records have in common; the grammar is in `docs/format/node.md`.
+
+use fulgurite_base::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
+
+use crate::NodeKind;
+
+/// Bytes of the fixed header.
+pub(crate) const HEADER_BYTES: usize = 40;
+/// Bytes of an element of a slot array.
+pub(crate) const SLOT_BYTES: usize = 8;
+/// The version of the three formats.
+pub(crate) const FORMAT_VERSION: u8 = 1;
+
+/// Header flag: the node has an upper fence; without it nothing bounds the node above.
+const BOUNDED: u8 = 1;
+
+/// The first bytes of every node record's body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub kind: NodeKind,
+    pub level: u8,
+    /// Of a delta: how many deltas of this base came before it, plus one.
+    pub ordinal: u8,
+    pub bounded: bool,
+    pub table: TableId,
+    /// Entries of a leaf or a delta, children of an inner node.
+    pub count: u32,
+    pub max_csn: Csn,
+    /// Of a delta: its base. Of a root that is an inner node: about how many entries the tree has.
+    pub extra: u64,
+    pub lower_len: u16,
+    pub upper_len: u16,
+    pub heap_len: u32,
+}
+
+impl Header {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.put_u8(self.kind as u8);
+        out.put_u8(FORMAT_VERSION);
+        out.put_u8(self.level);
+        out.put_u8(if self.bounded { BOUNDED } else { 0 });
+        out.put_u8(0);
+        out.put_u8(self.ordinal);
+        out.put_u16(0);
+        out.put_u32(self.table.0);
+        out.put_u32(self.count);
+        out.put_u64(self.max_csn.0);
+        out.put_u64(self.extra);
+        out.put_u16(self.lower_len);
+        out.put_u16(self.upper_len);
+        out.put_u32(self.heap_len);
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Header, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let kind = match reader.u8("kind")? {
+            1 => NodeKind::Internal,
+            2 => NodeKind::Leaf,
+            3 => NodeKind::LeafDelta,
+            _ => return Err(DecodeError { field: "kind", offset: 0 }),
+        };
+        expect(reader.u8("format version")? == FORMAT_VERSION, "format version", 1)?;
+        let level = reader.u8("level")?;
+        expect((level == 0) == (kind != NodeKind::Internal), "level", 2)?;
+        let flags = reader.u8("flags")?;
+        expect(flags & !BOUNDED == 0, "flags", 3)?;
+        expect(reader.u8("codec")? == 0, "codec", 4)?;
+        let ordinal = reader.u8("ordinal")?;
+        expect((ordinal != 0) == (kind == NodeKind::LeafDelta), "ordinal", 5)?;
+        expect(reader.u16("reserved")? == 0, "reserved", 6)?;
+        let header = Header {
+            kind,
+            level,
+            ordinal,
+            bounded: flags & BOUNDED != 0,
+            table: TableId(reader.u32("table")?),
+            count: reader.u32("count")?,
+            max_csn: Csn(reader.u64("max csn")?),
+            extra: reader.u64("base")?,
+            lower_len: reader.u16("lower fence length")?,
+            upper_len: reader.u16("upper fence length")?,
+            heap_len: reader.u32("heap length")?,
+        };
+        expect(header.bounded || header.upper_len == 0, "upper fence length", 34)?;
+        Ok(header)
+    }
+
+    /// The base of a delta.
+    pub(crate) fn base(&self) -> Lsn {
+        Lsn(self.extra)
+    }
+}
+
+/// Fails with `field` unless `ok`.
+pub(crate) fn expect(ok: bool, field: &'static str, offset: usize) -> Result<(), DecodeError> {
+    if ok { Ok(()) } else { Err(DecodeError { field, offset }) }
+}
+
+/// Where a node stands: what its parent knows about it, or, of the root, everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub lower: &'a [u8],
+    pub upper: Option<&'a [u8]>,
+    /// `None`: the root, whose level only its record knows.
+    pub level: Option<u8>,
+}
+
+impl Place<'_> {
+    /// The root's.
+    pub(crate) const ROOT: Place<'static> = Place { lower: &[], upper: None, level: None };
+
+    /// Whether `key` lies below the upper fence.
+    pub(crate) fn admits(&self, key: &[u8]) -> bool {
+        self.upper.is_none_or(|upper| key < upper)
+    }
+}
+
+/// The fences of a body whose header is `header`, and where they end.
+pub(crate) fn fences<'a>(bytes: &'a [u8], header: &Header) -> Result<(Place<'a>, usize), DecodeError> {
+    let lower_end = HEADER_BYTES + usize::from(header.lower_len);
+    let upper_end = lower_end + usize::from(header.upper_len);
+    let lower = bytes.get(HEADER_BYTES..lower_end).ok_or(at("lower fence", HEADER_BYTES))?;
+    let upper = bytes.get(lower_end..upper_end).ok_or(at("upper fence", lower_end))?;
+    let upper = header.bounded.then_some(upper);
+    expect(upper.is_none_or(|upper| lower < upper), "upper fence", lower_end)?;
+    Ok((Place { lower, upper, level: Some(header.level) }, upper_end))
+}
+
+/// The header of a record that stands at `place`, and where its fences end; everything a parent knows is compared.
+pub(crate) fn open(
+    bytes: &[u8],
+    kind: NodeKind,
+    table: TableId,
+    place: &Place<'_>,
+) -> Result<(Header, usize), DecodeError> {
+    let header = Header::decode(bytes)?;
+    expect(header.kind == kind, "kind", 0)?;
+    expect(place.level.is_none_or(|level| level == header.level), "level", 2)?;
+    expect(header.table == table, "table", 8)?;
+    let (own, end) = fences(bytes, &header)?;
+    expect(own.lower == place.lower, "lower fence", HEADER_BYTES)?;
+    expect(own.upper == place.upper, "upper fence", HEADER_BYTES + own.lower.len())?;
+    Ok((header, end))
+}
+
+/// The error that says that `field` at `offset` is wrong.
+pub(crate) fn at(field: &'static str, offset: usize) -> DecodeError {
+    DecodeError { field, offset }
+}
+
+/// How many leading bytes two keys share.
+pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// How many leading bytes every key between the fences has in common with them.
+pub(crate) fn fence_prefix(lower: &[u8], upper: Option<&[u8]>) -> usize {
+    upper.map_or(0, |upper| common_prefix(lower, upper))
+}
+
+/// The shortest key that is above `left` and not above `right`.
+///
+/// # Panics
+/// Unless `left < right`.
+pub(crate) fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
+    assert!(left < right, "keys must ascend");
+    &right[..common_prefix(left, right) + 1]
+}
+
+/// A length that is stored in 16 bits.
+pub(crate) fn len_u16(len: usize) -> u16 {
+    u16::try_from(len).expect("keys have at most 65,535 bytes")
+}
+
+/// A length that is stored in 32 bits.
+pub(crate) fn len_u32(len: usize) -> u32 {
+    u32::try_from(len).expect("a node has less than 4 GiB")
+}

@@ -1,0 +1,203 @@
+//! Inner nodes: separators, and the children between them. In memory an inner node is the body of its record, but the
+//! children are [`Slot`]s instead of places; it never changes.
+
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, DecodeError, Lsn, TableId, Writer};
+
+use super::format::{self, HEADER_BYTES, Header, Place, SLOT_BYTES, expect, fence_prefix, len_u16, len_u32};
+use super::leaf_check::check_length;
+use super::search::{self, SlotBytes};
+use crate::NodeKind;
+use crate::btree::slot::{Residency, Slot};
+
+/// Bytes of a child's place.
+const CHILD_BYTES: usize = 8;
+
+/// A resident inner node.
+pub(crate) struct Inner {
+    body: Box<[u8]>,
+    level: u8,
+    slots_at: usize,
+    heap_at: usize,
+    prefix_len: usize,
+    children: Box<[Arc<Slot>]>,
+}
+
+/// A child on its way into an inner node.
+#[derive(Clone)]
+pub(crate) struct Child {
+    /// Its lower fence.
+    pub lower: Box<[u8]>,
+    pub slot: Arc<Slot>,
+    /// Whether it may have become so small that a neighbour should take it in.
+    pub may_be_small: bool,
+}
+
+/// How many bytes a child with this lower fence takes in a body.
+pub(crate) fn child_weight(lower: &[u8]) -> usize {
+    SLOT_BYTES + CHILD_BYTES + 2 + lower.len()
+}
+
+impl Inner {
+    /// The node over `children`, which ascend and start at the lower fence.
+    pub(crate) fn build(table: TableId, place: Place<'_>, level: u8, children: &[Child]) -> Inner {
+        assert!(!children.is_empty() && *children[0].lower == *place.lower, "children cover their parent");
+        let prefix_len = fence_prefix(place.lower, place.upper);
+        let upper = place.upper.unwrap_or_default();
+        let heap_len: usize = children[1..].iter().map(|child| 2 + child.lower.len()).sum();
+        let header = Header {
+            kind: NodeKind::Internal,
+            level,
+            ordinal: 0,
+            bounded: place.upper.is_some(),
+            table,
+            count: len_u32(children.len()),
+            max_csn: Csn::ZERO,
+            extra: 0,
+            lower_len: len_u16(place.lower.len()),
+            upper_len: len_u16(upper.len()),
+            heap_len: len_u32(heap_len),
+        };
+        let slots_at = HEADER_BYTES + place.lower.len() + upper.len();
+        let children_at = slots_at + (children.len() - 1) * SLOT_BYTES;
+        let heap_at = children_at + children.len() * CHILD_BYTES;
+        let mut body = Vec::with_capacity(heap_at + heap_len);
+        header.encode(&mut body);
+        body.put_bytes(place.lower);
+        body.put_bytes(upper);
+        let mut offset = 0;
+        for child in &children[1..] {
+            body.put_bytes(&search::element(search::head(&child.lower, prefix_len), offset));
+            offset += len_u32(2 + child.lower.len());
+        }
+        body.resize(heap_at, 0);
+        for child in &children[1..] {
+            body.put_u16(len_u16(child.lower.len()));
+            body.put_bytes(&child.lower);
+        }
+        let children = children.iter().map(|child| Arc::clone(&child.slot)).collect();
+        Inner { body: body.into_boxed_slice(), level, slots_at, heap_at, prefix_len, children }
+    }
+
+    /// The node whose body `bytes` is, which stands at `place`; and the count of the tree's entries that it carries.
+    pub(crate) fn decode(
+        bytes: Vec<u8>,
+        table: TableId,
+        place: &Place<'_>,
+        residency: &Arc<Residency>,
+    ) -> Result<(Inner, u64), DecodeError> {
+        let (header, slots_at) = format::open(&bytes, NodeKind::Internal, table, place)?;
+        expect(header.max_csn == Csn::ZERO, "max csn", 16)?;
+        let count = header.count as usize;
+        expect(count > 0, "child count", 12)?;
+        let heap_at = check_length(&bytes, &header, slots_at, count - 1 + count)?;
+        let children_at = heap_at - count * CHILD_BYTES;
+        let slots = search::slots(&bytes, slots_at, count - 1);
+        let heap = &bytes[heap_at..];
+        let prefix_len = fence_prefix(place.lower, place.upper);
+        let (mut next, mut last) = (0, place.lower);
+        for (index, slot) in slots.iter().enumerate() {
+            let slot_at = slots_at + index * SLOT_BYTES;
+            expect(search::offset_of(slot) == next, "separator offset", slot_at)?;
+            let own = checked_separator(heap, next).ok_or(format::at("separator", heap_at + next))?;
+            expect(own > last && place.admits(own), "order of separators", heap_at + next)?;
+            expect(search::head_of(slot) == search::head(own, prefix_len), "key head", slot_at)?;
+            (next, last) = (next + 2 + own.len(), own);
+        }
+        expect(next == heap.len(), "heap length", 36)?;
+        let mut children = Vec::with_capacity(count);
+        for (index, lsn) in bytes[children_at..heap_at].as_chunks::<CHILD_BYTES>().0.iter().enumerate() {
+            let lsn = Lsn(u64::from_le_bytes(*lsn));
+            expect(!lsn.is_null(), "child", children_at + index * CHILD_BYTES)?;
+            children.push(Arc::new(Slot::on_disk(lsn, residency)));
+        }
+        let (level, entries) = (header.level, header.extra);
+        let (body, children) = (bytes.into_boxed_slice(), children.into_boxed_slice());
+        Ok((Inner { body, level, slots_at, heap_at, prefix_len, children }, entries))
+    }
+
+    /// The body of this node's record: `entries` is carried along, the children's places are those of now.
+    ///
+    /// # Panics
+    /// If a child was never written.
+    pub(crate) fn encode(&self, entries: u64) -> Vec<u8> {
+        let mut body = self.body.to_vec();
+        body[24..32].copy_from_slice(&entries.to_le_bytes());
+        let children_at = self.heap_at - self.children.len() * CHILD_BYTES;
+        let places = body[children_at..self.heap_at].as_chunks_mut::<CHILD_BYTES>().0;
+        for (place, child) in places.iter_mut().zip(&self.children) {
+            let lsn = child.lsn();
+            assert!(!lsn.is_null(), "children are written before their parents");
+            *place = lsn.0.to_le_bytes();
+        }
+        body
+    }
+
+    pub(crate) fn level(&self) -> u8 {
+        self.level
+    }
+
+    /// Bytes of the body of this node's record.
+    pub(crate) fn len(&self) -> usize {
+        self.body.len()
+    }
+
+    #[inline]
+    pub(crate) fn children(&self) -> &[Arc<Slot>] {
+        &self.children
+    }
+
+    #[inline]
+    fn slots(&self) -> &[SlotBytes] {
+        search::slots(&self.body, self.slots_at, self.children.len() - 1)
+    }
+
+    #[inline]
+    fn separator_at(&self, offset: usize) -> &[u8] {
+        checked_separator(&self.body[self.heap_at..], offset).expect("separators were validated")
+    }
+
+    /// Which child has the keys around `key`.
+    #[inline]
+    pub(crate) fn child_index(&self, key: &[u8]) -> usize {
+        search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
+            self.separator_at(offset) <= key
+        })
+    }
+
+    /// The fences.
+    pub(crate) fn place(&self) -> Place<'_> {
+        let len_at = |at: usize| usize::from(u16::from_le_bytes([self.body[at], self.body[at + 1]]));
+        let lower_len = len_at(32);
+        let fences = &self.body[HEADER_BYTES..HEADER_BYTES + lower_len + len_at(34)];
+        let (lower, upper) = fences.split_at(lower_len);
+        Place { lower, upper: (self.body[3] != 0).then_some(upper), level: Some(self.level) }
+    }
+
+    /// Where child `index` stands.
+    pub(crate) fn child_place(&self, index: usize) -> Place<'_> {
+        let own = self.place();
+        let slots = self.slots();
+        let separator = |slot: &SlotBytes| self.separator_at(search::offset_of(slot));
+        let lower = if index == 0 { own.lower } else { separator(&slots[index - 1]) };
+        let upper = slots.get(index).map(separator).or(own.upper);
+        Place { lower, upper, level: Some(self.level - 1) }
+    }
+
+    /// The children, ready to go into other nodes.
+    pub(crate) fn to_children(&self) -> Vec<Child> {
+        let child = |(index, slot): (usize, &Arc<Slot>)| Child {
+            lower: self.child_place(index).lower.into(),
+            slot: Arc::clone(slot),
+            may_be_small: false,
+        };
+        self.children.iter().enumerate().map(child).collect()
+    }
+}
+
+#[inline]
+fn checked_separator(heap: &[u8], offset: usize) -> Option<&[u8]> {
+    let len = usize::from(u16::from_le_bytes(*heap.get(offset..)?.first_chunk::<2>()?));
+    heap.get(offset + 2..offset + 2 + len)
+}

@@ -1,0 +1,278 @@
+//! A leaf in memory is the body of its record, byte for byte, and never changes.
+
+use std::fmt;
+use std::ops::Range;
+
+use fulgurite_base::{Csn, Lsn, TableId, Writer};
+
+use super::entry::Entry;
+use super::format::{HEADER_BYTES, Header, Place, SLOT_BYTES, fence_prefix, len_u16, len_u32};
+use super::search::{self, SlotBytes};
+use crate::NodeKind;
+
+/// A resident leaf: entries ordered by key, then by CSN, newest first.
+pub struct Leaf {
+    bytes: Box<[u8]>,
+    heap_at: usize,
+    slots_at: usize,
+    count: usize,
+    prefix_len: usize,
+    max_csn: Csn,
+    origin: Option<Box<Origin>>,
+}
+
+/// Which records a leaf was loaded from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// The whole record.
+    pub base: Lsn,
+    /// Bytes of its body.
+    pub base_len: usize,
+    /// The delta on top of it, if there is one.
+    pub delta: Option<DeltaOrigin>,
+}
+
+/// Which delta a leaf was loaded from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DeltaOrigin {
+    /// Bytes of its body.
+    pub len: usize,
+    /// How many deltas in a row it ends.
+    pub ordinal: u8,
+    /// The keys that it holds: [`crate::btree::account::Changed`].
+    pub keys: Vec<u8>,
+}
+
+impl Leaf {
+    /// The leaf with the entries that start at `starts` in `heap`; the last one ends at `end`.
+    pub(crate) fn build(table: TableId, place: Place<'_>, heap: &[u8], starts: &[u32], end: usize) -> Leaf {
+        let first = starts.first().map_or(end, |start| *start as usize);
+        let body = &heap[first..end];
+        let prefix_len = fence_prefix(place.lower, place.upper);
+        let upper = place.upper.unwrap_or_default();
+        let slots_at = HEADER_BYTES + place.lower.len() + upper.len();
+        let heap_at = slots_at + starts.len() * SLOT_BYTES;
+        let mut header = Header {
+            kind: NodeKind::Leaf,
+            level: 0,
+            ordinal: 0,
+            bounded: place.upper.is_some(),
+            table,
+            count: len_u32(starts.len()),
+            max_csn: Csn::ZERO,
+            extra: 0,
+            lower_len: len_u16(place.lower.len()),
+            upper_len: len_u16(upper.len()),
+            heap_len: len_u32(body.len()),
+        };
+        let mut bytes = Vec::with_capacity(heap_at + body.len());
+        bytes.resize(HEADER_BYTES, 0);
+        bytes.put_bytes(place.lower);
+        bytes.put_bytes(upper);
+        for start in starts {
+            let offset = start - first as u32;
+            let (entry, _) = Entry::decode(body, offset as usize).expect("entries were just encoded");
+            header.max_csn = header.max_csn.max(entry.csn);
+            bytes.put_bytes(&search::element(search::head(entry.key, prefix_len), offset));
+        }
+        bytes.put_bytes(body);
+        let mut encoded = Vec::with_capacity(HEADER_BYTES);
+        header.encode(&mut encoded);
+        bytes[..HEADER_BYTES].copy_from_slice(&encoded);
+        let max_csn = header.max_csn;
+        let bytes = bytes.into_boxed_slice();
+        Leaf { bytes, heap_at, slots_at, count: starts.len(), prefix_len, max_csn, origin: None }
+    }
+
+    /// The leaf over a body that was validated ([`super::leaf_check`]) to have this header.
+    pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize) -> Leaf {
+        let count = header.count as usize;
+        let mut leaf = Leaf {
+            bytes: bytes.into_boxed_slice(),
+            heap_at: slots_at + count * SLOT_BYTES,
+            slots_at,
+            count,
+            prefix_len: 0,
+            max_csn: header.max_csn,
+            origin: None,
+        };
+        let place = leaf.place();
+        leaf.prefix_len = fence_prefix(place.lower, place.upper);
+        leaf
+    }
+
+    /// The empty leaf of an empty tree.
+    pub(crate) fn empty(table: TableId) -> Leaf {
+        Leaf::build(table, Place::ROOT, &[], &[], 0)
+    }
+
+    pub(crate) fn with_origin(mut self, origin: Origin) -> Leaf {
+        self.origin = Some(Box::new(origin));
+        self
+    }
+
+    pub(crate) fn origin(&self) -> Option<&Origin> {
+        self.origin.as_deref()
+    }
+
+    /// The body of this leaf's whole record.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// At or above the CSN of every entry.
+    pub(crate) fn max_csn(&self) -> Csn {
+        self.max_csn
+    }
+
+    /// The fences.
+    pub(crate) fn place(&self) -> Place<'_> {
+        let len_at = |at: usize| usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]));
+        let (lower_len, upper_len) = (len_at(32), len_at(34));
+        let fences = &self.bytes[HEADER_BYTES..HEADER_BYTES + lower_len + upper_len];
+        let (lower, upper) = fences.split_at(lower_len);
+        Place { lower, upper: (self.bytes[3] != 0).then_some(upper), level: Some(0) }
+    }
+
+    #[inline]
+    pub(super) fn slots(&self) -> &[SlotBytes] {
+        search::slots(&self.bytes, self.slots_at, self.count)
+    }
+
+    #[inline]
+    pub(crate) fn heap(&self) -> &[u8] {
+        &self.bytes[self.heap_at..]
+    }
+
+    /// Where entry `index` starts in the heap; of the entry after the last, where the heap ends.
+    #[inline]
+    pub(crate) fn start(&self, index: usize) -> usize {
+        match self.slots().get(index) {
+            Some(slot) => search::offset_of(slot),
+            None => self.bytes.len() - self.heap_at,
+        }
+    }
+
+    /// # Panics
+    /// If there is no such entry.
+    #[inline]
+    pub(crate) fn entry(&self, index: usize) -> Entry<'_> {
+        let (entry, _) = Entry::decode(self.heap(), self.start(index)).expect("entries were validated");
+        entry
+    }
+
+    #[inline]
+    fn peek(&self, index: usize) -> (Csn, bool) {
+        Entry::peek(self.heap(), self.start(index))
+    }
+
+    /// How many entries have a key below `key`.
+    #[inline]
+    pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
+        self.count_below(key, |own| own < key)
+    }
+
+    /// How many entries have a key at or below `key`.
+    pub(crate) fn upper_bound(&self, key: &[u8]) -> usize {
+        self.count_below(key, |own| own <= key)
+    }
+
+    #[inline]
+    fn count_below(&self, key: &[u8], is_below: impl Fn(&[u8]) -> bool) -> usize {
+        let heap = self.heap();
+        search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
+            let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
+            is_below(entry.key)
+        })
+    }
+
+    /// The entries of `key`.
+    pub(crate) fn group(&self, key: &[u8]) -> Range<usize> {
+        let start = self.lower_bound(key);
+        if start == self.count || self.entry(start).key != key {
+            return start..start;
+        }
+        start..self.group_end(start)
+    }
+
+    /// Where the versions of the key of entry `index` end.
+    #[inline]
+    pub(crate) fn group_end(&self, index: usize) -> usize {
+        let mut end = index + 1;
+        while end < self.count && self.peek(end).1 {
+            end += 1;
+        }
+        end
+    }
+
+    /// The newest entry of `key` at or below `at`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8], at: Csn) -> Option<Entry<'_>> {
+        let mut index = self.lower_bound(key);
+        if index == self.count {
+            return None;
+        }
+        let mut entry = self.entry(index);
+        if entry.key != key {
+            return None;
+        }
+        while entry.csn > at {
+            index += 1;
+            if index == self.count {
+                return None;
+            }
+            entry = self.entry(index);
+            if !entry.is_same_key() {
+                return None;
+            }
+        }
+        Some(entry)
+    }
+
+    /// The first entry that a reader at `at` sees, from the key that starts at `index` on.
+    #[inline]
+    pub(crate) fn visible_from(&self, mut index: usize, at: Csn) -> Option<usize> {
+        while index < self.count {
+            if self.peek(index).0 <= at {
+                return Some(index);
+            }
+            index += 1;
+        }
+        None
+    }
+
+    /// The last entry that a reader at `at` sees, of keys before the one that starts at `end`.
+    pub(crate) fn visible_before(&self, mut end: usize, at: Csn) -> Option<usize> {
+        while end > 0 {
+            let start = self.group_start(end - 1);
+            if let Some(index) = (start..end).find(|index| self.peek(*index).0 <= at) {
+                return Some(index);
+            }
+            end = start;
+        }
+        None
+    }
+
+    /// Where the versions of the key of entry `index` start.
+    pub(crate) fn group_start(&self, mut index: usize) -> usize {
+        while self.peek(index).1 {
+            index -= 1;
+        }
+        index
+    }
+
+    /// All entries in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        (0..self.count).map(|index| self.entry(index))
+    }
+}
+
+impl fmt::Debug for Leaf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Leaf({} entries, {} bytes)", self.count, self.bytes.len())
+    }
+}

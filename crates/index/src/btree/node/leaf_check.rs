@@ -1,0 +1,94 @@
+//! Decoding leaf records: afterwards no reader of the leaf can panic or read out of bounds, whatever the bytes were.
+
+use fulgurite_base::{Csn, DecodeError, TableId};
+
+use super::entry::{Entry, REMOVED, SAME_KEY, VERSION_FLAGS};
+use super::format::{self, Header, Place, SLOT_BYTES, at, expect, fence_prefix};
+use super::leaf::Leaf;
+use super::search;
+use crate::{NodeKind, OutOfLine, VersionFlags};
+
+impl Leaf {
+    /// The leaf whose body `bytes` is, which stands at `place`.
+    pub(crate) fn decode(bytes: Vec<u8>, table: TableId, place: &Place<'_>) -> Result<Leaf, DecodeError> {
+        let (header, slots_at) = format::open(&bytes, NodeKind::Leaf, table, place)?;
+        expect(header.extra == 0, "base", 24)?;
+        let heap_at = check_length(&bytes, &header, slots_at, header.count as usize)?;
+        let slots = search::slots(&bytes, slots_at, header.count as usize);
+        let heap = &bytes[heap_at..];
+        let prefix_len = fence_prefix(place.lower, place.upper);
+        let mut order = Order::new(place);
+        let mut next = 0;
+        for (index, slot) in slots.iter().enumerate() {
+            let slot_at = slots_at + index * SLOT_BYTES;
+            expect(search::offset_of(slot) == next, "entry offset", slot_at)?;
+            let (entry, end) = order.next(heap, next, 0).map_err(|error| shift(error, heap_at))?;
+            expect(search::head_of(slot) == search::head(entry.key, prefix_len), "key head", slot_at)?;
+            next = end;
+        }
+        expect(next == heap.len(), "heap length", 36)?;
+        expect(order.max_csn == header.max_csn, "max csn", 16)?;
+        Ok(Leaf::from_valid(bytes, &header, slots_at))
+    }
+}
+
+/// Where the heap starts, if header, fences, `slots` slots and heap are all there is.
+pub(super) fn check_length(
+    bytes: &[u8],
+    header: &Header,
+    slots_at: usize,
+    slots: usize,
+) -> Result<usize, DecodeError> {
+    let heap_at = slots.checked_mul(SLOT_BYTES).and_then(|bytes| bytes.checked_add(slots_at));
+    let heap_at = heap_at.ok_or(at("entry count", 12))?;
+    let end = heap_at.checked_add(header.heap_len as usize);
+    expect(end == Some(bytes.len()), "heap length", 36)?;
+    Ok(heap_at)
+}
+
+/// Moves an error's offset from the heap to the body.
+pub(super) fn shift(error: DecodeError, heap_at: usize) -> DecodeError {
+    DecodeError { offset: error.offset + heap_at, ..error }
+}
+
+/// Checks entries one after the other: order, fences and what an entry may be.
+pub(super) struct Order<'a> {
+    place: Place<'a>,
+    last: Option<(&'a [u8], Csn, u8)>,
+    pub(super) max_csn: Csn,
+}
+
+impl<'a> Order<'a> {
+    pub(super) fn new(place: &Place<'a>) -> Order<'a> {
+        Order { place: *place, last: None, max_csn: Csn::ZERO }
+    }
+
+    /// The entry at `offset`, and where it ends; besides a version's flags, `allowed` may be set.
+    pub(super) fn next(
+        &mut self,
+        heap: &'a [u8],
+        offset: usize,
+        allowed: u8,
+    ) -> Result<(Entry<'a>, usize), DecodeError> {
+        let (entry, end) = Entry::decode(heap, offset).ok_or(at("entry", offset))?;
+        expect(entry.flags & !(VERSION_FLAGS | SAME_KEY | allowed) == 0, "entry flags", offset)?;
+        match self.last {
+            Some((key, csn, flags)) if entry.is_same_key() => {
+                let versions = (flags | entry.flags) & REMOVED == 0;
+                expect(versions && entry.key == key && entry.csn < csn, "order of versions", offset)?;
+            }
+            Some((key, ..)) => expect(entry.key > key, "order of keys", offset)?,
+            None => expect(!entry.is_same_key(), "entry flags", offset)?,
+        }
+        expect(entry.key >= self.place.lower && self.place.admits(entry.key), "key", offset)?;
+        if entry.flags & REMOVED != 0 {
+            expect(entry.flags == REMOVED && entry.payload.is_empty(), "removed key", offset)?;
+        }
+        if entry.flags & VersionFlags::OUT_OF_LINE != 0 {
+            expect(OutOfLine::decode(entry.payload).is_ok(), "value reference", offset)?;
+        }
+        self.last = Some((entry.key, entry.csn, entry.flags));
+        self.max_csn = self.max_csn.max(entry.csn);
+        Ok((entry, end))
+    }
+}

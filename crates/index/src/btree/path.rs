@@ -1,0 +1,95 @@
+//! A leaf and the inner nodes above it, owned, with steps to the neighbours.
+//!
+//! The inner nodes partition the keys as they did when the path came by; each slot keeps its fences for as long as it
+//! exists, and holds what its node is by now. So a walk finds every key range once, whatever happens to the tree.
+
+use std::sync::Arc;
+
+use super::load::Core;
+use super::node::format::Place;
+use super::node::inner::Inner;
+use super::node::leaf::Leaf;
+use super::slot::Node;
+use crate::IndexError;
+
+/// Where a descent goes.
+#[derive(Clone, Copy)]
+pub(crate) enum Target<'a> {
+    Key(&'a [u8]),
+    First,
+    Last,
+}
+
+#[derive(Default)]
+pub(crate) struct Path {
+    steps: Vec<(Arc<Inner>, usize)>,
+    leaf: Option<Arc<Leaf>>,
+}
+
+impl Path {
+    /// The leaf; `None` beyond either end, and after an error.
+    pub(crate) fn leaf(&self) -> Option<&Arc<Leaf>> {
+        self.leaf.as_ref()
+    }
+
+    /// Leaves the tree.
+    pub(crate) fn clear(&mut self) {
+        self.steps.clear();
+        self.leaf = None;
+    }
+
+    /// Goes to the leaf that has the target.
+    pub(crate) fn seek(&mut self, core: &Core, target: Target<'_>) -> Result<(), IndexError> {
+        self.clear();
+        let root = core.node_of(&core.root, Place::ROOT)?;
+        self.descend(core, root, target)
+    }
+
+    /// Goes to the next leaf in key order.
+    pub(crate) fn next_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
+        self.leaf = None;
+        while let Some((inner, index)) = self.steps.last_mut() {
+            if *index + 1 < inner.children().len() {
+                *index += 1;
+                let node = core.child_of(inner, *index)?;
+                return self.descend(core, node, Target::First);
+            }
+            self.steps.pop();
+        }
+        Ok(())
+    }
+
+    /// Goes to the previous leaf in key order.
+    pub(crate) fn previous_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
+        self.leaf = None;
+        while let Some((inner, index)) = self.steps.last_mut() {
+            if *index > 0 {
+                *index -= 1;
+                let node = core.child_of(inner, *index)?;
+                return self.descend(core, node, Target::Last);
+            }
+            self.steps.pop();
+        }
+        Ok(())
+    }
+
+    fn descend(&mut self, core: &Core, mut node: Node, target: Target<'_>) -> Result<(), IndexError> {
+        loop {
+            match node {
+                Node::Leaf(leaf) => {
+                    self.leaf = Some(leaf);
+                    return Ok(());
+                }
+                Node::Inner(inner) => {
+                    let index = match target {
+                        Target::Key(key) => inner.child_index(key),
+                        Target::First => 0,
+                        Target::Last => inner.children().len() - 1,
+                    };
+                    node = core.child_of(&inner, index)?;
+                    self.steps.push((inner, index));
+                }
+            }
+        }
+    }
+}

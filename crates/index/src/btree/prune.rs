@@ -1,0 +1,193 @@
+//! Which versions of a key may go: one pure function.
+
+use fulgurite_base::Csn;
+
+use super::node::entry::Stamped;
+use crate::{PruneRules, VersionFlags};
+
+/// [`PruneRules`], with the parts that do not depend on a key worked out.
+#[derive(Clone, Copy)]
+pub(crate) struct Pruner<'a> {
+    horizon: Csn,
+    snapshots: &'a [Csn],
+    expired_until_ms: u64,
+}
+
+impl<'a> Pruner<'a> {
+    /// # Panics
+    /// Unless the snapshots ascend: pruning by an unsorted list would lose versions.
+    pub(crate) fn new(rules: &'a PruneRules) -> Pruner<'a> {
+        assert!(rules.snapshots.is_sorted(), "snapshots must ascend");
+        Pruner {
+            horizon: rules.horizon,
+            snapshots: &rules.snapshots,
+            expired_until_ms: rules.expired_until_ms,
+        }
+    }
+
+    /// Whether a single live version can only stay.
+    pub(crate) fn keeps_alone(&self, version: &Stamped<'_>) -> bool {
+        version.flags & (VersionFlags::TOMBSTONE | VersionFlags::EXPIRES) == 0
+    }
+
+    /// Removes the versions that nobody can tell from their absence: no reader at a snapshot, and none at or above
+    /// the horizon. `versions` are all of one key, newest first, each CSN once. `covering` gives the newest range
+    /// delete at or below a CSN that covers the key; readers apply it themselves, and a version with the CSN of a
+    /// range delete wins over it.
+    ///
+    /// A version is needed if some reader finds it as the newest at or below its own CSN and no range delete between
+    /// the two hides it. What is not needed may go together: a reader that would fall through a version which was
+    /// hidden from it by a range delete finds an older one, which the same range delete hides.
+    ///
+    /// A tombstone, or a version that has expired for everybody, shows a reader the same as nothing. The last one
+    /// left of a key goes too, if no open transaction is so old that it would have to see a conflict in it.
+    pub(crate) fn prune(&self, versions: &mut Vec<Stamped<'_>>, covering: impl Fn(Csn) -> Option<Csn>) {
+        let mut next_newer: Option<Csn> = None;
+        versions.retain(|version| {
+            let needed = self.is_needed(version.csn, next_newer, &covering);
+            next_newer = Some(version.csn);
+            needed
+        });
+        if let [last] = versions.as_slice()
+            && self.is_nothing(last)
+            && last.csn <= self.horizon
+            && self.snapshots.first().is_none_or(|oldest| last.csn <= *oldest)
+        {
+            versions.clear();
+        }
+    }
+
+    fn is_needed(&self, csn: Csn, next_newer: Option<Csn>, covering: &impl Fn(Csn) -> Option<Csn>) -> bool {
+        let seen_by = |reader: Csn| {
+            csn <= reader
+                && next_newer.is_none_or(|next| reader < next)
+                && covering(reader).is_none_or(|range_delete| range_delete <= csn)
+        };
+        // Of the readers at or above the horizon the first one sees the most.
+        if seen_by(self.horizon.max(csn)) {
+            return true;
+        }
+        let from = self.snapshots.partition_point(|snapshot| *snapshot < csn);
+        let readers = self.snapshots[from..].iter();
+        readers.take_while(|snapshot| next_newer.is_none_or(|next| **snapshot < next)).any(|s| seen_by(*s))
+    }
+
+    fn is_nothing(&self, version: &Stamped<'_>) -> bool {
+        let expired = version.expires_at_ms != 0 && version.expires_at_ms <= self.expired_until_ms;
+        version.flags & VersionFlags::TOMBSTONE != 0 || expired
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::{btree_map, btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What a reader at `at` sees of a key: a version's CSN, unless it is nothing.
+    fn seen(versions: &[Stamped<'_>], range_deletes: &[u64], at: Csn, expired_until_ms: u64) -> Option<Csn> {
+        let newest = versions.iter().find(|version| version.csn <= at)?;
+        let hidden = range_deletes.iter().any(|csn| *csn <= at.0 && *csn > newest.csn.0);
+        let expired = newest.expires_at_ms != 0 && newest.expires_at_ms <= expired_until_ms;
+        let nothing = newest.flags & VersionFlags::TOMBSTONE != 0 || expired;
+        (!hidden && !nothing).then_some(newest.csn)
+    }
+
+    fn stamped(csn: u64, flags: u8, expires_at_ms: u64) -> Stamped<'static> {
+        Stamped { flags, csn: Csn(csn), expires_at_ms, payload: &[] }
+    }
+
+    fn pruned(
+        versions: &[Stamped<'static>],
+        horizon: u64,
+        snapshots: &[u64],
+        range_deletes: &[u64],
+    ) -> Vec<u64> {
+        let snapshots: Vec<Csn> = snapshots.iter().copied().map(Csn).collect();
+        let pruner = Pruner { horizon: Csn(horizon), snapshots: &snapshots, expired_until_ms: 100 };
+        let mut kept = versions.to_vec();
+        pruner.prune(&mut kept, |at| covering(range_deletes, at));
+        kept.iter().map(|version| version.csn.0).collect()
+    }
+
+    fn covering(range_deletes: &[u64], at: Csn) -> Option<Csn> {
+        range_deletes.iter().copied().filter(|csn| *csn <= at.0).max().map(Csn)
+    }
+
+    #[test]
+    fn the_newest_at_the_horizon_stays() {
+        let versions = [stamped(9, 0, 0), stamped(5, 0, 0), stamped(2, 0, 0)];
+        assert_eq!(pruned(&versions, 10, &[], &[]), [9]);
+        assert_eq!(pruned(&versions, 8, &[], &[]), [9, 5]);
+        assert_eq!(pruned(&versions, 10, &[3], &[]), [9, 2]);
+        assert_eq!(pruned(&versions, 10, &[5, 8], &[]), [9, 5]);
+    }
+
+    #[test]
+    fn a_tombstone_goes_alone_and_when_old_enough() {
+        let versions = [stamped(9, VersionFlags::TOMBSTONE, 0), stamped(5, 0, 0)];
+        assert_eq!(pruned(&versions, 10, &[], &[]), [0u64; 0]);
+        assert_eq!(pruned(&versions, 10, &[6], &[]), [9, 5]);
+        assert_eq!(pruned(&versions[..1], 10, &[6], &[]), [9]);
+        assert_eq!(pruned(&versions[..1], 8, &[], &[]), [9]);
+    }
+
+    #[test]
+    fn an_expired_version_is_a_tombstone() {
+        let versions = [stamped(9, VersionFlags::EXPIRES, 100), stamped(5, 0, 0)];
+        assert_eq!(pruned(&versions, 10, &[], &[]), [0u64; 0]);
+        assert_eq!(pruned(&versions, 10, &[7], &[]), [9, 5]);
+        assert_eq!(pruned(&[stamped(9, VersionFlags::EXPIRES, 101)], 10, &[], &[]), [9]);
+    }
+
+    #[test]
+    fn a_range_delete_hides_what_is_older_and_not_what_is_equal() {
+        let versions = [stamped(5, 0, 0), stamped(3, 0, 0)];
+        assert_eq!(pruned(&versions, 10, &[], &[6]), [0u64; 0]);
+        assert_eq!(pruned(&versions, 10, &[], &[5]), [5]);
+        assert_eq!(pruned(&versions, 10, &[5], &[6]), [5]);
+        assert_eq!(pruned(&versions, 5, &[], &[6]), [5]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+        #[test]
+        fn no_reader_can_tell(
+            versions in btree_map(1u64..30, (any::<bool>(), prop_oneof![Just(0u64), 90u64..110]), 0..8),
+            snapshots in btree_set(0u64..30, 0..5),
+            range_deletes in vec(1u64..30, 0..4),
+            horizon in 0u64..32,
+        ) {
+            let versions: Vec<Stamped<'static>> = versions.iter().rev().map(|(csn, (dead, expires))| {
+                let flags = if *dead { VersionFlags::TOMBSTONE } else { 0 };
+                let expiry = if *expires != 0 { VersionFlags::EXPIRES } else { 0 };
+                stamped(*csn, flags | expiry, *expires)
+            }).collect();
+            let snapshots: Vec<u64> = snapshots.into_iter().collect();
+            let kept = pruned(&versions, horizon, &snapshots, &range_deletes);
+            let kept: Vec<Stamped<'static>> =
+                versions.iter().copied().filter(|version| kept.contains(&version.csn.0)).collect();
+            for reader in snapshots.iter().copied().chain(horizon..40) {
+                prop_assert_eq!(
+                    seen(&versions, &range_deletes, Csn(reader), 100),
+                    seen(&kept, &range_deletes, Csn(reader), 100),
+                    "reader at {}", reader
+                );
+            }
+            // A transaction older than the newest version has to find the conflict, here or in a range delete.
+            if let (Some(newest), Some(oldest)) = (versions.first(), snapshots.first()) {
+                let conflict = |of: &[Stamped<'_>]| {
+                    let newest = of.first().map_or(0, |version| version.csn.0);
+                    newest.max(covering(&range_deletes, Csn::MAX).unwrap_or_default().0) > *oldest
+                };
+                if newest.csn.0 > *oldest {
+                    prop_assert!(conflict(&kept));
+                }
+            }
+            // Nothing that could go stays: no kept version can be taken out without a reader noticing.
+            let again = pruned(&kept, horizon, &snapshots, &range_deletes);
+            prop_assert_eq!(again.len(), kept.len());
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Point reads: wait-free while everything that they need is in memory.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crossbeam_epoch::{self as epoch, Guard};
+use fulgurite_base::{Csn, Lsn};
+
+use super::load::{Core, Missing};
+use super::node::entry::Entry;
+use super::node::format::Place;
+use super::node::leaf::Leaf;
+use super::path::{Path, Target};
+use super::slot::{Loaded, Node, Ref};
+use crate::{IndexError, OutOfLine, Owner, Pinned, TryError, Version};
+
+/// A version, pinned in the leaf that it was found in.
+pub(crate) fn version(leaf: Arc<Leaf>, entry: &Entry<'_>) -> Version {
+    let (csn, flags, expires_at_ms) = (entry.csn, entry.version_flags(), entry.expires_at_ms);
+    Version { csn, flags, expires_at_ms, payload: pin(leaf, entry.payload) }
+}
+
+/// Bytes of `leaf`, pinned.
+pub(crate) fn pin(leaf: Arc<Leaf>, bytes: &[u8]) -> Pinned {
+    debug_assert!(leaf.bytes().as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
+    // SAFETY: every caller passes bytes of this leaf's own body, which is boxed and never changes while it lives.
+    unsafe { Pinned::new(Owner::Leaf(leaf), bytes) }
+}
+
+impl Core {
+    /// The leaf that has `key`, or the node on the way that is on disk.
+    #[inline]
+    pub(crate) fn descend<'a>(&'a self, key: &[u8], guard: &'a Guard) -> Result<Ref<'a, Leaf>, Box<Missing>> {
+        let mut slot = &self.root;
+        let mut parent = None;
+        loop {
+            match slot.load(guard) {
+                Loaded::Leaf(leaf) => return Ok(leaf),
+                Loaded::Inner(inner) => {
+                    let inner = inner.get();
+                    let index = inner.child_index(key);
+                    slot = &inner.children()[index];
+                    parent = Some((inner, index));
+                }
+                Loaded::Absent(absent) => {
+                    let place = parent.map_or(Place::ROOT, |(inner, index)| inner.child_place(index));
+                    return Err(Missing::new(slot, absent, &place));
+                }
+            }
+        }
+    }
+
+    /// The leaf that has `key`, loaded if need be. Nothing is pinned while reading from disk.
+    pub(crate) fn leaf_for(&self, key: &[u8]) -> Result<Arc<Leaf>, IndexError> {
+        loop {
+            let missing = {
+                let guard = epoch::pin();
+                match self.descend(key, &guard) {
+                    Ok(leaf) => return Ok(leaf.to_arc()),
+                    Err(missing) => missing,
+                }
+            };
+            if let Node::Leaf(leaf) = self.fetch(&missing)? {
+                return Ok(leaf);
+            }
+        }
+    }
+
+    /// See [`crate::StaticPart::get`].
+    pub(crate) fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
+        {
+            let guard = epoch::pin();
+            if let Ok(leaf) = self.descend(key, &guard) {
+                return Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)));
+            }
+        }
+        let leaf = self.leaf_for(key)?;
+        Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
+    }
+
+    /// See [`crate::StaticPart::try_get`].
+    pub(crate) fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
+        let guard = epoch::pin();
+        let leaf = self.descend(key, &guard).map_err(|_| TryError::WouldBlock)?;
+        Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)))
+    }
+
+    /// See [`crate::StaticPart::newest_csn`].
+    pub(crate) fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
+        let leaf = self.leaf_for(key)?;
+        Ok(leaf.find(key, Csn::MAX).map(|entry| entry.csn))
+    }
+
+    /// See [`crate::StaticPart::any_newer_in_range`].
+    pub(crate) fn any_newer_in_range(
+        &self,
+        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
+        than: Csn,
+    ) -> Result<bool, IndexError> {
+        let mut path = Path::default();
+        let target = match start {
+            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+            Bound::Unbounded => Target::First,
+        };
+        path.seek(self, target)?;
+        while let Some(leaf) = path.leaf() {
+            if leaf.max_csn() > than {
+                let from = match start {
+                    Bound::Included(key) => leaf.lower_bound(key),
+                    Bound::Excluded(key) => leaf.upper_bound(key),
+                    Bound::Unbounded => 0,
+                };
+                let to = match end {
+                    Bound::Included(key) => leaf.upper_bound(key),
+                    Bound::Excluded(key) => leaf.lower_bound(key),
+                    Bound::Unbounded => leaf.count(),
+                };
+                if (from..to).any(|index| leaf.entry(index).csn > than) {
+                    return Ok(true);
+                }
+            }
+            let is_last = leaf.place().upper.is_none_or(|upper| match end {
+                Bound::Included(key) => upper > key,
+                Bound::Excluded(key) => upper >= key,
+                Bound::Unbounded => false,
+            });
+            if is_last {
+                break;
+            }
+            path.next_leaf(self)?;
+        }
+        Ok(false)
+    }
+
+    /// See [`crate::StaticPart::references`].
+    pub(crate) fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
+        let leaf = self.leaf_for(key)?;
+        Ok(leaf.group(key).any(|index| {
+            let entry = leaf.entry(index);
+            entry.version_flags().is_out_of_line()
+                && OutOfLine::decode(entry.payload)
+                    .is_ok_and(|value| value.extents.iter().any(|extent| extent.lsn == lsn))
+        }))
+    }
+}

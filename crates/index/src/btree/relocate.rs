@@ -1,0 +1,100 @@
+//! What garbage collection asks for: moving a value's extent, and writing a node's record anew.
+
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn};
+
+use super::account::{Changed, push_key};
+use super::load::Core;
+use super::node::entry::Stamped;
+use super::node::format::{Header, Place, fences};
+use super::node::leaf::Leaf;
+use super::node::leaf_writer::{Fill, LeafWriter};
+use super::slot::{DIRTY, DIRTY_BELOW, Node, Slot};
+use crate::{IndexError, OutOfLine};
+
+impl Core {
+    /// See [`crate::StaticPart::relocate`].
+    pub(crate) fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError> {
+        let _maintenance = self.maintenance.lock();
+        let (above, slot, node) = self.slots_to(key, 0)?;
+        let Node::Leaf(leaf) = node else { return Ok(false) };
+        let Some((index, payload)) = moved(&leaf, key, csn, from, to) else { return Ok(false) };
+        let group = leaf.group(key);
+        let versions: Vec<Stamped<'_>> = group
+            .clone()
+            .map(|own| {
+                let version = leaf.entry(own).stamped();
+                if own == index { Stamped { payload: &payload, ..version } } else { version }
+            })
+            .collect();
+        let mut writer = LeafWriter::new(self.table, usize::MAX / 1024);
+        writer.begin(leaf.place().lower);
+        writer.copy(&leaf, 0..group.start);
+        writer.push(key, &versions);
+        writer.copy(&leaf, group.end..leaf.count());
+        let rebuilt = writer.finish(leaf.place().upper, Fill::Even).pop().expect("there is a leaf").leaf;
+        let mut touched = Vec::new();
+        push_key(&mut touched, key);
+        self.replace(&slot, Node::Leaf(Arc::new(rebuilt)), Some(&touched));
+        above.iter().for_each(|slot| slot.mark(DIRTY_BELOW));
+        Ok(true)
+    }
+
+    /// See [`super::BTree::rewrite_if_live`].
+    pub(crate) fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
+        let corrupt = |error| IndexError::decode(self.table, lsn, error);
+        let header = Header::decode(body).map_err(corrupt)?;
+        let (place, _) = fences(body, &header).map_err(corrupt)?;
+        if header.table != self.table {
+            return Ok(false);
+        }
+        let _maintenance = self.maintenance.lock();
+        let (above, slot, node) = self.slots_to(place.lower, header.level)?;
+        let level = match &node {
+            Node::Leaf(_) => 0,
+            Node::Inner(inner) => inner.level(),
+        };
+        self.remember(&slot);
+        let mut disk = slot.disk();
+        let Some(disk) = disk.as_deref_mut() else { return Ok(false) };
+        if level != header.level || (slot.lsn() != lsn && disk.base != lsn) {
+            return Ok(false);
+        }
+        disk.changed = Changed::Whole;
+        slot.mark(DIRTY);
+        above.iter().for_each(|slot| slot.mark(DIRTY_BELOW));
+        Ok(true)
+    }
+
+    /// The slots from the root to the one at `level` that has `key`, loaded: those above it, and it.
+    #[expect(clippy::type_complexity, reason = "taken apart at once by both callers")]
+    fn slots_to(&self, key: &[u8], level: u8) -> Result<(Vec<Arc<Slot>>, Arc<Slot>, Node), IndexError> {
+        let mut above = Vec::new();
+        let mut slot = Arc::clone(&self.root);
+        let mut node = self.node_of(&slot, Place::ROOT)?;
+        while let Node::Inner(inner) = &node
+            && inner.level() > level
+        {
+            let index = inner.child_index(key);
+            let child = Arc::clone(&inner.children()[index]);
+            above.push(std::mem::replace(&mut slot, child));
+            node = self.child_of(&Arc::clone(inner), index)?;
+        }
+        Ok((above, slot, node))
+    }
+}
+
+/// The entry of `key` with this CSN, and its payload with the extent at `from` moved to `to`.
+fn moved(leaf: &Leaf, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Option<(usize, Vec<u8>)> {
+    let index = leaf.group(key).find(|index| leaf.entry(*index).csn == csn)?;
+    let entry = leaf.entry(index);
+    if !entry.version_flags().is_out_of_line() {
+        return None;
+    }
+    let mut value = OutOfLine::decode(entry.payload).ok()?;
+    value.extents.iter_mut().find(|extent| extent.lsn == from)?.lsn = to;
+    let mut payload = Vec::with_capacity(entry.payload.len());
+    value.encode(&mut payload);
+    Some((index, payload))
+}

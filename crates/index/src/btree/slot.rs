@@ -1,0 +1,304 @@
+//! The stable place of a node in memory: parents point to slots, and what a slot holds is replaced.
+//!
+//! A slot's word is one of
+//! - the pointer of an `Arc<Leaf>`,
+//! - the pointer of an `Arc<Inner>`, with [`INNER`] set,
+//! - a number with [`ABSENT`] set: the node is on disk. The number counts evictions, so that a loader that was
+//!   overtaken by a load, a change and another eviction cannot install what it read (its compare-exchange fails).
+//!
+//! Any number of readers load nodes and install what they read from disk; only the thread that holds the tree's
+//! maintenance lock replaces and evicts. A node that leaves its slot is dropped through the epoch: a reader that is
+//! pinned keeps every node that it can reach.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_epoch::{self as epoch, Guard};
+use fulgurite_base::Lsn;
+use parking_lot::Mutex;
+
+use super::account::DiskState;
+use super::node::inner::Inner;
+use super::node::leaf::Leaf;
+
+const TAG_MASK: usize = 3;
+const INNER: usize = 1;
+const ABSENT: usize = 2;
+const _: () = assert!(align_of::<Leaf>() > TAG_MASK && align_of::<Inner>() > TAG_MASK);
+
+/// The node is newer than its image.
+pub(crate) const DIRTY: u32 = 1;
+/// An image, a move or a structure change below is newer than the node's image.
+pub(crate) const DIRTY_BELOW: u32 = 2;
+/// Somebody read the node since the eviction clock last passed.
+const REFERENCED: u32 = 4;
+/// The slot left the tree; stale readers may still find it.
+const RETIRED: u32 = 8;
+
+/// How many bytes of nodes the slots of one tree hold.
+#[derive(Debug, Default)]
+pub(crate) struct Residency(AtomicUsize);
+
+impl Residency {
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A node, owned.
+#[derive(Clone)]
+pub(crate) enum Node {
+    Leaf(Arc<Leaf>),
+    Inner(Arc<Inner>),
+}
+
+impl Node {
+    /// Bytes of memory, about.
+    fn bytes(&self) -> usize {
+        match self {
+            Node::Leaf(leaf) => leaf.bytes().len() + size_of::<Leaf>() + size_of::<Slot>(),
+            Node::Inner(inner) => inner.len() + size_of::<Inner>() + 8 * inner.children().len(),
+        }
+    }
+
+    fn into_word(self) -> *mut u8 {
+        match self {
+            Node::Leaf(leaf) => Arc::into_raw(leaf).cast_mut().cast(),
+            Node::Inner(inner) => {
+                Arc::into_raw(inner).cast_mut().cast::<u8>().map_addr(|address| address | INNER)
+            }
+        }
+    }
+
+    /// # Safety
+    /// `word` comes from [`Node::into_word`] and is not used again.
+    unsafe fn from_word(word: *mut u8) -> Node {
+        if word.addr() & INNER == 0 {
+            // SAFETY: without the tag the word is what `Arc::into_raw` gave for a leaf.
+            Node::Leaf(unsafe { Arc::from_raw(word.cast::<Leaf>()) })
+        } else {
+            let inner = word.map_addr(|address| address & !TAG_MASK).cast::<Inner>();
+            // SAFETY: with the tag removed the word is what `Arc::into_raw` gave for an inner node.
+            Node::Inner(unsafe { Arc::from_raw(inner) })
+        }
+    }
+}
+
+/// A node that a pinned reader looks at: it lives as long as the reader's pin and the slot it was found in.
+pub(crate) struct Ref<'a, T> {
+    ptr: NonNull<T>,
+    _lives: PhantomData<&'a T>,
+}
+
+impl<'a, T> Ref<'a, T> {
+    #[inline]
+    pub(crate) fn get(&self) -> &'a T {
+        // SAFETY: `Slot::load`, which alone makes these, borrows slot and guard for 'a: the slot's count keeps the
+        // node while it is in there, and after it left, the guard keeps the epoch from dropping it.
+        unsafe { self.ptr.as_ref() }
+    }
+
+    #[inline]
+    pub(crate) fn to_arc(&self) -> Arc<T> {
+        let ptr = self.ptr.as_ptr().cast_const();
+        // SAFETY: `ptr` came from `Arc::into_raw`, and as in `get` the count is at least one during 'a.
+        unsafe { Arc::increment_strong_count(ptr) };
+        // SAFETY: this takes over the count that was just added.
+        unsafe { Arc::from_raw(ptr) }
+    }
+}
+
+/// What [`Slot::load`] found.
+pub(crate) enum Loaded<'a> {
+    Leaf(Ref<'a, Leaf>),
+    Inner(Ref<'a, Inner>),
+    Absent(Absent),
+}
+
+/// The node was on disk; which eviction put it there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Absent(*mut u8);
+
+impl Absent {
+    /// Whether both are the same eviction.
+    pub(crate) fn is(self, other: Absent) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// A stable child reference.
+pub(crate) struct Slot {
+    word: AtomicPtr<u8>,
+    lsn: AtomicU64,
+    flags: AtomicU32,
+    charged: AtomicUsize,
+    residency: Arc<Residency>,
+    disk: Mutex<Option<Box<DiskState>>>,
+}
+
+impl Slot {
+    /// The slot of a node whose newest record is at `lsn`.
+    pub(crate) fn on_disk(lsn: Lsn, residency: &Arc<Residency>) -> Slot {
+        Slot {
+            word: AtomicPtr::new(ptr::without_provenance_mut(ABSENT)),
+            lsn: AtomicU64::new(lsn.0),
+            flags: AtomicU32::new(0),
+            charged: AtomicUsize::new(0),
+            residency: Arc::clone(residency),
+            disk: Mutex::new(None),
+        }
+    }
+
+    /// The slot of a node that was never written.
+    pub(crate) fn fresh(node: Node, residency: &Arc<Residency>) -> Slot {
+        let slot = Slot::on_disk(Lsn::NULL, residency);
+        slot.charge(node.bytes());
+        slot.word.store(node.into_word(), Ordering::Release);
+        slot.mark(DIRTY);
+        slot
+    }
+
+    /// What is in the slot.
+    #[inline]
+    pub(crate) fn load<'a>(&'a self, _guard: &'a Guard) -> Loaded<'a> {
+        let word = self.word.load(Ordering::Acquire);
+        let tag = word.addr() & TAG_MASK;
+        if tag == ABSENT {
+            return Loaded::Absent(Absent(word));
+        }
+        if self.flags.load(Ordering::Relaxed) & REFERENCED == 0 {
+            self.flags.fetch_or(REFERENCED, Ordering::Relaxed);
+        }
+        if tag == INNER {
+            let ptr = word.map_addr(|address| address & !TAG_MASK).cast::<Inner>();
+            Loaded::Inner(Ref { ptr: NonNull::new(ptr).expect("an Arc's pointer"), _lives: PhantomData })
+        } else {
+            let ptr = word.cast::<Leaf>();
+            Loaded::Leaf(Ref { ptr: NonNull::new(ptr).expect("an Arc's pointer"), _lives: PhantomData })
+        }
+    }
+
+    /// The node, or which eviction put it on disk.
+    pub(crate) fn node(&self) -> Result<Node, Absent> {
+        let guard = epoch::pin();
+        match self.load(&guard) {
+            Loaded::Leaf(leaf) => Ok(Node::Leaf(leaf.to_arc())),
+            Loaded::Inner(inner) => Ok(Node::Inner(inner.to_arc())),
+            Loaded::Absent(absent) => Err(absent),
+        }
+    }
+
+    /// Like [`Slot::node`], without counting as a read for the eviction clock. Maintenance only.
+    pub(crate) fn node_unmarked(&self) -> Result<Node, Absent> {
+        let was_referenced = self.has(REFERENCED);
+        let node = self.node();
+        if !was_referenced {
+            self.take_referenced();
+        }
+        node
+    }
+
+    pub(crate) fn is_resident(&self) -> bool {
+        self.word.load(Ordering::Relaxed).addr() & TAG_MASK != ABSENT
+    }
+
+    /// Puts a node that was read from disk into the slot, unless something happened since `absent` was found.
+    pub(crate) fn install(&self, absent: Absent, node: Node) -> bool {
+        let bytes = node.bytes();
+        let word = node.into_word();
+        let old = self.word.compare_exchange(absent.0, word, Ordering::AcqRel, Ordering::Acquire);
+        if old.is_ok() {
+            if self.flags.load(Ordering::Relaxed) & RETIRED == 0 {
+                self.charge(bytes);
+            }
+            return true;
+        }
+        // SAFETY: the word was made above and did not get into the slot.
+        drop(unsafe { Node::from_word(word) });
+        false
+    }
+
+    /// Replaces the node. Maintenance only.
+    pub(crate) fn replace(&self, node: Node) {
+        self.charge(node.bytes());
+        self.swap(node.into_word());
+        self.mark(DIRTY);
+    }
+
+    /// Drops the node from memory. Maintenance only; the node is clean, and so is everything below it.
+    pub(crate) fn evict(&self, evictions: usize) {
+        assert!(!self.is_dirty(), "dirty nodes stay in memory");
+        *self.disk.lock() = None;
+        self.swap(ptr::without_provenance_mut(evictions << 2 | ABSENT));
+        self.charge(0);
+    }
+
+    fn swap(&self, word: *mut u8) {
+        let old = self.word.swap(word, Ordering::AcqRel);
+        if old.addr() & TAG_MASK != ABSENT {
+            // SAFETY: the word left the slot, which owned its count; nobody else takes it over.
+            let node = unsafe { Node::from_word(old) };
+            epoch::pin().defer(move || drop(node));
+        }
+    }
+
+    /// The slot leaves the tree; what it holds no longer counts as resident.
+    pub(crate) fn retire(&self) {
+        self.mark(RETIRED);
+        self.charge(0);
+    }
+
+    fn charge(&self, bytes: usize) {
+        let old = self.charged.swap(bytes, Ordering::Relaxed);
+        self.residency.0.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+    }
+
+    /// Where the newest record is.
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn(self.lsn.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_lsn(&self, lsn: Lsn) {
+        self.lsn.store(lsn.0, Ordering::Release);
+    }
+
+    /// What the newest record counts for; `None` while the node is as it was loaded. Maintenance only, so that nobody
+    /// waits.
+    pub(crate) fn disk(&self) -> parking_lot::MutexGuard<'_, Option<Box<DiskState>>> {
+        self.disk.lock()
+    }
+
+    pub(crate) fn mark(&self, flags: u32) {
+        self.flags.fetch_or(flags, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.has(DIRTY | DIRTY_BELOW)
+    }
+
+    pub(crate) fn has(&self, flags: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & flags != 0
+    }
+
+    pub(crate) fn set_clean(&self) {
+        self.flags.fetch_and(!(DIRTY | DIRTY_BELOW), Ordering::Relaxed);
+    }
+
+    /// Whether somebody read the node since this was last asked.
+    pub(crate) fn take_referenced(&self) -> bool {
+        self.flags.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.charge(0);
+        let word = *self.word.get_mut();
+        if word.addr() & TAG_MASK != ABSENT {
+            // SAFETY: the slot owns the word's count, and `Ref`s borrow the slot, so there are none.
+            drop(unsafe { Node::from_word(word) });
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Walking the tree as it is on disk, for checking a whole database.
+
+use std::collections::BTreeMap;
+
+use fulgurite_base::{Csn, Lsn};
+
+use super::account::DiskState;
+use super::load::Core;
+use super::node::format::{Header, Place};
+use super::slot::Node;
+use crate::{AccountChange, IndexError, NodeKind, VersionFlags};
+
+/// A node record of the current image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordInfo {
+    /// Where it is.
+    pub lsn: Lsn,
+    /// What it is.
+    pub kind: NodeKind,
+    /// 0: a leaf or a leaf delta.
+    pub level: u8,
+    /// How many bytes of the log it takes.
+    pub bytes: u32,
+}
+
+/// An entry of a leaf of the current image.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryInfo<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// Which commit wrote the version.
+    pub csn: Csn,
+    /// What kind it is.
+    pub flags: VersionFlags,
+    /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+    pub expires_at_ms: u64,
+    /// The value, or an encoded [`crate::OutOfLine`].
+    pub payload: &'a [u8],
+}
+
+/// What [`super::BTree::walk`] reports to.
+pub trait TreeVisitor {
+    /// A record that the image stands on; a leaf delta is followed by its base.
+    fn record(&mut self, record: RecordInfo) -> Result<(), IndexError>;
+    /// An entry; keys ascend, versions of a key come newest first.
+    fn entry(&mut self, entry: EntryInfo<'_>) -> Result<(), IndexError>;
+}
+
+impl Core {
+    /// See [`super::BTree::walk`].
+    pub(crate) fn walk(&self, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
+        match self.root.lsn() {
+            Lsn::NULL => Ok(()),
+            root => self.walk_record(root, Place::ROOT, visitor),
+        }
+    }
+
+    fn walk_record(
+        &self,
+        lsn: Lsn,
+        place: Place<'_>,
+        visitor: &mut dyn TreeVisitor,
+    ) -> Result<(), IndexError> {
+        self.report(lsn, visitor)?;
+        match self.read(lsn, &place)? {
+            Node::Inner(inner) => {
+                for (index, child) in inner.children().iter().enumerate() {
+                    self.walk_record(child.lsn(), inner.child_place(index), visitor)?;
+                }
+            }
+            Node::Leaf(leaf) => {
+                if let Some(origin) = leaf.origin().filter(|origin| origin.base != lsn) {
+                    self.report(origin.base, visitor)?;
+                }
+                for entry in leaf.entries() {
+                    let (key, csn, flags) = (entry.key, entry.csn, entry.version_flags());
+                    let (expires_at_ms, payload) = (entry.expires_at_ms, entry.payload);
+                    visitor.entry(EntryInfo { key, csn, flags, expires_at_ms, payload })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn report(&self, lsn: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
+        let body = self.read_body(lsn)?;
+        let header = Header::decode(&body).map_err(|error| IndexError::decode(self.table, lsn, error))?;
+        let bytes = self.store.node_bytes(body.len());
+        visitor.record(RecordInfo { lsn, kind: header.kind, level: header.level, bytes })
+    }
+
+    /// See [`super::BTree::live_accounts`].
+    pub(crate) fn live_accounts(&self) -> Result<Vec<AccountChange>, IndexError> {
+        let mut live = BTreeMap::new();
+        match self.root.lsn() {
+            Lsn::NULL => {}
+            root => self.sum_accounts(root, Place::ROOT, &mut live)?,
+        }
+        Ok(live.into_iter().collect())
+    }
+
+    fn sum_accounts(
+        &self,
+        lsn: Lsn,
+        place: Place<'_>,
+        live: &mut BTreeMap<u32, i64>,
+    ) -> Result<(), IndexError> {
+        let node = self.read(lsn, &place)?;
+        for (segment, bytes) in DiskState::of_loaded(&node, lsn, &*self.store).counted {
+            *live.entry(segment).or_default() += bytes;
+        }
+        if let Node::Inner(inner) = &node {
+            for (index, child) in inner.children().iter().enumerate() {
+                self.sum_accounts(child.lsn(), inner.child_place(index), live)?;
+            }
+        }
+        Ok(())
+    }
+}
