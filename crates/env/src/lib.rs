@@ -9,6 +9,9 @@
 //! - a name that was created, renamed or removed is durable after [`Disk::sync_dir`] of its directory;
 //! - until then a power cut leaves any subset, at 512 bytes, in any order; a killed process loses nothing complete;
 //! - a failed sync says nothing about what is durable, and the next one that succeeds does not either.
+//!
+//! An error of a disk names the operation and the path; its [`io::ErrorKind`] is the one of the operating system, and
+//! [`raw_os_error`] gives the number (see [`DiskError`]).
 
 use std::fmt;
 use std::io;
@@ -16,11 +19,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-// mod real;
-// pub mod sim;
+mod error;
+mod real;
+pub mod sim;
+mod thread;
 
-// pub use real::RealEnv;
-// pub use sim::SimEnv;
+pub use error::{DiskError, raw_os_error};
+pub use real::RealEnv;
+pub use sim::SimEnv;
 
 /// The outside world: one value, handed down from whoever opens a database.
 pub trait Env: fmt::Debug + Send + Sync + 'static {
@@ -102,7 +108,9 @@ pub trait File: fmt::Debug + Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Like [`File::read_at`], but what the device holds rather than what the page cache believes: after a failed sync
-    /// the two may differ for good. Falls back to dropping the cache first where the file system refuses direct reads.
+    /// the two may differ for good. Writes that the kernel still has to write back go to the device first, so a kill
+    /// hides nothing; they are not durable by that. Falls back to dropping the cache first where the file system
+    /// refuses direct reads.
     fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `buf` at `offset`, extending the file if need be.

@@ -1,0 +1,174 @@
+//! An open file of the machine.
+
+use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use super::direct::Direct;
+use crate::{DiskError, File};
+
+/// The most pieces that one `pwritev` takes (`IOV_MAX` of Linux).
+const PIECES_MAX: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct RealFile {
+    descriptor: OwnedFd,
+    path: PathBuf,
+    direct: Direct,
+    /// Set once the kernel or the file system refused `RWF_DSYNC`.
+    dsync_refused: AtomicBool,
+}
+
+impl RealFile {
+    pub(super) fn new(descriptor: OwnedFd, path: &Path) -> RealFile {
+        RealFile {
+            descriptor,
+            path: path.to_path_buf(),
+            direct: Direct::default(),
+            dsync_refused: AtomicBool::new(false),
+        }
+    }
+
+    fn failed(&self, operation: &'static str) -> impl Fn(Errno) -> io::Error + '_ {
+        move |errno| DiskError::wrap(operation, &self.path, errno)
+    }
+
+    fn sync(&self) -> Result<(), Errno> {
+        retry_on_intr(|| rustix::fs::fdatasync(&self.descriptor))
+    }
+
+    fn write_piece(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        write_fully(buf, offset, |rest, at| rustix::io::pwrite(&self.descriptor, rest, at))
+            .map_err(self.failed("pwrite"))
+    }
+}
+
+impl File for RealFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        read_fully(&self.descriptor, buf, offset).map_err(self.failed("pread"))
+    }
+
+    fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.direct.read_at(&self.descriptor, buf, offset).map_err(self.failed("direct pread"))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_piece(buf, offset)
+    }
+
+    fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let mut offset = offset;
+        for batch in pieces.chunks(PIECES_MAX) {
+            let taken = retry_on_intr(|| rustix::io::pwritev(&self.descriptor, batch, offset))
+                .map_err(self.failed("pwritev"))?;
+            let mut skip = taken;
+            for piece in batch {
+                let rest = &piece[skip.min(piece.len())..];
+                skip -= piece.len() - rest.len();
+                let rest_at = offset + (piece.len() - rest.len()) as u64;
+                self.write_piece(rest, rest_at)?;
+                offset += piece.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        if !self.dsync_refused.load(Ordering::Relaxed) {
+            let written = write_fully(buf, offset, |rest, at| {
+                rustix::io::pwritev2(&self.descriptor, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC)
+            });
+            match written {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.dsync_refused.store(true, Ordering::Relaxed);
+                }
+                other => return other.map_err(self.failed("pwritev2")),
+            }
+        }
+        self.write_piece(buf, offset)?;
+        self.sync().map_err(self.failed("fdatasync"))
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.sync().map_err(self.failed("fdatasync"))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        let status = rustix::fs::fstat(&self.descriptor).map_err(self.failed("fstat"))?;
+        Ok(u64::try_from(status.st_size).unwrap_or(0))
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, len)).map_err(self.failed("ftruncate"))
+    }
+}
+
+/// Reads until `buf` is full or the file ends.
+pub(super) fn read_fully(descriptor: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match rustix::io::pread(descriptor, &mut buf[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(filled)
+}
+
+/// Calls `write` until it took all of `buf`. A call that takes nothing without an error is an `EIO`.
+fn write_fully(
+    mut buf: &[u8],
+    mut offset: u64,
+    mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    while !buf.is_empty() {
+        match write(buf, offset) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => {
+                buf = &buf[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_interrupted_writes_are_continued() {
+        let mut written = Vec::new();
+        let mut calls = 0;
+        write_fully(b"abcdefg", 10, |rest, at| {
+            calls += 1;
+            if calls % 2 == 0 {
+                return Err(Errno::INTR);
+            }
+            let taken = rest.len().min(3);
+            written.push((at, rest[..taken].to_vec()));
+            Ok(taken)
+        })
+        .expect("nothing fails for good");
+        assert_eq!(written, [(10, b"abc".to_vec()), (13, b"def".to_vec()), (16, b"g".to_vec())]);
+    }
+
+    #[test]
+    fn a_full_disk_behind_a_short_write_is_an_error() {
+        let mut calls = 0;
+        let result = write_fully(b"abcdefg", 0, |_, _| {
+            calls += 1;
+            if calls == 1 { Ok(3) } else { Err(Errno::NOSPC) }
+        });
+        assert_eq!(result, Err(Errno::NOSPC));
+        assert_eq!(write_fully(b"abc", 0, |_, _| Ok(0)), Err(Errno::IO));
+    }
+}

@@ -1,0 +1,49 @@
+//! The machine: Linux, through the standard library and `rustix`.
+
+mod clock;
+mod direct;
+mod disk;
+mod file;
+mod lock;
+mod random;
+
+use std::io;
+use std::sync::Arc;
+
+use crate::{Clock, Disk, Env, Joiner};
+
+/// The operating system's files, clocks, threads and randomness.
+///
+/// Errors of its disk are described at [`DiskError`](crate::DiskError). Interrupted calls are continued; a write that
+/// the kernel cuts short is continued behind what it took, so an error says that a part may have been written. Nothing
+/// else is retried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealEnv {
+    disk: disk::RealDisk,
+    clock: clock::RealClock,
+}
+
+impl RealEnv {
+    /// The environment of this process.
+    pub fn new() -> Arc<RealEnv> {
+        Arc::new(RealEnv::default())
+    }
+}
+
+impl Env for RealEnv {
+    fn disk(&self) -> &dyn Disk {
+        &self.disk
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.clock
+    }
+
+    fn random_u64(&self) -> u64 {
+        random::random_u64()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
+        crate::thread::spawn(name, body)
+    }
+}

@@ -1,0 +1,75 @@
+//! The handle with which a test plans faults.
+
+use super::plan::Loss;
+use super::state::Shared;
+
+/// Plans faults of a [`SimEnv`](super::SimEnv). Operations, writes and syncs are numbered from 1, so
+/// `crash_at(op_count() + 1)` hits the next one.
+#[derive(Clone, Copy, Debug)]
+pub struct Faults<'a> {
+    pub(super) shared: &'a Shared,
+}
+
+impl Faults<'_> {
+    /// How many operations there were: writes, changes of a length, syncs of files and directories, creates, renames
+    /// and removals. A new directory counts as a create; reads do not count.
+    pub fn op_count(&self) -> u64 {
+        self.shared.state.lock().plan.ops
+    }
+
+    /// How many writes there were, of any sort.
+    pub fn write_count(&self) -> u64 {
+        self.shared.state.lock().plan.writes
+    }
+
+    /// How many syncs of files and directories there were. A data-synchronous write is a write.
+    pub fn sync_count(&self) -> u64 {
+        self.shared.state.lock().plan.syncs
+    }
+
+    /// Crashes the machine in the middle of the `n`-th operation: it stays incomplete, and it and everything after it
+    /// fails with an error that [`is_crashed`](super::is_crashed) knows. See what is left with
+    /// [`SimEnv::crash`](super::SimEnv::crash).
+    pub fn crash_at(&self, n: u64) {
+        self.shared.state.lock().plan.crash_at = Some(n);
+    }
+
+    /// Crashes the machine now; changes in flight in other threads stay incomplete.
+    pub fn crash_now(&self) {
+        self.shared.state.lock().plan.crashed = true;
+    }
+
+    /// Whether a planned crash has come.
+    pub fn has_crashed(&self) -> bool {
+        self.shared.state.lock().plan.crashed
+    }
+
+    /// Fails the `n`-th write with `EIO`, once. Any part of it is written; of a data-synchronous one any part of that
+    /// is durable, and the rest will not be by any later sync.
+    pub fn fail_write(&self, n: u64) {
+        self.shared.state.lock().plan.failing_writes.insert(n);
+    }
+
+    /// Fails the `n`-th sync with `EIO`, once. What it covered is clean afterwards, as on ext4: reads go on showing
+    /// it, later syncs succeed, and what did not reach the medium never will unless it is written again.
+    pub fn fail_sync(&self, n: u64, loss: Loss) {
+        self.shared.state.lock().plan.failing_syncs.insert(n, loss);
+    }
+
+    /// Fails every write, create and extension with `ENOSPC` until switched off. Nothing of them is written.
+    pub fn disk_full(&self, full: bool) {
+        self.shared.state.lock().plan.full = full;
+    }
+
+    /// Bounds the sum of the lengths of all files that have a name or are open; `None` lifts the bound. A write that
+    /// would go beyond writes what fits and fails with `ENOSPC`.
+    pub fn space_bytes(&self, space: Option<u64>) {
+        self.shared.state.lock().plan.space = space;
+    }
+
+    /// Whether a data-synchronous write makes only its own blocks durable (true, the default), or syncs the whole
+    /// file.
+    pub fn fua(&self, only_own_blocks: bool) {
+        self.shared.state.lock().plan.fua = only_own_blocks;
+    }
+}

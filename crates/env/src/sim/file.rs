@@ -1,0 +1,197 @@
+//! An open file of the simulated disk.
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use super::error::{Errno, crashed};
+use super::fate::Fate;
+use super::inode::Inode;
+use super::medium::{Bytes, Flight};
+use super::names::Ino;
+use super::plan::{Loss, Op, Verdict};
+use super::rng::Rng;
+use super::state::{Shared, State, fly};
+use crate::File;
+
+pub(super) struct SimFile {
+    shared: Arc<Shared>,
+    ino: Ino,
+    path: PathBuf,
+    writable: bool,
+}
+
+impl fmt::Debug for SimFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl SimFile {
+    /// A handle; the caller has the lock and passes the file's state.
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        inode: &mut Inode,
+        ino: Ino,
+        path: &Path,
+        writable: bool,
+    ) -> SimFile {
+        inode.open += 1;
+        SimFile { shared: Arc::clone(shared), ino, path: path.to_path_buf(), writable }
+    }
+
+    fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
+        self.shared.enter()
+    }
+
+    fn enter_to_write(&self, operation: &'static str) -> io::Result<MutexGuard<'_, State>> {
+        if self.writable { self.enter() } else { Err(Errno::BadDescriptor.on(operation, &self.path)) }
+    }
+
+    /// An open file is never forgotten.
+    fn inode<'a>(&self, state: &'a mut State) -> io::Result<&'a mut Inode> {
+        let missing = || Errno::Io.on("find", &self.path);
+        state.medium.inodes.get_mut(&self.ino).ok_or_else(missing)
+    }
+
+    fn write(&self, data: &[u8], offset: u64, dsync: bool) -> io::Result<()> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut state = self.enter_to_write("write")?;
+        let verdict = state.plan.admit(Op::Write);
+        let flight = Flight::Write { ino: self.ino, offset, data: Bytes::new(data) };
+        match verdict {
+            Verdict::Proceed => {}
+            Verdict::Full => return Err(Errno::NoSpace.on("write", &self.path)),
+            Verdict::Fail(_) => return self.fail_write(&mut state, data, offset, dsync),
+            Verdict::Crash => {
+                state.medium.submit(flight);
+                return Err(crashed());
+            }
+        }
+        let fitting = self.fitting(&mut state, data, offset)?;
+        if fitting.len() < data.len() {
+            let seq = state.medium.next_seq();
+            self.inode(&mut state)?.write(fitting, offset, seq);
+            return Err(Errno::NoSpace.on("write", &self.path));
+        }
+        fly(&mut state, flight)?;
+        let seq = state.medium.next_seq();
+        let fua = state.plan.fua;
+        let inode = self.inode(&mut state)?;
+        let grew = offset + data.len() as u64 > inode.len();
+        inode.write(data, offset, seq);
+        if dsync && fua {
+            inode.sync_range(offset, data.len() as u64, grew);
+        } else if dsync {
+            inode.sync(seq);
+        }
+        Ok(())
+    }
+
+    /// The part of a write that there is space for.
+    fn fitting<'d>(&self, state: &mut State, data: &'d [u8], offset: u64) -> io::Result<&'d [u8]> {
+        if state.plan.space.is_none() {
+            return Ok(data);
+        }
+        let free = state.free();
+        let end_max = self.inode(state)?.len().saturating_add(free);
+        let count = usize::try_from(end_max.saturating_sub(offset)).unwrap_or(usize::MAX);
+        Ok(&data[..count.min(data.len())])
+    }
+
+    /// A failed write leaves any part of itself; a data-synchronous one also loses any part of it for good.
+    fn fail_write(&self, state: &mut State, data: &[u8], offset: u64, dsync: bool) -> io::Result<()> {
+        let mut rng = Rng::new(state.rng.next());
+        let fitting = self.fitting(state, data, offset)?;
+        state.medium.write_torn(self.ino, offset, fitting, &mut rng);
+        if dsync {
+            let mut fate = Fate::draw(rng, state.medium.last_seq());
+            self.inode(state)?.fail_sync_range(offset, data.len() as u64, &mut fate);
+        }
+        Err(Errno::Io.on("write", &self.path))
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.inode(&mut *self.enter()?)?.read(buf, offset))
+    }
+
+    fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.inode(&mut *self.enter()?)?.read_direct(buf, offset))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write(buf, offset, false)
+    }
+
+    fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        if let [piece] = pieces {
+            return self.write(piece, offset, false);
+        }
+        let mut joined = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
+        pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+        self.write(&joined, offset, false)
+    }
+
+    fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write(buf, offset, true)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let mut state = self.enter()?;
+        let verdict = state.plan.admit(Op::Sync);
+        let cutoff = state.medium.last_seq();
+        if verdict == Verdict::Proceed {
+            MutexGuard::bump(&mut state);
+            state.alive()?;
+        }
+        let rng = Rng::new(state.rng.next());
+        let inode = self.inode(&mut state)?;
+        match verdict {
+            Verdict::Crash => return Err(crashed()),
+            Verdict::Fail(Loss::All) => inode.fail_sync(cutoff, &mut Fate::lose_all()),
+            Verdict::Fail(Loss::Some) => inode.fail_sync(cutoff, &mut Fate::draw(rng, cutoff)),
+            Verdict::Proceed | Verdict::Full => {
+                inode.sync(cutoff);
+                return Ok(());
+            }
+        }
+        Err(Errno::Io.on("fdatasync", &self.path))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.inode(&mut *self.enter()?)?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut state = self.enter_to_write("ftruncate")?;
+        let flight = Flight::SetLen { ino: self.ino, len };
+        if state.plan.admit(Op::SetLen) == Verdict::Crash {
+            state.medium.submit(flight);
+            return Err(crashed());
+        }
+        let growth = len.saturating_sub(self.inode(&mut state)?.len());
+        if growth > 0 && growth > state.free() {
+            return Err(Errno::NoSpace.on("ftruncate", &self.path));
+        }
+        fly(&mut state, flight)?;
+        let seq = state.medium.next_seq();
+        self.inode(&mut state)?.set_len(len, seq);
+        Ok(())
+    }
+}
+
+impl Drop for SimFile {
+    fn drop(&mut self) {
+        let mut state = self.shared.state.lock();
+        if let Some(inode) = state.medium.inodes.get_mut(&self.ino) {
+            inode.open -= 1;
+        }
+    }
+}

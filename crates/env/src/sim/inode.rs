@@ -1,0 +1,243 @@
+//! One file: what reads see, what the medium holds, and what lies between.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::content::{self, Content, SECTOR, Sector};
+use super::fate::{Fate, Seq};
+
+/// A complete, unsynced state of a sector.
+#[derive(Clone)]
+struct Version {
+    seq: Seq,
+    bytes: Sector,
+}
+
+/// A file of the simulated disk.
+///
+/// A sector without pending versions is clean: the kernel will not write it again. That is so after a sync, and also
+/// after a sync that failed, when `cache` and `durable` differ for good.
+#[derive(Clone, Default)]
+pub(super) struct Inode {
+    cache: Content,
+    cache_len: u64,
+    durable: Content,
+    durable_len: u64,
+    /// For each sector the versions, ascending, any of which a power cut may leave instead of the durable one.
+    pending: Arc<BTreeMap<u64, Vec<Version>>>,
+    pending_lens: Vec<(Seq, u64)>,
+    /// How many handles are open.
+    pub(super) open: u32,
+    /// Whether the cached directories name it.
+    pub(super) linked: bool,
+}
+
+impl Inode {
+    /// A file that is durable as a whole.
+    pub(super) fn durable(content: Content, len: u64) -> Inode {
+        let (cache, cache_len) = (content.clone(), len);
+        Inode { cache, cache_len, durable: content, durable_len: len, linked: true, ..Inode::default() }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.cache_len
+    }
+
+    /// What reads see.
+    pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
+        let count = self.readable(buf.len(), offset);
+        self.cache.read(&mut buf[..count], offset);
+        count
+    }
+
+    /// What reads around the cache see: such a read writes dirty pages back first (to the device, not durably), so
+    /// only clean sectors show the durable state.
+    pub(super) fn read_direct(&self, buf: &mut [u8], offset: u64) -> usize {
+        let count = self.readable(buf.len(), offset);
+        self.durable.read(&mut buf[..count], offset);
+        let end = offset + count as u64;
+        for (sector, versions) in self.pending.range(content::sectors(offset, count as u64)) {
+            let Some(version) = versions.last() else { continue };
+            let start = (sector * SECTOR).max(offset);
+            let stop = ((sector + 1) * SECTOR).min(end);
+            let target = &mut buf[(start - offset) as usize..(stop - offset) as usize];
+            let inside = (start % SECTOR) as usize..(start % SECTOR) as usize + target.len();
+            match &version.bytes {
+                Some(bytes) => target.copy_from_slice(&bytes[inside]),
+                None => target.fill(0),
+            }
+        }
+        count
+    }
+
+    fn readable(&self, wanted: usize, offset: u64) -> usize {
+        let rest = self.cache_len.saturating_sub(offset);
+        usize::try_from(rest).map_or(wanted, |rest| rest.min(wanted))
+    }
+
+    /// A complete write.
+    pub(super) fn write(&mut self, data: &[u8], offset: u64, seq: Seq) {
+        self.cache.write(data, offset);
+        self.note_range(content::sectors(offset, data.len() as u64), seq);
+        let end = offset + data.len() as u64;
+        if end > self.cache_len {
+            self.note_len(end, seq);
+        }
+    }
+
+    /// A complete change of the length.
+    pub(super) fn set_len(&mut self, len: u64, seq: Seq) {
+        if len < self.cache_len {
+            let mut pages: Vec<u64> = self.cache.pages_from(len).collect();
+            pages.extend(self.durable.pages_from(len));
+            self.cache.clear_from(len);
+            for page in pages {
+                self.note_range(content::sectors_of_page(page), seq);
+            }
+        }
+        if len != self.cache_len {
+            self.note_len(len, seq);
+        }
+    }
+
+    fn note_len(&mut self, len: u64, seq: Seq) {
+        self.cache_len = len;
+        self.pending_lens.push((seq, len));
+    }
+
+    /// Keeps the sectors' new states as pending versions.
+    fn note_range(&mut self, sectors: Range<u64>, seq: Seq) {
+        let mut sector = sectors.start;
+        while sector < sectors.end {
+            let page = content::page_of_sector(sector);
+            let end = content::sectors_of_page(page).end.min(sectors.end);
+            let hole = !self.cache.has_page(page) && !self.durable.has_page(page);
+            if !hole || self.pending.range(sector..end).next().is_some() {
+                (sector..end).for_each(|sector| self.note(sector, seq));
+            }
+            sector = end;
+        }
+    }
+
+    fn note(&mut self, sector: u64, seq: Seq) {
+        let now = self.cache.sector(sector);
+        let before = match self.pending.get(&sector).and_then(|versions| versions.last()) {
+            Some(version) => version.bytes.as_ref().map(|bytes| &bytes[..]),
+            None => self.durable.sector(sector),
+        };
+        if content::same(now, before) {
+            return;
+        }
+        let version = Version { seq, bytes: content::version_of(now) };
+        Arc::make_mut(&mut self.pending).entry(sector).or_default().push(version);
+    }
+
+    /// A sync that covers every change up to `cutoff`.
+    pub(super) fn sync(&mut self, cutoff: Seq) {
+        self.settle(0..u64::MAX, cutoff, |seqs| seqs.len());
+        self.settle_len(cutoff);
+    }
+
+    /// A sync that failed: what it covered is clean from now on, durable or not. The length is kept in the journal,
+    /// so the next sync tries it again.
+    pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate) {
+        self.settle(0..u64::MAX, cutoff, |seqs| fate.pick(seqs.iter().copied()));
+    }
+
+    /// Makes durable the sectors of a range and a length that makes them readable, nothing else.
+    pub(super) fn sync_range(&mut self, offset: u64, len: u64, grew: bool) {
+        self.settle(content::sectors(offset, len), Seq::MAX, |seqs| seqs.len());
+        if grew {
+            self.settle_len(Seq::MAX);
+        }
+        let end = offset + len;
+        self.pending_lens.retain(|(_, pending)| *pending >= end);
+        self.durable_len = self.durable_len.max(end);
+    }
+
+    /// A data-synchronous write of a range that failed.
+    pub(super) fn fail_sync_range(&mut self, offset: u64, len: u64, fate: &mut Fate) {
+        let sectors = content::sectors(offset, len);
+        self.settle(sectors, Seq::MAX, |seqs| fate.pick(seqs.iter().copied()));
+    }
+
+    /// For each sector of the range, `pick` says which version up to `cutoff` becomes the durable one; the others up
+    /// to there are forgotten.
+    fn settle(&mut self, sectors: Range<u64>, cutoff: Seq, mut pick: impl FnMut(&[Seq]) -> usize) {
+        if self.pending.range(sectors.clone()).next().is_none() {
+            return;
+        }
+        let durable = &mut self.durable;
+        let pending = Arc::make_mut(&mut self.pending);
+        let mut seqs = Vec::new();
+        let mut emptied = Vec::new();
+        for (sector, versions) in pending.range_mut(sectors) {
+            let covered = versions.partition_point(|version| version.seq <= cutoff);
+            seqs.clear();
+            seqs.extend(versions[..covered].iter().map(|version| version.seq));
+            if let Some(kept) = pick(&seqs).checked_sub(1) {
+                durable.set_sector(*sector, &versions[kept].bytes);
+            }
+            versions.drain(..covered);
+            if versions.is_empty() {
+                emptied.push(*sector);
+            }
+        }
+        if emptied.len() == pending.len() {
+            pending.clear();
+        } else {
+            emptied.iter().for_each(|sector| drop(pending.remove(sector)));
+        }
+    }
+
+    /// Makes durable the last length up to `cutoff`.
+    fn settle_len(&mut self, cutoff: Seq) {
+        let covered = self.pending_lens.partition_point(|(seq, _)| *seq <= cutoff);
+        if let Some((_, len)) = self.pending_lens.drain(..covered).next_back() {
+            self.durable_len = len;
+        }
+    }
+
+    /// What a power cut leaves, all of it durable.
+    pub(super) fn power_cut(&self, fate: &mut Fate) -> Inode {
+        let mut content = self.durable.clone();
+        for (sector, versions) in self.pending.iter() {
+            if let Some(kept) = fate.pick(versions.iter().map(|version| version.seq)).checked_sub(1) {
+                content.set_sector(*sector, &versions[kept].bytes);
+            }
+        }
+        let kept = fate.pick(self.pending_lens.iter().map(|(seq, _)| *seq));
+        let len = kept.checked_sub(1).map_or(self.durable_len, |kept| self.pending_lens[kept].1);
+        content.clear_from(len);
+        Inode::durable(content, len)
+    }
+
+    /// Changes one byte of every state of the file: cached, durable and pending.
+    pub(super) fn corrupt(&mut self, offset: u64, change: impl FnOnce(&mut u8)) {
+        let mut byte = [0];
+        self.cache.read(&mut byte, offset);
+        change(&mut byte[0]);
+        self.cache.write(&byte, offset);
+        self.durable.write(&byte, offset);
+        let inside = (offset % SECTOR) as usize;
+        let versions = Arc::make_mut(&mut self.pending).get_mut(&(offset / SECTOR));
+        for version in versions.into_iter().flatten() {
+            let mut bytes = version.bytes.as_deref().copied().unwrap_or([0; SECTOR as usize]);
+            bytes[inside] = byte[0];
+            version.bytes = Some(Arc::new(bytes));
+        }
+    }
+
+    /// What the medium holds for sure, as a file of its own.
+    pub(super) fn durable_bytes(&self) -> Vec<u8> {
+        Inode::durable(self.durable.clone(), self.durable_len).bytes()
+    }
+
+    /// What reads see, as a whole.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(self.cache_len).unwrap_or(0)];
+        self.cache.read(&mut bytes, 0);
+        bytes
+    }
+}

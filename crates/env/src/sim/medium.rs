@@ -1,0 +1,155 @@
+//! The whole disk: files, names and the changes in flight.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::content;
+use super::fate::{Fate, Seq, torn};
+use super::inode::Inode;
+use super::names::{Change, Ino, Names};
+use super::rng::Rng;
+
+/// A change that was submitted and is not complete.
+#[derive(Clone)]
+pub(super) enum Flight {
+    Write { ino: Ino, offset: u64, data: Bytes },
+    SetLen { ino: Ino, len: u64 },
+    Name(Change),
+}
+
+/// Bytes in flight; zeros take no memory, since files are preallocated with them.
+#[derive(Clone)]
+pub(super) enum Bytes {
+    Zeros(usize),
+    Some(Vec<u8>),
+}
+
+impl Bytes {
+    pub(super) fn new(data: &[u8]) -> Bytes {
+        if content::is_zero(data) { Bytes::Zeros(data.len()) } else { Bytes::Some(data.to_vec()) }
+    }
+
+    fn into_vec(self) -> Vec<u8> {
+        match self {
+            Bytes::Zeros(len) => vec![0; len],
+            Bytes::Some(data) => data,
+        }
+    }
+}
+
+/// What a crash image starts from.
+#[derive(Clone, Default)]
+pub(super) struct Medium {
+    pub(super) inodes: BTreeMap<Ino, Inode>,
+    pub(super) names: Names,
+    flights: BTreeMap<u64, Flight>,
+    last: u64,
+}
+
+impl Medium {
+    /// A number not given before; it orders changes.
+    pub(super) fn next_seq(&mut self) -> Seq {
+        self.last += 1;
+        self.last
+    }
+
+    /// The number of the latest change.
+    pub(super) fn last_seq(&self) -> Seq {
+        self.last
+    }
+
+    /// Notes that a change is under way.
+    pub(super) fn submit(&mut self, flight: Flight) -> u64 {
+        let id = self.next_seq();
+        self.flights.insert(id, flight);
+        id
+    }
+
+    /// The change with this number is no longer under way: complete, or given up.
+    pub(super) fn land(&mut self, id: u64) {
+        self.flights.remove(&id);
+    }
+
+    /// Adds an empty file that no name stands for yet.
+    pub(super) fn new_inode(&mut self, inode: Inode) -> Ino {
+        let ino = self.next_seq();
+        self.inodes.insert(ino, inode);
+        ino
+    }
+
+    /// A complete write of a subset of the sectors.
+    pub(super) fn write_torn(&mut self, ino: Ino, offset: u64, data: &[u8], rng: &mut Rng) {
+        let sectors = content::sectors(offset, data.len() as u64);
+        let seq = self.next_seq();
+        let Some(inode) = self.inodes.get_mut(&ino) else { return };
+        let kept = torn(rng, (sectors.end - sectors.start) as usize);
+        for (sector, kept) in sectors.zip(kept) {
+            if kept {
+                let start = (sector * content::SECTOR).max(offset);
+                let end = ((sector + 1) * content::SECTOR).min(offset + data.len() as u64);
+                inode.write(&data[(start - offset) as usize..(end - offset) as usize], start, seq);
+            }
+        }
+    }
+
+    /// Applies a complete change of names.
+    pub(super) fn change_names(&mut self, change: Change) {
+        let seq = self.next_seq();
+        self.names.change(change, seq);
+    }
+
+    /// Decides what became of the changes in flight: any subset, in any order.
+    pub(super) fn settle_flights(&mut self, rng: &mut Rng) {
+        let mut flights: Vec<Flight> = std::mem::take(&mut self.flights).into_values().collect();
+        rng.shuffle(&mut flights);
+        for flight in flights {
+            match flight {
+                Flight::Write { ino, offset, data } => self.write_torn(ino, offset, &data.into_vec(), rng),
+                Flight::SetLen { ino, len } if rng.chance(128) => {
+                    let seq = self.next_seq();
+                    if let Some(inode) = self.inodes.get_mut(&ino) {
+                        inode.set_len(len, seq);
+                    }
+                }
+                Flight::Name(change) if rng.chance(128) => self.change_names(change),
+                Flight::SetLen { .. } | Flight::Name(_) => {}
+            }
+        }
+    }
+
+    /// What a power cut leaves once nothing is in flight.
+    pub(super) fn power_cut(&self, rng: Rng) -> Medium {
+        let mut fate = Fate::draw(rng, self.last);
+        let names = self.names.power_cut(&mut fate);
+        let reachable = names.reachable();
+        let mut inodes = BTreeMap::new();
+        for (ino, inode) in &self.inodes {
+            fate.next_file();
+            if reachable.contains(ino) {
+                inodes.insert(*ino, inode.power_cut(&mut fate));
+            }
+        }
+        Medium { inodes, names, flights: BTreeMap::new(), last: self.last }
+    }
+
+    /// Forgets files that nothing can reach.
+    pub(super) fn collect(&mut self) {
+        let reachable = self.names.reachable();
+        self.inodes.retain(|ino, inode| inode.open > 0 || reachable.contains(ino));
+    }
+
+    /// Nobody has a file open, and a name stands for a file or not as the crash left it.
+    pub(super) fn restart(&mut self) {
+        let named: BTreeSet<Ino> = self.names.files().collect();
+        for (ino, inode) in &mut self.inodes {
+            inode.open = 0;
+            inode.linked = named.contains(ino);
+        }
+        self.collect();
+    }
+
+    /// Bytes that files take: those with a name, and those that are open.
+    pub(super) fn used(&self) -> u64 {
+        let taking = self.inodes.values().filter(|inode| inode.linked || inode.open > 0);
+        taking.map(Inode::len).sum()
+    }
+}

@@ -1,0 +1,147 @@
+//! A machine that can be crashed: deterministic from a seed, in memory.
+//!
+//! **The disk** keeps what reads see apart from what is durable. A write is *in flight* during the call, when any
+//! subset of its sectors (512 bytes) may be there; then *complete*: reads see it, and a power cut leaves each sector
+//! in its durable state or in any state it had since; then *durable*, when a sync that began after its completion has
+//! returned. Lengths are treated like sectors. Of the changes of a directory a power cut leaves, for each name, any
+//! prefix; a rename is one change of two names. An extension that survives without its data reads as zeros.
+//!
+//! A new file, renamed name or directory needs [`sync_dir`](crate::Disk::sync_dir), but a directory exists whenever
+//! something in it survived. Paths are absolute; a relative one starts at the root.
+//!
+//! **Time** passes by one microsecond with each disk operation and by [`SimEnv::advance`] and sleeping, which does not
+//! block. **Threads** are real, so only a test with one thread is deterministic.
+//!
+//! ```
+//! use std::path::Path;
+//! use fulgurite_env::sim::{CrashKind, SimEnv};
+//! use fulgurite_env::{Disk, Env, OpenOptions};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let sim = SimEnv::new(1);
+//! let file = sim.disk().open(Path::new("/log"), OpenOptions::CreateNew)?;
+//! sim.disk().sync_dir(Path::new("/"))?;
+//! file.write_at(b"durable", 0)?;
+//! file.sync_data()?;
+//! file.write_at(b"perhaps", 512)?;
+//!
+//! let image = sim.crash(CrashKind::PowerCut, 7);
+//! assert_eq!(image.read_raw(Path::new("/log"))?[..7], *b"durable");
+//! # Ok(())
+//! # }
+//! ```
+
+mod clock;
+mod content;
+mod disk;
+mod error;
+mod fate;
+mod faults;
+mod file;
+mod inode;
+mod medium;
+mod names;
+mod plan;
+mod raw;
+mod rng;
+mod state;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::clock::SimClock;
+use self::disk::SimDisk;
+use self::medium::Medium;
+use self::plan::Plan;
+use self::rng::Rng;
+use self::state::{Shared, State};
+use crate::{Clock, Disk, Env, Joiner};
+
+pub use self::error::is_crashed;
+pub use self::faults::Faults;
+pub use self::plan::Loss;
+pub(crate) use self::rng::mix;
+
+/// How a machine stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrashKind {
+    /// The process is killed: everything complete is still seen, and as durable as it was before.
+    Kill,
+    /// The power fails: what is durable is there, and any part of the rest; all that is there is durable.
+    PowerCut,
+}
+
+/// A simulated environment.
+#[derive(Debug)]
+pub struct SimEnv {
+    shared: Arc<Shared>,
+    disk: SimDisk,
+}
+
+impl SimEnv {
+    /// An empty disk with endless space and no faults.
+    pub fn new(seed: u64) -> Arc<SimEnv> {
+        SimEnv::start(Medium::default(), Plan::new(true, None), SimClock::default(), seed)
+    }
+
+    fn start(medium: Medium, plan: Plan, clock: SimClock, seed: u64) -> Arc<SimEnv> {
+        let mut seeds = Rng::new(seed);
+        let (rng, numbers) = (Rng::new(seeds.next()), Rng::new(seeds.next()));
+        let state = Mutex::new(State { medium, plan, locks: Vec::new(), rng, numbers });
+        let shared = Arc::new(Shared { state, clock });
+        Arc::new(SimEnv { disk: SimDisk { shared: Arc::clone(&shared) }, shared })
+    }
+
+    /// What a restart would find if the machine stopped now: an environment of its own, without locks, open files and
+    /// faults. The space, the FUA setting and the time go on. This environment is not changed and may be crashed again
+    /// with another seed.
+    pub fn crash(&self, kind: CrashKind, seed: u64) -> Arc<SimEnv> {
+        let state = self.shared.state.lock();
+        let mut medium = state.medium.clone();
+        let plan = Plan::new(state.plan.fua, state.plan.space);
+        drop(state);
+        let mut rng = Rng::new(mix(seed));
+        medium.settle_flights(&mut rng);
+        if kind == CrashKind::PowerCut {
+            medium = medium.power_cut(rng);
+        }
+        medium.restart();
+        SimEnv::start(medium, plan, self.shared.clock.fork(), seed)
+    }
+
+    /// Plans faults and counts operations.
+    pub fn faults(&self) -> Faults<'_> {
+        Faults { shared: &self.shared }
+    }
+
+    /// Lets time pass.
+    pub fn advance(&self, duration: Duration) {
+        self.shared.clock.advance(duration);
+    }
+
+    /// Makes the wall clock jump, forwards or backwards; the monotonic one goes on.
+    pub fn jump_wall_clock(&self, by_ms: i64) {
+        self.shared.clock.jump_wall(by_ms);
+    }
+}
+
+impl Env for SimEnv {
+    fn disk(&self) -> &dyn Disk {
+        &self.disk
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        &self.shared.clock
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.shared.state.lock().numbers.next()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
+        crate::thread::spawn(name, body)
+    }
+}

@@ -1,0 +1,202 @@
+//! Directories: cached names, durable names, and the changes between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::{Component, Path, PathBuf};
+
+use super::fate::{Fate, Seq};
+
+/// The number of a file.
+pub(super) type Ino = u64;
+
+/// What a name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Node {
+    Dir,
+    File(Ino),
+}
+
+impl Node {
+    /// The file, if it is one.
+    pub(super) fn file(self) -> Option<Ino> {
+        match self {
+            Node::Dir => None,
+            Node::File(ino) => Some(ino),
+        }
+    }
+}
+
+/// An atomic change of directories.
+#[derive(Clone, Debug)]
+pub(super) enum Change {
+    Bind { name: PathBuf, node: Node },
+    Unbind { name: PathBuf },
+    Rename { from: PathBuf, to: PathBuf, node: Node },
+}
+
+impl Change {
+    fn names(&self) -> impl Iterator<Item = &PathBuf> {
+        let (first, second) = match self {
+            Change::Bind { name, .. } | Change::Unbind { name } => (name, None),
+            Change::Rename { from, to, .. } => (from, Some(to)),
+        };
+        std::iter::once(first).chain(second)
+    }
+
+    fn apply(&self, names: &mut BTreeMap<PathBuf, Node>) {
+        match self {
+            Change::Bind { name, node } => drop(names.insert(name.clone(), *node)),
+            Change::Unbind { name } => drop(names.remove(name)),
+            Change::Rename { from, to, node } => {
+                names.remove(from);
+                names.insert(to.clone(), *node);
+            }
+        }
+    }
+
+    fn node(&self) -> Option<Node> {
+        match self {
+            Change::Bind { node, .. } | Change::Rename { node, .. } => Some(*node),
+            Change::Unbind { .. } => None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    seq: Seq,
+    change: Change,
+    /// The directories of its names that were not synced since.
+    unsynced: BTreeSet<PathBuf>,
+}
+
+/// The names of the whole disk, as absolute paths.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    cache: BTreeMap<PathBuf, Node>,
+    durable: BTreeMap<PathBuf, Node>,
+    pending: Vec<Pending>,
+}
+
+impl Names {
+    pub(super) fn get(&self, path: &Path) -> Option<Node> {
+        if path.parent().is_none() {
+            return Some(Node::Dir);
+        }
+        self.cache.get(path).copied()
+    }
+
+    /// Every cached name.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&PathBuf, Node)> {
+        self.cache.iter().map(|(name, node)| (name, *node))
+    }
+
+    /// The names directly below a directory, ascending.
+    pub(super) fn children<'a>(&'a self, dir: &'a Path) -> impl Iterator<Item = (&'a PathBuf, Node)> + 'a {
+        self.cache
+            .range::<Path, _>((Bound::Excluded(dir), Bound::Unbounded))
+            .take_while(move |(name, _)| name.starts_with(dir))
+            .filter(move |(name, _)| name.parent() == Some(dir))
+            .map(|(name, node)| (name, *node))
+    }
+
+    /// Applies a complete change to what is seen; it stays pending for the medium.
+    pub(super) fn change(&mut self, change: Change, seq: Seq) {
+        change.apply(&mut self.cache);
+        let unsynced = change.names().filter_map(|name| name.parent()).map(Path::to_path_buf).collect();
+        self.pending.push(Pending { seq, change, unsynced });
+    }
+
+    /// Changes what is seen and what is durable at once.
+    pub(super) fn change_durably(&mut self, change: &Change) {
+        let touched: Vec<&PathBuf> = change.names().collect();
+        self.pending.retain(|pending| !pending.change.names().any(|name| touched.contains(&name)));
+        change.apply(&mut self.cache);
+        change.apply(&mut self.durable);
+    }
+
+    /// Makes durable the changes of one directory, and what they build on. A rename between two directories needs
+    /// both synced.
+    pub(super) fn sync(&mut self, dir: &Path) {
+        for pending in &mut self.pending {
+            pending.unsynced.remove(dir);
+        }
+        let mut needed: BTreeSet<PathBuf> = BTreeSet::new();
+        let mut due = vec![false; self.pending.len()];
+        for (due, pending) in due.iter_mut().zip(&self.pending).rev() {
+            let synced = pending.unsynced.is_empty();
+            if synced || pending.change.names().any(|name| needed.contains(name)) {
+                *due = true;
+                needed.extend(pending.change.names().cloned());
+            }
+        }
+        let pending = std::mem::take(&mut self.pending);
+        for (due, pending) in due.into_iter().zip(pending) {
+            if due {
+                pending.change.apply(&mut self.durable);
+            } else {
+                self.pending.push(pending);
+            }
+        }
+    }
+
+    /// A sync of a directory that failed: its changes will not be tried again, durable or not.
+    pub(super) fn fail_sync(&mut self, dir: &Path, fate: &mut Fate) {
+        let touches = |pending: &Pending| pending.change.names().any(|name| name.parent() == Some(dir));
+        let (tried, untried) = std::mem::take(&mut self.pending).into_iter().partition(touches);
+        self.pending = untried;
+        keep_some(&tried, &mut self.durable, fate);
+    }
+
+    /// What a power cut leaves. Of the changes of each name a prefix survives, and a rename is one change of two
+    /// names; changes of different names survive in any combination.
+    pub(super) fn power_cut(&self, fate: &mut Fate) -> Names {
+        let mut durable = self.durable.clone();
+        keep_some(&self.pending, &mut durable, fate);
+        let parents: BTreeSet<PathBuf> = durable
+            .keys()
+            .flat_map(|name| name.ancestors().skip(1))
+            .filter(|parent| parent.parent().is_some())
+            .map(Path::to_path_buf)
+            .collect();
+        durable.extend(parents.into_iter().map(|parent| (parent, Node::Dir)));
+        Names { cache: durable.clone(), durable, pending: Vec::new() }
+    }
+
+    /// The files that a cached name stands for.
+    pub(super) fn files(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.cache.values().filter_map(|node| node.file())
+    }
+
+    /// The files that a name stands for, or may stand for after a crash.
+    pub(super) fn reachable(&self) -> BTreeSet<Ino> {
+        let pending = self.pending.iter().filter_map(|pending| pending.change.node());
+        let named = self.cache.values().chain(self.durable.values()).copied();
+        named.chain(pending).filter_map(Node::file).collect()
+    }
+}
+
+fn keep_some(pending: &[Pending], durable: &mut BTreeMap<PathBuf, Node>, fate: &mut Fate) {
+    let mut lost: BTreeSet<&PathBuf> = BTreeSet::new();
+    for pending in pending {
+        let blocked = pending.change.names().any(|name| lost.contains(name));
+        if !blocked && fate.keeps(pending.seq) {
+            pending.change.apply(durable);
+        } else {
+            lost.extend(pending.change.names());
+        }
+    }
+}
+
+/// An absolute path without `.` and `..`; a relative one starts at the root.
+pub(super) fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => drop(clean.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
+}

@@ -1,0 +1,94 @@
+//! Which operation is to go wrong, and how.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How much of what a failing sync covered is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing of it reached the medium.
+    All,
+    /// Some of it did: any state of each sector, by the seed.
+    Some,
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Op {
+    /// A write of any sort.
+    Write,
+    /// A change of a file's length.
+    SetLen,
+    /// A sync of a file.
+    Sync,
+    /// A sync of a directory.
+    SyncDir,
+    /// A new name for a file or directory.
+    Create,
+    /// A rename or a removal.
+    Unlink,
+}
+
+/// What becomes of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Proceed,
+    /// The machine crashes in the middle of it.
+    Crash,
+    /// `EIO`.
+    Fail(Loss),
+    /// `ENOSPC`.
+    Full,
+}
+
+/// Counters, settings and planned faults.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) ops: u64,
+    pub(super) writes: u64,
+    pub(super) syncs: u64,
+    pub(super) crash_at: Option<u64>,
+    pub(super) crashed: bool,
+    pub(super) failing_writes: BTreeSet<u64>,
+    pub(super) failing_syncs: BTreeMap<u64, Loss>,
+    pub(super) full: bool,
+    pub(super) space: Option<u64>,
+    pub(super) fua: bool,
+}
+
+impl Plan {
+    /// No faults; the settings of the medium as given.
+    pub(super) fn new(fua: bool, space: Option<u64>) -> Plan {
+        Plan {
+            ops: 0,
+            writes: 0,
+            syncs: 0,
+            crash_at: None,
+            crashed: false,
+            failing_writes: BTreeSet::new(),
+            failing_syncs: BTreeMap::new(),
+            full: false,
+            space,
+            fua,
+        }
+    }
+
+    /// Counts an operation and decides about it.
+    pub(super) fn admit(&mut self, op: Op) -> Verdict {
+        self.ops += 1;
+        self.writes += u64::from(op == Op::Write);
+        self.syncs += u64::from(matches!(op, Op::Sync | Op::SyncDir));
+        if self.crash_at.is_some_and(|n| self.ops >= n) {
+            self.crashed = true;
+            return Verdict::Crash;
+        }
+        let takes_space = matches!(op, Op::Write | Op::Create);
+        match op {
+            Op::Write if self.failing_writes.remove(&self.writes) => Verdict::Fail(Loss::Some),
+            Op::Sync | Op::SyncDir => {
+                self.failing_syncs.remove(&self.syncs).map_or(Verdict::Proceed, Verdict::Fail)
+            }
+            _ if self.full && takes_space => Verdict::Full,
+            _ => Verdict::Proceed,
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What a test may do to a disk behind the back of the process: no operation is counted, none fails, all is durable.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::SimEnv;
+use super::content::Content;
+use super::error::Errno;
+use super::inode::Inode;
+use super::names::{Change, Node, clean};
+
+impl SimEnv {
+    /// Changes one byte wherever it is: in the cache, on the medium, and on its way between.
+    pub fn corrupt(&self, path: &Path, offset: u64, change: impl FnOnce(&mut u8)) -> io::Result<()> {
+        self.with_file(path, |inode| inode.corrupt(offset, change))
+    }
+
+    /// Sets the length of a file.
+    pub fn truncate(&self, path: &Path, len: u64) -> io::Result<()> {
+        let mut bytes = self.read_raw(path)?;
+        bytes.resize(usize::try_from(len).map_err(io::Error::other)?, 0);
+        self.write_raw(path, &bytes)
+    }
+
+    /// Removes a file.
+    pub fn remove_raw(&self, path: &Path) -> io::Result<()> {
+        self.with_file(path, |inode| inode.linked = false)?;
+        let unbind = Change::Unbind { name: clean(path) };
+        self.shared.state.lock().medium.names.change_durably(&unbind);
+        Ok(())
+    }
+
+    /// The content of a file, as reads see it.
+    pub fn read_raw(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.with_file(path, |inode| inode.bytes())
+    }
+
+    /// The content of a file of which a power cut takes nothing.
+    pub fn read_durable(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.with_file(path, |inode| inode.durable_bytes())
+    }
+
+    /// Replaces the content of a file; creates it, with its directories, if there is none.
+    pub fn write_raw(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let path = clean(path);
+        let mut content = Content::default();
+        content.write(bytes, 0);
+        let mut new = Inode::durable(content, bytes.len() as u64);
+        let mut state = self.shared.state.lock();
+        let medium = &mut state.medium;
+        if let Some(Node::File(ino)) = medium.names.get(&path)
+            && let Some(inode) = medium.inodes.get_mut(&ino)
+        {
+            new.open = inode.open;
+            *inode = new;
+            return Ok(());
+        }
+        for dir in path.ancestors().skip(1).filter(|dir| dir.parent().is_some()) {
+            medium.names.change_durably(&Change::Bind { name: dir.to_path_buf(), node: Node::Dir });
+        }
+        let ino = medium.new_inode(new);
+        medium.names.change_durably(&Change::Bind { name: path, node: Node::File(ino) });
+        Ok(())
+    }
+
+    /// The paths and lengths of all files, ascending.
+    pub fn list_raw(&self) -> Vec<(PathBuf, u64)> {
+        let state = self.shared.state.lock();
+        let files = state.medium.names.iter().filter_map(|(path, node)| match node {
+            Node::File(ino) => Some((path.clone(), state.medium.inodes.get(&ino).map_or(0, Inode::len))),
+            Node::Dir => None,
+        });
+        files.collect()
+    }
+
+    fn with_file<T>(&self, path: &Path, act: impl FnOnce(&mut Inode) -> T) -> io::Result<T> {
+        let path = clean(path);
+        let mut state = self.shared.state.lock();
+        let Some(Node::File(ino)) = state.medium.names.get(&path) else {
+            return Err(Errno::NoEntry.on("open", &path));
+        };
+        let missing = || Errno::NoEntry.on("open", &path);
+        state.medium.inodes.get_mut(&ino).map(act).ok_or_else(missing)
+    }
+}

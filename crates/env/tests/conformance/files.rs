@@ -1,0 +1,135 @@
+//! Open files.
+
+use std::io::{ErrorKind, IoSlice};
+use std::sync::Arc;
+
+use fulgurite_env::OpenOptions;
+
+use super::{Place, content};
+
+pub(super) fn reads_stop_at_the_end(place: &Place) {
+    let file = place.create("f");
+    file.write_at(b"hello", 0).expect("write");
+    let mut buf = [9; 8];
+    assert_eq!(file.read_at(&mut buf, 2).expect("read"), 3);
+    assert_eq!(&buf, b"llo\x09\x09\x09\x09\x09");
+    assert_eq!(file.read_at(&mut buf, 5).expect("at the end"), 0);
+    assert_eq!(file.read_at(&mut buf, 500).expect("behind the end"), 0);
+    let error = file.read_exact_at(&mut buf, 2).expect_err("too long");
+    assert_eq!(error.kind(), ErrorKind::UnexpectedEof);
+    assert!(!file.is_empty().expect("len"));
+}
+
+pub(super) fn writes_extend_and_leave_zeros_between(place: &Place) {
+    let file = place.create("f");
+    assert!(file.is_empty().expect("len"));
+    file.write_at(b"a", 0).expect("write");
+    file.write_at(b"b", 10_000).expect("write");
+    file.write_at(b"", 20_000).expect("an empty write");
+    let mut expected = vec![0; 10_001];
+    expected[0] = b'a';
+    expected[10_000] = b'b';
+    assert_eq!(content(&*file), expected);
+    file.write_at(&[7; 5_000], 4_000).expect("write");
+    expected[4_000..9_000].fill(7);
+    file.write_at(&[0; 4_500], 4_050).expect("zeros over data");
+    expected[4_050..8_550].fill(0);
+    assert_eq!(content(&*file), expected);
+}
+
+pub(super) fn vectored_writes_join_their_pieces(place: &Place) {
+    let file = place.create("f");
+    file.write_vectored_at(&[], 7).expect("nothing");
+    assert_eq!(file.len().expect("len"), 0);
+    let pieces = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cde")];
+    file.write_vectored_at(&pieces, 1).expect("write");
+    assert_eq!(content(&*file), b"\0abcde");
+}
+
+pub(super) fn more_pieces_than_one_call_takes(place: &Place) {
+    let file = place.create("f");
+    let bytes: Vec<u8> = (0..5_000u32).map(|i| (i % 251) as u8).collect();
+    let pieces: Vec<IoSlice<'_>> = bytes.chunks(2).map(IoSlice::new).collect();
+    file.write_vectored_at(&pieces, 0).expect("write");
+    assert_eq!(content(&*file), bytes);
+}
+
+pub(super) fn synced_writes_are_read_back(place: &Place) {
+    let file = place.create("f");
+    file.write_at_dsync(&[1; 1_000], 0).expect("dsync");
+    file.write_at_dsync(&[2; 1_000], 500).expect("dsync");
+    file.sync_data().expect("sync");
+    place.env.disk().sync_dir(&place.dir).expect("sync_dir");
+    assert_eq!(content(&*file), [vec![1; 500], vec![2; 1_000]].concat());
+}
+
+pub(super) fn direct_reads_agree_with_cached_ones(place: &Place) {
+    let file = place.create("f");
+    let bytes: Vec<u8> = (0..1_500_000u32).map(|i| (i / 3 % 253) as u8).collect();
+    file.write_at(&bytes, 0).expect("write");
+    for (offset, len) in
+        [(0, 4_096), (4_096, 8_192), (1, 1), (4_095, 2), (700, 1_400_000), (1_499_000, 5_000)]
+    {
+        let end = bytes.len().min(offset + len);
+        let mut buf = vec![9; len];
+        let count = file.read_at_direct(&mut buf, offset as u64).expect("direct read");
+        assert_eq!(count, end - offset, "{len} bytes at {offset}");
+        assert!(buf[..count] == bytes[offset..end], "{len} bytes at {offset}");
+    }
+    let mut buf = [9; 16];
+    assert_eq!(file.read_at_direct(&mut buf, 2_000_000).expect("behind the end"), 0);
+    assert_eq!(file.read_at_direct(&mut [], 5).expect("nothing"), 0);
+    file.write_at(b"new", 4_094).expect("overwrite");
+    assert_eq!(file.read_at_direct(&mut buf[..3], 4_094).expect("direct read"), 3);
+    assert_eq!(&buf[..3], b"new");
+}
+
+pub(super) fn set_len_cuts_and_extends_with_zeros(place: &Place) {
+    let file = place.create("f");
+    file.write_at(&[5; 6_000], 0).expect("write");
+    file.set_len(10).expect("cut");
+    file.set_len(9_000).expect("extend");
+    let mut expected = vec![0; 9_000];
+    expected[..10].fill(5);
+    assert_eq!(content(&*file), expected);
+}
+
+pub(super) fn a_file_opened_for_reading_refuses_writes(place: &Place) {
+    place.create("f").write_at(b"x", 0).expect("write");
+    let file = place.env.disk().open(&place.path("f"), OpenOptions::Read).expect("open");
+    assert!(file.write_at(b"y", 0).is_err());
+    assert!(file.write_at_dsync(b"y", 0).is_err());
+    assert!(file.set_len(0).is_err());
+    assert_eq!(content(&*file), b"x");
+}
+
+pub(super) fn a_removed_file_stays_readable(place: &Place) {
+    let file = place.create("f");
+    file.write_at(b"still here", 0).expect("write");
+    place.env.disk().remove(&place.path("f")).expect("remove");
+    place.env.disk().sync_dir(&place.dir).expect("sync_dir");
+    assert_eq!(content(&*file), b"still here");
+}
+
+pub(super) fn threads_write_their_own_blocks(place: &Place) {
+    let file = place.create("f");
+    let threads: Vec<_> = (0..4u8)
+        .map(|thread| {
+            let file = Arc::clone(&file);
+            let body = move || {
+                for round in 0..50 {
+                    let offset = (round * 4 + u64::from(thread)) * 1_000;
+                    file.write_at(&[thread + 1; 1_000], offset).expect("write");
+                }
+                file.sync_data().expect("sync");
+            };
+            place.env.spawn("writer", Box::new(body)).expect("spawn")
+        })
+        .collect();
+    assert!(threads.into_iter().all(|thread| thread.join()));
+    let bytes = content(&*file);
+    assert_eq!(bytes.len(), 200_000);
+    for (block, bytes) in bytes.chunks(1_000).enumerate() {
+        assert!(bytes.iter().all(|byte| usize::from(*byte) == block % 4 + 1), "block {block}");
+    }
+}

@@ -1,0 +1,84 @@
+//! One suite over both environments: what the traits promise holds for the machine and for the simulation.
+
+mod dirs;
+mod files;
+mod outside;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fulgurite_env::{Env, File, OpenOptions, RealEnv, SimEnv};
+
+/// An environment and an empty directory in it.
+struct Place {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+}
+
+impl Place {
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    fn create(&self, name: &str) -> Arc<dyn File> {
+        self.env.disk().open(&self.path(name), OpenOptions::CreateNew).expect("create")
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.env.disk().list(&self.dir).expect("list").into_iter().map(|entry| entry.name).collect()
+    }
+}
+
+fn content(file: &dyn File) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(file.len().expect("len")).expect("a small file")];
+    file.read_exact_at(&mut bytes, 0).expect("read");
+    bytes
+}
+
+fn on_real(check: fn(&Place)) {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    check(&Place { env: RealEnv::new(), dir: temporary.path().to_path_buf() });
+}
+
+fn on_sim(check: fn(&Place)) {
+    let env = SimEnv::new(1);
+    let dir = Path::new("/db");
+    fulgurite_env::Env::disk(&*env).create_dir_all(dir).expect("mkdir");
+    check(&Place { env, dir: dir.to_path_buf() });
+}
+
+macro_rules! suite {
+    ($($module:ident::$name:ident),* $(,)?) => {
+        mod real {
+            $(#[test] fn $name() { super::on_real(super::$module::$name) })*
+        }
+        mod sim {
+            $(#[test] fn $name() { super::on_sim(super::$module::$name) })*
+        }
+    };
+}
+
+suite! {
+    files::reads_stop_at_the_end,
+    files::writes_extend_and_leave_zeros_between,
+    files::vectored_writes_join_their_pieces,
+    files::more_pieces_than_one_call_takes,
+    files::synced_writes_are_read_back,
+    files::direct_reads_agree_with_cached_ones,
+    files::set_len_cuts_and_extends_with_zeros,
+    files::a_file_opened_for_reading_refuses_writes,
+    files::a_removed_file_stays_readable,
+    files::threads_write_their_own_blocks,
+    dirs::create_new_refuses_a_taken_name,
+    dirs::a_missing_file_is_not_found_and_named,
+    dirs::listing_is_sorted_and_tells_kinds_and_lengths,
+    dirs::directories_are_created_with_their_parents,
+    dirs::rename_replaces_the_target,
+    dirs::remove_frees_the_name,
+    dirs::a_lock_excludes_and_ends_with_the_value,
+    dirs::space_is_reported,
+    outside::monotonic_time_goes_on,
+    outside::wall_time_is_this_century,
+    outside::random_numbers_differ,
+    outside::threads_are_named_and_joined,
+}

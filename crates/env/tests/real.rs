@@ -1,0 +1,49 @@
+//! What only the machine can show.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use fulgurite_env::{DiskError, Env, OpenOptions, RealEnv, raw_os_error};
+
+#[test]
+fn two_locks_of_one_process_conflict_and_the_file_names_the_process() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let path = dir.path().join("LOCK");
+    let (first, second) = (RealEnv::new(), RealEnv::new());
+    let held = first.disk().lock(&path).expect("lock").expect("free");
+    assert!(second.disk().lock(&path).expect("lock").is_none());
+    let file = second.disk().open(&path, OpenOptions::Read).expect("open");
+    let mut text = vec![0; usize::try_from(file.len().expect("len")).expect("small")];
+    file.read_exact_at(&mut text, 0).expect("read");
+    assert_eq!(text, format!("{}\n", std::process::id()).into_bytes());
+    drop(held);
+    assert!(second.disk().lock(&path).expect("lock").is_some());
+}
+
+#[test]
+fn a_full_device_says_so_with_operation_and_path() {
+    let file = RealEnv::new().disk().open(Path::new("/dev/full"), OpenOptions::Write).expect("open");
+    let errors = [file.write_at(b"x", 0), file.write_at_dsync(b"x", 0)];
+    for error in errors.map(|result| result.expect_err("full")) {
+        assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::StorageFull, Some(28)), "{error}");
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<DiskError>()).expect("wrapped");
+        assert_eq!(inner.path(), Path::new("/dev/full"));
+        assert!(inner.operation().starts_with("pwrite"), "{error}");
+    }
+}
+
+#[test]
+fn direct_reads_work_where_the_file_system_refuses_them_or_the_name_is_gone() {
+    for base in ["/dev/shm", "/proc/self/cwd", "/tmp"].map(Path::new).into_iter().filter(|base| base.is_dir())
+    {
+        let Ok(dir) = tempfile::tempdir_in(base) else { continue };
+        let env = RealEnv::new();
+        let path = dir.path().join("f");
+        let file = env.disk().open(&path, OpenOptions::CreateNew).expect("create");
+        file.write_at(&[7; 10_000], 0).expect("write");
+        env.disk().remove(&path).expect("remove");
+        let mut buf = vec![0; 9_000];
+        assert_eq!(file.read_at_direct(&mut buf, 1_500).expect("direct read"), 8_500, "{}", base.display());
+        assert!(buf[..8_500].iter().all(|byte| *byte == 7));
+    }
+}
