@@ -1,1 +1,62 @@
-//! Placeholder.
+//! The log: frames in, places out. It carries opaque bytes and knows no keys.
+//!
+//! A commit takes four calls: [`Log::admit`] waits for room, [`Log::reserve`] gives the frame its number and its
+//! place, [`Log::fill`] copies it there, and [`Log::wait_durable`] returns once it survives a power cut. Large things
+//! that nobody waits for go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
+//!
+//! # Invariants
+//! - INV-LOG-1: `drained <= written <= filled <= reserved` and `drained <= durable <= filled`. `durable` passes a byte
+//!   only after a sync that began after the write of that byte had completed.
+//! - INV-LOG-2: a segment is synced, its end record included, before a frame of the next one counts as durable.
+//! - INV-LOG-3: places in a group never overlap, each is filled once by one thread, and nobody reads it before.
+//! - INV-LOG-4: after admission neither a buffer nor a segment is missing: the ready segments hold every promise.
+//! - INV-LOG-5: segment numbers rise along the commit stream; each segment keeps room for its end record; nothing
+//!   spans segments.
+//! - INV-LOG-6: one leader at a time; only what it took is released, and only after it was written.
+//! - INV-LOG-7: after a failed write or sync, or a commit that died while filling, nothing is written again.
+//! - INV-LOG-8: an epoch begins in a segment of its own, numbered above any found on disk; its start is synced before
+//!   its first commit, and after all that it declares alive was made durable.
+//! - INV-LOG-9: recovery writes nothing before it has judged the end of the log.
+//! - INV-LOG-10: a replay point lies at or before the first frame that it has to deliver.
+
+mod background;
+mod buffer;
+mod bulk_stream;
+mod commit;
+mod core;
+mod error;
+mod flush;
+mod format;
+mod log;
+mod options;
+mod poison;
+mod read;
+mod reader;
+mod recovery;
+mod replay_index;
+mod scan;
+mod segment;
+mod slot;
+mod stats;
+mod store;
+mod write;
+
+pub use bulk_stream::BulkRecord;
+pub use commit::{Admission, FrameParts, Reservation};
+pub use error::{Damage, LogError, PoisonCause};
+pub use format::{
+    BULK_HEADER_BYTES, BulkHeader, BulkKind, EpochStart, FRAME_HEADER_BYTES, FrameHeader, GROUP_HEADER_BYTES,
+    GroupHeader, GroupKind, PartPlace, SEGMENT_DATA_START, SegmentHeader, SpillId, local_record_bytes,
+};
+pub use log::{Log, Watermarks};
+pub use options::LogOptions;
+pub use reader::{LogReader, OwnedFrame};
+pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
+pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment};
+pub use segment::{SegmentInfo, Stream};
+pub use stats::LogStats;
+
+/// How many bytes the frame of a body takes: what [`Log::admit`] is asked for.
+pub const fn frame_bytes(body_bytes: u32) -> u32 {
+    FRAME_HEADER_BYTES + body_bytes
+}

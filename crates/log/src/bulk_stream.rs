@@ -1,0 +1,234 @@
+//! The bulk stream: large writes, synced on demand, never scanned to recover.
+
+use crate::core::Core;
+use crate::error::LogError;
+use crate::format::{
+    BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START,
+    bulk_record_bytes,
+};
+use crate::log::Log;
+use crate::segment::{Segment, Stream};
+use crate::stats::add;
+use fulgurite_base::{Csn, Lsn};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// How many bytes gather before they are written.
+const BUFFER_BYTES: usize = 1024 * 1024;
+
+#[derive(Default)]
+struct State {
+    segment: Option<Arc<Segment>>,
+    /// Where in the segment `buffer` begins: all before is written.
+    written: u32,
+    buffer: Vec<u8>,
+    /// Segments with writes that no sync has covered.
+    unsynced: Vec<Arc<Segment>>,
+}
+
+impl State {
+    fn append_at(&self) -> u32 {
+        self.written + self.buffer.len() as u32
+    }
+
+    fn room(&self) -> u32 {
+        self.segment.as_ref().map_or(0, |segment| segment.bytes - self.append_at())
+    }
+}
+
+pub(crate) struct BulkStream {
+    /// Held during a sync, so that a second one waits for what the first is syncing.
+    syncing: Mutex<()>,
+    state: Mutex<State>,
+}
+
+impl BulkStream {
+    pub fn new() -> BulkStream {
+        BulkStream { syncing: Mutex::new(()), state: Mutex::default() }
+    }
+
+    /// The open segment and the end of what was appended to it.
+    pub fn append_point(&self) -> Option<(u32, u32)> {
+        let state = self.state.lock();
+        state.segment.as_ref().map(|segment| (segment.number, state.append_at()))
+    }
+}
+
+impl Core {
+    fn append_bulk(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
+        let body: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let max = self.options.bulk_bytes_max();
+        let body_bytes = u32::try_from(body)
+            .ok()
+            .filter(|&bytes| bytes <= max)
+            .ok_or(LogError::TooLarge { what: "a bulk record", bytes: body as u64, max: max.into() })?;
+        let bytes = bulk_record_bytes(body_bytes);
+        let mut state = self.bulk.state.lock();
+        self.check_usable()?;
+        if state.room() < bytes {
+            self.next_bulk_segment(&mut state)?;
+        }
+        let segment = state.segment.as_ref().expect("a segment with room was just made sure of");
+        let lsn = Lsn::new(segment.number, state.append_at());
+        let header = BulkHeader { kind, codec: 0, flags: 0, body_bytes, lsn };
+        let end = state.buffer.len() + bytes as usize;
+        state.buffer.extend_from_slice(&header.encode(self.database, pieces));
+        for piece in pieces {
+            state.buffer.extend_from_slice(piece);
+        }
+        state.buffer.resize(end, 0);
+        if state.buffer.len() >= BUFFER_BYTES {
+            self.write_bulk(&mut state)?;
+        }
+        add(&self.stats.bulk_records, 1);
+        add(&self.stats.bulk_bytes, u64::from(bytes));
+        Ok(lsn)
+    }
+
+    fn next_bulk_segment(&self, state: &mut State) -> Result<(), LogError> {
+        let next = self.take_bulk_segment()?;
+        self.write_bulk(state)?;
+        if let Some(segment) = state.segment.take() {
+            segment.seal();
+        }
+        next.hand_out(Stream::Bulk, self.epoch, Csn::ZERO);
+        let header = GroupHeader {
+            kind: GroupKind::BulkStart,
+            database: self.database,
+            epoch: self.epoch,
+            segment: next.number,
+            offset: SEGMENT_DATA_START,
+            payload_bytes: 0,
+            first_csn: Csn::ZERO,
+            frames: 0,
+            next_segment: 0,
+            durable: self.durable_csn(),
+        };
+        state.written = SEGMENT_DATA_START;
+        state.buffer.extend_from_slice(&header.encode(&[]));
+        state.segment = Some(next);
+        Ok(())
+    }
+
+    /// A segment of the pool, if the commit stream has enough, else a new one.
+    fn take_bulk_segment(&self) -> Result<Arc<Segment>, LogError> {
+        let mut maker = self.store.maker();
+        let (ready, taken) = {
+            let mut slot = self.slot();
+            (slot.take_ready(), slot.segments_taken())
+        };
+        match ready {
+            Some(segment) => Ok(segment),
+            None => self.store.make(&mut maker, taken, &self.stats),
+        }
+    }
+
+    /// Writes the buffer. A failure poisons: what it holds was promised a place.
+    fn write_bulk(&self, state: &mut State) -> Result<(), LogError> {
+        let Some(segment) = state.segment.clone().filter(|_| !state.buffer.is_empty()) else {
+            return Ok(());
+        };
+        self.poison.check()?;
+        let result = segment.file.write_at(&state.buffer, state.written.into());
+        result.map_err(|error| self.poison.set("a bulk write", Some((&segment.path, error))))?;
+        state.written = state.append_at();
+        state.buffer.clear();
+        segment.set_used(state.written);
+        if !state.unsynced.iter().any(|other| other.number == segment.number) {
+            state.unsynced.push(segment);
+        }
+        Ok(())
+    }
+
+    fn sync_bulk(&self) -> Result<(), LogError> {
+        let _syncing = self.bulk.syncing.lock();
+        let unsynced = {
+            let mut state = self.bulk.state.lock();
+            self.check_usable()?;
+            self.write_bulk(&mut state)?;
+            std::mem::take(&mut state.unsynced)
+        };
+        for segment in unsynced {
+            add(&self.stats.bulk_syncs, 1);
+            let result = segment.file.sync_data();
+            result.map_err(|error| self.poison.set("a bulk sync", Some((&segment.path, error))))?;
+        }
+        self.poison.check()
+    }
+
+    /// Copies `lsn..lsn + out.len()` from the bulk buffer, if it begins there.
+    pub fn read_bulk_buffer(&self, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+        let state = self.bulk_state_of(lsn.segment())?;
+        let at = lsn.offset().checked_sub(state.written)? as usize;
+        state.buffer.get(at..at + len as usize).map(<[u8]>::to_vec)
+    }
+
+    fn bulk_state_of(&self, segment: u32) -> Option<MutexGuard<'_, State>> {
+        let state = self.bulk.state.lock();
+        let same = state.segment.as_ref().is_some_and(|open| open.number == segment);
+        same.then_some(state)
+    }
+}
+
+/// A record of the bulk stream, verified.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BulkRecord {
+    /// What the body is.
+    pub kind: BulkKind,
+    /// The body.
+    pub body: Vec<u8>,
+}
+
+/// How much a read of a record takes at first: most nodes fit.
+const READ_AHEAD_BYTES: u32 = 8 * 1024;
+
+impl Log {
+    /// Appends a record, its body given in pieces, and returns where it begins. It is in memory until about a
+    /// megabyte has gathered, and durable after [`Log::sync_bulk`].
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was appended. [`LogError::Poisoned`],
+    /// [`LogError::Closed`]: reopen.
+    pub fn append_bulk(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
+        self.core.append_bulk(kind, pieces)
+    }
+
+    /// Returns when everything appended before is durable.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`]: it may not be, and never will be known.
+    pub fn sync_bulk(&self) -> Result<(), LogError> {
+        self.core.sync_bulk()
+    }
+
+    /// Reads and verifies the record that begins at `lsn`.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`] if there is no such record, [`LogError::Usage`] if there is no such segment.
+    pub fn read_bulk(&self, lsn: Lsn) -> Result<BulkRecord, LogError> {
+        let segment = self.core.segment(lsn)?;
+        let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);
+        let ahead = READ_AHEAD_BYTES.min(segment.bytes.saturating_sub(lsn.offset()));
+        let mut bytes = match self.core.read_bulk_buffer(lsn, BULK_HEADER_BYTES) {
+            Some(header) => header,
+            None => self.core.read_file(&segment, lsn.offset(), ahead)?,
+        };
+        let header = BulkHeader::decode(&bytes, lsn).map_err(|error| damaged(error.to_string()))?;
+        let bytes_max = self.core.segment_room(&segment, lsn);
+        if header.body_bytes > bytes_max.saturating_sub(BULK_HEADER_BYTES) {
+            return Err(damaged("the record is longer than its segment".into()));
+        }
+        let whole = BULK_HEADER_BYTES + header.body_bytes;
+        if (bytes.len() as u32) < whole {
+            let have = bytes.len() as u32;
+            bytes.extend(self.read_bytes(lsn.advance(have), whole - have)?);
+        }
+        bytes.truncate(whole as usize);
+        let (head, body) = bytes.split_at(BULK_HEADER_BYTES as usize);
+        header.check(self.core.database, head, body).map_err(|error| damaged(error.to_string()))?;
+        bytes.drain(..BULK_HEADER_BYTES as usize);
+        Ok(BulkRecord { kind: header.kind, body: bytes })
+    }
+}
+
+const _: () = assert!(GROUP_HEADER_BYTES.is_multiple_of(crate::format::GROUP_ALIGN));

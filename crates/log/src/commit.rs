@@ -1,0 +1,257 @@
+//! The path of a frame into the log: admit, reserve, fill.
+
+use crate::buffer::{GroupBuffer, Place};
+use crate::core::{Core, GROUP_BUFFER_BYTES};
+use crate::error::LogError;
+use crate::format::{
+    FRAME_HEADER_BYTES, FrameHeader, GROUP_HEADER_BYTES, PartPlace, align8, encode_local_record,
+};
+use crate::log::Log;
+use crate::options::group_charge;
+use crate::stats::add;
+use fulgurite_base::{Csn, Lsn};
+use std::sync::Arc;
+
+/// The right to reserve a frame of a certain size without waiting. Dropping it gives the right back.
+#[must_use]
+pub struct Admission {
+    core: Arc<Core>,
+    frame_bytes: u32,
+    local_bytes: u32,
+    spare: Option<Arc<GroupBuffer>>,
+}
+
+impl std::fmt::Debug for Admission {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Admission({} + {} bytes)", self.local_bytes, self.frame_bytes)
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        if let Some(spare) = self.spare.take() {
+            let mut slot = self.core.slot();
+            slot.end_promise(group_charge(self.frame_bytes + self.local_bytes));
+            slot.recycle(spare, GROUP_BUFFER_BYTES);
+        }
+    }
+}
+
+/// A frame's place in the log. Give it to [`Log::fill`]: a reservation that is dropped poisons the log, because every
+/// commit behind it would hang.
+#[must_use]
+pub struct Reservation {
+    place: Place,
+    csn: Csn,
+    body_lsn: Lsn,
+    frame_bytes: u32,
+}
+
+impl Reservation {
+    /// The number of the commit.
+    pub fn csn(&self) -> Csn {
+        self.csn
+    }
+
+    /// Where the frame's body will lie.
+    pub fn body_lsn(&self) -> Lsn {
+        self.body_lsn
+    }
+}
+
+impl std::fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reservation(csn {}, body at {})", self.csn, self.body_lsn)
+    }
+}
+
+/// All of a frame but its number.
+#[derive(Clone, Copy, Debug)]
+pub struct FrameParts<'a> {
+    /// What the body is; the log does not care.
+    pub kind: u8,
+    /// Flags of the body; the log does not care.
+    pub flags: u8,
+    /// How the body is compressed; the log does not care.
+    pub codec: u8,
+    /// The term of replication; 0 on a single node.
+    pub term: u64,
+    /// When the origin committed, in milliseconds since 1970.
+    pub commit_time_ms: u64,
+    /// The body.
+    pub body: &'a [u8],
+    /// CRC-32C of the body, computed by its origin.
+    pub body_crc: u32,
+    /// Where the parts that the body refers to lie.
+    pub local: &'a [PartPlace],
+}
+
+impl Log {
+    /// Asks for room for a frame of `frame_bytes` (header included, see [`frame_bytes`](crate::frame_bytes)) with a
+    /// local record of `local_bytes` (see [`local_record_bytes`](crate::local_record_bytes)). This is the only step
+    /// of a commit that waits, allocates or does I/O: it may flush for buffer credit, and make a segment.
+    ///
+    /// A thread that holds an admission and waits for another may wait for ever.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was logged. [`LogError::Poisoned`],
+    /// [`LogError::Closed`]: reopen.
+    pub fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
+        loop {
+            match self.core.admit_once(frame_bytes, local_bytes)? {
+                Admit::Done(admission) => return Ok(admission),
+                Admit::NoSegment(charge) => {
+                    add(&self.core.stats.segment_waits, 1);
+                    self.core.make_room(charge)?;
+                }
+                Admit::NoCredit => {
+                    add(&self.core.stats.credit_waits, 1);
+                    self.core.flush_for_credit()?;
+                }
+            }
+        }
+    }
+
+    /// Like [`Log::admit`]; `None` where that would wait or do I/O.
+    ///
+    /// # Errors
+    /// As [`Log::admit`].
+    pub fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Admission>, LogError> {
+        match self.core.admit_once(frame_bytes, local_bytes)? {
+            Admit::Done(admission) => Ok(Some(admission)),
+            Admit::NoSegment(_) | Admit::NoCredit => {
+                self.core.wake();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Gives the frame its CSN and its place, in one order for both. Never waits for more than the slot lock, never
+    /// fails. `on_reserved` runs under that lock with the CSN and the place of the frame's body, so that callers can
+    /// queue in log order; it has to be short and must not call the log.
+    pub fn reserve(&self, admission: Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Reservation {
+        self.core.reserve(admission, on_reserved)
+    }
+
+    /// Puts the frame into its place: one copy, while others fill theirs.
+    ///
+    /// # Panics
+    /// If the sizes are not the ones that were admitted. The log is poisoned then.
+    pub fn fill(&self, reservation: Reservation, frame: FrameParts<'_>) {
+        let Reservation { mut place, csn, frame_bytes, .. } = reservation;
+        assert_eq!(
+            frame.body.len() as u64 + u64::from(FRAME_HEADER_BYTES),
+            u64::from(frame_bytes),
+            "INV-LOG-3: a frame has the size that was admitted"
+        );
+        if !frame.local.is_empty() {
+            encode_local_record(frame.local, &mut place);
+        }
+        assert_eq!(
+            place.remaining(),
+            frame_bytes as usize,
+            "INV-LOG-3: a local record has the size that was admitted"
+        );
+        let header = FrameHeader {
+            kind: frame.kind,
+            flags: frame.flags,
+            codec: frame.codec,
+            body_bytes: frame.body.len() as u32,
+            csn,
+            term: frame.term,
+            commit_time_ms: frame.commit_time_ms,
+            body_crc: frame.body_crc,
+        };
+        place.put(&header.encode());
+        place.put(frame.body);
+    }
+}
+
+pub(crate) enum Admit {
+    Done(Admission),
+    /// There is no segment for this charge.
+    NoSegment(u32),
+    NoCredit,
+}
+
+impl Core {
+    pub fn admit_once(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admit, LogError> {
+        self.check_size("a frame", frame_bytes, self.options.frame_bytes_max())?;
+        self.check_size("a local record", local_bytes, self.options.local_bytes_max())?;
+        let bytes = frame_bytes + local_bytes;
+        let charge = group_charge(bytes);
+        let capacity = GROUP_BUFFER_BYTES.max(charge as usize);
+        let mut slot = self.slot();
+        self.check_usable()?;
+        if !slot.has_room(charge) {
+            return Ok(Admit::NoSegment(charge));
+        }
+        if slot.buffer_bytes() > 0 && slot.buffer_bytes() + capacity > self.options.buffer_bytes {
+            return Ok(Admit::NoCredit);
+        }
+        slot.promise(charge, capacity);
+        let pooled = slot.pooled(capacity);
+        drop(slot);
+        let spare = pooled.unwrap_or_else(|| Arc::new(GroupBuffer::new(capacity, Arc::clone(&self.poison))));
+        Ok(Admit::Done(Admission { core: Arc::clone(self), frame_bytes, local_bytes, spare: Some(spare) }))
+    }
+
+    fn check_size(&self, what: &'static str, bytes: u32, max: u32) -> Result<(), LogError> {
+        if bytes <= max {
+            return Ok(());
+        }
+        Err(LogError::TooLarge { what, bytes: bytes.into(), max: max.into() })
+    }
+
+    fn reserve(&self, mut admission: Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Reservation {
+        let (frame_bytes, local_bytes) = (admission.frame_bytes, admission.local_bytes);
+        let spare = admission.spare.take().expect("an admission keeps its buffer until it is used");
+        let bytes = frame_bytes + local_bytes;
+        let mut slot = self.slot();
+        let (reserved, unused) = slot.reserve(bytes, spare);
+        slot.end_promise(group_charge(bytes));
+        let body_lsn = reserved.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
+        let reservation = Reservation { place: reserved.place, csn: reserved.csn, body_lsn, frame_bytes };
+        if let Some(unused) = unused {
+            slot.recycle(unused, GROUP_BUFFER_BYTES);
+        }
+        on_reserved(reservation.csn, body_lsn);
+        drop(slot);
+        add(&self.stats.commits, 1);
+        reservation
+    }
+
+    /// Makes segments until `charge` has room.
+    pub fn make_room(&self, charge: u32) -> Result<(), LogError> {
+        let mut maker = self.store.maker();
+        loop {
+            self.check_usable()?;
+            let taken = {
+                let slot = self.slot();
+                if slot.has_room(charge) {
+                    return Ok(());
+                }
+                slot.segments_taken()
+            };
+            let segment = self.store.make(&mut maker, taken, &self.stats)?;
+            self.slot().push_ready(segment);
+        }
+    }
+
+    /// Appends a group that holds only a hint, if that needs no waiting and nobody else has something to write.
+    pub fn append_hint(self: &Arc<Self>) -> Result<bool, LogError> {
+        let Admit::Done(mut admission) = self.admit_once(0, 0)? else {
+            return Ok(false);
+        };
+        let mut slot = self.slot();
+        if !slot.is_idle() {
+            drop(slot);
+            return Ok(false);
+        }
+        if let Some(spare) = admission.spare.take() {
+            slot.end_promise(align8(GROUP_HEADER_BYTES));
+            slot.append_hint(spare);
+        }
+        Ok(true)
+    }
+}

@@ -1,0 +1,179 @@
+//! What can go wrong, and what the caller may believe then.
+
+use fulgurite_base::Csn;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An error of the log. After any but [`LogError::Poisoned`] the log is as it was before the call.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LogError {
+    /// The file system refused something that recording commits does not depend on, or opening failed. Look at the
+    /// cause; trying again is safe.
+    Io {
+        /// What was attempted.
+        action: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// There is no room for a segment. Nothing was logged; free space and try again.
+    NoSpace {
+        /// The segment or directory.
+        path: PathBuf,
+        /// The operating system's answer.
+        source: io::Error,
+    },
+    /// Something that was durable is not what was written. Restore it, or run `fulgurite repair`.
+    Damaged(Box<Damage>),
+    /// A write or a sync failed earlier, or a thread died in the middle of a commit. Whether commits that were not
+    /// acknowledged are durable is unknown; reopen the database to learn it.
+    Poisoned(Arc<PoisonCause>),
+    /// The request is larger than the log takes. Split it.
+    TooLarge {
+        /// What was too large.
+        what: &'static str,
+        /// Its size in bytes.
+        bytes: u64,
+        /// The largest size in bytes.
+        max: u64,
+    },
+    /// The log does not reach back that far. Start from a copy that is newer.
+    TooOld {
+        /// The CSN after which frames were asked for.
+        after: Csn,
+        /// The oldest such CSN that can be served.
+        oldest: Csn,
+    },
+    /// A call that is wrong in itself; fix the caller.
+    Usage(String),
+    /// The log was closed.
+    Closed,
+    /// Whoever receives recovered frames refused one.
+    Sink {
+        /// The frame's CSN.
+        csn: Csn,
+        /// Its reason.
+        source: Box<dyn Error + Send + Sync>,
+    },
+}
+
+/// Where a file is not what was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// The byte offset in it.
+    pub offset: u64,
+    /// The first and the last commit that are known to be lost.
+    pub csns: Option<(Csn, Csn)>,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// Why a log is poisoned.
+#[derive(Debug)]
+pub struct PoisonCause {
+    /// What failed.
+    pub what: &'static str,
+    /// The file, if one was involved.
+    pub path: Option<PathBuf>,
+    /// The operating system's answer.
+    pub source: Option<io::Error>,
+}
+
+impl LogError {
+    /// Names action and path of a failed call; a full disk becomes [`LogError::NoSpace`].
+    pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> LogError {
+        let path = path.to_owned();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::NoSpace { path, source },
+            _ => LogError::Io { action, path, source },
+        }
+    }
+
+    pub(crate) fn damaged(
+        path: &Path,
+        offset: u64,
+        csns: Option<(Csn, Csn)>,
+        what: impl Into<String>,
+    ) -> LogError {
+        LogError::Damaged(Box::new(Damage { path: path.to_owned(), offset, csns, what: what.into() }))
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} is damaged at byte {}: {}", self.path.display(), self.offset, self.what)?;
+        match self.csns {
+            Some((first, last)) => write!(f, "; commits {first} to {last} are lost"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for PoisonCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.what)?;
+        if let Some(path) = &self.path {
+            write!(f, " of {}", path.display())?;
+        }
+        match &self.source {
+            Some(source) => write!(f, " failed: {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for LogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogError::Io { action, path, source } => {
+                write!(f, "could not {action} {}: {source}; remove the cause and try again", path.display())
+            }
+            LogError::NoSpace { path, source } => {
+                write!(
+                    f,
+                    "no room for {}: {source}; nothing was logged, free space and try again",
+                    path.display()
+                )
+            }
+            LogError::Damaged(damage) => {
+                write!(f, "{damage}; restore the file from a copy, or run `fulgurite repair`")
+            }
+            LogError::Poisoned(cause) => write!(
+                f,
+                "the log takes no more commits ({cause}); the outcome of commits that were not acknowledged is \
+                 unknown, reopen the database to learn it"
+            ),
+            LogError::TooLarge { what, bytes, max } => {
+                write!(f, "{what} of {bytes} bytes is above the limit of {max} bytes; split it")
+            }
+            LogError::TooOld { after, oldest } => write!(
+                f,
+                "the frames after commit {after} are no longer in the log, which serves those after {oldest}; start \
+                 from a newer copy"
+            ),
+            LogError::Usage(what) => write!(f, "the log was called wrongly: {what}"),
+            LogError::Closed => write!(f, "the log is closed; reopen the database"),
+            LogError::Sink { csn, source } => {
+                write!(f, "the frame of commit {csn} could not be replayed: {source}")
+            }
+        }
+    }
+}
+
+impl Error for LogError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            LogError::Io { source, .. } | LogError::NoSpace { source, .. } => Some(source),
+            LogError::Sink { source, .. } => Some(source.as_ref()),
+            LogError::Poisoned(cause) => cause.source.as_ref().map(|source| source as _),
+            _ => None,
+        }
+    }
+}

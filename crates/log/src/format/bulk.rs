@@ -1,0 +1,118 @@
+//! Records of the bulk stream.
+
+use super::align8;
+use fulgurite_base::{Crc32c, DatabaseId, DecodeError, Lsn, Reader};
+
+/// The length of a bulk record's header.
+pub const BULK_HEADER_BYTES: u32 = 24;
+
+const CHECKED_BYTES: usize = 16;
+
+/// What a bulk record holds. The numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum BulkKind {
+    /// An internal node.
+    InternalNode = 1,
+    /// A leaf node.
+    LeafNode = 2,
+    /// The changed entries of a leaf.
+    LeafDelta = 3,
+    /// A part of a large value or transaction: spill id, ordinal, bytes.
+    Part = 4,
+    /// A checkpoint's tables.
+    Checkpoint = 5,
+    /// A sorted image of a delta.
+    DeltaImage = 6,
+}
+
+impl BulkKind {
+    fn from_u8(value: u8) -> Option<BulkKind> {
+        match value {
+            1 => Some(BulkKind::InternalNode),
+            2 => Some(BulkKind::LeafNode),
+            3 => Some(BulkKind::LeafDelta),
+            4 => Some(BulkKind::Part),
+            5 => Some(BulkKind::Checkpoint),
+            6 => Some(BulkKind::DeltaImage),
+            _ => None,
+        }
+    }
+}
+
+/// How many bytes a record with a body of `body` bytes takes in its segment.
+pub(crate) const fn bulk_record_bytes(body: u32) -> u32 {
+    align8(BULK_HEADER_BYTES + body)
+}
+
+/// The header of a bulk record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BulkHeader {
+    /// What the body is.
+    pub kind: BulkKind,
+    /// How the body is compressed; 0 is not.
+    pub codec: u8,
+    /// Flags; none are defined.
+    pub flags: u16,
+    /// The length of the body in bytes.
+    pub body_bytes: u32,
+    /// Where the record lies.
+    pub lsn: Lsn,
+}
+
+impl BulkHeader {
+    /// The header's bytes, the checksum over database, header and the pieces of the body included.
+    pub fn encode(&self, database: DatabaseId, body: &[&[u8]]) -> [u8; BULK_HEADER_BYTES as usize] {
+        let mut bytes = [0; BULK_HEADER_BYTES as usize];
+        bytes[0] = self.kind as u8;
+        bytes[1] = self.codec;
+        bytes[2..4].copy_from_slice(&self.flags.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.body_bytes.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.lsn.0.to_le_bytes());
+        let crc = record_crc(database, &bytes, body);
+        bytes[16..20].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header that stands at `lsn`; the body is checked by [`BulkHeader::check`].
+    pub fn decode(bytes: &[u8], lsn: Lsn) -> Result<BulkHeader, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let wrong = |field, offset| Err(DecodeError { field, offset });
+        let Some(kind) = BulkKind::from_u8(reader.u8("kind")?) else {
+            return wrong("kind", 0);
+        };
+        let header = BulkHeader {
+            kind,
+            codec: reader.u8("codec")?,
+            flags: reader.u16("flags")?,
+            body_bytes: reader.u32("body length")?,
+            lsn: Lsn(reader.u64("own LSN")?),
+        };
+        reader.u32("checksum")?;
+        if reader.u32("reserved")? != 0 {
+            return wrong("reserved", 20);
+        }
+        if header.lsn != lsn {
+            return wrong("own LSN", 8);
+        }
+        Ok(header)
+    }
+
+    /// Checks a whole record, header first.
+    pub fn check(&self, database: DatabaseId, header: &[u8], body: &[u8]) -> Result<(), DecodeError> {
+        let crc = record_crc(database, header, &[body]);
+        if header.get(16..20) == Some(&crc.to_le_bytes()) {
+            return Ok(());
+        }
+        Err(DecodeError { field: "checksum", offset: 16 })
+    }
+}
+
+fn record_crc(database: DatabaseId, header: &[u8], body: &[&[u8]]) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(&database.0.to_le_bytes()).update(header.get(..CHECKED_BYTES).unwrap_or_default());
+    for piece in body {
+        crc.update(piece);
+    }
+    crc.finish()
+}

@@ -1,0 +1,52 @@
+//! The beginning of an epoch.
+
+use fulgurite_base::{Csn, DecodeError, Epoch, Lsn, Reader, Writer};
+
+/// The payload of a group of kind [`EpochStart`](super::GroupKind::EpochStart): it names the epoch before and decrees
+/// where that ended. The first epoch has a previous one of 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EpochStart {
+    /// The epoch that begins here.
+    pub epoch: Epoch,
+    /// The one before.
+    pub previous: Epoch,
+    /// The segment in which that one began.
+    pub previous_segment: u32,
+    /// Where it ends: what lies behind is dead.
+    pub previous_end: Lsn,
+    /// The last CSN that lived.
+    pub previous_csn: Csn,
+}
+
+impl EpochStart {
+    /// The length of [`EpochStart::encode`].
+    pub const BYTES: u32 = 28;
+
+    /// The payload's bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(Self::BYTES as usize);
+        bytes.put_u32(self.epoch.0);
+        bytes.put_u32(self.previous.0);
+        bytes.put_u32(self.previous_segment);
+        bytes.put_u64(self.previous_end.0);
+        bytes.put_u64(self.previous_csn.0);
+        bytes
+    }
+
+    /// Reads a payload.
+    pub fn decode(payload: &[u8]) -> Result<EpochStart, DecodeError> {
+        let mut reader = Reader::new(payload);
+        let start = EpochStart {
+            epoch: Epoch(reader.u32("epoch")?),
+            previous: Epoch(reader.u32("previous epoch")?),
+            previous_segment: reader.u32("previous epoch's start segment")?,
+            previous_end: Lsn(reader.u64("previous end")?),
+            previous_csn: Csn(reader.u64("previous last CSN")?),
+        };
+        reader.finish("epoch start")?;
+        if start.previous >= start.epoch {
+            return Err(DecodeError { field: "previous epoch", offset: 4 });
+        }
+        Ok(start)
+    }
+}

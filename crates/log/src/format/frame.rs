@@ -1,0 +1,124 @@
+//! Frames, and the records that a group of them is made of.
+
+use super::local::{LOCAL_TAG, PartPlace, decode_local_record};
+use fulgurite_base::{Csn, DecodeError, Reader, crc32c};
+
+/// The length of a frame's header.
+pub const FRAME_HEADER_BYTES: u32 = 40;
+
+const VERSION: u8 = 1;
+const CHECKED_BYTES: usize = 36;
+
+/// The header of a frame: the same bytes on every replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHeader {
+    /// What the body is; the log does not care.
+    pub kind: u8,
+    /// Flags of the body; the log does not care.
+    pub flags: u8,
+    /// How the body is compressed; the log does not care.
+    pub codec: u8,
+    /// The length of the body in bytes.
+    pub body_bytes: u32,
+    /// The number of the commit.
+    pub csn: Csn,
+    /// The term of replication; 0 on a single node.
+    pub term: u64,
+    /// When the origin committed, in milliseconds since 1970.
+    pub commit_time_ms: u64,
+    /// CRC-32C of the body.
+    pub body_crc: u32,
+}
+
+impl FrameHeader {
+    /// The header's bytes.
+    pub fn encode(&self) -> [u8; FRAME_HEADER_BYTES as usize] {
+        let mut bytes = [0; FRAME_HEADER_BYTES as usize];
+        bytes[0] = VERSION;
+        bytes[1] = self.kind;
+        bytes[2] = self.flags;
+        bytes[3] = self.codec;
+        bytes[4..8].copy_from_slice(&self.body_bytes.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.csn.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.term.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.commit_time_ms.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.body_crc.to_le_bytes());
+        let crc = crc32c(&bytes[..CHECKED_BYTES]);
+        bytes[36..40].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads and checks a header; the body is not looked at.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<FrameHeader, DecodeError> {
+        let wrong = reader.error("frame header");
+        let bytes = reader.bytes(FRAME_HEADER_BYTES as usize, "frame header")?;
+        let mut fields = Reader::new(bytes);
+        if fields.u8("version")? != VERSION {
+            return Err(wrong);
+        }
+        let header = FrameHeader {
+            kind: fields.u8("kind")?,
+            flags: fields.u8("flags")?,
+            codec: fields.u8("codec")?,
+            body_bytes: fields.u32("body length")?,
+            csn: Csn(fields.u64("csn")?),
+            term: fields.u64("term")?,
+            commit_time_ms: fields.u64("commit time")?,
+            body_crc: fields.u32("body checksum")?,
+        };
+        if fields.u32("header checksum")? != crc32c(&bytes[..CHECKED_BYTES]) {
+            return Err(wrong);
+        }
+        Ok(header)
+    }
+}
+
+/// One frame of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub header: FrameHeader,
+    pub body: &'a [u8],
+    /// Where the body begins in the payload.
+    pub body_at: u32,
+    pub local: Vec<PartPlace>,
+}
+
+/// The frames of a payload, checked one by one; stops after the first error.
+pub(crate) struct Records<'a> {
+    reader: Reader<'a>,
+    failed: bool,
+}
+
+impl<'a> Records<'a> {
+    pub fn new(payload: &'a [u8]) -> Records<'a> {
+        Records { reader: Reader::new(payload), failed: false }
+    }
+
+    fn read(&mut self) -> Result<Record<'a>, DecodeError> {
+        let local = match self.reader.clone().u8("record tag")? {
+            LOCAL_TAG => decode_local_record(&mut self.reader)?,
+            _ => Vec::new(),
+        };
+        let header = FrameHeader::decode(&mut self.reader)?;
+        let body_at = self.reader.position() as u32;
+        let wrong = self.reader.error("frame body checksum");
+        let body = self.reader.bytes(header.body_bytes as usize, "frame body")?;
+        if crc32c(body) != header.body_crc {
+            return Err(wrong);
+        }
+        Ok(Record { header, body, body_at, local })
+    }
+}
+
+impl<'a> Iterator for Records<'a> {
+    type Item = Result<Record<'a>, DecodeError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.failed || self.reader.is_empty() {
+            return None;
+        }
+        let record = self.read();
+        self.failed = record.is_err();
+        Some(record)
+    }
+}

@@ -1,0 +1,161 @@
+//! The header of a group: what one write puts into a segment.
+
+use fulgurite_base::{Crc32c, Csn, DatabaseId, DecodeError, Epoch, Reader};
+
+/// The length of a group's header.
+pub const GROUP_HEADER_BYTES: u32 = 72;
+
+/// Groups and bulk records begin at multiples of this.
+pub(crate) const GROUP_ALIGN: u32 = 8;
+
+pub(crate) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"Fgrp");
+const FORMAT: u8 = 1;
+const CRC_AT: usize = 64;
+
+/// What a group holds. The numbers are on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum GroupKind {
+    /// Frames, some preceded by a local record.
+    Frames = 1,
+    /// The beginning of an epoch; always the first group of a segment.
+    EpochStart = 2,
+    /// The stream goes on in the segment that this names.
+    SegmentEnd = 3,
+    /// Nothing but a fresh durable CSN.
+    Hint = 4,
+    /// The segment belongs to the bulk stream; records follow, not groups.
+    BulkStart = 5,
+}
+
+impl GroupKind {
+    fn from_u8(value: u8) -> Option<GroupKind> {
+        match value {
+            1 => Some(GroupKind::Frames),
+            2 => Some(GroupKind::EpochStart),
+            3 => Some(GroupKind::SegmentEnd),
+            4 => Some(GroupKind::Hint),
+            5 => Some(GroupKind::BulkStart),
+            _ => None,
+        }
+    }
+}
+
+/// A group's header. Its place, database and epoch are part of what the checksum covers, so that no leftover of a
+/// recycled or copied file passes for a group of this log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupHeader {
+    /// What the payload is.
+    pub kind: GroupKind,
+    /// Whose log this is.
+    pub database: DatabaseId,
+    /// The epoch that wrote it.
+    pub epoch: Epoch,
+    /// The segment it was written to.
+    pub segment: u32,
+    /// The byte offset it was written to.
+    pub offset: u32,
+    /// The length of the payload in bytes, padding not counted.
+    pub payload_bytes: u32,
+    /// The CSN of the first frame; without frames, of the next one.
+    pub first_csn: Csn,
+    /// How many frames the payload has.
+    pub frames: u32,
+    /// The segment in which the stream goes on; 0 unless this is a segment end.
+    pub next_segment: u32,
+    /// The newest CSN known to be durable when this was written: the hint.
+    pub durable: Csn,
+}
+
+impl GroupHeader {
+    /// The header's bytes for a payload given in one piece.
+    pub fn encode(&self, payload: &[u8]) -> [u8; GROUP_HEADER_BYTES as usize] {
+        let mut bytes = [0; GROUP_HEADER_BYTES as usize];
+        bytes[0..4].copy_from_slice(&GROUP_MAGIC.to_le_bytes());
+        bytes[4] = FORMAT;
+        bytes[5] = self.kind as u8;
+        bytes[8..24].copy_from_slice(&self.database.0.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.epoch.0.to_le_bytes());
+        bytes[28..32].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[32..36].copy_from_slice(&self.offset.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.first_csn.0.to_le_bytes());
+        bytes[48..52].copy_from_slice(&self.frames.to_le_bytes());
+        bytes[52..56].copy_from_slice(&self.next_segment.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.durable.0.to_le_bytes());
+        let crc = Crc32c::new().update(&bytes[..CRC_AT]).update(payload).finish();
+        bytes[64..68].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Reads a header without its payload: enough to know how long the group claims to be, nothing to rely on.
+    pub fn decode_unchecked(bytes: &[u8]) -> Result<GroupHeader, DecodeError> {
+        let mut reader = Reader::new(bytes);
+        let wrong = |field, offset| Err(DecodeError { field, offset });
+        if reader.u32("magic")? != GROUP_MAGIC {
+            return wrong("magic", 0);
+        }
+        if reader.u8("format")? != FORMAT {
+            return wrong("format", 4);
+        }
+        let Some(kind) = GroupKind::from_u8(reader.u8("kind")?) else {
+            return wrong("kind", 5);
+        };
+        if reader.u16("reserved")? != 0 {
+            return wrong("reserved", 6);
+        }
+        let header = GroupHeader {
+            kind,
+            database: DatabaseId(reader.u128("database id")?),
+            epoch: Epoch(reader.u32("epoch")?),
+            segment: reader.u32("segment")?,
+            offset: reader.u32("offset")?,
+            payload_bytes: reader.u32("payload length")?,
+            first_csn: Csn(reader.u64("first CSN")?),
+            frames: reader.u32("frame count")?,
+            next_segment: reader.u32("next segment")?,
+            durable: Csn(reader.u64("durable CSN")?),
+        };
+        reader.u32("checksum")?;
+        if reader.u32("reserved")? != 0 {
+            return wrong("reserved", 68);
+        }
+        Ok(header)
+    }
+
+    /// Reads and checks the group that `bytes` begin with, and that has to be of `place`: database, segment and
+    /// offset. Returns the header and the payload.
+    pub fn decode_at(
+        bytes: &[u8],
+        place: (DatabaseId, u32, u32),
+    ) -> Result<(GroupHeader, &[u8]), DecodeError> {
+        let wrong = |field, offset| Err(DecodeError { field, offset });
+        let header = GroupHeader::decode_unchecked(bytes)?;
+        if (header.database, header.segment, header.offset) != place {
+            return wrong("database, segment or offset", 8);
+        }
+        let start = GROUP_HEADER_BYTES as usize;
+        let Some(payload) = bytes.get(start..).and_then(|rest| rest.get(..header.payload_bytes as usize))
+        else {
+            return wrong("payload length", 36);
+        };
+        let crc = Crc32c::new().update(&bytes[..CRC_AT]).update(payload).finish();
+        if bytes[CRC_AT..CRC_AT + 4] != crc.to_le_bytes() {
+            return wrong("checksum", CRC_AT);
+        }
+        Ok((header, payload))
+    }
+
+    /// Where the next group begins.
+    ///
+    /// # Panics
+    /// If the header was not checked and its numbers make no sense.
+    pub fn end(&self) -> u32 {
+        super::align8(self.offset + GROUP_HEADER_BYTES + self.payload_bytes)
+    }
+
+    /// The CSN of the last frame; without frames, the one before [`GroupHeader::first_csn`].
+    pub fn last_csn(&self) -> Csn {
+        Csn(self.first_csn.0.saturating_add(u64::from(self.frames)).saturating_sub(1))
+    }
+}

@@ -1,0 +1,119 @@
+//! The local record: where the parts of the frame behind it lie on this very disk.
+
+use fulgurite_base::{Crc32c, DecodeError, Epoch, Lsn, Reader, Writer};
+
+/// The first byte of a local record.
+pub(crate) const LOCAL_TAG: u8 = 0x80;
+const LOCAL_HEADER_BYTES: u32 = 8;
+const ENTRY_BYTES: u32 = 32;
+
+/// The identity of one write-ahead of parts; never reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SpillId {
+    /// The node that wrote it; 0 on a single one.
+    pub node: u32,
+    /// The epoch of that node.
+    pub epoch: Epoch,
+    /// A counter within the epoch.
+    pub counter: u64,
+}
+
+impl SpillId {
+    /// The length of [`SpillId::encode`].
+    pub const BYTES: usize = 16;
+
+    /// Appends node, epoch and counter.
+    pub fn encode(&self, out: &mut impl Writer) {
+        out.put_u32(self.node);
+        out.put_u32(self.epoch.0);
+        out.put_u64(self.counter);
+    }
+
+    /// Reads what [`SpillId::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<SpillId, DecodeError> {
+        Ok(SpillId {
+            node: reader.u32("spill node")?,
+            epoch: Epoch(reader.u32("spill epoch")?),
+            counter: reader.u64("spill counter")?,
+        })
+    }
+}
+
+/// Where one part lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartPlace {
+    /// The write-ahead it belongs to.
+    pub spill: SpillId,
+    /// Which part of it.
+    pub ordinal: u32,
+    /// Where its bytes begin.
+    pub lsn: Lsn,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
+/// How many bytes the local record of `parts` parts takes; none for none.
+pub const fn local_record_bytes(parts: u16) -> u32 {
+    if parts == 0 { 0 } else { LOCAL_HEADER_BYTES + parts as u32 * ENTRY_BYTES }
+}
+
+/// Appends the record: tag, zero, count, checksum over all else, entries.
+///
+/// # Panics
+/// With more than 65535 parts: the caller counted them when it asked for admission.
+pub(crate) fn encode_local_record(parts: &[PartPlace], out: &mut impl Writer) {
+    let count = u16::try_from(parts.len()).expect("a local record counts its parts in 16 bits");
+    let [low, high] = count.to_le_bytes();
+    let head = [LOCAL_TAG, 0, low, high];
+    let mut crc = Crc32c::new();
+    crc.update(&head);
+    for part in parts {
+        crc.update(&encode_entry(part));
+    }
+    out.put_bytes(&head);
+    out.put_u32(crc.finish());
+    for part in parts {
+        out.put_bytes(&encode_entry(part));
+    }
+}
+
+fn encode_entry(part: &PartPlace) -> [u8; ENTRY_BYTES as usize] {
+    let mut bytes = [0; ENTRY_BYTES as usize];
+    bytes[0..4].copy_from_slice(&part.spill.node.to_le_bytes());
+    bytes[4..8].copy_from_slice(&part.spill.epoch.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&part.spill.counter.to_le_bytes());
+    bytes[16..20].copy_from_slice(&part.ordinal.to_le_bytes());
+    bytes[20..28].copy_from_slice(&part.lsn.0.to_le_bytes());
+    bytes[28..32].copy_from_slice(&part.len.to_le_bytes());
+    bytes
+}
+
+fn record_crc(record: &[u8]) -> u32 {
+    Crc32c::new().update(&record[..4]).update(&record[LOCAL_HEADER_BYTES as usize..]).finish()
+}
+
+/// Reads one local record.
+pub(crate) fn decode_local_record(reader: &mut Reader<'_>) -> Result<Vec<PartPlace>, DecodeError> {
+    let wrong = reader.error("local record");
+    let header = reader.clone().bytes(LOCAL_HEADER_BYTES as usize, "local record")?;
+    let count = u16::from_le_bytes([header[2], header[3]]);
+    let crc = u32::from_le_bytes([header[4], header[5], header[6], header[7]]);
+    if header[0] != LOCAL_TAG || header[1] != 0 || count == 0 {
+        return Err(wrong);
+    }
+    let record = reader.bytes(local_record_bytes(count) as usize, "local record entries")?;
+    if record_crc(record) != crc {
+        return Err(wrong);
+    }
+    let mut entries = Reader::new(&record[LOCAL_HEADER_BYTES as usize..]);
+    let mut parts = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        parts.push(PartPlace {
+            spill: SpillId::decode(&mut entries)?,
+            ordinal: entries.u32("ordinal")?,
+            lsn: Lsn(entries.u64("part LSN")?),
+            len: entries.u32("part length")?,
+        });
+    }
+    Ok(parts)
+}

@@ -1,0 +1,29 @@
+//! What the log looks like on disk: constants, encoder and decoder side by side. `docs/format/log.md` is the grammar.
+
+mod bulk;
+mod epoch;
+mod frame;
+mod group;
+mod local;
+mod segment;
+
+pub use bulk::{BULK_HEADER_BYTES, BulkHeader, BulkKind};
+pub use epoch::EpochStart;
+pub use frame::{FRAME_HEADER_BYTES, FrameHeader};
+pub use group::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
+pub use local::{PartPlace, SpillId, local_record_bytes};
+pub use segment::{SEGMENT_DATA_START, SegmentHeader};
+
+pub(crate) use bulk::bulk_record_bytes;
+pub(crate) use frame::Records;
+pub(crate) use group::{GROUP_ALIGN, GROUP_MAGIC};
+pub(crate) use local::encode_local_record;
+pub(crate) use segment::{NEW_SUFFIX, SEGMENT_SUFFIX, new_file_name, parse_number, segment_file_name};
+
+/// Rounds up to the alignment of groups and bulk records.
+pub(crate) const fn align8(bytes: u32) -> u32 {
+    (bytes + (GROUP_ALIGN - 1)) & !(GROUP_ALIGN - 1)
+}
+
+#[cfg(test)]
+mod tests;

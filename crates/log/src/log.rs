@@ -1,0 +1,255 @@
+//! The log as its users see it: creation, watermarks, segments, the end.
+
+use crate::core::Core;
+use crate::error::{LogError, PoisonCause};
+use crate::format::{EpochStart, SpillId};
+use crate::options::LogOptions;
+use crate::recovery::{RecoveryReport, RecoverySink, ReplayFrom};
+use crate::recovery::{begin_epoch, recover};
+use crate::segment::SegmentInfo;
+use crate::stats::LogStats;
+use crate::{background, format};
+use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
+use fulgurite_env::{Env, Joiner};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A log: the commit stream and the bulk stream of one database.
+///
+/// Dropping it stops its thread and writes nothing more, as a crash would; [`Log::close`] first.
+pub struct Log {
+    pub(crate) core: Arc<Core>,
+    thread: Mutex<Option<Box<dyn Joiner>>>,
+}
+
+impl std::fmt::Debug for Log {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Log({}, epoch {})", self.core.database, self.core.epoch)
+    }
+}
+
+/// How far the commit stream is, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Synced in the segment.
+    pub drained: Lsn,
+    /// In the segment.
+    pub written: Lsn,
+    /// All before is filled.
+    pub filled: Lsn,
+    /// All before is reserved.
+    pub reserved: Lsn,
+    /// Survives a power cut.
+    pub durable: Lsn,
+    /// The newest durable commit.
+    pub durable_csn: Csn,
+    /// The newest reserved commit.
+    pub reserved_csn: Csn,
+}
+
+impl Watermarks {
+    /// Asserts their order (INV-LOG-1).
+    ///
+    /// # Panics
+    /// If it does not hold.
+    pub fn validate(&self) {
+        let ordered = self.drained <= self.written
+            && self.written <= self.filled
+            && self.filled <= self.reserved
+            && self.drained <= self.durable
+            && self.durable <= self.filled
+            && self.durable_csn <= self.reserved_csn;
+        assert!(ordered, "INV-LOG-1: the watermarks are out of order: {self:?}");
+    }
+}
+
+impl Log {
+    /// Creates the directory, its first segments and epoch 1, all of it durable.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the directory has segments already or the options are out of range,
+    /// [`LogError::NoSpace`], [`LogError::Io`].
+    pub fn create(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        id: DatabaseId,
+        options: LogOptions,
+    ) -> Result<Arc<Log>, LogError> {
+        options.validate()?;
+        let disk = env.disk();
+        let io = |action| move |source| LogError::io(action, dir, source);
+        disk.create_dir_all(dir).map_err(io("create"))?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            disk.sync_dir(parent).map_err(io("make durable"))?;
+        }
+        let entries = disk.list(dir).map_err(io("list"))?;
+        if entries.iter().any(|entry| format::parse_number(&entry.name, format::SEGMENT_SUFFIX).is_some()) {
+            return Err(LogError::Usage(format!("{} has segments already; open it", dir.display())));
+        }
+        for entry in
+            entries.iter().filter(|entry| format::parse_number(&entry.name, format::NEW_SUFFIX).is_some())
+        {
+            disk.remove(&dir.join(&entry.name)).map_err(io("clear"))?;
+        }
+        let start = EpochStart {
+            epoch: Epoch(1),
+            previous: Epoch(0),
+            previous_segment: 0,
+            previous_end: Lsn::NULL,
+            previous_csn: Csn::ZERO,
+        };
+        let begin = begin_epoch(&env, dir, id, &options, 1, &start)?;
+        Log::start(begin.into_core(env, id, options, Vec::new(), None))
+    }
+
+    /// Opens a log after a crash or a clean close: checks it, hands every frame behind `from.csn` to `sink`, makes
+    /// what it found durable, and begins a new epoch. A crash in the middle of it, or several, change nothing.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`] if something that was durable is missing or changed; nothing was written then.
+    /// [`LogError::NoSpace`], [`LogError::Io`], [`LogError::Sink`], [`LogError::Usage`]: try again.
+    pub fn open(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        id: DatabaseId,
+        options: LogOptions,
+        from: &ReplayFrom,
+        sink: &mut dyn RecoverySink,
+    ) -> Result<(Arc<Log>, RecoveryReport), LogError> {
+        options.validate()?;
+        let (core, report) = recover(env, dir, id, options, from, sink)?;
+        Ok((Log::start(core)?, report))
+    }
+
+    fn start(core: Core) -> Result<Arc<Log>, LogError> {
+        let core = Arc::new(core);
+        let thread = background::start(&core)?;
+        Ok(Arc::new(Log { core, thread: Mutex::new(thread) }))
+    }
+
+    /// How far the commit stream is.
+    pub fn watermarks(&self) -> Watermarks {
+        let core = &self.core;
+        let slot = core.slot();
+        let (durable_csn, durable) = core.index.lock().tip();
+        let written = core.written().max(durable);
+        let marks = Watermarks {
+            drained: durable,
+            written,
+            filled: slot.filled_to(written),
+            reserved: slot.reserved().max(written),
+            durable,
+            durable_csn,
+            reserved_csn: slot.next_csn().prev(),
+        };
+        drop(slot);
+        marks.validate();
+        marks
+    }
+
+    /// Where replay has to start to deliver every frame behind `after`: a group at or before the first of them, or
+    /// the end of what is durable.
+    ///
+    /// # Panics
+    /// If `after` lies before what [`Log::forget_before`] or the replay that opened the log left findable (INV-LOG-10):
+    /// a later place would lose frames.
+    pub fn replay_point(&self, after: Csn) -> Lsn {
+        let found = self.core.index.lock().find(after);
+        found.unwrap_or_else(|| {
+            panic!("INV-LOG-10: the replay point after commit {after} is not known any more")
+        })
+    }
+
+    /// Drops what is kept in memory only to find frames at or below `csn`.
+    pub fn forget_before(&self, csn: Csn) {
+        self.core.index.lock().forget_before(csn);
+    }
+
+    /// An identity for parts that are written ahead; never given twice.
+    pub fn new_spill(&self) -> SpillId {
+        let counter = self.core.spills.fetch_add(1, Ordering::Relaxed);
+        SpillId { node: self.core.options.node, epoch: self.core.epoch, counter }
+    }
+
+    /// The epoch that this opening of the log began.
+    pub fn epoch(&self) -> Epoch {
+        self.core.epoch
+    }
+
+    /// The options it was opened with.
+    pub fn options(&self) -> &LogOptions {
+        &self.core.options
+    }
+
+    /// Every segment on disk, by number.
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let mut infos = self.core.store.infos();
+        self.core.bulk_fill(&mut infos);
+        infos
+    }
+
+    /// Frees a segment: the caller has proved that nobody needs it. It is recycled, or deleted.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if it does not exist or [`SegmentInfo::open`] is set, [`LogError::Io`].
+    pub fn free_segment(&self, number: u32) -> Result<(), LogError> {
+        self.core.store.free(number)?;
+        crate::stats::add(&self.core.stats.segments_freed, 1);
+        Ok(())
+    }
+
+    /// One round of what the background thread does: flushes what was requested, makes segments ready, writes the
+    /// idle hint. True if it did something.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`] and [`LogError::Io`] if no segment could be made; [`LogError::Poisoned`].
+    pub fn maintain(&self) -> Result<bool, LogError> {
+        background::maintain(&self.core)
+    }
+
+    /// What the log has done since it was opened.
+    pub fn stats(&self) -> LogStats {
+        let mut stats = self.core.stats.read();
+        stats.ready_segments = self.core.slot().ready() as u64;
+        (stats.segment_bytes, stats.segments) = self.core.store.totals();
+        stats
+    }
+
+    /// Why the log takes no more, if so.
+    pub fn is_poisoned(&self) -> Option<Arc<PoisonCause>> {
+        self.core.poison.cause()
+    }
+
+    /// Flushes everything that was reserved, ends with a hint, and stops the thread. Later calls get
+    /// [`LogError::Closed`]; reading goes on.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`]: what was not acknowledged may be lost.
+    pub fn close(&self) -> Result<(), LogError> {
+        if self.core.closed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let flushed = background::settle(&self.core);
+        self.core.closed.store(true, Ordering::Release);
+        let last = self.core.slot().next_csn().prev();
+        let flushed = flushed.and_then(|()| self.core.wait_durable(last));
+        self.stop();
+        flushed
+    }
+
+    fn stop(&self) {
+        self.core.closed.store(true, Ordering::Release);
+        self.core.wake();
+        if let Some(thread) = self.thread.lock().take() {
+            thread.join();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,95 @@
+//! Options, and the sizes that follow from them.
+
+use crate::error::LogError;
+use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, align8, bulk_record_bytes};
+use fulgurite_base::limits;
+use std::time::Duration;
+
+/// How a log is laid out in memory and on disk. The defaults suit everybody but tests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// The size of the first segment in bytes; each that the commit stream takes doubles the next. A multiple of
+    /// 4096, at least 16 KiB; frames are at most a quarter of it.
+    pub segment_bytes_min: u32,
+    /// The largest segment in bytes. A multiple of 4096.
+    pub segment_bytes_max: u32,
+    /// How many bytes of frames may wait to be written; admission waits above it.
+    pub buffer_bytes: usize,
+    /// How many segments are kept ready. More hide slower disks, fewer save space.
+    pub ready_segments: usize,
+    /// Whether a thread keeps segments ready, writes hints and leads requested flushes. Without it
+    /// [`Log::maintain`](crate::Log::maintain) is called by hand, which makes everything deterministic.
+    pub background: bool,
+    /// How long the commit stream has to be idle before a hint is written.
+    pub hint_idle: Duration,
+    /// The number of this node in spill ids; 0 on a single one.
+    pub node: u32,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        LogOptions {
+            segment_bytes_min: limits::SEGMENT_BYTES_MIN,
+            segment_bytes_max: limits::SEGMENT_BYTES_MAX,
+            buffer_bytes: 8 * 1024 * 1024,
+            ready_segments: 2,
+            background: true,
+            hint_idle: Duration::from_millis(10),
+            node: 0,
+        }
+    }
+}
+
+const SEGMENT_BYTES_FLOOR: u32 = 16 * 1024;
+const SEGMENT_BYTES_CEILING: u32 = 1 << 30;
+const BLOCK_BYTES: u32 = 4096;
+
+impl LogOptions {
+    /// Reports every option that is out of range, all at once.
+    pub fn validate(&self) -> Result<(), LogError> {
+        let mut wrong = Vec::new();
+        let (min, max) = (self.segment_bytes_min, self.segment_bytes_max);
+        if min < SEGMENT_BYTES_FLOOR || !min.is_multiple_of(BLOCK_BYTES) {
+            wrong.push(format!(
+                "segment_bytes_min is {min}, not a multiple of {BLOCK_BYTES} of at least {SEGMENT_BYTES_FLOOR}"
+            ));
+        }
+        if max < min || max > SEGMENT_BYTES_CEILING || !max.is_multiple_of(BLOCK_BYTES) {
+            wrong.push(format!(
+                "segment_bytes_max is {max}, not a multiple of {BLOCK_BYTES} between {min} and {SEGMENT_BYTES_CEILING}"
+            ));
+        }
+        if self.buffer_bytes < min as usize {
+            wrong.push(format!(
+                "buffer_bytes is {}, below segment_bytes_min, which is {min}",
+                self.buffer_bytes
+            ));
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(LogError::Usage(wrong.join("; "))) }
+    }
+
+    /// Longest frame in bytes, header included.
+    pub fn frame_bytes_max(&self) -> u32 {
+        self.segment_bytes_min / 4
+    }
+
+    /// Longest local record in bytes.
+    pub fn local_bytes_max(&self) -> u32 {
+        self.segment_bytes_min / 8
+    }
+
+    /// Longest body of a bulk record in bytes.
+    pub fn bulk_bytes_max(&self) -> u32 {
+        self.segment_bytes_min - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
+    }
+
+    /// The most that one admission can take of a segment: a group of its own.
+    pub(crate) fn charge_max(&self) -> u32 {
+        group_charge(self.frame_bytes_max() + self.local_bytes_max())
+    }
+}
+
+/// What an admission of `bytes` can take of a segment at most: a group of its own.
+pub(crate) fn group_charge(bytes: u32) -> u32 {
+    align8(GROUP_HEADER_BYTES + bytes)
+}

@@ -1,0 +1,87 @@
+//! Reading bytes at a place: from memory while they are not written, else from the file.
+
+use crate::core::Core;
+use crate::error::LogError;
+use crate::log::Log;
+use crate::segment::{Segment, Stream};
+use fulgurite_base::Lsn;
+use std::io;
+use std::sync::Arc;
+
+enum InMemory {
+    Bytes(Vec<u8>),
+    BeingFilled,
+    No,
+}
+
+impl Core {
+    pub fn segment(&self, lsn: Lsn) -> Result<Arc<Segment>, LogError> {
+        let segment = self.store.get(lsn.segment());
+        segment.ok_or_else(|| LogError::Usage(format!("{lsn} lies in a segment that does not exist")))
+    }
+
+    /// How many bytes the segment has from `lsn` on.
+    pub fn segment_room(&self, segment: &Segment, lsn: Lsn) -> u32 {
+        segment.bytes.saturating_sub(lsn.offset())
+    }
+
+    pub fn read_file(&self, segment: &Segment, offset: u32, len: u32) -> Result<Vec<u8>, LogError> {
+        let mut bytes = vec![0; len as usize];
+        match segment.file.read_exact_at(&mut bytes, offset.into()) {
+            Ok(()) => Ok(bytes),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(LogError::damaged(&segment.path, offset.into(), None, error.to_string()))
+            }
+            Err(error) => Err(LogError::io("read", &segment.path, error)),
+        }
+    }
+
+    fn read_memory(&self, lsn: Lsn, len: u32) -> InMemory {
+        let slot = self.slot();
+        let Some((group, at)) = slot.find(lsn, len) else {
+            return InMemory::No;
+        };
+        if !group.buffer.is_filled() {
+            return InMemory::BeingFilled;
+        }
+        let buffer = Arc::clone(&group.buffer);
+        drop(slot);
+        // SAFETY: the range was reserved and seen filled under the slot lock, and is no part of the header.
+        InMemory::Bytes(unsafe { buffer.read(at as usize, len as usize) }.to_vec())
+    }
+
+    pub fn read_bytes(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
+        let segment = self.segment(lsn)?;
+        if len > self.segment_room(&segment, lsn) {
+            return Err(LogError::Usage(format!("{len} bytes at {lsn} would cross the end of the segment")));
+        }
+        match segment.stream() {
+            Some(Stream::Bulk) => {
+                if let Some(bytes) = self.read_bulk_buffer(lsn, len) {
+                    return Ok(bytes);
+                }
+            }
+            _ => {
+                while lsn >= self.written() {
+                    match self.read_memory(lsn, len) {
+                        InMemory::Bytes(bytes) => return Ok(bytes),
+                        InMemory::BeingFilled => std::thread::yield_now(),
+                        InMemory::No => break,
+                    }
+                    self.poison.check()?;
+                }
+            }
+        }
+        self.read_file(&segment, lsn.offset(), len)
+    }
+}
+
+impl Log {
+    /// Reads `len` bytes at `lsn` of either stream, unverified: whoever stored the place stored a checksum with it.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the place does not exist, [`LogError::Io`].
+    pub fn read_bytes(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
+        self.core.read_bytes(lsn, len)
+    }
+}

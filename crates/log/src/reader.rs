@@ -1,0 +1,167 @@
+//! The feed: durable frames of the living chain, in order, while the log is being written.
+
+use crate::core::{Core, EpochSpan};
+use crate::error::LogError;
+use crate::format::{
+    FrameHeader, GROUP_HEADER_BYTES, GroupHeader, GroupKind, PartPlace, Records, SEGMENT_DATA_START,
+};
+use crate::log::Log;
+use fulgurite_base::{Csn, Lsn};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A frame that a reader delivers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedFrame {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Its body.
+    pub body: Vec<u8>,
+    /// Where the body lies.
+    pub body_lsn: Lsn,
+    /// Where the parts that the body refers to lie.
+    pub local: Vec<PartPlace>,
+}
+
+/// Reads the log from a CSN on.
+pub struct LogReader {
+    core: Arc<Core>,
+    after: Csn,
+    position: Lsn,
+    span: usize,
+    frames: VecDeque<OwnedFrame>,
+}
+
+impl std::fmt::Debug for LogReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LogReader(after {}, at {})", self.after, self.position)
+    }
+}
+
+impl Log {
+    /// Reads the frames behind `after`, as they become durable.
+    ///
+    /// # Errors
+    /// [`LogError::TooOld`] if the log does not reach back that far.
+    pub fn reader(&self, after: Csn) -> Result<LogReader, LogError> {
+        let found = {
+            let index = self.core.index.lock();
+            index.find(after).ok_or(LogError::TooOld { after, oldest: index.oldest() })
+        };
+        self.reader_at(found?, after)
+    }
+
+    /// Like [`Log::reader`], from a group's start that the caller kept, such as a replay point.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the place is in no living epoch.
+    pub fn reader_at(&self, start: Lsn, after: Csn) -> Result<LogReader, LogError> {
+        let spans = &self.core.spans;
+        let span = spans.iter().rposition(|span| {
+            span.start_segment <= start.segment() && span.end.is_none_or(|(end, _)| start <= end)
+        });
+        let span =
+            span.ok_or_else(|| LogError::Usage(format!("{start} lies in no epoch that the log knows")))?;
+        Ok(LogReader { core: Arc::clone(&self.core), after, position: start, span, frames: VecDeque::new() })
+    }
+}
+
+impl LogReader {
+    /// The next durable frame, or `None` if there is none yet.
+    ///
+    /// # Errors
+    /// [`LogError::TooOld`] if the segment was freed, [`LogError::Damaged`], [`LogError::Io`].
+    #[expect(clippy::should_implement_trait, reason = "it goes on after None, and it fails")]
+    pub fn next(&mut self) -> Result<Option<OwnedFrame>, LogError> {
+        loop {
+            if let Some(frame) = self.frames.pop_front() {
+                self.after = frame.header.csn;
+                return Ok(Some(frame));
+            }
+            if !self.read_group()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The CSN of the frame delivered last.
+    pub fn after(&self) -> Csn {
+        self.after
+    }
+
+    /// Where the next group begins; what the reader still needs starts in this segment.
+    pub fn position(&self) -> Lsn {
+        self.position
+    }
+
+    fn span(&self) -> EpochSpan {
+        self.core.spans[self.span]
+    }
+
+    /// Reads the group at the position. False at the tip.
+    fn read_group(&mut self) -> Result<bool, LogError> {
+        let (_, tip) = self.core.index.lock().tip();
+        if self.position >= tip {
+            return Ok(false);
+        }
+        if self.span().end.is_some_and(|(end, _)| end == self.position) {
+            self.span += 1;
+            self.position = Lsn::new(self.span().start_segment, SEGMENT_DATA_START);
+            return Ok(true);
+        }
+        let Some(segment) = self.core.store.get(self.position.segment()) else {
+            let oldest = self.core.index.lock().oldest();
+            return Err(LogError::TooOld { after: self.after, oldest });
+        };
+        let offset = self.position.offset();
+        let damaged = |what: String| {
+            LogError::damaged(&segment.path, offset.into(), Some((self.after.next(), tip_csn(self))), what)
+        };
+        let room = self.core.segment_room(&segment, self.position);
+        if room < GROUP_HEADER_BYTES {
+            return Err(damaged("there is no room for a group".into()));
+        }
+        let mut bytes = self.core.read_file(&segment, offset, GROUP_HEADER_BYTES)?;
+        let header = GroupHeader::decode_unchecked(&bytes).map_err(|error| damaged(error.to_string()))?;
+        if header.payload_bytes > room - GROUP_HEADER_BYTES {
+            return Err(damaged("the group is longer than its segment".into()));
+        }
+        let payload_at = offset + GROUP_HEADER_BYTES;
+        bytes.extend(self.core.read_file(&segment, payload_at, header.payload_bytes)?);
+        let place = (self.core.database, segment.number, offset);
+        let (header, payload) =
+            GroupHeader::decode_at(&bytes, place).map_err(|error| damaged(error.to_string()))?;
+        if header.epoch != self.span().epoch {
+            return Err(damaged(format!(
+                "the group is of epoch {}, not of {}",
+                header.epoch,
+                self.span().epoch
+            )));
+        }
+        let mut frames = VecDeque::new();
+        if header.kind == GroupKind::Frames {
+            let last = self.span().end.map_or(Csn::MAX, |(_, csn)| csn);
+            for record in Records::new(payload) {
+                let record = record.map_err(|error| damaged(error.to_string()))?;
+                if record.header.csn > self.after && record.header.csn <= last {
+                    frames.push_back(OwnedFrame {
+                        header: record.header,
+                        body: record.body.to_vec(),
+                        body_lsn: Lsn::new(segment.number, payload_at + record.body_at),
+                        local: record.local,
+                    });
+                }
+            }
+        }
+        self.position = match header.kind {
+            GroupKind::SegmentEnd => Lsn::new(header.next_segment, SEGMENT_DATA_START),
+            _ => Lsn::new(segment.number, header.end()),
+        };
+        self.frames = frames;
+        Ok(true)
+    }
+}
+
+fn tip_csn(reader: &LogReader) -> Csn {
+    reader.core.durable_csn()
+}

@@ -1,0 +1,89 @@
+//! The beginning of an epoch: a new segment whose first group says which epoch it follows.
+
+use crate::core::{Core, EpochSpan};
+use crate::error::LogError;
+use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
+use crate::options::LogOptions;
+use crate::replay_index::ReplayIndex;
+use crate::segment::{Segment, Stream};
+use crate::slot::AppendPoint;
+use crate::stats::Counters;
+use crate::store::Store;
+use fulgurite_base::{DatabaseId, Lsn};
+use fulgurite_env::Env;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A begun epoch, durable, from which a log is made.
+pub(crate) struct Begun {
+    pub store: Store,
+    segment: Arc<Segment>,
+    start: EpochStart,
+    append_at: u32,
+}
+
+/// Begins `start.epoch` in segment `number`. Returns after the start is durable (INV-LOG-8).
+pub(crate) fn begin_epoch(
+    env: &Arc<dyn Env>,
+    dir: &Path,
+    database: DatabaseId,
+    options: &LogOptions,
+    number: u32,
+    start: &EpochStart,
+) -> Result<Begun, LogError> {
+    let store = Store::new(Arc::clone(env), dir, database, options.clone(), number);
+    let segment = store.make(&mut store.maker(), 0, &Counters::default())?;
+    store.set_epoch_start(segment.number);
+    let first_csn = start.previous_csn.next();
+    segment.hand_out(Stream::Commit, start.epoch, first_csn);
+    let payload = start.encode();
+    let header = GroupHeader {
+        kind: GroupKind::EpochStart,
+        database,
+        epoch: start.epoch,
+        segment: segment.number,
+        offset: SEGMENT_DATA_START,
+        payload_bytes: EpochStart::BYTES,
+        first_csn,
+        frames: 0,
+        next_segment: 0,
+        durable: start.previous_csn,
+    };
+    let mut bytes = header.encode(&payload).to_vec();
+    bytes.extend_from_slice(&payload);
+    bytes.resize(align8(GROUP_HEADER_BYTES + EpochStart::BYTES) as usize, 0);
+    let written =
+        segment.file.write_at(&bytes, SEGMENT_DATA_START.into()).and_then(|()| segment.file.sync_data());
+    written.map_err(|source| LogError::io("begin an epoch in", &segment.path, source))?;
+    let append_at = SEGMENT_DATA_START + bytes.len() as u32;
+    segment.set_used(append_at);
+    Ok(Begun { store, segment, start: *start, append_at })
+}
+
+impl Begun {
+    /// The log that appends to it. `spans` are the epochs before, `index` what recovery entered.
+    pub fn into_core(
+        self,
+        env: Arc<dyn Env>,
+        database: DatabaseId,
+        options: LogOptions,
+        mut spans: Vec<EpochSpan>,
+        index: Option<ReplayIndex>,
+    ) -> Core {
+        let epoch = self.start.epoch;
+        let begin = Lsn::new(self.segment.number, SEGMENT_DATA_START);
+        let tip = (self.start.previous_csn, Lsn::new(self.segment.number, self.append_at));
+        spans.push(EpochSpan { epoch, start_segment: self.segment.number, end: None });
+        let mut index = index.unwrap_or_else(|| ReplayIndex::new(tip));
+        index.mark();
+        index.group(self.start.previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START);
+        index.set_tip(tip.0, tip.1);
+        let at = AppendPoint {
+            epoch,
+            segment: self.segment,
+            offset: self.append_at,
+            next_csn: self.start.previous_csn.next(),
+        };
+        Core::new(env, database, options, self.store, at, spans, index)
+    }
+}

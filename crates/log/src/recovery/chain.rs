@@ -1,0 +1,91 @@
+//! The living epochs from the replay point on, read backwards from the newest start.
+
+use super::ReplayFrom;
+use super::inventory::{First, Inventory};
+use crate::core::EpochSpan;
+use crate::error::LogError;
+use crate::format::{EpochStart, SEGMENT_DATA_START};
+use fulgurite_base::{Csn, Epoch, Lsn};
+
+/// Oldest first; the oldest holds the replay point.
+pub(super) struct Chain(pub Vec<EpochSpan>);
+
+impl Chain {
+    pub fn newest(&self) -> EpochSpan {
+        *self.0.last().expect("a chain has its newest epoch")
+    }
+
+    /// The spans after the newest was ended, too.
+    pub fn closed(mut self, end: Lsn, last_csn: Csn) -> Vec<EpochSpan> {
+        self.0.last_mut().expect("a chain has its newest epoch").end = Some((end, last_csn));
+        self.0
+    }
+}
+
+pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, LogError> {
+    for &number in &from.must_exist {
+        inventory.named(number, || "the checkpoint refers to it".into())?;
+    }
+    // A segment gets its name only after its header is durable, so a bad one was good: it may be the newest start.
+    for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
+        found.bytes()?;
+    }
+    let (segment, start) = newest_start(inventory, from)?;
+    let mut spans = vec![EpochSpan { epoch: start.epoch, start_segment: segment, end: None }];
+    let mut start = start;
+    let mut segment = segment;
+    while segment > from.lsn.segment() {
+        let damaged = |what: String| {
+            let path = &inventory.segments[&segment].path;
+            LogError::damaged(path, SEGMENT_DATA_START.into(), None, what)
+        };
+        let previous = start.previous_segment;
+        if previous == 0 || previous >= segment || start.previous_end.segment() < previous {
+            return Err(damaged(format!(
+                "epoch {} does not continue a chain that holds the replay point {}",
+                start.epoch, from.lsn
+            )));
+        }
+        let span = EpochSpan {
+            epoch: start.previous,
+            start_segment: previous,
+            end: Some((start.previous_end, start.previous_csn)),
+        };
+        if previous > from.lsn.segment() {
+            let found = inventory.named(previous, || format!("epoch {} began in it", start.previous))?;
+            start = match found.first {
+                First::EpochStart(_, older) if older.epoch == start.previous => older,
+                _ => {
+                    let what = format!("the start of epoch {} is not valid", start.previous);
+                    return Err(LogError::damaged(&found.path, SEGMENT_DATA_START.into(), None, what));
+                }
+            };
+        }
+        spans.push(span);
+        segment = previous;
+    }
+    spans.reverse();
+    if spans[0].end.is_some_and(|(end, _)| from.lsn > end) {
+        let what = format!("the replay point {} lies behind the end of epoch {}", from.lsn, spans[0].epoch);
+        return Err(LogError::damaged(&inventory.dir, 0, None, what));
+    }
+    Ok(Chain(spans))
+}
+
+/// The valid start in the segment with the highest number, unless something knows of a newer epoch.
+fn newest_start(inventory: &Inventory, from: &ReplayFrom) -> Result<(u32, EpochStart), LogError> {
+    let newest = inventory.segments.values().rev().find_map(|found| match found.first {
+        First::EpochStart(_, start) => Some((found, start)),
+        _ => None,
+    });
+    let Some((found, start)) = newest else {
+        return Err(LogError::damaged(&inventory.dir, 0, None, "no segment holds a valid start of an epoch"));
+    };
+    let known: Epoch = from.epoch.max(inventory.newest_epoch());
+    if start.epoch < known {
+        let what =
+            format!("epoch {} is the newest that begins here, but epoch {known} had begun", start.epoch);
+        return Err(LogError::damaged(&found.path, SEGMENT_DATA_START.into(), None, what));
+    }
+    Ok((found.number, start))
+}

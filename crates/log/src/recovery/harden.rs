@@ -1,0 +1,91 @@
+//! What was found is made durable, before anything is built on it: a killed process, or a failed sync, may have left
+//! it in a cache only. Everything here may be repeated at will.
+
+use super::ReplayFrom;
+use super::chain::Chain;
+use super::inventory::{First, Inventory};
+use super::tail::valid_groups;
+use super::walk::Walked;
+use crate::error::LogError;
+use crate::format::SEGMENT_DATA_START;
+use fulgurite_env::Disk;
+
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+/// Rewrites what no hint covers (same bytes, same place), syncs every segment since the checkpoint, and the directory.
+/// Returns how many bytes were rewritten.
+pub(super) fn harden(
+    disk: &dyn Disk,
+    inventory: &Inventory,
+    chain: &Chain,
+    walked: &Walked,
+) -> Result<u64, LogError> {
+    let newest_start = chain.newest().start_segment;
+    let mut buffer = Vec::new();
+    let mut rewritten = 0;
+    for &(start, end) in &walked.live {
+        let found = inventory.named(start.segment(), || "it was just read".into())?;
+        let from = start.max(walked.proven);
+        if start.segment() >= newest_start && from < end {
+            found.read(&mut buffer)?;
+            let tail = &buffer[from.offset() as usize..end.offset() as usize];
+            for (nth, chunk) in tail.chunks(CHUNK_BYTES).enumerate() {
+                let offset = u64::from(from.offset()) + (nth * CHUNK_BYTES) as u64;
+                let written = found.file.write_at_dsync(chunk, offset);
+                written.map_err(|source| LogError::io("rewrite the tail of", &found.path, source))?;
+            }
+            rewritten += tail.len() as u64;
+        }
+        found.file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
+    }
+    disk.sync_dir(&inventory.dir).map_err(|source| LogError::io("sync", &inventory.dir, source))?;
+    Ok(rewritten)
+}
+
+/// Removes segments that were made and never used, and those that were still being made. A segment behind the end of
+/// the log that holds only a torn beginning counts as never used.
+pub(super) fn remove_unused(
+    disk: &dyn Disk,
+    inventory: &Inventory,
+    walked: &Walked,
+    from: &ReplayFrom,
+) -> Result<Vec<u32>, LogError> {
+    let remove = |name: &str| {
+        let path = inventory.dir.join(name);
+        disk.remove(&path).map_err(|source| LogError::io("remove", &path, source))
+    };
+    for name in &inventory.unfinished {
+        remove(name)?;
+    }
+    let mut removed = Vec::new();
+    let mut buffer = Vec::new();
+    for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
+        let named = from.must_exist.contains(&found.number)
+            || walked.live.iter().any(|(start, _)| start.segment() == found.number);
+        let unused = match found.first {
+            First::Zeros => true,
+            First::Unreadable if found.number > walked.end.segment() => {
+                found.read(&mut buffer)?;
+                let mut groups = valid_groups(&buffer, inventory.database, found.number, SEGMENT_DATA_START);
+                groups.next().is_none() && !has_records(&buffer, found.number)
+            }
+            _ => false,
+        };
+        if unused && !named {
+            disk.remove(&found.path).map_err(|source| LogError::io("remove", &found.path, source))?;
+            removed.push(found.number);
+        }
+    }
+    if !removed.is_empty() || !inventory.unfinished.is_empty() {
+        disk.sync_dir(&inventory.dir).map_err(|source| LogError::io("sync", &inventory.dir, source))?;
+    }
+    Ok(removed)
+}
+
+/// Whether a bulk record seems to stand behind a start that cannot be read.
+fn has_records(bytes: &[u8], number: u32) -> bool {
+    use crate::format::{BulkHeader, GROUP_HEADER_BYTES};
+    let offset = SEGMENT_DATA_START + GROUP_HEADER_BYTES;
+    let lsn = fulgurite_base::Lsn::new(number, offset);
+    bytes.get(offset as usize..).is_some_and(|rest| BulkHeader::decode(rest, lsn).is_ok())
+}

@@ -1,0 +1,199 @@
+//! What is in the directory: every segment, its header and its first group.
+
+use super::walk::Walked;
+use crate::error::LogError;
+use crate::format::{
+    EpochStart, GroupHeader, GroupKind, NEW_SUFFIX, SEGMENT_DATA_START, SEGMENT_SUFFIX, SegmentHeader,
+    parse_number, segment_file_name,
+};
+use crate::segment::{Segment, Stream};
+use fulgurite_base::{DatabaseId, Epoch};
+use fulgurite_env::{Disk, File, OpenOptions};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How much of a segment is read to learn whose it is: its header and the block behind it.
+const PEEK_BYTES: usize = 2 * SEGMENT_DATA_START as usize;
+
+/// What stands where the first group should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum First {
+    /// Nothing: the segment was never used.
+    Zeros,
+    /// Nothing that can be read.
+    Unreadable,
+    /// A valid start of an epoch.
+    EpochStart(GroupHeader, EpochStart),
+    /// A valid start of a bulk segment.
+    BulkStart(GroupHeader),
+    /// The header of another group, its checksum not looked at.
+    Group(GroupHeader),
+}
+
+pub(super) struct Found {
+    pub number: u32,
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    /// The file's length, or what is wrong with its header.
+    pub header: Result<u32, String>,
+    pub first: First,
+}
+
+impl Found {
+    /// The usable length, or the damage.
+    pub fn bytes(&self) -> Result<u32, LogError> {
+        self.header.clone().map_err(|what| LogError::damaged(&self.path, 0, None, what))
+    }
+
+    /// Reads the whole segment as the device has it.
+    pub fn read(&self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
+        let bytes = self.bytes()? as usize;
+        buffer.resize(bytes, 0);
+        let got = self.file.read_at_direct(buffer, 0);
+        let got = got.map_err(|source| LogError::io("read", &self.path, source))?;
+        if got < bytes {
+            return Err(LogError::damaged(&self.path, got as u64, None, "the file ends here"));
+        }
+        Ok(())
+    }
+}
+
+pub(super) struct Inventory {
+    pub database: DatabaseId,
+    pub dir: PathBuf,
+    pub segments: BTreeMap<u32, Found>,
+    /// Segments that were still being made.
+    pub unfinished: Vec<String>,
+    number_max: u32,
+}
+
+pub(super) fn take(disk: &dyn Disk, dir: &Path, database: DatabaseId) -> Result<Inventory, LogError> {
+    let entries = disk.list(dir).map_err(|source| LogError::io("list", dir, source))?;
+    let mut inventory = Inventory {
+        database,
+        dir: dir.to_owned(),
+        segments: BTreeMap::new(),
+        unfinished: Vec::new(),
+        number_max: 0,
+    };
+    for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
+        let number = if let Some(number) = parse_number(&entry.name, SEGMENT_SUFFIX) {
+            let path = dir.join(&entry.name);
+            inventory.segments.insert(number, inspect(disk, path, number, database)?);
+            number
+        } else if let Some(number) = parse_number(&entry.name, NEW_SUFFIX) {
+            inventory.unfinished.push(entry.name);
+            number
+        } else {
+            continue;
+        };
+        inventory.number_max = inventory.number_max.max(number);
+    }
+    Ok(inventory)
+}
+
+fn inspect(disk: &dyn Disk, path: PathBuf, number: u32, database: DatabaseId) -> Result<Found, LogError> {
+    let io = |action| {
+        let path = path.clone();
+        move |source| LogError::io(action, &path, source)
+    };
+    let file = disk.open(&path, OpenOptions::Write).map_err(io("open"))?;
+    let len = file.len().map_err(io("measure"))?;
+    let mut peek = vec![0; PEEK_BYTES];
+    let got = file.read_at_direct(&mut peek, 0).map_err(io("read"))?;
+    peek.truncate(got);
+    let header = check_header(&peek, len, number, database);
+    let first = first_group(&peek, number, database);
+    Ok(Found { number, path, file, header, first })
+}
+
+fn check_header(peek: &[u8], len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
+    let header = SegmentHeader::decode(peek).map_err(|error| format!("its header is not valid: {error}"))?;
+    if header.database != database {
+        return Err(format!("it belongs to database {}", header.database));
+    }
+    if header.number != number {
+        return Err(format!("its header says that it is segment {}", header.number));
+    }
+    if len < u64::from(header.bytes) {
+        return Err(format!("it has {len} bytes, its header says {}", header.bytes));
+    }
+    Ok(header.bytes)
+}
+
+fn first_group(peek: &[u8], number: u32, database: DatabaseId) -> First {
+    let data = peek.get(SEGMENT_DATA_START as usize..).unwrap_or_default();
+    if data.iter().all(|&byte| byte == 0) {
+        return First::Zeros;
+    }
+    let place = (database, number, SEGMENT_DATA_START);
+    let Ok(claimed) = GroupHeader::decode_unchecked(data) else {
+        return First::Unreadable;
+    };
+    if (claimed.database, claimed.segment, claimed.offset) != place {
+        return First::Unreadable;
+    }
+    match (claimed.kind, GroupHeader::decode_at(data, place)) {
+        (GroupKind::EpochStart, Ok((header, payload))) => match EpochStart::decode(payload) {
+            Ok(start) if start.epoch == header.epoch => First::EpochStart(header, start),
+            _ => First::Unreadable,
+        },
+        (GroupKind::BulkStart, Ok((header, _))) => First::BulkStart(header),
+        (GroupKind::EpochStart | GroupKind::BulkStart, Err(_)) => First::Unreadable,
+        _ => First::Group(claimed),
+    }
+}
+
+impl Inventory {
+    /// The newest epoch that any start testifies to.
+    pub fn newest_epoch(&self) -> Epoch {
+        let epochs = self.segments.values().filter_map(|found| match found.first {
+            First::EpochStart(header, _) | First::BulkStart(header) => Some(header.epoch),
+            _ => None,
+        });
+        epochs.max().unwrap_or_default()
+    }
+
+    /// A number above every one in the directory.
+    pub fn next_number(&self) -> Result<u32, LogError> {
+        self.number_max.checked_add(1).ok_or_else(|| {
+            LogError::Usage("all segment numbers are used; copy the database to a new one".into())
+        })
+    }
+
+    /// The segment, which something durable names; `why` says what.
+    pub fn named(&self, number: u32, why: impl FnOnce() -> String) -> Result<&Found, LogError> {
+        let Some(found) = self.segments.get(&number) else {
+            let path = self.dir.join(segment_file_name(number));
+            return Err(LogError::damaged(&path, 0, None, format!("it is missing, and {}", why())));
+        };
+        found.bytes()?;
+        Ok(found)
+    }
+
+    /// Segments for the table of the opened log: all but the removed ones.
+    pub fn kept_segments(&self, removed: &[u32], walked: &Walked) -> Vec<Arc<Segment>> {
+        let kept = self.segments.values().filter(|found| !removed.contains(&found.number));
+        let readable = kept.filter_map(|found| {
+            let bytes = found.header.as_ref().ok()?;
+            let segment = Segment::new(found.number, *bytes, found.path.clone(), Arc::clone(&found.file));
+            segment.set_used(*bytes);
+            match found.first {
+                First::EpochStart(header, _) | First::Group(header) => {
+                    segment.hand_out(Stream::Commit, header.epoch, header.first_csn);
+                }
+                First::BulkStart(header) => segment.hand_out(Stream::Bulk, header.epoch, header.first_csn),
+                First::Zeros | First::Unreadable => {}
+            }
+            if let Some(&(_, end)) =
+                walked.live.iter().rev().find(|(start, _)| start.segment() == found.number)
+            {
+                segment.set_used(end.offset());
+            }
+            segment.seal();
+            Some(Arc::new(segment))
+        });
+        readable.collect()
+    }
+}

@@ -1,0 +1,149 @@
+//! Recovery. `docs/recovery.md` is the table of cases; each step is a file.
+
+mod begin;
+mod chain;
+mod harden;
+mod inventory;
+mod tail;
+mod walk;
+
+pub(crate) use begin::begin_epoch;
+
+use crate::core::Core;
+use crate::error::LogError;
+use crate::format::{EpochStart, FrameHeader, PartPlace};
+use crate::options::LogOptions;
+use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
+use fulgurite_env::Env;
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What the last checkpoint knows of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplayFrom {
+    /// Where replay starts: what [`Log::replay_point`](crate::Log::replay_point) answered for `csn`.
+    pub lsn: Lsn,
+    /// Frames up to this are in the checkpoint and are not delivered.
+    pub csn: Csn,
+    /// The newest epoch that the superblock knows. If an older one is the newest on disk, that is damage.
+    pub epoch: Epoch,
+    /// The newest CSN that was durable in that epoch.
+    pub durable_csn: Csn,
+    /// Segments that the checkpoint refers to.
+    pub must_exist: Vec<u32>,
+    /// Frames behind this are cut off, on purpose.
+    pub up_to: Option<Csn>,
+}
+
+impl ReplayFrom {
+    /// For a log that was created and never checkpointed.
+    pub fn beginning() -> ReplayFrom {
+        ReplayFrom {
+            lsn: Lsn::new(1, crate::format::SEGMENT_DATA_START),
+            epoch: Epoch(1),
+            ..ReplayFrom::default()
+        }
+    }
+}
+
+/// A frame that recovery found.
+#[derive(Clone, Debug)]
+pub struct RecoveredFrame<'a> {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Its body.
+    pub body: &'a [u8],
+    /// Where the body lies.
+    pub body_lsn: Lsn,
+    /// Where the parts that the body refers to lie.
+    pub local: Vec<PartPlace>,
+}
+
+/// Receives what recovery finds.
+pub trait RecoverySink {
+    /// The next frame, in CSN order. If opening fails later, everything delivered is void.
+    ///
+    /// # Errors
+    /// Ends recovery with [`LogError::Sink`].
+    fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn Error + Send + Sync>>;
+
+    /// How much of the log has been read.
+    fn progress(&mut self, done_bytes: u64, total_bytes: u64) {
+        let _ = (done_bytes, total_bytes);
+    }
+}
+
+/// What recovery did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The epoch that begins.
+    pub epoch: Epoch,
+    /// The last commit that lives.
+    pub last_csn: Csn,
+    /// Where the log ended.
+    pub end: Lsn,
+    /// How many frames were delivered.
+    pub frames: u64,
+    /// How many bytes of log were read.
+    pub read_bytes: u64,
+    /// How many bytes were written again, because nothing said that they were durable.
+    pub rewritten_bytes: u64,
+    /// Frames cut off by [`ReplayFrom::up_to`].
+    pub cut_frames: u64,
+    /// Segments that had never been used and were removed.
+    pub removed_segments: u32,
+    /// How long all of it took.
+    pub elapsed_ns: u64,
+}
+
+/// Steps: inventory, chain, walk, tail, harden, new epoch. Nothing is written before the tail was judged.
+pub(crate) fn recover(
+    env: Arc<dyn Env>,
+    dir: &Path,
+    database: DatabaseId,
+    options: LogOptions,
+    from: &ReplayFrom,
+    sink: &mut dyn RecoverySink,
+) -> Result<(Core, RecoveryReport), LogError> {
+    let started = env.clock().monotonic_ns();
+    if from.up_to.is_some_and(|up_to| up_to < from.csn) {
+        return Err(LogError::Usage(format!(
+            "the log cannot be cut before its checkpoint at commit {}",
+            from.csn
+        )));
+    }
+    let inventory = inventory::take(env.disk(), dir, database)?;
+    let chain = chain::read(&inventory, from)?;
+    let walked = walk::walk(&inventory, &chain, from, sink)?;
+    tail::judge(&inventory, &chain, &walked, from)?;
+    let rewritten_bytes = harden::harden(env.disk(), &inventory, &chain, &walked)?;
+    let removed = harden::remove_unused(env.disk(), &inventory, &walked, from)?;
+    let newest = chain.newest();
+    let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
+    let start = EpochStart {
+        epoch: Epoch(inventory.newest_epoch().max(newest.epoch).max(from.epoch).0 + 1),
+        previous: newest.epoch,
+        previous_segment: newest.start_segment,
+        previous_end: walked.end,
+        previous_csn: last_csn,
+    };
+    let begin = begin_epoch(&env, dir, database, &options, inventory.next_number()?, &start)?;
+    let report = RecoveryReport {
+        epoch: start.epoch,
+        last_csn,
+        end: walked.end,
+        frames: walked.frames,
+        read_bytes: walked.read_bytes,
+        rewritten_bytes,
+        cut_frames: walked.last_csn.0 - last_csn.0,
+        removed_segments: removed.len() as u32,
+        elapsed_ns: env.clock().monotonic_ns().saturating_sub(started),
+    };
+    for segment in inventory.kept_segments(&removed, &walked) {
+        begin.store.add(segment);
+    }
+    let spans = chain.closed(walked.end, last_csn);
+    let core = begin.into_core(env, database, options, spans, Some(walked.index));
+    Ok((core, report))
+}

@@ -1,0 +1,91 @@
+//! Whether the end of the log is a torn tail or damage.
+
+use super::ReplayFrom;
+use super::chain::Chain;
+use super::inventory::{First, Found, Inventory};
+use super::walk::Walked;
+use crate::error::LogError;
+use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupHeader, SEGMENT_DATA_START};
+use fulgurite_base::{Csn, DatabaseId, Lsn};
+
+/// What says that the first missing commit was durable.
+struct Witness {
+    durable: Csn,
+    what: String,
+}
+
+/// Fails if anything behind the end of the log testifies that the commit missing there was durable.
+pub(super) fn judge(
+    inventory: &Inventory,
+    chain: &Chain,
+    walked: &Walked,
+    from: &ReplayFrom,
+) -> Result<(), LogError> {
+    let newest = chain.newest();
+    let missing = walked.last_csn.next();
+    let mut witness = Witness { durable: walked.hint, what: "a group before it".into() };
+    if from.epoch == newest.epoch && from.durable_csn.max(from.csn) > witness.durable {
+        witness = Witness { durable: from.durable_csn.max(from.csn), what: "the checkpoint".into() };
+    }
+    let mut hear = |header: &GroupHeader| {
+        if header.epoch == newest.epoch && header.durable > witness.durable {
+            let what = format!("the group at {}", Lsn::new(header.segment, header.offset));
+            witness = Witness { durable: header.durable, what };
+        }
+        header.epoch > newest.epoch
+    };
+    let end = walked.end;
+    let mut stranger = None;
+    let mut buffer = Vec::new();
+    for found in inventory.segments.values() {
+        match found.first {
+            First::BulkStart(header) | First::EpochStart(header, _) => _ = hear(&header),
+            _ => {}
+        }
+        if found.number < end.segment() || matches!(found.first, First::BulkStart(_)) {
+            continue;
+        }
+        found.read(&mut buffer)?;
+        let start = if found.number == end.segment() { end.offset() } else { SEGMENT_DATA_START };
+        for header in valid_groups(&buffer, inventory.database, found.number, start) {
+            if hear(&header) {
+                stranger = Some(Lsn::new(header.segment, header.offset));
+            }
+        }
+    }
+    let path = &end_segment(inventory, end)?.path;
+    if let Some(stranger) = stranger {
+        let what =
+            format!("the log ends here, but the group at {stranger} is of an epoch whose start is lost");
+        return Err(LogError::damaged(path, end.offset().into(), None, what));
+    }
+    if witness.durable >= missing {
+        let what = format!(
+            "there is no valid group, but {} says that commit {} was durable",
+            witness.what, witness.durable
+        );
+        return Err(LogError::damaged(path, end.offset().into(), Some((missing, witness.durable)), what));
+    }
+    Ok(())
+}
+
+fn end_segment(inventory: &Inventory, end: Lsn) -> Result<&Found, LogError> {
+    inventory.named(end.segment(), || "the log ends in it".into())
+}
+
+/// Every valid group at or behind `start`, wherever it stands.
+pub(super) fn valid_groups(
+    bytes: &[u8],
+    database: DatabaseId,
+    number: u32,
+    start: u32,
+) -> impl Iterator<Item = GroupHeader> + '_ {
+    let magic = GROUP_MAGIC.to_le_bytes();
+    let tail = bytes.get(start as usize..).unwrap_or_default();
+    let places = tail.chunks_exact(GROUP_ALIGN as usize).enumerate();
+    places.filter(move |(_, chunk)| chunk.starts_with(&magic)).filter_map(move |(nth, _)| {
+        let offset = start + nth as u32 * GROUP_ALIGN;
+        let place = (database, number, offset);
+        GroupHeader::decode_at(&bytes[offset as usize..], place).ok().map(|(header, _)| header)
+    })
+}

@@ -1,0 +1,272 @@
+//! Forward along the chain from the replay point: every group is checked, every frame delivered.
+
+use super::chain::Chain;
+use super::inventory::{Found, Inventory};
+use super::{RecoveredFrame, RecoverySink, ReplayFrom};
+use crate::core::EpochSpan;
+use crate::error::LogError;
+use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
+use crate::replay_index::ReplayIndex;
+use fulgurite_base::{Csn, Lsn};
+use std::collections::VecDeque;
+
+/// What the walk found.
+pub(crate) struct Walked {
+    /// Behind the last valid group of the newest epoch.
+    pub end: Lsn,
+    /// The last CSN found.
+    pub last_csn: Csn,
+    /// The newest CSN of the newest epoch that some valid group of it calls durable.
+    pub hint: Csn,
+    /// Behind the last group that a hint covers: what follows may be in a cache only.
+    pub proven: Lsn,
+    /// What was walked, in order: start and end in one segment each.
+    pub live: Vec<(Lsn, Lsn)>,
+    pub frames: u64,
+    pub read_bytes: u64,
+    pub index: ReplayIndex,
+}
+
+struct Walker<'a> {
+    inventory: &'a Inventory,
+    from: &'a ReplayFrom,
+    sink: &'a mut dyn RecoverySink,
+    total_bytes: u64,
+    /// The last CSN, once a group was read.
+    last: Option<Csn>,
+    /// Ends and last CSNs of groups of the newest epoch that no hint covers yet.
+    unproven: VecDeque<(Csn, Lsn)>,
+    out: Walked,
+}
+
+pub(super) fn walk(
+    inventory: &Inventory,
+    chain: &Chain,
+    from: &ReplayFrom,
+    sink: &mut dyn RecoverySink,
+) -> Result<Walked, LogError> {
+    let range = inventory.segments.range(from.lsn.segment()..);
+    let total_bytes = range.map(|(_, found)| u64::from(*found.header.as_ref().unwrap_or(&0))).sum();
+    let mut walker = Walker {
+        inventory,
+        from,
+        sink,
+        total_bytes,
+        last: None,
+        unproven: VecDeque::new(),
+        out: Walked {
+            end: from.lsn,
+            last_csn: from.csn,
+            hint: Csn::ZERO,
+            proven: from.lsn,
+            live: Vec::new(),
+            frames: 0,
+            read_bytes: 0,
+            index: ReplayIndex::new((from.csn, from.lsn)),
+        },
+    };
+    for (nth, span) in chain.0.iter().enumerate() {
+        let start = if nth == 0 { from.lsn } else { Lsn::new(span.start_segment, SEGMENT_DATA_START) };
+        walker.span(span, start)?;
+    }
+    Ok(walker.out)
+}
+
+enum Next {
+    Segment(u32),
+    End,
+}
+
+impl Walker<'_> {
+    fn span(&mut self, span: &EpochSpan, start: Lsn) -> Result<(), LogError> {
+        let mut buffer = Vec::new();
+        let mut position = start;
+        self.out.proven = start;
+        let why = |position: Lsn| format!("epoch {} goes on in it at {position}", span.epoch);
+        let mut found = self.inventory.named(position.segment(), || why(position))?;
+        loop {
+            found.read(&mut buffer)?;
+            self.out.index.mark();
+            match self.segment(span, found, &buffer, &mut position)? {
+                Next::Segment(number) => {
+                    position = Lsn::new(number, SEGMENT_DATA_START);
+                    found = self.inventory.named(number, || why(position))?;
+                }
+                Next::End => break,
+            }
+            self.out.read_bytes += buffer.len() as u64;
+            self.sink.progress(self.out.read_bytes, self.total_bytes);
+        }
+        self.out.read_bytes += buffer.len() as u64;
+        self.sink.progress(self.out.read_bytes, self.total_bytes);
+        self.out.end = position;
+        self.out.last_csn = self.last.unwrap_or(self.from.csn);
+        let Some((end, csn)) = span.end else {
+            return Ok(());
+        };
+        if self.out.last_csn < csn {
+            let what = format!("epoch {} ends at {end} with commit {csn}", span.epoch);
+            return Err(LogError::damaged(
+                &found.path,
+                end.offset().into(),
+                lost(self.out.last_csn, csn),
+                what,
+            ));
+        }
+        // What an end cut off is dead, although its group lives.
+        self.out.index.cut(csn);
+        self.last = self.last.map(|_| csn);
+        Ok(())
+    }
+
+    /// Walks one segment from `position`, which is left at the end or behind the segment's end record.
+    fn segment(
+        &mut self,
+        span: &EpochSpan,
+        found: &Found,
+        bytes: &[u8],
+        position: &mut Lsn,
+    ) -> Result<Next, LogError> {
+        let start = *position;
+        let result = loop {
+            if span.end.is_some_and(|(end, _)| *position == end) {
+                break Next::End;
+            }
+            let Some((header, payload)) = self.group(span, found, bytes, *position)? else {
+                break Next::End;
+            };
+            self.check_order(found, *position, &header)?;
+            if header.kind == GroupKind::Frames {
+                self.deliver(span, found, &header, payload)?;
+            }
+            self.out.index.group(header.first_csn, *position, GROUP_HEADER_BYTES + header.payload_bytes);
+            *position = Lsn::new(found.number, header.end());
+            if span.end.is_none() {
+                self.prove(&header, *position);
+            }
+            if header.kind == GroupKind::SegmentEnd {
+                if header.next_segment <= found.number {
+                    return Err(self.damaged(found, header.offset, "the segment end names an older segment"));
+                }
+                break Next::Segment(header.next_segment);
+            }
+        };
+        self.out.live.push((start, *position));
+        Ok(result)
+    }
+
+    /// The group at `position`. `None` at the first invalid one of the newest epoch; in an older one that is damage.
+    fn group<'b>(
+        &self,
+        span: &EpochSpan,
+        found: &Found,
+        bytes: &'b [u8],
+        position: Lsn,
+    ) -> Result<Option<(GroupHeader, &'b [u8])>, LogError> {
+        let place = (self.inventory.database, found.number, position.offset());
+        let at = bytes.get(position.offset() as usize..).unwrap_or_default();
+        let what = match GroupHeader::decode_at(at, place) {
+            Ok((header, payload)) if header.epoch == span.epoch => {
+                let misplaced = match header.kind {
+                    GroupKind::BulkStart => true,
+                    GroupKind::EpochStart => position != Lsn::new(span.start_segment, SEGMENT_DATA_START),
+                    _ => false,
+                };
+                let over = span.end.is_some_and(|(end, _)| Lsn::new(found.number, header.end()) > end);
+                if misplaced || over {
+                    return Err(self.damaged(found, position.offset(), "a group stands where none can"));
+                }
+                return Ok(Some((header, payload)));
+            }
+            Ok((header, _)) => format!("the group is of epoch {}, not of {}", header.epoch, span.epoch),
+            Err(error) => format!("there is no valid group: {error}"),
+        };
+        match span.end {
+            None => Ok(None),
+            Some((_, csn)) => {
+                let last = self.last.unwrap_or(self.from.csn);
+                let csns = lost(last, csn);
+                Err(LogError::damaged(&found.path, position.offset().into(), csns, what))
+            }
+        }
+    }
+
+    /// CSNs are dense.
+    fn check_order(&mut self, found: &Found, position: Lsn, header: &GroupHeader) -> Result<(), LogError> {
+        let fits = match self.last {
+            Some(last) => header.first_csn == last.next(),
+            None => header.first_csn <= self.from.csn.next() && header.first_csn > Csn::ZERO,
+        };
+        if !fits || header.first_csn.0.checked_add(header.frames.into()).is_none() {
+            let last = self.last.unwrap_or(self.from.csn);
+            let what = format!("commit {} stands here behind commit {last}", header.first_csn);
+            return Err(LogError::damaged(&found.path, position.offset().into(), None, what));
+        }
+        self.last = Some(header.last_csn());
+        Ok(())
+    }
+
+    fn deliver(
+        &mut self,
+        span: &EpochSpan,
+        found: &Found,
+        header: &GroupHeader,
+        payload: &[u8],
+    ) -> Result<(), LogError> {
+        let span_last = span.end.map_or(Csn::MAX, |(_, csn)| csn);
+        let last = span_last.min(self.from.up_to.unwrap_or(Csn::MAX));
+        let mut expected = header.first_csn;
+        for record in Records::new(payload) {
+            let record = record.map_err(|error| self.damaged(found, header.offset, error.to_string()))?;
+            if record.header.csn != expected {
+                let what = format!("commit {} stands in the place of {expected}", record.header.csn);
+                return Err(self.damaged(found, header.offset, what));
+            }
+            expected = expected.next();
+            if record.header.csn <= self.from.csn || record.header.csn > last {
+                continue;
+            }
+            let csn = record.header.csn;
+            let frame = RecoveredFrame {
+                header: record.header,
+                body: record.body,
+                body_lsn: Lsn::new(found.number, header.offset + GROUP_HEADER_BYTES + record.body_at),
+                local: record.local,
+            };
+            self.sink.frame(&frame).map_err(|source| LogError::Sink { csn, source })?;
+            self.out.frames += 1;
+        }
+        if expected != header.last_csn().next() {
+            let what = format!("the group promises commits up to {}", header.last_csn());
+            return Err(self.damaged(found, header.offset, what));
+        }
+        Ok(())
+    }
+
+    /// A hint proves every place up to the end of the group with its CSN. It says nothing about the groups without
+    /// frames behind that, itself among them.
+    fn prove(&mut self, header: &GroupHeader, end: Lsn) {
+        if header.frames > 0 {
+            self.unproven.push_back((header.last_csn(), end));
+        }
+        self.out.hint = self.out.hint.max(header.durable);
+        if self.from.epoch == header.epoch {
+            self.out.hint = self.out.hint.max(self.from.durable_csn);
+        }
+        while let Some(&(csn, end)) = self.unproven.front() {
+            if csn > self.out.hint {
+                break;
+            }
+            self.out.proven = end;
+            self.unproven.pop_front();
+        }
+    }
+
+    fn damaged(&self, found: &Found, offset: u32, what: impl Into<String>) -> LogError {
+        LogError::damaged(&found.path, offset.into(), None, what)
+    }
+}
+
+fn lost(last: Csn, to: Csn) -> Option<(Csn, Csn)> {
+    (last < to).then(|| (last.next(), to))
+}

@@ -1,0 +1,212 @@
+//! Read-only decoding of one segment file, as far as that is possible, for `dump` and `check`.
+
+use crate::error::LogError;
+use crate::format::{
+    BulkHeader, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader,
+    GroupKind, PartPlace, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
+};
+use crate::segment::Stream;
+use fulgurite_base::{DatabaseId, Lsn};
+use fulgurite_env::{Disk, OpenOptions};
+use std::path::{Path, PathBuf};
+
+/// One thing in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ScanItem {
+    /// A valid group; its frames follow.
+    Group(GroupHeader),
+    /// The start of an epoch, after its group.
+    EpochStart(EpochStart),
+    /// A frame.
+    Frame {
+        /// Its header.
+        header: FrameHeader,
+        /// Where its body lies.
+        body_lsn: Lsn,
+        /// Its body.
+        body: Vec<u8>,
+        /// Where the parts that it refers to lie.
+        local: Vec<PartPlace>,
+    },
+    /// A valid record of the bulk stream.
+    Bulk {
+        /// Its header.
+        header: BulkHeader,
+        /// Its body.
+        body: Vec<u8>,
+    },
+}
+
+/// Something that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanProblem {
+    /// The byte offset in the file.
+    pub offset: u64,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// What a segment file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SegmentScan {
+    /// The file.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub file_bytes: u64,
+    /// Its header, if that is valid.
+    pub header: Option<SegmentHeader>,
+    /// The stream, as its first group tells.
+    pub stream: Option<Stream>,
+    /// All that decodes, in file order.
+    pub items: Vec<ScanItem>,
+    /// All that does not. Bytes behind the last valid item are no problem if they are zero; a torn tail of the last
+    /// segment is one here, because the file alone cannot tell it from damage.
+    pub problems: Vec<ScanProblem>,
+    /// Behind the last valid item.
+    pub used_bytes: u32,
+}
+
+/// Decodes a segment file without opening the log.
+///
+/// # Errors
+/// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
+pub fn scan_segment(disk: &dyn Disk, path: &Path) -> Result<SegmentScan, LogError> {
+    let io = |source| LogError::io("read", path, source);
+    let file = disk.open(path, OpenOptions::Read).map_err(io)?;
+    let file_bytes = file.len().map_err(io)?;
+    let mut bytes = vec![0; usize::try_from(file_bytes).unwrap_or(usize::MAX).min(u32::MAX as usize)];
+    let got = file.read_at(&mut bytes, 0).map_err(io)?;
+    bytes.truncate(got);
+    let mut scan = SegmentScan { path: path.to_owned(), file_bytes, ..SegmentScan::default() };
+    scan.decode(&bytes);
+    Ok(scan)
+}
+
+impl SegmentScan {
+    fn problem(&mut self, offset: u32, what: impl Into<String>) {
+        self.problems.push(ScanProblem { offset: offset.into(), what: what.into() });
+    }
+
+    fn decode(&mut self, bytes: &[u8]) {
+        let header = match SegmentHeader::decode(bytes) {
+            Ok(header) => header,
+            Err(error) => return self.problem(0, format!("the segment header is not valid: {error}")),
+        };
+        self.header = Some(header);
+        if self.file_bytes < u64::from(header.bytes) {
+            self.problem(
+                0,
+                format!("the file has {} bytes, its header says {}", self.file_bytes, header.bytes),
+            );
+        }
+        self.used_bytes = SEGMENT_DATA_START;
+        let mut offset = SEGMENT_DATA_START;
+        while let Some(next) = self.group(bytes, offset, &header) {
+            self.used_bytes = next;
+            offset = next;
+            if self.stream == Some(Stream::Bulk) {
+                return self.records(bytes, offset, &header);
+            }
+        }
+    }
+
+    /// Decodes the group at `offset`, or reports it and looks for the next one. Returns where to go on.
+    fn group(&mut self, bytes: &[u8], offset: u32, segment: &SegmentHeader) -> Option<u32> {
+        let rest = bytes.get(offset as usize..)?;
+        let place = (segment.database, segment.number, offset);
+        let (header, payload) = match GroupHeader::decode_at(rest, place) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                let next = next_group(bytes, offset, segment.database, segment.number);
+                if next.is_some() || rest.iter().any(|&byte| byte != 0) {
+                    self.problem(offset, format!("there is no valid group: {error}"));
+                }
+                return next;
+            }
+        };
+        let bulk = header.kind == GroupKind::BulkStart;
+        self.stream.get_or_insert(if bulk { Stream::Bulk } else { Stream::Commit });
+        self.items.push(ScanItem::Group(header));
+        match header.kind {
+            GroupKind::EpochStart => match EpochStart::decode(payload) {
+                Ok(start) => self.items.push(ScanItem::EpochStart(start)),
+                Err(error) => self.problem(offset, error.to_string()),
+            },
+            GroupKind::Frames => self.frames(&header, payload),
+            GroupKind::SegmentEnd | GroupKind::Hint | GroupKind::BulkStart => {}
+        }
+        Some(header.end())
+    }
+
+    fn frames(&mut self, group: &GroupHeader, payload: &[u8]) {
+        let payload_at = group.offset + GROUP_HEADER_BYTES;
+        let mut expected = group.first_csn;
+        for record in Records::new(payload) {
+            let record = match record {
+                Ok(record) => record,
+                Err(error) => return self.problem(group.offset, error.to_string()),
+            };
+            if record.header.csn != expected {
+                self.problem(
+                    group.offset,
+                    format!("commit {} stands in the place of {expected}", record.header.csn),
+                );
+            }
+            expected = record.header.csn.next();
+            self.items.push(ScanItem::Frame {
+                header: record.header,
+                body_lsn: Lsn::new(group.segment, payload_at + record.body_at),
+                body: record.body.to_vec(),
+                local: record.local,
+            });
+        }
+        if expected.prev() != group.last_csn() {
+            self.problem(group.offset, format!("the group promises commits up to {}", group.last_csn()));
+        }
+    }
+
+    /// Decodes bulk records until there is none; behind a broken one nothing tells where the next begins.
+    fn records(&mut self, bytes: &[u8], start: u32, segment: &SegmentHeader) {
+        let mut offset = start;
+        loop {
+            let rest = bytes.get(offset as usize..).unwrap_or_default();
+            match bulk_record(rest, Lsn::new(segment.number, offset), segment.database) {
+                Ok((header, body)) => {
+                    let next = offset + bulk_record_bytes(header.body_bytes);
+                    self.items.push(ScanItem::Bulk { header, body: body.to_vec() });
+                    self.used_bytes = next;
+                    offset = next;
+                }
+                Err(what) => {
+                    if rest.iter().any(|&byte| byte != 0) {
+                        self.problem(offset, what);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn bulk_record(bytes: &[u8], lsn: Lsn, database: DatabaseId) -> Result<(BulkHeader, &[u8]), String> {
+    let header =
+        BulkHeader::decode(bytes, lsn).map_err(|error| format!("there is no valid record: {error}"))?;
+    let start = crate::format::BULK_HEADER_BYTES as usize;
+    let (head, rest) = bytes.split_at(start);
+    let body = rest.get(..header.body_bytes as usize).ok_or("the record is longer than its segment")?;
+    header.check(database, head, body).map_err(|error| format!("the record is not valid: {error}"))?;
+    Ok((header, body))
+}
+
+fn next_group(bytes: &[u8], behind: u32, database: DatabaseId, number: u32) -> Option<u32> {
+    let first = behind + GROUP_ALIGN;
+    let magic = GROUP_MAGIC.to_le_bytes();
+    let tail = bytes.get(first as usize..)?;
+    tail.chunks_exact(GROUP_ALIGN as usize).enumerate().find_map(|(nth, chunk)| {
+        let offset = first + nth as u32 * GROUP_ALIGN;
+        let place = (database, number, offset);
+        (chunk.starts_with(&magic) && GroupHeader::decode_at(&bytes[offset as usize..], place).is_ok())
+            .then_some(offset)
+    })
+}

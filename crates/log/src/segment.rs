@@ -1,0 +1,109 @@
+//! One segment file in use.
+
+use fulgurite_base::{Csn, Epoch};
+use fulgurite_env::File;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// An append point of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Stream {
+    /// Frames; latency counts.
+    Commit = 1,
+    /// Nodes, parts, images; bandwidth counts.
+    Bulk = 2,
+}
+
+/// What the log knows about one of its segments.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub number: u32,
+    /// The length of the file in bytes.
+    pub bytes: u32,
+    /// Whose it is; `None` if nothing was written to it.
+    pub stream: Option<Stream>,
+    /// The epoch that wrote it, as far as known.
+    pub epoch: Epoch,
+    /// The CSN of the first frame in it; 0 in the bulk stream and where not known.
+    pub first_csn: Csn,
+    /// How far it is filled, in bytes from the start of the file; its whole length where not known.
+    pub used_bytes: u32,
+    /// Whether the log itself still needs it: ready, being appended to, or the start of the newest epoch.
+    pub open: bool,
+}
+
+const READY: u8 = 0;
+const OPEN: u8 = 1;
+pub(crate) const SEALED: u8 = 2;
+
+#[derive(Debug)]
+pub(crate) struct Segment {
+    pub number: u32,
+    pub bytes: u32,
+    pub path: PathBuf,
+    pub file: Arc<dyn File>,
+    state: AtomicU8,
+    stream: AtomicU8,
+    epoch: AtomicU32,
+    first_csn: AtomicU64,
+    used: AtomicU32,
+}
+
+impl Segment {
+    pub fn new(number: u32, bytes: u32, path: PathBuf, file: Arc<dyn File>) -> Segment {
+        Segment {
+            number,
+            bytes,
+            path,
+            file,
+            state: AtomicU8::new(READY),
+            stream: AtomicU8::new(0),
+            epoch: AtomicU32::new(0),
+            first_csn: AtomicU64::new(0),
+            used: AtomicU32::new(0),
+        }
+    }
+
+    /// Records who took it.
+    pub fn hand_out(&self, stream: Stream, epoch: Epoch, first_csn: Csn) {
+        self.stream.store(stream as u8, Relaxed);
+        self.epoch.store(epoch.0, Relaxed);
+        self.first_csn.store(first_csn.0, Relaxed);
+        self.state.store(OPEN, Relaxed);
+    }
+
+    pub fn seal(&self) {
+        self.state.store(SEALED, Relaxed);
+    }
+
+    pub fn state(&self) -> u8 {
+        self.state.load(Relaxed)
+    }
+
+    pub fn set_used(&self, bytes: u32) {
+        self.used.store(bytes, Relaxed);
+    }
+
+    pub fn stream(&self) -> Option<Stream> {
+        match self.stream.load(Relaxed) {
+            1 => Some(Stream::Commit),
+            2 => Some(Stream::Bulk),
+            _ => None,
+        }
+    }
+
+    pub fn info(&self, epoch_start: u32) -> SegmentInfo {
+        SegmentInfo {
+            number: self.number,
+            bytes: self.bytes,
+            stream: self.stream(),
+            epoch: Epoch(self.epoch.load(Relaxed)),
+            first_csn: Csn(self.first_csn.load(Relaxed)),
+            used_bytes: self.used.load(Relaxed),
+            open: self.state() != SEALED || self.number == epoch_start,
+        }
+    }
+}

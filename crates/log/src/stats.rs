@@ -1,0 +1,87 @@
+//! Counters, always on.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What the log has done since it was opened, and what it holds now.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct LogStats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Segments that are made and not yet handed out.
+            pub ready_segments: u64,
+            /// All segments on disk.
+            pub segments: u64,
+            /// The length of all segments in bytes.
+            pub segment_bytes: u64,
+        }
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Counters { $(pub $name: AtomicU64,)* }
+
+        impl Counters {
+            pub fn read(&self) -> LogStats {
+                LogStats { $($name: self.$name.load(Relaxed),)* ..LogStats::default() }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Frames reserved.
+    commits,
+    /// Groups written to the commit stream.
+    groups,
+    /// Hints among them.
+    hints,
+    /// Write calls on the commit stream.
+    writes,
+    /// Bytes they wrote.
+    written_bytes,
+    /// Sync calls on the commit stream.
+    syncs,
+    /// Nanoseconds in write calls of the commit stream.
+    write_ns,
+    /// Nanoseconds in sync calls of the commit stream.
+    sync_ns,
+    /// How often the slot lock was taken.
+    slot_locks,
+    /// How often a committer waited for another leader.
+    waits,
+    /// How often a leader found a group that was still being filled.
+    fill_waits,
+    /// How often admission had to flush for buffer credit.
+    credit_waits,
+    /// How often admission had to make a segment itself.
+    segment_waits,
+    /// Segments made anew.
+    segments_created,
+    /// Segments recycled.
+    segments_recycled,
+    /// Segments freed by the caller.
+    segments_freed,
+    /// Records of the bulk stream.
+    bulk_records,
+    /// Bytes of them, headers included.
+    bulk_bytes,
+    /// Sync calls on the bulk stream.
+    bulk_syncs,
+}
+
+impl LogStats {
+    /// Frames in a group, on average: how much one write consolidates.
+    pub fn frames_per_group(&self) -> f64 {
+        let groups = self.groups - self.hints;
+        if groups == 0 { 0.0 } else { self.commits as f64 / groups as f64 }
+    }
+
+    /// Commits that one sync makes durable, on average.
+    pub fn commits_per_sync(&self) -> f64 {
+        if self.syncs == 0 { 0.0 } else { self.commits as f64 / self.syncs as f64 }
+    }
+}
+
+pub(crate) fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Relaxed);
+}

@@ -1,0 +1,188 @@
+//! The segment files of one log: made, recycled, freed.
+
+use crate::error::LogError;
+use crate::format::{SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
+use crate::options::LogOptions;
+use crate::segment::{SEALED, Segment, SegmentInfo};
+use crate::stats::{Counters, add};
+use fulgurite_base::DatabaseId;
+use fulgurite_env::{Disk, Env, File, OpenOptions};
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
+
+/// What making a segment needs; one thread makes at a time, so numbers rise in the order in which segments are ready.
+pub(crate) struct Maker {
+    next_number: u32,
+    /// Freed files that may become new segments.
+    spare: Vec<Arc<Segment>>,
+}
+
+pub(crate) struct Store {
+    env: Arc<dyn Env>,
+    dir: PathBuf,
+    database: DatabaseId,
+    options: LogOptions,
+    maker: Mutex<Maker>,
+    table: Mutex<BTreeMap<u32, Arc<Segment>>>,
+    /// The segment that holds the newest epoch's start.
+    epoch_start: AtomicU32,
+}
+
+impl Store {
+    pub fn new(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        database: DatabaseId,
+        options: LogOptions,
+        next_number: u32,
+    ) -> Store {
+        let maker = Mutex::new(Maker { next_number, spare: Vec::new() });
+        let table = Mutex::default();
+        Store { env, dir: dir.to_owned(), database, options, maker, table, epoch_start: AtomicU32::new(0) }
+    }
+
+    pub fn disk(&self) -> &dyn Disk {
+        self.env.disk()
+    }
+
+    pub fn path(&self, number: u32) -> PathBuf {
+        self.dir.join(segment_file_name(number))
+    }
+
+    pub fn set_epoch_start(&self, number: u32) {
+        self.epoch_start.store(number, Ordering::Relaxed);
+    }
+
+    pub fn add(&self, segment: Arc<Segment>) {
+        self.table.lock().insert(segment.number, segment);
+    }
+
+    pub fn get(&self, number: u32) -> Option<Arc<Segment>> {
+        self.table.lock().get(&number).cloned()
+    }
+
+    pub fn infos(&self) -> Vec<SegmentInfo> {
+        let epoch_start = self.epoch_start.load(Ordering::Relaxed);
+        self.table.lock().values().map(|segment| segment.info(epoch_start)).collect()
+    }
+
+    pub fn maker(&self) -> MutexGuard<'_, Maker> {
+        self.maker.lock()
+    }
+
+    /// The size of the next segment: the smallest, doubled for each that the commit stream has taken since the log
+    /// was opened. A log that hardly grows stays small, one that grows fast soon has large segments.
+    fn wanted_bytes(&self, taken: u32) -> u32 {
+        let (min, max) =
+            (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
+        let doublings = taken.saturating_sub(1).min(31);
+        u32::try_from((min << doublings).min(max)).unwrap_or(self.options.segment_bytes_max)
+    }
+
+    /// Makes a segment that is durable in every respect: zeros, size, header, name.
+    pub fn make(&self, maker: &mut Maker, taken: u32, stats: &Counters) -> Result<Arc<Segment>, LogError> {
+        let bytes = self.wanted_bytes(taken);
+        let number = maker.next_number;
+        maker.next_number = number.checked_add(1).ok_or_else(|| {
+            LogError::Usage("all 4294967295 segment numbers are used; copy the database to a new one".into())
+        })?;
+        let new_path = self.dir.join(new_file_name(number));
+        let made = match self.take_spare(maker, bytes) {
+            Some(spare) => {
+                add(&stats.segments_recycled, 1);
+                self.recycle(&spare, &new_path).map(|()| Arc::clone(&spare.file))
+            }
+            None => {
+                add(&stats.segments_created, 1);
+                self.disk().open(&new_path, OpenOptions::CreateNew)
+            }
+        };
+        let made = made.and_then(|file| self.finish(file, number, bytes, &new_path));
+        match made {
+            Ok(segment) => {
+                self.add(Arc::clone(&segment));
+                Ok(segment)
+            }
+            Err(source) => {
+                let _ = self.disk().remove(&new_path);
+                Err(LogError::io("make segment", &new_path, source))
+            }
+        }
+    }
+
+    /// A spare file that fits and that nobody reads any more; others are removed.
+    fn take_spare(&self, maker: &mut Maker, bytes: u32) -> Option<Arc<Segment>> {
+        while let Some(mut spare) = maker.spare.pop() {
+            if spare.bytes == bytes && Arc::get_mut(&mut spare).is_some() {
+                return Some(spare);
+            }
+            let _ = self.disk().remove(&spare.path);
+        }
+        None
+    }
+
+    /// The old name is durably gone before a byte of the content changes.
+    fn recycle(&self, spare: &Segment, new_path: &Path) -> io::Result<()> {
+        self.disk().rename(&spare.path, new_path)?;
+        self.disk().sync_dir(&self.dir)
+    }
+
+    fn finish(
+        &self,
+        file: Arc<dyn File>,
+        number: u32,
+        bytes: u32,
+        new_path: &Path,
+    ) -> io::Result<Arc<Segment>> {
+        let zeros = vec![0; ZERO_CHUNK_BYTES.min(bytes as usize)];
+        let mut offset = u64::from(SEGMENT_DATA_START);
+        while offset < u64::from(bytes) {
+            let len = (u64::from(bytes) - offset).min(zeros.len() as u64);
+            file.write_at(&zeros[..len as usize], offset)?;
+            offset += len;
+        }
+        file.write_at(&SegmentHeader { bytes, database: self.database, number }.encode(), 0)?;
+        file.sync_data()?;
+        let path = self.path(number);
+        self.disk().rename(new_path, &path)?;
+        self.disk().sync_dir(&self.dir)?;
+        Ok(Arc::new(Segment::new(number, bytes, path, file)))
+    }
+
+    /// Frees a segment that the caller proved nobody needs.
+    pub fn free(&self, number: u32) -> Result<(), LogError> {
+        let mut maker = self.maker.lock();
+        let segment = {
+            let mut table = self.table.lock();
+            let Some(segment) = table.get(&number) else {
+                return Err(LogError::Usage(format!("segment {number} does not exist")));
+            };
+            if segment.state() != SEALED || number == self.epoch_start.load(Ordering::Relaxed) {
+                return Err(LogError::Usage(format!("segment {number} is still needed by the log itself")));
+            }
+            table.remove(&number).expect("it is there, and the table is locked")
+        };
+        if Arc::strong_count(&segment) == 1 && maker.spare.len() < self.options.ready_segments {
+            maker.spare.push(segment);
+            return Ok(());
+        }
+        let removed = self.disk().remove(&segment.path);
+        removed.map_err(|source| {
+            let error = LogError::io("remove", &segment.path, source);
+            self.add(segment);
+            error
+        })
+    }
+
+    /// Bytes of all files, and how many.
+    pub fn totals(&self) -> (u64, u64) {
+        let table = self.table.lock();
+        (table.values().map(|segment| u64::from(segment.bytes)).sum(), table.len() as u64)
+    }
+}
