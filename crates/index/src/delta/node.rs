@@ -36,6 +36,9 @@ pub(super) struct Node {
     pub prefix: u64,
 }
 
+/// Two at once measured fastest.
+const PREFETCHED_LEVELS: usize = 2;
+
 const PREFIX_OFFSET: usize = std::mem::offset_of!(Node, prefix);
 
 /// The bytes of one link.
@@ -130,10 +133,12 @@ impl<'a> NodeRef<'a> {
         NonNull::new(self.link(level).load(Ordering::Acquire)).map(|node| NodeRef(node, PhantomData))
     }
 
-    /// Starts loading what a search needs of the next node at `level`.
+    /// Starts loading what a search needs of the next nodes at the levels below `level`, to which it comes next.
     #[inline]
-    pub fn prefetch_next(self, level: usize) {
-        super::prefetch(self.link(level).load(Ordering::Relaxed).wrapping_byte_add(PREFIX_OFFSET));
+    pub fn prefetch_below(self, level: usize) {
+        for below in level.saturating_sub(PREFETCHED_LEVELS)..level {
+            super::prefetch(self.link(below).load(Ordering::Relaxed).wrapping_byte_add(PREFIX_OFFSET));
+        }
     }
 
     /// The hash that the builder left in the first link; meaningless once the node is linked.

@@ -98,15 +98,14 @@ impl SkipList {
     ) {
         let mut known_after = None;
         for level in (0..levels).rev() {
-            let below = level.saturating_sub(1);
-            prev.prefetch_next(below);
+            prev.prefetch_below(level);
             let mut next = prev.next(level);
             while let Some(node) = next
                 && next != known_after
                 && node.is_before(position)
             {
                 prev = node;
-                prev.prefetch_next(below);
+                prev.prefetch_below(level);
                 next = prev.next(level);
             }
             found(level, prev, next);
