@@ -2,6 +2,8 @@
 
 mod cursor;
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod cases;
 #[cfg(test)]
 mod map_static;
 #[cfg(all(test, feature = "shuttle"))]
