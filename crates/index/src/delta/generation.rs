@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, Lsn};
 
@@ -12,6 +12,7 @@ use super::fold::GenerationSource;
 use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::skip_list::SkipList;
+use super::sync::AtomicPtr;
 
 /// The versions of the commits in `(start, boundary]`, ordered by (key ascending, CSN descending).
 pub struct Generation {
@@ -129,7 +130,7 @@ impl Generation {
         let mut finger = self.list.finger();
         for (i, entry) in order.iter().enumerate() {
             if let Some(later) = order.get(i + 2 * AHEAD) {
-                super::prefetch(later.node());
+                super::prefetch(later.node().as_ptr());
             }
             if let Some(later) = order.get(i + AHEAD) {
                 // SAFETY: as below.

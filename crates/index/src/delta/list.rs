@@ -1,13 +1,14 @@
 //! The list of a delta's generations, replaced as a whole: readers take it without waiting.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::Ordering;
 
 use crossbeam_epoch as epoch;
 use fulgurite_base::Csn;
 
 use super::generation::Generation;
 use super::node::NodeRef;
+use super::sync::AtomicPtr;
 
 /// The generations at one moment, newest first; never empty.
 pub(super) struct GenerationList(Vec<Arc<Generation>>);

@@ -251,13 +251,13 @@ impl fmt::Debug for Delta {
 
 /// Starts loading what is at `place` into the cache; changes nothing else.
 #[inline]
-fn prefetch<T>(place: impl Into<std::ptr::NonNull<T>>) {
+fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address is harmless, and SSE belongs to every x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.into().as_ptr().cast_const().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place.into();
+    let _ = place;
 }

@@ -22,8 +22,6 @@ pub(super) const HEIGHT_MAX: usize = 16;
 /// first link the key's hash.
 #[repr(C)]
 pub(super) struct Node {
-    /// The key's first eight bytes, so that most comparisons touch one cache line.
-    pub prefix: u64,
     pub csn: u64,
     pub value_lsn: u64,
     pub expires_at_ms: u64,
@@ -34,7 +32,14 @@ pub(super) struct Node {
     pub key_len: u16,
     pub flags: u8,
     pub height: u8,
+    /// The key's first eight bytes. Next to the links, so that a step of a search mostly touches one cache line.
+    pub prefix: u64,
 }
+
+/// Two at once measured fastest.
+const PREFETCHED_LEVELS: usize = 2;
+
+const PREFIX_OFFSET: usize = std::mem::offset_of!(Node, prefix);
 
 /// The bytes of one link.
 pub(super) const LINK_BYTES: usize = size_of::<AtomicPtr<Node>>();
@@ -126,6 +131,14 @@ impl<'a> NodeRef<'a> {
     /// The next node at `level`.
     pub fn next(self, level: usize) -> Option<NodeRef<'a>> {
         NonNull::new(self.link(level).load(Ordering::Acquire)).map(|node| NodeRef(node, PhantomData))
+    }
+
+    /// Starts loading what a search needs of the next nodes at the levels below `level`, to which it comes next.
+    #[inline]
+    pub fn prefetch_below(self, level: usize) {
+        for below in level.saturating_sub(PREFETCHED_LEVELS)..level {
+            super::prefetch(self.link(below).load(Ordering::Relaxed).wrapping_byte_add(PREFIX_OFFSET));
+        }
     }
 
     /// The hash that the builder left in the first link; meaningless once the node is linked.

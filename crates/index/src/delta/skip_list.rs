@@ -79,20 +79,38 @@ impl SkipList {
     }
 
     fn search(&self, position: &Position<'_>) -> (NodeRef<'_>, Option<NodeRef<'_>>) {
-        let mut prev: NodeRef<'_> = self.head;
+        let mut around = (self.head, None);
+        self.descend(position, self.head, self.height.load(Ordering::Relaxed), |_, prev, next| {
+            around = (prev, next);
+        });
+        around
+    }
+
+    /// From `prev`, which comes before the position and has `levels` levels, goes right and down to the position;
+    /// reports at each level the nodes around it.
+    #[inline]
+    fn descend<'a>(
+        &'a self,
+        position: &Position<'_>,
+        mut prev: NodeRef<'a>,
+        levels: usize,
+        mut found: impl FnMut(usize, NodeRef<'a>, Option<NodeRef<'a>>),
+    ) {
         let mut known_after = None;
-        for level in (0..self.height.load(Ordering::Relaxed)).rev() {
+        for level in (0..levels).rev() {
+            prev.prefetch_below(level);
             let mut next = prev.next(level);
             while let Some(node) = next
                 && next != known_after
                 && node.is_before(position)
             {
                 prev = node;
+                prev.prefetch_below(level);
                 next = prev.next(level);
             }
+            found(level, prev, next);
             known_after = next;
         }
-        (prev, known_after)
     }
 
     /// Links a node; returns false, and leaves it out, if its key and CSN are there already.
@@ -157,18 +175,9 @@ impl SkipList {
             *finger = self.finger();
             level = top;
         }
-        let mut known_after = None;
-        for level in (0..level).rev() {
-            let mut next = prev.next(level);
-            while let Some(node) = next
-                && next != known_after
-                && node.is_before(position)
-            {
-                prev = node;
-                next = prev.next(level);
-            }
-            (finger.prev[level], finger.next[level]) = (prev, next);
-            known_after = next;
-        }
+        let (prevs, nexts) = (&mut finger.prev, &mut finger.next);
+        self.descend(position, prev, level, |level, prev, next| {
+            (prevs[level], nexts[level]) = (prev, next);
+        });
     }
 }

@@ -2,11 +2,15 @@
 
 mod cursor;
 
+#[cfg(all(test, not(feature = "shuttle")))]
+mod cases;
 #[cfg(test)]
 mod map_static;
-#[cfg(test)]
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod threads;
 
 use std::fmt;

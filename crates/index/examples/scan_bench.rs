@@ -1,0 +1,142 @@
+//! Prints what a table's merged cursor adds to each row of a scan over a static part that costs next to nothing:
+//! `cargo run --release -p fulgurite-index --example scan_bench`.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fulgurite_base::{Csn, Lsn, TableId, hash_key};
+use fulgurite_index::delta::{BlockBuilder, DeltaOp, KeyRange};
+use fulgurite_index::table::{ReadPoint, Table, TableOptions};
+use fulgurite_index::{
+    FoldSource, ImageReport, IndexError, Owner, Pinned, PruneRules, StaticCursor, StaticPart, TryError,
+    Version, VersionFlags,
+};
+
+const ROWS: u64 = 4_000_000;
+
+/// The keys `0, 2, 4, ..`, big-endian, each its own value.
+struct Numbers(Arc<Vec<[u8; 8]>>);
+
+struct NumberCursor {
+    keys: Arc<Vec<[u8; 8]>>,
+    place: usize,
+}
+
+impl NumberCursor {
+    fn pin(&self) -> Pinned {
+        // SAFETY: the vector is never changed, and the owner keeps it.
+        unsafe { Pinned::new(Owner::Shared(self.keys.clone()), &self.keys[self.place]) }
+    }
+}
+
+impl StaticCursor for NumberCursor {
+    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        self.place = match bound {
+            Bound::Unbounded => 0,
+            Bound::Included(key) => self.keys.partition_point(|k| &k[..] < key),
+            Bound::Excluded(key) => self.keys.partition_point(|k| &k[..] <= key),
+        };
+        Ok(())
+    }
+    fn seek_back(&mut self, _bound: Bound<&[u8]>) -> Result<(), IndexError> {
+        self.place = usize::MAX;
+        Ok(())
+    }
+    fn next(&mut self) -> Result<(), IndexError> {
+        self.place += 1;
+        Ok(())
+    }
+    fn prev(&mut self) -> Result<(), IndexError> {
+        self.place = self.place.wrapping_sub(1);
+        Ok(())
+    }
+    fn key(&self) -> Option<&[u8]> {
+        self.keys.get(self.place).map(|key| &key[..])
+    }
+    fn pinned_key(&self) -> Pinned {
+        self.pin()
+    }
+    fn version(&self) -> Version {
+        Version { csn: Csn(1), flags: VersionFlags(0), expires_at_ms: 0, payload: self.pin() }
+    }
+}
+
+impl StaticPart for Numbers {
+    type Cursor = NumberCursor;
+
+    fn get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, IndexError> {
+        Ok(None)
+    }
+    fn try_get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, TryError> {
+        Ok(None)
+    }
+    fn newest_csn(&self, _key: &[u8]) -> Result<Option<Csn>, IndexError> {
+        Ok(None)
+    }
+    fn any_newer_in_range(&self, _range: KeyRange<'_>, _than: Csn) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+    fn cursor(&self, _at: Csn) -> NumberCursor {
+        NumberCursor { keys: self.0.clone(), place: usize::MAX }
+    }
+    fn fold(&self, _batch: &mut dyn FoldSource, _rules: &PruneRules) -> Result<(), IndexError> {
+        Ok(())
+    }
+    fn sweep(&self, _range: KeyRange<'_>, _rules: &PruneRules) -> Result<(), IndexError> {
+        Ok(())
+    }
+    fn image(&self) -> Result<ImageReport, IndexError> {
+        Ok(ImageReport::default())
+    }
+    fn evict(&self, _resident_bytes_max: usize) -> usize {
+        0
+    }
+    fn references(&self, _key: &[u8], _lsn: Lsn) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+    fn relocate(&self, _key: &[u8], _csn: Csn, _from: Lsn, _to: Lsn) -> Result<bool, IndexError> {
+        Ok(false)
+    }
+    fn len_estimate(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn scan(table: &Arc<Table<Numbers>>, what: &str) {
+    let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 1 });
+    let start = Instant::now();
+    let (mut rows, mut bytes) = (0u64, 0);
+    cursor.seek(Bound::Unbounded).expect("the static part does not fail");
+    while cursor.key().is_some() {
+        rows += 1;
+        bytes += cursor.version().payload.len();
+        cursor.next().expect("the static part does not fail");
+    }
+    let ns = start.elapsed().as_nanos() as f64 / rows as f64;
+    println!("{what:<40} {ns:>6.1} ns/row, {rows} rows, {bytes} bytes");
+}
+
+fn main() {
+    let keys = (0..ROWS).map(|i| (2 * i).to_be_bytes()).collect();
+    let table = Arc::new(Table::new(TableId(1), Numbers(Arc::new(keys)), TableOptions { inline_max: 1024 }));
+    scan(&table, "empty delta");
+    let mut builder = BlockBuilder::new(TableId(1), 40_000, 640_000);
+    for i in 0..ROWS / 100 {
+        let key = (200 * i + 1).to_be_bytes();
+        builder.push(DeltaOp {
+            key: &key,
+            hash: hash_key(TableId(1), &key),
+            flags: VersionFlags(0),
+            expires_at_ms: 0,
+            payload: &key,
+            value_offset: None,
+            checksum: 0,
+        });
+    }
+    table.apply(builder.finish(), Csn(2), Lsn::NULL);
+    scan(&table, "one row in 100 from the delta");
+    table.apply_range_delete(b"\xff", None, Csn(3));
+    scan(&table, "and a range delete elsewhere");
+}

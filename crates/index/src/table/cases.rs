@@ -1,0 +1,117 @@
+//! What happens to one operation on its way through a table.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn, TableId, hash_key, seal_checksum};
+
+use super::map_static::MapStatic;
+use super::*;
+use crate::delta::{BlockBuilder, DeltaOp, RecoveredBuilder, RecoveredOp};
+use crate::version::{OutOfLine, VersionFlags};
+
+const TABLE: TableId = TableId(7);
+
+fn one_op(flags: u8, payload: &[u8], value_offset: Option<u32>) -> Block {
+    let mut builder = BlockBuilder::new(TABLE, 1, 1 + payload.len());
+    builder.push(DeltaOp {
+        key: b"k",
+        hash: hash_key(TABLE, b"k"),
+        flags: VersionFlags(flags),
+        expires_at_ms: 0,
+        payload,
+        value_offset,
+        checksum: 99,
+    });
+    builder.finish()
+}
+
+fn rules_at(horizon: Csn, table: &Table<MapStatic>) -> PruneRules {
+    let range_deletes = table.range_deletes().clone();
+    PruneRules { horizon, snapshots: Vec::new(), expired_until_ms: 0, range_deletes }
+}
+
+#[test]
+fn long_inline_values_fold_into_references_to_the_log() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 3 }));
+    table.apply(one_op(0, b"long", Some(10)), Csn(5), Lsn::new(3, 100));
+    assert!(table.rotate(Csn(5)));
+    assert!(!table.fold_oldest(&rules_at(Csn(4), &table)).unwrap());
+    assert!(table.fold_oldest(&rules_at(Csn(5), &table)).unwrap());
+    assert_eq!((table.delta().entries(), table.delta().folded()), (0, Csn(5)));
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0).unwrap().unwrap();
+    assert!(version.flags.is_out_of_line());
+    let place = OutOfLine::decode(&version.payload).unwrap();
+    assert_eq!((place.len, place.checksum), (4, seal_checksum(99, Csn(5))));
+    assert_eq!((place.extents[0].lsn, place.extents[0].len), (Lsn::new(3, 110), 4));
+}
+
+#[test]
+fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 3 }));
+    let mut payload = Vec::new();
+    OutOfLine { len: 0, checksum: 99, extents: Vec::new() }.encode(&mut payload);
+    table.apply(one_op(VersionFlags::OUT_OF_LINE, &payload, None), Csn(6), Lsn::new(3, 100));
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(6), 0).unwrap().unwrap();
+    assert_eq!(OutOfLine::decode(&version.payload).unwrap().checksum, seal_checksum(99, Csn(6)));
+}
+
+#[test]
+fn a_version_outlives_its_generation() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+    table.apply(one_op(0, b"value", None), Csn(1), Lsn::NULL);
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0).unwrap().unwrap();
+    table.rotate(Csn(1));
+    table.fold_oldest(&rules_at(Csn(1), &table)).unwrap();
+    drop(table);
+    assert_eq!(&version.payload[..], b"value");
+}
+
+#[test]
+fn recovered_operations_are_found_once_each() {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+    let value = vec![7; 5000];
+    for _ in 0..2 {
+        let mut builder = RecoveredBuilder::new(TABLE, 0);
+        for i in (0..2000u64).rev() {
+            let key = (i / 2 * 7919 % 1000).to_be_bytes();
+            builder.push(RecoveredOp {
+                key: &key,
+                hash: hash_key(TABLE, &key),
+                csn: Csn(i + 1),
+                flags: VersionFlags(0),
+                expires_at_ms: 0,
+                payload: &value[..i as usize],
+                value_lsn: None,
+                checksum: 0,
+            });
+        }
+        table.apply_recovered(builder.finish());
+    }
+    let mut cursor = table.cursor(ReadPoint { csn: Csn(1500), now_ms: 0 });
+    cursor.seek(Bound::Unbounded).unwrap();
+    let mut keys = 0;
+    while let Some(key) = cursor.key() {
+        let key = key.to_vec();
+        let version = cursor.version();
+        assert_eq!(version.payload.len() as u64 + 1, version.csn.0);
+        assert!(version.csn <= Csn(1500) && version.csn.0.is_multiple_of(2));
+        keys += 1;
+        cursor.next().unwrap();
+        assert!(cursor.key().is_none_or(|next| next > &key[..]));
+    }
+    assert_eq!(keys, 750);
+    let mut source = table.delta().oldest_closed();
+    assert!(source.is_none() && table.rotate(Csn(2000)));
+    source = table.delta().oldest_closed();
+    let generation = source.unwrap();
+    let mut batch = generation.fold_source(1 << 20);
+    let mut versions = 0;
+    while crate::FoldSource::peek_key(&mut batch).is_some() {
+        let mut out = Vec::new();
+        crate::FoldSource::take_versions(&mut batch, &mut out);
+        assert_eq!(out[0].csn, out[1].csn.next());
+        versions += out.len();
+    }
+    assert_eq!(versions, 2000);
+}

@@ -1,0 +1,111 @@
+//! Explores schedules of the lock-free parts with shuttle: `cargo test -p fulgurite-index --features shuttle`.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn, TableId, hash_key};
+use shuttle::thread;
+
+use super::map_static::MapStatic;
+use super::*;
+use crate::delta::{BlockBuilder, Delta, DeltaOp};
+use crate::version::VersionFlags;
+
+const TABLE: TableId = TableId(1);
+
+fn block(keys: &[u8], value: u8) -> Block {
+    let mut builder = BlockBuilder::new(TABLE, keys.len(), 0);
+    for key in keys {
+        let (key, payload) = (std::slice::from_ref(key), std::slice::from_ref(&value));
+        builder.push(DeltaOp {
+            key,
+            hash: hash_key(TABLE, key),
+            flags: VersionFlags(0),
+            expires_at_ms: 0,
+            payload,
+            value_offset: None,
+            checksum: 0,
+        });
+    }
+    builder.finish()
+}
+
+fn contents(delta: &Delta, at: Csn) -> Vec<(u8, u8)> {
+    let mut found = Vec::new();
+    let mut cursor = delta.cursor(at);
+    cursor.seek(Bound::Unbounded);
+    while let Some(key) = cursor.key() {
+        found.push((key[0], cursor.version().payload[0]));
+        cursor.next();
+    }
+    found
+}
+
+#[test]
+fn insertions_at_the_same_place_lose_nothing() {
+    shuttle::check_random(
+        || {
+            let delta = Arc::new(Delta::new());
+            let blocks = [(block(b"bdf", 1), 1), (block(b"bcfg", 2), 2), (block(b"fdba", 3), 3)];
+            let writers = blocks.map(|(block, csn)| {
+                let delta = delta.clone();
+                thread::spawn(move || {
+                    delta.apply(block, Csn(csn), Lsn::NULL);
+                    let newest = delta.newest_csn(b"b", hash_key(TABLE, b"b"));
+                    assert!(newest >= Some(Csn(csn)), "what was applied is seen");
+                })
+            });
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
+            assert_eq!(contents(&delta, Csn(1)), [(b'b', 1), (b'd', 1), (b'f', 1)]);
+            let at_two = [(b'b', 2), (b'c', 2), (b'd', 1), (b'f', 2), (b'g', 2)];
+            assert_eq!(contents(&delta, Csn(2)), at_two);
+            let all = [(b'a', 3), (b'b', 3), (b'c', 2), (b'd', 3), (b'f', 3), (b'g', 2)];
+            assert_eq!(contents(&delta, Csn::MAX), all);
+            for (key, value) in all {
+                let found = delta.get(&[key], hash_key(TABLE, &[key]), Csn::MAX).unwrap();
+                assert_eq!((found.payload[0], found.csn.0), (value, value.into()));
+            }
+        },
+        10_000,
+    );
+}
+
+#[test]
+fn a_version_is_always_in_the_list_or_in_the_static_part() {
+    shuttle::check_random(
+        || {
+            let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 9 }));
+            table.apply(block(b"ac", 1), Csn(1), Lsn::NULL);
+            table.apply(block(b"a", 2), Csn(2), Lsn::NULL);
+            let maintainer = {
+                let table = table.clone();
+                thread::spawn(move || {
+                    let rules = PruneRules {
+                        horizon: Csn(2),
+                        snapshots: vec![Csn(1)],
+                        expired_until_ms: 0,
+                        range_deletes: table.range_deletes().clone(),
+                    };
+                    table.rotate(Csn(2));
+                    table.apply(block(b"ac", 3), Csn(3), Lsn::NULL);
+                    assert!(table.fold_oldest(&rules).unwrap());
+                })
+            };
+            let mut cursor = table.cursor(ReadPoint { csn: Csn(1), now_ms: 0 });
+            cursor.seek(Bound::Unbounded).unwrap();
+            for key in [b"a", b"c"] {
+                let hash = hash_key(TABLE, key);
+                let found = table.get(key, hash, ReadPoint { csn: Csn(1), now_ms: 0 }).unwrap().unwrap();
+                assert_eq!(found.payload[0], 1);
+                assert_eq!((cursor.key(), cursor.version().payload[0]), (Some(&key[..]), 1));
+                cursor.next().unwrap();
+                assert!(table.get_newest(key, hash, Csn(2), 0).unwrap().is_some());
+            }
+            assert!(table.newest_csn(b"a", hash_key(TABLE, b"a"), Csn(1)).unwrap() >= Some(Csn(2)));
+            maintainer.join().unwrap();
+            let newest = table.get_newest(b"c", hash_key(TABLE, b"c"), Csn(3), 0).unwrap().unwrap();
+            assert_eq!(newest.csn, Csn(3));
+        },
+        10_000,
+    );
+}
