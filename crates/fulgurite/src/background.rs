@@ -70,6 +70,9 @@ fn run(core: &Core, shared: &Shared) {
 impl Core {
     /// One round of folding and checkpointing; true if there was something to do.
     pub fn maintain_tables(&self) -> Result<bool> {
+        if let Some(why) = self.log.poisoned() {
+            self.pipeline.fail_tickets(&why.to_string());
+        }
         self.free_retired()?;
         self.rotate_grown();
         let mut worked = self.absorb()?;

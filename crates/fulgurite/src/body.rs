@@ -47,7 +47,8 @@ impl PartsRef {
 
     fn decode(reader: &mut Reader<'_>) -> Result<PartsRef, DecodeError> {
         let spill = SpillId::decode(reader)?;
-        let ordinal = u32::try_from(reader.varint("part ordinal")?).map_err(|_| reader.error("part ordinal"))?;
+        let ordinal =
+            u32::try_from(reader.varint("part ordinal")?).map_err(|_| reader.error("part ordinal"))?;
         let len = reader.varint("length in parts")?;
         if len > limits::VALUE_BYTES_MAX as u64 * 4 {
             return Err(reader.error("length in parts"));
@@ -121,7 +122,9 @@ impl<'a> Ops<'a> {
         let table = TableId(u32::try_from(reader.varint("table")?).map_err(|_| reader.error("table"))?);
         let key = reader.prefixed(limits::KEY_BYTES_MAX, "key")?;
         let op = match kind {
-            OP_PUT => Op::Put { key, value: reader.prefixed(limits::VALUE_BYTES_MAX, "value")?, expires_at_ms: 0 },
+            OP_PUT => {
+                Op::Put { key, value: reader.prefixed(limits::VALUE_BYTES_MAX, "value")?, expires_at_ms: 0 }
+            }
             OP_PUT_EXPIRING => {
                 let expires_at_ms = reader.varint("expiry")?;
                 Op::Put { key, value: reader.prefixed(limits::VALUE_BYTES_MAX, "value")?, expires_at_ms }
@@ -162,7 +165,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Vec<(TableId, Op<'static>)> {
-        let spill = SpillId { node: 0, epoch: 3, counter: 9 };
+        let spill = SpillId { node: 0, epoch: fulgurite_base::Epoch(3), counter: 9 };
         vec![
             (TableId(7), Op::DeleteRange { start: b"a", end: Some(b"b") }),
             (TableId(7), Op::DeleteRange { start: b"x", end: None }),
@@ -201,15 +204,12 @@ mod tests {
             encode_op(table, &op, &mut body);
         }
         let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(
-            hex,
-            "04070161010162040701780000010700017602ac02016b80d095ffbc310003ac0204676f6e65"
-        );
+        assert_eq!(hex, "04070161010162040701780000010700017602ac02016b80d095ffbc310003ac0204676f6e65");
     }
 
     #[test]
     fn part_lengths_add_up() {
-        let spill = SpillId { node: 0, epoch: 1, counter: 1 };
+        let spill = SpillId { node: 0, epoch: fulgurite_base::Epoch(1), counter: 1 };
         let len = 2 * limits::PART_BYTES_MAX as u64 + 5;
         let parts = PartsRef { spill, ordinal: 0, len, checksum: 0 };
         let total: u64 = (0..parts.count()).map(|index| u64::from(parts.part_len(index))).sum();

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, Lsn, Reader, TableId, Writer, limits};
-use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::NodeStore;
+use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
 use parking_lot::{Mutex, RwLock};
 
@@ -246,7 +246,9 @@ pub(crate) fn decode_row(row: &[u8]) -> Result<TableId> {
     let id = TableId(reader.u32("id").map_err(bad)?);
     let kind = reader.u8("kind").map_err(bad)?;
     if version != ROW_VERSION || kind != KIND_BTREE || id == TableId::CATALOG {
-        return Err(Error::damaged(format!("a row of the catalog has version {version}, kind {kind}, id {id}")));
+        return Err(Error::damaged(format!(
+            "a row of the catalog has version {version}, kind {kind}, id {id}"
+        )));
     }
     Ok(id)
 }

@@ -1,4 +1,16 @@
-//! Verification of a whole database.
+//! Verification of a whole database, while others use it.
+
+use std::collections::BTreeMap;
+
+use fulgurite_base::{Lsn, TableId};
+use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
+use fulgurite_index::{IndexError, OutOfLine, StaticPart};
+use fulgurite_log::{ScanItem, Stream, scan_segment};
+
+use crate::catalog::TableState;
+use crate::core::Core;
+use crate::error::readable;
+use crate::{Error, Result};
 
 /// How far a check has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,4 +42,165 @@ pub struct CheckReport {
     pub frames: u64,
     /// One sentence for each thing that is wrong; empty: the database is sound.
     pub problems: Vec<String>,
+}
+
+/// How many entries or segments lie between two progress reports.
+const PROGRESS_STEP: u64 = 4096;
+
+/// Problems beyond this many are counted, not listed.
+const PROBLEMS_MAX: usize = 100;
+
+/// Verifies every table as of the last checkpoint, and the kept log. Maintenance waits meanwhile; commits do not.
+pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
+    core.check_open()?;
+    let maintenance = core.maintenance.lock();
+    let mut report = CheckReport::default();
+    for table in core.catalog.all() {
+        if table.dropped().is_some() {
+            continue;
+        }
+        let recount = check_table(core, &table, &mut report, &mut progress)?;
+        let booked = maintenance.space.of_table(table.id);
+        if recount != booked {
+            report.problem(format!(
+                "the accounts of table `{}` do not match its records: booked {booked:?}, counted {recount:?}",
+                table.name()
+            ));
+        }
+        report.tables += 1;
+    }
+    check_log(core, &mut report, &mut progress)?;
+    Ok(report)
+}
+
+impl CheckReport {
+    fn problem(&mut self, what: String) {
+        if self.problems.len() < PROBLEMS_MAX {
+            self.problems.push(what);
+        } else if self.problems.len() == PROBLEMS_MAX {
+            self.problems.push("there are more problems than are listed".to_string());
+        }
+    }
+}
+
+/// Counts the entries and records of one table; returns its live bytes by segment.
+fn check_table(
+    core: &Core,
+    table: &TableState,
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<BTreeMap<u32, i64>> {
+    let total = table.index.static_part().len_estimate();
+    let name = table.name();
+    let mut checker = Checker {
+        core,
+        table: table.id,
+        name: &name,
+        report,
+        progress,
+        total,
+        entries: 0,
+        live: BTreeMap::new(),
+    };
+    let walked = table.index.static_part().walk(&mut checker);
+    let live = std::mem::take(&mut checker.live);
+    match walked {
+        Ok(()) => {}
+        Err(error @ IndexError::Corrupt { .. }) => report.problem(error.to_string()),
+        Err(error) => match Error::from(error) {
+            Error::Damaged { what, .. } => report.problem(format!("table `{name}`: {what}")),
+            error => return Err(error),
+        },
+    }
+    Ok(live)
+}
+
+struct Checker<'c> {
+    core: &'c Core,
+    table: TableId,
+    name: &'c str,
+    report: &'c mut CheckReport,
+    progress: &'c mut dyn FnMut(CheckProgress),
+    total: u64,
+    entries: u64,
+    live: BTreeMap<u32, i64>,
+}
+
+impl Checker<'_> {
+    fn count(&mut self, lsn: Lsn, bytes: u32) {
+        *self.live.entry(lsn.segment()).or_default() += i64::from(bytes);
+    }
+}
+
+impl TreeVisitor for Checker<'_> {
+    fn record(&mut self, record: RecordInfo) -> Result<(), IndexError> {
+        self.report.node_records += 1;
+        self.count(record.lsn, record.bytes);
+        Ok(())
+    }
+
+    fn entry(&mut self, entry: EntryInfo<'_>) -> Result<(), IndexError> {
+        self.report.entries += 1;
+        self.entries += 1;
+        if self.entries.is_multiple_of(PROGRESS_STEP) {
+            (self.progress)(CheckProgress {
+                what: format!("table `{}`", self.name),
+                done: self.entries,
+                total: self.total.max(self.entries),
+            });
+        }
+        if !entry.flags.is_out_of_line() {
+            return Ok(());
+        }
+        if let Ok(place) = OutOfLine::decode(entry.payload) {
+            for extent in &place.extents {
+                self.count(extent.lsn, extent.len);
+            }
+        }
+        match self.core.read_value(self.table, entry.key, entry.csn, entry.payload) {
+            Ok(value) => {
+                self.report.values += 1;
+                self.report.value_bytes += value.len() as u64;
+            }
+            Err(error) => {
+                let what = format!("table `{}`, key {}: {error}", self.name, readable(entry.key));
+                self.report.problem(what);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Decodes every segment. The tail of the segment that is being written is not a problem.
+fn check_log(core: &Core, report: &mut CheckReport, progress: &mut dyn FnMut(CheckProgress)) -> Result<()> {
+    let segments = core.log.segments();
+    let total = segments.iter().map(|segment| u64::from(segment.bytes)).sum();
+    let mut done = 0;
+    let dir = crate::database::log_dir(&core.dir);
+    for segment in segments {
+        report.segments += 1;
+        let needed = segment.stream.is_some() && !segment.open;
+        if needed {
+            let path = dir.join(format!("{:010}.seg", segment.number));
+            let scan = scan_segment(core.env.disk(), &path)?;
+            for item in &scan.items {
+                report.frames += u64::from(matches!(item, ScanItem::Frame { .. }));
+            }
+            // What lies past the end of an epoch is dead by decree, and so is what follows a dead bulk tail: only
+            // damage in front of live data counts, and that is found by walking the tables and by the next open.
+            if segment.stream == Some(Stream::Commit) && segment.epoch == core.log.epoch() {
+                for problem in &scan.problems {
+                    report.problem(format!(
+                        "{} at byte {}: {}",
+                        path.display(),
+                        problem.offset,
+                        problem.what
+                    ));
+                }
+            }
+        }
+        done += u64::from(segment.bytes);
+        progress(CheckProgress { what: "log".to_string(), done, total });
+    }
+    Ok(())
 }

@@ -50,7 +50,14 @@ pub struct CheckpointReport {
 
 impl Maintenance {
     pub fn new(superblock: SuperblockFile, space: Space) -> Maintenance {
-        Maintenance { superblock, space, log_bytes_at_checkpoint: 0, swept: BTreeMap::new(), retiring: BTreeSet::new(), checkpoints: 0 }
+        Maintenance {
+            superblock,
+            space,
+            log_bytes_at_checkpoint: 0,
+            swept: BTreeMap::new(),
+            retiring: BTreeSet::new(),
+            checkpoints: 0,
+        }
     }
 }
 
@@ -104,8 +111,8 @@ impl Core {
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut maintenance = self.maintenance.lock();
         let maintenance = &mut *maintenance;
-        let log_bytes = self.log.stats().bytes_reserved;
-        let bulk_before = self.log.begin_checkpoint();
+        let log_bytes = self.log.stats().written_bytes;
+        let bulk_before = self.log.bulk_position();
         let boundary = self.log.at_reserved(|csn| {
             for table in self.catalog.all() {
                 table.index.rotate(csn);
@@ -115,8 +122,11 @@ impl Core {
         self.hooks.reached("checkpoint boundary");
         self.pipeline.wait(boundary)?;
         let replay = self.log.replay_point(boundary);
-        let mut record =
-            CheckpointRecord { covered: boundary, next_table_id: self.catalog.next_id().0, tables: BTreeMap::new() };
+        let mut record = CheckpointRecord {
+            covered: boundary,
+            next_table_id: self.catalog.next_id().0,
+            tables: BTreeMap::new(),
+        };
         let mut records_written = 0;
         for table in self.catalog.all() {
             if table.dropped().is_some_and(|csn| csn <= boundary) {
@@ -136,7 +146,7 @@ impl Core {
         let (index, segments) = record.write(&self.log)?;
         self.log.sync_bulk()?;
         self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
-        maintenance.space.install(segments, boundary);
+        maintenance.space.install(segments);
         maintenance.log_bytes_at_checkpoint = log_bytes;
         maintenance.checkpoints += 1;
         self.forget_range_deletes(maintenance, boundary);
@@ -177,7 +187,8 @@ impl Core {
         }
         for table in self.catalog.all() {
             let Some(swept) = maintenance.swept.get_mut(&table.id) else { continue };
-            let (done, fresh): (Vec<_>, Vec<_>) = swept.drain(..).partition(|(_, swept_at)| *swept_at < boundary);
+            let (done, fresh): (Vec<_>, Vec<_>) =
+                swept.drain(..).partition(|(_, swept_at)| *swept_at < boundary);
             *swept = fresh;
             if !done.is_empty() {
                 let done: Vec<_> = done.into_iter().map(|(range, _)| range).collect();
@@ -190,7 +201,8 @@ impl Core {
     fn purge_dropped(&self, maintenance: &mut Maintenance, boundary: Csn) {
         let (snapshots, _) = self.snapshots.open();
         let oldest = snapshots.first().copied().unwrap_or(Csn::MAX);
-        let gone = self.catalog.purge(|table| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest));
+        let gone =
+            self.catalog.purge(|table| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest));
         for table in gone {
             maintenance.space.drop_table(table.id);
             maintenance.swept.remove(&table.id);
@@ -253,7 +265,7 @@ impl Core {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
         let data = maintenance.space.live_bytes();
         let due = self.options.checkpoint_log_bytes.min((data / 20).max(CHECKPOINT_LOG_BYTES_MIN));
-        self.log.stats().bytes_reserved - maintenance.log_bytes_at_checkpoint >= due
+        self.log.stats().written_bytes - maintenance.log_bytes_at_checkpoint >= due
     }
 }
 

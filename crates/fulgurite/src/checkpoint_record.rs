@@ -77,7 +77,8 @@ impl CheckpointRecord {
             }
             for _ in 0..reader.varint("account count")? {
                 let segment = reader.u32("segment")?;
-                let bytes = i64::try_from(reader.u64("live bytes")?).map_err(|_| reader.error("live bytes"))?;
+                let bytes =
+                    i64::try_from(reader.u64("live bytes")?).map_err(|_| reader.error("live bytes"))?;
                 table.accounts.insert(segment, bytes);
             }
             tables.insert(id, table);

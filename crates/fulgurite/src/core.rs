@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fulgurite_base::{Csn, DatabaseId, TableId, seal_checksum, value_checksum};
+use fulgurite_base::{Csn, TableId, seal_checksum, value_checksum};
 use fulgurite_env::{Env, Lock};
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{OutOfLine, Version};
@@ -29,7 +29,6 @@ pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
-    pub id: DatabaseId,
     pub log: Arc<Log>,
     // These synchronize themselves.
     pub pipeline: Arc<Pipeline>,
@@ -87,7 +86,7 @@ impl Core {
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         match self.log.poisoned() {
-            Some(what) => Err(Error::Poisoned { what }),
+            Some(why) => Err(Error::Poisoned { what: why.to_string() }),
             None => Ok(()),
         }
     }
@@ -97,7 +96,14 @@ impl Core {
     }
 
     /// The live version of a key that a registered snapshot sees.
-    pub fn read_at(&self, table: &TableState, key: &[u8], hash: u64, csn: Csn, now_ms: u64) -> Result<Option<Version>> {
+    pub fn read_at(
+        &self,
+        table: &TableState,
+        key: &[u8],
+        hash: u64,
+        csn: Csn,
+        now_ms: u64,
+    ) -> Result<Option<Version>> {
         self.check_open()?;
         let _pin = crossbeam_epoch::pin();
         Ok(table.index.get(key, hash, ReadPoint { csn, now_ms })?)
@@ -122,7 +128,10 @@ impl Core {
     /// Reads an out-of-line value and verifies its checksum.
     pub fn read_value(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
         let place = OutOfLine::decode(payload).map_err(|error| {
-            Error::damaged(format!("the place of the value of key {} does not decode: {error}", readable(key)))
+            Error::damaged(format!(
+                "the place of the value of key {} does not decode: {error}",
+                readable(key)
+            ))
         })?;
         let mut bytes = Vec::with_capacity(place.len as usize);
         for extent in &place.extents {

@@ -50,7 +50,8 @@ impl Database {
     ) -> Result<Database> {
         let core = Arc::new(open_core(env, path.as_ref(), options, &mut progress)?);
         let background = if core.options.background { Some(Background::start(&core)?) } else { None };
-        let closer = Closer { core: core.clone(), background: Mutex::new(background), done: AtomicBool::new(false) };
+        let closer =
+            Closer { core: core.clone(), background: Mutex::new(background), done: AtomicBool::new(false) };
         Ok(Database { core, _closer: Arc::new(closer) })
     }
 
@@ -70,7 +71,8 @@ impl Database {
     pub fn open_table(&self, name: &str) -> Result<Table> {
         self.core.check_open()?;
         check_name(name)?;
-        let state = self.core.catalog.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
+        let state =
+            self.core.catalog.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
         Ok(Table { core: self.core.clone(), state })
     }
 
@@ -199,7 +201,10 @@ impl Database {
     }
 
     /// Verifies everything: node records, values, the log, the accounts. Runs beside reads and writes.
-    pub fn check(&self, progress: impl FnMut(crate::check::CheckProgress)) -> Result<crate::check::CheckReport> {
+    pub fn check(
+        &self,
+        progress: impl FnMut(crate::check::CheckProgress),
+    ) -> Result<crate::check::CheckReport> {
         crate::check::check(&self.core, progress)
     }
 

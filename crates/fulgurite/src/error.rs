@@ -177,9 +177,10 @@ impl Error {
             Error::NoSpace { .. } => ErrorKind::Space,
             Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
             Error::Damaged { .. } => ErrorKind::Restore,
-            Error::Locked { .. } | Error::NotADatabase { .. } | Error::NewerFormat { .. } | Error::Io { .. } => {
-                ErrorKind::Environment
-            }
+            Error::Locked { .. }
+            | Error::NotADatabase { .. }
+            | Error::NewerFormat { .. }
+            | Error::Io { .. } => ErrorKind::Environment,
         }
     }
 
@@ -201,9 +202,14 @@ impl fmt::Display for Error {
         use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
         match self {
             Error::Conflict { table, what } => {
-                write!(f, "another transaction committed a write to {what} of table `{table}` first: run the transaction again")
+                write!(
+                    f,
+                    "another transaction committed a write to {what} of table `{table}` first: run the transaction again"
+                )
             }
-            Error::KeyTooLong { len } => write!(f, "the key has {len} bytes, the longest allowed has {KEY_BYTES_MAX}"),
+            Error::KeyTooLong { len } => {
+                write!(f, "the key has {len} bytes, the longest allowed has {KEY_BYTES_MAX}")
+            }
             Error::ValueTooLong { len } => {
                 write!(f, "the value has {len} bytes, the longest allowed has {VALUE_BYTES_MAX}")
             }
@@ -216,7 +222,9 @@ impl fmt::Display for Error {
             Error::TableExists { name } => write!(f, "there is a table `{name}` already"),
             Error::TableDropped { name } => write!(f, "table `{name}` was dropped"),
             Error::BadTableName { name, why } => write!(f, "`{name}` cannot be the name of a table: {why}"),
-            Error::BadOptions { violations } => write!(f, "the options do not fit: {}", violations.join("; ")),
+            Error::BadOptions { violations } => {
+                write!(f, "the options do not fit: {}", violations.join("; "))
+            }
             Error::UnknownSavepoint => {
                 write!(f, "the savepoint is not one of this transaction, or was rolled back already")
             }
@@ -236,7 +244,9 @@ impl fmt::Display for Error {
             Error::Damaged { what, source: None } => write!(f, "damaged data: {what}"),
             Error::Damaged { what, source: Some(source) } => write!(f, "damaged data: {what}: {source}"),
             Error::Io { what, source } => write!(f, "{what}: {source}"),
-            Error::NoSpace { what } => write!(f, "the disk is full: {what}; nothing was written, free space and go on"),
+            Error::NoSpace { what } => {
+                write!(f, "the disk is full: {what}; nothing was written, free space and go on")
+            }
             Error::OutcomeUnknown { csn, source } => write!(
                 f,
                 "commit {csn} may or may not be durable, opening the database again will tell: {source}"
@@ -269,9 +279,34 @@ impl From<IndexError> for Error {
         match error {
             IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
                 Ok(error) => Error::from(*error),
-                Err(source) => Error::Io { what: format!("the node record at {lsn} of table {table}"), source },
+                Err(source) => {
+                    Error::Io { what: format!("the node record at {lsn} of table {table}"), source }
+                }
             },
             error @ IndexError::Corrupt { .. } => Error::damaged(error.to_string()),
+        }
+    }
+}
+
+impl From<LogError> for Error {
+    fn from(error: LogError) -> Error {
+        match error {
+            LogError::NoSpace { path, source } => {
+                Error::NoSpace { what: format!("there is no room for {}: {source}", path.display()) }
+            }
+            LogError::Damaged(damage) => Error::Damaged { what: damage.to_string(), source: None },
+            LogError::Poisoned(cause) => Error::Poisoned { what: cause.to_string() },
+            LogError::Closed => Error::Closed,
+            LogError::Io { action, path, source } => {
+                Error::Io { what: format!("could not {action} {}", path.display()), source: Box::new(source) }
+            }
+            LogError::Sink { csn, source } => match source.downcast::<Error>() {
+                Ok(error) => *error,
+                Err(source) => {
+                    Error::Damaged { what: format!("commit {csn} cannot be replayed"), source: Some(source) }
+                }
+            },
+            other => Error::Io { what: "the log refused a request".to_string(), source: Box::new(other) },
         }
     }
 }

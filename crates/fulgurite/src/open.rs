@@ -71,7 +71,7 @@ pub(crate) fn open_core(
         (Log::create(env.clone(), &path, current.id, log_options)?, Csn::ZERO)
     } else {
         let from = ReplayFrom {
-            lsn: current.replay,
+            lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
             csn: current.covered,
             epoch: current.epoch,
             durable_csn: current.durable,
@@ -84,20 +84,20 @@ pub(crate) fn open_core(
     let clock = Clock::new(current.clock_ms.max(replay.clock_ms));
     let (record, record_segments) = read_checkpoint(&log, current.checkpoint)?;
     let store = Arc::new(LogNodeStore::new(log.clone()));
-    let catalog_root = record.tables.get(&fulgurite_base::TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
+    let catalog_root =
+        record.tables.get(&fulgurite_base::TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
     let catalog = Arc::new(Catalog::new(store, &options, catalog_root));
     let pins = Arc::new(SpillPins::default());
     restore_tables(&catalog, &record)?;
     replay.finish(&log, &pins, &catalog)?;
     let mut accounts = accounts_of(&record);
     accounts.retain(|id, _| catalog.by_id(*id).is_some());
-    let space = Space::new(accounts, record_segments, current.covered);
+    let space = Space::new(accounts, record_segments);
     check_segments(&log, &space, &path)?;
     let next = Superblock { epoch: log.epoch(), durable: last, clock_ms: clock.newest_ms(), ..current };
     superblock.write(next)?;
     Ok(Core {
         pipeline: Pipeline::new(log.clone(), last),
-        id: superblock.current().id,
         dir: dir.to_path_buf(),
         catalog,
         snapshots: Snapshots::new(),

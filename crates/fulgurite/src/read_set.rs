@@ -109,7 +109,11 @@ impl ReadSet {
     /// Notes a read of a range.
     pub fn range(&self, table: &Arc<TableState>, start: Bound<&[u8]>, end: Bound<&[u8]>) {
         let owned = |bound: Bound<&[u8]>| bound.map(Box::<[u8]>::from);
-        self.inner.borrow_mut().ranges.push(ReadRange { table: table.clone(), start: owned(start), end: owned(end) });
+        self.inner.borrow_mut().ranges.push(ReadRange {
+            table: table.clone(),
+            start: owned(start),
+            end: owned(end),
+        });
     }
 
     /// Notes that a version of `csn` was seen.

@@ -69,7 +69,8 @@ impl<'p> Replay<'p> {
 
     /// Takes the operations of one commit. `body_lsn` is where its body lies, `None` if that is in parts.
     fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
-        let damaged = |error| Error::damaged(format!("the operations of commit {csn} do not decode: {error}"));
+        let damaged =
+            |error| Error::damaged(format!("the operations of commit {csn} do not decode: {error}"));
         let mut ops = Ops::new(bytes);
         let mut catalog = Vec::new();
         let mut payload = Vec::new();
@@ -80,7 +81,11 @@ impl<'p> Replay<'p> {
                         catalog.push(CatalogOp::Put { key: key.to_vec(), row: value.to_vec() });
                     }
                     Op::Delete { key } => catalog.push(CatalogOp::Delete { key: key.to_vec() }),
-                    _ => return Err(Error::damaged(format!("commit {csn} does to the catalog what no commit does"))),
+                    _ => {
+                        return Err(Error::damaged(format!(
+                            "commit {csn} does to the catalog what no commit does"
+                        )));
+                    }
                 }
             }
             let inline_max = self.inline_max;
@@ -89,7 +94,16 @@ impl<'p> Replay<'p> {
                 recovered.ranges.push((start.into(), end.map(Into::into), csn));
                 continue;
             }
-            recovered.ops.push(recovered_op(table, &op, csn, end, body_lsn, inline_max, places, &mut payload)?);
+            recovered.ops.push(recovered_op(
+                table,
+                &op,
+                csn,
+                end,
+                body_lsn,
+                inline_max,
+                places,
+                &mut payload,
+            )?);
         }
         if !catalog.is_empty() {
             self.catalog_ops.push((csn, catalog));
@@ -113,7 +127,9 @@ impl<'p> Replay<'p> {
             bytes.extend_from_slice(&log.read_bytes(extent.lsn, extent.len)?);
         }
         if crc32c(&bytes) != parts.checksum {
-            return Err(Error::damaged(format!("the operations of commit {csn}, in parts, fail their checksum")));
+            return Err(Error::damaged(format!(
+                "the operations of commit {csn}, in parts, fail their checksum"
+            )));
         }
         self.take(csn, &bytes, None, &places)
     }
@@ -144,7 +160,9 @@ impl RecoverySink for Replay<'_> {
         self.commits += 1;
         self.clock_ms = self.clock_ms.max(header.commit_time_ms);
         if header.kind != KIND_COMMIT && header.kind != KIND_COMMIT_IN_PARTS {
-            return Err(format!("the frame of commit {} has the unknown kind {}", header.csn, header.kind).into());
+            return Err(
+                format!("the frame of commit {} has the unknown kind {}", header.csn, header.kind).into()
+            );
         }
         if frame.local.is_empty() && header.kind == KIND_COMMIT {
             self.take(header.csn, frame.body, Some(frame.body_lsn), &Places::default())?;
@@ -238,7 +256,8 @@ fn recovered_op<'a>(
         Op::PutInParts { parts, .. } => {
             let extents = places.extents(parts, csn)?;
             payload.clear();
-            OutOfLine { len: parts.len, checksum: seal_checksum(parts.checksum, csn), extents }.encode(payload);
+            OutOfLine { len: parts.len, checksum: seal_checksum(parts.checksum, csn), extents }
+                .encode(payload);
             recovered.payload = payload;
         }
         Op::Delete { .. } | Op::DeleteRange { .. } => {}
@@ -250,7 +269,8 @@ fn recovered_op<'a>(
 pub(crate) fn restore_tables(catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
     catalog.raise_next_id(record.next_table_id);
     restore_range_deletes(&catalog.root, record);
-    let mut cursor = catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
+    let mut cursor =
+        catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
     cursor.seek(std::ops::Bound::Unbounded)?;
     while let Some(key) = cursor.key() {
         if key != crate::catalog::NEXT_ID_KEY {

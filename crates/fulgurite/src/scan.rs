@@ -250,7 +250,13 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn step(&mut self, core: &Core, table: TableId, bounds: &Bounds, now_ms: u64) -> Result<Option<(Value, Value)>> {
+    fn step(
+        &mut self,
+        core: &Core,
+        table: TableId,
+        bounds: &Bounds,
+        now_ms: u64,
+    ) -> Result<Option<(Value, Value)>> {
         let _pin = crossbeam_epoch::pin();
         match self.stand {
             Stand::Fresh => self.start(bounds)?,
@@ -306,7 +312,9 @@ impl<'a> Side<'a> {
         let value = core.own_value(table, key, &own.ops[key], now_ms)?;
         self.own_key = match self.direction {
             Direction::Forward => own.ops.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)).next(),
-            Direction::Backward => own.ops.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back(),
+            Direction::Backward => {
+                own.ops.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()
+            }
         }
         .map(|(key, _)| &**key);
         self.stand = Stand::GivenOwn(key);

@@ -59,7 +59,10 @@ impl Snapshots {
                         let index = (start + step) % CHUNK;
                         let slot = &chunk[index];
                         if slot.csn.load(Ordering::Relaxed) == FREE
-                            && slot.csn.compare_exchange(FREE, csn, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+                            && slot
+                                .csn
+                                .compare_exchange(FREE, csn, Ordering::SeqCst, Ordering::Relaxed)
+                                .is_ok()
                         {
                             return (chunk.clone(), index);
                         }

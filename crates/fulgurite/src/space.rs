@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_base::{Csn, Lsn, TableId};
+use fulgurite_base::{Lsn, TableId};
 use fulgurite_index::AccountChange;
 use fulgurite_log::{SegmentInfo, Stream};
 
@@ -23,14 +23,13 @@ struct Checkpoint {
     live: BTreeMap<u32, i64>,
     /// The segments that hold the record itself.
     record: Vec<u32>,
-    covered: Csn,
 }
 
 impl Space {
     /// The accounts of the checkpoint that was found; nothing is freed before the next but one.
-    pub fn new(accounts: Accounts, record: Vec<u32>, covered: Csn) -> Space {
+    pub fn new(accounts: Accounts, record: Vec<u32>) -> Space {
         let live = totals(&accounts);
-        Space { accounts, current: Checkpoint { live, record, covered }, previous: None }
+        Space { accounts, current: Checkpoint { live, record }, previous: None }
     }
 
     /// Books what an image changed.
@@ -39,7 +38,10 @@ impl Space {
         for &(segment, bytes) in changes {
             let live = account.entry(segment).or_default();
             *live += bytes;
-            assert!(*live >= 0, "INV-SPACE-1: table {table} would have {live} live bytes in segment {segment}");
+            assert!(
+                *live >= 0,
+                "INV-SPACE-1: table {table} would have {live} live bytes in segment {segment}"
+            );
             if *live == 0 {
                 account.remove(&segment);
             }
@@ -51,22 +53,16 @@ impl Space {
         self.accounts.get(&table).cloned().unwrap_or_default()
     }
 
-    /// All accounts.
-    pub fn accounts(&self) -> &Accounts {
-        &self.accounts
-    }
-
     /// A dropped table that nobody sees holds nothing.
     pub fn drop_table(&mut self, table: TableId) {
         self.accounts.remove(&table);
     }
 
     /// A checkpoint is durable: `record` are the segments of its record.
-    pub fn install(&mut self, record: Vec<u32>, covered: Csn) {
-        let next = Checkpoint { live: totals(&self.accounts), record, covered };
+    pub fn install(&mut self, record: Vec<u32>) {
+        let next = Checkpoint { live: totals(&self.accounts), record };
         self.previous = Some(std::mem::replace(&mut self.current, next));
     }
-
 
     /// The segments with live bytes as of the current checkpoint.
     pub fn segments(&self) -> impl Iterator<Item = u32> + '_ {
@@ -122,7 +118,7 @@ fn totals_of(accounts: &Accounts, segment: u32) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_base::Epoch;
+    use fulgurite_base::{Csn, Epoch};
 
     const TABLE: TableId = TableId(1);
 
@@ -140,11 +136,11 @@ mod tests {
 
     /// Two checkpoints, the first with `first` live in segment 5, the second with `second`.
     fn space(first: i64, second: i64) -> Space {
-        let mut space = Space::new(Accounts::new(), vec![], Csn(1));
+        let mut space = Space::new(Accounts::new(), vec![]);
         space.change(TABLE, &[(5, first)]);
-        space.install(vec![7], Csn(2));
+        space.install(vec![7]);
         space.change(TABLE, &[(5, second - first)]);
-        space.install(vec![8], Csn(3));
+        space.install(vec![8]);
         space
     }
 
@@ -176,7 +172,7 @@ mod tests {
 
     #[test]
     fn nothing_is_freed_before_two_checkpoints() {
-        let space = Space::new(Accounts::new(), vec![], Csn(1));
+        let space = Space::new(Accounts::new(), vec![]);
         assert!(!may_free(&space, &segment(5, Stream::Bulk)));
     }
 
@@ -209,12 +205,12 @@ mod tests {
     #[test]
     fn a_dropped_table_that_a_snapshot_sees_keeps_its_segments() {
         let mut space = space(10, 10);
-        space.install(vec![9], Csn(4));
+        space.install(vec![9]);
         assert!(!may_free(&space, &segment(5, Stream::Bulk)));
         space.drop_table(TABLE);
-        space.install(vec![10], Csn(5));
+        space.install(vec![10]);
         assert!(!may_free(&space, &segment(5, Stream::Bulk)));
-        space.install(vec![11], Csn(6));
+        space.install(vec![11]);
         assert!(may_free(&space, &segment(5, Stream::Bulk)));
     }
 }

@@ -118,15 +118,20 @@ impl Spill {
         let mut level_ordinal = u32::MAX;
         while places.len() > DIRECT_MAX {
             let mut upper = Vec::new();
-            for chunk in places.chunks(limits::PART_BYTES_MAX / PartPlace::ENCODED_BYTES) {
-                let mut bytes = Vec::with_capacity(chunk.len() * PartPlace::ENCODED_BYTES);
+            for chunk in places.chunks(limits::PART_BYTES_MAX / PartPlace::BYTES) {
+                let mut bytes = Vec::with_capacity(chunk.len() * PartPlace::BYTES);
                 for place in chunk {
                     place.encode(&mut bytes);
                 }
                 let lsn = self.log.append_part(self.id, level_ordinal, &bytes)?;
                 self.pins.pin(lsn.segment());
                 self.pinned.push(lsn.segment());
-                upper.push(PartPlace { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
+                upper.push(PartPlace {
+                    spill: self.id,
+                    ordinal: level_ordinal,
+                    lsn,
+                    len: bytes.len() as u32,
+                });
                 level_ordinal -= 1;
             }
             places = upper;
@@ -176,4 +181,3 @@ pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<Part
     }
     Ok(resolved)
 }
-

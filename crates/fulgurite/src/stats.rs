@@ -45,7 +45,11 @@ impl Stats {
     pub(crate) fn read(core: &Core) -> Stats {
         let (covered, live_bytes, checkpoints) = {
             let maintenance = core.maintenance.lock();
-            (maintenance.superblock.current().covered, maintenance.space.live_bytes(), maintenance.checkpoints)
+            (
+                maintenance.superblock.current().covered,
+                maintenance.space.live_bytes(),
+                maintenance.checkpoints,
+            )
         };
         let tables = core.catalog.all();
         let (snapshots, _) = core.snapshots.open();
@@ -73,7 +77,7 @@ impl Stats {
             live_bytes,
             segment_bytes,
             segments,
-            poisoned: core.log.poisoned(),
+            poisoned: core.log.poisoned().map(|why| why.to_string()),
             log: core.log.stats(),
         }
     }

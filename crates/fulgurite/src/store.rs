@@ -21,15 +21,15 @@ impl NodeStore for LogNodeStore {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
         let record = self.log.read_bulk(lsn)?;
         match record.kind {
-            BulkKind::Internal | BulkKind::Leaf | BulkKind::LeafDelta => Ok(record.body),
+            BulkKind::InternalNode | BulkKind::LeafNode | BulkKind::LeafDelta => Ok(record.body),
             other => Err(format!("the record at {lsn} is a {other:?}, not a node").into()),
         }
     }
 
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError> {
         let kind = match kind {
-            NodeKind::Internal => BulkKind::Internal,
-            NodeKind::Leaf => BulkKind::Leaf,
+            NodeKind::Internal => BulkKind::InternalNode,
+            NodeKind::Leaf => BulkKind::LeafNode,
             NodeKind::LeafDelta => BulkKind::LeafDelta,
         };
         Ok(self.log.append_bulk(kind, &[body])?)

@@ -199,8 +199,12 @@ mod tests {
 
     #[test]
     fn golden_bytes() {
-        let hex: String = sample().encode()[..ENCODED_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(&hex[..96], "46554c475355505201000000efcdab8967452301efcdab896745230105000000000000000300000000100000090000004");
+        let hex: String =
+            sample().encode()[..ENCODED_BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            &hex[..96],
+            "46554c475355505201000000efcdab8967452301efcdab89674523010500000000000000030000000010000009000000"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, hash_key};
+use fulgurite_index::StaticPart;
 
 use crate::catalog::TableState;
 use crate::core::Core;
@@ -112,7 +113,7 @@ impl Table {
 
     /// About how many versions the table holds.
     pub fn len_estimate(&self) -> u64 {
-        self.state.index.len_estimate()
+        self.state.index.static_part().len_estimate() + self.state.index.delta().entries()
     }
 
     fn begin(&self) -> Transaction {

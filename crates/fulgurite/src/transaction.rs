@@ -103,7 +103,8 @@ impl Transaction {
 
     fn read(&self, table: &TableState, key: &[u8], hash: u64) -> Result<Option<Value>> {
         table.check_seen(self.snapshot.csn)?;
-        let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)? else {
+        let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
+        else {
             return Ok(None);
         };
         self.reads.saw(version.csn);
@@ -117,7 +118,13 @@ impl Transaction {
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
     /// passed deletes it.
-    pub fn put_expiring(&mut self, table: &Table, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<()> {
+    pub fn put_expiring(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<()> {
         self.write(&table.state, key, Some(value), expires_at_ms.max(1), false)
     }
 
@@ -222,7 +229,8 @@ impl Transaction {
 
     /// Undoes all writes since `savepoint`, which stays; later savepoints are gone.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        let index = self.savepoints.iter().position(|(id, _)| *id == savepoint.0).ok_or(Error::UnknownSavepoint)?;
+        let index =
+            self.savepoints.iter().position(|(id, _)| *id == savepoint.0).ok_or(Error::UnknownSavepoint)?;
         self.savepoints.truncate(index + 1);
         self.writes.rollback_to(self.savepoints[index].1);
         Ok(())
@@ -262,7 +270,12 @@ impl Transaction {
     pub fn rollback(self) {}
 
     /// Writes a row of the catalog; the table is created when the commit is applied.
-    pub(crate) fn put_catalog(&mut self, key: &[u8], row: &[u8], new_table: Option<Arc<TableState>>) -> Result<()> {
+    pub(crate) fn put_catalog(
+        &mut self,
+        key: &[u8],
+        row: &[u8],
+        new_table: Option<Arc<TableState>>,
+    ) -> Result<()> {
         let root = self.core.catalog.root.clone();
         self.new_table = new_table.or(self.new_table.take());
         self.write(&root, key, Some(row), 0, false)
@@ -299,7 +312,7 @@ impl Transaction {
             &mut self.writes,
             self.new_table.take(),
             inline_max,
-            &mut || core.new_spill(),
+            &|| core.new_spill(),
             &mut self.spill,
         )?;
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation));

@@ -29,6 +29,7 @@ mod flush;
 mod format;
 mod log;
 mod options;
+mod parts;
 mod poison;
 mod read;
 mod reader;

@@ -149,6 +149,36 @@ impl Log {
         marks
     }
 
+    /// The newest commit up to which all survive a power cut.
+    pub fn durable_csn(&self) -> Csn {
+        self.core.durable_csn()
+    }
+
+    /// The newest commit that has a number.
+    pub fn reserved_csn(&self) -> Csn {
+        self.core.slot().next_csn().prev()
+    }
+
+    /// Runs `work` with the newest reserved CSN while no other commit can get a number: for whoever draws a line
+    /// between what was numbered before and after. It has to be short and must not call the log.
+    pub fn at_reserved<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
+        let slot = self.core.slot();
+        work(slot.next_csn().prev())
+    }
+
+    /// The smallest number that a segment of the bulk stream can have which takes records from now on.
+    pub fn bulk_position(&self) -> u32 {
+        match self.core.bulk.append_point() {
+            Some((segment, _)) => segment,
+            // The next one is a ready segment, or one that is not made yet.
+            None => {
+                let infos = self.core.store.infos();
+                let ready = infos.iter().filter(|info| info.stream.is_none()).map(|info| info.number).min();
+                ready.unwrap_or_else(|| infos.iter().map(|info| info.number + 1).max().unwrap_or(0))
+            }
+        }
+    }
+
     /// Where replay has to start to deliver every frame behind `after`: a group at or before the first of them, or
     /// the end of what is durable.
     ///
@@ -218,7 +248,7 @@ impl Log {
     }
 
     /// Why the log takes no more, if so.
-    pub fn is_poisoned(&self) -> Option<Arc<PoisonCause>> {
+    pub fn poisoned(&self) -> Option<Arc<PoisonCause>> {
         self.core.poison.cause()
     }
 

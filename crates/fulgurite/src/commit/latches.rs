@@ -75,22 +75,4 @@ impl Latches {
         let stripes = set.stripes.iter().map(|&index| self.stripes[usize::from(index)].lock()).collect();
         Held { _stripes: stripes, _shared: shared, _exclusive: exclusive }
     }
-
-    /// Like [`Latches::acquire`], or nothing if any of them is taken.
-    pub fn try_acquire<'a>(&'a self, set: &'a mut LatchSet) -> Option<Held<'a>> {
-        set.stripes.sort_unstable();
-        set.stripes.dedup();
-        let (mut shared, mut exclusive) = (Vec::new(), Vec::new());
-        for (table, gate) in set.gates.values() {
-            match gate {
-                Gate::Shared => shared.push(table.gate.try_read()?),
-                Gate::Exclusive => exclusive.push(table.gate.try_write()?),
-            }
-        }
-        let mut stripes = Vec::with_capacity(set.stripes.len());
-        for &index in &set.stripes {
-            stripes.push(self.stripes[usize::from(index)].try_lock()?);
-        }
-        Some(Held { _stripes: stripes, _shared: shared, _exclusive: exclusive })
-    }
 }

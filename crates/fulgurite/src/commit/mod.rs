@@ -28,6 +28,7 @@
 //! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
 
 pub(crate) mod latches;
+pub(crate) mod prepare;
 pub(crate) mod ticket;
 
 use std::cell::UnsafeCell;
@@ -36,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Admission, FrameParts, Log, LogError, PartPlace};
+use fulgurite_log::{Admission, FrameParts, Log, LogError, PartPlace, frame_bytes, local_record_bytes};
 use parking_lot::{Condvar, Mutex};
 
 use self::ticket::{Ticket, Tickets};
@@ -76,7 +77,9 @@ unsafe impl Sync for Pending {}
 impl Pending {
     /// Applies the commit unless somebody else does; true if it is applied on return.
     fn run(&self) -> bool {
-        if let Err(state) = self.state.compare_exchange(WAITING, APPLYING, Ordering::Acquire, Ordering::Acquire) {
+        if let Err(state) =
+            self.state.compare_exchange(WAITING, APPLYING, Ordering::Acquire, Ordering::Acquire)
+        {
             return state == APPLIED;
         }
         // SAFETY: the exchange above succeeds for one thread only, ever: nobody else reads or writes `work`.
@@ -140,12 +143,12 @@ impl Pipeline {
 
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
     pub fn admit(&self, body_len: usize, parts: usize, blocking: bool) -> Result<Admission> {
-        let body_len = u32::try_from(body_len).expect("a body fits a frame");
-        let parts = u32::try_from(parts).expect("a frame names few parts");
+        let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
+        let local = local_record_bytes(u16::try_from(parts).expect("a frame names few parts"));
         if blocking {
-            return Ok(self.log.admit(body_len, parts)?);
+            return Ok(self.log.admit(frame, local)?);
         }
-        self.log.try_admit(body_len, parts)?.ok_or(Error::WouldBlock)
+        self.log.try_admit(frame, local)?.ok_or(Error::WouldBlock)
     }
 
     /// Steps 2 to 4: the caller holds the latches and has validated.
@@ -164,7 +167,7 @@ impl Pipeline {
         });
         self.log.fill(
             reservation,
-            &FrameParts {
+            FrameParts {
                 kind: frame.kind,
                 flags: 0,
                 codec: 0,
@@ -225,10 +228,15 @@ impl Pipeline {
         Ok(())
     }
 
+    /// Ends the open tickets of a log that has failed.
+    pub fn fail_tickets(&self, why: &str) {
+        self.tickets.fail(why);
+    }
+
     fn unknown(&self, csn: Csn, error: LogError) -> Error {
         self.tickets.fail(&error.to_string());
         match error {
-            LogError::Poisoned { .. } => Error::OutcomeUnknown { csn, source: Box::new(error) },
+            LogError::Poisoned(_) => Error::OutcomeUnknown { csn, source: Box::new(error) },
             other => other.into(),
         }
     }
@@ -248,7 +256,7 @@ impl Pipeline {
         self.log.request_durable(csn);
         self.tickets.complete_up_to(self.read_csn());
         if let Some(why) = self.log.poisoned() {
-            self.tickets.fail(&why);
+            self.tickets.fail(&why.to_string());
         }
         ticket
     }

@@ -25,7 +25,7 @@ pub(crate) struct Prepared {
 
 /// Room that the frame's header and a direct list of part places need beside the body.
 const BODY_BYTES_MAX: usize =
-    limits::FRAME_BYTES_MAX as usize - FRAME_HEADER_BYTES as usize - 1024 * PartPlace::ENCODED_BYTES / 2;
+    limits::FRAME_BYTES_MAX as usize - FRAME_HEADER_BYTES as usize - 1024 * PartPlace::BYTES / 2;
 
 /// Prepares a write set. `spill` is what the transaction has written ahead so far; it grows if the operations do not
 /// fit one frame.
@@ -34,11 +34,11 @@ pub(crate) fn prepare(
     writes: &mut WriteSet,
     new_table: Option<Arc<TableState>>,
     inline_max: usize,
-    spill: &mut dyn FnMut() -> Spill,
+    new_spill: &dyn Fn() -> Spill,
     opened: &mut Option<Spill>,
 ) -> Result<Prepared> {
     if bytes_max(writes) > BODY_BYTES_MAX {
-        let spill = opened.get_or_insert_with(spill);
+        let spill = opened.get_or_insert_with(new_spill);
         spill_values(writes, inline_max, spill)?;
     }
     let mut work = Box::new(ApplyWrites {
@@ -54,7 +54,7 @@ pub(crate) fn prepare(
     let mut body_crc = crc32c(&out);
     let mut kind = KIND_COMMIT;
     if out.len() > BODY_BYTES_MAX {
-        let spill = opened.get_or_insert_with(spill);
+        let spill = opened.get_or_insert_with(new_spill);
         out = body::encode_parts_body(&spill.body(&out, body_crc)?);
         body_crc = crc32c(&out);
         kind = KIND_COMMIT_IN_PARTS;

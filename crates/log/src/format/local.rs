@@ -52,6 +52,26 @@ pub struct PartPlace {
     pub len: u32,
 }
 
+impl PartPlace {
+    /// The length of [`PartPlace::encode`].
+    pub const BYTES: usize = ENTRY_BYTES as usize;
+
+    /// Appends spill, ordinal, place and length.
+    pub fn encode(&self, out: &mut impl Writer) {
+        out.put_bytes(&encode_entry(self));
+    }
+
+    /// Reads what [`PartPlace::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<PartPlace, DecodeError> {
+        Ok(PartPlace {
+            spill: SpillId::decode(reader)?,
+            ordinal: reader.u32("ordinal")?,
+            lsn: Lsn(reader.u64("part LSN")?),
+            len: reader.u32("part length")?,
+        })
+    }
+}
+
 /// How many bytes the local record of `parts` parts takes; none for none.
 pub const fn local_record_bytes(parts: u16) -> u32 {
     if parts == 0 { 0 } else { LOCAL_HEADER_BYTES + parts as u32 * ENTRY_BYTES }
@@ -108,12 +128,7 @@ pub(crate) fn decode_local_record(reader: &mut Reader<'_>) -> Result<Vec<PartPla
     let mut entries = Reader::new(&record[LOCAL_HEADER_BYTES as usize..]);
     let mut parts = Vec::with_capacity(usize::from(count));
     for _ in 0..count {
-        parts.push(PartPlace {
-            spill: SpillId::decode(&mut entries)?,
-            ordinal: entries.u32("ordinal")?,
-            lsn: Lsn(entries.u64("part LSN")?),
-            len: entries.u32("part length")?,
-        });
+        parts.push(PartPlace::decode(&mut entries)?);
     }
     Ok(parts)
 }

@@ -1,0 +1,221 @@
+//! The whole interface, once through, on a real disk.
+
+use fulgurite::{Database, Error, Isolation, Options};
+
+fn open(dir: &std::path::Path) -> Database {
+    Database::open(dir, Options::default()).unwrap()
+}
+
+#[test]
+fn a_first_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    let db = open(&path);
+    let users = db.table("users").unwrap();
+    let first = users.put(b"alice", b"1").unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.get(&users, b"alice").unwrap().unwrap(), b"1");
+    txn.put(&users, b"bob", b"2").unwrap();
+    let second = txn.commit().unwrap();
+    assert_eq!(second.csn, first.csn.next());
+    db.transact(|txn| txn.put(&users, b"carol", b"3")).unwrap();
+    let rows: Vec<_> = db.snapshot().range(&users, b"b".as_slice()..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(rows.len(), 2);
+    assert!(rows[0].0 == b"bob" && rows[1].1 == b"3");
+    db.close().unwrap();
+
+    let db = open(&path);
+    let users = db.open_table("users").unwrap();
+    assert_eq!(users.get(b"carol").unwrap().unwrap(), b"3");
+    assert!(users.get(b"dave").unwrap().is_none());
+    let names: Vec<_> = db.tables().unwrap().iter().map(|table| table.name()).collect();
+    assert_eq!(names, ["users"]);
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn nothing_is_lost_without_a_clean_close() {
+    let dir = tempfile::tempdir().unwrap();
+    for round in 0..3u32 {
+        let db = open(dir.path());
+        let table = db.table("t").unwrap();
+        for old in 0..round {
+            for n in 0..100u32 {
+                let value = table.get(&key(old, n)).unwrap().unwrap();
+                assert_eq!(value, old.to_le_bytes());
+            }
+        }
+        for n in 0..100u32 {
+            table.put(&key(round, n), &round.to_le_bytes()).unwrap();
+        }
+        // As a killed process would: no destructor runs, but the lock goes.
+        let copy = tempfile::tempdir().unwrap();
+        copy_dir(dir.path(), copy.path());
+        let survivor = open(copy.path());
+        assert_eq!(survivor.table("t").unwrap().range(..).unwrap().count(), (round as usize + 1) * 100);
+    }
+}
+
+fn key(round: u32, n: u32) -> Vec<u8> {
+    format!("{round:04}/{n:06}").into_bytes()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test copies a database behind its back")]
+fn copy_dir(from: &std::path::Path, to: &std::path::Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy_dir(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
+        }
+    }
+}
+
+#[test]
+fn ranges_run_both_ways_and_meet() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    let mut txn = db.begin();
+    for n in 0..1000u32 {
+        txn.put(&table, &n.to_be_bytes(), b"v").unwrap();
+    }
+    txn.commit().unwrap();
+    db.checkpoint().unwrap();
+    let mut txn = db.begin();
+    txn.delete(&table, &500u32.to_be_bytes()).unwrap();
+    txn.put(&table, &1000u32.to_be_bytes(), b"own").unwrap();
+    txn.delete_range(&table, 10u32.to_be_bytes().as_slice()..&20u32.to_be_bytes()).unwrap();
+    txn.put(&table, &15u32.to_be_bytes(), b"own").unwrap();
+    let expected: Vec<u32> =
+        (0..=1000).filter(|&n| n != 500 && (!(10..20).contains(&n) || n == 15)).collect();
+    let number = |entry: fulgurite::Result<(fulgurite::Value, fulgurite::Value)>| {
+        u32::from_be_bytes(entry.unwrap().0.to_vec().try_into().unwrap())
+    };
+    let forward: Vec<u32> = txn.range(&table, ..).unwrap().map(number).collect();
+    assert_eq!(forward, expected);
+    let mut backward: Vec<u32> = txn.range(&table, ..).unwrap().rev().map(number).collect();
+    backward.reverse();
+    assert_eq!(backward, expected);
+    let mut range = txn.range(&table, ..).unwrap();
+    let mut both = Vec::new();
+    let mut turn = 0;
+    loop {
+        let entry = if turn % 3 == 0 { range.next() } else { range.next_back() };
+        let Some(entry) = entry else { break };
+        both.push(number(entry));
+        turn += 1;
+    }
+    both.sort_unstable();
+    assert_eq!(both, expected);
+    drop(range);
+    txn.commit().unwrap();
+    let after: Vec<u32> = table.range(..).unwrap().map(number).collect();
+    assert_eq!(after, expected);
+}
+
+#[test]
+fn conflicts_inserts_swaps_savepoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let table = db.table("t").unwrap();
+    table.insert(b"k", b"1").unwrap();
+    assert!(matches!(table.insert(b"k", b"2"), Err(Error::KeyExists { .. })));
+    assert!(table.compare_and_swap(b"k", Some(b"1"), Some(b"2")).unwrap());
+    assert!(!table.compare_and_swap(b"k", Some(b"1"), Some(b"3")).unwrap());
+
+    let mut first = db.begin();
+    let mut second = db.begin();
+    first.get(&table, b"k").unwrap();
+    second.get(&table, b"k").unwrap();
+    first.put(&table, b"k", b"first").unwrap();
+    second.put(&table, b"k", b"second").unwrap();
+    first.commit().unwrap();
+    assert!(matches!(second.commit(), Err(Error::Conflict { .. })));
+
+    let mut txn = db.begin_with(Isolation::Serializable);
+    txn.put(&table, b"a", b"1").unwrap();
+    let savepoint = txn.savepoint();
+    txn.put(&table, b"a", b"2").unwrap();
+    txn.delete_range(&table, ..).unwrap();
+    assert!(txn.get(&table, b"a").unwrap().is_none());
+    txn.rollback_to(savepoint).unwrap();
+    assert_eq!(txn.get(&table, b"a").unwrap().unwrap(), b"1");
+    txn.commit().unwrap();
+    assert_eq!(table.range(..).unwrap().count(), 2);
+}
+
+#[test]
+fn large_values_and_long_transactions() {
+    let dir = tempfile::tempdir().unwrap();
+    let big: Vec<u8> = (0..3_000_000u32).map(|n| (n * 7 + n / 251) as u8).collect();
+    let medium = &big[..20_000];
+    {
+        let db = open(dir.path());
+        let table = db.table("t").unwrap();
+        table.put(b"big", &big).unwrap();
+        table.put(b"medium", medium).unwrap();
+        let mut txn = db.begin();
+        for n in 0..20_000u32 {
+            txn.put(&table, &n.to_be_bytes(), &big[n as usize..n as usize + 40]).unwrap();
+        }
+        for n in 0..100u32 {
+            txn.put(&table, format!("m{n}").as_bytes(), &big[n as usize..n as usize + 5_000]).unwrap();
+        }
+        assert_eq!(txn.get(&table, b"big").unwrap().unwrap(), big);
+        txn.commit().unwrap();
+        verify(&db, &big);
+        let copy = tempfile::tempdir().unwrap();
+        copy_dir(dir.path(), copy.path());
+        verify(&open(copy.path()), &big);
+        db.checkpoint().unwrap();
+        verify(&db, &big);
+        let copy = tempfile::tempdir().unwrap();
+        copy_dir(dir.path(), copy.path());
+        verify(&open(copy.path()), &big);
+    }
+    verify(&open(dir.path()), &big);
+}
+
+fn verify(db: &Database, big: &[u8]) {
+    let table = db.open_table("t").unwrap();
+    assert_eq!(table.get(b"big").unwrap().unwrap(), big);
+    assert_eq!(table.get(b"medium").unwrap().unwrap(), &big[..20_000]);
+    for n in (0..20_000u32).step_by(97) {
+        assert_eq!(table.get(&n.to_be_bytes()).unwrap().unwrap(), &big[n as usize..n as usize + 40]);
+    }
+    for n in 0..100u32 {
+        let value = table.get(format!("m{n}").as_bytes()).unwrap().unwrap();
+        assert_eq!(value, &big[n as usize..n as usize + 5_000]);
+    }
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn tables_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let one = db.create_table("one").unwrap();
+    assert!(matches!(db.create_table("one"), Err(Error::TableExists { .. })));
+    one.put(b"k", b"v").unwrap();
+    let before = db.snapshot();
+    db.rename_table("one", "two").unwrap();
+    assert_eq!(one.name(), "two");
+    assert!(matches!(db.open_table("one"), Err(Error::UnknownTable { .. })));
+    db.drop_table("two").unwrap();
+    assert!(matches!(one.get(b"k"), Err(Error::TableDropped { .. })));
+    assert!(matches!(one.put(b"k", b"w"), Err(Error::TableDropped { .. })));
+    assert_eq!(before.get(&one, b"k").unwrap().unwrap(), b"v");
+    let again = db.create_table("two").unwrap();
+    assert!(again.get(b"k").unwrap().is_none());
+    db.checkpoint().unwrap();
+    assert_eq!(before.get(&one, b"k").unwrap().unwrap(), b"v");
+    drop(before);
+    db.close().unwrap();
+    let db = open(dir.path());
+    assert_eq!(db.tables().unwrap().len(), 1);
+    assert!(db.open_table("two").unwrap().get(b"k").unwrap().is_none());
+}

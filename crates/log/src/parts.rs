@@ -1,0 +1,49 @@
+//! Parts of large commits, written ahead into the bulk stream.
+
+use crate::error::LogError;
+use crate::format::{BULK_HEADER_BYTES, BulkKind, PartPlace, SpillId};
+use crate::log::Log;
+use fulgurite_base::{Lsn, Reader};
+
+/// What precedes a part's bytes in its body: the spill and the ordinal.
+const PART_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;
+
+impl Log {
+    /// Appends a part and returns where *its bytes* begin, so that they can be read without the record around them.
+    /// Durable after [`Log::sync_bulk`].
+    ///
+    /// # Errors
+    /// As [`Log::append_bulk`].
+    pub fn append_part(&self, spill: SpillId, ordinal: u32, bytes: &[u8]) -> Result<Lsn, LogError> {
+        let mut head = Vec::with_capacity(PART_HEAD_BYTES as usize);
+        spill.encode(&mut head);
+        head.extend_from_slice(&ordinal.to_le_bytes());
+        let record = self.append_bulk(BulkKind::Part, &[&head, bytes])?;
+        Ok(record.advance(BULK_HEADER_BYTES + PART_HEAD_BYTES))
+    }
+
+    /// Reads a part back and verifies that it is the one that was meant.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`] if the record there is not this part.
+    pub fn read_part(&self, place: &PartPlace) -> Result<Vec<u8>, LogError> {
+        let wrong = || {
+            let segment = self.core.store.path(place.lsn.segment());
+            let what = format!("part {} of a transaction is not there", place.ordinal);
+            LogError::damaged(&segment, place.lsn.offset().into(), None, what)
+        };
+        let before = place.lsn.offset().checked_sub(BULK_HEADER_BYTES + PART_HEAD_BYTES).ok_or_else(wrong)?;
+        let record = self.read_bulk(Lsn::new(place.lsn.segment(), before))?;
+        let mut reader = Reader::new(&record.body);
+        let spill = SpillId::decode(&mut reader).map_err(|_| wrong())?;
+        let ordinal = reader.u32("part ordinal").map_err(|_| wrong())?;
+        let fits = record.kind == BulkKind::Part
+            && spill == place.spill
+            && ordinal == place.ordinal
+            && reader.remaining() == place.len as usize;
+        if !fits {
+            return Err(wrong());
+        }
+        Ok(record.body[PART_HEAD_BYTES as usize..].to_vec())
+    }
+}
