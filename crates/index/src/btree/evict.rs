@@ -61,7 +61,7 @@ impl Clock<'_> {
         let Ok(node) = slot.node_unmarked() else { return };
         match node {
             Node::Leaf(leaf) => {
-                if !slot.take_referenced() && !slot.is_dirty() {
+                if !slot.take_referenced() && !slot.is_dirty() && !slot.lsn().is_null() {
                     drop(leaf);
                     self.evict(slot);
                 }
