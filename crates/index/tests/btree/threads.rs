@@ -23,7 +23,7 @@ fn maintain(tree: &BTree, folded: &AtomicU64) {
         let mut batch = Batch::new();
         let from = rng.below(KEYS);
         for number in from..from + rng.below(400) {
-            let comes = rng.below(3) > 0 || number % 3 == 0;
+            let comes = rng.below(3) > 0 || number.is_multiple_of(3);
             let put = if comes { Put::value(csn, csn.to_le_bytes()) } else { Put::tombstone(csn) };
             batch.insert(key(number), vec![put]);
         }
@@ -62,7 +62,7 @@ fn check_scans(tree: &BTree, done: &AtomicBool) {
             let version = cursor.version();
             assert!(version.payload.is_empty() || *version.payload == version.csn.0.to_le_bytes());
             let number: u64 = std::str::from_utf8(own).unwrap().parse().unwrap();
-            always += u64::from(number % 3 == 0 && number < KEYS);
+            always += u64::from(number.is_multiple_of(3) && number < KEYS);
             last = Some(own.to_vec());
             pins.push((version.csn, version.payload, cursor.pinned_key()));
             cursor.next().unwrap();
@@ -76,7 +76,6 @@ fn check_scans(tree: &BTree, done: &AtomicBool) {
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the test is about threads, no simulator runs it")]
 fn readers_see_everything_while_the_tree_changes() {
     let tree = BTree::empty(TABLE, MemStore::new(), small_nodes());
     let batch: Batch =
