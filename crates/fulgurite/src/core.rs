@@ -9,7 +9,7 @@ use fulgurite_env::{Env, Lock};
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{OutOfLine, Version};
 use fulgurite_log::Log;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::{Catalog, TableState};
 use crate::checkpoint::Maintenance;
@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub clock: Clock,
     pub hooks: Hooks,
     pub closed: AtomicBool,
+    /// Signalled when a generation was folded.
+    pub folded: (Mutex<()>, Condvar),
     /// Everything that folding and checkpoints own; one of them at a time.
     pub maintenance: Mutex<Maintenance>,
     /// Segments that nothing needs any more and that no reader can still be in.

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
 use fulgurite_env::{Disk, Env};
 use fulgurite_log::{Log, LogOptions, ReplayFrom};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
 use crate::checkpoint::{Maintenance, accounts_of};
@@ -83,6 +83,7 @@ pub(crate) fn open_core(
         clock,
         hooks: Hooks::default(),
         closed: AtomicBool::new(false),
+        folded: (Mutex::new(()), Condvar::new()),
         maintenance: Mutex::new(Maintenance::new(superblock, space)),
         retired: Arc::default(),
         lock: Mutex::new(Some(lock)),

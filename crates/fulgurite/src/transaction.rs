@@ -306,6 +306,9 @@ impl Transaction {
         }
         let core = self.core.clone();
         core.check_writable()?;
+        for writes in self.writes.tables.values() {
+            core.wait_for_folding(&writes.table)?;
+        }
         let inline_max = core.options.inline_bytes_max;
         let prepared = prepare(
             &core.catalog,
@@ -324,6 +327,9 @@ impl Transaction {
         let csn = self.validate_and_submit(&core, prepared, &mut set, &keys, &ranges)?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
+        }
+        for writes in self.writes.tables.values() {
+            core.rotate_if_grown(&writes.table);
         }
         Ok(Some(csn))
     }
