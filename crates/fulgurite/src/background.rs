@@ -74,6 +74,7 @@ impl Core {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.free_retired()?;
+        self.look_at_room()?;
         for table in self.catalog.all() {
             self.rotate_if_grown(&table);
         }

@@ -282,10 +282,13 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the log has grown enough for a checkpoint.
+    /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
         let data = maintenance.space.live_bytes();
+        if self.check_room().is_err() && maintenance.superblock.current().covered < self.pipeline.visible() {
+            return true;
+        }
         let due = self.options.checkpoint_log_bytes.min((data / 20).max(CHECKPOINT_LOG_BYTES_MIN));
         self.log.stats().written_bytes - maintenance.log_bytes_at_checkpoint >= due
     }

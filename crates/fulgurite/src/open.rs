@@ -14,7 +14,7 @@ use crate::checkpoint::{Maintenance, accounts_of};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
-use crate::core::{Clock, Core};
+use crate::core::{Clock, Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
 use crate::hooks::Hooks;
 use crate::recovery::{RecoveryProgress, Replay, restore_tables};
@@ -72,7 +72,12 @@ pub(crate) fn open_core(
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
     check_segments(&log, &space, &path)?;
-    superblock.write(Superblock { epoch: log.epoch(), durable: last, clock_ms: clock.newest_ms(), ..current })?;
+    superblock.write(Superblock {
+        epoch: log.epoch(),
+        durable: last,
+        clock_ms: clock.newest_ms(),
+        ..current
+    })?;
     Ok(Core {
         pipeline: Pipeline::new(log.clone(), last),
         dir: dir.to_path_buf(),
@@ -83,6 +88,7 @@ pub(crate) fn open_core(
         clock,
         hooks: Hooks::default(),
         closed: AtomicBool::new(false),
+        room: Room::default(),
         folded: (Mutex::new(()), Condvar::new()),
         maintenance: Mutex::new(Maintenance::new(superblock, space)),
         retired: Arc::default(),

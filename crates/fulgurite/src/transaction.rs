@@ -186,6 +186,7 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.core.check_writable()?;
+        self.core.check_room()?;
         let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
         Ok(WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?)))
     }
@@ -306,6 +307,9 @@ impl Transaction {
         }
         let core = self.core.clone();
         core.check_writable()?;
+        if self.writes.has_puts() {
+            core.check_room()?;
+        }
         for writes in self.writes.tables.values() {
             core.wait_for_folding(&writes.table)?;
         }
