@@ -113,7 +113,9 @@ fn generations_of_crashes() {
             let kind = if rng.below(2) == 0 { CrashKind::Kill } else { CrashKind::PowerCut };
             world.crash(kind, rng.next());
             world.reopen().unwrap_or_else(|error| panic!("seed {seed}, generation {generation}: {error}"));
-            _ = world.run(&mut rng, 8).map_err(|error| panic!("seed {seed}, generation {generation}: {error}"));
+            _ = world
+                .run(&mut rng, 8)
+                .map_err(|error| panic!("seed {seed}, generation {generation}: {error}"));
             if rng.below(2) == 0 {
                 world.crash(kind, rng.next());
             }

@@ -2,9 +2,9 @@
 
 use crate::support::*;
 use fulgurite_base::{Csn, Epoch, Lsn};
+use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{GroupKind, LogError, ReplayFrom, ScanItem, scan_segment};
-use fulgurite_env::Env;
 use std::sync::Arc;
 
 /// A closed log of `commits` frames over several segments; returns it cut off from its process.
@@ -44,7 +44,8 @@ fn damage(result: Result<Opened, LogError>) -> fulgurite_log::Damage {
 fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
     let clean = closed(40);
     let groups = groups(&clean);
-    let last_hint = groups.iter().rfind(|group| group.kind == GroupKind::Hint).expect("a close ends with a hint");
+    let last_hint =
+        groups.iter().rfind(|group| group.kind == GroupKind::Hint).expect("a close ends with a hint");
     for group in groups.iter().filter(|group| group.end() <= group.offset + 4096) {
         for at in [0, 5, 30, 60, 66, 71 + group.payload_bytes.min(40)] {
             let env = clean.crash(CrashKind::PowerCut, 1);
@@ -149,7 +150,8 @@ fn damage_in_an_older_epoch_is_reported() {
     commit(&log, b"in the new epoch").expect("nothing fails");
     drop(log);
     let victim = groups(&env).into_iter().find(|group| group.first_csn == Csn(10)).expect("it is there");
-    env.corrupt(&segment_path(victim.segment), u64::from(victim.offset) + 100, |byte| *byte ^= 1).expect("there");
+    env.corrupt(&segment_path(victim.segment), u64::from(victim.offset) + 100, |byte| *byte ^= 1)
+        .expect("there");
     let damage = damage(open(&env, &ReplayFrom::beginning()));
     assert_eq!((damage.path, damage.offset), (segment_path(victim.segment), u64::from(victim.offset)));
     assert_eq!(damage.csns, Some((Csn(10), Csn(10))));
@@ -181,6 +183,7 @@ fn a_segment_of_another_database_is_reported() {
     let mut sink = Collect::default();
     let other = fulgurite_base::DatabaseId(1);
     let from = ReplayFrom::beginning();
-    let opened = fulgurite_log::Log::open(Arc::clone(&env) as Arc<dyn Env>, dir(), other, options(), &from, &mut sink);
+    let opened =
+        fulgurite_log::Log::open(Arc::clone(&env) as Arc<dyn Env>, dir(), other, options(), &from, &mut sink);
     assert!(matches!(opened, Err(LogError::Damaged(_))));
 }

@@ -1,11 +1,11 @@
 //! A log on a simulated disk, and a model of what it was told.
 
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, crc32c};
+use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_env::{Clock, Env};
 use fulgurite_log::{
-    FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom,
-    SpillId, frame_bytes, local_record_bytes,
+    FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame, RecoveryReport, RecoverySink,
+    ReplayFrom, SpillId, frame_bytes, local_record_bytes,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -68,7 +68,16 @@ impl RecoverySink for Collect {
 pub fn parts(frame: &[u8], local: &[PartPlace]) -> FrameParts<'static> {
     let body: &'static [u8] = Box::leak(frame.to_vec().into_boxed_slice());
     let local: &'static [PartPlace] = Box::leak(local.to_vec().into_boxed_slice());
-    FrameParts { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc: crc32c(body), local }
+    FrameParts {
+        kind: 1,
+        flags: 2,
+        codec: 0,
+        term: 3,
+        commit_time_ms: 4,
+        body,
+        body_crc: crc32c(body),
+        local,
+    }
 }
 
 /// Admits, reserves and fills; does not wait.
@@ -77,7 +86,10 @@ pub fn append(log: &Log, body: &[u8], local: &[PartPlace]) -> Result<(Csn, Lsn),
     let reservation = log.reserve(admission, |_, _| ());
     let place = (reservation.csn(), reservation.body_lsn());
     let body_crc = crc32c(body);
-    log.fill(reservation, FrameParts { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc, local });
+    log.fill(
+        reservation,
+        FrameParts { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc, local },
+    );
     Ok(place)
 }
 
@@ -88,7 +100,8 @@ pub fn commit(log: &Log, body: &[u8]) -> Result<(Csn, Lsn), LogError> {
 }
 
 pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {
-    Log::create(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options()).expect("an empty directory takes a log")
+    Log::create(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options())
+        .expect("an empty directory takes a log")
 }
 
 pub type Opened = (Arc<Log>, RecoveryReport, Collect);
@@ -148,7 +161,10 @@ impl World {
                 0 => self.env.clock().sleep(Duration::from_millis(15)),
                 1 => while log.maintain()? {},
                 2 => {
-                    log.append_bulk(fulgurite_log::BulkKind::LeafNode, &[&vec![7; rng.below(6000) as usize]])?;
+                    log.append_bulk(
+                        fulgurite_log::BulkKind::LeafNode,
+                        &[&vec![7; rng.below(6000) as usize]],
+                    )?;
                 }
                 3 => log.sync_bulk()?,
                 4 if rng.below(3) == 0 => self.checkpoint(&log)?,
@@ -163,13 +179,22 @@ impl World {
         for _ in 0..1 + rng.below(3) {
             let body = vec![rng.next() as u8; 1 + rng.below(2500) as usize];
             let local: Vec<PartPlace> = (0..rng.below(3))
-                .map(|n| PartPlace { spill: SpillId::default(), ordinal: n as u32, lsn: Lsn::new(9, 9), len: 5 })
+                .map(|n| PartPlace {
+                    spill: SpillId::default(),
+                    ordinal: n as u32,
+                    lsn: Lsn::new(9, 9),
+                    len: 5,
+                })
                 .collect();
             let local = if rng.below(4) == 0 { local } else { Vec::new() };
             let (csn, lsn) = append(log, &body, &local)?;
             assert_eq!(csn.0, self.reserved + 1, "CSNs are dense");
             self.reserved = csn.0;
-            assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body, "bytes are readable before they are written");
+            assert_eq!(
+                log.read_bytes(lsn, body.len() as u32)?,
+                body,
+                "bytes are readable before they are written"
+            );
             self.bodies.insert(csn.0, body);
         }
         if rng.below(4) > 0 {
@@ -191,7 +216,8 @@ impl World {
         };
         log.forget_before(csn);
         for info in log.segments() {
-            if !info.open && info.number < self.from.lsn.segment() {
+            let bulk = info.stream == Some(fulgurite_log::Stream::Bulk);
+            if !info.open && (bulk || info.number < self.from.lsn.segment()) {
                 log.free_segment(info.number)?;
             }
         }
@@ -212,10 +238,19 @@ impl World {
             expected = expected.next();
             assert_eq!(*csn, expected, "frames come in order, without a gap");
             assert_eq!(Some(body), self.bodies.get(&csn.0), "commit {csn} is what was committed");
-            assert_eq!(&log.read_bytes(*lsn, body.len() as u32)?, body, "commit {csn} is readable in its place");
+            assert_eq!(
+                &log.read_bytes(*lsn, body.len() as u32)?,
+                body,
+                "commit {csn} is readable in its place"
+            );
         }
         assert_eq!(report.last_csn, expected);
-        assert!(report.last_csn.0 >= self.acked, "commit {} was acknowledged, {} found", self.acked, expected);
+        assert!(
+            report.last_csn.0 >= self.acked,
+            "commit {} was acknowledged, {} found",
+            self.acked,
+            expected
+        );
         assert!(report.last_csn.0 <= self.reserved, "nothing that was never reserved");
         assert!(self.epochs.last().is_none_or(|&last| last < report.epoch), "epochs rise");
         // Recovery made all it found durable: it counts as acknowledged from now on.
