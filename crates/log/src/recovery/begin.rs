@@ -75,6 +75,7 @@ impl Begun {
         let tip = (self.start.previous_csn, Lsn::new(self.segment.number, self.append_at));
         spans.push(EpochSpan { epoch, start_segment: self.segment.number, end: None });
         let mut index = index.unwrap_or_else(|| ReplayIndex::new(tip));
+        index.cut(self.start.previous_csn);
         index.mark();
         index.group(self.start.previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START);
         index.set_tip(tip.0, tip.1);

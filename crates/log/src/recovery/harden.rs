@@ -27,8 +27,13 @@ pub(super) fn harden(
         let found = inventory.named(start.segment(), || "it was just read".into())?;
         let from = start.max(walked.proven);
         if start.segment() >= newest_start && from < end {
-            found.read(&mut buffer)?;
-            let tail = &buffer[from.offset() as usize..end.offset() as usize];
+            let bytes = if start.segment() == walked.end.segment() {
+                &walked.last_read
+            } else {
+                found.read(&mut buffer)?;
+                &buffer
+            };
+            let tail = &bytes[from.offset() as usize..end.offset() as usize];
             for (nth, chunk) in tail.chunks(CHUNK_BYTES).enumerate() {
                 let offset = u64::from(from.offset()) + (nth * CHUNK_BYTES) as u64;
                 let written = found.file.write_at_dsync(chunk, offset);

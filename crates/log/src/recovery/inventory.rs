@@ -48,7 +48,12 @@ impl Found {
 
     /// Reads the whole segment as the device has it.
     pub fn read(&self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
-        let bytes = self.bytes()? as usize;
+        self.read_first(buffer, u32::MAX)
+    }
+
+    /// Reads the first `limit` bytes, or as many as there are.
+    pub fn read_first(&self, buffer: &mut Vec<u8>, limit: u32) -> Result<(), LogError> {
+        let bytes = self.bytes()?.min(limit) as usize;
         buffer.resize(bytes, 0);
         let got = self.file.read_at_direct(buffer, 0);
         let got = got.map_err(|source| LogError::io("read", &self.path, source))?;
