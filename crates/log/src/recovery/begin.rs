@@ -52,8 +52,10 @@ pub(crate) fn begin_epoch(
     let mut bytes = header.encode(&payload).to_vec();
     bytes.extend_from_slice(&payload);
     bytes.resize(align8(GROUP_HEADER_BYTES + EpochStart::BYTES) as usize, 0);
-    let written =
-        segment.file.write_at(&bytes, SEGMENT_DATA_START.into()).and_then(|()| segment.file.sync_data());
+    let written = store.file(&segment).and_then(|file| {
+        file.write_at(&bytes, SEGMENT_DATA_START.into())?;
+        file.sync_data()
+    });
     written.map_err(|source| LogError::io("begin an epoch in", &segment.path, source))?;
     let append_at = SEGMENT_DATA_START + bytes.len() as u32;
     segment.set_used(append_at);

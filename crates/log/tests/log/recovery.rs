@@ -321,3 +321,25 @@ fn what_was_only_in_the_cache_is_made_durable() {
         assert_eq!(recover(&killed.crash(CrashKind::PowerCut, seed)).1.last_csn, Csn(6));
     }
 }
+
+#[test]
+fn the_table_names_tests_that_exist() {
+    let table = include_str!("../../../../docs/recovery.md");
+    let files = [
+        ("recovery", include_str!("recovery.rs")),
+        ("damage", include_str!("damage.rs")),
+        ("faults", include_str!("faults.rs")),
+        ("crash", include_str!("crash.rs")),
+        ("segments", include_str!("segments.rs")),
+        ("bulk", include_str!("bulk.rs")),
+    ];
+    let mut named = 0;
+    for (file, source) in files {
+        for reference in table.split(&format!("`{file}.rs:")).skip(1) {
+            let test = reference.split('`').next().unwrap_or_default();
+            assert!(source.contains(&format!("fn {test}()")), "{file}.rs has no test {test}");
+            named += 1;
+        }
+    }
+    assert!(named > 25, "{named} rows name a test");
+}
