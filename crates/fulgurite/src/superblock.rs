@@ -37,6 +37,8 @@ pub(crate) struct Superblock {
     pub durable: Csn,
     /// No clock of this database may show less.
     pub clock_ms: u64,
+    /// Where the log ends, if it was closed cleanly; [`Lsn::NULL`] while it is open and after a crash.
+    pub closed_at: Lsn,
 }
 
 impl Superblock {
@@ -53,6 +55,7 @@ impl Superblock {
         out.put_u64(self.covered.0);
         out.put_u64(self.durable.0);
         out.put_u64(self.clock_ms);
+        out.put_u64(self.closed_at.0);
         out.resize(ENCODED_BYTES - 4, 0);
         let crc = crc32c(&out);
         out.put_u32(crc);
@@ -84,6 +87,7 @@ impl Superblock {
             covered: Csn(reader.u64("covered").map_err(short)?),
             durable: Csn(reader.u64("durable").map_err(short)?),
             clock_ms: reader.u64("clock").map_err(short)?,
+            closed_at: Lsn(reader.u64("end of the log").map_err(short)?),
         })
     }
 }
@@ -189,6 +193,7 @@ mod tests {
             covered: Csn(1000),
             durable: Csn(1001),
             clock_ms: 1_700_000_000_000,
+            closed_at: Lsn::new(8, 8192),
         }
     }
 

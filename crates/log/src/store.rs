@@ -35,6 +35,8 @@ pub(crate) struct Store {
     table: Mutex<BTreeMap<u32, Arc<Segment>>>,
     /// Sealed segments whose files are open, oldest first.
     open_files: Mutex<VecDeque<u32>>,
+    /// Files that recovery found unused.
+    unwanted: Mutex<Vec<u32>>,
     /// The segment that holds the newest epoch's start.
     epoch_start: AtomicU32,
 }
@@ -56,6 +58,7 @@ impl Store {
             maker,
             table: Mutex::default(),
             open_files: Mutex::default(),
+            unwanted: Mutex::default(),
             epoch_start: AtomicU32::new(0),
         }
     }
@@ -218,6 +221,20 @@ impl Store {
             self.add(segment);
             error
         })
+    }
+
+    /// Leaves files that nothing refers to for [`Store::remove_unwanted`]. A crash before that leaves them for the next
+    /// recovery.
+    pub fn remove_later(&self, numbers: &[u32]) {
+        self.unwanted.lock().extend(numbers);
+    }
+
+    /// Removes one of them; true if there was one.
+    pub fn remove_unwanted(&self) -> Result<bool, LogError> {
+        let Some(number) = self.unwanted.lock().pop() else { return Ok(false) };
+        let path = self.path(number);
+        self.disk().remove(&path).map_err(|source| LogError::io("remove", &path, source))?;
+        Ok(true)
     }
 
     /// Bytes of all files, and how many.

@@ -49,12 +49,14 @@ pub(super) fn harden(
 }
 
 /// Removes segments that were made and never used, and those that were still being made. A segment behind the end of
-/// the log that holds only a torn beginning counts as never used.
+/// the log that holds only a torn beginning counts as never used. Returns the numbers; with `later` the files of unused
+/// segments are left to whoever has time: a large one takes a file system a tenth of a second.
 pub(super) fn remove_unused(
     disk: &dyn Disk,
     inventory: &Inventory,
     walked: &Walked,
     from: &ReplayFrom,
+    later: bool,
 ) -> Result<Vec<u32>, LogError> {
     let remove = |name: &str| {
         let path = inventory.dir.join(name);
@@ -78,7 +80,9 @@ pub(super) fn remove_unused(
             _ => false,
         };
         if unused && !named {
-            disk.remove(&found.path).map_err(|source| LogError::io("remove", &found.path, source))?;
+            if !later {
+                disk.remove(&found.path).map_err(|source| LogError::io("remove", &found.path, source))?;
+            }
             removed.push(found.number);
         }
     }
