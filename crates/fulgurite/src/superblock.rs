@@ -16,7 +16,8 @@ pub(crate) const TEMPORARY_NAME: &str = "SUPERBLOCK.new";
 const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
 /// The format version that this program writes.
 pub(crate) const FORMAT_VERSION: u16 = 1;
-const SLOT_BYTES: usize = 4096;
+/// The length of a slot, of which the first bytes are used.
+pub(crate) const SLOT_BYTES: usize = 4096;
 const ENCODED_BYTES: usize = 100;
 
 /// What one slot holds.
@@ -63,7 +64,8 @@ impl Superblock {
         out
     }
 
-    fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
+    /// Reads a slot.
+    pub(crate) fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
         let mut reader = Reader::new(slot);
         let short = |_| SlotFault::Damaged;
         if reader.u64("magic").map_err(short)? != MAGIC {
@@ -92,9 +94,12 @@ impl Superblock {
     }
 }
 
+/// Why a slot says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotFault {
+pub(crate) enum SlotFault {
+    /// It has this format version, which a newer program wrote.
     Newer(u16),
+    /// It was never written, or not completely, or was damaged later.
     Damaged,
 }
 
