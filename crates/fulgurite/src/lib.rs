@@ -43,6 +43,8 @@ mod options;
 mod read_set;
 mod recovery;
 mod scan;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod snapshot;
 mod snapshots;
 mod space;
@@ -50,6 +52,7 @@ mod spill;
 mod stats;
 mod store;
 mod superblock;
+mod sync;
 mod table;
 mod transaction;
 mod value;
