@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Lsn};
 use fulgurite_env::{Disk, Env};
-use fulgurite_log::{Log, LogOptions, ReplayFrom};
+use fulgurite_log::{Log, LogOptions, ReplayFrom, scan_segment};
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
@@ -67,7 +67,7 @@ pub(crate) fn open_core(
     };
     let mut replay = Replay::new(options.inline_bytes_max, progress);
     let path = log_dir(dir);
-    let (log, last) = if current.epoch == FIRST_EPOCH && is_unused(disk, &path)? {
+    let (log, last) = if current.epoch == FIRST_EPOCH && clear_unused(disk, &path)? {
         (Log::create(env.clone(), &path, current.id, log_options)?, Csn::ZERO)
     } else {
         let from = ReplayFrom {
@@ -152,6 +152,27 @@ fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(Error::io(format!("listing {}", path.display()), error)),
     }
+}
+
+/// Whether no epoch ever began in the log directory; what a creation that was cut off left there is removed. Such a
+/// segment is whole and empty: anything else may be a database of which the newer slot of the superblock is damaged.
+fn clear_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    if is_unused(disk, path)? {
+        return Ok(true);
+    }
+    let failed = |error| Error::io(format!("clearing {}", path.display()), error);
+    let entries = disk.list(path).map_err(failed)?;
+    for entry in entries.iter().filter(|entry| !entry.name.ends_with(".new")) {
+        let scan = scan_segment(disk, &path.join(&entry.name))?;
+        if scan.header.is_none() || !scan.items.is_empty() || !scan.problems.is_empty() {
+            return Ok(false);
+        }
+    }
+    for entry in entries {
+        disk.remove(&path.join(&entry.name)).map_err(failed)?;
+    }
+    disk.sync_dir(path).map_err(failed)?;
+    Ok(true)
 }
 
 fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
