@@ -74,7 +74,10 @@ impl Core {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.free_retired()?;
-        self.rotate_grown();
+        self.look_at_room()?;
+        for table in self.catalog.all() {
+            self.rotate_if_grown(&table);
+        }
         let mut worked = self.absorb()?;
         if self.log.poisoned().is_none() && self.checkpoint_is_due() {
             self.checkpoint()?;

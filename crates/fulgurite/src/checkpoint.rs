@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn, TableId};
 use fulgurite_index::range_delete::RangeDelete;
@@ -75,13 +76,32 @@ impl Core {
         }
     }
 
-    /// Closes the newest generation of a table whose delta has grown.
-    pub fn rotate_grown(&self) {
-        for table in self.catalog.all() {
-            if table.index.delta().newest_bytes() >= self.options.delta_bytes_max as u64 {
-                self.log.at_reserved(|csn| table.index.rotate(csn));
+    /// Closes the newest generation of a table if it has grown. Committers do it too: the folding thread may be busy.
+    pub fn rotate_if_grown(&self, table: &TableState) {
+        let max = self.options.delta_bytes_max as u64;
+        if table.index.delta().newest_bytes() >= max {
+            self.log.at_reserved(|csn| {
+                if table.index.delta().newest_bytes() >= max {
+                    table.index.rotate(csn);
+                }
+            });
+        }
+    }
+
+    /// Step 0 for the deltas: a committer waits while folding is far behind, so that memory stays bounded.
+    pub fn wait_for_folding(&self, table: &TableState) -> Result<()> {
+        while table.index.delta().generation_count() > GENERATIONS_MAX {
+            self.check_writable()?;
+            if !self.options.background {
+                self.absorb()?;
+                return Ok(());
+            }
+            let mut folded = self.folded.0.lock();
+            if table.index.delta().generation_count() > GENERATIONS_MAX {
+                self.folded.1.wait_for(&mut folded, FOLDING_LOOK);
             }
         }
+        Ok(())
     }
 
     /// Folds the closed generations that nothing can undo any more; true if there was one.
@@ -103,6 +123,8 @@ impl Core {
             }
             drop(generation);
             folded |= table.index.fold_oldest(&self.prune_rules(table))?;
+            drop(self.folded.0.lock());
+            self.folded.1.notify_all();
         }
         Ok(folded)
     }
@@ -260,14 +282,23 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the log has grown enough for a checkpoint.
+    /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
         let data = maintenance.space.live_bytes();
+        if self.check_room().is_err() && maintenance.superblock.current().covered < self.pipeline.visible() {
+            return true;
+        }
         let due = self.options.checkpoint_log_bytes.min((data / 20).max(CHECKPOINT_LOG_BYTES_MIN));
         self.log.stats().written_bytes - maintenance.log_bytes_at_checkpoint >= due
     }
 }
+
+/// A table's delta has at most about this many closed generations; then its committers wait.
+const GENERATIONS_MAX: usize = 8;
+
+/// How long a waiting committer sleeps before it looks whether the log has failed.
+const FOLDING_LOOK: Duration = Duration::from_millis(20);
 
 /// A small database does not write a checkpoint every few commits.
 const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;

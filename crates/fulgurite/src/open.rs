@@ -4,17 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fulgurite_base::{Csn, DatabaseId, Lsn};
+use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
 use fulgurite_env::{Disk, Env};
 use fulgurite_log::{Log, LogOptions, ReplayFrom, scan_segment};
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
 use crate::checkpoint::{Maintenance, accounts_of};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
-use crate::core::{Clock, Core};
+use crate::core::{Clock, Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
 use crate::hooks::Hooks;
 use crate::recovery::{RecoveryProgress, Replay, restore_tables};
@@ -67,35 +67,17 @@ pub(crate) fn open_core(
     };
     let mut replay = Replay::new(options.inline_bytes_max, progress);
     let path = log_dir(dir);
-    let (log, last) = if current.epoch == FIRST_EPOCH && clear_unused(disk, &path)? {
-        (Log::create(env.clone(), &path, current.id, log_options)?, Csn::ZERO)
-    } else {
-        let from = ReplayFrom {
-            lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
-            csn: current.covered,
-            epoch: current.epoch,
-            durable_csn: current.durable,
-            must_exist: Vec::new(),
-            up_to: None,
-        };
-        let (log, report) = Log::open(env.clone(), &path, current.id, log_options, &from, &mut replay)?;
-        (log, report.last_csn)
-    };
+    let (log, last) = open_log(&env, &path, &current, log_options, &mut replay)?;
     let clock = Clock::new(current.clock_ms.max(replay.clock_ms));
-    let (record, record_segments) = read_checkpoint(&log, current.checkpoint)?;
-    let store = Arc::new(LogNodeStore::new(log.clone()));
-    let catalog_root =
-        record.tables.get(&fulgurite_base::TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
-    let catalog = Arc::new(Catalog::new(store, &options, catalog_root));
     let pins = Arc::new(SpillPins::default());
-    restore_tables(&catalog, &record)?;
-    replay.finish(&log, &pins, &catalog)?;
-    let mut accounts = accounts_of(&record);
-    accounts.retain(|id, _| catalog.by_id(*id).is_some());
-    let space = Space::new(accounts, record_segments);
+    let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
     check_segments(&log, &space, &path)?;
-    let next = Superblock { epoch: log.epoch(), durable: last, clock_ms: clock.newest_ms(), ..current };
-    superblock.write(next)?;
+    superblock.write(Superblock {
+        epoch: log.epoch(),
+        durable: last,
+        clock_ms: clock.newest_ms(),
+        ..current
+    })?;
     Ok(Core {
         pipeline: Pipeline::new(log.clone(), last),
         dir: dir.to_path_buf(),
@@ -106,6 +88,8 @@ pub(crate) fn open_core(
         clock,
         hooks: Hooks::default(),
         closed: AtomicBool::new(false),
+        room: Room::default(),
+        folded: (Mutex::new(()), Condvar::new()),
         maintenance: Mutex::new(Maintenance::new(superblock, space)),
         retired: Arc::default(),
         lock: Mutex::new(Some(lock)),
@@ -113,6 +97,47 @@ pub(crate) fn open_core(
         options,
         env,
     })
+}
+
+/// Creates the log of a new database, or recovers it; returns it with the newest commit.
+fn open_log(
+    env: &Arc<dyn Env>,
+    path: &Path,
+    current: &Superblock,
+    options: LogOptions,
+    replay: &mut Replay<'_>,
+) -> Result<(Arc<Log>, Csn)> {
+    if current.epoch == FIRST_EPOCH && clear_unused(env.disk(), path)? {
+        return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO));
+    }
+    let from = ReplayFrom {
+        lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
+        csn: current.covered,
+        epoch: current.epoch,
+        durable_csn: current.durable,
+        must_exist: Vec::new(),
+        up_to: None,
+    };
+    let (log, report) = Log::open(env.clone(), path, current.id, options, &from, replay)?;
+    Ok((log, report.last_csn))
+}
+
+/// The tables of the checkpoint, with what was replayed, and the accounts.
+fn restore(
+    log: &Arc<Log>,
+    current: &Superblock,
+    options: &Options,
+    pins: &SpillPins,
+    replay: Replay<'_>,
+) -> Result<(Arc<Catalog>, Space)> {
+    let (record, record_segments) = read_checkpoint(log, current.checkpoint)?;
+    let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
+    let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
+    restore_tables(&catalog, &record)?;
+    replay.finish(log, pins, &catalog)?;
+    let mut accounts = accounts_of(&record);
+    accounts.retain(|id, _| catalog.by_id(*id).is_some());
+    Ok((catalog, Space::new(accounts, record_segments)))
 }
 
 /// Tells a database from an empty directory and from somebody else's.

@@ -186,6 +186,7 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.core.check_writable()?;
+        self.core.check_room()?;
         let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
         Ok(WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?)))
     }
@@ -306,6 +307,12 @@ impl Transaction {
         }
         let core = self.core.clone();
         core.check_writable()?;
+        if self.writes.has_puts() {
+            core.check_room()?;
+        }
+        for writes in self.writes.tables.values() {
+            core.wait_for_folding(&writes.table)?;
+        }
         let inline_max = core.options.inline_bytes_max;
         let prepared = prepare(
             &core.catalog,
@@ -324,6 +331,9 @@ impl Transaction {
         let csn = self.validate_and_submit(&core, prepared, &mut set, &keys, &ranges)?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
+        }
+        for writes in self.writes.tables.values() {
+            core.rotate_if_grown(&writes.table);
         }
         Ok(Some(csn))
     }

@@ -3,7 +3,6 @@
 //! A node with a resident child stays, because the child's slot is the only place that knows the child's changes; so
 //! does whatever is dirty. Everything that was read since the clock last passed gets a second chance.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::load::Core;
@@ -58,37 +57,38 @@ impl Clock<'_> {
     }
 
     fn visit(&mut self, slot: &Slot) {
-        let Ok(node) = slot.node_unmarked() else { return };
-        match node {
-            Node::Leaf(leaf) => {
-                if !slot.take_referenced() && !slot.is_dirty() {
-                    drop(leaf);
-                    self.evict(slot);
-                }
-            }
-            Node::Inner(inner) => {
+        match slot.node_unmarked() {
+            Ok(Node::Leaf(_)) => self.visit_leaf(slot),
+            Ok(Node::Inner(inner)) => {
                 self.visit_children(&inner);
                 let has_resident_child = inner.children().iter().any(|child| child.is_resident());
                 if self.takes_inner && !self.is_done() && !slot.is_dirty() && !has_resident_child {
                     self.evict(slot);
                 }
             }
+            Err(_) => {}
         }
     }
 
-    fn visit_children(&mut self, inner: &Arc<Inner>) {
+    /// Looks at the slot alone: the leaves themselves may long have left the processor's cache.
+    fn visit_leaf(&self, slot: &Slot) {
+        let is_empty_root = slot.lsn().is_null();
+        if slot.is_resident() && !slot.take_referenced() && !slot.is_dirty() && !is_empty_root {
+            self.evict(slot);
+        }
+    }
+
+    fn visit_children(&mut self, inner: &Inner) {
         let first = self.hand.as_deref().map_or(0, |hand| inner.child_index(hand));
-        for index in first..inner.children().len() {
+        for (index, child) in inner.children().iter().enumerate().skip(first) {
             if self.is_done() {
                 break;
             }
-            let child = &inner.children()[index];
             if inner.level() == 1 {
-                self.hand = None;
                 self.stopped_at.clear();
                 self.stopped_at.extend_from_slice(inner.child_place(index).lower);
-            }
-            if child.is_resident() {
+                self.visit_leaf(child);
+            } else if child.is_resident() {
                 self.visit(child);
             }
             self.hand = None;

@@ -130,7 +130,7 @@ impl Folder<'_, '_> {
                 self.core.replace(&root, Node::Inner(Arc::new(node)), None);
                 break;
             }
-            children = self.into_children(nodes);
+            children = self.place_in_slots(nodes);
             level += 1;
         }
         self.retire(&retired);
@@ -221,7 +221,7 @@ impl Folder<'_, '_> {
             return Ok(Outcome::Changed);
         }
         retired.push(Arc::clone(slot));
-        Ok(Outcome::Replaced(Replacement { children: self.into_children(nodes), retired }))
+        Ok(Outcome::Replaced(Replacement { children: self.place_in_slots(nodes), retired }))
     }
 
     fn retire(&mut self, slots: &[Arc<Slot>]) {

@@ -144,7 +144,7 @@ fn merge_versions<'v>(
     batch: &'v [FoldVersion<'_>],
     merged: &mut Vec<Stamped<'v>>,
 ) {
-    assert!(batch.is_sorted_by(|a, b| a.csn > b.csn), "versions come newest first");
+    assert!(batch.is_sorted_by(|a, b| a.csn >= b.csn), "versions come newest first");
     let mut old = group.map(|index| leaf.entry(index).stamped()).peekable();
     for version in batch {
         while let Some(newer) = old.next_if(|own| own.csn >= version.csn) {

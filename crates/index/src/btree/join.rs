@@ -73,7 +73,7 @@ impl Folder<'_, '_> {
         nodes
     }
 
-    pub(crate) fn into_children(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
+    pub(crate) fn place_in_slots(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
         let child = |(lower, node)| Child {
             lower,
             slot: self.core.fresh_slot(Node::Inner(Arc::new(node))),
@@ -127,7 +127,8 @@ impl Folder<'_, '_> {
         let right_place = Place { lower: &right.lower, upper, level: Some(level) };
         let empty = |child: &Child| child.slot.node().is_ok_and(|node| is_empty(&node));
         let must = empty(left) || empty(right);
-        if !must && !(left.slot.is_resident() && right.slot.is_resident()) {
+        let both_resident = left.slot.is_resident() && right.slot.is_resident();
+        if !must && !both_resident {
             return Ok(None);
         }
         let nodes = (self.core.node_of(&left.slot, place)?, self.core.node_of(&right.slot, right_place)?);

@@ -1,9 +1,9 @@
 //! The B+tree, a static part that is changed in place.
 //!
 //! Nodes are immutable. A node in memory is the body of its record on disk; a change makes a new node and puts it into
-//! the old one's [`slot`], the stable place that the parent points to. One thread at a time changes the tree, under
-//! its maintenance lock. Readers take no lock, never wait and never start over: pinned in an epoch they go from slot
-//! to node to slot, and every node that they can reach lives until they are done.
+//! the old one's slot (`slot.rs`), the stable place that the parent points to. One thread at a time changes the tree,
+//! under its maintenance lock. Readers take no lock, never wait and never start over: pinned in an epoch they go from
+//! slot to node to slot, and every node that they can reach lives until they are done.
 //!
 //! **INV-IDX-1.** *A reader that took the delta's generation list before it looks at the root finds every version that
 //! it may see, in that list or in the node that it comes to.* Let T be the moment at which it took the list. What was

@@ -103,30 +103,34 @@ impl Core {
             Bound::Unbounded => Target::First,
         };
         path.seek(self, target)?;
+        let mut is_first = true;
         while let Some(leaf) = path.leaf() {
-            if leaf.max_csn() > than {
-                let from = match start {
-                    Bound::Included(key) => leaf.lower_bound(key),
-                    Bound::Excluded(key) => leaf.upper_bound(key),
-                    Bound::Unbounded => 0,
-                };
-                let to = match end {
-                    Bound::Included(key) => leaf.upper_bound(key),
-                    Bound::Excluded(key) => leaf.lower_bound(key),
-                    Bound::Unbounded => leaf.count(),
-                };
-                if (from..to).any(|index| leaf.entry(index).csn > than) {
-                    return Ok(true);
-                }
-            }
             let is_last = leaf.place().upper.is_none_or(|upper| match end {
                 Bound::Included(key) => upper > key,
                 Bound::Excluded(key) => upper >= key,
                 Bound::Unbounded => false,
             });
+            if leaf.max_csn() > than {
+                // Only keys between a leaf's fences may be searched in it.
+                let from = match start {
+                    Bound::Included(key) if is_first => leaf.lower_bound(key),
+                    Bound::Excluded(key) if is_first => leaf.upper_bound(key),
+                    _ => 0,
+                };
+                let is_inside = |key: &[u8]| match end {
+                    Bound::Included(end) => key <= end,
+                    Bound::Excluded(end) => key < end,
+                    Bound::Unbounded => true,
+                };
+                let mut entries = (from..leaf.count()).map(|index| leaf.entry(index));
+                if entries.any(|entry| entry.csn > than && (!is_last || is_inside(entry.key))) {
+                    return Ok(true);
+                }
+            }
             if is_last {
                 break;
             }
+            is_first = false;
             path.next_leaf(self)?;
         }
         Ok(false)

@@ -183,6 +183,7 @@ impl Leaf {
 
     #[inline]
     fn count_below(&self, key: &[u8], is_below: impl Fn(&[u8]) -> bool) -> usize {
+        debug_assert!(key >= self.place().lower && self.place().admits(key), "searched outside the fences");
         let heap = self.heap();
         search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");

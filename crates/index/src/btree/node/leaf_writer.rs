@@ -82,7 +82,7 @@ impl LeafWriter {
         }
         let room = self.room(None);
         let mut from = 0;
-        while self.weight(from) > 2 * room {
+        while self.weight(from) > 2 * room && self.group_end(from) < self.starts.len() {
             from = self.cut(from, room * 9 / 10);
         }
         if from == 0 {

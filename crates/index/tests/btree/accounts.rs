@@ -1,0 +1,109 @@
+//! Values in the log: references, moves, and what they count for.
+
+use std::collections::BTreeMap;
+
+use fulgurite_base::{Csn, Lsn};
+use fulgurite_index::btree::{BTree, BTreeOptions};
+use fulgurite_index::{Extent, OutOfLine, StaticPart, VersionFlags};
+
+use crate::support::*;
+
+fn out_of_line(csn: u64, extents: &[(u64, u32)]) -> Put {
+    let extents: Vec<Extent> =
+        extents.iter().map(|(lsn, len)| Extent { lsn: Lsn(*lsn), len: *len }).collect();
+    let value = OutOfLine { len: extents.iter().map(|e| u64::from(e.len)).sum(), checksum: 1, extents };
+    let mut payload = Vec::new();
+    value.encode(&mut payload);
+    Put { csn, flags: VersionFlags::OUT_OF_LINE, expires_at_ms: 0, payload }
+}
+
+#[derive(Default)]
+struct Ledger(BTreeMap<u32, i64>);
+
+impl Ledger {
+    fn image(&mut self, tree: &BTree) -> [u64; 4] {
+        let report = tree.image().unwrap();
+        for (segment, bytes) in report.accounts {
+            *self.0.entry(segment).or_default() += bytes;
+        }
+        self.0.retain(|_, bytes| *bytes != 0);
+        let recount = tree.live_accounts().unwrap();
+        assert_eq!(recount, self.0.clone().into_iter().collect::<Vec<_>>());
+        report.records_written
+    }
+
+    fn live(&self, segment: u32) -> i64 {
+        self.0.get(&segment).copied().unwrap_or(0)
+    }
+}
+
+#[test]
+fn extents_count_move_and_go() {
+    let store = MemStore::new();
+    let mut tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
+    let mut ledger = Ledger::default();
+    let (a, b) = (Lsn::new(1000, 8), Lsn::new(1001, 16));
+    let mut batch: Batch =
+        (0..60).map(|n| (format!("k{n:03}").into_bytes(), vec![Put::value(1, [0; 90])])).collect();
+    batch.insert(b"big".to_vec(), vec![out_of_line(2, &[(a.0, 500), (b.0, 700)])]);
+    fold(&tree, &batch, &rules(2, &[]));
+    ledger.image(&tree);
+    assert_eq!((ledger.live(1000), ledger.live(1001)), (500, 700));
+
+    assert!(tree.references(b"big", a).unwrap());
+    assert!(!tree.references(b"big", Lsn::new(1000, 9)).unwrap());
+    assert!(!tree.references(b"k001", a).unwrap());
+    let to = Lsn::new(1002, 24);
+    assert!(!tree.relocate(b"big", Csn(1), a, to).unwrap());
+    assert!(!tree.relocate(b"big", Csn(2), to, a).unwrap());
+    assert!(tree.relocate(b"big", Csn(2), a, to).unwrap());
+    assert!(!tree.relocate(b"big", Csn(2), a, to).unwrap());
+    let written = ledger.image(&tree);
+    assert_eq!(written, [0, 0, 0, 1], "a move of one value is a delta");
+    assert_eq!((ledger.live(1000), ledger.live(1001), ledger.live(1002)), (0, 700, 500));
+
+    // The same after a load, and a fold of the version as it was before the move changes nothing.
+    for _ in 0..20 {
+        let root = tree.image().unwrap().root;
+        tree = BTree::open(TABLE, root, store.clone(), BTreeOptions::default());
+        fold(&tree, &batch, &rules(2, &[]));
+        assert_eq!(tree.image().unwrap().records_written, [0; 4]);
+        let (from, to) = if tree.references(b"big", to).unwrap() { (to, a) } else { (a, to) };
+        assert!(tree.relocate(b"big", Csn(2), from, to).unwrap());
+        ledger.image(&tree);
+    }
+
+    let batch = Batch::from([(b"big".to_vec(), vec![Put::value(3, *b"small")])]);
+    fold(&tree, &batch, &rules(3, &[]));
+    ledger.image(&tree);
+    assert_eq!((ledger.live(1000), ledger.live(1001), ledger.live(1002)), (0, 0, 0));
+}
+
+#[test]
+fn whole_records_come_after_max_deltas() {
+    let store = MemStore::new();
+    let options = BTreeOptions { max_deltas: 3, ..BTreeOptions::default() };
+    let tree = BTree::empty(TABLE, store.clone(), options);
+    let mut ledger = Ledger::default();
+    let batch: Batch =
+        (0..60).map(|n| (format!("k{n:03}").into_bytes(), vec![Put::value(1, [0; 90])])).collect();
+    fold(&tree, &batch, &rules(1, &[]));
+    let mut kinds = Vec::new();
+    for csn in 2..12 {
+        kinds.push(ledger.image(&tree)[3]);
+        let key = format!("k{:03}", csn % 3).into_bytes();
+        fold(&tree, &Batch::from([(key, vec![Put::value(csn, *b"new")])]), &rules(csn, &[]));
+        if csn % 4 == 0 {
+            ledger.image(&tree);
+            tree.evict(0);
+        }
+    }
+    assert!(kinds.contains(&0) && kinds.contains(&1));
+    let lsns: Vec<Lsn> = store.records.lock().unwrap().keys().copied().collect();
+    let live = lsns.iter().filter(|lsn| {
+        let body = store.records.lock().unwrap()[lsn].1.clone();
+        tree.rewrite_if_live(**lsn, &body).unwrap()
+    });
+    assert!((1..=2).contains(&live.count()));
+    assert_eq!(ledger.image(&tree), [0, 0, 1, 0], "a rewritten leaf is whole");
+}

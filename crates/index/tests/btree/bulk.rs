@@ -1,0 +1,129 @@
+//! Sizes: large batches, fill, huge keys, many versions.
+
+use fulgurite_base::{Csn, Lsn};
+use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
+use fulgurite_index::{IndexError, NodeKind, StaticPart};
+
+use crate::support::*;
+
+#[derive(Default)]
+struct Shape {
+    leaves: u64,
+    leaf_bytes: u64,
+    entries: u64,
+    levels: u8,
+}
+
+impl TreeVisitor for Shape {
+    fn record(&mut self, record: RecordInfo) -> Result<(), IndexError> {
+        if record.kind == NodeKind::Leaf {
+            self.leaves += 1;
+            self.leaf_bytes += u64::from(record.bytes);
+        }
+        self.levels = self.levels.max(record.level + 1);
+        Ok(())
+    }
+
+    fn entry(&mut self, _entry: EntryInfo<'_>) -> Result<(), IndexError> {
+        self.entries += 1;
+        Ok(())
+    }
+}
+
+fn shape(tree: &BTree) -> Shape {
+    tree.image().unwrap();
+    let mut shape = Shape::default();
+    tree.walk(&mut shape).unwrap();
+    shape
+}
+
+fn fill(shape: &Shape) -> f64 {
+    shape.leaf_bytes as f64 / (shape.leaves as f64 * 8192.0)
+}
+
+fn row(number: u64, csn: u64) -> (Vec<u8>, Vec<Put>) {
+    (format!("key{number:010}").into_bytes(), vec![Put::value(csn, [7; 72])])
+}
+
+#[test]
+fn a_large_batch_fills_an_empty_tree() {
+    let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
+    let batch: Batch = (0..100_000).map(|number| row(number, number + 1)).collect();
+    fold(&tree, &batch, &rules(100_000, &[]));
+    assert_eq!(tree.len_estimate(), 100_000);
+    let shape = shape(&tree);
+    assert_eq!(shape.entries, 100_000);
+    assert_eq!(shape.levels, 3);
+    assert!((0.8..1.0).contains(&fill(&shape)), "{}", fill(&shape));
+    assert_eq!(get(&tree, b"key0000077777", u64::MAX).unwrap().0, 77_778);
+}
+
+#[test]
+fn appending_fills_leaves() {
+    let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
+    for chunk in 0..2000 {
+        let batch: Batch = (chunk * 20..chunk * 20 + 20).map(|number| row(number, number + 1)).collect();
+        fold(&tree, &batch, &rules(100_000, &[]));
+    }
+    let shape = shape(&tree);
+    assert_eq!(shape.entries, 40_000);
+    assert!(fill(&shape) > 0.9, "{}", fill(&shape));
+}
+
+#[test]
+fn random_inserts_fill_leaves_to_two_thirds() {
+    let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
+    let mut rng = Rng(11);
+    for chunk in 0..400u64 {
+        let batch: Batch = (0..100).map(|_| row(rng.below(1 << 33), chunk + 1)).collect();
+        fold(&tree, &batch, &rules(chunk + 1, &[]));
+    }
+    let fill = fill(&shape(&tree));
+    assert!((0.62..0.8).contains(&fill), "{fill}");
+}
+
+#[test]
+fn huge_keys_and_the_empty_key() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
+    let mut batch = Batch::new();
+    batch.insert(Vec::new(), vec![Put::value(1, *b"empty")]);
+    for last in 0..20u8 {
+        batch.insert([vec![b'k'; 65_534], vec![last]].concat(), vec![Put::value(2, [last; 10])]);
+        batch.insert(vec![b'k'; usize::from(last) + 1], vec![Put::value(3, [last; 10])]);
+    }
+    fold(&tree, &batch, &rules(3, &[]));
+    let root = tree.image().unwrap().root;
+    let tree = BTree::open(TABLE, root, store, BTreeOptions::default());
+    for (key, puts) in &batch {
+        assert_eq!(get(&tree, key, 9), Some((puts[0].csn, puts[0].payload.clone())));
+    }
+    assert_eq!(rows(&tree, 9).len(), batch.len());
+}
+
+#[test]
+fn many_versions_of_one_key() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+    let snapshots: Vec<u64> = (1..=3000).collect();
+    for chunk in 0..30u64 {
+        let puts: Vec<Put> = (1..=100).rev().map(|n| Put::value(chunk * 100 + n, [n as u8; 9])).collect();
+        let batch = Batch::from([
+            (b"a".to_vec(), vec![Put::value(chunk * 100 + 1, *b"x")]),
+            (b"hot".to_vec(), puts),
+            (b"z".to_vec(), vec![Put::value(chunk * 100 + 1, *b"x")]),
+        ]);
+        fold(&tree, &batch, &rules(chunk * 100 + 100, &snapshots));
+    }
+    let root = tree.image().unwrap().root;
+    let tree = BTree::open(TABLE, root, store, small_nodes());
+    for at in [1, 2, 77, 1500, 2999, 3000, 4000] {
+        assert_eq!(get(&tree, b"hot", at).unwrap().0, at.min(3000));
+        assert_eq!(rows(&tree, at).len(), 3);
+    }
+    tree.sweep((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded), &rules(3000, &[5])).unwrap();
+    assert_eq!(tree.newest_csn(b"hot").unwrap(), Some(Csn(3000)));
+    assert_eq!(get(&tree, b"hot", 5).unwrap().0, 5);
+    assert_eq!(shape(&tree).entries, 2 + 2 + 2);
+    assert_ne!(tree.image().unwrap().root, Lsn::NULL);
+}

@@ -1,0 +1,69 @@
+//! The bytes of each record kind as they stand on disk. They never change; `docs/format/node.md` explains them.
+
+use fulgurite_base::Csn;
+use fulgurite_index::btree::{BTree, BTreeOptions};
+use fulgurite_index::{NodeKind, StaticPart, VersionFlags};
+
+use crate::support::*;
+
+fn hex(bytes: &[u8]) -> String {
+    bytes
+        .chunks(32)
+        .map(|line| line.iter().map(|byte| format!("{byte:02x}")).collect::<String>() + "\n")
+        .collect()
+}
+
+fn record(store: &MemStore, kind: NodeKind, nth: usize) -> String {
+    let records = store.records.lock().unwrap();
+    hex(&records.values().filter(|(own, _)| *own == kind).nth(nth).expect("such a record was written").1)
+}
+
+#[test]
+fn leaf() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
+    let expiring =
+        Put { csn: 9, flags: VersionFlags::EXPIRES, expires_at_ms: 0x0102_0304, payload: b"soon".to_vec() };
+    let batch = Batch::from([
+        (b"".to_vec(), vec![Put::value(3, *b"empty key")]),
+        (b"apple".to_vec(), vec![Put::tombstone(8), Put::value(5, *b"red")]),
+        (b"banana".to_vec(), vec![expiring]),
+    ]);
+    fold(&tree, &batch, &rules(9, &[6]));
+    tree.image().unwrap();
+    assert_eq!(record(&store, NodeKind::Leaf, 0), include_str!("golden/leaf.hex"));
+}
+
+#[test]
+fn internal_and_bounded_leaf() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+    let batch: Batch =
+        (0..8).map(|n| (format!("key{n}").into_bytes(), vec![Put::value(n + 1, [n as u8; 20])])).collect();
+    fold(&tree, &batch, &rules(9, &[]));
+    tree.image().unwrap();
+    assert_eq!(record(&store, NodeKind::Leaf, 0), include_str!("golden/leaf_bounded.hex"));
+    assert_eq!(record(&store, NodeKind::Internal, 0), include_str!("golden/internal.hex"));
+}
+
+#[test]
+fn leaf_delta() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
+    let batch: Batch =
+        (0..30).map(|n| (format!("key{n:02}").into_bytes(), vec![Put::value(1, [n as u8; 20])])).collect();
+    fold(&tree, &batch, &rules(1, &[]));
+    tree.image().unwrap();
+    let batch = Batch::from([
+        (b"key07".to_vec(), vec![Put::tombstone(2)]),
+        (b"key11".to_vec(), vec![Put::value(4, *b"new"), Put::value(3, *b"kept")]),
+    ]);
+    fold(&tree, &batch, &rules(4, &[3]));
+    let root = tree.image().unwrap().root;
+    assert_eq!(record(&store, NodeKind::LeafDelta, 0), include_str!("golden/leaf_delta.hex"));
+    let tree = BTree::open(TABLE, root, store, BTreeOptions::default());
+    assert_eq!(tree.newest_csn(b"key07").unwrap(), None);
+    assert_eq!(tree.newest_csn(b"key11").unwrap(), Some(Csn(4)));
+    assert_eq!(get(&tree, b"key11", 3), Some((3, b"kept".to_vec())));
+    assert_eq!(rows(&tree, 9).len(), 29);
+}

@@ -1,0 +1,9 @@
+//! The B+tree against models, damage, threads and its own golden bytes.
+
+mod accounts;
+mod bulk;
+mod damage;
+mod golden;
+mod model;
+mod support;
+mod threads;

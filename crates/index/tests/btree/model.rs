@@ -1,0 +1,275 @@
+//! Random folds, prunes, sweeps, evictions and images, at any time a reopen, against a map of all versions.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn};
+use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
+use fulgurite_index::{StaticCursor, StaticPart, TryError};
+use proptest::prelude::*;
+
+use crate::support::*;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Fold { seed: u64, keys: u64, span: u64, deletes: u64 },
+    Snapshot,
+    Release,
+    Sweep { from: u64, to: u64 },
+    Evict { bytes_max: usize },
+    Image,
+    FailedImage,
+    Reopen,
+    FailedFold { seed: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (any::<u64>(), 1u64..60, prop_oneof![Just(30u64), Just(400), Just(5000)], 0u64..10)
+            .prop_map(|(seed, keys, span, deletes)| Step::Fold { seed, keys, span, deletes }),
+        1 => (any::<u64>(), 400u64..800).prop_map(|(seed, keys)| Step::Fold { seed, keys, span: 2000, deletes: 0 }),
+        1 => any::<u64>().prop_map(|seed| Step::Fold { seed, keys: 900, span: 1000, deletes: 10 }),
+        1 => Just(Step::Snapshot),
+        1 => Just(Step::Release),
+        1 => (0u64..5000, 0u64..5000).prop_map(|(from, to)| Step::Sweep { from, to }),
+        2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
+        3 => Just(Step::Image),
+        1 => Just(Step::FailedImage),
+        1 => Just(Step::Reopen),
+        1 => any::<u64>().prop_map(|seed| Step::FailedFold { seed }),
+    ]
+}
+
+struct World {
+    store: Arc<MemStore>,
+    options: BTreeOptions,
+    tree: BTree,
+    /// Every version that was ever folded.
+    all: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
+    snapshots: Vec<u64>,
+    csn: u64,
+    root: Lsn,
+    imaged: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
+    imaged_csn: u64,
+    accounts: BTreeMap<u32, i64>,
+}
+
+fn key(number: u64) -> Vec<u8> {
+    match number {
+        0 => Vec::new(),
+        n if n % 97 == 0 => [format!("user:{n:06}").into_bytes(), vec![b'x'; 300]].concat(),
+        n => format!("user:{n:06}").into_bytes(),
+    }
+}
+
+impl World {
+    fn new(options: BTreeOptions) -> World {
+        let store = MemStore::new();
+        World {
+            tree: BTree::empty(TABLE, store.clone(), options.clone()),
+            store,
+            options,
+            all: BTreeMap::new(),
+            snapshots: Vec::new(),
+            csn: 0,
+            root: Lsn::NULL,
+            imaged: BTreeMap::new(),
+            imaged_csn: 0,
+            accounts: BTreeMap::new(),
+        }
+    }
+
+    fn batch(&mut self, seed: u64, keys: u64, span: u64, deletes: u64) -> Batch {
+        let mut rng = Rng(seed | 1);
+        let mut batch = Batch::new();
+        for _ in 0..keys {
+            let key = key(rng.below(span));
+            self.csn += 1;
+            let put = if rng.below(10) < deletes {
+                Put::tombstone(self.csn)
+            } else {
+                Put::value(self.csn, vec![self.csn as u8; rng.below(40) as usize])
+            };
+            batch.entry(key).or_default().insert(0, put);
+        }
+        batch
+    }
+
+    fn learn(&mut self, batch: &Batch) {
+        for (key, puts) in batch {
+            let versions = self.all.entry(key.clone()).or_default();
+            versions.extend(puts.iter().map(|put| (put.csn, put.clone())));
+        }
+    }
+
+    fn image(&mut self) {
+        let report = self.tree.image().unwrap();
+        self.root = report.root;
+        self.imaged = self.all.clone();
+        self.imaged_csn = self.csn;
+        for (segment, bytes) in report.accounts {
+            *self.accounts.entry(segment).or_default() += bytes;
+        }
+        self.accounts.retain(|_, bytes| *bytes != 0);
+        let recount = self.tree.live_accounts().unwrap();
+        assert_eq!(recount, self.accounts.clone().into_iter().collect::<Vec<_>>());
+        let again = self.tree.image().unwrap();
+        assert_eq!((again.root, again.accounts.len(), again.records_written), (self.root, 0, [0; 4]));
+    }
+
+    fn run(&mut self, step: Step) {
+        match step {
+            Step::Fold { seed, keys, span, deletes } => {
+                let batch = self.batch(seed, keys, span, deletes);
+                self.learn(&batch);
+                fold(&self.tree, &batch, &rules(self.csn, &self.snapshots));
+                fold(&self.tree, &batch, &rules(self.csn, &self.snapshots));
+            }
+            Step::FailedFold { seed } => {
+                let batch = self.batch(seed, 50, 5000, 3);
+                self.learn(&batch);
+                self.store.fail_reads.store(true, std::sync::atomic::Ordering::Relaxed);
+                let _ = self.tree.fold(&mut Source::new(&batch), &rules(self.csn, &self.snapshots));
+                self.store.fail_reads.store(false, std::sync::atomic::Ordering::Relaxed);
+                fold(&self.tree, &batch, &rules(self.csn, &self.snapshots));
+            }
+            Step::Snapshot => self.snapshots.push(self.csn),
+            Step::Release => drop(self.snapshots.pop()),
+            Step::Sweep { from, to } => {
+                let (from, to) = (key(from.min(to)), key(from.max(to)));
+                let range = (Bound::Included(from.as_slice()), Bound::Excluded(to.as_slice()));
+                self.tree.sweep(range, &rules(self.csn, &self.snapshots)).unwrap();
+            }
+            Step::Evict { bytes_max } => {
+                let left = self.tree.evict(bytes_max);
+                assert_eq!(left, self.tree.resident_bytes());
+            }
+            Step::Image => self.image(),
+            Step::FailedImage => {
+                self.store.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
+                let _ = self.tree.image();
+                self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
+            }
+            Step::Reopen => {
+                self.tree = BTree::open(TABLE, self.root, self.store.clone(), self.options.clone());
+                self.all = self.imaged.clone();
+                self.csn = self.imaged_csn;
+                self.snapshots.retain(|snapshot| *snapshot <= self.csn);
+            }
+        }
+    }
+
+    fn check(&self) {
+        for at in self.snapshots.iter().copied().chain([self.csn, u64::MAX]) {
+            let seen =
+                |versions: &BTreeMap<u64, Put>| versions.range(..=at).next_back().map(|(_, put)| put.clone());
+            let expected: Vec<_> = self
+                .all
+                .iter()
+                .filter_map(|(key, versions)| Some((key.clone(), seen(versions)?)))
+                .filter(|(_, put)| put.flags == 0)
+                .map(|(key, put)| (key, put.csn, put.payload))
+                .collect();
+            let mut found = rows(&self.tree, at);
+            found.retain(|(key, csn, _)| self.all[key][csn].flags == 0);
+            assert_eq!(found, expected, "at {at}");
+            for (key, versions) in self.all.iter().take(50) {
+                let alive = seen(versions).filter(|put| put.flags == 0).map(|put| (put.csn, put.payload));
+                let found = get(&self.tree, key, at).filter(|(csn, _)| versions[csn].flags == 0);
+                assert_eq!(found, alive);
+                match self.tree.try_get(key, Csn(at)) {
+                    Ok(version) => assert_eq!(version.is_some(), get(&self.tree, key, at).is_some()),
+                    Err(TryError::WouldBlock) => {}
+                    Err(TryError::Index(error)) => panic!("{error}"),
+                }
+            }
+        }
+    }
+
+    fn check_seeks(&self, seed: u64) {
+        let rows = rows(&self.tree, u64::MAX);
+        let mut cursor = self.tree.cursor(Csn::MAX);
+        let mut rng = Rng(seed | 1);
+        for _ in 0..30 {
+            let probe = key(rng.below(5000));
+            let from = rows.partition_point(|(key, ..)| *key < probe);
+            let after = rows.partition_point(|(key, ..)| *key <= probe);
+            let expect =
+                |index: Option<usize>| index.and_then(|index| rows.get(index)).map(|row| row.0.clone());
+            cursor.seek(Bound::Included(&probe)).unwrap();
+            assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(from)));
+            cursor.prev().unwrap();
+            if from < rows.len() {
+                assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(from.checked_sub(1)));
+            }
+            cursor.seek(Bound::Excluded(&probe)).unwrap();
+            assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(after)));
+            cursor.seek_back(Bound::Included(&probe)).unwrap();
+            assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(after.checked_sub(1)));
+            cursor.seek_back(Bound::Excluded(&probe)).unwrap();
+            assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(from.checked_sub(1)));
+            cursor.next().unwrap();
+            if from > 0 {
+                assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(from)));
+            }
+            let than = Csn(rng.below(self.csn + 2));
+            let range = (Bound::Excluded(probe.as_slice()), Bound::Unbounded);
+            let newer = self.tree.any_newer_in_range(range, than).unwrap();
+            assert_eq!(newer, rows[after..].iter().any(|(_, csn, _)| *csn > than.0));
+        }
+    }
+}
+
+fn rule() -> impl Strategy<Value = DeltaRule> {
+    prop_oneof![
+        Just(DeltaRule::ByteShare { share: 4 }),
+        Just(DeltaRule::ByteShare { share: 1 }),
+        Just(DeltaRule::Never),
+        Just(DeltaRule::FlashTkv { page_bytes: 4096, page_write_ns: 1000, page_read_ns: 10 }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+    #[test]
+    fn a_tree_is_a_map_of_versions(delta_rule in rule(), steps in proptest::collection::vec(step(), 1..40)) {
+        let mut world = World::new(BTreeOptions { delta_rule, max_deltas: 3, ..small_nodes() });
+        for step in steps {
+            world.run(step);
+            world.check();
+        }
+        world.check_seeks(world.csn);
+        world.image();
+        world.run(Step::Evict { bytes_max: 0 });
+        assert!(world.root.is_null() || world.tree.resident_bytes() == 0);
+        world.check();
+        world.run(Step::Reopen);
+        world.check();
+        world.check_seeks(world.csn + 1);
+    }
+}
+
+#[test]
+fn everything_may_go_and_come_again() {
+    let mut world = World::new(small_nodes());
+    for round in 0..3 {
+        world.run(Step::Fold { seed: 5 + round, keys: 3000, span: 4000, deletes: 0 });
+        world.image();
+        world.check();
+        let mut batch = Batch::new();
+        for key in world.all.keys().cloned().collect::<Vec<_>>() {
+            world.csn += 1;
+            batch.insert(key, vec![Put::tombstone(world.csn)]);
+        }
+        world.learn(&batch);
+        world.run(Step::Evict { bytes_max: 0 });
+        fold(&world.tree, &batch, &rules(world.csn, &[]));
+        assert!(rows(&world.tree, u64::MAX).is_empty());
+        assert_eq!(world.tree.len_estimate(), 0);
+        world.image();
+        assert!(world.root.is_null());
+        assert!(world.accounts.is_empty());
+        assert!(world.tree.resident_bytes() < 1000, "{}", world.tree.resident_bytes());
+    }
+}

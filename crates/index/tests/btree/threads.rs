@@ -1,0 +1,97 @@
+//! Readers, cursors and a maintenance thread at the same time.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fulgurite_base::Csn;
+use fulgurite_index::btree::BTree;
+use fulgurite_index::{StaticCursor, StaticPart};
+
+use crate::support::*;
+
+const KEYS: u64 = 3000;
+const ROUNDS: u64 = 300;
+
+fn key(number: u64) -> Vec<u8> {
+    format!("{number:07}").into_bytes()
+}
+
+/// Every key below `KEYS` that is a multiple of three is always there; its payload is its CSN. The others come and
+/// go.
+fn maintain(tree: &BTree, folded: &AtomicU64) {
+    let mut rng = Rng(42);
+    for csn in 2..ROUNDS {
+        let mut batch = Batch::new();
+        let from = rng.below(KEYS);
+        for number in from..from + rng.below(400) {
+            let comes = rng.below(3) > 0 || number.is_multiple_of(3);
+            let put = if comes { Put::value(csn, csn.to_le_bytes()) } else { Put::tombstone(csn) };
+            batch.insert(key(number), vec![put]);
+        }
+        fold(tree, &batch, &rules(csn, &[]));
+        folded.store(csn, Ordering::Release);
+        match rng.below(4) {
+            0 => drop(tree.image().unwrap()),
+            1 => drop(tree.evict(rng.below(100_000) as usize)),
+            _ => {}
+        }
+    }
+}
+
+fn check_gets(tree: &BTree, folded: &AtomicU64, done: &AtomicBool, seed: u64) {
+    let mut rng = Rng(seed);
+    while !done.load(Ordering::Relaxed) {
+        let number = rng.below(KEYS / 3) * 3;
+        let version = tree.get(&key(number), Csn::MAX).unwrap().expect("multiples of three are always there");
+        assert_eq!(*version.payload, version.csn.0.to_le_bytes());
+        let before = folded.load(Ordering::Acquire);
+        let again = tree.get(&key(number), Csn::MAX).unwrap().unwrap();
+        assert!(again.csn >= version.csn, "versions never go back");
+        assert!(before >= version.csn.0 || version.csn.0 == before + 1);
+    }
+}
+
+fn check_scans(tree: &BTree, done: &AtomicBool) {
+    while !done.load(Ordering::Relaxed) {
+        let mut cursor = tree.cursor(Csn::MAX);
+        cursor.seek(std::ops::Bound::Unbounded).unwrap();
+        let mut last: Option<Vec<u8>> = None;
+        let mut always = 0;
+        let mut pins = Vec::new();
+        while let Some(own) = cursor.key() {
+            assert!(last.as_deref().is_none_or(|last| last < own), "each key once, in order");
+            let version = cursor.version();
+            assert!(version.payload.is_empty() || *version.payload == version.csn.0.to_le_bytes());
+            let number: u64 = std::str::from_utf8(own).unwrap().parse().unwrap();
+            always += u64::from(number.is_multiple_of(3) && number < KEYS);
+            last = Some(own.to_vec());
+            pins.push((version.csn, version.payload, cursor.pinned_key()));
+            cursor.next().unwrap();
+        }
+        assert_eq!(always, KEYS / 3);
+        assert!(
+            pins.iter().all(|(csn, payload, key)| payload.is_empty()
+                || **payload == csn.0.to_le_bytes() && key.len() == 7)
+        );
+    }
+}
+
+#[test]
+fn readers_see_everything_while_the_tree_changes() {
+    let tree = BTree::empty(TABLE, MemStore::new(), small_nodes());
+    let batch: Batch =
+        (0..KEYS).step_by(3).map(|n| (key(n), vec![Put::value(1, 1u64.to_le_bytes())])).collect();
+    fold(&tree, &batch, &rules(1, &[]));
+    let (folded, done) = (AtomicU64::new(1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for seed in [7, 8] {
+            let (tree, folded, done) = (&tree, &folded, &done);
+            scope.spawn(move || check_gets(tree, folded, done, seed));
+        }
+        scope.spawn(|| check_scans(&tree, &done));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| maintain(&tree, &folded)));
+        done.store(true, Ordering::Relaxed);
+        outcome.unwrap();
+    });
+    tree.image().unwrap();
+    assert_eq!(tree.evict(0), tree.resident_bytes());
+}

@@ -1,0 +1,35 @@
+//! `docs/architecture.md` and `docs/invariants.md` name places in the code: every one of them must exist.
+
+use std::path::Path;
+
+/// Places of the form `path/file.rs:function` or `path/file.rs` that do not exist.
+pub fn check_hops(root: &Path) -> Vec<String> {
+    let mut problems = Vec::new();
+    for document in ["docs/architecture.md", "docs/invariants.md", "docs/recovery.md"] {
+        let Ok(text) = std::fs::read_to_string(root.join(document)) else {
+            problems.push(format!("{document} is missing"));
+            continue;
+        };
+        for place in text.split('`').skip(1).step_by(2).filter(|place| place.contains(".rs")) {
+            if let Some(problem) = check_place(root, place) {
+                problems.push(format!("{document}: `{place}`: {problem}"));
+            }
+        }
+    }
+    problems
+}
+
+fn check_place(root: &Path, place: &str) -> Option<&'static str> {
+    let (path, function) = match place.split_once(".rs:") {
+        Some((path, function)) => (format!("{path}.rs"), Some(function)),
+        None => (place.to_string(), None),
+    };
+    let Ok(text) = std::fs::read_to_string(root.join(path)) else { return Some("there is no such file") };
+    let function = function?.rsplit("::").next().unwrap_or_default();
+    let declared = [format!("fn {function}("), format!("fn {function}<")];
+    if declared.iter().any(|declared| text.contains(declared.as_str())) {
+        None
+    } else {
+        Some("there is no such function in it")
+    }
+}
