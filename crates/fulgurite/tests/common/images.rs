@@ -109,7 +109,9 @@ pub fn at_each_operation(
 }
 
 /// The usual check: all of [`verify_image`].
-pub fn against(history: Arc<Mutex<History>>) -> impl Fn(&Arc<SimEnv>, u64) -> Result<u64, String> + Send + Sync {
+pub fn against(
+    history: Arc<Mutex<History>>,
+) -> impl Fn(&Arc<SimEnv>, u64) -> Result<u64, String> + Send + Sync {
     move |image, seed| {
         let history = history.lock().unwrap().clone();
         verify_image(image, &history, seed).map(|csn| csn - history.acknowledged())
@@ -124,4 +126,3 @@ pub fn stop_in(sim: &Arc<SimEnv>, op: Op<'_>, kind: CrashKind, seed: u64) -> Arc
     assert!(stopped.is_err(), "the machine was to stop in {op}");
     fork.crash(kind, seed)
 }
-

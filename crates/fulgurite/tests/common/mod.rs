@@ -38,5 +38,7 @@ pub fn open(env: Arc<dyn Env>) -> Result<Database> {
 
 /// A number from the environment.
 pub fn setting(name: &str) -> Option<u64> {
-    std::env::var(name).ok().map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
 }

@@ -124,7 +124,11 @@ fn describe(value: Option<&[u8]>) -> String {
     match value {
         None => "nothing".to_string(),
         Some(value) => {
-            format!("{} bytes beginning with \"{}\"", value.len(), value[..value.len().min(12)].escape_ascii())
+            format!(
+                "{} bytes beginning with \"{}\"",
+                value.len(),
+                value[..value.len().min(12)].escape_ascii()
+            )
         }
     }
 }

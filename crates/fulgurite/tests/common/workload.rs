@@ -42,7 +42,9 @@ impl Write {
             Write::DeleteRange { table, start, end: Some(end) } => {
                 txn.delete_range(&tables[table], start.as_slice()..end.as_slice())
             }
-            Write::DeleteRange { table, start, end: None } => txn.delete_range(&tables[table], start.as_slice()..),
+            Write::DeleteRange { table, start, end: None } => {
+                txn.delete_range(&tables[table], start.as_slice()..)
+            }
         }
     }
 }
@@ -63,7 +65,12 @@ const LASTING: [&str; 5] = ["big", "expiring", "medium", "small", "wide"];
 
 impl Workload {
     /// A session on an open database, whose state is the newest of `history`.
-    pub fn new(db: Database, sim: &Arc<SimEnv>, history: &Arc<Mutex<History>>, seed: u64) -> Result<Workload> {
+    pub fn new(
+        db: Database,
+        sim: &Arc<SimEnv>,
+        history: &Arc<Mutex<History>>,
+        seed: u64,
+    ) -> Result<Workload> {
         let tables = db.tables()?.into_iter().map(|table| (table.name(), table)).collect();
         let made = history.lock().unwrap().submitted();
         Ok(Workload {
@@ -152,7 +159,8 @@ impl Workload {
         for write in writes {
             write.perform(&mut txn, &self.tables)?;
         }
-        let csn = self.history.lock().unwrap().submit(|state| writes.iter().for_each(|write| write.apply(state)));
+        let csn =
+            self.history.lock().unwrap().submit(|state| writes.iter().for_each(|write| write.apply(state)));
         Ok((txn, csn))
     }
 
@@ -249,7 +257,8 @@ impl Workload {
 
     fn deletes(&mut self) -> Result<()> {
         let first = self.rng.below(560);
-        let delete = |n: u64| Write::Delete { table: "small".into(), key: format!("key {n:05}").into_bytes() };
+        let delete =
+            |n: u64| Write::Delete { table: "small".into(), key: format!("key {n:05}").into_bytes() };
         let mut writes: Vec<Write> = (first..first + 40).map(delete).collect();
         let key = format!("m{}", self.rng.below(50)).into_bytes();
         writes.push(Write::Delete { table: "medium".into(), key });
@@ -287,9 +296,7 @@ impl Workload {
                 let value = self.rng.bytes(900);
                 self.commit(&[Write::put(&name, "k", value.clone()), Write::put(&name, "l", value)])
             }
-            Some(name) if self.rng.one_in(2) => {
-                self.rename(&name, &format!("passing renamed {}", self.made))
-            }
+            Some(name) if self.rng.one_in(2) => self.rename(&name, &format!("passing renamed {}", self.made)),
             Some(name) => {
                 let value = self.rng.bytes(80_000);
                 self.commit(&[Write::put(&name, "large", value)])?;
