@@ -27,7 +27,8 @@ impl Core {
 
     pub fn read_file(&self, segment: &Segment, offset: u32, len: u32) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; len as usize];
-        match segment.file.read_exact_at(&mut bytes, offset.into()) {
+        let file = self.store.file(segment).map_err(|error| LogError::io("open", &segment.path, error))?;
+        match file.read_exact_at(&mut bytes, offset.into()) {
             Ok(()) => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(LogError::damaged(&segment.path, offset.into(), None, error.to_string()))

@@ -8,13 +8,16 @@ use crate::stats::{Counters, add};
 use fulgurite_base::DatabaseId;
 use fulgurite_env::{Disk, Env, File, OpenOptions};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
+
+/// How many files of sealed segments are open at once.
+const OPEN_FILES_MAX: usize = 256;
 
 /// What making a segment needs; one thread makes at a time, so numbers rise in the order in which segments are ready.
 pub(crate) struct Maker {
@@ -30,6 +33,8 @@ pub(crate) struct Store {
     options: LogOptions,
     maker: Mutex<Maker>,
     table: Mutex<BTreeMap<u32, Arc<Segment>>>,
+    /// Sealed segments whose files are open, oldest first.
+    open_files: Mutex<VecDeque<u32>>,
     /// The segment that holds the newest epoch's start.
     epoch_start: AtomicU32,
 }
@@ -43,8 +48,16 @@ impl Store {
         next_number: u32,
     ) -> Store {
         let maker = Mutex::new(Maker { next_number, spare: Vec::new() });
-        let table = Mutex::default();
-        Store { env, dir: dir.to_owned(), database, options, maker, table, epoch_start: AtomicU32::new(0) }
+        Store {
+            env,
+            dir: dir.to_owned(),
+            database,
+            options,
+            maker,
+            table: Mutex::default(),
+            open_files: Mutex::default(),
+            epoch_start: AtomicU32::new(0),
+        }
     }
 
     pub fn disk(&self) -> &dyn Disk {
@@ -65,6 +78,32 @@ impl Store {
 
     pub fn get(&self, number: u32) -> Option<Arc<Segment>> {
         self.table.lock().get(&number).cloned()
+    }
+
+    /// The segment's file. Of sealed segments at most [`OPEN_FILES_MAX`] stay open: a large database has more segments
+    /// than a process may have files.
+    pub fn file(&self, segment: &Segment) -> io::Result<Arc<dyn File>> {
+        let (file, opened) = segment.file(self.disk())?;
+        if opened {
+            self.bound_open_files(segment.number);
+        }
+        Ok(file)
+    }
+
+    /// The log appends no more to the segment, and all of it is durable.
+    pub fn seal(&self, segment: &Segment) {
+        segment.seal();
+        self.bound_open_files(segment.number);
+    }
+
+    fn bound_open_files(&self, number: u32) {
+        let mut open = self.open_files.lock();
+        open.push_back(number);
+        while open.len() > OPEN_FILES_MAX {
+            if let Some(oldest) = open.pop_front().and_then(|number| self.get(number)) {
+                oldest.close_file();
+            }
+        }
     }
 
     pub fn infos(&self) -> Vec<SegmentInfo> {
@@ -96,7 +135,7 @@ impl Store {
         let made = match self.take_spare(maker, bytes) {
             Some(spare) => {
                 add(&stats.segments_recycled, 1);
-                self.recycle(&spare, &new_path).map(|()| Arc::clone(&spare.file))
+                self.recycle(&spare, &new_path)
             }
             None => {
                 add(&stats.segments_created, 1);
@@ -128,9 +167,10 @@ impl Store {
     }
 
     /// The old name is durably gone before a byte of the content changes.
-    fn recycle(&self, spare: &Segment, new_path: &Path) -> io::Result<()> {
+    fn recycle(&self, spare: &Segment, new_path: &Path) -> io::Result<Arc<dyn File>> {
         self.disk().rename(&spare.path, new_path)?;
-        self.disk().sync_dir(&self.dir)
+        self.disk().sync_dir(&self.dir)?;
+        self.disk().open(new_path, OpenOptions::Write)
     }
 
     fn finish(
@@ -152,7 +192,7 @@ impl Store {
         let path = self.path(number);
         self.disk().rename(new_path, &path)?;
         self.disk().sync_dir(&self.dir)?;
-        Ok(Arc::new(Segment::new(number, bytes, path, file)))
+        Ok(Arc::new(Segment::new(number, bytes, path, Some(file))))
     }
 
     /// Frees a segment that the caller proved nobody needs.

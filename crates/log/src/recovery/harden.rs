@@ -26,17 +26,23 @@ pub(super) fn harden(
     for &(start, end) in &walked.live {
         let found = inventory.named(start.segment(), || "it was just read".into())?;
         let from = start.max(walked.proven);
+        let file = found.open()?;
         if start.segment() >= newest_start && from < end {
-            found.read(&mut buffer)?;
-            let tail = &buffer[from.offset() as usize..end.offset() as usize];
+            let bytes = if start.segment() == walked.end.segment() {
+                &walked.last_read
+            } else {
+                found.read(&mut buffer)?;
+                &buffer
+            };
+            let tail = &bytes[from.offset() as usize..end.offset() as usize];
             for (nth, chunk) in tail.chunks(CHUNK_BYTES).enumerate() {
                 let offset = u64::from(from.offset()) + (nth * CHUNK_BYTES) as u64;
-                let written = found.file.write_at_dsync(chunk, offset);
+                let written = file.write_at_dsync(chunk, offset);
                 written.map_err(|source| LogError::io("rewrite the tail of", &found.path, source))?;
             }
             rewritten += tail.len() as u64;
         }
-        found.file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
+        file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
     }
     disk.sync_dir(&inventory.dir).map_err(|source| LogError::io("sync", &inventory.dir, source))?;
     Ok(rewritten)

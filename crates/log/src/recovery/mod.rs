@@ -113,7 +113,7 @@ pub(crate) fn recover(
             from.csn
         )));
     }
-    let inventory = inventory::take(env.disk(), dir, database)?;
+    let inventory = inventory::take(&env, dir, database)?;
     let chain = chain::read(&inventory, from)?;
     let walked = walk::walk(&inventory, &chain, from, sink)?;
     tail::judge(&inventory, &chain, &walked, from)?;
