@@ -115,7 +115,11 @@ fn open_log(
         csn: current.covered,
         epoch: current.epoch,
         durable_csn: current.durable,
-        must_exist: Vec::new(),
+        must_exist: if current.checkpoint.is_null() {
+            Vec::new()
+        } else {
+            vec![current.checkpoint.segment()]
+        },
         up_to: None,
     };
     let (log, report) = Log::open(env.clone(), path, current.id, options, &from, replay)?;
