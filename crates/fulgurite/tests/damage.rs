@@ -13,7 +13,9 @@ use common::rng::Rng;
 use common::verify::{guarded, verify};
 use common::workload::Workload;
 use fulgurite::Error;
+use fulgurite::env::Env;
 use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite_log::{GroupKind, ScanItem, scan_segment};
 
 /// A database on disk, and what has to be in it.
 struct Victim {
@@ -21,6 +23,28 @@ struct Victim {
     history: History,
     /// The files as they were at an earlier checkpoint.
     older: BTreeMap<PathBuf, Vec<u8>>,
+    /// Where the last group without frames is: the only witness of the commits right before it.
+    hint: (PathBuf, u64),
+}
+
+/// The place of the last hint in the commit stream.
+fn last_hint(sim: &SimEnv) -> (PathBuf, u64) {
+    let mut last = None;
+    for (path, _) in sim.list_raw().into_iter().filter(|(path, _)| is_segment(path)) {
+        for item in scan_segment(sim.disk(), &path).unwrap().items {
+            if let ScanItem::Group(header) = item
+                && header.kind == GroupKind::Hint
+                && last.as_ref().is_none_or(|(durable, _)| header.durable >= *durable)
+            {
+                last = Some((header.durable, (path.clone(), u64::from(header.offset))));
+            }
+        }
+    }
+    last.expect("closing and idling write hints").1
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|suffix| suffix == "seg")
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -54,7 +78,8 @@ fn victim(seed: u64, end: End) -> Victim {
     let mut history = history.lock().unwrap().clone();
     let all = history.submitted();
     history.acknowledge(all);
-    Victim { sim, history, older }
+    let hint = last_hint(&sim);
+    Victim { sim, history, older, hint }
 }
 
 fn files(sim: &SimEnv) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -72,6 +97,8 @@ enum Verdict {
     Refused,
     /// Reading failed.
     ReadFailed,
+    /// The newest commits are gone, and what testified to them was in the same block.
+    TailLost,
 }
 
 /// Opens, reads everything and checks.
@@ -108,7 +135,7 @@ fn is_about_damage(error: &Error) -> Result<(), String> {
 /// A database that could not be opened must keep its files for repair.
 fn nothing_removed(before: &BTreeMap<PathBuf, Vec<u8>>, sim: &SimEnv) -> Result<(), String> {
     for (path, bytes) in before {
-        let used = path.extension().is_some_and(|suffix| suffix == "seg") && bytes.len() > 4096;
+        let used = is_segment(path) && bytes.len() > 4096;
         if used && bytes[4096..].iter().any(|&byte| byte != 0) && sim.read_raw(path).is_err() {
             return Err(format!("opening failed and removed {}", path.display()));
         }
@@ -131,13 +158,27 @@ impl<'v> Trial<'v> {
     fn damage(&mut self, what: &str, damage: impl FnOnce(&SimEnv)) -> Verdict {
         let sim = self.victim.sim.crash(CrashKind::Kill, 0);
         damage(&sim);
-        match judge(&sim, &self.victim.history) {
-            Ok(verdict) => {
-                *self.verdicts.entry(verdict).or_default() += 1;
-                verdict
-            }
-            Err(error) => panic!("{}: after {what}: {error}", self.name),
-        }
+        let outcome = judge(&sim, &self.victim.history);
+        let outcome = outcome.or_else(|error| match self.lost_with_its_witness(&sim) {
+            true => Ok(Verdict::TailLost),
+            false => Err(error),
+        });
+        let verdict = outcome.unwrap_or_else(|error| panic!("{}: after {what}: {error}", self.name));
+        *self.verdicts.entry(verdict).or_default() += 1;
+        verdict
+    }
+
+    /// Whether the last hint was damaged, and what is there is the state after some earlier commit.
+    fn lost_with_its_witness(&self, damaged: &Arc<SimEnv>) -> bool {
+        let (path, offset) = &self.victim.hint;
+        let hint = |sim: &SimEnv| {
+            sim.read_raw(path)
+                .ok()
+                .and_then(|bytes| bytes.get(*offset as usize..)?.get(..72).map(<[u8]>::to_vec))
+        };
+        let mut history = self.victim.history.clone();
+        history.doubt(12);
+        hint(damaged) != hint(&self.victim.sim) && matches!(judge(damaged, &history), Ok(Verdict::Unharmed))
     }
 }
 

@@ -107,6 +107,11 @@ impl History {
         assert!(self.acknowledged <= self.submitted(), "an acknowledged commit cannot be retracted");
     }
 
+    /// The last `count` acknowledged commits may be missing after all.
+    pub fn doubt(&mut self, count: u64) {
+        self.acknowledged -= count;
+    }
+
     /// A recovery found everything up to `csn`: the rest never happened, and this much has to stay.
     pub fn recovered(&mut self, csn: u64) {
         assert!(csn >= self.acknowledged && csn <= self.submitted());
