@@ -50,12 +50,14 @@ pub struct SlotContent {
     pub durable: Csn,
     /// A lower bound of the database's clock, in milliseconds since 1970-01-01 UTC.
     pub clock_ms: u64,
+    /// Where the log ends, if it was closed cleanly, else [`Lsn::NULL`].
+    pub closed_at: Lsn,
 }
 
 impl From<Superblock> for SlotContent {
     fn from(slot: Superblock) -> SlotContent {
-        let Superblock { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms } = slot;
-        SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms }
+        let Superblock { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at } = slot;
+        SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at }
     }
 }
 

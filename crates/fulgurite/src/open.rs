@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
 use fulgurite_env::{Disk, Env};
-use fulgurite_log::{Log, LogOptions, ReplayFrom};
+use fulgurite_log::{Log, LogOptions, ReplayFrom, scan_segment};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
@@ -108,7 +108,7 @@ fn open_log(
     options: LogOptions,
     replay: &mut Replay<'_>,
 ) -> Result<(Arc<Log>, Csn)> {
-    if current.epoch == FIRST_EPOCH && is_unused(env.disk(), path)? {
+    if current.epoch == FIRST_EPOCH && clear_unused(env.disk(), path)? {
         return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO));
     }
     let from = ReplayFrom {
@@ -117,7 +117,11 @@ fn open_log(
         epoch: current.epoch,
         durable_csn: current.durable,
         closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
-        must_exist: Vec::new(),
+        must_exist: if current.checkpoint.is_null() {
+            Vec::new()
+        } else {
+            vec![current.checkpoint.segment()]
+        },
         up_to: None,
     };
     let (log, report) = Log::open(env.clone(), path, current.id, options, &from, replay)?;
@@ -179,6 +183,27 @@ fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
         Err(error) => Err(Error::io(format!("listing {}", path.display()), error)),
     }
+}
+
+/// Whether no epoch ever began in the log directory; what a creation that was cut off left there is removed. Such a
+/// segment is whole and empty: anything else may be a database of which the newer slot of the superblock is damaged.
+fn clear_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    if is_unused(disk, path)? {
+        return Ok(true);
+    }
+    let failed = |error| Error::io(format!("clearing {}", path.display()), error);
+    let entries = disk.list(path).map_err(failed)?;
+    for entry in entries.iter().filter(|entry| !entry.name.ends_with(".new")) {
+        let scan = scan_segment(disk, &path.join(&entry.name))?;
+        if scan.header.is_none() || !scan.items.is_empty() || !scan.problems.is_empty() {
+            return Ok(false);
+        }
+    }
+    for entry in entries {
+        disk.remove(&path.join(&entry.name)).map_err(failed)?;
+    }
+    disk.sync_dir(path).map_err(failed)?;
+    Ok(true)
 }
 
 fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {

@@ -123,8 +123,8 @@ impl<'p> Replay<'p> {
         let damaged = |error| Error::damaged(format!("the body of commit {csn} does not decode: {error}"));
         let parts = body::decode_parts_body(&frame.body).map_err(damaged)?;
         let mut bytes = Vec::with_capacity(parts.len as usize);
-        for extent in places.extents(&parts, csn)? {
-            bytes.extend_from_slice(&log.read_bytes(extent.lsn, extent.len)?);
+        for place in places.of(&parts, csn)? {
+            bytes.extend_from_slice(&log.read_part(place)?);
         }
         if crc32c(&bytes) != parts.checksum {
             return Err(Error::damaged(format!(
@@ -195,23 +195,22 @@ impl Places {
         Places { places, by_ordinal }
     }
 
-    fn extents(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<Extent>> {
-        let mut extents = Vec::with_capacity(parts.count() as usize);
-        for index in 0..parts.count() {
+    fn of(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<&PartPlace>> {
+        let place = |index: u32| {
             let ordinal = parts.ordinal + index;
             let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
-            match place {
-                Some(place) if place.spill == parts.spill && place.len == parts.part_len(index) => {
-                    extents.push(Extent { lsn: place.lsn, len: place.len });
-                }
-                _ => {
-                    return Err(Error::damaged(format!(
-                        "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
-                    )));
-                }
-            }
-        }
-        Ok(extents)
+            place.filter(|place| place.spill == parts.spill && place.len == parts.part_len(index)).ok_or_else(|| {
+                Error::damaged(format!(
+                    "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
+                ))
+            })
+        };
+        (0..parts.count()).map(place).collect()
+    }
+
+    fn extents(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<Extent>> {
+        let places = self.of(parts, csn)?.into_iter();
+        Ok(places.map(|place| Extent { lsn: place.lsn, len: place.len }).collect())
     }
 }
 

@@ -205,7 +205,7 @@ impl Log {
     /// Reads and verifies the record that begins at `lsn`.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if there is no such record, [`LogError::Usage`] if there is no such segment.
+    /// [`LogError::Damaged`] if there is no such record or no such segment.
     pub fn read_bulk(&self, lsn: Lsn) -> Result<BulkRecord, LogError> {
         let segment = self.core.segment(lsn)?;
         let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);

@@ -16,8 +16,15 @@ enum InMemory {
 
 impl Core {
     pub fn segment(&self, lsn: Lsn) -> Result<Arc<Segment>, LogError> {
-        let segment = self.store.get(lsn.segment());
-        segment.ok_or_else(|| LogError::Usage(format!("{lsn} lies in a segment that does not exist")))
+        self.store.get(lsn.segment()).ok_or_else(|| {
+            let path = self.store.path(lsn.segment());
+            LogError::damaged(
+                &path,
+                lsn.offset().into(),
+                None,
+                format!("it is missing, and {lsn} lies in it"),
+            )
+        })
     }
 
     /// How many bytes the segment has from `lsn` on.
@@ -81,7 +88,7 @@ impl Log {
     /// Reads `len` bytes at `lsn` of either stream, unverified: whoever stored the place stored a checksum with it.
     ///
     /// # Errors
-    /// [`LogError::Usage`] if the place does not exist, [`LogError::Io`].
+    /// [`LogError::Damaged`] if there is no such segment, [`LogError::Usage`] if it is shorter, [`LogError::Io`].
     pub fn read_bytes(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
         self.core.read_bytes(lsn, len)
     }

@@ -3,6 +3,7 @@
 use crate::error::LogError;
 use crate::format::{SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
 use crate::options::LogOptions;
+use crate::recovery::holds_something;
 use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use fulgurite_base::DatabaseId;
@@ -229,11 +230,20 @@ impl Store {
         self.unwanted.lock().extend(numbers);
     }
 
-    /// Removes one of them; true if there was one.
+    /// Removes one of them, unless it holds something after all; true if there was one.
     pub fn remove_unwanted(&self) -> Result<bool, LogError> {
         let Some(number) = self.unwanted.lock().pop() else { return Ok(false) };
         let path = self.path(number);
-        self.disk().remove(&path).map_err(|source| LogError::io("remove", &path, source))?;
+        let failed = |source| LogError::io("remove", &path, source);
+        let file = self.disk().open(&path, OpenOptions::Read).map_err(failed)?;
+        let mut bytes = vec![0; usize::try_from(file.len().map_err(failed)?).unwrap_or(0)];
+        let got = file.read_at(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(got);
+        if holds_something(&bytes, self.database, number) {
+            tracing::warn!(path = %path.display(), "a segment that nothing refers to holds data; it is left alone");
+        } else {
+            self.disk().remove(&path).map_err(failed)?;
+        }
         Ok(true)
     }
 

@@ -7,7 +7,7 @@ use crate::format::{
     parse_number, segment_file_name,
 };
 use crate::segment::{Segment, Stream};
-use fulgurite_base::{DatabaseId, Epoch};
+use fulgurite_base::{Csn, DatabaseId, Epoch};
 use fulgurite_env::{Env, File, OpenOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -207,11 +207,17 @@ impl Inventory {
                     segment.hand_out(Stream::Commit, header.epoch, header.first_csn);
                 }
                 First::BulkStart(header) => segment.hand_out(Stream::Bulk, header.epoch, header.first_csn),
-                First::Zeros | First::Unreadable => {}
+                // The commit stream names its own. Whatever else has a beginning that cannot be read is of the other.
+                First::Zeros | First::Unreadable => {
+                    segment.hand_out(Stream::Bulk, Epoch::default(), Csn::ZERO);
+                }
             }
             if let Some(&(_, end)) =
                 walked.live.iter().rev().find(|(start, _)| start.segment() == found.number)
             {
+                if segment.stream() != Some(Stream::Commit) {
+                    segment.hand_out(Stream::Commit, Epoch::default(), Csn::ZERO);
+                }
                 segment.set_used(end.offset());
             }
             segment.seal();

@@ -8,6 +8,7 @@ mod tail;
 mod walk;
 
 pub(crate) use begin::begin_epoch;
+pub(crate) use harden::holds_something;
 
 use crate::core::Core;
 use crate::error::LogError;
