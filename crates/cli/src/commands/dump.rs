@@ -85,8 +85,8 @@ fn slot_line(index: usize, slot: &Slot) -> String {
     match slot {
         Slot::Valid(SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, .. }) => {
             format!(
-                "slot {index}: write {sequence}, epoch {epoch}, database {id}, checkpoint at {checkpoint} covers commit \
-             {covered}, replay from {replay}, commit {durable} was durable"
+                "slot {index}: write {sequence}, epoch {epoch}, database {id}, checkpoint at \
+                 {checkpoint} covers commit {covered}, replay from {replay}, commit {durable} was durable"
             )
         }
         Slot::Newer(version) => {

@@ -1,6 +1,6 @@
 //! What `dump` prints, as JSON.
 
-use fulgurite::dump::{Action, Body, Frame, GroupKind, Item, Operation, Segment, Slot};
+use fulgurite::dump::{Action, Body, Frame, GroupKind, Item, Operation, PartPlace, Segment, Slot};
 use serde_json::{Map, Value, json};
 
 use super::dump::{bulk_kind, first_group, stream_name};
@@ -98,10 +98,13 @@ fn frame_json(frame: &Frame) -> Value {
         Body::Undecodable(why) => value["undecodable"] = json!(why),
     }
     if !frame.parts.is_empty() {
-        let part = |part: &fulgurite::dump::PartPlace| json!({ "part": part.ordinal, "at": part.lsn.to_string(), "bytes": part.len });
-        value["parts"] = frame.parts.iter().map(part).collect();
+        value["parts"] = frame.parts.iter().map(part_place).collect();
     }
     value
+}
+
+fn part_place(part: &PartPlace) -> Value {
+    json!({ "part": part.ordinal, "at": part.lsn.to_string(), "bytes": part.len })
 }
 
 fn operation(operation: &Operation) -> Value {

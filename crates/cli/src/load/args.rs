@@ -59,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FIELD", default_value = "value")]
     pub value_field: String,
     /// Rows a commit; fewer if they are large (192 KiB make a commit).
-    #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = at_least_one())]
     pub batch: u64,
     /// Count malformed rows instead of ending at the first.
     #[arg(long)]
@@ -67,6 +67,10 @@ pub(crate) struct Args {
     /// Print JSON: how many rows are durable, as often as that changes, and a summary.
     #[arg(long)]
     pub json: bool,
+}
+
+fn at_least_one() -> RangedU64ValueParser<u64> {
+    RangedU64ValueParser::new().range(1..)
 }
 
 impl Args {
