@@ -56,7 +56,8 @@ pub struct SlotContent {
 
 impl From<Superblock> for SlotContent {
     fn from(slot: Superblock) -> SlotContent {
-        let Superblock { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at } = slot;
+        let Superblock { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at } =
+            slot;
         SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at }
     }
 }
