@@ -231,7 +231,21 @@ impl Core {
         }
     }
 
-    pub fn write_superblock(
+    /// After the log was closed: the next open need not look behind its end.
+    pub fn note_clean_close(&self) -> Result<()> {
+        let mut maintenance = self.maintenance.lock();
+        let end = self.log.watermarks();
+        let current = maintenance.superblock.current().clone();
+        maintenance.superblock.write(Superblock {
+            epoch: self.log.epoch(),
+            durable: end.durable_csn,
+            clock_ms: self.now_ms(),
+            closed_at: end.written,
+            ..current
+        })
+    }
+
+    fn write_superblock(
         &self,
         file: &mut SuperblockFile,
         checkpoint: Lsn,
@@ -246,6 +260,7 @@ impl Core {
             covered,
             durable: self.log.durable_csn(),
             clock_ms: self.now_ms(),
+            closed_at: Lsn::NULL,
             ..current
         })
     }

@@ -244,7 +244,7 @@ impl Closer {
         let core = &self.core;
         let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
         core.closed.store(true, Ordering::Release);
-        let closed = core.log.close().map_err(Error::from);
+        let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
         core.lock.lock().take();
         outcome.and(closed)
     }

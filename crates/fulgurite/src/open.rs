@@ -76,6 +76,7 @@ pub(crate) fn open_core(
         epoch: log.epoch(),
         durable: last,
         clock_ms: clock.newest_ms(),
+        closed_at: Lsn::NULL,
         ..current
     })?;
     Ok(Core {
@@ -115,6 +116,7 @@ fn open_log(
         csn: current.covered,
         epoch: current.epoch,
         durable_csn: current.durable,
+        closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
         must_exist: if current.checkpoint.is_null() {
             Vec::new()
         } else {
@@ -215,6 +217,7 @@ fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
         covered: Csn::ZERO,
         durable: Csn::ZERO,
         clock_ms: env.clock().wall_ms(),
+        closed_at: Lsn::NULL,
     };
     SuperblockFile::create(env.disk(), dir, first)
 }

@@ -252,6 +252,12 @@ impl Log {
         self.core.poison.cause()
     }
 
+    /// Ends all writing: a commit that is in the log could not be carried out in memory, so that what the process shows
+    /// and what the log holds would part.
+    pub fn poison(&self, what: &'static str) {
+        let _ = self.core.poison.set(what, None);
+    }
+
     /// Flushes everything that was reserved, ends with a hint, and stops the thread. Later calls get
     /// [`LogError::Closed`]; reading goes on.
     ///

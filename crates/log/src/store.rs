@@ -3,6 +3,7 @@
 use crate::error::LogError;
 use crate::format::{SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
 use crate::options::LogOptions;
+use crate::recovery::holds_something;
 use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use fulgurite_base::DatabaseId;
@@ -35,6 +36,8 @@ pub(crate) struct Store {
     table: Mutex<BTreeMap<u32, Arc<Segment>>>,
     /// Sealed segments whose files are open, oldest first.
     open_files: Mutex<VecDeque<u32>>,
+    /// Files that recovery found unused.
+    unwanted: Mutex<Vec<u32>>,
     /// The segment that holds the newest epoch's start.
     epoch_start: AtomicU32,
 }
@@ -56,6 +59,7 @@ impl Store {
             maker,
             table: Mutex::default(),
             open_files: Mutex::default(),
+            unwanted: Mutex::default(),
             epoch_start: AtomicU32::new(0),
         }
     }
@@ -224,6 +228,29 @@ impl Store {
             self.add(segment);
             error
         })
+    }
+
+    /// Leaves files that nothing refers to for [`Store::remove_unwanted`]. A crash before that leaves them for the next
+    /// recovery.
+    pub fn remove_later(&self, numbers: &[u32]) {
+        self.unwanted.lock().extend(numbers);
+    }
+
+    /// Removes one of them, unless it holds something after all; true if there was one.
+    pub fn remove_unwanted(&self) -> Result<bool, LogError> {
+        let Some(number) = self.unwanted.lock().pop() else { return Ok(false) };
+        let path = self.path(number);
+        let failed = |source| LogError::io("remove", &path, source);
+        let file = self.disk().open(&path, OpenOptions::Read).map_err(failed)?;
+        let mut bytes = vec![0; usize::try_from(file.len().map_err(failed)?).unwrap_or(0)];
+        let got = file.read_at(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(got);
+        if holds_something(&bytes, self.database, number) {
+            tracing::warn!(path = %path.display(), "a segment that nothing refers to holds data; it is left alone");
+        } else {
+            self.disk().remove(&path).map_err(failed)?;
+        }
+        Ok(true)
     }
 
     /// Bytes of all files, and how many.

@@ -14,9 +14,10 @@
 //! Invariants:
 //! - INV-TXN-3: everything that can fail for the caller's reasons fails in 0 or 1. From 2 to the end of 4 nothing
 //!   does I/O, allocates beyond what 0 reserved, or calls user code; a panic there poisons the log, because a hole
-//!   would hang every commit behind it.
+//!   would hang every commit behind it, and ends every wait.
 //! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state
-//!   word; a descheduled owner stalls nobody.
+//!   word; a descheduled owner stalls nobody. An owner that loses waits for the winner: it holds the latches, and
+//!   INV-TXN-2 wants them held until the commit is applied, whoever applies it.
 //! - INV-TXN-5: `visible` passes a CSN only after it and everything before it are applied.
 //! - INV-TXN-6: a commit is answered, and a read outside its own process begins, only at or below
 //!   min(`visible`, `stable`).
@@ -27,6 +28,9 @@
 //!
 //! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
 
+pub(crate) mod commit_log;
+#[cfg(test)]
+pub(crate) mod fake_log;
 pub(crate) mod latches;
 pub(crate) mod prepare;
 pub(crate) mod ticket;
@@ -34,13 +38,14 @@ pub(crate) mod ticket;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Admission, FrameParts, Log, LogError, PartPlace, frame_bytes, local_record_bytes};
-use parking_lot::{Condvar, Mutex};
+use fulgurite_log::{FrameParts, Log, LogError, PartPlace, frame_bytes, local_record_bytes};
 
+use self::commit_log::CommitLog;
 use self::ticket::{Ticket, Tickets};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, yield_now};
 use crate::{Error, Result};
 
 /// What a commit does to memory, prepared so that it cannot fail.
@@ -71,45 +76,60 @@ struct Pending {
     work: UnsafeCell<Option<Box<dyn Apply>>>,
 }
 
-// SAFETY: `work` is touched only by the one thread that won the exchange WAITING -> APPLYING (see `run`).
+// SAFETY: `work` is touched only by the one thread that won the exchange WAITING -> APPLYING (see `claim`).
 unsafe impl Sync for Pending {}
 
 impl Pending {
-    /// Applies the commit unless somebody else does; true if it is applied on return.
-    fn run(&self) -> bool {
-        if let Err(state) =
-            self.state.compare_exchange(WAITING, APPLYING, Ordering::Acquire, Ordering::Acquire)
-        {
-            return state == APPLIED;
-        }
+    /// The work, for the one caller that gets it.
+    fn claim(&self) -> Option<Box<dyn Apply>> {
+        self.state.compare_exchange(WAITING, APPLYING, Ordering::Acquire, Ordering::Acquire).ok()?;
         // SAFETY: the exchange above succeeds for one thread only, ever: nobody else reads or writes `work`.
-        let work = unsafe { (*self.work.get()).take() };
-        if let Some(work) = work {
-            work.apply(self.csn, self.body_lsn);
-        }
-        self.state.store(APPLIED, Ordering::Release);
-        true
+        unsafe { (*self.work.get()).take() }
+    }
+
+    fn is_applied(&self) -> bool {
+        self.state.load(Ordering::Acquire) == APPLIED
     }
 }
 
 /// Numbers, applies and answers commits.
-pub(crate) struct Pipeline {
-    log: Arc<Log>,
+pub(crate) struct Pipeline<L: CommitLog = Log> {
+    log: Arc<L>,
     visible: AtomicU64,
     /// Numbered commits that are not visible, in order.
     pending: Mutex<VecDeque<Arc<Pending>>>,
     became_visible: Condvar,
+    /// A commit panicked while it was applied: `visible` will never pass it.
+    broken: AtomicBool,
     tickets: Tickets,
 }
 
-impl Pipeline {
+const BROKEN: &str = "a commit panicked while it was applied";
+
+/// Breaks the pipeline unless it is forgotten: a commit is being applied.
+struct Applying<'a, L: CommitLog>(&'a Pipeline<L>);
+
+impl<L: CommitLog> Drop for Applying<'_, L> {
+    fn drop(&mut self) {
+        let pipeline = self.0;
+        pipeline.log.poison(BROKEN);
+        let pending = pipeline.pending.lock();
+        pipeline.broken.store(true, Ordering::Release);
+        pipeline.became_visible.notify_all();
+        drop(pending);
+        pipeline.tickets.fail(BROKEN);
+    }
+}
+
+impl<L: CommitLog> Pipeline<L> {
     /// A pipeline over an open log; `last` is the newest recovered commit.
-    pub fn new(log: Arc<Log>, last: Csn) -> Arc<Pipeline> {
+    pub fn new(log: Arc<L>, last: Csn) -> Arc<Pipeline<L>> {
         let pipeline = Arc::new(Pipeline {
             log: log.clone(),
             visible: AtomicU64::new(last.0),
             pending: Mutex::new(VecDeque::new()),
             became_visible: Condvar::new(),
+            broken: AtomicBool::new(false),
             tickets: Tickets::default(),
         });
         let observer = Arc::downgrade(&pipeline);
@@ -142,7 +162,7 @@ impl Pipeline {
     }
 
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
-    pub fn admit(&self, body_len: usize, parts: usize, blocking: bool) -> Result<Admission> {
+    pub fn admit(&self, body_len: usize, parts: usize, blocking: bool) -> Result<L::Admission> {
         let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
         let local = local_record_bytes(u16::try_from(parts).expect("a frame names few parts"));
         if blocking {
@@ -152,7 +172,7 @@ impl Pipeline {
     }
 
     /// Steps 2 to 4: the caller holds the latches and has validated.
-    pub fn submit(&self, admission: Admission, frame: &Frame<'_>, work: Box<dyn Apply>) -> Csn {
+    pub fn submit(&self, admission: L::Admission, frame: &Frame<'_>, work: Box<dyn Apply>) -> Csn {
         let mut mine = None;
         let mut work = Some(work);
         let reservation = self.log.reserve(admission, |csn, body_lsn| {
@@ -179,16 +199,32 @@ impl Pipeline {
             },
         );
         let pending = mine.expect("the log calls back while it reserves");
-        pending.run();
+        self.apply(&pending);
+        while !pending.is_applied() && !self.is_broken() {
+            yield_now();
+        }
         self.advance_visible();
         pending.csn
+    }
+
+    /// Applies a commit unless somebody else does or has done.
+    fn apply(&self, pending: &Pending) {
+        let Some(work) = pending.claim() else { return };
+        let unfinished = Applying(self);
+        work.apply(pending.csn, pending.body_lsn);
+        std::mem::forget(unfinished);
+        pending.state.store(APPLIED, Ordering::Release);
+    }
+
+    fn is_broken(&self) -> bool {
+        self.broken.load(Ordering::Acquire)
     }
 
     /// Raises `visible` over the contiguous applied prefix.
     fn advance_visible(&self) {
         let mut pending = self.pending.lock();
         let mut last = None;
-        while pending.front().is_some_and(|front| front.state.load(Ordering::Acquire) == APPLIED) {
+        while pending.front().is_some_and(|front| front.is_applied()) {
             last = pending.pop_front().map(|front| front.csn);
         }
         if let Some(csn) = last {
@@ -207,7 +243,7 @@ impl Pipeline {
             pending.iter().take_while(|entry| entry.csn <= durable).cloned().collect()
         };
         for entry in &covered {
-            entry.run();
+            self.apply(entry);
         }
         if !covered.is_empty() {
             self.advance_visible();
@@ -223,26 +259,38 @@ impl Pipeline {
         }
         let mut pending = self.pending.lock();
         while self.visible() < csn {
+            if self.is_broken() {
+                return Err(Error::OutcomeUnknown { csn, source: BROKEN.into() });
+            }
             self.became_visible.wait(&mut pending);
         }
         Ok(())
     }
 
-    /// Ends the open tickets of a log that has failed.
+    /// Ends the open tickets, and those to come, of a log that has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
         self.tickets.fail(why);
     }
 
     fn unknown(&self, csn: Csn, error: LogError) -> Error {
-        self.tickets.fail(&error.to_string());
         match error {
-            LogError::Poisoned(_) => Error::OutcomeUnknown { csn, source: Box::new(error) },
+            LogError::Poisoned(_) => {
+                self.tickets.fail(&error.to_string());
+                Error::OutcomeUnknown { csn, source: Box::new(error) }
+            }
+            LogError::Closed => {
+                self.tickets.fail(&error.to_string());
+                Error::Closed
+            }
             other => other.into(),
         }
     }
 
     /// A ticket for a submitted commit.
-    pub fn ticket(self: &Arc<Pipeline>, csn: Csn) -> Ticket {
+    pub fn ticket(self: &Arc<Self>, csn: Csn) -> Ticket {
+        if csn <= self.read_csn() {
+            return Ticket::done(csn);
+        }
         let pipeline = Arc::downgrade(self);
         let ticket = Ticket::new(
             csn,

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use fulgurite_base::Csn;
-use parking_lot::{Condvar, Mutex};
 
+use crate::sync::{Condvar, Mutex};
 use crate::{Commit, Error, Result};
 
 type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
@@ -142,52 +143,87 @@ impl TicketState {
             (std::mem::take(&mut inner.wakers), std::mem::take(&mut inner.callbacks))
         };
         for waker in wakers {
-            waker.wake();
+            contain("a waker", || waker.wake());
         }
         for callback in callbacks {
-            callback(outcome.result(self.csn));
+            contain("a callback", || callback(outcome.result(self.csn)));
         }
     }
 }
 
-/// The tickets that are not complete, by CSN.
+/// Calls what a user handed in: its panic must not reach the thread that flushes the log for everybody, nor keep other
+/// tickets from completing.
+fn contain(what: &str, call: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(call)).is_err() {
+        tracing::error!("{what} of a ticket panicked");
+    }
+}
+
+/// The tickets that are not complete.
 #[derive(Default)]
 pub(crate) struct Tickets {
-    open: Mutex<BTreeMap<Csn, Vec<Arc<TicketState>>>>,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    by_csn: BTreeMap<Csn, Vec<Arc<TicketState>>>,
+    /// Why no ticket completes any more.
+    ended: Option<Arc<str>>,
 }
 
 impl Tickets {
     /// Files a ticket. The caller checks afterwards whether it is complete already, so that none is missed.
     pub fn add(&self, state: Arc<TicketState>) {
-        self.open.lock().entry(state.csn).or_default().push(state);
+        let ended = {
+            let mut open = self.open.lock();
+            match open.ended.clone() {
+                Some(why) => why,
+                None => {
+                    open.by_csn.entry(state.csn).or_default().push(state);
+                    return;
+                }
+            }
+        };
+        state.complete(Outcome::Unknown(ended));
     }
 
     /// Completes all tickets at or below `csn`.
     pub fn complete_up_to(&self, csn: Csn) {
         let done = {
             let mut open = self.open.lock();
-            if open.first_key_value().is_none_or(|(&first, _)| first > csn) {
+            if open.by_csn.first_key_value().is_none_or(|(&first, _)| first > csn) {
                 return;
             }
-            let rest = open.split_off(&csn.next());
-            std::mem::replace(&mut *open, rest)
+            let rest = open.by_csn.split_off(&csn.next());
+            std::mem::replace(&mut open.by_csn, rest)
         };
         for state in done.into_values().flatten() {
             state.complete(Outcome::Durable);
         }
     }
 
-    /// Completes all tickets with an unknown outcome.
+    /// Completes all tickets with an unknown outcome, and those that are filed later.
     pub fn fail(&self, why: &str) {
-        let why: Arc<str> = why.into();
-        let all = std::mem::take(&mut *self.open.lock());
+        let (all, why) = {
+            let mut open = self.open.lock();
+            let why = open.ended.get_or_insert_with(|| why.into()).clone();
+            (std::mem::take(&mut open.by_csn), why)
+        };
         for state in all.into_values().flatten() {
             state.complete(Outcome::Unknown(why.clone()));
         }
     }
 }
 
-#[cfg(test)]
+impl Drop for Tickets {
+    /// Nobody is left who could complete them.
+    fn drop(&mut self) {
+        self.fail("the database was closed before the commit was known to be durable");
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};

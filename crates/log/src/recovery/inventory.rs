@@ -61,8 +61,20 @@ impl Found {
     pub fn read_first(&self, buffer: &mut Vec<u8>, limit: u32) -> Result<(), LogError> {
         let bytes = self.bytes()?.min(limit) as usize;
         buffer.resize(bytes, 0);
-        let got = self.open()?.read_at_direct(buffer, 0);
-        let got = got.map_err(|source| LogError::io("read", &self.path, source))?;
+        self.read_into(buffer, 0)
+    }
+
+    /// Reads the bytes from `start` to `end`, each to its offset in `buffer`; those before are zero.
+    pub fn read_between(&self, buffer: &mut Vec<u8>, start: u32, end: u32) -> Result<(), LogError> {
+        let end = self.bytes()?.min(end) as usize;
+        *buffer = vec![0; end];
+        self.read_into(buffer, (start as usize).min(end))
+    }
+
+    fn read_into(&self, buffer: &mut [u8], start: usize) -> Result<(), LogError> {
+        let bytes = buffer.len();
+        let got = self.open()?.read_at_direct(&mut buffer[start..], start as u64);
+        let got = start + got.map_err(|source| LogError::io("read", &self.path, source))?;
         if got < bytes {
             return Err(LogError::damaged(&self.path, got as u64, None, "the file ends here"));
         }

@@ -88,7 +88,10 @@ impl Walker<'_> {
         let why = |position: Lsn| format!("epoch {} goes on in it at {position}", span.epoch);
         let mut found = self.inventory.named(position.segment(), || why(position))?;
         loop {
-            found.read(&mut buffer)?;
+            match span.end.filter(|(end, _)| end.segment() == found.number) {
+                Some((end, _)) => found.read_between(&mut buffer, position.offset(), end.offset())?,
+                None => found.read(&mut buffer)?,
+            }
             self.out.index.mark();
             match self.segment(span, found, &buffer, &mut position)? {
                 Next::Segment(number) => {

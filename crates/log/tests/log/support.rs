@@ -211,6 +211,7 @@ impl World {
             csn,
             epoch: log.epoch(),
             durable_csn: csn,
+            closed_at: None,
             must_exist: Vec::new(),
             up_to: None,
         };

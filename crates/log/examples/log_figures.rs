@@ -1,5 +1,5 @@
 //! Measures the log alone, in the directory given (default: a temporary one):
-//! `cargo run --release -p fulgurite-log --example figures [DIR]`
+//! `cargo run --release -p fulgurite-log --example log_figures [DIR]`
 
 use fulgurite_base::{Csn, DatabaseId, crc32c};
 use fulgurite_env::{Env, RealEnv};

@@ -1,0 +1,71 @@
+//! What the pipeline asks of a log: so little that a test drives the pipeline with a small fake.
+
+use std::sync::Arc;
+
+use fulgurite_base::{Csn, Lsn};
+use fulgurite_log::{Admission, FrameParts, Log, LogError, PoisonCause, Reservation};
+
+/// The commit stream of a log. Each method is the one of [`Log`] with its name.
+pub(crate) trait CommitLog: Send + Sync + 'static {
+    type Admission;
+    type Reservation;
+
+    fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Self::Admission, LogError>;
+    fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Self::Admission>, LogError>;
+    fn reserve(&self, admission: Self::Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Self::Reservation;
+    fn fill(&self, reservation: Self::Reservation, frame: FrameParts<'_>);
+    fn durable_csn(&self) -> Csn;
+    fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
+    fn request_durable(&self, csn: Csn);
+    fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>);
+    fn poison(&self, what: &'static str);
+    fn poisoned(&self) -> Option<Arc<PoisonCause>>;
+}
+
+impl CommitLog for Log {
+    type Admission = Admission;
+    type Reservation = Reservation;
+
+    fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
+        Log::admit(self, frame_bytes, local_bytes)
+    }
+
+    fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Admission>, LogError> {
+        Log::try_admit(self, frame_bytes, local_bytes)
+    }
+
+    #[inline]
+    fn reserve(&self, admission: Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Reservation {
+        Log::reserve(self, admission, on_reserved)
+    }
+
+    #[inline]
+    fn fill(&self, reservation: Reservation, frame: FrameParts<'_>) {
+        Log::fill(self, reservation, frame);
+    }
+
+    #[inline]
+    fn durable_csn(&self) -> Csn {
+        Log::durable_csn(self)
+    }
+
+    fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
+        Log::wait_durable(self, csn)
+    }
+
+    fn request_durable(&self, csn: Csn) {
+        Log::request_durable(self, csn);
+    }
+
+    fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
+        Log::set_observer(self, observer);
+    }
+
+    fn poison(&self, what: &'static str) {
+        Log::poison(self, what);
+    }
+
+    fn poisoned(&self) -> Option<Arc<PoisonCause>> {
+        Log::poisoned(self)
+    }
+}

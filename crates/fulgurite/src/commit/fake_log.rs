@@ -1,0 +1,146 @@
+//! A log of nothing but numbers, for tests of the pipeline: under shuttle every step of it is a scheduling point.
+
+use std::sync::{Arc, OnceLock};
+
+use fulgurite_base::{Csn, Lsn};
+use fulgurite_log::{FrameParts, LogError, PoisonCause};
+
+use super::commit_log::CommitLog;
+use super::{Apply, Frame, Pipeline};
+use crate::sync::{Condvar, Mutex};
+
+type Observer = Box<dyn Fn(Csn) + Send + Sync>;
+
+#[derive(Default)]
+struct State {
+    /// Whether the frame of each commit is filled, from CSN 1.
+    filled: Vec<bool>,
+    durable: u64,
+    requested: u64,
+    leading: bool,
+    poison: Option<&'static str>,
+}
+
+pub(crate) struct FakeLog {
+    state: Mutex<State>,
+    changed: Condvar,
+    observer: OnceLock<Observer>,
+}
+
+impl FakeLog {
+    pub fn new() -> Arc<FakeLog> {
+        Arc::new(FakeLog { state: Mutex::default(), changed: Condvar::new(), observer: OnceLock::new() })
+    }
+
+    /// The newest number that was given.
+    pub fn reserved_csn(&self) -> Csn {
+        Csn(self.state.lock().filled.len() as u64)
+    }
+
+    /// What the thread of a real log does: makes durable what is requested, until `last` is.
+    pub fn serve(&self, last: Csn) {
+        loop {
+            let requested = {
+                let mut state = self.state.lock();
+                while state.requested <= state.durable && state.durable < last.0 && state.poison.is_none() {
+                    self.changed.wait(&mut state);
+                }
+                if state.durable >= last.0 || state.poison.is_some() {
+                    return;
+                }
+                Csn(state.requested.min(state.filled.len() as u64))
+            };
+            let _ = self.wait_durable(requested);
+        }
+    }
+}
+
+impl CommitLog for FakeLog {
+    type Admission = ();
+    type Reservation = Csn;
+
+    fn admit(&self, _: u32, _: u32) -> Result<(), LogError> {
+        Ok(())
+    }
+
+    fn try_admit(&self, _: u32, _: u32) -> Result<Option<()>, LogError> {
+        Ok(Some(()))
+    }
+
+    fn reserve(&self, (): (), on_reserved: impl FnOnce(Csn, Lsn)) -> Csn {
+        let mut state = self.state.lock();
+        state.filled.push(false);
+        let csn = Csn(state.filled.len() as u64);
+        on_reserved(csn, Lsn::NULL);
+        csn
+    }
+
+    fn fill(&self, csn: Csn, _: FrameParts<'_>) {
+        self.state.lock().filled[csn.0 as usize - 1] = true;
+        self.changed.notify_all();
+    }
+
+    fn durable_csn(&self) -> Csn {
+        Csn(self.state.lock().durable)
+    }
+
+    fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
+        let mut state = self.state.lock();
+        while state.durable < csn.0 {
+            if let Some(what) = state.poison {
+                return Err(LogError::Poisoned(Arc::new(PoisonCause { what, path: None, source: None })));
+            }
+            let filled = state.filled.iter().take_while(|filled| **filled).count() as u64;
+            if state.leading || filled == state.durable {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            state.leading = true;
+            state.durable = filled;
+            drop(state);
+            if let Some(observer) = self.observer.get() {
+                observer(Csn(filled));
+            }
+            state = self.state.lock();
+            state.leading = false;
+            self.changed.notify_all();
+        }
+        Ok(())
+    }
+
+    fn request_durable(&self, csn: Csn) {
+        let mut state = self.state.lock();
+        state.requested = state.requested.max(csn.0);
+        self.changed.notify_all();
+    }
+
+    fn set_observer(&self, observer: Observer) {
+        assert!(self.observer.set(observer).is_ok(), "there is one pipeline");
+    }
+
+    fn poison(&self, what: &'static str) {
+        self.state.lock().poison.get_or_insert(what);
+        self.changed.notify_all();
+    }
+
+    fn poisoned(&self) -> Option<Arc<PoisonCause>> {
+        let what = self.state.lock().poison?;
+        Some(Arc::new(PoisonCause { what, path: None, source: None }))
+    }
+}
+
+/// Work that is a closure.
+struct Work<F>(F);
+
+impl<F: FnOnce(Csn) + Send> Apply for Work<F> {
+    fn apply(self: Box<Self>, csn: Csn, _: Lsn) {
+        (self.0)(csn);
+    }
+}
+
+/// Steps 0 and 2 to 4 for a commit whose work is `apply`.
+pub(crate) fn submit(pipeline: &Pipeline<FakeLog>, apply: impl FnOnce(Csn) + Send + 'static) -> Csn {
+    let frame = Frame { kind: 0, body: &[], body_crc: 0, commit_time_ms: 0, local: &[] };
+    pipeline.admit(0, 0, true).expect("a fake admits everything");
+    pipeline.submit((), &frame, Box::new(Work(apply)))
+}
