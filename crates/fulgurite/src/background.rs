@@ -88,7 +88,9 @@ impl Core {
 
     /// One round of everything that threads do otherwise.
     pub fn maintain(&self) -> Result<bool> {
-        let log = self.log.maintain()?;
-        Ok(self.maintain_tables()? || log)
+        let log = self.log.maintain();
+        // Even if no segment could be made: this is what frees segments.
+        let tables = self.maintain_tables();
+        Ok(log? | tables?)
     }
 }

@@ -120,12 +120,18 @@ impl Store {
     }
 
     /// The size of the next segment: the smallest, doubled for each that the commit stream has taken since the log
-    /// was opened. A log that hardly grows stays small, one that grows fast soon has large segments.
+    /// was opened, while it takes at most an eighth of the free space. A log that hardly grows stays small, one that
+    /// grows fast soon has large segments, and one on a disk that is nearly full does not hold the rest of it ready.
     fn wanted_bytes(&self, taken: u32) -> u32 {
         let (min, max) =
             (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
-        let doublings = taken.saturating_sub(1).min(31);
-        u32::try_from((min << doublings).min(max)).unwrap_or(self.options.segment_bytes_max)
+        let free = self.disk().free_bytes(&self.dir).unwrap_or(u64::MAX);
+        let bytes = |doublings: u32| (min << doublings).min(max);
+        let mut doublings = taken.saturating_sub(1).min(31);
+        while doublings > 0 && bytes(doublings) > free / 8 {
+            doublings -= 1;
+        }
+        u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
     }
 
     /// Makes a segment that is durable in every respect: zeros, size, header, name.

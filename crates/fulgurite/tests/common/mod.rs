@@ -4,7 +4,9 @@
 
 pub mod images;
 pub mod model;
+pub mod oracle;
 pub mod rng;
+pub mod session;
 pub mod tap;
 pub mod verify;
 pub mod workload;
