@@ -135,7 +135,8 @@ fn a_superblock_without_a_log_is_damage() {
 #[test]
 fn a_missing_segment_with_live_bytes_is_damage() {
     let env = with_rows(10, true);
-    let segments: Vec<_> = env.list_raw().into_iter().filter(|(path, _)| path.starts_with("/db/log")).collect();
+    let segments: Vec<_> =
+        env.list_raw().into_iter().filter(|(path, _)| path.starts_with("/db/log")).collect();
     let mut damaged = 0;
     for (path, _) in segments {
         let env = with_rows(10, true);
