@@ -376,6 +376,7 @@ impl Transaction {
                     };
                     let csn = core.pipeline.submit(admission, &frame, prepared.work);
                     drop(held);
+                    core.pipeline.complete_tickets();
                     return Ok(csn);
                 }
                 Err(Error::WouldBlock) => {
