@@ -37,6 +37,8 @@ mod core;
 mod database;
 mod error;
 mod hooks;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod isolation_tests;
 mod open;
 mod options;
 mod read_set;
