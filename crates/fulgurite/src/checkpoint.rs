@@ -32,7 +32,7 @@ pub(crate) struct Maintenance {
     pub log_bytes_at_checkpoint: u64,
     /// Range deletes of which no leaf keeps anything hidden any more, by table, each with what the checkpoint that
     /// swept it covers.
-    swept: BTreeMap<TableId, Vec<(RangeDelete, Csn)>>,
+    swept: BTreeMap<TableId, BTreeMap<RangeDelete, Csn>>,
     /// Segments that are on their way to be freed.
     retiring: BTreeSet<u32>,
     pub checkpoints: u64,
@@ -194,12 +194,11 @@ impl Core {
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let swept = maintenance.swept.entry(table.id).or_default();
         let fresh: Vec<_> = (table.index.range_deletes().list(oldest).into_iter())
-            .filter(|range| swept.iter().all(|(known, _)| known != range))
+            .filter(|range| !swept.contains_key(range))
             .collect();
         let image = table.index.with_maintenance(|tree| {
-            for range in &fresh {
-                let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                tree.sweep((Bound::Included(&range.start), end), &rules)?;
+            for (start, end) in unions(&fresh) {
+                tree.sweep((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)), &rules)?;
             }
             tree.image()
         })?;
@@ -215,9 +214,7 @@ impl Core {
         }
         for table in self.catalog.all() {
             let Some(swept) = maintenance.swept.get_mut(&table.id) else { continue };
-            let (done, fresh): (Vec<_>, Vec<_>) =
-                swept.drain(..).partition(|(_, swept_at)| *swept_at < boundary);
-            *swept = fresh;
+            let done: Vec<_> = swept.extract_if(.., |_, swept_at| *swept_at < boundary).collect();
             if !done.is_empty() {
                 let done: Vec<_> = done.into_iter().map(|(range, _)| range).collect();
                 let range_deletes = table.index.range_deletes().clone();
@@ -299,6 +296,26 @@ impl Core {
     }
 }
 
+/// The keys that ranges cover, as ranges that are apart: many deletes of the same keys are swept once.
+fn unions(ranges: &[RangeDelete]) -> Vec<(&[u8], Option<&[u8]>)> {
+    let mut sorted: Vec<(&[u8], Option<&[u8]>)> =
+        ranges.iter().map(|range| (&*range.start, range.end.as_deref())).collect();
+    sorted.sort_unstable();
+    let mut apart: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
+    for (start, end) in sorted {
+        match apart.last_mut() {
+            Some((_, reached)) if reached.is_none_or(|reached| start <= reached) => {
+                *reached = match (*reached, end) {
+                    (Some(reached), Some(end)) => Some(reached.max(end)),
+                    _ => None,
+                };
+            }
+            _ => apart.push((start, end)),
+        }
+    }
+    apart
+}
+
 /// A table's delta has at most about this many closed generations; then its committers wait.
 const GENERATIONS_MAX: usize = 8;
 
@@ -311,4 +328,35 @@ const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
 /// The accounts of a checkpoint record.
 pub(crate) fn accounts_of(record: &CheckpointRecord) -> Accounts {
     record.tables.iter().map(|(id, table)| (*id, table.accounts.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unions_are_apart() {
+        let range = |csn, start: &str, end: Option<&str>| RangeDelete {
+            csn: Csn(csn),
+            start: start.as_bytes().into(),
+            end: end.map(|end| end.as_bytes().into()),
+        };
+        let ranges = [
+            range(1, "f", Some("h")),
+            range(2, "a", Some("c")),
+            range(3, "b", Some("d")),
+            range(4, "d", Some("e")),
+            range(5, "b", Some("c")),
+            range(6, "x", None),
+            range(7, "y", Some("z")),
+        ];
+        let text: Vec<_> = unions(&ranges)
+            .into_iter()
+            .map(|(start, end)| {
+                [start, end.unwrap_or(b"")].map(|key| String::from_utf8_lossy(key).into_owned())
+            })
+            .collect();
+        assert_eq!(text, [["a", "e"], ["f", "h"], ["x", ""]]);
+        assert!(unions(&[]).is_empty());
+    }
 }

@@ -153,14 +153,14 @@ impl SeenKeys {
 
     fn push(&mut self, table: TableId, key: &[u8]) -> usize {
         let at = self.0.len();
-        self.0.extend_from_slice(&table.0.to_ne_bytes());
-        self.0.extend_from_slice(&(key.len() as u32).to_ne_bytes());
+        self.0.extend_from_slice(&table.0.to_le_bytes());
+        self.0.extend_from_slice(&(key.len() as u32).to_le_bytes());
         self.0.extend_from_slice(key);
         at
     }
 
     fn at(&self, at: usize) -> (TableId, &[u8]) {
-        let number = |at: usize| u32::from_ne_bytes(self.0[at..at + 4].try_into().expect("four bytes"));
+        let number = |at: usize| u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"));
         let start = at + Self::HEADER_BYTES;
         (TableId(number(at)), &self.0[start..start + number(at + 4) as usize])
     }

@@ -117,7 +117,7 @@ fn step(txn: &mut Transaction, table: &Table, random: &mut Random, fresh: &Atomi
         _ => {
             let value = fresh.fetch_add(1, Ordering::Relaxed);
             // Some are too long for a leaf.
-            let mut bytes = vec![0; if value % 7 == 0 { 2000 } else { 8 }];
+            let mut bytes = vec![0; if value.is_multiple_of(7) { 2000 } else { 8 }];
             bytes[..8].copy_from_slice(&value.to_le_bytes());
             txn.put(table, &[key], &bytes)?;
             Step::Put(key, value)
