@@ -144,6 +144,9 @@ impl Core {
         self.hooks.reached("checkpoint boundary");
         self.pipeline.wait(boundary)?;
         let replay = self.log.replay_point(boundary);
+        if self.is_unchanged(maintenance, boundary) {
+            return self.checkpoint_again(maintenance, replay, boundary, bulk_before);
+        }
         let mut record = CheckpointRecord {
             covered: boundary,
             next_table_id: self.catalog.next_id().0,
@@ -174,6 +177,32 @@ impl Core {
         self.forget_range_deletes(maintenance, boundary);
         let segments_freed = self.free_segments(maintenance, bulk_before)?;
         Ok(CheckpointReport { covered: boundary, records_written, segments_freed })
+    }
+
+    /// Whether a checkpoint would write what the last one wrote.
+    fn is_unchanged(&self, maintenance: &Maintenance, boundary: Csn) -> bool {
+        maintenance.superblock.current().covered == boundary
+            && maintenance.swept.values().all(Vec::is_empty)
+            && self
+                .catalog
+                .all()
+                .iter()
+                .all(|table| table.dropped().is_none() && table.index.range_deletes().is_empty())
+    }
+
+    /// Moves the replay position of an unchanged checkpoint, so that the segments of former epochs become free.
+    fn checkpoint_again(
+        &self,
+        maintenance: &mut Maintenance,
+        replay: Lsn,
+        boundary: Csn,
+        bulk_before: u32,
+    ) -> Result<CheckpointReport> {
+        let checkpoint = maintenance.superblock.current().checkpoint;
+        self.write_superblock(&mut maintenance.superblock, checkpoint, replay, boundary)?;
+        maintenance.space.install_again();
+        let segments_freed = self.free_segments(maintenance, bulk_before)?;
+        Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed })
     }
 
     /// Folds, sweeps what range deletes hide, and writes the image.
@@ -242,7 +271,12 @@ impl Core {
             clock_ms: self.now_ms(),
             closed_at: end.written,
             ..current
-        })
+        })?;
+        maintenance.space.install_again();
+        let bulk_before = self.log.bulk_position();
+        self.free_segments(&mut maintenance, bulk_before)?;
+        drop(maintenance);
+        self.free_retired()
     }
 
     fn write_superblock(

@@ -141,9 +141,11 @@ fn restore(
     let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
     restore_tables(&catalog, &record)?;
     replay.finish(log, pins, &catalog)?;
-    let mut accounts = accounts_of(&record);
-    accounts.retain(|id, _| catalog.by_id(*id).is_some());
-    Ok((catalog, Space::new(accounts, record_segments)))
+    let mut space = Space::new(accounts_of(&record), record_segments);
+    for id in record.tables.keys().filter(|id| catalog.by_id(**id).is_none()) {
+        space.drop_table(*id);
+    }
+    Ok((catalog, space))
 }
 
 /// Tells a database from an empty directory and from somebody else's.
@@ -152,6 +154,10 @@ fn look(disk: &dyn Disk, dir: &Path) -> Result<Found> {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let found = "there is no such directory".to_string();
+            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            let found = "it is a file, a database is a directory".to_string();
             return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
         }
         Err(error) => return Err(Error::io(format!("listing {}", dir.display()), error)),

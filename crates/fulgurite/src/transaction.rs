@@ -193,7 +193,15 @@ impl Transaction {
 
     /// Deletes all keys in `range`. Costs the same however many there are.
     pub fn delete_range<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<()> {
-        let bounds = Bounds::new(&range)?;
+        self.delete_bounds(table, &Bounds::new(&range)?)
+    }
+
+    /// Deletes all keys that start with `prefix`. Costs the same however many there are.
+    pub fn delete_prefix(&mut self, table: &Table, prefix: &[u8]) -> Result<()> {
+        self.delete_bounds(table, &Bounds::prefix(prefix)?)
+    }
+
+    fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
         if let Some((start, end)) = bounds.half_open()? {
             self.writes.delete_range(&table.state, DeletedRange { start, end });
         }

@@ -225,7 +225,7 @@ impl Log {
     /// # Errors
     /// [`LogError::Usage`] if it does not exist or [`SegmentInfo::open`] is set, [`LogError::Io`].
     pub fn free_segment(&self, number: u32) -> Result<(), LogError> {
-        self.core.store.free(number)?;
+        self.core.store.free(number, !self.core.closed.load(Ordering::Acquire))?;
         crate::stats::add(&self.core.stats.segments_freed, 1);
         Ok(())
     }
@@ -272,6 +272,7 @@ impl Log {
         let last = self.core.slot().next_csn().prev();
         let flushed = flushed.and_then(|()| self.core.wait_durable(last));
         self.stop();
+        self.core.store.remove_spares();
         flushed
     }
 

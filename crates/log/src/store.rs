@@ -205,8 +205,15 @@ impl Store {
         Ok(Arc::new(Segment::new(number, bytes, path, Some(file))))
     }
 
-    /// Frees a segment that the caller proved nobody needs.
-    pub fn free(&self, number: u32) -> Result<(), LogError> {
+    /// Removes the files that wait to be used again, as far as that works.
+    pub fn remove_spares(&self) {
+        for spare in std::mem::take(&mut self.maker.lock().spare) {
+            let _ = self.disk().remove(&spare.path);
+        }
+    }
+
+    /// Frees a segment that the caller proved nobody needs; `keep` allows its file to be used again.
+    pub fn free(&self, number: u32, keep: bool) -> Result<(), LogError> {
         let mut maker = self.maker.lock();
         let segment = {
             let mut table = self.table.lock();
@@ -218,7 +225,7 @@ impl Store {
             }
             table.remove(&number).expect("it is there, and the table is locked")
         };
-        if Arc::strong_count(&segment) == 1 && maker.spare.len() < self.options.ready_segments {
+        if keep && Arc::strong_count(&segment) == 1 && maker.spare.len() < self.options.ready_segments {
             maker.spare.push(segment);
             return Ok(());
         }
