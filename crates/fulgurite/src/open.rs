@@ -87,7 +87,7 @@ pub(crate) fn open_core(
         latches: Latches::new(),
         pins,
         clock,
-        hooks: Hooks::default(),
+        hooks: Hooks::new(),
         closed: AtomicBool::new(false),
         room: Room::default(),
         folded: (Mutex::new(()), Condvar::new()),

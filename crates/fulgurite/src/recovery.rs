@@ -13,6 +13,7 @@ use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::spill::{SpillPins, resolve_places};
+use crate::write_set::DeletedRange;
 use crate::{Error, Result};
 
 /// How far opening has come.
@@ -38,7 +39,7 @@ pub(crate) struct Replay<'p> {
 
 struct RecoveredTable {
     ops: RecoveredBuilder,
-    ranges: Vec<(Box<[u8]>, Option<Box<[u8]>>, Csn)>,
+    ranges: Vec<(DeletedRange, Csn)>,
 }
 
 struct InParts {
@@ -92,7 +93,7 @@ impl<'p> Replay<'p> {
             let inline_max = self.inline_max;
             let recovered = self.table(table);
             if let Op::DeleteRange { start, end } = op {
-                recovered.ranges.push((start.into(), end.map(Into::into), csn));
+                recovered.ranges.push((DeletedRange { start: start.into(), end: end.map(Into::into) }, csn));
                 continue;
             }
             recovered.ops.push(recovered_op(
@@ -146,8 +147,8 @@ impl<'p> Replay<'p> {
         for (id, recovered) in self.tables {
             // A table that was dropped later: nobody will ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
-            for (start, end, csn) in recovered.ranges {
-                table.index.apply_range_delete(&start, end.as_deref(), csn);
+            for (range, csn) in recovered.ranges {
+                table.index.apply_range_delete(&range.start, range.end.as_deref(), csn);
             }
             table.index.apply_recovered(recovered.ops.finish());
         }

@@ -46,6 +46,10 @@ impl Place {
         std::fs::create_dir_all(self.file(name)).expect("making a directory of the test");
     }
 
+    pub fn remove_dir(&self, name: &str) {
+        std::fs::remove_dir_all(self.file(name)).expect("removing a directory of the test");
+    }
+
     /// The names of all files in the directory.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path()).expect("listing the directory of the test");

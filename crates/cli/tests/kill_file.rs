@@ -1,0 +1,100 @@
+//! Loads of a whole file killed at random moments: what is found is a prefix of the file, and at least what was
+//! reported as durable.
+//!
+//! `FULGURITE_KILL_FILE=rows.tsv.gz FULGURITE_KILLS=20 cargo test --release -p fulgurite-cli --test kill_file` does it
+//! with a file of one's own: TSV with a header line, keys without tabs and without repetition.
+
+mod common;
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::Place;
+use fulgurite::env::{Env, RealEnv};
+
+const ROWS: u64 = 60_000;
+const KILLS: u64 = 2;
+
+/// The file to load, and its lines behind the header.
+fn input(place: &Place) -> (PathBuf, Vec<Vec<u8>>) {
+    let path = match std::env::var_os("FULGURITE_KILL_FILE") {
+        Some(path) => PathBuf::from(path),
+        None => {
+            let row =
+                |row: u64| format!("{:08x}\tvalue of row {row}\n", (row as u32).wrapping_mul(0x9e37_79b1));
+            let text: String =
+                std::iter::once("key\tvalue\n".to_string()).chain((0..ROWS).map(row)).collect();
+            place.write("rows.tsv", text);
+            place.file("rows.tsv")
+        }
+    };
+    let bytes = place.read(path.to_str().expect("the path is UTF-8"));
+    let mut text = Vec::new();
+    if bytes.starts_with(&[0x1f, 0x8b]) {
+        flate2::read::MultiGzDecoder::new(&*bytes).read_to_end(&mut text).expect("the file is gzip");
+    } else {
+        text = bytes;
+    }
+    let lines = text.split(|&byte| byte == b'\n').skip(1).filter(|line| !line.is_empty());
+    (path, lines.map(<[u8]>::to_vec).collect())
+}
+
+/// Loads the file and kills that after `after`; returns how many rows were reported durable by then.
+fn load_and_kill(place: &Place, file: &str, after: Duration) -> u64 {
+    let mut child = place.start(&["load", "--json", "--header", "--format", "tsv", "db", "t", file]);
+    RealEnv::new().clock().sleep(after);
+    let _ = child.kill();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    // The last line may be cut off by the kill.
+    let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+    let reports = complete.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    reports.filter_map(|report| report["durable_rows"].as_u64()).last().unwrap_or(0)
+}
+
+#[test]
+fn a_killed_load_leaves_a_prefix_with_all_reported_rows() {
+    let place = Place::new();
+    let (path, lines) = input(&place);
+    let file = path.to_str().unwrap();
+    let env = RealEnv::new();
+    let start = env.clock().monotonic_ns();
+    place.ok(&["load", "--header", "--format", "tsv", "db", "t", file]);
+    let whole_ns = env.clock().monotonic_ns() - start;
+    let mut sorted = lines.clone();
+    sorted.sort_by(|a, b| key_of(a).cmp(key_of(b)));
+    assert!(exported(&place) == sorted, "the loaded table scans back sorted and identical");
+
+    let kills = std::env::var("FULGURITE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    for kill in 0..kills {
+        place.remove_dir("db");
+        let after = Duration::from_nanos(env.random_u64() % whole_ns);
+        let reported = load_and_kill(&place, file, after);
+        if place.run(&["tables", "db"]).stdout.is_empty() {
+            assert_eq!(reported, 0, "kill {kill}: there is no table, and rows were reported");
+            println!("kill {kill} after {after:?}: before the first commit");
+            continue;
+        }
+        let found = exported(&place);
+        assert!(
+            found.len() as u64 >= reported,
+            "kill {kill}: {reported} rows reported, {} found",
+            found.len()
+        );
+        let mut prefix = lines[..found.len()].to_vec();
+        prefix.sort_by(|a, b| key_of(a).cmp(key_of(b)));
+        assert!(found == prefix, "kill {kill}: what is there is not a prefix of the file");
+        assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
+        println!("kill {kill} after {after:?}: {reported} rows reported, {} found", found.len());
+    }
+}
+
+fn key_of(line: &[u8]) -> &[u8] {
+    line.split(|&byte| byte == b'\t').next().unwrap_or_default()
+}
+
+fn exported(place: &Place) -> Vec<Vec<u8>> {
+    let out = place.run(&["export", "--raw", "--format", "tsv", "db", "t"]);
+    out.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
+}
