@@ -73,7 +73,7 @@ impl Core {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
         }
-        self.free_retired()?;
+        let freed = self.free_retired();
         self.look_at_room()?;
         for table in self.catalog.all() {
             self.rotate_if_grown(&table);
@@ -83,7 +83,7 @@ impl Core {
             self.checkpoint()?;
             worked = true;
         }
-        Ok(worked)
+        freed.map(|()| worked)
     }
 
     /// One round of everything that threads do otherwise.

@@ -159,13 +159,15 @@ impl Core {
             tables: BTreeMap::new(),
         };
         let mut records_written = 0;
+        self.purge_dropped(maintenance, boundary);
         for table in self.catalog.all() {
-            if table.dropped().is_some_and(|csn| csn <= boundary) {
-                continue;
-            }
             let image = self.checkpoint_table(&table, maintenance, boundary)?;
             records_written += image.records_written.iter().sum::<u64>();
             maintenance.space.change(table.id, &image.accounts);
+            // A snapshot sees it still, so its values stay in the accounts; no recovery will ask for it.
+            if table.dropped().is_some_and(|csn| csn <= boundary) {
+                continue;
+            }
             let table_record = TableRecord {
                 root: image.root,
                 range_deletes: table.index.range_deletes().list(boundary),
@@ -173,7 +175,6 @@ impl Core {
             };
             record.tables.insert(table.id, table_record);
         }
-        self.purge_dropped(maintenance, boundary);
         let (index, segments) = record.write(&self.log)?;
         self.log.sync_bulk()?;
         self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
@@ -323,7 +324,7 @@ impl Core {
         Ok(freed)
     }
 
-    /// Gives segments that no reader is in back to the log.
+    /// Gives segments that no reader is in back to the log. One that cannot be removed is tried again later.
     pub fn free_retired(&self) -> Result<()> {
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
@@ -333,10 +334,14 @@ impl Core {
     fn give_back_retired(&self) -> Result<()> {
         crossbeam_epoch::pin().flush();
         let numbers = std::mem::take(&mut *self.retired.lock());
-        for &number in &numbers {
-            self.log.free_segment(number)?;
+        let mut outcome = Ok(());
+        for number in numbers {
+            if let Err(error) = self.log.free_segment(number) {
+                self.retired.lock().push(number);
+                outcome = Err(error.into());
+            }
         }
-        Ok(())
+        outcome
     }
 
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.

@@ -46,6 +46,7 @@ struct InParts {
     csn: Csn,
     kind: u8,
     body: Vec<u8>,
+    body_lsn: Lsn,
     local: Vec<PartPlace>,
 }
 
@@ -119,7 +120,7 @@ impl<'p> Replay<'p> {
             pins.pin_recovered(csn, place.lsn.segment());
         }
         if frame.kind != KIND_COMMIT_IN_PARTS {
-            return self.take(csn, &frame.body, None, &places);
+            return self.take(csn, &frame.body, Some(frame.body_lsn), &places);
         }
         let damaged = |error| Error::damaged(format!("the body of commit {csn} does not decode: {error}"));
         let parts = body::decode_parts_body(&frame.body).map_err(damaged)?;
@@ -172,6 +173,7 @@ impl RecoverySink for Replay<'_> {
                 csn: header.csn,
                 kind: header.kind,
                 body: frame.body.to_vec(),
+                body_lsn: frame.body_lsn,
                 local: frame.local.clone(),
             });
         }

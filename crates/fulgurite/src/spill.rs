@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, TableId, limits, value_checksum};
+use fulgurite_base::{Csn, Lsn, TableId, limits, value_checksum};
 use fulgurite_index::{Extent, OutOfLine};
-use fulgurite_log::{Log, PartPlace, SpillId};
+use fulgurite_log::{Log, LogError, PartPlace, SpillId};
 use parking_lot::Mutex;
 
 use crate::Result;
@@ -27,8 +27,16 @@ struct PinsInner {
 }
 
 impl SpillPins {
-    fn pin(&self, segment: u32) {
-        *self.inner.lock().segments.entry(segment).or_default() += 1;
+    /// Appends a part and pins its segment, unless that is the last of `pinned`. Both under the lock that
+    /// [`SpillPins::holds`] takes: else the segment could be filled, looked at and freed in between.
+    fn append(&self, pinned: &mut Vec<u32>, append: impl FnOnce() -> Result<Lsn, LogError>) -> Result<Lsn> {
+        let mut inner = self.inner.lock();
+        let lsn = append()?;
+        if pinned.last() != Some(&lsn.segment()) {
+            *inner.segments.entry(lsn.segment()).or_default() += 1;
+            pinned.push(lsn.segment());
+        }
+        Ok(lsn)
     }
 
     fn unpin(inner: &mut PinsInner, segments: Vec<u32>) {
@@ -97,11 +105,8 @@ impl Spill {
         let parts = PartsRef { spill: self.id, ordinal, len: bytes.len() as u64, checksum };
         let mut extents = Vec::with_capacity(parts.count() as usize);
         for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
-            let lsn = self.log.append_part(self.id, self.next_ordinal, chunk)?;
-            if self.pinned.last() != Some(&lsn.segment()) {
-                self.pins.pin(lsn.segment());
-                self.pinned.push(lsn.segment());
-            }
+            let append = || self.log.append_part(self.id, self.next_ordinal, chunk);
+            let lsn = self.pins.append(&mut self.pinned, append)?;
             let len = chunk.len() as u32;
             self.places.push(PartPlace { spill: self.id, ordinal: self.next_ordinal, lsn, len });
             extents.push(Extent { lsn, len });
@@ -123,9 +128,8 @@ impl Spill {
                 for place in chunk {
                     place.encode(&mut bytes);
                 }
-                let lsn = self.log.append_part(self.id, level_ordinal, &bytes)?;
-                self.pins.pin(lsn.segment());
-                self.pinned.push(lsn.segment());
+                let append = || self.log.append_part(self.id, level_ordinal, &bytes);
+                let lsn = self.pins.append(&mut self.pinned, append)?;
                 upper.push(PartPlace {
                     spill: self.id,
                     ordinal: level_ordinal,

@@ -415,12 +415,13 @@ impl Transaction {
     /// First committer wins: nothing that counts as read was written since the snapshot. `resident` asks memory only.
     fn validate(&self, keys: &[ReadKey], ranges: &[ReadRange], resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
-        let written = self.writes.tables.values().map(|writes| &writes.table);
-        let read = keys.iter().map(|read| &read.table).chain(ranges.iter().map(|range| &range.table));
-        if let Some(table) = written.chain(read).find(|table| table.dropped().is_some()) {
+        let written = self.writes.tables.values().filter(|writes| !writes.is_empty());
+        let read = keys.iter().map(|key| &key.table).chain(ranges.iter().map(|range| &range.table));
+        let mut tables = written.clone().map(|writes| &writes.table).chain(read);
+        if let Some(table) = tables.find(|table| table.dropped().is_some()) {
             return Err(Error::TableDropped { name: table.name().to_string() });
         }
-        for writes in self.writes.tables.values() {
+        for writes in written {
             for (key, op) in writes.ops.iter().filter(|(_, op)| op.read_before) {
                 validate_key(&writes.table, key, op.hash, than, resident)?;
             }

@@ -73,9 +73,16 @@ pub(crate) struct WriteSet {
 /// Bookkeeping of one entry, about: the map's node, the operation, the version that apply will make.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
+impl TableWrites {
+    /// Whether nothing is left of them, after a rollback to a savepoint.
+    pub fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.ranges.is_empty()
+    }
+}
+
 impl WriteSet {
     pub fn is_empty(&self) -> bool {
-        self.tables.values().all(|writes| writes.ops.is_empty() && writes.ranges.is_empty())
+        self.tables.values().all(TableWrites::is_empty)
     }
 
     /// Whether anything is written, not only deleted.

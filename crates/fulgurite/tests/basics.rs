@@ -244,3 +244,27 @@ fn opening_again_and_again_takes_no_more_space() {
     }
     assert!(segments.iter().all(|[commit, bulk, _]| commit + bulk <= 6), "{segments:?}");
 }
+
+#[test]
+fn a_table_that_was_read_must_not_have_been_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open(dir.path());
+    let (read, written) = (db.create_table("read").unwrap(), db.create_table("written").unwrap());
+    read.put(b"k", b"v").unwrap();
+    let mut by_key = db.begin_with(Isolation::Serializable);
+    by_key.get(&read, b"k").unwrap();
+    by_key.put(&written, b"k", b"1").unwrap();
+    let mut by_range = db.begin_with(Isolation::Serializable);
+    assert_eq!(by_range.range(&read, ..).unwrap().count(), 1);
+    by_range.put(&written, b"k", b"2").unwrap();
+    let mut undone = db.begin();
+    let savepoint = undone.savepoint();
+    undone.put(&read, b"k", b"3").unwrap();
+    undone.rollback_to(savepoint).unwrap();
+    undone.put(&written, b"other", b"3").unwrap();
+    db.drop_table("read").unwrap();
+    assert!(matches!(by_key.commit(), Err(Error::TableDropped { .. })));
+    assert!(matches!(by_range.commit(), Err(Error::TableDropped { .. })));
+    undone.commit().unwrap();
+    assert!(written.get(b"k").unwrap().is_none());
+}

@@ -104,7 +104,7 @@ fn many_crashes_with_checkpoints() {
 fn recovery_may_crash_anywhere() {
     const TEST: &str = "recovery_may_crash_anywhere";
     let tally = Arc::new(Mutex::new(Tally::default()));
-    for seed in seeds(TEST, 8) {
+    for seed in seeds(TEST, 4) {
         let mut life = Life::new(seed ^ 0xfeed);
         let mut sim = SimEnv::new(seed);
         for nth in 0..3 {

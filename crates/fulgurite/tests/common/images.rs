@@ -60,7 +60,7 @@ impl Tally {
     }
 }
 
-const FAILURES_MAX: usize = 20;
+const FAILURES_MAX: usize = 5;
 
 /// Stops the machine at each operation that the plan selects, in the middle of it, and hands what is left to `check`
 /// together with a seed.

@@ -8,6 +8,7 @@ pub mod oracle;
 pub mod rng;
 pub mod session;
 pub mod tap;
+pub mod transactions;
 pub mod verify;
 pub mod workload;
 

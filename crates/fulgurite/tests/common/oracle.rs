@@ -121,7 +121,10 @@ impl Oracle {
         });
         let for_update = txn.for_update.iter().map(|(id, key)| (*id, key.as_slice()));
         Expected {
-            dropped: writes.iter().any(|id| self.dropped.contains_key(id)),
+            dropped: writes
+                .iter()
+                .chain(txn.for_update.iter().map(|(id, _)| id))
+                .any(|id| self.dropped.contains_key(id)),
             conflict: written.chain(for_update).any(|(id, key)| self.newer(id, key, txn.csn)),
         }
     }

@@ -65,6 +65,8 @@ pub type Observer = Box<dyn Fn(&Arc<SimEnv>, Op<'_>) + Send + Sync>;
 struct Shared {
     sim: Arc<SimEnv>,
     observer: Observer,
+    /// Whether syncs of files only claim to have happened.
+    lies: bool,
     /// Where each open file is now: a handle outlives a rename.
     places: Mutex<BTreeMap<PathBuf, Place>>,
 }
@@ -97,7 +99,16 @@ struct TapFile {
 
 impl Tap {
     pub fn new(sim: &Arc<SimEnv>, observer: Observer) -> Arc<Tap> {
-        let shared = Shared { sim: sim.clone(), observer, places: Mutex::default() };
+        Tap::with(sim, observer, false)
+    }
+
+    /// A disk whose syncs of files do nothing.
+    pub fn lying(sim: &Arc<SimEnv>, observer: Observer) -> Arc<Tap> {
+        Tap::with(sim, observer, true)
+    }
+
+    fn with(sim: &Arc<SimEnv>, observer: Observer, lies: bool) -> Arc<Tap> {
+        let shared = Shared { sim: sim.clone(), observer, lies, places: Mutex::default() };
         Arc::new(Tap { disk: TapDisk(Arc::new(shared)) })
     }
 
@@ -238,7 +249,7 @@ impl File for TapFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.show(|path| Op::Sync { path });
-        self.file.sync_data()
+        if self.shared.lies { Ok(()) } else { self.file.sync_data() }
     }
 
     fn len(&self) -> io::Result<u64> {

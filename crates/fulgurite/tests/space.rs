@@ -1,0 +1,260 @@
+//! Disk space: what is dead is freed, what a snapshot or a transaction needs is not.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::rng::Rng;
+use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite::{Database, Table};
+
+fn start(seed: u64) -> (Arc<SimEnv>, Database, Rng) {
+    let sim = SimEnv::new(seed);
+    let db = common::open(sim.clone()).unwrap();
+    (sim, db, Rng::new(seed))
+}
+
+/// Overwrites all keys with values of `len` bytes.
+fn overwrite(db: &Database, table: &Table, keys: u64, len: usize, rng: &mut Rng) {
+    for first in (0..keys).step_by(20) {
+        let mut txn = db.begin();
+        for n in first..(first + 20).min(keys) {
+            txn.put(table, format!("key {n:05}").as_bytes(), &rng.bytes(len)).unwrap();
+        }
+        txn.commit().unwrap();
+    }
+}
+
+/// Checkpoints until nothing more becomes free. A segment goes only when two checkpoints do without it.
+fn tidy(db: &Database, table: Option<&Table>) {
+    for _ in 0..5 {
+        if let Some(table) = table {
+            table.put(b"nudge", b"").unwrap();
+        }
+        db.checkpoint().unwrap();
+        while db.maintain().unwrap() {}
+    }
+}
+
+fn used_bytes(sim: &SimEnv) -> u64 {
+    sim.list_raw().iter().map(|(_, len)| len).sum()
+}
+
+fn sound(db: &Database) {
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn overwriting_does_not_grow_the_database() {
+    for len in [30, 150, 3_000, 80_000] {
+        let (_sim, db, mut rng) = start(1);
+        let table = db.table("t").unwrap();
+        let keys = if len < 10_000 { 200 } else { 20 };
+        let mut counts = Vec::new();
+        for _ in 0..40 {
+            overwrite(&db, &table, keys, len, &mut rng);
+            db.checkpoint().unwrap();
+            while db.maintain().unwrap() {}
+            counts.push(db.stats().segments.iter().sum::<u64>());
+        }
+        let stats = db.stats();
+        let logical = keys * (len as u64 + 40);
+        assert!(
+            counts.iter().all(|count| *count <= 14),
+            "values of {len} bytes: segments by round: {counts:?}"
+        );
+        assert!(stats.live_bytes <= 2 * logical + 60_000, "{} live bytes for {logical}", stats.live_bytes);
+        sound(&db);
+    }
+}
+
+#[test]
+fn dropped_tables_return_their_space() {
+    let (sim, db, mut rng) = start(2);
+    for name in ["a", "b", "c"] {
+        let table = db.create_table(name).unwrap();
+        for len in [40, 2_000, 70_000] {
+            overwrite(&db, &table, 60, len, &mut rng);
+        }
+        db.checkpoint().unwrap();
+        overwrite(&db, &table, 60, 900, &mut rng);
+    }
+    assert!(db.stats().live_bytes > 100_000);
+    for name in ["a", "b", "c"] {
+        db.drop_table(name).unwrap();
+    }
+    let other = db.create_table("other").unwrap();
+    tidy(&db, Some(&other));
+    let stats = db.stats();
+    assert!(stats.live_bytes < 10_000, "{} live bytes without tables", stats.live_bytes);
+    assert!(stats.segments[0] + stats.segments[1] <= 4, "segments: {:?}", stats.segments);
+    db.close().unwrap();
+    let db = common::open(sim.clone()).unwrap();
+    tidy(&db, Some(&db.open_table("other").unwrap()));
+    assert!(used_bytes(&sim) <= 8 << 20, "{} bytes on disk, {:?}", used_bytes(&sim), sim.list_raw());
+    sound(&db);
+}
+
+/// Drops are replayed too, and what they drop is freed all the same.
+#[test]
+fn a_drop_that_is_replayed_returns_its_space() {
+    let (sim, db, mut rng) = start(3);
+    let table = db.create_table("a").unwrap();
+    for len in [40, 2_000, 70_000] {
+        overwrite(&db, &table, 60, len, &mut rng);
+    }
+    db.checkpoint().unwrap();
+    overwrite(&db, &table, 30, 70_000, &mut rng);
+    db.drop_table("a").unwrap();
+    let left = sim.crash(CrashKind::PowerCut, 1);
+    let db = common::open(left.clone()).unwrap();
+    assert!(db.tables().unwrap().is_empty());
+    let other = db.create_table("other").unwrap();
+    tidy(&db, Some(&other));
+    assert!(db.stats().live_bytes < 10_000, "{} live bytes", db.stats().live_bytes);
+    let again = common::open(left.crash(CrashKind::PowerCut, 2)).unwrap();
+    sound(&again);
+}
+
+#[test]
+fn deleting_everything_returns_its_space() {
+    for range in [false, true] {
+        let (_sim, db, mut rng) = start(4);
+        let table = db.create_table("t").unwrap();
+        for len in [40, 2_000, 70_000] {
+            overwrite(&db, &table, 100, len, &mut rng);
+        }
+        db.checkpoint().unwrap();
+        if range {
+            table.delete_range(..).unwrap();
+        } else {
+            for n in 0..100 {
+                table.delete(format!("key {n:05}").as_bytes()).unwrap();
+            }
+        }
+        tidy(&db, Some(&table));
+        let stats = db.stats();
+        assert!(stats.live_bytes < 10_000, "range {range}: {} live bytes", stats.live_bytes);
+        assert!(stats.segments[0] + stats.segments[1] <= 4, "range {range}: {:?}", stats.segments);
+        sound(&db);
+    }
+}
+
+/// A snapshot keeps what it sees, exactly, across checkpoints; when it goes, so does that.
+#[test]
+fn a_snapshot_keeps_what_it_sees() {
+    for len in [30, 3_000, 90_000] {
+        let (_sim, db, mut rng) = start(5);
+        let table = db.create_table("t").unwrap();
+        let keys = if len < 10_000 { 150 } else { 15 };
+        overwrite(&db, &table, keys, len, &mut rng);
+        let snapshot = db.snapshot();
+        let before: Vec<_> = snapshot.range(&table, ..).unwrap().map(Result::unwrap).collect();
+        let before: Vec<_> = before.into_iter().map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+        for round in 0..6 {
+            overwrite(&db, &table, keys, len, &mut rng);
+            if round == 3 {
+                table.delete_range(b"key 00003".as_slice()..).unwrap();
+            }
+            tidy(&db, Some(&table));
+            let after: Vec<_> = snapshot.range(&table, ..).unwrap().map(Result::unwrap).collect();
+            assert!(
+                before.iter().map(|(k, v)| (&k[..], &v[..])).eq(after.iter().map(|(k, v)| (&k[..], &v[..]))),
+                "values of {len} bytes, round {round}"
+            );
+            assert!(db.stats().live_bytes as usize <= keys as usize * (len + 60) * 2 + 90_000);
+        }
+        sound(&db);
+        drop(snapshot);
+        overwrite(&db, &table, keys, len, &mut rng);
+        tidy(&db, Some(&table));
+        let live = db.stats().live_bytes;
+        assert!(live as usize <= keys as usize * (len + 60) + 60_000, "{live} live bytes after the snapshot");
+        sound(&db);
+    }
+}
+
+/// A dropped table stays whole, values outside its leaves included, while a snapshot sees it.
+#[test]
+fn a_snapshot_keeps_a_dropped_table() {
+    for checkpoint_before in [false, true] {
+        for len in [30, 3_000, 90_000] {
+            let (_sim, db, mut rng) = start(6);
+            let (table, other) = (db.create_table("t").unwrap(), db.create_table("other").unwrap());
+            overwrite(&db, &table, 20, len, &mut rng);
+            if checkpoint_before {
+                db.checkpoint().unwrap();
+                overwrite(&db, &table, 10, len, &mut rng);
+            }
+            let snapshot = db.snapshot();
+            let read = || -> Result<Vec<Vec<u8>>, fulgurite::Error> {
+                snapshot.range(&table, ..)?.map(|entry| Ok(entry?.1.to_vec())).collect()
+            };
+            let before = read().unwrap();
+            db.drop_table("t").unwrap();
+            for round in 0..8 {
+                overwrite(&db, &other, 200, 3_000, &mut rng);
+                tidy(&db, None);
+                let what =
+                    format!("values of {len} bytes, checkpoint before {checkpoint_before}, round {round}");
+                let after = read().unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert!(before == after, "{what}");
+            }
+            drop(snapshot);
+            tidy(&db, Some(&other));
+            let live = db.stats().live_bytes;
+            assert!(
+                live <= 200 * 3_100 + 60_000,
+                "values of {len} bytes: {live} live bytes after the snapshot"
+            );
+            sound(&db);
+        }
+    }
+}
+
+/// What a transaction wrote ahead stays while it is open, and goes when it gives up.
+#[test]
+fn an_open_transaction_keeps_its_parts() {
+    let (_sim, db, mut rng) = start(7);
+    let (table, other) = (db.create_table("t").unwrap(), db.create_table("other").unwrap());
+    let (kept, given_up) = (rng.bytes(900_000), rng.bytes(900_000));
+    let mut txn = db.begin();
+    txn.put(&table, b"kept", &kept).unwrap();
+    let mut abort = db.begin();
+    abort.put(&table, b"given up", &given_up).unwrap();
+    for _ in 0..6 {
+        overwrite(&db, &other, 40, 80_000, &mut rng);
+        tidy(&db, Some(&other));
+        assert_eq!(txn.get(&table, b"kept").unwrap().unwrap(), kept);
+        assert_eq!(abort.get(&table, b"given up").unwrap().unwrap(), given_up);
+    }
+    abort.rollback();
+    txn.commit().unwrap();
+    for _ in 0..4 {
+        overwrite(&db, &other, 40, 80_000, &mut rng);
+        tidy(&db, Some(&other));
+        assert_eq!(table.get(b"kept").unwrap().unwrap(), kept);
+    }
+    let live = db.stats().live_bytes;
+    assert!(live <= 900_000 + 40 * 81_000 + 60_000, "{live} live bytes");
+    assert!(table.get(b"given up").unwrap().is_none());
+    sound(&db);
+}
+
+/// A range iterator holds on to what it still has to read.
+#[test]
+fn a_scan_reads_on_across_checkpoints() {
+    let (_sim, db, mut rng) = start(8);
+    let table = db.create_table("t").unwrap();
+    overwrite(&db, &table, 60, 3_000, &mut rng);
+    let before: Vec<_> = table.range(..).unwrap().map(|entry| entry.unwrap().1.to_vec()).collect();
+    let mut scan = table.range(..).unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..6 {
+        seen.extend(scan.by_ref().take(10).map(|entry| entry.unwrap().1.to_vec()));
+        overwrite(&db, &table, 60, 20_000, &mut rng);
+        tidy(&db, Some(&table));
+    }
+    seen.extend(scan.map(|entry| entry.unwrap().1.to_vec()));
+    assert!(before == seen, "the scan saw other values");
+}
