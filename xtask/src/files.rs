@@ -51,7 +51,8 @@ fn read(path: PathBuf) -> Source {
     let mut production = Vec::new();
     let mut lines = text.lines().peekable();
     while let Some(line) = lines.next() {
-        let opens_tests = line.starts_with("#[cfg(test)]") && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
+        let opens_tests = line.starts_with("#[cfg(test)]")
+            && lines.peek().is_some_and(|next| next.starts_with("mod ") && next.ends_with('{'));
         if opens_tests {
             break;
         }
@@ -68,7 +69,8 @@ pub fn check_lengths(root: &Path, sources: &[Source]) -> Vec<String> {
         let lines = source.production.len();
         let max = if source.is_test { TEST_LINES_MAX } else { LINES_MAX };
         if lines > max {
-            problems.push(format!("{} has {lines} lines, at most {max} are allowed", shown(root, &source.path)));
+            problems
+                .push(format!("{} has {lines} lines, at most {max} are allowed", shown(root, &source.path)));
         }
         if !source.is_test {
             lengths.push(lines);

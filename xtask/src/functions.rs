@@ -17,11 +17,14 @@ pub fn check_lengths(root: &Path, sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     for source in sources.iter().filter(|source| !source.is_test) {
         for (name, line, lines) in functions(&source.production) {
-            let place = format!("{}:{line}: the function `{name}` has {lines} lines", shown(root, &source.path));
+            let place =
+                format!("{}:{line}: the function `{name}` has {lines} lines", shown(root, &source.path));
             if lines > LINES_MAX {
                 problems.push(format!("{place}, at most {LINES_MAX} are allowed"));
             } else if lines > LINES_USUAL_MAX && !LONG.iter().any(|(long, _)| *long == name) {
-                problems.push(format!("{place}, at most {LINES_USUAL_MAX} are usual: split it, or argue in LONG"));
+                problems.push(format!(
+                    "{place}, at most {LINES_USUAL_MAX} are usual: split it, or argue in LONG"
+                ));
             }
         }
     }
@@ -37,7 +40,8 @@ fn functions(lines: &[String]) -> Vec<(String, usize, usize)> {
         let indent = line.len() - code.len();
         let Some(name) = function_name(code) else { continue };
         let end = lines[index..].iter().position(|line| line.len() == indent + 1 && line.ends_with('}'));
-        let declared_only = lines[index..].iter().take_while(|line| !line.contains('{')).any(|line| line.ends_with(';'));
+        let declared_only =
+            lines[index..].iter().take_while(|line| !line.contains('{')).any(|line| line.ends_with(';'));
         if let (Some(end), false) = (end, declared_only || line.ends_with('}')) {
             found.push((name.to_string(), index + 1, end + 1));
         }

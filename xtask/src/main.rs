@@ -18,7 +18,8 @@ fn main() -> ExitCode {
 }
 
 fn tidy() -> ExitCode {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf();
+    let root =
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf();
     let sources = files::rust_sources(&root);
     let mut problems = files::check_lengths(&root, &sources);
     problems.extend(functions::check_lengths(&root, &sources));

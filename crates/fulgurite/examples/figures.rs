@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fulgurite::env::{Disk, Env, OpenOptions, RealEnv};
+use fulgurite::env::{Env, OpenOptions, RealEnv};
 use fulgurite::{Database, Options};
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
@@ -76,7 +76,10 @@ impl Bench {
             });
             let db = db?;
             let rate = self.rows.len() as f64 / seconds;
-            println!("load {round}: {rate:.0} rows/s, durable, 1,000 a commit, {seconds:.2} s, {}", idle_since(&*self.env, idle));
+            println!(
+                "load {round}: {rate:.0} rows/s, durable, 1,000 a commit, {seconds:.2} s, {}",
+                idle_since(&*self.env, idle)
+            );
             db.close()?;
         }
         let (seconds, db) = self.seconds(|| Database::open(&path, Options::default()));
@@ -108,7 +111,10 @@ impl Bench {
             result?;
             let rate = order.len() as f64 / seconds;
             let state = if round == 0 { "cold" } else { "warm" };
-            println!("get {round} ({state}): {rate:.0}/s, one thread, random order, {}", idle_since(&*self.env, idle));
+            println!(
+                "get {round} ({state}): {rate:.0}/s, one thread, random order, {}",
+                idle_since(&*self.env, idle)
+            );
         }
         Ok(())
     }
@@ -172,7 +178,11 @@ impl Bench {
             result?;
             let (ours, device) = (ours * 1e6 / EACH as f64, device * 1e6 / EACH as f64);
             ratios.push(ours / device);
-            println!("commit {round}: {ours:.1} us, bare write and sync {device:.1} us, ratio {:.3}, {}", ours / device, idle_since(&*self.env, idle));
+            println!(
+                "commit {round}: {ours:.1} us, bare write and sync {device:.1} us, ratio {:.3}, {}",
+                ours / device,
+                idle_since(&*self.env, idle)
+            );
         }
         ratios.sort_by(f64::total_cmp);
         println!("commit, median ratio over the bare write and sync: {:.3}", ratios[ROUNDS / 2]);
@@ -182,7 +192,8 @@ impl Bench {
     /// A log of 256 MiB of commits of one row, and how long it takes until the database serves again.
     fn replay(&self) -> Result<(), Box<dyn std::error::Error>> {
         let path = self.fresh("replay");
-        let options = Options { checkpoint_log_bytes: 4 << 30, delta_bytes_max: 4 << 30, ..Options::default() };
+        let options =
+            Options { checkpoint_log_bytes: 4 << 30, delta_bytes_max: 4 << 30, ..Options::default() };
         let db = Database::open(&path, options.clone())?;
         let table = db.table("t")?;
         let value = [7u8; 88];
@@ -209,7 +220,12 @@ impl Bench {
             copy_dir(&copy, &again);
             let idle = cpu_times(&*self.env);
             let (seconds, db) = self.seconds(|| Database::open(&again, options.clone()));
-            println!("replay {round}: {:.0} ms until it serves, {:.2} million commits/s, {}", seconds * 1e3, commits as f64 / seconds / 1e6, idle_since(&*self.env, idle));
+            println!(
+                "replay {round}: {:.0} ms until it serves, {:.2} million commits/s, {}",
+                seconds * 1e3,
+                commits as f64 / seconds / 1e6,
+                idle_since(&*self.env, idle)
+            );
             let db = db?;
             assert_eq!(db.stats().visible.0, commits);
             std::mem::forget(db);
@@ -265,7 +281,8 @@ fn cpu_times(env: &dyn Env) -> Option<(u64, u64)> {
     let mut bytes = vec![0; 256];
     let len = file.read_at(&mut bytes, 0).ok()?;
     let text = String::from_utf8_lossy(&bytes[..len]).into_owned();
-    let fields: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
+    let fields: Vec<u64> =
+        text.lines().next()?.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
     Some((*fields.get(3)?, fields.iter().sum()))
 }
 

@@ -74,6 +74,7 @@ impl Core {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.free_retired()?;
+        self.look_at_room()?;
         for table in self.catalog.all() {
             self.rotate_if_grown(&table);
         }
@@ -87,7 +88,9 @@ impl Core {
 
     /// One round of everything that threads do otherwise.
     pub fn maintain(&self) -> Result<bool> {
-        let log = self.log.maintain()?;
-        Ok(self.maintain_tables()? || log)
+        let log = self.log.maintain();
+        // Even if no segment could be made: this is what frees segments.
+        let tables = self.maintain_tables();
+        Ok(log? | tables?)
     }
 }

@@ -150,6 +150,9 @@ impl Core {
         self.hooks.reached("checkpoint boundary");
         self.pipeline.wait(boundary)?;
         let replay = self.log.replay_point(boundary);
+        if self.is_unchanged(maintenance, boundary) {
+            return self.checkpoint_again(maintenance, replay, boundary, bulk_before);
+        }
         let mut record = CheckpointRecord {
             covered: boundary,
             next_table_id: self.catalog.next_id().0,
@@ -180,6 +183,32 @@ impl Core {
         self.forget_range_deletes(maintenance, boundary);
         let segments_freed = self.free_segments(maintenance, bulk_before)?;
         Ok(CheckpointReport { covered: boundary, records_written, segments_freed })
+    }
+
+    /// Whether a checkpoint would write what the last one wrote.
+    fn is_unchanged(&self, maintenance: &Maintenance, boundary: Csn) -> bool {
+        maintenance.superblock.current().covered == boundary
+            && maintenance.swept.values().all(BTreeMap::is_empty)
+            && self
+                .catalog
+                .all()
+                .iter()
+                .all(|table| table.dropped().is_none() && table.index.range_deletes().is_empty())
+    }
+
+    /// Moves the replay position of an unchanged checkpoint, so that the segments of former epochs become free.
+    fn checkpoint_again(
+        &self,
+        maintenance: &mut Maintenance,
+        replay: Lsn,
+        boundary: Csn,
+        bulk_before: u32,
+    ) -> Result<CheckpointReport> {
+        let checkpoint = maintenance.superblock.current().checkpoint;
+        self.write_superblock(&mut maintenance.superblock, checkpoint, replay, boundary)?;
+        maintenance.space.install_again();
+        let segments_freed = self.free_segments(maintenance, bulk_before)?;
+        Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed })
     }
 
     /// Folds, sweeps what range deletes hide, and writes the image.
@@ -234,7 +263,25 @@ impl Core {
         }
     }
 
-    pub fn write_superblock(
+    /// After the log was closed: the next open need not look behind its end.
+    pub fn note_clean_close(&self) -> Result<()> {
+        let mut maintenance = self.maintenance.lock();
+        let end = self.log.watermarks();
+        let current = maintenance.superblock.current().clone();
+        maintenance.superblock.write(Superblock {
+            epoch: self.log.epoch(),
+            durable: end.durable_csn,
+            clock_ms: self.now_ms(),
+            closed_at: end.written,
+            ..current
+        })?;
+        maintenance.space.install_again();
+        let bulk_before = self.log.bulk_position();
+        self.free_segments(&mut maintenance, bulk_before)?;
+        self.give_retired_back()
+    }
+
+    fn write_superblock(
         &self,
         file: &mut SuperblockFile,
         checkpoint: Lsn,
@@ -249,6 +296,7 @@ impl Core {
             covered,
             durable: self.log.durable_csn(),
             clock_ms: self.now_ms(),
+            closed_at: Lsn::NULL,
             ..current
         })
     }
@@ -279,6 +327,10 @@ impl Core {
     pub fn free_retired(&self) -> Result<()> {
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
+        self.give_retired_back()
+    }
+
+    fn give_retired_back(&self) -> Result<()> {
         crossbeam_epoch::pin().flush();
         let numbers = std::mem::take(&mut *self.retired.lock());
         for &number in &numbers {
@@ -287,10 +339,13 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the log has grown enough for a checkpoint.
+    /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
         let data = maintenance.space.live_bytes();
+        if self.check_room().is_err() && maintenance.superblock.current().covered < self.pipeline.visible() {
+            return true;
+        }
         let due = self.options.checkpoint_log_bytes.min((data / 20).max(CHECKPOINT_LOG_BYTES_MIN));
         self.log.stats().written_bytes - maintenance.log_bytes_at_checkpoint >= due
     }

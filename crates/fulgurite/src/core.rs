@@ -39,6 +39,8 @@ pub(crate) struct Core {
     pub clock: Clock,
     pub hooks: Hooks,
     pub closed: AtomicBool,
+    /// Whether the disk has room for more than what deletes and checkpoints need; kept by maintenance.
+    pub room: Room,
     /// Signalled when a generation was folded.
     pub folded: (Mutex<()>, Condvar),
     /// Everything that folding and checkpoints own; one of them at a time.
@@ -48,6 +50,17 @@ pub(crate) struct Core {
     /// Given up when the database is closed.
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
+
+/// What maintenance saw of the disk's free space.
+#[derive(Default)]
+pub(crate) struct Room {
+    short: AtomicBool,
+    free_bytes: AtomicU64,
+    needed_bytes: AtomicU64,
+}
+
+/// Kept free beside what a checkpoint of the deltas takes: segments that are being made, records of a checkpoint.
+const RESERVE_BYTES: u64 = 6 << 20;
 
 /// A clock that never runs back.
 pub(crate) struct Clock {
@@ -91,6 +104,34 @@ impl Core {
             Some(why) => Err(Error::Poisoned { what: why.to_string() }),
             None => Ok(()),
         }
+    }
+
+    /// Looks at the disk's free space: writes are refused while a checkpoint of everything in the deltas would not fit.
+    pub fn look_at_room(&self) -> Result<()> {
+        let free = self.env.disk().free_bytes(&self.dir);
+        let free = free.map_err(|error| {
+            Error::io(format!("asking for the free space of {}", self.dir.display()), error)
+        })?;
+        let dirty: u64 = self.catalog.all().iter().map(|table| table.index.delta().bytes()).sum();
+        let needed = dirty + RESERVE_BYTES;
+        self.room.free_bytes.store(free, Ordering::Relaxed);
+        self.room.needed_bytes.store(needed, Ordering::Relaxed);
+        self.room.short.store(free < needed, Ordering::Release);
+        Ok(())
+    }
+
+    /// Fails while the disk is nearly full. Deletes and checkpoints go on, so that space can come back.
+    pub fn check_room(&self) -> Result<()> {
+        if !self.room.short.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let free = self.room.free_bytes.load(Ordering::Relaxed);
+        let needed = self.room.needed_bytes.load(Ordering::Relaxed);
+        let what = format!(
+            "{} has {free} free bytes, and {needed} are kept for the next checkpoint",
+            self.dir.display()
+        );
+        Err(Error::NoSpace { what })
     }
 
     pub fn new_spill(&self) -> Spill {

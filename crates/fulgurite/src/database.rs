@@ -251,7 +251,7 @@ impl Closer {
             let _maintenance = core.maintenance.lock();
             core.closed.store(true, Ordering::Release);
         }
-        let closed = core.log.close().map_err(Error::from);
+        let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
         core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
         core.lock.lock().take();
         outcome.and(closed)

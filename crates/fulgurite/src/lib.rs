@@ -35,6 +35,7 @@ mod checkpoint_record;
 mod commit;
 mod core;
 mod database;
+pub mod dump;
 mod error;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
 use fulgurite_env::{Disk, Env};
-use fulgurite_log::{Log, LogOptions, ReplayFrom};
+use fulgurite_log::{Log, LogOptions, ReplayFrom, scan_segment};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
@@ -14,7 +14,7 @@ use crate::checkpoint::{Maintenance, accounts_of};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
-use crate::core::{Clock, Core};
+use crate::core::{Clock, Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
 use crate::hooks::Hooks;
 use crate::recovery::{RecoveryProgress, Replay, restore_tables};
@@ -72,7 +72,13 @@ pub(crate) fn open_core(
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
     check_segments(&log, &space, &path)?;
-    superblock.write(Superblock { epoch: log.epoch(), durable: last, clock_ms: clock.newest_ms(), ..current })?;
+    superblock.write(Superblock {
+        epoch: log.epoch(),
+        durable: last,
+        clock_ms: clock.newest_ms(),
+        closed_at: Lsn::NULL,
+        ..current
+    })?;
     Ok(Core {
         pipeline: Pipeline::new(log.clone(), last),
         dir: dir.to_path_buf(),
@@ -81,8 +87,9 @@ pub(crate) fn open_core(
         latches: Latches::new(),
         pins,
         clock,
-        hooks: Hooks::default(),
+        hooks: Hooks::new(),
         closed: AtomicBool::new(false),
+        room: Room::default(),
         folded: (Mutex::new(()), Condvar::new()),
         maintenance: Mutex::new(Maintenance::new(superblock, space)),
         retired: Arc::default(),
@@ -101,7 +108,7 @@ fn open_log(
     options: LogOptions,
     replay: &mut Replay<'_>,
 ) -> Result<(Arc<Log>, Csn)> {
-    if current.epoch == FIRST_EPOCH && is_unused(env.disk(), path)? {
+    if current.epoch == FIRST_EPOCH && clear_unused(env.disk(), path)? {
         return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO));
     }
     let from = ReplayFrom {
@@ -109,7 +116,12 @@ fn open_log(
         csn: current.covered,
         epoch: current.epoch,
         durable_csn: current.durable,
-        must_exist: Vec::new(),
+        closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
+        must_exist: if current.checkpoint.is_null() {
+            Vec::new()
+        } else {
+            vec![current.checkpoint.segment()]
+        },
         up_to: None,
     };
     let (log, report) = Log::open(env.clone(), path, current.id, options, &from, replay)?;
@@ -129,9 +141,11 @@ fn restore(
     let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
     restore_tables(&catalog, &record)?;
     replay.finish(log, pins, &catalog)?;
-    let mut accounts = accounts_of(&record);
-    accounts.retain(|id, _| catalog.by_id(*id).is_some());
-    Ok((catalog, Space::new(accounts, record_segments)))
+    let mut space = Space::new(accounts_of(&record), record_segments);
+    for id in record.tables.keys().filter(|id| catalog.by_id(**id).is_none()) {
+        space.drop_table(*id);
+    }
+    Ok((catalog, space))
 }
 
 /// Tells a database from an empty directory and from somebody else's.
@@ -140,6 +154,10 @@ fn look(disk: &dyn Disk, dir: &Path) -> Result<Found> {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let found = "there is no such directory".to_string();
+            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            let found = "it is a file, a database is a directory".to_string();
             return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
         }
         Err(error) => return Err(Error::io(format!("listing {}", dir.display()), error)),
@@ -173,6 +191,27 @@ fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
     }
 }
 
+/// Whether no epoch ever began in the log directory; what a creation that was cut off left there is removed. Such a
+/// segment is whole and empty: anything else may be a database of which the newer slot of the superblock is damaged.
+fn clear_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    if is_unused(disk, path)? {
+        return Ok(true);
+    }
+    let failed = |error| Error::io(format!("clearing {}", path.display()), error);
+    let entries = disk.list(path).map_err(failed)?;
+    for entry in entries.iter().filter(|entry| !entry.name.ends_with(".new")) {
+        let scan = scan_segment(disk, &path.join(&entry.name))?;
+        if scan.header.is_none() || !scan.items.is_empty() || !scan.problems.is_empty() {
+            return Ok(false);
+        }
+    }
+    for entry in entries {
+        disk.remove(&path.join(&entry.name)).map_err(failed)?;
+    }
+    disk.sync_dir(path).map_err(failed)?;
+    Ok(true)
+}
+
 fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
     let id = DatabaseId((u128::from(env.random_u64()) << 64) | u128::from(env.random_u64()));
     let first = Superblock {
@@ -184,6 +223,7 @@ fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
         covered: Csn::ZERO,
         durable: Csn::ZERO,
         clock_ms: env.clock().wall_ms(),
+        closed_at: Lsn::NULL,
     };
     SuperblockFile::create(env.disk(), dir, first)
 }

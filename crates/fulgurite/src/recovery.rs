@@ -13,6 +13,7 @@ use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::spill::{SpillPins, resolve_places};
+use crate::write_set::DeletedRange;
 use crate::{Error, Result};
 
 /// How far opening has come.
@@ -38,7 +39,7 @@ pub(crate) struct Replay<'p> {
 
 struct RecoveredTable {
     ops: RecoveredBuilder,
-    ranges: Vec<(Box<[u8]>, Option<Box<[u8]>>, Csn)>,
+    ranges: Vec<(DeletedRange, Csn)>,
 }
 
 struct InParts {
@@ -91,7 +92,7 @@ impl<'p> Replay<'p> {
             let inline_max = self.inline_max;
             let recovered = self.table(table);
             if let Op::DeleteRange { start, end } = op {
-                recovered.ranges.push((start.into(), end.map(Into::into), csn));
+                recovered.ranges.push((DeletedRange { start: start.into(), end: end.map(Into::into) }, csn));
                 continue;
             }
             recovered.ops.push(recovered_op(
@@ -123,8 +124,8 @@ impl<'p> Replay<'p> {
         let damaged = |error| Error::damaged(format!("the body of commit {csn} does not decode: {error}"));
         let parts = body::decode_parts_body(&frame.body).map_err(damaged)?;
         let mut bytes = Vec::with_capacity(parts.len as usize);
-        for extent in places.extents(&parts, csn)? {
-            bytes.extend_from_slice(&log.read_bytes(extent.lsn, extent.len)?);
+        for place in places.of(&parts, csn)? {
+            bytes.extend_from_slice(&log.read_part(place)?);
         }
         if crc32c(&bytes) != parts.checksum {
             return Err(Error::damaged(format!(
@@ -145,8 +146,8 @@ impl<'p> Replay<'p> {
         for (id, recovered) in self.tables {
             // A table that was dropped later: nobody will ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
-            for (start, end, csn) in recovered.ranges {
-                table.index.apply_range_delete(&start, end.as_deref(), csn);
+            for (range, csn) in recovered.ranges {
+                table.index.apply_range_delete(&range.start, range.end.as_deref(), csn);
             }
             table.index.apply_recovered(recovered.ops.finish());
         }
@@ -195,23 +196,22 @@ impl Places {
         Places { places, by_ordinal }
     }
 
-    fn extents(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<Extent>> {
-        let mut extents = Vec::with_capacity(parts.count() as usize);
-        for index in 0..parts.count() {
+    fn of(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<&PartPlace>> {
+        let place = |index: u32| {
             let ordinal = parts.ordinal + index;
             let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
-            match place {
-                Some(place) if place.spill == parts.spill && place.len == parts.part_len(index) => {
-                    extents.push(Extent { lsn: place.lsn, len: place.len });
-                }
-                _ => {
-                    return Err(Error::damaged(format!(
-                        "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
-                    )));
-                }
-            }
-        }
-        Ok(extents)
+            place.filter(|place| place.spill == parts.spill && place.len == parts.part_len(index)).ok_or_else(|| {
+                Error::damaged(format!(
+                    "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
+                ))
+            })
+        };
+        (0..parts.count()).map(place).collect()
+    }
+
+    fn extents(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<Extent>> {
+        let places = self.of(parts, csn)?.into_iter();
+        Ok(places.map(|place| Extent { lsn: place.lsn, len: place.len }).collect())
     }
 }
 

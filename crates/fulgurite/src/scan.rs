@@ -293,7 +293,6 @@ impl<'a> Side<'a> {
     }
 
     /// Takes the next own key, which comes before or stands for the cursor's. `None`: it was a delete, go on.
-    #[expect(clippy::type_complexity, reason = "go on, end, or an entry")]
     fn step_own(
         &mut self,
         core: &Core,

@@ -15,10 +15,10 @@ pub(crate) struct Space {
     accounts: Accounts,
     /// Totals by segment as of the current and the previous checkpoint: recovery may use either.
     current: Checkpoint,
-    previous: Option<Checkpoint>,
+    previous: Checkpoint,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Checkpoint {
     live: BTreeMap<u32, i64>,
     /// The segments that hold the record itself.
@@ -26,10 +26,11 @@ struct Checkpoint {
 }
 
 impl Space {
-    /// The accounts of the checkpoint that was found; nothing is freed before the next but one.
+    /// The accounts of the checkpoint that was found. Opening has written its superblock again, so that both slots
+    /// point to it.
     pub fn new(accounts: Accounts, record: Vec<u32>) -> Space {
-        let live = totals(&accounts);
-        Space { accounts, current: Checkpoint { live, record }, previous: None }
+        let current = Checkpoint { live: totals(&accounts), record };
+        Space { accounts, previous: current.clone(), current }
     }
 
     /// Books what an image changed.
@@ -61,7 +62,12 @@ impl Space {
     /// A checkpoint is durable: `record` are the segments of its record.
     pub fn install(&mut self, record: Vec<u32>) {
         let next = Checkpoint { live: totals(&self.accounts), record };
-        self.previous = Some(std::mem::replace(&mut self.current, next));
+        self.previous = std::mem::replace(&mut self.current, next);
+    }
+
+    /// The superblock was written again for the current checkpoint.
+    pub fn install_again(&mut self) {
+        self.previous = self.current.clone();
     }
 
     /// The segments with live bytes as of the current checkpoint.
@@ -82,7 +88,6 @@ impl Space {
     /// Whether nothing needs a segment (INV-SPACE-2). `replay` is the older of both replay positions, `bulk_before`
     /// the first bulk segment that could hold records written since the current checkpoint began.
     pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
-        let Some(previous) = &self.previous else { return false };
         let unreferenced = |checkpoint: &Checkpoint| {
             checkpoint.live.get(&segment.number).is_none_or(|&live| live == 0)
                 && !checkpoint.record.contains(&segment.number)
@@ -95,7 +100,7 @@ impl Space {
         !segment.open
             && behind
             && unreferenced(&self.current)
-            && unreferenced(previous)
+            && unreferenced(&self.previous)
             && totals_of(&self.accounts, segment.number) == 0
             && !pins.holds(segment.number)
     }
@@ -171,9 +176,16 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_freed_before_two_checkpoints() {
-        let space = Space::new(Accounts::new(), vec![]);
-        assert!(!may_free(&space, &segment(5, Stream::Bulk)));
+    fn what_the_checkpoint_that_was_opened_refers_to_stays_until_two_newer_ones() {
+        let accounts = Accounts::from([(TABLE, BTreeMap::from([(5, 10)]))]);
+        let mut space = Space::new(accounts, vec![]);
+        let bulk = segment(5, Stream::Bulk);
+        space.change(TABLE, &[(5, -10)]);
+        assert!(!may_free(&space, &bulk));
+        space.install(vec![]);
+        assert!(!may_free(&space, &bulk));
+        space.install_again();
+        assert!(may_free(&space, &bulk));
     }
 
     #[test]

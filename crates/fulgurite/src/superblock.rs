@@ -16,7 +16,8 @@ pub(crate) const TEMPORARY_NAME: &str = "SUPERBLOCK.new";
 const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
 /// The format version that this program writes.
 pub(crate) const FORMAT_VERSION: u16 = 1;
-const SLOT_BYTES: usize = 4096;
+/// The length of a slot, of which the first bytes are used.
+pub(crate) const SLOT_BYTES: usize = 4096;
 const ENCODED_BYTES: usize = 100;
 
 /// What one slot holds.
@@ -37,6 +38,8 @@ pub(crate) struct Superblock {
     pub durable: Csn,
     /// No clock of this database may show less.
     pub clock_ms: u64,
+    /// Where the log ends, if it was closed cleanly; [`Lsn::NULL`] while it is open and after a crash.
+    pub closed_at: Lsn,
 }
 
 impl Superblock {
@@ -53,6 +56,7 @@ impl Superblock {
         out.put_u64(self.covered.0);
         out.put_u64(self.durable.0);
         out.put_u64(self.clock_ms);
+        out.put_u64(self.closed_at.0);
         out.resize(ENCODED_BYTES - 4, 0);
         let crc = crc32c(&out);
         out.put_u32(crc);
@@ -60,7 +64,8 @@ impl Superblock {
         out
     }
 
-    fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
+    /// Reads a slot.
+    pub(crate) fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
         let mut reader = Reader::new(slot);
         let short = |_| SlotFault::Damaged;
         if reader.u64("magic").map_err(short)? != MAGIC {
@@ -84,13 +89,17 @@ impl Superblock {
             covered: Csn(reader.u64("covered").map_err(short)?),
             durable: Csn(reader.u64("durable").map_err(short)?),
             clock_ms: reader.u64("clock").map_err(short)?,
+            closed_at: Lsn(reader.u64("end of the log").map_err(short)?),
         })
     }
 }
 
+/// Why a slot says nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SlotFault {
+pub(crate) enum SlotFault {
+    /// It has this format version, which a newer program wrote.
     Newer(u16),
+    /// It was never written, or not completely, or was damaged later.
     Damaged,
 }
 
@@ -189,6 +198,7 @@ mod tests {
             covered: Csn(1000),
             durable: Csn(1001),
             clock_ms: 1_700_000_000_000,
+            closed_at: Lsn::new(8, 8192),
         }
     }
 

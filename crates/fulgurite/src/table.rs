@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use fulgurite_base::hash_key;
+use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::StaticPart;
 
 use crate::catalog::TableState;
@@ -86,6 +86,13 @@ impl Table {
         txn.commit()
     }
 
+    /// Deletes all keys that start with `prefix`; costs the same however many there are.
+    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.delete_prefix(self, prefix)?;
+        txn.commit()
+    }
+
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
         self.core.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
@@ -111,7 +118,12 @@ impl Table {
 
     /// About how many versions the table holds.
     pub fn len_estimate(&self) -> u64 {
-        self.state.index.static_part().len_estimate() + self.state.index.delta().entries()
+        // The tree learns its size when its root is read.
+        let tree = self.state.index.static_part();
+        if tree.len_estimate() == 0 {
+            let _ = tree.get(&[], Csn::ZERO);
+        }
+        tree.len_estimate() + self.state.index.delta().entries()
     }
 
     fn begin(&self) -> Transaction {

@@ -189,13 +189,22 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.core.check_writable()?;
+        self.core.check_room()?;
         let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
         Ok(WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?)))
     }
 
     /// Deletes all keys in `range`. Costs the same however many there are.
     pub fn delete_range<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<()> {
-        let bounds = Bounds::new(&range)?;
+        self.delete_bounds(table, &Bounds::new(&range)?)
+    }
+
+    /// Deletes all keys that start with `prefix`. Costs the same however many there are.
+    pub fn delete_prefix(&mut self, table: &Table, prefix: &[u8]) -> Result<()> {
+        self.delete_bounds(table, &Bounds::prefix(prefix)?)
+    }
+
+    fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
         if let Some((start, end)) = bounds.half_open()? {
             let range = DeletedRange { start, end };
             self.reads.delete_range(&table.state, &range);
@@ -318,6 +327,9 @@ impl Transaction {
         }
         let core = self.core.clone();
         core.check_writable()?;
+        if self.writes.has_puts() {
+            core.check_room()?;
+        }
         for writes in self.writes.tables.values() {
             core.wait_for_folding(&writes.table)?;
         }

@@ -78,6 +78,13 @@ impl WriteSet {
         self.tables.values().all(|writes| writes.ops.is_empty() && writes.ranges.is_empty())
     }
 
+    /// Whether anything is written, not only deleted.
+    pub fn has_puts(&self) -> bool {
+        let puts =
+            |writes: &TableWrites| writes.ops.values().any(|op| !matches!(op.value, WriteValue::Delete));
+        self.tables.values().any(puts)
+    }
+
     fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {
         self.tables.entry(table.id).or_insert_with(|| TableWrites {
             table: table.clone(),

@@ -224,3 +224,23 @@ fn tables_come_and_go() {
     assert_eq!(db.tables().unwrap().len(), 1);
     assert!(db.open_table("two").unwrap().get(b"k").unwrap().is_none());
 }
+
+#[test]
+fn opening_again_and_again_takes_no_more_space() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let db = open(dir.path());
+        let table = db.table("t").unwrap();
+        for n in 0..100u32 {
+            table.put(&n.to_be_bytes(), b"value").unwrap();
+        }
+    }
+    let mut segments = Vec::new();
+    for _ in 0..12 {
+        let db = open(dir.path());
+        assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 100);
+        segments.push(db.stats().segments);
+        db.close().unwrap();
+    }
+    assert!(segments.iter().all(|[commit, bulk, _]| commit + bulk <= 6), "{segments:?}");
+}

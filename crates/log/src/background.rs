@@ -53,6 +53,9 @@ pub(crate) fn maintain(core: &Arc<Core>) -> Result<bool, LogError> {
     let mut worked = flush_requested(core)?;
     worked |= refill(core)?;
     worked |= idle_hint(core)?;
+    if !worked {
+        worked = core.store.remove_unwanted()?;
+    }
     Ok(worked)
 }
 

@@ -94,9 +94,6 @@ impl Core {
     fn next_bulk_segment(&self, state: &mut State) -> Result<(), LogError> {
         let next = self.take_bulk_segment()?;
         self.write_bulk(state)?;
-        if let Some(segment) = state.segment.take() {
-            segment.seal();
-        }
         next.hand_out(Stream::Bulk, self.epoch, Csn::ZERO);
         let header = GroupHeader {
             kind: GroupKind::BulkStart,
@@ -135,7 +132,8 @@ impl Core {
             return Ok(());
         };
         self.poison.check()?;
-        let result = segment.file.write_at(&state.buffer, state.written.into());
+        let file = self.store.file(&segment);
+        let result = file.and_then(|file| file.write_at(&state.buffer, state.written.into()));
         result.map_err(|error| self.poison.set("a bulk write", Some((&segment.path, error))))?;
         state.written = state.append_at();
         state.buffer.clear();
@@ -156,8 +154,11 @@ impl Core {
         };
         for segment in unsynced {
             add(&self.stats.bulk_syncs, 1);
-            let result = segment.file.sync_data();
+            let result = self.store.file(&segment).and_then(|file| file.sync_data());
             result.map_err(|error| self.poison.set("a bulk sync", Some((&segment.path, error))))?;
+            if self.bulk_state_of(segment.number).is_none() {
+                self.store.seal(&segment);
+            }
         }
         self.poison.check()
     }
@@ -210,7 +211,7 @@ impl Log {
     /// Reads and verifies the record that begins at `lsn`.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if there is no such record, [`LogError::Usage`] if there is no such segment.
+    /// [`LogError::Damaged`] if there is no such record or no such segment.
     pub fn read_bulk(&self, lsn: Lsn) -> Result<BulkRecord, LogError> {
         let segment = self.core.segment(lsn)?;
         let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);

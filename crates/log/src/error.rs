@@ -28,7 +28,7 @@ pub enum LogError {
         /// The operating system's answer.
         source: io::Error,
     },
-    /// Something that was durable is not what was written. Restore it, or run `fulgurite repair`.
+    /// Something that was durable is not what was written. Restore it from a copy.
     Damaged(Box<Damage>),
     /// A write or a sync failed earlier, or a thread died in the middle of a commit. Whether commits that were not
     /// acknowledged are durable is unknown; reopen the database to learn it.
@@ -143,7 +143,7 @@ impl fmt::Display for LogError {
                 )
             }
             LogError::Damaged(damage) => {
-                write!(f, "{damage}; restore the file from a copy, or run `fulgurite repair`")
+                write!(f, "{damage}; restore the file from a copy")
             }
             LogError::Poisoned(cause) => write!(
                 f,

@@ -4,6 +4,27 @@
 //! place, [`Log::fill`] copies it there, and [`Log::wait_durable`] returns once it survives a power cut. Large things
 //! that nobody waits for go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
 //!
+//! ```
+//! use fulgurite_base::{Csn, DatabaseId, crc32c};
+//! use fulgurite_env::SimEnv;
+//! use fulgurite_log::{FrameParts, Log, LogError, LogOptions, frame_bytes};
+//! use std::path::Path;
+//!
+//! # fn main() -> Result<(), LogError> {
+//! let log = Log::create(SimEnv::new(1), Path::new("/db/log"), DatabaseId(1), LogOptions::default())?;
+//! let body = b"what a transaction did";
+//! let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
+//! let reservation = log.reserve(admission, |_csn, _body_lsn| {});
+//! let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
+//! let body_crc = crc32c(body);
+//! log.fill(reservation, FrameParts { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] });
+//! log.wait_durable(csn)?;
+//! assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body);
+//! assert_eq!(log.reader(Csn::ZERO)?.next()?.map(|frame| frame.header.csn), Some(csn));
+//! log.close()
+//! # }
+//! ```
+//!
 //! # Invariants
 //! - INV-LOG-1: `drained <= written <= filled <= reserved` and `drained <= durable <= filled`. `durable` passes a byte
 //!   only after a sync that began after the write of that byte had completed.

@@ -225,7 +225,7 @@ impl Log {
     /// # Errors
     /// [`LogError::Usage`] if it does not exist or [`SegmentInfo::open`] is set, [`LogError::Io`].
     pub fn free_segment(&self, number: u32) -> Result<(), LogError> {
-        self.core.store.free(number)?;
+        self.core.store.free(number, !self.core.closed.load(Ordering::Acquire))?;
         crate::stats::add(&self.core.stats.segments_freed, 1);
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Log {
         let flushed = flushed.and_then(|()| self.core.flush_last());
         self.stop();
         // Whoever is writing a segment or bulk records began before the flag was set; who comes now sees it.
-        drop(self.core.store.maker());
+        self.core.store.remove_spares();
         self.core.bulk.wait_for_writers();
         flushed
     }

@@ -16,8 +16,15 @@ enum InMemory {
 
 impl Core {
     pub fn segment(&self, lsn: Lsn) -> Result<Arc<Segment>, LogError> {
-        let segment = self.store.get(lsn.segment());
-        segment.ok_or_else(|| LogError::Usage(format!("{lsn} lies in a segment that does not exist")))
+        self.store.get(lsn.segment()).ok_or_else(|| {
+            let path = self.store.path(lsn.segment());
+            LogError::damaged(
+                &path,
+                lsn.offset().into(),
+                None,
+                format!("it is missing, and {lsn} lies in it"),
+            )
+        })
     }
 
     /// How many bytes the segment has from `lsn` on.
@@ -27,7 +34,8 @@ impl Core {
 
     pub fn read_file(&self, segment: &Segment, offset: u32, len: u32) -> Result<Vec<u8>, LogError> {
         let mut bytes = vec![0; len as usize];
-        match segment.file.read_exact_at(&mut bytes, offset.into()) {
+        let file = self.store.file(segment).map_err(|error| LogError::io("open", &segment.path, error))?;
+        match file.read_exact_at(&mut bytes, offset.into()) {
             Ok(()) => Ok(bytes),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(LogError::damaged(&segment.path, offset.into(), None, error.to_string()))
@@ -80,7 +88,7 @@ impl Log {
     /// Reads `len` bytes at `lsn` of either stream, unverified: whoever stored the place stored a checksum with it.
     ///
     /// # Errors
-    /// [`LogError::Usage`] if the place does not exist, [`LogError::Io`].
+    /// [`LogError::Damaged`] if there is no such segment, [`LogError::Usage`] if it is shorter, [`LogError::Io`].
     pub fn read_bytes(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
         self.core.read_bytes(lsn, len)
     }

@@ -1,7 +1,9 @@
 //! One segment file in use.
 
 use fulgurite_base::{Csn, Epoch};
-use fulgurite_env::File;
+use fulgurite_env::{Disk, File, OpenOptions};
+use parking_lot::Mutex;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -44,7 +46,8 @@ pub(crate) struct Segment {
     pub number: u32,
     pub bytes: u32,
     pub path: PathBuf,
-    pub file: Arc<dyn File>,
+    /// Open while the log appends to it; of sealed segments, only as many as `store.rs` allows.
+    file: Mutex<Option<Arc<dyn File>>>,
     state: AtomicU8,
     stream: AtomicU8,
     epoch: AtomicU32,
@@ -53,17 +56,35 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    pub fn new(number: u32, bytes: u32, path: PathBuf, file: Arc<dyn File>) -> Segment {
+    pub fn new(number: u32, bytes: u32, path: PathBuf, file: Option<Arc<dyn File>>) -> Segment {
         Segment {
             number,
             bytes,
             path,
-            file,
+            file: Mutex::new(file),
             state: AtomicU8::new(READY),
             stream: AtomicU8::new(0),
             epoch: AtomicU32::new(0),
             first_csn: AtomicU64::new(0),
             used: AtomicU32::new(0),
+        }
+    }
+
+    /// The file, and whether it had to be opened.
+    pub fn file(&self, disk: &dyn Disk) -> io::Result<(Arc<dyn File>, bool)> {
+        let mut file = self.file.lock();
+        if let Some(file) = &*file {
+            return Ok((Arc::clone(file), false));
+        }
+        let opened = disk.open(&self.path, OpenOptions::Write)?;
+        *file = Some(Arc::clone(&opened));
+        Ok((opened, true))
+    }
+
+    /// Lets go of the file, unless the log still appends to it.
+    pub fn close_file(&self) {
+        if self.state() == SEALED {
+            *self.file.lock() = None;
         }
     }
 

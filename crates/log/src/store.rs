@@ -3,18 +3,22 @@
 use crate::error::LogError;
 use crate::format::{SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
 use crate::options::LogOptions;
+use crate::recovery::holds_something;
 use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use fulgurite_base::DatabaseId;
 use fulgurite_env::{Disk, Env, File, OpenOptions};
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
+
+/// How many files of sealed segments are open at once.
+const OPEN_FILES_MAX: usize = 256;
 
 /// What making a segment needs; one thread makes at a time, so numbers rise in the order in which segments are ready.
 pub(crate) struct Maker {
@@ -30,6 +34,10 @@ pub(crate) struct Store {
     options: LogOptions,
     maker: Mutex<Maker>,
     table: Mutex<BTreeMap<u32, Arc<Segment>>>,
+    /// Sealed segments whose files are open, oldest first.
+    open_files: Mutex<VecDeque<u32>>,
+    /// Files that recovery found unused.
+    unwanted: Mutex<Vec<u32>>,
     /// The segment that holds the newest epoch's start.
     epoch_start: AtomicU32,
 }
@@ -43,8 +51,17 @@ impl Store {
         next_number: u32,
     ) -> Store {
         let maker = Mutex::new(Maker { next_number, spare: Vec::new() });
-        let table = Mutex::default();
-        Store { env, dir: dir.to_owned(), database, options, maker, table, epoch_start: AtomicU32::new(0) }
+        Store {
+            env,
+            dir: dir.to_owned(),
+            database,
+            options,
+            maker,
+            table: Mutex::default(),
+            open_files: Mutex::default(),
+            unwanted: Mutex::default(),
+            epoch_start: AtomicU32::new(0),
+        }
     }
 
     pub fn disk(&self) -> &dyn Disk {
@@ -67,6 +84,32 @@ impl Store {
         self.table.lock().get(&number).cloned()
     }
 
+    /// The segment's file. Of sealed segments at most [`OPEN_FILES_MAX`] stay open: a large database has more segments
+    /// than a process may have files.
+    pub fn file(&self, segment: &Segment) -> io::Result<Arc<dyn File>> {
+        let (file, opened) = segment.file(self.disk())?;
+        if opened {
+            self.bound_open_files(segment.number);
+        }
+        Ok(file)
+    }
+
+    /// The log appends no more to the segment, and all of it is durable.
+    pub fn seal(&self, segment: &Segment) {
+        segment.seal();
+        self.bound_open_files(segment.number);
+    }
+
+    fn bound_open_files(&self, number: u32) {
+        let mut open = self.open_files.lock();
+        open.push_back(number);
+        while open.len() > OPEN_FILES_MAX {
+            if let Some(oldest) = open.pop_front().and_then(|number| self.get(number)) {
+                oldest.close_file();
+            }
+        }
+    }
+
     pub fn infos(&self) -> Vec<SegmentInfo> {
         let epoch_start = self.epoch_start.load(Ordering::Relaxed);
         self.table.lock().values().map(|segment| segment.info(epoch_start)).collect()
@@ -77,12 +120,18 @@ impl Store {
     }
 
     /// The size of the next segment: the smallest, doubled for each that the commit stream has taken since the log
-    /// was opened. A log that hardly grows stays small, one that grows fast soon has large segments.
+    /// was opened, while it takes at most an eighth of the free space. A log that hardly grows stays small, one that
+    /// grows fast soon has large segments, and one on a disk that is nearly full does not hold the rest of it ready.
     fn wanted_bytes(&self, taken: u32) -> u32 {
         let (min, max) =
             (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
-        let doublings = taken.saturating_sub(1).min(31);
-        u32::try_from((min << doublings).min(max)).unwrap_or(self.options.segment_bytes_max)
+        let free = self.disk().free_bytes(&self.dir).unwrap_or(u64::MAX);
+        let bytes = |doublings: u32| (min << doublings).min(max);
+        let mut doublings = taken.saturating_sub(1).min(31);
+        while doublings > 0 && bytes(doublings) > free / 8 {
+            doublings -= 1;
+        }
+        u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
     }
 
     /// Makes a segment that is durable in every respect: zeros, size, header, name.
@@ -96,7 +145,7 @@ impl Store {
         let made = match self.take_spare(maker, bytes) {
             Some(spare) => {
                 add(&stats.segments_recycled, 1);
-                self.recycle(&spare, &new_path).map(|()| Arc::clone(&spare.file))
+                self.recycle(&spare, &new_path)
             }
             None => {
                 add(&stats.segments_created, 1);
@@ -128,9 +177,10 @@ impl Store {
     }
 
     /// The old name is durably gone before a byte of the content changes.
-    fn recycle(&self, spare: &Segment, new_path: &Path) -> io::Result<()> {
+    fn recycle(&self, spare: &Segment, new_path: &Path) -> io::Result<Arc<dyn File>> {
         self.disk().rename(&spare.path, new_path)?;
-        self.disk().sync_dir(&self.dir)
+        self.disk().sync_dir(&self.dir)?;
+        self.disk().open(new_path, OpenOptions::Write)
     }
 
     fn finish(
@@ -152,11 +202,18 @@ impl Store {
         let path = self.path(number);
         self.disk().rename(new_path, &path)?;
         self.disk().sync_dir(&self.dir)?;
-        Ok(Arc::new(Segment::new(number, bytes, path, file)))
+        Ok(Arc::new(Segment::new(number, bytes, path, Some(file))))
     }
 
-    /// Frees a segment that the caller proved nobody needs.
-    pub fn free(&self, number: u32) -> Result<(), LogError> {
+    /// Removes the files that wait to be used again, as far as that works.
+    pub fn remove_spares(&self) {
+        for spare in std::mem::take(&mut self.maker.lock().spare) {
+            let _ = self.disk().remove(&spare.path);
+        }
+    }
+
+    /// Frees a segment that the caller proved nobody needs; `keep` allows its file to be used again.
+    pub fn free(&self, number: u32, keep: bool) -> Result<(), LogError> {
         let mut maker = self.maker.lock();
         let segment = {
             let mut table = self.table.lock();
@@ -168,7 +225,7 @@ impl Store {
             }
             table.remove(&number).expect("it is there, and the table is locked")
         };
-        if Arc::strong_count(&segment) == 1 && maker.spare.len() < self.options.ready_segments {
+        if keep && Arc::strong_count(&segment) == 1 && maker.spare.len() < self.options.ready_segments {
             maker.spare.push(segment);
             return Ok(());
         }
@@ -178,6 +235,29 @@ impl Store {
             self.add(segment);
             error
         })
+    }
+
+    /// Leaves files that nothing refers to for [`Store::remove_unwanted`]. A crash before that leaves them for the next
+    /// recovery.
+    pub fn remove_later(&self, numbers: &[u32]) {
+        self.unwanted.lock().extend(numbers);
+    }
+
+    /// Removes one of them, unless it holds something after all; true if there was one.
+    pub fn remove_unwanted(&self) -> Result<bool, LogError> {
+        let Some(number) = self.unwanted.lock().pop() else { return Ok(false) };
+        let path = self.path(number);
+        let failed = |source| LogError::io("remove", &path, source);
+        let file = self.disk().open(&path, OpenOptions::Read).map_err(failed)?;
+        let mut bytes = vec![0; usize::try_from(file.len().map_err(failed)?).unwrap_or(0)];
+        let got = file.read_at(&mut bytes, 0).map_err(failed)?;
+        bytes.truncate(got);
+        if holds_something(&bytes, self.database, number) {
+            tracing::warn!(path = %path.display(), "a segment that nothing refers to holds data; it is left alone");
+        } else {
+            self.disk().remove(&path).map_err(failed)?;
+        }
+        Ok(true)
     }
 
     /// Bytes of all files, and how many.

@@ -30,7 +30,7 @@ impl Core {
         {
             let end = self.segment_end(&first[0], segment, *offset);
             self.write_and_sync(segment, &[IoSlice::new(&end)], *offset)?;
-            segment.seal();
+            self.store.seal(segment);
         }
         while let Some(run) = runs.next() {
             self.flush_run(run, runs.peek().map(|next| &next[0]), leadership)?;
@@ -101,7 +101,7 @@ impl Core {
         self.raise_durable(run, hint);
         leadership.raised.set(true);
         if end.is_some() {
-            first.segment.seal();
+            self.store.seal(&first.segment);
         }
         let observer = self.observer.read().clone();
         if let Some(observer) = observer {
@@ -162,9 +162,12 @@ impl Core {
             offset as usize + bytes <= segment.bytes as usize,
             "INV-LOG-5: nothing is written behind a segment's end"
         );
-        let result = self.timed(&self.stats.write_ns, || match pieces {
-            [piece] => segment.file.write_at(piece, offset.into()),
-            _ => segment.file.write_vectored_at(pieces, offset.into()),
+        let result = self.timed(&self.stats.write_ns, || {
+            let file = self.store.file(segment)?;
+            match pieces {
+                [piece] => file.write_at(piece, offset.into()),
+                _ => file.write_vectored_at(pieces, offset.into()),
+            }
         });
         add(&self.stats.writes, 1);
         add(&self.stats.written_bytes, bytes as u64);
@@ -173,7 +176,7 @@ impl Core {
     }
 
     fn sync(&self, segment: &Segment) -> Result<(), LogError> {
-        let result = self.timed(&self.stats.sync_ns, || segment.file.sync_data());
+        let result = self.timed(&self.stats.sync_ns, || self.store.file(segment)?.sync_data());
         add(&self.stats.syncs, 1);
         result.map_err(|error| self.poison.set("a sync", Some((&segment.path, error))))
     }

@@ -52,8 +52,10 @@ pub(crate) fn begin_epoch(
     let mut bytes = header.encode(&payload).to_vec();
     bytes.extend_from_slice(&payload);
     bytes.resize(align8(GROUP_HEADER_BYTES + EpochStart::BYTES) as usize, 0);
-    let written =
-        segment.file.write_at(&bytes, SEGMENT_DATA_START.into()).and_then(|()| segment.file.sync_data());
+    let written = store.file(&segment).and_then(|file| {
+        file.write_at(&bytes, SEGMENT_DATA_START.into())?;
+        file.sync_data()
+    });
     written.map_err(|source| LogError::io("begin an epoch in", &segment.path, source))?;
     let append_at = SEGMENT_DATA_START + bytes.len() as u32;
     segment.set_used(append_at);
@@ -75,6 +77,7 @@ impl Begun {
         let tip = (self.start.previous_csn, Lsn::new(self.segment.number, self.append_at));
         spans.push(EpochSpan { epoch, start_segment: self.segment.number, end: None });
         let mut index = index.unwrap_or_else(|| ReplayIndex::new(tip));
+        index.cut(self.start.previous_csn);
         index.mark();
         index.group(self.start.previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START);
         index.set_tip(tip.0, tip.1);

@@ -15,9 +15,14 @@ impl Chain {
         *self.0.last().expect("a chain has its newest epoch")
     }
 
+    /// Ends the newest epoch.
+    pub fn close(&mut self, end: Lsn, last_csn: Csn) {
+        self.0.last_mut().expect("a chain has its newest epoch").end = Some((end, last_csn));
+    }
+
     /// The spans after the newest was ended, too.
     pub fn closed(mut self, end: Lsn, last_csn: Csn) -> Vec<EpochSpan> {
-        self.0.last_mut().expect("a chain has its newest epoch").end = Some((end, last_csn));
+        self.close(end, last_csn);
         self.0
     }
 }

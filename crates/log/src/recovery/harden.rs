@@ -7,7 +7,9 @@ use super::inventory::{First, Inventory};
 use super::tail::valid_groups;
 use super::walk::Walked;
 use crate::error::LogError;
-use crate::format::SEGMENT_DATA_START;
+use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START};
+use fulgurite_base::DatabaseId;
+use fulgurite_base::Lsn;
 use fulgurite_env::Disk;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
@@ -26,29 +28,37 @@ pub(super) fn harden(
     for &(start, end) in &walked.live {
         let found = inventory.named(start.segment(), || "it was just read".into())?;
         let from = start.max(walked.proven);
+        let file = found.open()?;
         if start.segment() >= newest_start && from < end {
-            found.read(&mut buffer)?;
-            let tail = &buffer[from.offset() as usize..end.offset() as usize];
+            let bytes = if start.segment() == walked.end.segment() {
+                &walked.last_read
+            } else {
+                found.read(&mut buffer)?;
+                &buffer
+            };
+            let tail = &bytes[from.offset() as usize..end.offset() as usize];
             for (nth, chunk) in tail.chunks(CHUNK_BYTES).enumerate() {
                 let offset = u64::from(from.offset()) + (nth * CHUNK_BYTES) as u64;
-                let written = found.file.write_at_dsync(chunk, offset);
+                let written = file.write_at_dsync(chunk, offset);
                 written.map_err(|source| LogError::io("rewrite the tail of", &found.path, source))?;
             }
             rewritten += tail.len() as u64;
         }
-        found.file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
+        file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
     }
     disk.sync_dir(&inventory.dir).map_err(|source| LogError::io("sync", &inventory.dir, source))?;
     Ok(rewritten)
 }
 
-/// Removes segments that were made and never used, and those that were still being made. A segment behind the end of
-/// the log that holds only a torn beginning counts as never used.
+/// Removes segments that were made and never used, and those that were still being made. A segment that nothing names
+/// and that holds no valid group and no record is one; if its beginning alone is gone, it is damage, and stays. With
+/// `later` that is left to [`crate::store::Store::remove_unwanted`]: a large file takes a tenth of a second.
 pub(super) fn remove_unused(
     disk: &dyn Disk,
     inventory: &Inventory,
     walked: &Walked,
     from: &ReplayFrom,
+    later: bool,
 ) -> Result<Vec<u32>, LogError> {
     let remove = |name: &str| {
         let path = inventory.dir.join(name);
@@ -62,16 +72,20 @@ pub(super) fn remove_unused(
     for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
         let named = from.must_exist.contains(&found.number)
             || walked.live.iter().any(|(start, _)| start.segment() == found.number);
-        let unused = match found.first {
+        let may_be_unused = match found.first {
             First::Zeros => true,
-            First::Unreadable if found.number > walked.end.segment() => {
-                found.read(&mut buffer)?;
-                let mut groups = valid_groups(&buffer, inventory.database, found.number, SEGMENT_DATA_START);
-                groups.next().is_none() && !has_records(&buffer, found.number)
-            }
+            First::Unreadable => found.number > walked.end.segment(),
             _ => false,
         };
-        if unused && !named {
+        if may_be_unused && !named {
+            if later {
+                removed.push(found.number);
+                continue;
+            }
+            found.read(&mut buffer)?;
+            if holds_something(&buffer, inventory.database, found.number) {
+                continue;
+            }
             disk.remove(&found.path).map_err(|source| LogError::io("remove", &found.path, source))?;
             removed.push(found.number);
         }
@@ -82,10 +96,17 @@ pub(super) fn remove_unused(
     Ok(removed)
 }
 
-/// Whether a bulk record seems to stand behind a start that cannot be read.
+/// Whether a segment holds a valid group or a record anywhere.
+pub(crate) fn holds_something(bytes: &[u8], database: DatabaseId, number: u32) -> bool {
+    valid_groups(bytes, database, number, SEGMENT_DATA_START).next().is_some() || has_records(bytes, number)
+}
+
+/// Whether a record of the bulk stream seems to stand anywhere in the segment.
 fn has_records(bytes: &[u8], number: u32) -> bool {
-    use crate::format::{BulkHeader, GROUP_HEADER_BYTES};
-    let offset = SEGMENT_DATA_START + GROUP_HEADER_BYTES;
-    let lsn = fulgurite_base::Lsn::new(number, offset);
-    bytes.get(offset as usize..).is_some_and(|rest| BulkHeader::decode(rest, lsn).is_ok())
+    let tail = bytes.get(SEGMENT_DATA_START as usize..).unwrap_or_default();
+    (SEGMENT_DATA_START..).step_by(GROUP_ALIGN as usize).zip(tail.chunks(GROUP_ALIGN as usize)).any(
+        |(offset, chunk)| {
+            chunk[0] != 0 && BulkHeader::decode(&bytes[offset as usize..], Lsn::new(number, offset)).is_ok()
+        },
+    )
 }

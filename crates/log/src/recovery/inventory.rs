@@ -7,8 +7,8 @@ use crate::format::{
     parse_number, segment_file_name,
 };
 use crate::segment::{Segment, Stream};
-use fulgurite_base::{DatabaseId, Epoch};
-use fulgurite_env::{Disk, File, OpenOptions};
+use fulgurite_base::{Csn, DatabaseId, Epoch};
+use fulgurite_env::{Env, File, OpenOptions};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) enum First {
 pub(super) struct Found {
     pub number: u32,
     pub path: PathBuf,
-    pub file: Arc<dyn File>,
+    env: Arc<dyn Env>,
     /// The file's length, or what is wrong with its header.
     pub header: Result<u32, String>,
     pub first: First,
@@ -46,12 +46,35 @@ impl Found {
         self.header.clone().map_err(|what| LogError::damaged(&self.path, 0, None, what))
     }
 
+    /// Opens the file; a large log has more segments than a process may have files.
+    pub fn open(&self) -> Result<Arc<dyn File>, LogError> {
+        let opened = self.env.disk().open(&self.path, OpenOptions::Write);
+        opened.map_err(|source| LogError::io("open", &self.path, source))
+    }
+
     /// Reads the whole segment as the device has it.
     pub fn read(&self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
-        let bytes = self.bytes()? as usize;
+        self.read_first(buffer, u32::MAX)
+    }
+
+    /// Reads the first `limit` bytes, or as many as there are.
+    pub fn read_first(&self, buffer: &mut Vec<u8>, limit: u32) -> Result<(), LogError> {
+        let bytes = self.bytes()?.min(limit) as usize;
         buffer.resize(bytes, 0);
-        let got = self.file.read_at_direct(buffer, 0);
-        let got = got.map_err(|source| LogError::io("read", &self.path, source))?;
+        self.read_into(buffer, 0)
+    }
+
+    /// Reads the bytes from `start` to `end`, each to its offset in `buffer`; those before are zero.
+    pub fn read_between(&self, buffer: &mut Vec<u8>, start: u32, end: u32) -> Result<(), LogError> {
+        let end = self.bytes()?.min(end) as usize;
+        *buffer = vec![0; end];
+        self.read_into(buffer, (start as usize).min(end))
+    }
+
+    fn read_into(&self, buffer: &mut [u8], start: usize) -> Result<(), LogError> {
+        let bytes = buffer.len();
+        let got = self.open()?.read_at_direct(&mut buffer[start..], start as u64);
+        let got = start + got.map_err(|source| LogError::io("read", &self.path, source))?;
         if got < bytes {
             return Err(LogError::damaged(&self.path, got as u64, None, "the file ends here"));
         }
@@ -68,8 +91,8 @@ pub(super) struct Inventory {
     number_max: u32,
 }
 
-pub(super) fn take(disk: &dyn Disk, dir: &Path, database: DatabaseId) -> Result<Inventory, LogError> {
-    let entries = disk.list(dir).map_err(|source| LogError::io("list", dir, source))?;
+pub(super) fn take(env: &Arc<dyn Env>, dir: &Path, database: DatabaseId) -> Result<Inventory, LogError> {
+    let entries = env.disk().list(dir).map_err(|source| LogError::io("list", dir, source))?;
     let mut inventory = Inventory {
         database,
         dir: dir.to_owned(),
@@ -80,7 +103,7 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path, database: DatabaseId) -> Result<
     for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
         let number = if let Some(number) = parse_number(&entry.name, SEGMENT_SUFFIX) {
             let path = dir.join(&entry.name);
-            inventory.segments.insert(number, inspect(disk, path, number, database)?);
+            inventory.segments.insert(number, inspect(env, path, number, database)?);
             number
         } else if let Some(number) = parse_number(&entry.name, NEW_SUFFIX) {
             inventory.unfinished.push(entry.name);
@@ -93,19 +116,19 @@ pub(super) fn take(disk: &dyn Disk, dir: &Path, database: DatabaseId) -> Result<
     Ok(inventory)
 }
 
-fn inspect(disk: &dyn Disk, path: PathBuf, number: u32, database: DatabaseId) -> Result<Found, LogError> {
+fn inspect(env: &Arc<dyn Env>, path: PathBuf, number: u32, database: DatabaseId) -> Result<Found, LogError> {
     let io = |action| {
         let path = path.clone();
         move |source| LogError::io(action, &path, source)
     };
-    let file = disk.open(&path, OpenOptions::Write).map_err(io("open"))?;
+    let file = env.disk().open(&path, OpenOptions::Write).map_err(io("open"))?;
     let len = file.len().map_err(io("measure"))?;
     let mut peek = vec![0; PEEK_BYTES];
     let got = file.read_at_direct(&mut peek, 0).map_err(io("read"))?;
     peek.truncate(got);
     let header = check_header(&peek, len, number, database);
     let first = first_group(&peek, number, database);
-    Ok(Found { number, path, file, header, first })
+    Ok(Found { number, path, env: Arc::clone(env), header, first })
 }
 
 fn check_header(peek: &[u8], len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
@@ -177,18 +200,24 @@ impl Inventory {
         let kept = self.segments.values().filter(|found| !removed.contains(&found.number));
         let readable = kept.filter_map(|found| {
             let bytes = found.header.as_ref().ok()?;
-            let segment = Segment::new(found.number, *bytes, found.path.clone(), Arc::clone(&found.file));
+            let segment = Segment::new(found.number, *bytes, found.path.clone(), None);
             segment.set_used(*bytes);
             match found.first {
                 First::EpochStart(header, _) | First::Group(header) => {
                     segment.hand_out(Stream::Commit, header.epoch, header.first_csn);
                 }
                 First::BulkStart(header) => segment.hand_out(Stream::Bulk, header.epoch, header.first_csn),
-                First::Zeros | First::Unreadable => {}
+                // The commit stream names its own. Whatever else has a beginning that cannot be read is of the other.
+                First::Zeros | First::Unreadable => {
+                    segment.hand_out(Stream::Bulk, Epoch::default(), Csn::ZERO);
+                }
             }
             if let Some(&(_, end)) =
                 walked.live.iter().rev().find(|(start, _)| start.segment() == found.number)
             {
+                if segment.stream() != Some(Stream::Commit) {
+                    segment.hand_out(Stream::Commit, Epoch::default(), Csn::ZERO);
+                }
                 segment.set_used(end.offset());
             }
             segment.seal();

@@ -8,6 +8,7 @@ mod tail;
 mod walk;
 
 pub(crate) use begin::begin_epoch;
+pub(crate) use harden::holds_something;
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -30,6 +31,9 @@ pub struct ReplayFrom {
     pub epoch: Epoch,
     /// The newest CSN that was durable in that epoch.
     pub durable_csn: Csn,
+    /// Where that epoch ended, if it was closed cleanly with everything durable: nothing behind it is looked at, and
+    /// nothing has to be made durable again.
+    pub closed_at: Option<Lsn>,
     /// Segments that the checkpoint refers to.
     pub must_exist: Vec<u32>,
     /// Frames behind this are cut off, on purpose.
@@ -113,12 +117,19 @@ pub(crate) fn recover(
             from.csn
         )));
     }
-    let inventory = inventory::take(env.disk(), dir, database)?;
-    let chain = chain::read(&inventory, from)?;
+    let inventory = inventory::take(&env, dir, database)?;
+    let mut chain = chain::read(&inventory, from)?;
+    let closed = from.closed_at.filter(|_| chain.newest().epoch == from.epoch);
+    if let Some(end) = closed {
+        chain.close(end, from.durable_csn);
+    }
     let walked = walk::walk(&inventory, &chain, from, sink)?;
-    tail::judge(&inventory, &chain, &walked, from)?;
-    let rewritten_bytes = harden::harden(env.disk(), &inventory, &chain, &walked)?;
-    let removed = harden::remove_unused(env.disk(), &inventory, &walked, from)?;
+    let mut rewritten_bytes = 0;
+    if closed.is_none() {
+        tail::judge(&inventory, &chain, &walked, from)?;
+        rewritten_bytes = harden::harden(env.disk(), &inventory, &chain, &walked)?;
+    }
+    let removed = harden::remove_unused(env.disk(), &inventory, &walked, from, options.background)?;
     let newest = chain.newest();
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     let start = EpochStart {
@@ -140,6 +151,9 @@ pub(crate) fn recover(
         removed_segments: removed.len() as u32,
         elapsed_ns: env.clock().monotonic_ns().saturating_sub(started),
     };
+    if options.background {
+        begin.store.remove_later(&removed);
+    }
     for segment in inventory.kept_segments(&removed, &walked) {
         begin.store.add(segment);
     }

@@ -8,6 +8,10 @@ use crate::error::LogError;
 use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupHeader, SEGMENT_DATA_START};
 use fulgurite_base::{Csn, DatabaseId, Lsn};
 
+/// How much of a segment is searched whose first block is zero. Groups lie one behind the other from the first block
+/// on, so a segment that was used and lost its beginning shows within this, or lost all of it.
+const UNUSED_BYTES: u32 = 1024 * 1024;
+
 /// What says that the first missing commit was durable.
 struct Witness {
     durable: Csn,
@@ -45,9 +49,14 @@ pub(super) fn judge(
         if found.number < end.segment() || matches!(found.first, First::BulkStart(_)) {
             continue;
         }
-        found.read(&mut buffer)?;
-        let start = if found.number == end.segment() { end.offset() } else { SEGMENT_DATA_START };
-        for header in valid_groups(&buffer, inventory.database, found.number, start) {
+        let (bytes, start) = if found.number == end.segment() {
+            (&walked.last_read, end.offset())
+        } else {
+            let limit = if found.first == First::Zeros { UNUSED_BYTES } else { u32::MAX };
+            found.read_first(&mut buffer, limit)?;
+            (&buffer, SEGMENT_DATA_START)
+        };
+        for header in valid_groups(bytes, inventory.database, found.number, start) {
             if hear(&header) {
                 stranger = Some(Lsn::new(header.segment, header.offset));
             }

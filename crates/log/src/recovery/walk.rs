@@ -25,6 +25,8 @@ pub(crate) struct Walked {
     pub frames: u64,
     pub read_bytes: u64,
     pub index: ReplayIndex,
+    /// The segment that was read last: the one that holds the end.
+    pub last_read: Vec<u8>,
 }
 
 struct Walker<'a> {
@@ -63,6 +65,7 @@ pub(super) fn walk(
             frames: 0,
             read_bytes: 0,
             index: ReplayIndex::new((from.csn, from.lsn)),
+            last_read: Vec::new(),
         },
     };
     for (nth, span) in chain.0.iter().enumerate() {
@@ -79,13 +82,16 @@ enum Next {
 
 impl Walker<'_> {
     fn span(&mut self, span: &EpochSpan, start: Lsn) -> Result<(), LogError> {
-        let mut buffer = Vec::new();
+        let mut buffer = std::mem::take(&mut self.out.last_read);
         let mut position = start;
         self.out.proven = start;
         let why = |position: Lsn| format!("epoch {} goes on in it at {position}", span.epoch);
         let mut found = self.inventory.named(position.segment(), || why(position))?;
         loop {
-            found.read(&mut buffer)?;
+            match span.end.filter(|(end, _)| end.segment() == found.number) {
+                Some((end, _)) => found.read_between(&mut buffer, position.offset(), end.offset())?,
+                None => found.read(&mut buffer)?,
+            }
             self.out.index.mark();
             match self.segment(span, found, &buffer, &mut position)? {
                 Next::Segment(number) => {
@@ -98,6 +104,7 @@ impl Walker<'_> {
             self.sink.progress(self.out.read_bytes, self.total_bytes);
         }
         self.out.read_bytes += buffer.len() as u64;
+        self.out.last_read = buffer;
         self.sink.progress(self.out.read_bytes, self.total_bytes);
         self.out.end = position;
         self.out.last_csn = self.last.unwrap_or(self.from.csn);

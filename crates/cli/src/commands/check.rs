@@ -1,0 +1,127 @@
+//! `fulgurite check`: verifies a database.
+
+use std::path::PathBuf;
+
+use fulgurite::check::{CheckProgress, CheckReport};
+use fulgurite::env::{Env, RealEnv};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use crate::failure::{self, Failure};
+use crate::open::{Missing, with_database};
+use crate::output::Output;
+use crate::text::{count, number, size};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  fulgurite check shop.db
+  fulgurite check shop.db --json || mail -s 'shop.db is damaged' me@example.org";
+
+/// Verify everything in a database: nodes, values, the log, the accounts.
+///
+/// Opens the database, which recovers it, and reads all that it refers to. Prints one line for each problem; the exit
+/// code is 3 if there is one, also if the database cannot be opened because of it. Nothing is repaired.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The database directory.
+    dir: PathBuf,
+    /// Print a JSON object; sizes are bytes.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let clock = RealEnv::new();
+    let checked = with_database(&args.dir, Missing::Refuse, |db| {
+        let began_ns = clock.clock().monotonic_ns();
+        let bar = Bar::new();
+        let report = db.check(|progress| bar.show(&progress))?;
+        bar.bar.finish_and_clear();
+        let seconds = (clock.clock().monotonic_ns() - began_ns) as f64 / 1e9;
+        print(args, &report, seconds)?;
+        Ok(report)
+    });
+    let report = match checked {
+        Err(Failure::Message { text, code: failure::DAMAGED }) if args.json => {
+            let report = CheckReport { problems: vec![text], ..CheckReport::default() };
+            print(args, &report, 0.0)?;
+            report
+        }
+        other => other?,
+    };
+    if report.problems.is_empty() { Ok(()) } else { Err(Failure::damaged()) }
+}
+
+fn print(args: &Args, report: &CheckReport, seconds: f64) -> Result<(), Failure> {
+    let mut output = Output::new();
+    if args.json {
+        output.json(&as_json(report, seconds))?;
+        return output.flush();
+    }
+    for problem in &report.problems {
+        output.line(format!("problem: {problem}"))?;
+    }
+    output.line(format!(
+        "read {} in {} with the catalog, {}, {} outside of them ({}), {} in {}; {seconds:.2} s",
+        count(report.entries, "entry"),
+        count(report.tables, "table"),
+        count(report.node_records, "node record"),
+        count(report.values, "value"),
+        size(report.value_bytes),
+        count(report.frames, "frame"),
+        count(report.segments, "segment"),
+    ))?;
+    match report.problems.len() {
+        0 => output.line("the database is sound")?,
+        problems => output.line(format!("{}: restore a backup", number_of_problems(problems)))?,
+    }
+    output.flush()
+}
+
+fn number_of_problems(problems: usize) -> String {
+    format!("{} {}", number(problems as u64), if problems == 1 { "problem" } else { "problems" })
+}
+
+fn as_json(report: &CheckReport, seconds: f64) -> Value {
+    json!({
+        "sound": report.problems.is_empty(),
+        "problems": report.problems,
+        "tables": report.tables,
+        "entries": report.entries,
+        "node_records": report.node_records,
+        "values": report.values,
+        "value_bytes": report.value_bytes,
+        "segments": report.segments,
+        "frames": report.frames,
+        "seconds": (seconds * 1e6).round() / 1e6,
+    })
+}
+
+/// Shows on a terminal how far the check has come.
+struct Bar {
+    bar: ProgressBar,
+}
+
+impl Bar {
+    fn new() -> Bar {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        Bar { bar }
+    }
+
+    fn show(&self, progress: &CheckProgress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let (what, done, total) = (&progress.what, number(progress.done), number(progress.total));
+        // The total is an estimate, and may turn out to be too low.
+        self.bar.set_message(match progress.total > progress.done {
+            true => format!("checking {what}: {done} of about {total}"),
+            false => format!("checking {what}: {done}"),
+        });
+        self.bar.tick();
+    }
+}

@@ -1,0 +1,260 @@
+//! `fulgurite dump`: what is in the files.
+
+use std::path::PathBuf;
+
+use fulgurite::dump::{
+    self, Action, Body, BulkKind, Frame, GroupHeader, Item, Operation, Parts, Segment, Slot, SlotContent,
+    Stream,
+};
+use fulgurite::env::{Env, RealEnv};
+use serde_json::json;
+
+use crate::commands::dump_json;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::text::{aligned, count, quoted, size};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  fulgurite dump shop.db
+  fulgurite dump shop.db --segment 3 --limit 20
+  fulgurite dump shop.db --segment 3 --json | jq 'select(.item == \"frame\") | .csn'";
+
+/// Decode the files of a database: superblock, segments, groups, commits with their operations, bulk records.
+///
+/// Reads only. It does not open the database: it recovers nothing, takes no lock, writes nothing, and works beside a
+/// process that has the database open, whose newest writes it may then see half. Without --segment it prints the
+/// superblock and the list of segments.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The database directory.
+    dir: PathBuf,
+    /// Print what is in this segment.
+    #[arg(long, value_name = "NUMBER")]
+    segment: Option<u32>,
+    /// Stop after this many items of a segment, or this many segments.
+    #[arg(long, value_name = "ITEMS")]
+    limit: Option<usize>,
+    /// Print a JSON object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let env = RealEnv::new();
+    let slots = dump::superblock(env.disk(), &args.dir)?;
+    let paths = dump::segment_paths(env.disk(), &args.dir)?;
+    let limit = args.limit.unwrap_or(usize::MAX);
+    let mut output = Output::new();
+    if let Some(wanted) = args.segment {
+        let Some((_, path)) = paths.iter().find(|(number, _)| *number == wanted) else {
+            return Err(Failure::new(format!("{} has no segment {wanted}", args.dir.display())));
+        };
+        let segment = dump::segment(env.disk(), path)?;
+        print_items(&segment, limit, args.json, &mut output)?;
+        return output.flush();
+    }
+    for (index, slot) in slots.iter().enumerate() {
+        if args.json {
+            output.json(&dump_json::slot(index, slot))?
+        } else {
+            output.line(slot_line(index, slot))?
+        }
+    }
+    let mut rows = vec![SEGMENT_HEAD.map(String::from).to_vec()];
+    for (number, path) in paths.iter().take(limit) {
+        let segment = dump::segment(env.disk(), path)?;
+        if args.json {
+            output.json(&dump_json::segment(*number, &segment))?;
+        } else {
+            rows.push(segment_row(*number, &segment));
+        }
+    }
+    if !args.json {
+        for line in aligned(&rows, &[0, 2, 3, 4, 5]) {
+            output.line(line)?;
+        }
+    }
+    output.flush()
+}
+
+const SEGMENT_HEAD: [&str; 8] = ["segment", "stream", "epoch", "first", "used", "bytes", "holds", ""];
+
+fn slot_line(index: usize, slot: &Slot) -> String {
+    match slot {
+        Slot::Valid(SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, .. }) => {
+            format!(
+                "slot {index}: write {sequence}, epoch {epoch}, database {id}, checkpoint at \
+                 {checkpoint} covers commit {covered}, replay from {replay}, commit {durable} was durable"
+            )
+        }
+        Slot::Newer(version) => {
+            format!("slot {index}: format version {version}, which this program does not know")
+        }
+        Slot::Invalid => format!("slot {index}: not valid, or never written"),
+    }
+}
+
+/// The epoch and the first commit of a segment, as its first group tells.
+pub(super) fn first_group(segment: &Segment) -> Option<&GroupHeader> {
+    segment.items.iter().find_map(|item| match item {
+        Item::Group(header) => Some(header),
+        _ => None,
+    })
+}
+
+pub(super) fn stream_name(stream: Option<Stream>) -> &'static str {
+    match stream {
+        Some(Stream::Commit) => "commit",
+        Some(Stream::Bulk) => "bulk",
+        None => "none",
+    }
+}
+
+fn segment_row(number: u32, segment: &Segment) -> Vec<String> {
+    let first = first_group(segment);
+    let items = |wanted: fn(&Item) -> bool| segment.items.iter().filter(|item| wanted(item)).count() as u64;
+    let frames = items(|item| matches!(item, Item::Frame(_)));
+    let holds = match segment.stream {
+        Some(Stream::Commit) => {
+            let groups = items(|item| matches!(item, Item::Group(_)));
+            format!("{} in {}", count(frames, "commit"), count(groups, "group"))
+        }
+        Some(Stream::Bulk) => count(items(|item| matches!(item, Item::Bulk(_))), "record"),
+        None => "nothing yet".into(),
+    };
+    let problems = match segment.problems.first() {
+        None => String::new(),
+        Some(problem) => format!(
+            "{} undecodable, the first at byte {}: {}",
+            segment.problems.len(),
+            problem.offset,
+            problem.what
+        ),
+    };
+    vec![
+        number.to_string(),
+        stream_name(segment.stream).into(),
+        first.map_or(String::new(), |first| first.epoch.to_string()),
+        first.filter(|_| frames > 0).map_or(String::new(), |first| first.first_csn.to_string()),
+        size(segment.used_bytes.into()),
+        size(segment.file_bytes),
+        holds,
+        problems,
+    ]
+}
+
+fn print_items(segment: &Segment, limit: usize, json: bool, output: &mut Output) -> Result<(), Failure> {
+    for item in segment.items.iter().take(limit) {
+        if json {
+            output.json(&dump_json::item(item))?;
+            continue;
+        }
+        for line in item_lines(item) {
+            output.line(line)?;
+        }
+    }
+    if segment.items.len() > limit {
+        return Ok(());
+    }
+    for problem in &segment.problems {
+        let (offset, what) = (problem.offset, &problem.what);
+        match json {
+            true => output.json(&json!({ "item": "undecodable", "offset": offset, "what": what }))?,
+            false => output.line(format!("{offset:>10}  undecodable: {what}"))?,
+        }
+    }
+    Ok(())
+}
+
+fn item_lines(item: &Item) -> Vec<String> {
+    match item {
+        Item::Group(group) => vec![format!(
+            "{:>10}  group: {}, epoch {}, {} from {}, {} bytes, {} was durable",
+            group.offset,
+            dump_json::group_kind(group.kind),
+            group.epoch,
+            count(group.frames.into(), "commit"),
+            group.first_csn,
+            group.payload_bytes,
+            group.durable
+        )],
+        Item::EpochStart(start) => vec![format!(
+            "            epoch {} starts; epoch {} began in segment {} and ended at {} with commit {}",
+            start.epoch, start.previous, start.previous_segment, start.previous_end, start.previous_csn
+        )],
+        Item::Frame(frame) => frame_lines(frame),
+        Item::Bulk(record) => {
+            vec![format!(
+                "{:>10}  {}: {} bytes",
+                record.lsn.offset(),
+                bulk_kind(record.kind),
+                record.body_bytes
+            )]
+        }
+    }
+}
+
+fn frame_lines(frame: &Frame) -> Vec<String> {
+    let header = &frame.header;
+    let mut lines = vec![format!(
+        "{:>10}    commit {}: {} bytes, committed at {} ms",
+        frame.body_lsn.offset(),
+        header.csn,
+        header.body_bytes,
+        header.commit_time_ms
+    )];
+    match &frame.body {
+        Body::Operations(operations) => {
+            lines.extend(
+                operations.iter().map(|operation| format!("              {}", operation_text(operation))),
+            );
+        }
+        Body::InParts(parts) => {
+            lines.push(format!("              its operations are in {}", parts_text(parts)))
+        }
+        Body::Undecodable(why) => lines.push(format!("              undecodable: {why}")),
+    }
+    lines.extend(
+        frame
+            .parts
+            .iter()
+            .map(|part| format!("              part {}: {} bytes at {}", part.ordinal, part.len, part.lsn)),
+    );
+    lines
+}
+
+fn operation_text(operation: &Operation) -> String {
+    let Operation { table, key, action } = operation;
+    let expires = |at_ms: &u64| if *at_ms == 0 { String::new() } else { format!(", expires at {at_ms} ms") };
+    let key = quoted(key);
+    match action {
+        Action::Put { value, expires_at_ms } => {
+            format!("table {table}: put {key} = {}{}", quoted(value), expires(expires_at_ms))
+        }
+        Action::PutInParts { parts, expires_at_ms } => {
+            format!("table {table}: put {key} = {}{}", parts_text(parts), expires(expires_at_ms))
+        }
+        Action::Delete => format!("table {table}: delete {key}"),
+        Action::DeleteRange { end: Some(end) } => {
+            format!("table {table}: delete from {key} to {}", quoted(end))
+        }
+        Action::DeleteRange { end: None } => format!("table {table}: delete from {key} to the end"),
+    }
+}
+
+fn parts_text(parts: &Parts) -> String {
+    format!("parts from {}: {} bytes", parts.ordinal, parts.len)
+}
+
+pub(super) fn bulk_kind(kind: BulkKind) -> &'static str {
+    match kind {
+        BulkKind::InternalNode => "inner node",
+        BulkKind::LeafNode => "leaf",
+        BulkKind::LeafDelta => "leaf delta",
+        BulkKind::Part => "part",
+        BulkKind::Checkpoint => "checkpoint",
+        BulkKind::DeltaImage => "delta image",
+    }
+}

@@ -1,0 +1,140 @@
+//! What `dump` prints, as JSON.
+
+use fulgurite::dump::{Action, Body, Frame, GroupKind, Item, Operation, PartPlace, Segment, Slot};
+use serde_json::{Map, Value, json};
+
+use super::dump::{bulk_kind, first_group, stream_name};
+use crate::rows::bytes_field;
+
+pub(super) fn slot(index: usize, slot: &Slot) -> Value {
+    match slot {
+        Slot::Valid(content) => json!({
+            "slot": index,
+            "valid": true,
+            "database": content.id.to_string(),
+            "sequence": content.sequence,
+            "epoch": content.epoch.0,
+            "checkpoint": content.checkpoint.to_string(),
+            "replay": content.replay.to_string(),
+            "covered_csn": content.covered.0,
+            "durable_csn": content.durable.0,
+            "clock_ms": content.clock_ms,
+        }),
+        Slot::Newer(version) => json!({ "slot": index, "valid": false, "format_version": version }),
+        Slot::Invalid => json!({ "slot": index, "valid": false }),
+    }
+}
+
+pub(super) fn segment(number: u32, segment: &Segment) -> Value {
+    let first = first_group(segment);
+    let problem = |offset: u64, what: &str| json!({ "offset": offset, "what": what });
+    json!({
+        "segment": number,
+        "stream": stream_name(segment.stream),
+        "epoch": first.map(|first| first.epoch.0),
+        "first_csn": first.map(|first| first.first_csn.0),
+        "used_bytes": segment.used_bytes,
+        "file_bytes": segment.file_bytes,
+        "items": segment.items.len(),
+        "undecodable": segment.problems.iter().map(|p| problem(p.offset, &p.what)).collect::<Vec<_>>(),
+    })
+}
+
+pub(super) fn item(item: &Item) -> Value {
+    match item {
+        Item::Group(group) => json!({
+            "item": "group",
+            "offset": group.offset,
+            "kind": group_kind(group.kind),
+            "epoch": group.epoch.0,
+            "payload_bytes": group.payload_bytes,
+            "first_csn": group.first_csn.0,
+            "frames": group.frames,
+            "next_segment": group.next_segment,
+            "durable_csn": group.durable.0,
+        }),
+        Item::EpochStart(start) => json!({
+            "item": "epoch start",
+            "epoch": start.epoch.0,
+            "previous_epoch": start.previous.0,
+            "previous_segment": start.previous_segment,
+            "previous_end": start.previous_end.to_string(),
+            "previous_csn": start.previous_csn.0,
+        }),
+        Item::Frame(frame) => frame_json(frame),
+        Item::Bulk(record) => json!({
+            "item": "bulk",
+            "offset": record.lsn.offset(),
+            "kind": bulk_kind(record.kind),
+            "bytes": record.body_bytes,
+        }),
+    }
+}
+
+pub(super) fn group_kind(kind: GroupKind) -> &'static str {
+    match kind {
+        GroupKind::Frames => "commits",
+        GroupKind::EpochStart => "epoch start",
+        GroupKind::SegmentEnd => "segment end",
+        GroupKind::Hint => "hint",
+        GroupKind::BulkStart => "bulk start",
+    }
+}
+
+fn frame_json(frame: &Frame) -> Value {
+    let header = &frame.header;
+    let mut value = json!({
+        "item": "frame",
+        "csn": header.csn.0,
+        "body": frame.body_lsn.to_string(),
+        "body_bytes": header.body_bytes,
+        "commit_time_ms": header.commit_time_ms,
+    });
+    match &frame.body {
+        Body::Operations(operations) => value["operations"] = operations.iter().map(operation).collect(),
+        Body::InParts(parts) => {
+            value["operations_in_parts"] = json!({ "first": parts.ordinal, "bytes": parts.len })
+        }
+        Body::Undecodable(why) => value["undecodable"] = json!(why),
+    }
+    if !frame.parts.is_empty() {
+        value["parts"] = frame.parts.iter().map(part_place).collect();
+    }
+    value
+}
+
+fn part_place(part: &PartPlace) -> Value {
+    json!({ "part": part.ordinal, "at": part.lsn.to_string(), "bytes": part.len })
+}
+
+fn operation(operation: &Operation) -> Value {
+    let mut fields = Map::new();
+    let mut field = |name: &str, bytes: &[u8]| {
+        let (name, text) = bytes_field(name, bytes);
+        fields.insert(name, text.into());
+    };
+    field("key", &operation.key);
+    let (action, expires_at_ms, parts) = match &operation.action {
+        Action::Put { value, expires_at_ms } => {
+            field("value", value);
+            ("put", *expires_at_ms, None)
+        }
+        Action::PutInParts { parts, expires_at_ms } => ("put", *expires_at_ms, Some(parts)),
+        Action::Delete => ("delete", 0, None),
+        Action::DeleteRange { end } => {
+            if let Some(end) = end {
+                field("end", end);
+            }
+            ("delete range", 0, None)
+        }
+    };
+    fields.insert("action".into(), action.into());
+    fields.insert("table".into(), operation.table.0.into());
+    if expires_at_ms > 0 {
+        fields.insert("expires_at_ms".into(), expires_at_ms.into());
+    }
+    if let Some(parts) = parts {
+        fields.insert("value_in_parts".into(), json!({ "first": parts.ordinal, "bytes": parts.len }));
+    }
+    Value::Object(fields)
+}

@@ -1,0 +1,55 @@
+//! `fulgurite get`: reads one key.
+
+use std::path::PathBuf;
+
+use crate::failure::Failure;
+use crate::keys::KeyFormat;
+use crate::open::{Missing, with_database};
+use crate::output::Output;
+use crate::rows::{Format, RowWriter};
+use crate::text;
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  fulgurite get shop.db products socket
+  fulgurite get shop.db pictures socket > socket.png
+  fulgurite get shop.db counters 00ff12 --hex --json";
+
+/// Print the value of a key.
+///
+/// Prints the bytes of the value as they are, and a line break behind them if a terminal shows them. If there is no
+/// such key, it says so on standard error and the exit code is 1.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The database directory.
+    dir: PathBuf,
+    /// The table.
+    table: String,
+    /// The key.
+    key: String,
+    #[command(flatten)]
+    format: KeyFormat,
+    /// Print a JSON object with key and value; bytes that are not UTF-8 are in base64, in key_base64 or value_base64.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let key = args.format.bytes(&args.key)?;
+    with_database(&args.dir, Missing::Refuse, |db| {
+        let Some(value) = db.open_table(&args.table)?.get(&key)? else {
+            return Err(Failure::new(format!("table `{}` has no key {}", args.table, text::quoted(&key))));
+        };
+        let mut output = Output::new();
+        if args.json {
+            RowWriter::new(Format::Jsonl).write(&key, &value, &mut output).map_err(Failure::output)?;
+        } else {
+            output.bytes(&value)?;
+            if output.is_terminal() {
+                output.line("")?;
+            }
+        }
+        output.flush()
+    })
+}

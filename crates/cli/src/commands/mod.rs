@@ -1,0 +1,14 @@
+//! One file a command; `load` has a folder of its own.
+
+pub(crate) mod check;
+pub(crate) mod delete;
+pub(crate) mod drop;
+pub(crate) mod dump;
+mod dump_json;
+pub(crate) mod export;
+pub(crate) mod get;
+pub(crate) mod put;
+pub(crate) mod rename;
+pub(crate) mod scan;
+pub(crate) mod stat;
+pub(crate) mod tables;

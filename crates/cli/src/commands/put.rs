@@ -1,0 +1,108 @@
+//! `fulgurite put`: writes one key.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fulgurite::env::{Env, RealEnv};
+use fulgurite::limits::VALUE_BYTES_MAX;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::io::open_input;
+use crate::keys::KeyFormat;
+use crate::open::{Missing, with_database};
+use crate::output::Output;
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  fulgurite put shop.db products socket '{\"price\": 3}'
+  fulgurite put shop.db pictures socket - < socket.png
+  fulgurite put shop.db sessions 8f31 alice --expires-in 30m";
+
+/// Write a value under a key.
+///
+/// Creates the database and the table if they do not exist, and replaces what is stored under the key. The value is
+/// durable when the command returns.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The database directory.
+    dir: PathBuf,
+    /// The table.
+    table: String,
+    /// The key.
+    key: String,
+    /// The value; missing or `-`: all of standard input, as it is.
+    value: Option<String>,
+    /// The entry vanishes after this long: a number and ms, s, m, h or d.
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    expires_in: Option<Duration>,
+    #[command(flatten)]
+    format: KeyFormat,
+    /// Print the number of the commit as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let key = args.format.bytes(&args.key)?;
+    let value = match args.value.as_deref() {
+        None | Some("-") => read_value()?,
+        Some(value) => value.as_bytes().to_vec(),
+    };
+    let commit = with_database(&args.dir, Missing::Create, |db| {
+        let table = db.table(&args.table)?;
+        Ok(match args.expires_in {
+            None => table.put(&key, &value)?,
+            Some(after) => {
+                let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                table.put_expiring(&key, &value, RealEnv::new().clock().wall_ms().saturating_add(after_ms))?
+            }
+        })
+    })?;
+    if args.json {
+        let mut output = Output::new();
+        output.json(&json!({ "csn": commit.csn.0 }))?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn read_value() -> Result<Vec<u8>, Failure> {
+    use std::io::Read;
+    let input = open_input(Some(Path::new("-")))?;
+    let mut value = Vec::new();
+    // One byte more than the limit is enough for the database to refuse it.
+    let mut reader = input.reader.take(VALUE_BYTES_MAX as u64 + 1);
+    reader.read_to_end(&mut value).map_err(|error| Failure::file("reading", &input.name, &error))?;
+    Ok(value)
+}
+
+fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let unit_ms: u64 = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 60 * 60 * 1000,
+        "d" => 24 * 60 * 60 * 1000,
+        _ => return Err("a number and a unit are expected: ms, s, m, h or d".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "the number is missing or too large".to_string())?;
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "that is too long".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(parse_duration("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse_duration("20ms"), Ok(Duration::from_millis(20)));
+        for wrong in ["5", "m", "-1s", "1.5h", "", "99999999999999999d", "1w", "5\u{e9}"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! `fulgurite stat`: sizes and counters.
+
+use std::path::PathBuf;
+
+use fulgurite::Stats;
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::open::{Missing, entries_estimate, with_database};
+use crate::output::Output;
+use crate::text::{aligned, number, size};
+
+const EXAMPLES: &str = "\
+EXAMPLES:
+  fulgurite stat shop.db
+  fulgurite stat shop.db --json | jq .segment_bytes";
+
+/// Print sizes and counters of a database.
+///
+/// Opening the database recovers it, so that the figures are those just behind a recovery.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The database directory.
+    dir: PathBuf,
+    /// Print a JSON object; sizes are bytes.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    with_database(&args.dir, Missing::Refuse, |db| {
+        let stats = db.stats();
+        let mut entries = 0;
+        for table in db.tables()? {
+            entries += entries_estimate(&table)?;
+        }
+        let mut output = Output::new();
+        if args.json {
+            output.json(&as_json(&stats, entries))?;
+        } else {
+            for line in aligned(&as_rows(&stats, entries), &[1]) {
+                output.line(line)?;
+            }
+        }
+        output.flush()
+    })
+}
+
+fn as_json(stats: &Stats, entries: u64) -> Value {
+    json!({
+        "tables": stats.tables,
+        "entries_estimate": entries,
+        "durable_csn": stats.durable.0,
+        "checkpoint_csn": stats.checkpoint_covered.0,
+        "epoch": stats.epoch,
+        "live_bytes": stats.live_bytes,
+        "segment_bytes": stats.segment_bytes,
+        "commit_segments": stats.segments[0],
+        "bulk_segments": stats.segments[1],
+        "ready_segments": stats.segments[2],
+        "delta_entries": stats.delta_entries,
+        "delta_bytes": stats.delta_bytes,
+        "poisoned": stats.poisoned,
+    })
+}
+
+fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: String, note: &str| rows.push(vec![name.into(), value, note.into()]);
+    row("tables", number(stats.tables), "");
+    row("entries", number(entries), "about; versions that nobody needs any more included");
+    row("commits", number(stats.durable.0), "all durable");
+    row("in the checkpoint", number(stats.checkpoint_covered.0), "the next open replays the commits above");
+    row("opened", number(stats.epoch.into()), "times");
+    row("live data", size(stats.live_bytes), "that the last checkpoint refers to");
+    row("on disk", size(stats.segment_bytes), "all segments, ready ones included");
+    row("commit segments", number(stats.segments[0]), "");
+    row("bulk segments", number(stats.segments[1]), "");
+    row("ready segments", number(stats.segments[2]), "");
+    row("recent versions", number(stats.delta_entries), "not folded into trees yet");
+    row("their memory", size(stats.delta_bytes), "");
+    if let Some(why) = &stats.poisoned {
+        row("writes are refused", String::new(), why);
+    }
+    rows
+}

@@ -1,0 +1,137 @@
+//! Why a command ends without success, and with which exit code.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use fulgurite::Error;
+
+/// Something failed at run time, or a key was not found.
+const FAILED: u8 = 1;
+const USAGE: u8 = 2;
+pub(crate) const DAMAGED: u8 = 3;
+const LOCKED: u8 = 4;
+/// What a shell reports for a program that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+/// The end of a command that did not succeed.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Whoever read the output has gone: nothing is wrong.
+    ReaderGone,
+    /// A message for standard error and an exit code.
+    Message { text: String, code: u8 },
+    /// Everything has been said; this exit code remains.
+    Said { code: u8 },
+}
+
+impl Failure {
+    /// It failed at run time.
+    pub fn new(text: impl Into<String>) -> Failure {
+        Failure::Message { text: text.into(), code: FAILED }
+    }
+
+    /// The command line is wrong in a way that its parser does not see.
+    pub fn usage(text: impl Into<String>) -> Failure {
+        Failure::Message { text: text.into(), code: USAGE }
+    }
+
+    /// The database is damaged, and the command has said how.
+    pub fn damaged() -> Failure {
+        Failure::Said { code: DAMAGED }
+    }
+
+    /// A signal asked the command to end, and it has said what it did until then.
+    pub fn interrupted() -> Failure {
+        Failure::Said { code: INTERRUPTED }
+    }
+
+    /// A signal asked the command to end before it did anything that lasts.
+    pub fn interrupted_before(what: &str) -> Failure {
+        Failure::Message { text: format!("interrupted: {what}"), code: INTERRUPTED }
+    }
+
+    /// Writing to standard output failed.
+    pub fn output(error: io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::new(format!("writing standard output: {error}")),
+        }
+    }
+
+    /// Reading or writing a file failed.
+    pub fn file(action: &str, name: &str, error: &io::Error) -> Failure {
+        Failure::new(format!("{action} {name}: {error}"))
+    }
+
+    /// The same failure with `context` in front of its message.
+    pub fn within(self, context: &str) -> Failure {
+        match self {
+            Failure::Message { text, code } => Failure::Message { text: format!("{context}: {text}"), code },
+            other => other,
+        }
+    }
+
+    /// The same failure with `addition` behind its message.
+    pub fn and(self, addition: &str) -> Failure {
+        match self {
+            Failure::Message { text, code } => Failure::Message { text: format!("{text}; {addition}"), code },
+            other => other,
+        }
+    }
+
+    /// Prints the message, if there is one, and tells the exit code.
+    pub fn report(self) -> ExitCode {
+        match self {
+            Failure::ReaderGone => ExitCode::SUCCESS,
+            Failure::Said { code } => ExitCode::from(code),
+            Failure::Message { text, code } => {
+                let line: String = text.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+                // Nobody may be reading standard error; the exit code still tells.
+                let _ = writeln!(io::stderr(), "error: {line}");
+                ExitCode::from(code)
+            }
+        }
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        let code = match &error {
+            Error::Damaged { .. } => DAMAGED,
+            Error::Locked { .. } => LOCKED,
+            _ => FAILED,
+        };
+        Failure::Message { text: with_causes(&error), code }
+    }
+}
+
+/// The error's message and those of its causes that the message does not quote already.
+fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let said = cause.to_string();
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        next = cause.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause = io::Error::other("no such device");
+        let error = Error::Io { what: "reading a".into(), source: Box::new(cause) };
+        assert_eq!(with_causes(&error), "reading a: no such device");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_no_failure() {
+        assert!(matches!(Failure::output(io::ErrorKind::BrokenPipe.into()), Failure::ReaderGone));
+    }
+}

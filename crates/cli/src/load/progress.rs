@@ -1,0 +1,46 @@
+//! A progress bar on standard error, if that is a terminal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::input::Source;
+
+const SIZED: &str = "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left";
+const UNSIZED: &str = "{spinner} {bytes}, {msg}";
+
+/// How far a load has come, for people.
+pub(super) struct Progress {
+    bar: ProgressBar,
+    consumed: Arc<AtomicU64>,
+}
+
+impl Progress {
+    /// Begins to show how much of `source` was read; `hidden`: shows nothing.
+    pub fn new(source: &Source, hidden: bool) -> Progress {
+        let target = if hidden { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+        let bar = ProgressBar::with_draw_target(source.size(), target);
+        let template = if source.size().is_some() { SIZED } else { UNSIZED };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Progress { bar, consumed: source.consumed() }
+    }
+
+    /// Shows that `rows` rows were committed.
+    pub fn update(&self, rows: u64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let seconds = self.bar.elapsed().as_secs_f64().max(1e-3);
+        let rate = crate::text::number((rows as f64 / seconds) as u64);
+        self.bar.set_message(format!("{} ({rate} rows/s)", crate::text::count(rows, "row")));
+        self.bar.set_position(self.consumed.load(Ordering::Relaxed));
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,69 @@
+//! Opening and closing the database that a command works on.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite::env::{Env, RealEnv};
+use fulgurite::{Database, Options, RecoveryProgress, Table};
+
+use crate::failure::Failure;
+use crate::text;
+
+/// What to do about a database that does not exist.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    Create,
+    Refuse,
+}
+
+/// Opens the database in `dir`, gives it to `body`, and closes it.
+pub(crate) fn with_database<T>(
+    dir: &Path,
+    missing: Missing,
+    body: impl FnOnce(&Database) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let env = RealEnv::new();
+    let options = Options { create: missing == Missing::Create, ..Options::default() };
+    let mut reporter = RecoveryReporter::new(env.clone());
+    let db = Database::open_with(env, dir, options, |progress| reporter.report(progress))?;
+    let outcome = body(&db);
+    let closed = db.close();
+    let value = outcome?;
+    closed
+        .map_err(|error| Failure::from(error).within("what was reported is durable, but closing failed"))?;
+    Ok(value)
+}
+
+/// About how many entries a table has.
+pub(crate) fn entries_estimate(table: &Table) -> Result<u64, Failure> {
+    // A tree tells its size once its root is in memory, where the first read brings it.
+    table.range(..)?.next().transpose()?;
+    Ok(table.len_estimate())
+}
+
+/// Tells people on standard error how far a recovery has come that takes longer than a second.
+struct RecoveryReporter {
+    env: Arc<dyn Env>,
+    reported_ns: u64,
+}
+
+impl RecoveryReporter {
+    const INTERVAL_NS: u64 = 1_000_000_000;
+
+    fn new(env: Arc<dyn Env>) -> RecoveryReporter {
+        let reported_ns = env.clock().monotonic_ns();
+        RecoveryReporter { env, reported_ns }
+    }
+
+    fn report(&mut self, progress: RecoveryProgress) {
+        let now_ns = self.env.clock().monotonic_ns();
+        if now_ns.saturating_sub(self.reported_ns) < Self::INTERVAL_NS {
+            return;
+        }
+        self.reported_ns = now_ns;
+        let (done, total) = (text::size(progress.done_bytes), text::size(progress.total_bytes));
+        // Without a reader of standard error the recovery goes on all the same.
+        let _ = writeln!(std::io::stderr(), "recovering: {done} of {total} of log read");
+    }
+}

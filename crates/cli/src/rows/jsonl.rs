@@ -1,0 +1,153 @@
+//! Rows as JSON objects, one a line.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::value::RawValue;
+
+use super::{Next, Row, Rows};
+use crate::failure::Failure;
+use crate::input::{Lines, Step};
+
+/// Behind the name of a field that holds bytes in base64.
+const BASE64_SUFFIX: &str = "_base64";
+/// The value field that means the whole line.
+const WHOLE_LINE: &str = ".";
+
+/// Reads an object a line.
+pub(crate) struct JsonRows {
+    lines: Lines,
+    key: Field,
+    /// `None`: the whole line.
+    value: Option<Field>,
+}
+
+/// A field, and the name it has when it holds base64.
+struct Field {
+    name: String,
+    base64_name: String,
+}
+
+impl Field {
+    fn new(name: &str) -> Field {
+        Field { name: name.into(), base64_name: format!("{name}{BASE64_SUFFIX}") }
+    }
+
+    /// Appends the field's bytes: a string's text, another value's compact JSON.
+    fn take(&self, object: &BTreeMap<Cow<'_, str>, &RawValue>, out: &mut Vec<u8>) -> Result<(), String> {
+        if let Some(value) = object.get(self.name.as_str()) {
+            let json = value.get();
+            match json.starts_with('"') {
+                true => out.extend_from_slice(string(&self.name, json)?.as_bytes()),
+                false => compact(json, out),
+            }
+            return Ok(());
+        }
+        let name = &self.base64_name;
+        let Some(value) = object.get(name.as_str()) else {
+            return Err(format!("there is no field \"{}\"", self.name));
+        };
+        let text = string(name, value.get())?;
+        BASE64.decode_vec(text, out).map_err(|error| format!("field \"{name}\" is not base64: {error}"))
+    }
+}
+
+impl JsonRows {
+    pub fn new(lines: Lines, key_field: &str, value_field: &str) -> JsonRows {
+        let value = (value_field != WHOLE_LINE).then(|| Field::new(value_field));
+        JsonRows { lines, key: Field::new(key_field), value }
+    }
+
+    fn parse(&self, line: &[u8], row: &mut Row) -> Result<(), String> {
+        let object: BTreeMap<Cow<'_, str>, &RawValue> =
+            serde_json::from_slice(line).map_err(|error| format!("it is not a JSON object: {error}"))?;
+        self.key.take(&object, &mut row.key)?;
+        match &self.value {
+            Some(field) => field.take(&object, &mut row.value)?,
+            None => row.value.extend_from_slice(line),
+        }
+        Ok(())
+    }
+}
+
+impl Rows for JsonRows {
+    fn next(&mut self, row: &mut Row) -> Result<Next, Failure> {
+        let range = match self.lines.next()? {
+            Step::Line(range) => range,
+            Step::Idle => return Ok(Next::Idle),
+            Step::Interrupted => return Ok(Next::Interrupted),
+            Step::End => return Ok(Next::End),
+        };
+        row.clear();
+        match self.parse(self.lines.get(range), row) {
+            Ok(()) => Ok(Next::Row),
+            Err(why) => Ok(Next::Bad(why)),
+        }
+    }
+
+    fn line(&self) -> u64 {
+        self.lines.number()
+    }
+}
+
+fn string(field: &str, json: &str) -> Result<String, String> {
+    serde_json::from_str(json).map_err(|error| format!("field \"{field}\" is not a string: {error}"))
+}
+
+/// Appends valid JSON without the blanks between its tokens; numbers and the order of fields stay as they are.
+fn compact(json: &str, out: &mut Vec<u8>) {
+    let (mut in_string, mut escaped) = (false, false);
+    for &byte in json.as_bytes() {
+        if in_string {
+            in_string = escaped || byte != b'"';
+            escaped = !escaped && byte == b'\\';
+        } else if byte.is_ascii_whitespace() {
+            continue;
+        } else {
+            in_string = byte == b'"';
+        }
+        out.push(byte);
+    }
+}
+
+/// The name and the text of a field for these bytes: as they are, or in base64 if they are not UTF-8.
+pub(crate) fn bytes_field<'b>(name: &str, bytes: &'b [u8]) -> (String, Cow<'b, str>) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => (name.to_string(), Cow::Borrowed(text)),
+        Err(_) => (format!("{name}{BASE64_SUFFIX}"), Cow::Owned(BASE64.encode(bytes))),
+    }
+}
+
+/// Appends `"name":value`.
+pub(super) fn write_field(name: &str, bytes: &[u8], out: &mut Vec<u8>) {
+    let (name, text) = bytes_field(name, bytes);
+    out.extend_from_slice(format!("\"{name}\":").as_bytes());
+    out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compact_json_keeps_strings_and_numbers() {
+        let mut out = Vec::new();
+        compact(r#" { "b" : [ 1.50 , "x \" y" ] , "a" : "\\" } "#, &mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), r#"{"b":[1.50,"x \" y"],"a":"\\"}"#);
+    }
+
+    #[test]
+    fn fields_come_back() {
+        for bytes in [&b"text \"\n\x00"[..], b"\xff\xfe", b""] {
+            let mut line = b"{".to_vec();
+            write_field("key", bytes, &mut line);
+            line.push(b'}');
+            let object = serde_json::from_slice(&line).unwrap();
+            let mut found = Vec::new();
+            Field::new("key").take(&object, &mut found).unwrap();
+            assert_eq!(found, bytes);
+        }
+    }
+}

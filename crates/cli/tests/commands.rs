@@ -1,0 +1,132 @@
+//! Each command on a little data.
+
+mod common;
+
+use common::Place;
+
+fn elements() -> Place {
+    let place = Place::new();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/elements.tsv");
+    let said = place.ok(&["load", "--header", "db", "elements", file]);
+    assert!(said.starts_with("118 rows durable in table `elements`"), "{said}");
+    place
+}
+
+#[test]
+fn a_loaded_file_is_read_and_scanned() {
+    let place = elements();
+    assert_eq!(place.ok(&["get", "db", "elements", "Au"]), "79\tGold\t196.97");
+    assert_eq!(
+        place.ok(&["get", "db", "elements", "4175", "--hex", "--json"]),
+        concat!(r#"{"key":"Au","value":"79\tGold\t196.97"}"#, "\n")
+    );
+    assert_eq!(
+        place.ok(&["scan", "db", "elements", "--prefix", "A", "--keys-only"]),
+        "Ac\nAg\nAl\nAm\nAr\nAs\nAt\nAu\n"
+    );
+    assert_eq!(place.ok(&["scan", "db", "elements", "--count"]), "118\n");
+    assert_eq!(place.ok(&["scan", "db", "elements", "--from", "Zn", "--to", "Zr"]), "Zn\t30\tZinc\t65.38\n");
+    assert_eq!(place.ok(&["scan", "db", "elements", "--reverse", "--limit", "2", "--keys-only"]), "Zr\nZn\n");
+    assert_eq!(place.ok(&["scan", "db", "elements", "--prefix", "4175", "--hex", "--keys-only"]), "4175\n");
+    assert_eq!(
+        place.ok(&["scan", "db", "elements", "--limit", "1", "--json"]),
+        "{\"key\":\"Ac\",\"value\":\"89\\tActinium\\t\"}\n"
+    );
+    assert_eq!(place.ok(&["tables", "db"]), "elements  about 118 entries\n");
+}
+
+#[test]
+fn put_get_delete() {
+    let place = Place::new();
+    assert_eq!(place.ok(&["put", "db", "t", "a", "1"]), "");
+    assert_eq!(place.run_with(&["put", "db", "t", "b", "-"], b"two\n\xff").ok(), "");
+    assert_eq!(place.run_with(&["put", "db", "t", "c"], b"").ok(), "");
+    place.ok(&["put", "db", "t", "ff00", "binary", "--hex"]);
+    assert_eq!(place.run(&["get", "db", "t", "b"]).stdout, b"two\n\xff");
+    assert_eq!(place.ok(&["get", "db", "t", "c"]), "");
+    assert!(place.ok(&["put", "db", "t", "--json", "a", "2"]).starts_with("{\"csn\":"));
+    assert_eq!(place.ok(&["get", "db", "t", "a"]), "2");
+    place.ok(&["delete", "db", "t", "a"]);
+    place.ok(&["delete", "db", "t", "a"]);
+    place.run(&["get", "db", "t", "a"]).fails(1, "table `t` has no key \"a\"");
+    assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "3\n");
+    place.ok(&["delete", "db", "t", "--prefix", "ff", "--hex"]);
+    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "b\nc\n");
+    place.ok(&["delete", "db", "t", "--from", "c"]);
+    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "b\n");
+    place.ok(&["delete", "db", "t", "--prefix", ""]);
+    assert_eq!(place.ok(&["scan", "db", "t"]), "");
+}
+
+#[test]
+fn an_entry_expires() {
+    let place = Place::new();
+    place.ok(&["put", "db", "t", "soon", "1", "--expires-in", "1ms"]);
+    place.ok(&["put", "db", "t", "late", "1", "--expires-in", "1h"]);
+    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "late\n");
+}
+
+#[test]
+fn tables_are_renamed_and_dropped() {
+    let place = Place::new();
+    place.ok(&["put", "db", "b", "k", "1"]);
+    place.ok(&["put", "db", "a", "k", "2"]);
+    place.ok(&["rename", "db", "b", "c"]);
+    assert_eq!(place.ok(&["get", "db", "c", "k"]), "1");
+    place.run(&["rename", "db", "a", "c"]).fails(1, "there is a table `c` already");
+    place.run(&["rename", "db", "b", "d"]).fails(1, "there is no table `b`");
+    place.ok(&["drop", "db", "a"]);
+    place.run(&["drop", "db", "a"]).fails(1, "there is no table `a`");
+    assert_eq!(place.ok(&["tables", "db", "--json"]), "{\"entries_estimate\":1,\"name\":\"c\"}\n");
+}
+
+/// Elements whose load was killed after they were durable: the log still has their commits.
+fn killed_elements() -> Place {
+    use std::io::{BufRead, Write};
+    let place = Place::new();
+    let mut child = place.start(&["load", "--json", "--header", "--format", "tsv", "db", "elements"]);
+    let rows = include_bytes!("../../../examples/elements.tsv");
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(rows).unwrap();
+    stdin.flush().unwrap();
+    let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("118") {
+        line.clear();
+        assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "it ended before the rows were durable");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    place
+}
+
+#[test]
+fn stat_and_check_and_dump() {
+    let place = killed_elements();
+    let segment = place.ok(&["dump", "db", "--segment", "1"]);
+    assert!(segment.contains("table 1: put \"Au\" = \"79\\tGold\\t196.97\""), "{segment}");
+    let items = place.ok(&["dump", "db", "--segment", "1", "--json"]);
+    let items: Vec<serde_json::Value> =
+        items.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(items.iter().any(|item| item["item"] == "frame" && item["operations"].is_array()));
+    assert_eq!(place.ok(&["dump", "db", "--segment", "1", "--limit", "2", "--json"]).lines().count(), 2);
+    place.run(&["dump", "db", "--segment", "999"]).fails(1, "no segment 999");
+    let stat: serde_json::Value = serde_json::from_str(&place.ok(&["stat", "db", "--json"])).unwrap();
+    assert_eq!((&stat["tables"], &stat["entries_estimate"]), (&1.into(), &118.into()));
+    assert!(place.ok(&["stat", "db"]).contains("tables"));
+    let check: serde_json::Value = serde_json::from_str(&place.ok(&["check", "db", "--json"])).unwrap();
+    assert_eq!(check["sound"], true);
+    assert!(check["entries"].as_u64() >= Some(118), "{check}");
+    assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
+    let dump = place.ok(&["dump", "db"]);
+    assert!(dump.starts_with("slot 0: ") && dump.contains("commit"), "{dump}");
+}
+
+#[test]
+fn dump_writes_nothing() {
+    let place = killed_elements();
+    let files = |place: &Place| place.ok(&["dump", "db", "--json"]);
+    let before = files(&place);
+    place.ok(&["dump", "db", "--segment", "1"]);
+    assert_eq!(files(&place), before);
+}

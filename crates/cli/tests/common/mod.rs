@@ -1,0 +1,115 @@
+//! Runs the built program in a directory of its own.
+#![allow(dead_code, reason = "each test file uses some of it")]
+#![expect(clippy::disallowed_methods, reason = "the tests' own files are not the database's")]
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use tempfile::TempDir;
+
+/// A place for a database, `db`, and files.
+pub struct Place {
+    dir: TempDir,
+}
+
+/// What a run of the program did.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: Vec<u8>,
+    pub stderr: String,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        Place { dir: tempfile::tempdir().expect("a directory for the test") }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.path().join(name)
+    }
+
+    pub fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.file(name), bytes).expect("writing a file of the test");
+    }
+
+    pub fn read(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.file(name)).expect("reading a file of the test")
+    }
+
+    pub fn make_dir(&self, name: &str) {
+        std::fs::create_dir_all(self.file(name)).expect("making a directory of the test");
+    }
+
+    /// The names of all files in the directory.
+    pub fn names(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path()).expect("listing the directory of the test");
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
+        command.args(args).current_dir(self.path());
+        command
+    }
+
+    /// Starts the program with pipes for all of its streams.
+    pub fn start(&self, args: &[&str]) -> Child {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("starting the program")
+    }
+
+    /// Runs the program to its end.
+    pub fn run(&self, args: &[&str]) -> Ran {
+        self.command(args).stdin(Stdio::null()).output().expect("running the program").into()
+    }
+
+    /// Runs the program with `input` on its standard input.
+    pub fn run_with(&self, args: &[&str], input: &[u8]) -> Ran {
+        let mut child = self.start(args);
+        let mut stdin = child.stdin.take().expect("a pipe");
+        // The inputs of the tests fit into a pipe; a program that failed does not read its own.
+        let _ = stdin.write_all(input);
+        drop(stdin);
+        child.wait_with_output().expect("waiting for the program").into()
+    }
+
+    /// Runs the program, which has to succeed, and returns what it printed.
+    pub fn ok(&self, args: &[&str]) -> String {
+        self.run(args).ok()
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Ran {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!stderr.contains("panicked"), "{stderr}");
+        Ran { code: output.status.code(), stdout: output.stdout, stderr }
+    }
+}
+
+impl Ran {
+    /// What it printed; it has to have succeeded, and quietly.
+    pub fn ok(self) -> String {
+        assert_eq!(
+            (self.code, self.stderr.as_str()),
+            (Some(0), ""),
+            "{}",
+            String::from_utf8_lossy(&self.stdout)
+        );
+        String::from_utf8_lossy(&self.stdout).into_owned()
+    }
+
+    /// Its message; it has to have failed with `code` and one line that contains `part`.
+    pub fn fails(self, code: i32, part: &str) {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        assert!(self.stderr.starts_with("error: ") && self.stderr.contains(part), "{}", self.stderr);
+        assert!(code == 2 || self.stderr.lines().count() == 1, "{}", self.stderr);
+    }
+}

@@ -1,0 +1,203 @@
+//! What is wrong is said in one line, with the right exit code.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read, Write};
+
+use common::Place;
+
+#[test]
+fn a_bad_row_is_named_by_its_line() {
+    let place = Place::new();
+    place.write("x.tsv", "a\t1\nb\t2\nbad\nc\t3\n");
+    place
+        .run(&["load", "db", "t", "x.tsv"])
+        .fails(1, "x.tsv, line 3: 1 column found, at least 2 expected; 2 rows are durable");
+    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "a\nb\n");
+    let said = place.ok(&["load", "db", "u", "x.tsv", "--skip-bad", "--json"]);
+    let summary: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
+    assert_eq!((&summary["rows"], &summary["bad_rows"]), (&3.into(), &1.into()));
+    place.write("x.csv", "a,1\n\"two\nlines\",2\nbad\n");
+    place.run(&["load", "db", "t", "x.csv"]).fails(1, "x.csv, line 4: ");
+    for (line, why) in [
+        ("{\"key\":\"a\"}", "there is no field \"value\""),
+        ("{\"value\":\"a\"}", "there is no field \"key\""),
+        ("[1]", "it is not a JSON object"),
+        ("{\"key\":\"a\",\"value_base64\":\"!\"}", "is not base64"),
+        ("{\"key\":\"\\ud800\",\"value\":1}", "field \"key\""),
+        ("", "it is not a JSON object"),
+    ] {
+        place.write("x.jsonl", format!("{{\"key\":1,\"value\":2}}\n{line}\n"));
+        place.run(&["load", "db", "t", "x.jsonl"]).fails(1, "x.jsonl, line 2: ");
+        place.run(&["load", "db", "t", "x.jsonl"]).fails(1, why);
+    }
+    place.write("e.tsv", "a\t\\x\n");
+    place.run(&["load", "--escaped", "db", "t", "e.tsv"]).fails(1, "e.tsv, line 1: there is no escape \\x");
+}
+
+#[test]
+fn a_key_that_is_too_long_is_a_bad_row() {
+    let place = Place::new();
+    let long = "k".repeat(fulgurite::limits::KEY_BYTES_MAX + 1);
+    place.write("x.tsv", format!("a\t1\n{long}\t2\nb\t3\n"));
+    place.run(&["load", "db", "t", "x.tsv"]).fails(1, "x.tsv, line 2: the key has 65536 bytes");
+    place.ok(&["load", "db", "t", "x.tsv", "--skip-bad"]);
+    assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "2\n");
+    place.run(&["put", "db", "t", &long, "v"]).fails(1, "the key has 65536 bytes");
+    place.run(&["get", "db", "t", &long]).fails(1, "the key has 65536 bytes");
+}
+
+#[test]
+fn what_is_missing_is_not_created() {
+    let place = Place::new();
+    for args in [
+        &["get", "db", "t", "k"][..],
+        &["scan", "db", "t"],
+        &["delete", "db", "t", "k"],
+        &["export", "db", "t", "x.tsv"],
+        &["tables", "db"],
+        &["drop", "db", "t"],
+        &["rename", "db", "t", "u"],
+        &["stat", "db"],
+        &["check", "db"],
+        &["dump", "db"],
+    ] {
+        place.run(args).fails(1, "db is not a Fulgurite database");
+    }
+    place.run(&["load", "db", "t", "missing.tsv"]).fails(1, "opening missing.tsv: ");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    place.ok(&["put", "db", "t", "k", "v"]);
+    place.run(&["get", "db", "other", "k"]).fails(1, "there is no table `other`");
+    place.run(&["scan", "db", "other"]).fails(1, "there is no table `other`");
+    assert_eq!(place.ok(&["tables", "db", "--json"]).lines().count(), 1);
+}
+
+#[test]
+fn somebody_elses_directory_is_refused() {
+    let place = Place::new();
+    place.make_dir("theirs");
+    place.write("theirs/notes.txt", "mine");
+    place.write("file", "not a directory");
+    for command in [&["get", "theirs", "t", "k"][..], &["put", "theirs", "t", "k", "v"]] {
+        place.run(command).fails(1, "theirs is not a Fulgurite database: it contains `notes.txt`");
+    }
+    place.run(&["get", "file", "t", "k"]).fails(1, "file");
+    place.run(&["put", "file", "t", "k", "v"]).fails(1, "file");
+    place.run(&["dump", "file"]).fails(1, "file is not a Fulgurite database");
+    place.run(&["load", "db", "t", "theirs"]).fails(1, "it is a directory");
+    place.run(&["put", "db", "", "k", "v"]).fails(1, "cannot be the name of a table");
+}
+
+#[test]
+fn a_locked_database_has_its_exit_code() {
+    let place = Place::new();
+    let mut holder = place.start(&["load", "--json", "db", "t"]);
+    let mut stdin = holder.stdin.take().unwrap();
+    stdin.write_all(b"a\t1\n").unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "{\"durable_rows\":1}\n", "rows are committed when the input pauses");
+    place.run(&["get", "db", "t", "a"]).fails(4, "is open in another process");
+    place.run(&["put", "db", "t", "a", "2"]).fails(4, "is open in another process");
+    assert!(place.ok(&["dump", "db"]).contains("slot 0"), "dump needs no lock");
+    drop(stdin);
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(place.ok(&["get", "db", "t", "a"]), "1");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_failure() {
+    let place = Place::new();
+    let rows: String = (0..20_000).map(|row| format!("{row}\tsome value of row {row}\n")).collect();
+    place.write("x.tsv", &rows);
+    place.ok(&["load", "db", "t", "x.tsv"]);
+    for args in [&["scan", "db", "t"][..], &["export", "db", "t", "--format", "csv"]] {
+        let mut child = place.start(args);
+        child.stdout.take().unwrap().read_exact(&mut [0; 16]).unwrap();
+        let ran: common::Ran = child.wait_with_output().unwrap().into();
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    }
+}
+
+#[test]
+fn a_signal_ends_a_load_between_batches() {
+    let place = Place::new();
+    let mut child = place.start(&["load", "--json", "db", "t"]);
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(b"a\t1\nb\t2\nhalf a r").unwrap();
+    let mut stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    stdout.read_line(&mut line).unwrap();
+    assert_eq!(line, "{\"durable_rows\":2}\n");
+    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(kill.success());
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    let summary: serde_json::Value = serde_json::from_str(rest.lines().last().unwrap()).unwrap();
+    assert_eq!((&summary["durable_rows"], &summary["interrupted"]), (&2.into(), &true.into()));
+    drop(stdin);
+    assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "2\n");
+}
+
+#[test]
+fn damage_has_its_exit_code() {
+    let place = Place::new();
+    let rows: String = (0..5000).map(|row| format!("{row:05}\tsome value of row {row}\n")).collect();
+    place.write("x.tsv", &rows);
+    place.ok(&["load", "db", "t", "x.tsv"]);
+    let dump = place.ok(&["dump", "db", "--json"]);
+    let segments = dump.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let bulk =
+        segments.filter(|line| line["stream"] == "bulk").max_by_key(|line| line["used_bytes"].as_u64());
+    let name = format!("db/log/{:010}.seg", bulk.unwrap()["segment"].as_u64().unwrap());
+    let mut bytes = place.read(&name);
+    bytes[40_000] ^= 1;
+    place.write(&name, bytes);
+    let ran = place.run(&["check", "db", "--json"]);
+    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
+    let report: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    assert_eq!(report["sound"], false);
+    assert!(report["problems"][0].as_str().unwrap().contains(".seg"), "{report}");
+    assert_eq!(place.run(&["check", "db"]).code, Some(3));
+    place.write("db/SUPERBLOCK", [0; 8192]);
+    place.run(&["get", "db", "t", "00001"]).fails(3, "no valid slot");
+    assert_eq!(place.run(&["check", "db", "--json"]).code, Some(3));
+}
+
+#[test]
+fn compressed_input_that_is_cut_off_is_an_error() {
+    let place = Place::new();
+    let rows: String = (0..5000).map(|row| format!("{row}\t{}\n", row * 7919)).collect();
+    place.write("x.tsv", rows);
+    place.ok(&["load", "db", "t", "x.tsv"]);
+    place.ok(&["export", "db", "t", "x.tsv.gz"]);
+    let bytes = place.read("x.tsv.gz");
+    place.write("cut.tsv.gz", &bytes[..bytes.len() / 2]);
+    place.run(&["load", "db", "u", "cut.tsv.gz"]).fails(1, "reading cut.tsv.gz: ");
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.ok(&["put", "db", "t", "k", "v"]);
+    let id = std::process::Command::new("id").arg("-u").output().unwrap();
+    if id.stdout.starts_with(b"0\n") {
+        eprintln!("skipped: root may write to a read-only directory");
+        return;
+    }
+    let log = place.file("db/log");
+    std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0o555)).unwrap();
+    let ran = place.run(&["get", "db", "t", "k"]);
+    std::fs::set_permissions(&log, std::fs::Permissions::from_mode(0o755)).unwrap();
+    ran.fails(1, "ermission denied");
+}
+
+#[test]
+fn a_full_disk_under_the_output_is_an_error() {
+    let place = Place::new();
+    place.ok(&["put", "db", "t", "k", "v"]);
+    place.run(&["export", "db", "t", "/dev/full"]).fails(1, "writing /dev/full: ");
+    assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
+}

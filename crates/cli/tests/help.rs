@@ -1,0 +1,43 @@
+//! Every command explains itself.
+
+mod common;
+
+use common::Place;
+
+const COMMANDS: [&str; 12] =
+    ["load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump"];
+
+#[test]
+fn every_help_has_examples() {
+    let place = Place::new();
+    let overview = place.ok(&["--help"]);
+    assert!(overview.contains("EXIT CODES:") && overview.contains("EXAMPLES:"), "{overview}");
+    for command in COMMANDS {
+        assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
+        let help = place.ok(&[command, "--help"]);
+        assert!(help.contains("EXAMPLES:"), "{command}: {help}");
+        assert!(help.contains(&format!("fulgurite {command} ")), "{command}: {help}");
+        assert!(place.ok(&[command, "-h"]).contains("EXAMPLES:"), "{command}");
+    }
+}
+
+#[test]
+fn a_wrong_command_line_has_its_exit_code() {
+    let place = Place::new();
+    for args in [
+        &["frobnicate"][..],
+        &["get", "db"],
+        &["load", "db", "t", "--key", "0"],
+        &["load", "db", "t", "--batch", "0"],
+        &["put", "db", "t", "k", "v", "--expires-in", "soon"],
+        &["put", "db", "t", "k", "v", "--expires-in", "5"],
+        &["delete", "db", "t"],
+        &["delete", "db", "t", "k", "--prefix", "k"],
+        &["scan", "db", "t", "--prefix", "a", "--from", "b"],
+        &["get", "db", "t", "xyz", "--hex"],
+        &["export", "db", "t", "x.csv", "--raw"],
+    ] {
+        place.run(args).fails(2, "");
+    }
+    assert!(place.names().is_empty(), "a wrong command line leaves nothing behind");
+}

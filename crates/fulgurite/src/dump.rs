@@ -1,0 +1,307 @@
+//! What is in the files of a database, decoded without opening it.
+//!
+//! Nothing here takes the lock, recovers, or writes. Read beside a process that has the database open, a segment may
+//! end in the middle of a group, and may be recycled or gone between two calls.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use fulgurite_base::{DatabaseId, Epoch};
+use fulgurite_env::{Disk, OpenOptions};
+use fulgurite_log::{ScanItem, scan_segment};
+
+pub use fulgurite_log::{
+    BulkHeader, BulkKind, EpochStart, FrameHeader, GroupHeader, GroupKind, PartPlace, ScanProblem,
+    SegmentHeader, SpillId, Stream,
+};
+
+use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops};
+use crate::database::log_dir;
+use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
+use crate::{Csn, Error, Lsn, Result, TableId};
+
+/// A slot of the superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// It decodes.
+    Valid(SlotContent),
+    /// It has this format version, which a newer program wrote.
+    Newer(u16),
+    /// It was never written, or not completely, or was damaged later.
+    Invalid,
+}
+
+/// What a valid slot says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotContent {
+    /// The identity of the database.
+    pub id: DatabaseId,
+    /// Rises with each write; the slot with the higher one is current.
+    pub sequence: u64,
+    /// The newest epoch at that time.
+    pub epoch: Epoch,
+    /// The index record of the checkpoint; null if there was none.
+    pub checkpoint: Lsn,
+    /// Where replay begins.
+    pub replay: Lsn,
+    /// The newest commit that the checkpoint covers.
+    pub covered: Csn,
+    /// A commit that was durable at that time.
+    pub durable: Csn,
+    /// A lower bound of the database's clock, in milliseconds since 1970-01-01 UTC.
+    pub clock_ms: u64,
+    /// Where the log ends, if it was closed cleanly, else [`Lsn::NULL`].
+    pub closed_at: Lsn,
+}
+
+impl From<Superblock> for SlotContent {
+    fn from(slot: Superblock) -> SlotContent {
+        let Superblock { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at } =
+            slot;
+        SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at }
+    }
+}
+
+/// A segment file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// The file.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub file_bytes: u64,
+    /// Its header, if that is valid.
+    pub header: Option<SegmentHeader>,
+    /// The stream that it belongs to; `None` if nothing was written to it.
+    pub stream: Option<Stream>,
+    /// How far it is filled, in bytes from the start of the file.
+    pub used_bytes: u32,
+    /// What decodes, in file order.
+    pub items: Vec<Item>,
+    /// What does not. A torn tail is listed here too: the file alone cannot tell it from damage.
+    pub problems: Vec<ScanProblem>,
+}
+
+/// One thing in a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A group of the commit stream; its frames follow. Also the mark at the start of a bulk segment.
+    Group(GroupHeader),
+    /// The start of an epoch, behind its group.
+    EpochStart(EpochStart),
+    /// A commit.
+    Frame(Frame),
+    /// A record of the bulk stream: a node, a part of something large, a piece of a checkpoint.
+    Bulk(BulkHeader),
+}
+
+/// A commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Its header.
+    pub header: FrameHeader,
+    /// Where its body lies.
+    pub body_lsn: Lsn,
+    /// Its body, decoded.
+    pub body: Body,
+    /// Where the parts that the body refers to lie.
+    pub parts: Vec<PartPlace>,
+}
+
+/// The body of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Its operations.
+    Operations(Vec<Operation>),
+    /// The operations lie in parts.
+    InParts(Parts),
+    /// It does not decode, for this reason.
+    Undecodable(String),
+}
+
+/// Bytes that were written ahead in parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The write-ahead that they belong to.
+    pub spill: SpillId,
+    /// The number of the first part.
+    pub ordinal: u32,
+    /// Their length in bytes, all together.
+    pub len: u64,
+}
+
+impl From<body::PartsRef> for Parts {
+    fn from(parts: body::PartsRef) -> Parts {
+        Parts { spill: parts.spill, ordinal: parts.ordinal, len: parts.len }
+    }
+}
+
+/// One operation of a commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Operation {
+    /// The table, by number; 0 is the catalog.
+    pub table: TableId,
+    /// The key; of a range, its first.
+    pub key: Vec<u8>,
+    /// What it does.
+    pub action: Action,
+}
+
+/// What an operation does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Writes a value.
+    Put {
+        /// The value.
+        value: Vec<u8>,
+        /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+        expires_at_ms: u64,
+    },
+    /// Writes a value that lies in parts.
+    PutInParts {
+        /// The parts.
+        parts: Parts,
+        /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+        expires_at_ms: u64,
+    },
+    /// Deletes the key.
+    Delete,
+    /// Deletes all keys from the key on.
+    DeleteRange {
+        /// Up to this key, which is not deleted itself; `None`: to the end.
+        end: Option<Vec<u8>>,
+    },
+}
+
+/// The two slots of the superblock.
+///
+/// # Errors
+/// [`Error::NotADatabase`] if the directory has none, [`Error::Io`].
+pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[Slot; 2]> {
+    let path = dir.join(FILE_NAME);
+    let failed = |error| Error::io(format!("reading {}", path.display()), error);
+    let file = match disk.open(&path, OpenOptions::Read) {
+        Ok(file) => file,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            let found = format!("it has no file {FILE_NAME}");
+            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    let mut bytes = vec![0; 2 * SLOT_BYTES];
+    let len = file.read_at(&mut bytes, 0).map_err(failed)?;
+    Ok([0, SLOT_BYTES].map(|start| {
+        match Superblock::decode(bytes[..len].get(start..start + SLOT_BYTES).unwrap_or_default()) {
+            Ok(slot) => Slot::Valid(slot.into()),
+            Err(SlotFault::Newer(version)) => Slot::Newer(version),
+            Err(SlotFault::Damaged) => Slot::Invalid,
+        }
+    }))
+}
+
+/// The files of the log's segments, by number.
+pub fn segment_paths(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>> {
+    let dir = log_dir(dir);
+    let entries = disk.list(&dir).map_err(|error| Error::io(format!("listing {}", dir.display()), error))?;
+    let number = |name: &str| name.strip_suffix(".seg").and_then(|digits| digits.parse().ok());
+    let mut paths: Vec<_> =
+        entries.iter().filter_map(|entry| Some((number(&entry.name)?, dir.join(&entry.name)))).collect();
+    paths.sort();
+    Ok(paths)
+}
+
+/// Decodes a segment file.
+pub fn segment(disk: &dyn Disk, path: &Path) -> Result<Segment> {
+    let scan = scan_segment(disk, path)?;
+    Ok(Segment {
+        path: scan.path,
+        file_bytes: scan.file_bytes,
+        header: scan.header,
+        stream: scan.stream,
+        used_bytes: scan.used_bytes,
+        items: scan.items.into_iter().filter_map(item).collect(),
+        problems: scan.problems,
+    })
+}
+
+fn item(item: ScanItem) -> Option<Item> {
+    Some(match item {
+        ScanItem::Group(header) => Item::Group(header),
+        ScanItem::EpochStart(start) => Item::EpochStart(start),
+        ScanItem::Bulk { header, .. } => Item::Bulk(header),
+        ScanItem::Frame { header, body_lsn, body, local } => {
+            Item::Frame(Frame { body: decode_body(header.kind, &body), header, body_lsn, parts: local })
+        }
+        _ => return None,
+    })
+}
+
+fn decode_body(kind: u8, bytes: &[u8]) -> Body {
+    match kind {
+        KIND_COMMIT => match operations(bytes) {
+            Ok(operations) => Body::Operations(operations),
+            Err(error) => Body::Undecodable(error.to_string()),
+        },
+        KIND_COMMIT_IN_PARTS => match body::decode_parts_body(bytes) {
+            Ok(parts) => Body::InParts(parts.into()),
+            Err(error) => Body::Undecodable(error.to_string()),
+        },
+        _ => Body::Undecodable(format!("the kind {kind} is unknown")),
+    }
+}
+
+fn operations(body: &[u8]) -> Result<Vec<Operation>, fulgurite_base::DecodeError> {
+    let mut operations = Vec::new();
+    let mut ops = Ops::new(body);
+    while let Some((table, op, _)) = ops.next()? {
+        let (key, action) = match op {
+            Op::Put { key, value, expires_at_ms } => {
+                (key, Action::Put { value: value.to_vec(), expires_at_ms })
+            }
+            Op::PutInParts { key, expires_at_ms, parts } => {
+                (key, Action::PutInParts { parts: parts.into(), expires_at_ms })
+            }
+            Op::Delete { key } => (key, Action::Delete),
+            Op::DeleteRange { start, end } => (start, Action::DeleteRange { end: end.map(<[u8]>::to_vec) }),
+        };
+        operations.push(Operation { table, key: key.to_vec(), action });
+    }
+    Ok(operations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Database, Options};
+    use fulgurite_env::{Env, SimEnv};
+
+    #[test]
+    fn what_was_written_is_found_without_opening() {
+        let env = SimEnv::new(7);
+        let dir = Path::new("/db");
+        let options = Options { background: false, ..Options::default() };
+        let db = Database::open_with(env.clone(), dir, options, |_| {}).unwrap();
+        db.table("t").unwrap().put(b"k", b"v").unwrap();
+        let slots = superblock(env.disk(), dir).unwrap();
+        assert!(slots.iter().any(|slot| matches!(slot, Slot::Valid(_))));
+        let put = Action::Put { value: b"v".to_vec(), expires_at_ms: 0 };
+        let found = segment_paths(env.disk(), dir).unwrap().iter().any(|(_, path)| {
+            let segment = segment(env.disk(), path).unwrap();
+            assert_eq!(segment.problems, []);
+            segment.items.iter().any(|item| match item {
+                Item::Frame(Frame { body: Body::Operations(ops), .. }) => {
+                    ops.iter().any(|op| op.key == b"k" && op.action == put)
+                }
+                _ => false,
+            })
+        });
+        assert!(found);
+    }
+
+    #[test]
+    fn a_directory_without_a_superblock_is_refused() {
+        let env = SimEnv::new(1);
+        env.disk().create_dir_all(Path::new("/x")).unwrap();
+        let error = superblock(env.disk(), Path::new("/x")).unwrap_err();
+        assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    }
+}

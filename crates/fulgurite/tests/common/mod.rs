@@ -1,0 +1,46 @@
+//! What the tests on the simulated disk share.
+
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+pub mod images;
+pub mod model;
+pub mod oracle;
+pub mod rng;
+pub mod session;
+pub mod tap;
+pub mod verify;
+pub mod workload;
+
+use std::sync::Arc;
+
+use fulgurite::env::Env;
+use fulgurite::{Database, Options, Result};
+
+/// Where the simulated database lies.
+pub const PATH: &str = "/db";
+
+/// Small leaves and deltas, everything by hand: a run is a function of its seed.
+pub fn options() -> Options {
+    Options {
+        leaf_bytes: 512,
+        inline_bytes_max: 200,
+        delta_bytes_max: 64 << 10,
+        checkpoint_log_bytes: 1 << 20,
+        log_buffer_bytes: 1 << 20,
+        transaction_bytes_max: 2 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
+
+/// Opens the database of an environment.
+pub fn open(env: Arc<dyn Env>) -> Result<Database> {
+    Database::open_with(env, PATH, options(), |_| {})
+}
+
+/// A number from the environment.
+pub fn setting(name: &str) -> Option<u64> {
+    std::env::var(name)
+        .ok()
+        .map(|value| value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")))
+}

@@ -1,0 +1,285 @@
+//! A model of tables, transactions and snapshots: what each read gives, and which commits conflict.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::model::{Entry, TableMap};
+
+/// A table's identity, which outlives its name.
+pub type Id = u32;
+pub type Key = Vec<u8>;
+
+/// All tables after some commit.
+#[derive(Clone, Default)]
+pub struct World {
+    pub names: BTreeMap<String, Id>,
+    pub data: BTreeMap<Id, Arc<TableMap>>,
+}
+
+/// A range of keys as an operation gives it; `None` is the end of the table.
+pub type Span = (Key, Option<Key>);
+
+pub fn covers(span: &Span, key: &[u8]) -> bool {
+    *span.0 <= *key && span.1.as_deref().is_none_or(|end| key < end)
+}
+
+/// The committed states, and who wrote what last.
+#[derive(Default)]
+pub struct Oracle {
+    /// By CSN.
+    pub worlds: Vec<World>,
+    pub acknowledged: u64,
+    written: Vec<(u64, Id, WrittenBy)>,
+    dropped: BTreeMap<Id, u64>,
+    next_id: Id,
+}
+
+#[derive(Clone)]
+enum WrittenBy {
+    Key(Key),
+    Range(Span),
+}
+
+impl Oracle {
+    pub fn new() -> Oracle {
+        Oracle { worlds: vec![World::default()], next_id: 1, ..Oracle::default() }
+    }
+
+    pub fn newest(&self) -> &World {
+        self.worlds.last().expect("there is a state before the first commit")
+    }
+
+    pub fn csn(&self) -> u64 {
+        self.worlds.len() as u64 - 1
+    }
+
+    fn commit(&mut self, change: impl FnOnce(&mut World)) -> u64 {
+        let mut world = self.newest().clone();
+        change(&mut world);
+        self.worlds.push(world);
+        self.csn()
+    }
+
+    pub fn create(&mut self, name: &str) -> Id {
+        let id = self.next_id;
+        self.next_id += 1;
+        self.commit(|world| {
+            world.names.insert(name.to_string(), id);
+            world.data.insert(id, Arc::default());
+        });
+        id
+    }
+
+    pub fn drop_table(&mut self, name: &str) {
+        let id = self.newest().names[name];
+        let csn = self.commit(|world| {
+            world.names.remove(name);
+            world.data.remove(&id);
+        });
+        self.dropped.insert(id, csn);
+    }
+
+    pub fn rename(&mut self, from: &str, to: &str) {
+        self.commit(|world| {
+            let id = world.names.remove(from).expect("the table exists");
+            world.names.insert(to.to_string(), id);
+        });
+    }
+
+    pub fn is_dropped(&self, table: Id, at: u64) -> bool {
+        self.dropped.get(&table).is_some_and(|csn| *csn <= at)
+    }
+
+    /// A recovery found everything up to `csn`.
+    pub fn recovered(&mut self, csn: u64) {
+        self.worlds.truncate(csn as usize + 1);
+        self.written.retain(|(by, _, _)| *by <= csn);
+        self.dropped.retain(|_, by| *by <= csn);
+        self.acknowledged = csn;
+    }
+
+    fn newer(&self, table: Id, key: &[u8], than: u64) -> bool {
+        self.written.iter().rev().take_while(|(csn, _, _)| *csn > than).any(|(_, own, what)| {
+            *own == table
+                && match what {
+                    WrittenBy::Key(written) => written == key,
+                    WrittenBy::Range(span) => covers(span, key),
+                }
+        })
+    }
+
+    /// What committing `txn` gives.
+    pub fn judge(&self, txn: &Txn) -> Expected {
+        let writes: BTreeSet<Id> =
+            txn.writes.iter().filter(|(_, w)| !w.is_empty()).map(|(id, _)| *id).collect();
+        if writes.is_empty() {
+            return Expected { dropped: false, conflict: false };
+        }
+        let written = txn.writes.iter().flat_map(|(id, writes)| {
+            writes.ops.iter().filter(|(_, op)| op.read_before).map(|(key, _)| (*id, key.as_slice()))
+        });
+        let for_update = txn.for_update.iter().map(|(id, key)| (*id, key.as_slice()));
+        Expected {
+            dropped: writes.iter().any(|id| self.dropped.contains_key(id)),
+            conflict: written.chain(for_update).any(|(id, key)| self.newer(id, key, txn.csn)),
+        }
+    }
+
+    /// Commits a transaction that has writes.
+    pub fn apply(&mut self, txn: &Txn) -> u64 {
+        let csn = self.commit(|world| {
+            for (id, writes) in &txn.writes {
+                writes.apply(Arc::make_mut(world.data.get_mut(id).expect("the table is not dropped")));
+            }
+        });
+        for (id, writes) in &txn.writes {
+            self.written.extend(writes.ops.keys().map(|key| (csn, *id, WrittenBy::Key(key.clone()))));
+            self.written.extend(writes.ranges.iter().map(|span| (csn, *id, WrittenBy::Range(span.clone()))));
+        }
+        csn
+    }
+}
+
+/// Which errors a commit may give; none: it succeeds.
+#[derive(Debug)]
+pub struct Expected {
+    pub dropped: bool,
+    pub conflict: bool,
+}
+
+#[derive(Clone)]
+struct Op {
+    /// `None` deletes.
+    entry: Option<Entry>,
+    read_before: bool,
+}
+
+/// The writes to one table: ranges first, then keys.
+#[derive(Clone, Default)]
+pub struct Writes {
+    ops: BTreeMap<Key, Op>,
+    ranges: Vec<Span>,
+}
+
+impl Writes {
+    fn is_empty(&self) -> bool {
+        self.ops.is_empty() && self.ranges.is_empty()
+    }
+
+    fn apply(&self, map: &mut TableMap) {
+        map.retain(|key, _| !self.ranges.iter().any(|span| covers(span, key)));
+        for (key, op) in &self.ops {
+            match &op.entry {
+                Some(entry) => _ = map.insert(key.clone(), entry.clone()),
+                None => _ = map.remove(key),
+            }
+        }
+    }
+
+    fn own(&self, key: &[u8]) -> bool {
+        self.ops.contains_key(key) || self.ranges.iter().any(|span| covers(span, key))
+    }
+}
+
+/// A transaction.
+pub struct Txn {
+    pub csn: u64,
+    pub now_ms: u64,
+    base: World,
+    writes: BTreeMap<Id, Writes>,
+    reads: BTreeSet<(Id, Key)>,
+    read_ranges: Vec<(Id, Bound<Key>, Bound<Key>)>,
+    for_update: BTreeSet<(Id, Key)>,
+    savepoints: Vec<BTreeMap<Id, Writes>>,
+}
+
+impl Txn {
+    pub fn begin(oracle: &Oracle, now_ms: u64) -> Txn {
+        Txn {
+            csn: oracle.csn(),
+            now_ms,
+            base: oracle.newest().clone(),
+            writes: BTreeMap::new(),
+            reads: BTreeSet::new(),
+            read_ranges: Vec::new(),
+            for_update: BTreeSet::new(),
+            savepoints: Vec::new(),
+        }
+    }
+
+    pub fn has_writes(&self) -> bool {
+        self.writes.values().any(|writes| !writes.is_empty())
+    }
+
+    /// The table as the transaction sees it.
+    pub fn view(&self, table: Id) -> TableMap {
+        let mut map = self.base.data.get(&table).map(|map| (**map).clone()).unwrap_or_default();
+        if let Some(writes) = self.writes.get(&table) {
+            writes.apply(&mut map);
+        }
+        map.retain(|_, entry| entry.is_live(self.now_ms));
+        map
+    }
+
+    fn owns(&self, table: Id, key: &[u8]) -> bool {
+        self.writes.get(&table).is_some_and(|writes| writes.own(key))
+    }
+
+    pub fn get(&mut self, table: Id, key: &[u8]) -> Option<Entry> {
+        if !self.owns(table, key) {
+            self.reads.insert((table, key.to_vec()));
+        }
+        self.view(table).remove(key)
+    }
+
+    pub fn get_for_update(&mut self, table: Id, key: &[u8]) -> Option<Entry> {
+        self.reads.insert((table, key.to_vec()));
+        self.for_update.insert((table, key.to_vec()));
+        self.view(table).remove(key)
+    }
+
+    /// A scan: whatever is written in the range afterwards counts as read before.
+    pub fn read_range(&mut self, table: Id, start: Bound<Key>, end: Bound<Key>) {
+        self.read_ranges.push((table, start, end));
+    }
+
+    pub fn write(&mut self, table: Id, key: &[u8], entry: Option<Entry>, read_before: bool) {
+        let in_range = |(id, start, end): &(Id, Bound<Key>, Bound<Key>)| {
+            let after = match start {
+                Bound::Included(start) => **start <= *key,
+                Bound::Excluded(start) => **start < *key,
+                Bound::Unbounded => true,
+            };
+            let before = match end {
+                Bound::Included(end) => *key <= **end,
+                Bound::Excluded(end) => *key < **end,
+                Bound::Unbounded => true,
+            };
+            *id == table && after && before
+        };
+        let read = self.reads.contains(&(table, key.to_vec())) || self.read_ranges.iter().any(in_range);
+        let ops = &mut self.writes.entry(table).or_default().ops;
+        let before = ops.get(key).is_some_and(|op| op.read_before);
+        ops.insert(key.to_vec(), Op { entry, read_before: read_before || read || before });
+    }
+
+    pub fn delete_range(&mut self, table: Id, span: Span) {
+        if span.1.as_ref().is_some_and(|end| *end <= span.0) {
+            return;
+        }
+        let writes = self.writes.entry(table).or_default();
+        writes.ops.retain(|key, _| !covers(&span, key));
+        writes.ranges.push(span);
+    }
+
+    pub fn savepoint(&mut self) {
+        self.savepoints.push(self.writes.clone());
+    }
+
+    /// Back to the savepoint with this index.
+    pub fn rollback_to(&mut self, index: usize) {
+        self.savepoints.truncate(index + 1);
+        self.writes = self.savepoints[index].clone();
+    }
+}

@@ -1,0 +1,490 @@
+//! Random operations on a database and on the model of it, side by side.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::env::Env;
+use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite::{Database, Error, Savepoint, Snapshot, Table, Transaction, Value};
+
+use super::model::{Entry, State};
+use super::open;
+use super::oracle::{Id, Key, Oracle, Txn};
+use super::rng::Rng;
+use super::verify::{compare, compare_table};
+
+/// One step. Slots are indices into what is open; a step that finds its slot empty does nothing, so that any step can
+/// be left out of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    Begin(usize),
+    Get { txn: usize, table: usize, key: Key },
+    GetForUpdate { txn: usize, table: usize, key: Key },
+    Put { txn: usize, table: usize, key: Key, value: ValueSpec, expires_in_s: Option<u64> },
+    Delete { txn: usize, table: usize, key: Key },
+    Insert { txn: usize, table: usize, key: Key, value: ValueSpec },
+    Swap { txn: usize, table: usize, key: Key, right: bool, value: Option<ValueSpec> },
+    DeleteRange { txn: usize, table: usize, start: Key, end: Option<Key> },
+    Scan { txn: usize, table: usize, start: Bound<Key>, end: Bound<Key>, turns: u64 },
+    Prefix { txn: usize, table: usize, prefix: Key, back: bool },
+    Savepoint(usize),
+    RollbackTo { txn: usize, nth: usize },
+    Commit { txn: usize, deferred: bool },
+    Rollback(usize),
+    Many { table: usize, first: u64, count: u64, value: ValueSpec },
+    Create(usize),
+    Drop(usize),
+    Rename { from: usize, to: usize },
+    Snapshot(usize),
+    Look(usize),
+    Forget(usize),
+    Maintain,
+    Checkpoint,
+    Advance { seconds: u64 },
+    Compare,
+    Check,
+    Reopen,
+    Crash { kind: CrashKind, seed: u64 },
+}
+
+/// Bytes from a seed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ValueSpec {
+    pub seed: u64,
+    pub len: usize,
+}
+
+impl ValueSpec {
+    fn bytes(self) -> Vec<u8> {
+        Rng::new(self.seed).bytes(self.len)
+    }
+}
+
+struct OpenTxn {
+    real: Transaction,
+    model: Txn,
+    savepoints: Vec<Savepoint>,
+}
+
+struct OpenSnapshot {
+    real: Snapshot,
+    now_ms: u64,
+    tables: BTreeMap<Id, Table>,
+}
+
+/// The database, the model, and what is open.
+pub struct Session {
+    sim: Arc<SimEnv>,
+    db: Option<Database>,
+    oracle: Oracle,
+    tables: BTreeMap<Id, Table>,
+    txns: BTreeMap<usize, OpenTxn>,
+    snapshots: BTreeMap<usize, OpenSnapshot>,
+}
+
+type Outcome = Result<(), String>;
+
+fn said(what: &str) -> impl Fn(Error) -> String {
+    let what = what.to_string();
+    move |error| format!("{what}: {error}")
+}
+
+fn table_name(nth: usize) -> String {
+    format!("table {nth}")
+}
+
+fn same(what: &str, found: Option<&[u8]>, expected: Option<&[u8]>) -> Outcome {
+    if found == expected {
+        return Ok(());
+    }
+    let show = |value: Option<&[u8]>| value.map(|bytes| format!("{} bytes", bytes.len()));
+    Err(format!("{what} is {:?}, expected {:?}", show(found), show(expected)))
+}
+
+impl Session {
+    pub fn start(seed: u64) -> Session {
+        let sim = SimEnv::new(seed);
+        let db = open(sim.clone()).expect("a new database opens");
+        let oracle = Oracle::new();
+        Session {
+            sim,
+            db: Some(db),
+            oracle,
+            tables: BTreeMap::new(),
+            txns: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+        }
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().expect("it is open between steps")
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.sim.clock().wall_ms()
+    }
+
+    fn table(&self, nth: usize) -> Option<(Id, Table)> {
+        let id = *self.oracle.newest().names.get(&table_name(nth))?;
+        Some((id, self.tables[&id].clone()))
+    }
+
+    pub fn step(&mut self, action: &Action) -> Outcome {
+        match action {
+            Action::Begin(slot) => {
+                let (real, model) = (self.db().begin(), Txn::begin(&self.oracle, self.now_ms()));
+                if real.snapshot_csn().0 != model.csn {
+                    return Err(format!(
+                        "a transaction begins at {}, expected {}",
+                        real.snapshot_csn(),
+                        model.csn
+                    ));
+                }
+                self.txns.insert(*slot, OpenTxn { real, model, savepoints: Vec::new() });
+                Ok(())
+            }
+            Action::Commit { txn, deferred } => self.commit(*txn, *deferred),
+            Action::Rollback(slot) => {
+                self.txns.remove(slot);
+                Ok(())
+            }
+            Action::Many { table, first, count, value } => self.many(*table, *first, *count, *value),
+            Action::Create(nth) => self.create(*nth),
+            Action::Drop(nth) => self.drop_table(*nth),
+            Action::Rename { from, to } => self.rename(*from, *to),
+            Action::Snapshot(slot) => {
+                let (real, now_ms) = (self.db().snapshot(), self.now_ms());
+                if real.csn().0 != self.oracle.csn() {
+                    return Err(format!("a snapshot is of {}, expected {}", real.csn(), self.oracle.csn()));
+                }
+                self.snapshots.insert(*slot, OpenSnapshot { real, now_ms, tables: self.tables.clone() });
+                Ok(())
+            }
+            Action::Look(slot) => self.look(*slot),
+            Action::Forget(slot) => {
+                self.snapshots.remove(slot);
+                Ok(())
+            }
+            Action::Maintain => self.db().maintain().map(|_| ()).map_err(said("maintain")),
+            Action::Checkpoint => self.db().checkpoint().map(|_| ()).map_err(said("checkpoint")),
+            Action::Advance { seconds } => {
+                self.sim.advance(Duration::from_secs(*seconds));
+                Ok(())
+            }
+            Action::Compare => self.compare(),
+            Action::Check => {
+                let report = self.db().check(|_| {}).map_err(said("check"))?;
+                if report.problems.is_empty() { Ok(()) } else { Err(report.problems.join("; ")) }
+            }
+            Action::Reopen => self.reopen(),
+            Action::Crash { kind, seed } => self.crash(*kind, *seed),
+            in_txn => self.in_txn(in_txn),
+        }
+    }
+
+    fn in_txn(&mut self, action: &Action) -> Outcome {
+        let (slot, table) = match action {
+            Action::Savepoint(txn) | Action::RollbackTo { txn, .. } => (txn, None),
+            Action::Get { txn, table, .. }
+            | Action::GetForUpdate { txn, table, .. }
+            | Action::Put { txn, table, .. }
+            | Action::Delete { txn, table, .. }
+            | Action::Insert { txn, table, .. }
+            | Action::Swap { txn, table, .. }
+            | Action::DeleteRange { txn, table, .. }
+            | Action::Scan { txn, table, .. }
+            | Action::Prefix { txn, table, .. } => (txn, Some(*table)),
+            other => unreachable!("{other:?} is not of a transaction"),
+        };
+        let now_ms = self.now_ms();
+        let table = table.map(|nth| self.table(nth));
+        let Some(txn) = self.txns.get_mut(slot) else { return Ok(()) };
+        match table {
+            None => txn.savepoints(action),
+            Some(None) => Ok(()),
+            Some(Some((id, table))) => txn.act(action, id, &table, now_ms),
+        }
+    }
+
+    fn commit(&mut self, slot: usize, deferred: bool) -> Outcome {
+        let Some(txn) = self.txns.remove(&slot) else { return Ok(()) };
+        let expected = self.oracle.judge(&txn.model);
+        let outcome = if deferred {
+            txn.real.commit_deferred().and_then(|ticket| ticket.wait())
+        } else {
+            txn.real.commit()
+        };
+        match outcome {
+            Ok(commit) if !expected.dropped && !expected.conflict => {
+                if txn.model.has_writes() {
+                    let csn = self.oracle.apply(&txn.model);
+                    self.acknowledge();
+                    if commit.csn.0 != csn {
+                        return Err(format!("the commit is {}, expected {csn}", commit.csn));
+                    }
+                }
+                Ok(())
+            }
+            Err(Error::Conflict { .. }) if expected.conflict => Ok(()),
+            Err(Error::TableDropped { .. }) if expected.dropped => Ok(()),
+            other => Err(format!("committing gave {other:?}, expected {expected:?}")),
+        }
+    }
+
+    fn acknowledge(&mut self) {
+        self.oracle.acknowledged = self.oracle.csn();
+    }
+
+    fn many(&mut self, table: usize, first: u64, count: u64, value: ValueSpec) -> Outcome {
+        let Some((id, table)) = self.table(table) else { return Ok(()) };
+        let (mut real, mut model) = (self.db().begin(), Txn::begin(&self.oracle, self.now_ms()));
+        for n in first..first + count {
+            let key = format!("many {n:05}").into_bytes();
+            let bytes = ValueSpec { seed: value.seed ^ n, ..value }.bytes();
+            real.put(&table, &key, &bytes).map_err(said("put"))?;
+            model.write(id, &key, Some(Entry { value: bytes.into(), expires_at_ms: 0 }), false);
+        }
+        real.commit().map_err(said("committing many"))?;
+        self.oracle.apply(&model);
+        self.acknowledge();
+        Ok(())
+    }
+
+    fn create(&mut self, nth: usize) -> Outcome {
+        let name = table_name(nth);
+        let exists = self.oracle.newest().names.contains_key(&name);
+        match self.db().create_table(&name) {
+            Ok(table) if !exists => {
+                let id = self.oracle.create(&name);
+                self.acknowledge();
+                self.tables.insert(id, table);
+                Ok(())
+            }
+            Err(Error::TableExists { .. }) if exists => Ok(()),
+            other => Err(format!("creating {name}, which exists: {exists}, gave {other:?}")),
+        }
+    }
+
+    fn drop_table(&mut self, nth: usize) -> Outcome {
+        let Some((_, table)) = self.table(nth) else { return Ok(()) };
+        self.db().drop_table(&table.name()).map_err(said("dropping a table"))?;
+        self.oracle.drop_table(&table_name(nth));
+        self.acknowledge();
+        match table.get(b"k") {
+            Err(Error::TableDropped { .. }) => Ok(()),
+            other => Err(format!("get in a dropped table gave {other:?}")),
+        }
+    }
+
+    fn rename(&mut self, from: usize, to: usize) -> Outcome {
+        let (from, to) = (table_name(from), table_name(to));
+        let names = &self.oracle.newest().names;
+        let (known, taken) = (names.contains_key(&from), names.contains_key(&to) && from != to);
+        match self.db().rename_table(&from, &to) {
+            Ok(()) if known && !taken => {
+                if from != to {
+                    self.oracle.rename(&from, &to);
+                    self.acknowledge();
+                }
+                Ok(())
+            }
+            Err(Error::UnknownTable { .. }) if !known => Ok(()),
+            Err(Error::TableExists { .. }) if taken => Ok(()),
+            other => Err(format!("renaming {from} to {to} gave {other:?}")),
+        }
+    }
+
+    /// Everything that a snapshot sees, tables that were dropped since included.
+    fn look(&mut self, slot: usize) -> Outcome {
+        let Some(snapshot) = self.snapshots.get(&slot) else { return Ok(()) };
+        let csn = snapshot.real.csn().0;
+        for (id, model) in &self.oracle.worlds[csn as usize].data {
+            compare_table(&snapshot.real, &snapshot.tables[id], model, snapshot.now_ms)
+                .map_err(|what| format!("snapshot of {csn}, table {id}: {what}"))?;
+        }
+        Ok(())
+    }
+
+    fn state(&self) -> State {
+        let world = self.oracle.newest();
+        State {
+            tables: world.names.iter().map(|(name, id)| (name.clone(), world.data[id].clone())).collect(),
+        }
+    }
+
+    fn compare(&mut self) -> Outcome {
+        compare(self.db(), &self.db().snapshot(), &self.state(), self.now_ms())
+    }
+
+    fn leave(&mut self) -> Option<Database> {
+        self.txns.clear();
+        self.snapshots.clear();
+        self.tables.clear();
+        self.db.take()
+    }
+
+    fn enter(&mut self) -> Outcome {
+        let db = open(self.sim.clone()).map_err(said("opening"))?;
+        let csn = db.snapshot().csn().0;
+        if csn < self.oracle.acknowledged || csn > self.oracle.csn() {
+            return Err(format!("opening found commit {csn}, {} was acknowledged", self.oracle.acknowledged));
+        }
+        self.oracle.recovered(csn);
+        for (name, id) in &self.oracle.newest().names {
+            self.tables.insert(*id, db.open_table(name).map_err(said("opening a table"))?);
+        }
+        self.db = Some(db);
+        self.compare()
+    }
+
+    fn reopen(&mut self) -> Outcome {
+        let db = self.leave().expect("it is open");
+        db.close().map_err(said("closing"))?;
+        self.enter()
+    }
+
+    fn crash(&mut self, kind: CrashKind, seed: u64) -> Outcome {
+        let left = self.sim.crash(kind, seed);
+        self.sim.faults().crash_now();
+        drop(self.leave());
+        self.sim = left;
+        self.enter()
+    }
+}
+
+impl OpenTxn {
+    fn savepoints(&mut self, action: &Action) -> Outcome {
+        match action {
+            Action::Savepoint(_) => {
+                self.savepoints.push(self.real.savepoint());
+                self.model.savepoint();
+            }
+            Action::RollbackTo { nth, .. } if *nth < self.savepoints.len() => {
+                self.real.rollback_to(self.savepoints[*nth]).map_err(said("rollback_to"))?;
+                self.savepoints.truncate(nth + 1);
+                self.model.rollback_to(*nth);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: &Action, id: Id, table: &Table, now_ms: u64) -> Outcome {
+        // A table that was created after the transaction began: the transaction may write to it, and sees nothing.
+        let real = &mut self.real;
+        let model = &mut self.model;
+        let value = |found: Option<Value>| found.map(|value| value.to_vec());
+        match action {
+            Action::Get { key, .. } => {
+                let found = value(real.get(table, key).map_err(said("get"))?);
+                let expected = model.get(id, key);
+                same("get in a transaction", found.as_deref(), expected.as_ref().map(|entry| &*entry.value))
+            }
+            Action::GetForUpdate { key, .. } => {
+                let found = value(real.get_for_update(table, key).map_err(said("get_for_update"))?);
+                let expected = model.get_for_update(id, key);
+                same("get_for_update", found.as_deref(), expected.as_ref().map(|entry| &*entry.value))
+            }
+            Action::Put { key, value, expires_in_s, .. } => {
+                let bytes = value.bytes();
+                let expires_at_ms = expires_in_s.map_or(0, |s| now_ms / 1000 * 1000 + s * 1000 + 500);
+                let put = match expires_at_ms {
+                    0 => real.put(table, key, &bytes),
+                    at => real.put_expiring(table, key, &bytes, at),
+                };
+                put.map_err(said("put"))?;
+                model.write(id, key, Some(Entry { value: bytes.into(), expires_at_ms }), false);
+                Ok(())
+            }
+            Action::Delete { key, .. } => {
+                real.delete(table, key).map_err(said("delete"))?;
+                model.write(id, key, None, false);
+                Ok(())
+            }
+            Action::Insert { key, value, .. } => {
+                let bytes = value.bytes();
+                let exists = model.get(id, key).is_some();
+                match real.insert(table, key, &bytes) {
+                    Ok(()) if !exists => {
+                        model.write(id, key, Some(Entry { value: bytes.into(), expires_at_ms: 0 }), true);
+                        Ok(())
+                    }
+                    Err(Error::KeyExists { .. }) if exists => Ok(()),
+                    other => Err(format!("insert gave {other:?}, the key exists: {exists}")),
+                }
+            }
+            Action::Swap { key, right, value, .. } => {
+                let current = model.get_for_update(id, key).map(|entry| entry.value.to_vec());
+                let guess = if *right { current.clone() } else { Some(b"no value is this".to_vec()) };
+                let bytes = value.map(ValueSpec::bytes);
+                let swapped = real
+                    .compare_and_swap(table, key, guess.as_deref(), bytes.as_deref())
+                    .map_err(said("compare_and_swap"))?;
+                if swapped != (guess == current) {
+                    return Err(format!("compare_and_swap gave {swapped}"));
+                }
+                if swapped {
+                    let entry = bytes.map(|bytes| Entry { value: bytes.into(), expires_at_ms: 0 });
+                    model.write(id, key, entry, true);
+                }
+                Ok(())
+            }
+            Action::DeleteRange { start, end, .. } => {
+                let range = (
+                    Bound::Included(start.as_slice()),
+                    end.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
+                );
+                real.delete_range(table, range).map_err(said("delete_range"))?;
+                model.delete_range(id, (start.clone(), end.clone()));
+                Ok(())
+            }
+            Action::Scan { start, end, turns, .. } => {
+                let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+                model.read_range(id, start.clone(), end.clone());
+                let inside = |key: &Key| {
+                    use std::ops::RangeBounds;
+                    (start.as_ref(), end.as_ref()).contains(&key)
+                };
+                let expected = model.view(id).into_iter().filter(|(key, _)| inside(key)).collect();
+                let found = real.range(table, bounds).map_err(said("range"))?;
+                interleave(found, expected, *turns)
+            }
+            Action::Prefix { prefix, back, .. } => {
+                let expected: Vec<(Key, Entry)> =
+                    model.view(id).into_iter().filter(|(key, _)| key.starts_with(prefix)).collect();
+                let mut end = prefix.clone();
+                end.push(0xff);
+                let found = real.prefix(table, prefix).map_err(said("prefix"))?;
+                model.read_range(id, Bound::Included(prefix.clone()), Bound::Included(end));
+                interleave(found, expected, if *back { u64::MAX } else { 0 })
+            }
+            other => unreachable!("{other:?} is not of a table"),
+        }
+    }
+}
+
+/// Takes entries from both ends, by the bits of `turns`, until they meet.
+fn interleave(mut found: fulgurite::Range<'_>, expected: Vec<(Key, Entry)>, turns: u64) -> Outcome {
+    let mut expected = std::collections::VecDeque::from(expected);
+    for nth in 0.. {
+        let back = turns >> (nth % 64) & 1 == 1;
+        let (entry, model) = if back {
+            (found.next_back(), expected.pop_back())
+        } else {
+            (found.next(), expected.pop_front())
+        };
+        let entry = entry.transpose().map_err(said("a scan"))?;
+        match (entry, model) {
+            (None, None) => return Ok(()),
+            (Some((key, value)), Some((model_key, model))) if key == model_key && value == *model.value => {}
+            (entry, model) => {
+                let found = entry.map(|(key, value)| (key.escape_ascii().to_string(), value.len()));
+                let model = model.map(|(key, entry)| (key.escape_ascii().to_string(), entry.value.len()));
+                return Err(format!("entry {nth} of a scan (back: {back}) is {found:?}, expected {model:?}"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! An environment that shows every change of the disk to an observer before it happens.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use fulgurite::env::sim::SimEnv;
+use fulgurite::env::{Clock, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
+
+/// A change of the disk: the operations that [`fulgurite::env::sim::Faults::op_count`] counts.
+#[derive(Clone, Copy, Debug)]
+pub enum Op<'a> {
+    Write { path: &'a Path, data: &'a [u8], offset: u64, dsync: bool },
+    Sync { path: &'a Path },
+    SetLen { path: &'a Path, len: u64 },
+    CreateDir { path: &'a Path },
+    Create { path: &'a Path },
+    Rename { from: &'a Path, to: &'a Path },
+    Remove { path: &'a Path },
+    SyncDir { path: &'a Path },
+}
+
+impl Op<'_> {
+    /// Repeats the operation on another disk.
+    pub fn perform(&self, disk: &dyn Disk) -> io::Result<()> {
+        match *self {
+            Op::Write { path, data, offset, dsync } => {
+                let file = disk.open(path, OpenOptions::Write)?;
+                if dsync { file.write_at_dsync(data, offset) } else { file.write_at(data, offset) }
+            }
+            Op::Sync { path } => disk.open(path, OpenOptions::Write)?.sync_data(),
+            Op::SetLen { path, len } => disk.open(path, OpenOptions::Write)?.set_len(len),
+            Op::CreateDir { path } => disk.create_dir_all(path),
+            Op::Create { path } => disk.open(path, OpenOptions::CreateNew).map(|_| ()),
+            Op::Rename { from, to } => disk.rename(from, to),
+            Op::Remove { path } => disk.remove(path),
+            Op::SyncDir { path } => disk.sync_dir(path),
+        }
+    }
+}
+
+impl fmt::Display for Op<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Op::Write { path, data, offset, dsync } => {
+                let how = if *dsync { "write and sync" } else { "write" };
+                write!(f, "{how} {} bytes at {offset} of {}", data.len(), path.display())
+            }
+            Op::Sync { path } => write!(f, "sync {}", path.display()),
+            Op::SetLen { path, len } => write!(f, "set the length of {} to {len}", path.display()),
+            Op::CreateDir { path } => write!(f, "create the directory {}", path.display()),
+            Op::Create { path } => write!(f, "create {}", path.display()),
+            Op::Rename { from, to } => write!(f, "rename {} to {}", from.display(), to.display()),
+            Op::Remove { path } => write!(f, "remove {}", path.display()),
+            Op::SyncDir { path } => write!(f, "sync the directory {}", path.display()),
+        }
+    }
+}
+
+/// Is shown each change before it happens.
+pub type Observer = Box<dyn Fn(&Arc<SimEnv>, Op<'_>) + Send + Sync>;
+
+struct Shared {
+    sim: Arc<SimEnv>,
+    observer: Observer,
+    /// Where each open file is now: a handle outlives a rename.
+    places: Mutex<BTreeMap<PathBuf, Place>>,
+}
+
+type Place = Arc<Mutex<PathBuf>>;
+
+impl Shared {
+    fn show(&self, op: Op<'_>) {
+        (self.observer)(&self.sim, op);
+    }
+
+    fn place(&self, path: &Path) -> Place {
+        let mut places = self.places.lock().unwrap();
+        places.entry(path.to_path_buf()).or_insert_with(|| Arc::new(Mutex::new(path.to_path_buf()))).clone()
+    }
+}
+
+/// The environment.
+pub struct Tap {
+    disk: TapDisk,
+}
+
+struct TapDisk(Arc<Shared>);
+
+struct TapFile {
+    file: Arc<dyn File>,
+    place: Place,
+    shared: Arc<Shared>,
+}
+
+impl Tap {
+    pub fn new(sim: &Arc<SimEnv>, observer: Observer) -> Arc<Tap> {
+        let shared = Shared { sim: sim.clone(), observer, places: Mutex::default() };
+        Arc::new(Tap { disk: TapDisk(Arc::new(shared)) })
+    }
+
+    fn sim(&self) -> &Arc<SimEnv> {
+        &self.disk.0.sim
+    }
+}
+
+impl fmt::Debug for Tap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tap")
+    }
+}
+
+impl fmt::Debug for TapDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TapDisk")
+    }
+}
+
+impl fmt::Debug for TapFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TapFile({})", self.place.lock().unwrap().display())
+    }
+}
+
+impl Env for Tap {
+    fn disk(&self) -> &dyn Disk {
+        &self.disk
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.sim().clock()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.sim().random_u64()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
+        self.sim().spawn(name, body)
+    }
+}
+
+impl TapDisk {
+    fn inner(&self) -> &dyn Disk {
+        self.0.sim.disk()
+    }
+}
+
+impl Disk for TapDisk {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        if self.inner().list(path).is_err() {
+            self.0.show(Op::CreateDir { path });
+        }
+        self.inner().create_dir_all(path)
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        if options == OpenOptions::CreateNew {
+            self.0.show(Op::Create { path });
+        }
+        let file = self.inner().open(path, options)?;
+        Ok(Arc::new(TapFile { file, place: self.0.place(path), shared: self.0.clone() }))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.inner().list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.show(Op::Rename { from, to });
+        self.inner().rename(from, to)?;
+        let mut places = self.0.places.lock().unwrap();
+        if let Some(place) = places.remove(from) {
+            *place.lock().unwrap() = to.to_path_buf();
+            places.insert(to.to_path_buf(), place);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.0.show(Op::Remove { path });
+        self.inner().remove(path)?;
+        self.0.places.lock().unwrap().remove(path);
+        Ok(())
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.show(Op::SyncDir { path });
+        self.inner().sync_dir(path)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.inner().free_bytes(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.inner().lock(path)
+    }
+}
+
+impl TapFile {
+    fn show(&self, op: impl for<'a> FnOnce(&'a Path) -> Op<'a>) {
+        let path = self.place.lock().unwrap().clone();
+        self.shared.show(op(&path));
+    }
+
+    fn show_write(&self, data: &[u8], offset: u64, dsync: bool) {
+        let path = self.place.lock().unwrap().clone();
+        self.shared.show(Op::Write { path: &path, data, offset, dsync });
+    }
+}
+
+impl File for TapFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.file.read_at_direct(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.show_write(buf, offset, false);
+        self.file.write_at(buf, offset)
+    }
+
+    fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        let joined: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+        self.write_at(&joined, offset)
+    }
+
+    fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.show_write(buf, offset, true);
+        self.file.write_at_dsync(buf, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.show(|path| Op::Sync { path });
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.show(|path| Op::SetLen { path, len });
+        self.file.set_len(len)
+    }
+}

@@ -1,0 +1,198 @@
+//! The cases that opening a directory can find; one test a row of the second table in `docs/recovery.md`.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use common::PATH;
+use fulgurite::env::SimEnv;
+use fulgurite::env::sim::CrashKind;
+use fulgurite::{Database, Error, ErrorKind, Options, Result};
+
+const SUPERBLOCK: &str = "/db/SUPERBLOCK";
+
+fn open(env: &Arc<SimEnv>) -> Result<Database> {
+    common::open(env.clone())
+}
+
+/// A database with one acknowledged row in the log, and one in a checkpoint, closed or not.
+fn with_rows(seed: u64, clean: bool) -> Arc<SimEnv> {
+    let env = SimEnv::new(seed);
+    let db = open(&env).unwrap();
+    let table = db.table("t").unwrap();
+    table.put(b"checkpointed", b"1").unwrap();
+    db.checkpoint().unwrap();
+    table.put(b"logged", b"2").unwrap();
+    if clean {
+        db.close().unwrap();
+        return env.crash(CrashKind::PowerCut, seed);
+    }
+    env.crash(CrashKind::PowerCut, seed)
+}
+
+fn assert_rows(env: &Arc<SimEnv>) {
+    let db = open(env).unwrap();
+    let table = db.open_table("t").unwrap();
+    assert_eq!(table.get(b"checkpointed").unwrap().unwrap(), b"1");
+    assert_eq!(table.get(b"logged").unwrap().unwrap(), b"2");
+    table.put(b"again", b"3").unwrap();
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+fn refused(env: &Arc<SimEnv>) -> Error {
+    match open(env) {
+        Ok(_) => panic!("it opened"),
+        Err(error) => error,
+    }
+}
+
+#[test]
+fn an_empty_or_missing_directory_is_created() {
+    let env = SimEnv::new(1);
+    let db = open(&env).unwrap();
+    assert!(db.tables().unwrap().is_empty());
+    let options = Options { create: false, ..common::options() };
+    let missing = Database::open_with(SimEnv::new(2), PATH, options, |_| {});
+    assert!(matches!(missing, Err(Error::NotADatabase { .. })));
+}
+
+#[test]
+fn a_creation_that_was_cut_off_anywhere_is_begun_again() {
+    let steps = {
+        let env = SimEnv::new(3);
+        drop(open(&env).unwrap());
+        env.faults().op_count()
+    };
+    for step in 1..=steps {
+        for kind in [CrashKind::Kill, CrashKind::PowerCut] {
+            let env = SimEnv::new(3);
+            env.faults().crash_at(step);
+            drop(open(&env));
+            let image = env.crash(kind, step);
+            let db = open(&image).unwrap_or_else(|error| panic!("step {step}, {kind:?}: {error}"));
+            db.table("t").unwrap().put(b"k", b"v").unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_clean_close_needs_no_replay() {
+    let env = with_rows(4, true);
+    let db = open(&env).unwrap();
+    assert_eq!(db.stats().checkpoint_covered, db.stats().visible);
+    drop(db);
+    assert_rows(&env);
+}
+
+#[test]
+fn a_crash_is_replayed() {
+    assert_rows(&with_rows(5, false));
+}
+
+#[test]
+fn one_bad_superblock_slot_leaves_the_other() {
+    for clean in [false, true] {
+        for slot in 0..2u64 {
+            let env = with_rows(6, clean);
+            env.corrupt(Path::new(SUPERBLOCK), slot * 4096 + 40, |byte| *byte ^= 1).unwrap();
+            assert_rows(&env);
+        }
+    }
+}
+
+#[test]
+fn two_bad_superblock_slots_are_damage() {
+    let env = with_rows(7, true);
+    for slot in 0..2u64 {
+        env.corrupt(Path::new(SUPERBLOCK), slot * 4096 + 40, |byte| *byte ^= 1).unwrap();
+    }
+    let error = refused(&env);
+    assert_eq!(error.kind(), ErrorKind::Restore);
+    assert!(error.to_string().contains("SUPERBLOCK"), "{error}");
+}
+
+#[test]
+fn a_log_without_a_superblock_is_damage() {
+    let env = with_rows(8, true);
+    env.remove_raw(Path::new(SUPERBLOCK)).unwrap();
+    let error = refused(&env);
+    assert_eq!(error.kind(), ErrorKind::Restore);
+    assert!(error.to_string().contains("SUPERBLOCK"), "{error}");
+}
+
+#[test]
+fn a_superblock_without_a_log_is_damage() {
+    let env = with_rows(9, true);
+    for (path, _) in env.list_raw() {
+        if path.starts_with("/db/log") {
+            env.remove_raw(&path).unwrap();
+        }
+    }
+    assert_eq!(refused(&env).kind(), ErrorKind::Restore);
+}
+
+#[test]
+fn a_missing_segment_with_live_bytes_is_damage() {
+    let env = with_rows(10, true);
+    let segments: Vec<_> = env.list_raw().into_iter().filter(|(path, _)| path.starts_with("/db/log")).collect();
+    let mut damaged = 0;
+    for (path, _) in segments {
+        let env = with_rows(10, true);
+        env.remove_raw(&path).unwrap();
+        match open(&env) {
+            Ok(db) => drop(db),
+            Err(error) => {
+                let named = error.to_string().contains(path.file_name().unwrap().to_str().unwrap());
+                let start = error.to_string().contains("no segment holds a valid start of an epoch");
+                assert!(named || start, "{error}");
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged >= 1, "the nodes are in some segment");
+}
+
+#[test]
+fn a_newer_format_is_refused() {
+    let env = with_rows(11, true);
+    for slot in 0..2u64 {
+        env.corrupt(Path::new(SUPERBLOCK), slot * 4096 + 8, |byte| *byte = 9).unwrap();
+    }
+    assert!(matches!(refused(&env), Error::NewerFormat { found: 9, supported: 1, .. }));
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_left_alone() {
+    let env = SimEnv::new(12);
+    env.write_raw(Path::new("/db/letters.txt"), b"dear").unwrap();
+    let error = refused(&env);
+    assert!(matches!(&error, Error::NotADatabase { .. }), "{error}");
+    assert!(error.to_string().contains("letters.txt"), "{error}");
+    assert_eq!(env.list_raw().len(), 1, "nothing was written");
+}
+
+#[test]
+fn a_second_open_is_refused_while_the_first_lasts() {
+    let env = SimEnv::new(13);
+    let db = open(&env).unwrap();
+    assert!(matches!(refused(&env), Error::Locked { .. }));
+    db.close().unwrap();
+    drop(open(&env).unwrap());
+}
+
+#[test]
+fn a_refused_open_changes_nothing() {
+    let env = with_rows(14, false);
+    let log: Vec<_> = env.list_raw().into_iter().filter(|(path, _)| path.starts_with("/db/log")).collect();
+    let (first, _) = log.first().unwrap();
+    env.corrupt(first, 4096 + 30, |byte| *byte ^= 0x40).unwrap();
+    let contents = |env: &Arc<SimEnv>| -> Vec<_> {
+        let files = env.list_raw().into_iter().filter(|(path, _)| !path.ends_with("LOCK"));
+        files.map(|(path, _)| (env.read_raw(&path).unwrap(), path)).collect()
+    };
+    let before = contents(&env);
+    if open(&env).is_err() {
+        assert!(before == contents(&env), "a refused open wrote something");
+    }
+}

@@ -1,0 +1,124 @@
+//! Crashes at every operation: what was acknowledged is there, in order, and the log goes on.
+
+use crate::support::{Rng, World};
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_log::LogError;
+
+const STEPS: usize = 70;
+
+/// The workload of `seed`, crashed in its `n`-th operation; `None` if it ended before.
+fn crashed_world(seed: u64, n: u64) -> Option<World> {
+    let env = SimEnv::new(seed);
+    env.faults().crash_at(n);
+    let mut world = World::new(env);
+    let mut rng = Rng::new(seed);
+    let result = world.create().and_then(|()| world.run(&mut rng, STEPS));
+    if !world.env.faults().has_crashed() {
+        result.expect("only the crash fails");
+        return None;
+    }
+    Some(world)
+}
+
+fn every_operation(seed: u64, kind: CrashKind, then: impl Fn(&mut World, u64)) {
+    let mut n = 0;
+    loop {
+        n += 1;
+        let Some(mut world) = crashed_world(seed, n) else { break };
+        let created = world.log.is_some();
+        world.crash(kind, seed * 1_000_003 + n);
+        match world.reopen() {
+            Ok(_) => {}
+            Err(LogError::Damaged(_) | LogError::Io { .. }) if !created => continue,
+            Err(error) => panic!("seed {seed}, {kind:?} at operation {n}: {error}"),
+        }
+        then(&mut world, n);
+    }
+    assert!(n > 50, "the workload has operations to crash in");
+}
+
+fn goes_on(world: &mut World, n: u64) {
+    let mut rng = Rng::new(n);
+    world.run(&mut rng, 6).expect("the log takes frames again");
+}
+
+#[test]
+fn power_cut_at_every_operation() {
+    for seed in 1..=12 {
+        every_operation(seed, CrashKind::PowerCut, goes_on);
+    }
+}
+
+#[test]
+fn kill_at_every_operation() {
+    for seed in 21..=30 {
+        every_operation(seed, CrashKind::Kill, goes_on);
+    }
+}
+
+/// A kill leaves in the cache what a power cut then takes, unless recovery made it durable.
+#[test]
+fn kill_then_power_cut_after_recovery() {
+    for seed in 31..=40 {
+        every_operation(seed, CrashKind::Kill, |world, n| {
+            world.crash(CrashKind::PowerCut, n);
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, operation {n}: {error}"));
+            goes_on(world, n);
+        });
+    }
+}
+
+/// Crashes in every operation of the recovery itself, twice in a row, without a checkpoint between.
+#[test]
+fn crashes_during_recovery() {
+    for seed in 41..=50 {
+        for n in (20..300).step_by(7) {
+            let Some(mut world) = crashed_world(seed, n) else { break };
+            if world.log.is_none() {
+                continue;
+            }
+            world.crash(if n % 2 == 0 { CrashKind::Kill } else { CrashKind::PowerCut }, n);
+            for again in 1.. {
+                let faults = world.env.faults();
+                faults.crash_at(faults.op_count() + again);
+                let opened = world.reopen();
+                let done = opened.is_ok() && !world.env.faults().has_crashed();
+                world.crash(if again % 3 == 0 { CrashKind::Kill } else { CrashKind::PowerCut }, seed + again);
+                if done {
+                    break;
+                }
+            }
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, operation {n}: {error}"));
+            goes_on(&mut world, n);
+        }
+    }
+}
+
+/// Many generations, each crashed at a random operation.
+#[test]
+fn generations_of_crashes() {
+    for seed in 100..180 {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(SimEnv::new(seed));
+        world.create().expect("nothing fails yet");
+        for generation in 0..12 {
+            let faults = world.env.faults();
+            faults.crash_at(faults.op_count() + 1 + rng.below(60));
+            if world.log.is_none() {
+                _ = world.reopen();
+            }
+            if world.log.is_some() {
+                _ = world.run(&mut rng, 20);
+            }
+            let kind = if rng.below(2) == 0 { CrashKind::Kill } else { CrashKind::PowerCut };
+            world.crash(kind, rng.next());
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, generation {generation}: {error}"));
+            _ = world
+                .run(&mut rng, 8)
+                .map_err(|error| panic!("seed {seed}, generation {generation}: {error}"));
+            if rng.below(2) == 0 {
+                world.crash(kind, rng.next());
+            }
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Damage to what was durable is an error that names the place, never a shorter log.
+
+use crate::support::*;
+use fulgurite_base::{Csn, Epoch, Lsn};
+use fulgurite_env::Env;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_log::{GroupKind, LogError, ReplayFrom, ScanItem, scan_segment};
+use std::sync::Arc;
+
+/// A closed log of `commits` frames over several segments; returns it cut off from its process.
+fn closed(commits: u64) -> Arc<SimEnv> {
+    let env = SimEnv::new(3);
+    let log = create(&env);
+    for n in 0..commits {
+        commit(&log, &vec![n as u8; 1500]).expect("nothing fails");
+    }
+    log.close().expect("nothing fails");
+    drop(log);
+    env.crash(CrashKind::PowerCut, 1)
+}
+
+/// Place and header of every group in the commit stream.
+fn groups(env: &SimEnv) -> Vec<fulgurite_log::GroupHeader> {
+    let mut all = Vec::new();
+    for (path, _) in env.list_raw() {
+        let scan = scan_segment(env.disk(), &path).expect("readable");
+        all.extend(scan.items.into_iter().filter_map(|item| match item {
+            ScanItem::Group(header) => Some(header),
+            _ => None,
+        }));
+    }
+    all
+}
+
+fn damage(result: Result<Opened, LogError>) -> fulgurite_log::Damage {
+    match result {
+        Err(LogError::Damaged(damage)) => *damage,
+        Err(other) => panic!("not damage: {other}"),
+        Ok((_, report, _)) => panic!("opened silently: {report:?}"),
+    }
+}
+
+#[test]
+fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
+    let clean = closed(40);
+    let groups = groups(&clean);
+    let last_hint =
+        groups.iter().rfind(|group| group.kind == GroupKind::Hint).expect("a close ends with a hint");
+    for group in groups.iter().filter(|group| group.end() <= group.offset + 4096) {
+        for at in [0, 5, 30, 60, 66, 71 + group.payload_bytes.min(40)] {
+            let env = clean.crash(CrashKind::PowerCut, 1);
+            let at = u64::from(group.offset + at);
+            env.corrupt(&segment_path(group.segment), at, |byte| *byte ^= 0x10).expect("the byte is there");
+            let opened = open(&env, &ReplayFrom::beginning());
+            if (group.segment, group.offset) == (last_hint.segment, last_hint.offset) {
+                let (_, report, _) = opened.expect("the last hint itself is a tail");
+                assert_eq!(report.last_csn, Csn(40));
+                continue;
+            }
+            let damage = damage(opened);
+            if group.kind != GroupKind::EpochStart {
+                assert_eq!(damage.path, segment_path(group.segment), "{group:?}: {damage}");
+                assert_eq!(damage.offset, u64::from(group.offset), "{group:?}: {damage}");
+            }
+            if group.kind == GroupKind::Frames {
+                assert_eq!(damage.csns, Some((group.first_csn, Csn(40))), "{damage}");
+            }
+        }
+    }
+}
+
+/// Without a hint behind it, a damaged last group cannot be told from a torn one: the log is shorter, nothing else.
+#[test]
+fn behind_the_last_hint_the_log_is_shorter_at_most() {
+    let env = SimEnv::new(3);
+    let log = create(&env);
+    for n in 0..5 {
+        commit(&log, &[n; 100]).expect("nothing fails");
+    }
+    drop(log);
+    let last = *groups(&env).last().expect("groups");
+    let env = env.crash(CrashKind::PowerCut, 1);
+    env.corrupt(&segment_path(last.segment), u64::from(last.offset) + 80, |byte| *byte ^= 1).expect("there");
+    let (_, report, _) = open(&env, &ReplayFrom::beginning()).expect("a torn tail");
+    assert_eq!(report.last_csn, Csn(4));
+    // The checkpoint may know better.
+    let from = ReplayFrom { durable_csn: Csn(5), ..ReplayFrom::beginning() };
+    let env = SimEnv::new(3);
+    let log = create(&env);
+    for n in 0..5 {
+        commit(&log, &[n; 100]).expect("nothing fails");
+    }
+    drop(log);
+    env.corrupt(&segment_path(last.segment), u64::from(last.offset) + 80, |byte| *byte ^= 1).expect("there");
+    let damage = damage(open(&env, &from));
+    assert_eq!(damage.csns, Some((Csn(5), Csn(5))));
+    assert!(damage.to_string().contains("commits 5 to 5 are lost"), "{damage}");
+}
+
+#[test]
+fn a_missing_or_truncated_or_headless_segment_is_reported() {
+    let clean = closed(60);
+    let numbers: std::collections::BTreeSet<u32> = groups(&clean).iter().map(|group| group.segment).collect();
+    assert!(numbers.len() > 3);
+    for &number in &numbers {
+        let path = segment_path(number);
+        let missing = clean.crash(CrashKind::PowerCut, 1);
+        missing.remove_raw(&path).expect("it is there");
+        damage(open(&missing, &ReplayFrom::beginning()));
+        let truncated = clean.crash(CrashKind::PowerCut, 1);
+        truncated.truncate(&path, 8192).expect("it is there");
+        assert_eq!(damage(open(&truncated, &ReplayFrom::beginning())).path, path);
+        let headless = clean.crash(CrashKind::PowerCut, 1);
+        headless.corrupt(&path, 33, |byte| *byte ^= 1).expect("it is there");
+        assert_eq!(damage(open(&headless, &ReplayFrom::beginning())).path, path);
+    }
+}
+
+#[test]
+fn what_the_checkpoint_names_must_exist() {
+    let env = closed(3);
+    let from = ReplayFrom { must_exist: vec![77], ..ReplayFrom::beginning() };
+    let damage = damage(open(&env, &from));
+    assert_eq!(damage.path, segment_path(77));
+}
+
+#[test]
+fn an_epoch_that_the_checkpoint_knows_must_be_there() {
+    let env = closed(3);
+    let from = ReplayFrom { epoch: Epoch(2), ..ReplayFrom::beginning() };
+    assert!(damage(open(&env, &from)).what.contains("epoch 2 had begun"));
+}
+
+#[test]
+fn a_lost_start_of_the_newest_epoch_is_reported() {
+    let env = closed(3);
+    let (log, report, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
+    commit(&log, b"in the new epoch").expect("nothing fails");
+    drop(log);
+    let number = groups(&env).iter().map(|group| group.segment).max().expect("segments");
+    assert_eq!(report.epoch, Epoch(2));
+    env.corrupt(&segment_path(number), 4096 + 24, |byte| *byte ^= 1).expect("there");
+    assert!(damage(open(&env, &ReplayFrom::beginning())).what.contains("whose start is lost"));
+}
+
+#[test]
+fn damage_in_an_older_epoch_is_reported() {
+    let env = closed(10);
+    let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
+    commit(&log, b"in the new epoch").expect("nothing fails");
+    drop(log);
+    let victim = groups(&env).into_iter().find(|group| group.first_csn == Csn(10)).expect("it is there");
+    env.corrupt(&segment_path(victim.segment), u64::from(victim.offset) + 100, |byte| *byte ^= 1)
+        .expect("there");
+    let damage = damage(open(&env, &ReplayFrom::beginning()));
+    assert_eq!((damage.path, damage.offset), (segment_path(victim.segment), u64::from(victim.offset)));
+    assert_eq!(damage.csns, Some((Csn(10), Csn(10))));
+}
+
+/// INV-LOG-9: judging damage writes nothing, so it can be judged again, and repaired.
+#[test]
+fn damage_changes_nothing_on_disk() {
+    let env = closed(10);
+    env.corrupt(&segment_path(1), 4300, |byte| *byte ^= 1).expect("there");
+    let ops = env.faults().op_count();
+    let first = damage(open(&env, &ReplayFrom::beginning()));
+    assert_eq!(first, damage(open(&env, &ReplayFrom::beginning())));
+    assert_eq!(env.faults().op_count(), ops);
+}
+
+#[test]
+fn a_replay_point_behind_the_end_is_reported() {
+    let env = closed(3);
+    let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
+    drop(log);
+    let from = ReplayFrom { lsn: Lsn::new(1, 16_000), csn: Csn(3), epoch: Epoch(1), ..ReplayFrom::default() };
+    damage(open(&env, &from));
+}
+
+#[test]
+fn a_segment_of_another_database_is_reported() {
+    let env = closed(3);
+    let mut sink = Collect::default();
+    let other = fulgurite_base::DatabaseId(1);
+    let from = ReplayFrom::beginning();
+    let opened =
+        fulgurite_log::Log::open(Arc::clone(&env) as Arc<dyn Env>, dir(), other, options(), &from, &mut sink);
+    assert!(matches!(opened, Err(LogError::Damaged(_))));
+}

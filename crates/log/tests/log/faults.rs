@@ -1,0 +1,124 @@
+//! Failed syncs and writes, full disks, commits that die.
+
+use crate::support::*;
+use fulgurite_base::Csn;
+use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
+use fulgurite_log::{BulkKind, LogError, ReplayFrom, frame_bytes};
+
+/// INV-LOG-7: whatever sync or write fails, nothing acknowledged is lost, and reopening keeps what it found, even if
+/// the power is cut right after.
+#[test]
+fn any_failed_sync_or_write_poisons_and_reopening_keeps_what_was_acknowledged() {
+    let mut poisoned = 0;
+    for seed in 1..=12 {
+        for n in 1..70 {
+            let mut world = World::new(SimEnv::new(seed));
+            world.create().expect("nothing fails yet");
+            let faults = world.env.faults();
+            match n % 3 {
+                0 => faults.fail_write(faults.write_count() + n / 3),
+                1 => faults.fail_sync(faults.sync_count() + n / 3, Loss::All),
+                _ => faults.fail_sync(faults.sync_count() + n / 3, Loss::Some),
+            }
+            let mut rng = Rng::new(seed);
+            let result = world.run(&mut rng, 50);
+            let log = world.log();
+            if let Err(LogError::Poisoned(_)) = &result {
+                poisoned += 1;
+                assert!(log.poisoned().is_some());
+                assert!(matches!(log.admit(100, 0), Err(LogError::Poisoned(_))), "nothing is admitted");
+                let reserved = Csn(world.reserved);
+                if reserved.0 > log.watermarks().durable_csn.0 {
+                    assert!(matches!(log.wait_durable(reserved), Err(LogError::Poisoned(_))));
+                }
+            }
+            drop(log);
+            // The same boot goes on: the cache may hold what the device does not.
+            world.log = None;
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, fault {n}: {error}"));
+            world.crash(CrashKind::PowerCut, n);
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, fault {n}, after the cut: {error}"));
+            world.run(&mut rng, 10).expect("the log takes frames again");
+        }
+    }
+    assert!(poisoned > 100, "{poisoned} runs were poisoned");
+}
+
+#[test]
+fn a_full_disk_refuses_before_anything_is_logged_and_recovers() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let mut last = Csn::ZERO;
+    env.faults().disk_full(true);
+    let error = loop {
+        match log.admit(frame_bytes(2000), 0) {
+            Ok(admission) => drop(admission),
+            Err(error) => break error,
+        }
+        env.faults().disk_full(false);
+        last = commit(&log, &[1; 2000]).expect("the segment has room").0;
+        env.faults().disk_full(true);
+    };
+    assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
+    assert!(error.to_string().contains("free space"), "{error}");
+    assert_eq!(log.watermarks().reserved_csn, last, "nothing was logged");
+    assert!(log.poisoned().is_none());
+    assert!(matches!(log.append_bulk(BulkKind::Part, &[b"part"]), Err(LogError::NoSpace { .. })));
+    env.faults().disk_full(false);
+    assert_eq!(commit(&log, &[2; 2000]).expect("space came back").0, last.next());
+    log.append_bulk(BulkKind::Part, &[b"part"]).expect("space came back");
+}
+
+#[test]
+fn a_reservation_that_is_dropped_poisons() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let (first, _) = commit(&log, b"first").expect("nothing fails");
+    let admission = log.admit(frame_bytes(10), 0).expect("there is room");
+    let reservation = log.reserve(admission, |_, _| ());
+    let hole = reservation.csn();
+    drop(reservation);
+    assert!(matches!(log.wait_durable(hole), Err(LogError::Poisoned(_))));
+    log.wait_durable(first).expect("what was durable stays so");
+    assert!(matches!(log.admit(100, 0), Err(LogError::Poisoned(_))));
+    drop(log);
+    let (_, report, found) = open(&env, &ReplayFrom::beginning()).expect("reopening recovers");
+    assert_eq!((report.last_csn, found.0.len()), (first, 1));
+}
+
+#[test]
+fn a_panic_in_a_callback_poisons() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let admission = log.admit(frame_bytes(10), 0).expect("there is room");
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let _ = log.reserve(admission, |_, _| panic!("a caller's bug"));
+    }));
+    assert!(result.is_err());
+    assert!(log.poisoned().is_some());
+}
+
+/// The flag is looked at again under the lock, so an admission from before does not help.
+#[test]
+fn an_admission_from_before_the_fault_is_never_acknowledged() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let admission = log.admit(frame_bytes(4), 0).expect("there is room");
+    append(&log, b"lost", &[]).expect("there is room");
+    env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
+    assert!(matches!(log.wait_durable(Csn(1)), Err(LogError::Poisoned(_))));
+    let reservation = log.reserve(admission, |_, _| ());
+    let csn = reservation.csn();
+    log.fill(reservation, parts(b"late", &[]));
+    assert!(matches!(log.wait_durable(csn), Err(LogError::Poisoned(_))));
+}
+
+#[test]
+fn a_failed_bulk_sync_poisons() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    log.append_bulk(BulkKind::LeafNode, &[b"node"]).expect("there is room");
+    env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
+    assert!(matches!(log.sync_bulk(), Err(LogError::Poisoned(_))));
+    assert!(matches!(log.sync_bulk(), Err(LogError::Poisoned(_))), "it is not tried again");
+}

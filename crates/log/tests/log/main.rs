@@ -1,0 +1,12 @@
+//! Tests of the log through its public interface, on the simulated disk unless said otherwise.
+
+mod bulk;
+mod commit;
+mod crash;
+mod damage;
+mod faults;
+mod feed;
+mod recovery;
+mod segments;
+mod support;
+mod threads;

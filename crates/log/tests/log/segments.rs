@@ -1,0 +1,111 @@
+//! Segments: made, sized, recycled, freed.
+
+use crate::support::*;
+use fulgurite_base::Csn;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_log::{BulkKind, LogError, ReplayFrom, Stream};
+
+#[test]
+fn a_new_log_is_small_and_a_growing_one_doubles_its_segments() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    assert_eq!(env.list_raw().iter().map(|(_, bytes)| bytes).sum::<u64>(), 16 * 1024);
+    for _ in 0..60 {
+        commit(&log, &[0; 1500]).expect("nothing fails");
+    }
+    let sizes: Vec<u32> = log
+        .segments()
+        .iter()
+        .filter(|info| info.stream == Some(Stream::Commit))
+        .map(|info| info.bytes)
+        .collect();
+    assert_eq!(sizes[0], 16 * 1024);
+    assert!(sizes.is_sorted());
+    assert_eq!(sizes.last(), Some(&(32 * 1024)), "the maximum is kept");
+}
+
+#[test]
+fn infos_tell_stream_first_commit_and_fill() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    for _ in 0..20 {
+        commit(&log, &[0; 1500]).expect("nothing fails");
+    }
+    let infos: Vec<_> =
+        log.segments().into_iter().filter(|info| info.stream == Some(Stream::Commit)).collect();
+    assert!(infos.len() > 1);
+    assert_eq!(infos[0].first_csn, Csn(1));
+    assert!(infos[1].first_csn > Csn(1));
+    assert!(infos.iter().all(|info| info.used_bytes <= info.bytes && info.used_bytes > 4096));
+    assert!(infos[0].open, "it holds the start of the epoch");
+    assert!(infos.last().expect("several").open, "it is appended to");
+}
+
+#[test]
+fn freed_segments_are_recycled_under_new_numbers() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let mut freed = 0;
+    for n in 0..300u64 {
+        let (csn, _) = commit(&log, &[n as u8; 1500]).expect("nothing fails");
+        log.maintain().expect("nothing fails");
+        log.forget_before(csn);
+        let keep = log.replay_point(csn).segment();
+        for info in log.segments() {
+            if !info.open && info.number < keep {
+                log.free_segment(info.number).expect("nobody needs it");
+                freed += 1;
+            }
+        }
+    }
+    let stats = log.stats();
+    assert!(freed > 5 && stats.segments_recycled > 3, "{freed} freed, {} recycled", stats.segments_recycled);
+    assert!(stats.segments < 6, "{} segments", stats.segments);
+    let numbers: Vec<u32> = log.segments().iter().map(|info| info.number).collect();
+    assert!(numbers[numbers.len() - 1] > 10, "numbers are never reused");
+    assert!(env.list_raw().len() < 8);
+}
+
+#[test]
+fn what_the_log_needs_is_not_freed() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    log.maintain().expect("nothing fails");
+    for info in log.segments() {
+        assert!(info.open);
+        assert!(matches!(log.free_segment(info.number), Err(LogError::Usage(_))));
+    }
+    assert!(matches!(log.free_segment(99), Err(LogError::Usage(_))));
+}
+
+#[test]
+fn creating_over_a_log_is_refused() {
+    let env = SimEnv::new(1);
+    drop(create(&env));
+    let again = fulgurite_log::Log::create(env, dir(), ID, options());
+    assert!(matches!(again, Err(LogError::Usage(_))));
+}
+
+/// The old name has to be gone for good before the content changes, or a crash leaves it with a strange header.
+#[test]
+fn a_crash_while_recycling_is_harmless() {
+    for op in 1..12 {
+        for seed in 0..20 {
+            let env = SimEnv::new(1);
+            let log = create(&env);
+            let first = log.append_bulk(BulkKind::LeafNode, &[&[1; 6000]]).expect("there is room").segment();
+            for _ in 0..3 {
+                log.append_bulk(BulkKind::LeafNode, &[&[1; 6000]]).expect("there is room");
+            }
+            log.sync_bulk().expect("nothing fails");
+            log.free_segment(first).expect("it is sealed");
+            env.faults().crash_at(env.faults().op_count() + op);
+            while log.maintain().is_ok_and(|worked| worked) {}
+            assert!(log.stats().segments_recycled > 0);
+            drop(log);
+            let env = env.crash(CrashKind::PowerCut, seed);
+            open(&env, &ReplayFrom::beginning())
+                .unwrap_or_else(|error| panic!("operation {op}, seed {seed}: {error}"));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! A log on a simulated disk, and a model of what it was told.
+
+use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, crc32c};
+use fulgurite_env::Env;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_log::{
+    FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame, RecoveryReport, RecoverySink,
+    ReplayFrom, SpillId, frame_bytes, local_record_bytes,
+};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const ID: DatabaseId = DatabaseId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+
+pub fn dir() -> &'static Path {
+    Path::new("/db/log")
+}
+
+pub fn segment_path(number: u32) -> PathBuf {
+    dir().join(format!("{number:010}.seg"))
+}
+
+pub fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes_min: 16 * 1024,
+        segment_bytes_max: 32 * 1024,
+        buffer_bytes: 256 * 1024,
+        ready_segments: 1,
+        background: false,
+        hint_idle: Duration::from_millis(10),
+        node: 0,
+    }
+}
+
+/// xorshift: enough to vary a workload.
+#[derive(Clone)]
+pub struct Rng(u64);
+
+impl Rng {
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        (self.next() >> 11) % n
+    }
+}
+
+#[derive(Default)]
+pub struct Collect(pub Vec<(Csn, Vec<u8>, Lsn, Vec<PartPlace>)>);
+
+impl RecoverySink for Collect {
+    fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.push((frame.header.csn, frame.body.to_vec(), frame.body_lsn, frame.local.clone()));
+        Ok(())
+    }
+}
+
+pub fn parts(frame: &[u8], local: &[PartPlace]) -> FrameParts<'static> {
+    let body: &'static [u8] = Box::leak(frame.to_vec().into_boxed_slice());
+    let local: &'static [PartPlace] = Box::leak(local.to_vec().into_boxed_slice());
+    FrameParts {
+        kind: 1,
+        flags: 2,
+        codec: 0,
+        term: 3,
+        commit_time_ms: 4,
+        body,
+        body_crc: crc32c(body),
+        local,
+    }
+}
+
+/// Admits, reserves and fills; does not wait.
+pub fn append(log: &Log, body: &[u8], local: &[PartPlace]) -> Result<(Csn, Lsn), LogError> {
+    let admission = log.admit(frame_bytes(body.len() as u32), local_record_bytes(local.len() as u16))?;
+    let reservation = log.reserve(admission, |_, _| ());
+    let place = (reservation.csn(), reservation.body_lsn());
+    let body_crc = crc32c(body);
+    log.fill(
+        reservation,
+        FrameParts { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc, local },
+    );
+    Ok(place)
+}
+
+pub fn commit(log: &Log, body: &[u8]) -> Result<(Csn, Lsn), LogError> {
+    let place = append(log, body, &[])?;
+    log.wait_durable(place.0)?;
+    Ok(place)
+}
+
+pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {
+    Log::create(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options())
+        .expect("an empty directory takes a log")
+}
+
+pub type Opened = (Arc<Log>, RecoveryReport, Collect);
+
+pub fn open(env: &Arc<SimEnv>, from: &ReplayFrom) -> Result<Opened, LogError> {
+    let mut sink = Collect::default();
+    let (log, report) = Log::open(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options(), from, &mut sink)?;
+    Ok((log, report, sink))
+}
+
+pub fn idle(env: &SimEnv, log: &Log) {
+    env.clock().sleep(Duration::from_millis(20));
+    while log.maintain().expect("nothing fails here") {}
+}
+
+/// A log, and what it promised.
+pub struct World {
+    pub env: Arc<SimEnv>,
+    pub log: Option<Arc<Log>>,
+    /// What was last put under each CSN.
+    pub bodies: BTreeMap<u64, Vec<u8>>,
+    pub acked: u64,
+    pub reserved: u64,
+    /// What the last checkpoint knows.
+    pub from: ReplayFrom,
+    pub epochs: Vec<Epoch>,
+}
+
+impl World {
+    pub fn new(env: Arc<SimEnv>) -> World {
+        World {
+            env,
+            log: None,
+            bodies: BTreeMap::new(),
+            acked: 0,
+            reserved: 0,
+            from: ReplayFrom::beginning(),
+            epochs: Vec::new(),
+        }
+    }
+
+    pub fn create(&mut self) -> Result<(), LogError> {
+        let env = Arc::clone(&self.env) as Arc<dyn Env>;
+        self.log = Some(Log::create(env, dir(), ID, options())?);
+        Ok(())
+    }
+
+    pub fn log(&self) -> Arc<Log> {
+        Arc::clone(self.log.as_ref().expect("the log is open"))
+    }
+
+    /// Random commits, checkpoints, bulk records, idle times; until `steps` are done or something fails.
+    pub fn run(&mut self, rng: &mut Rng, steps: usize) -> Result<(), LogError> {
+        let log = self.log();
+        for _ in 0..steps {
+            match rng.below(12) {
+                0 => self.env.clock().sleep(Duration::from_millis(15)),
+                1 => while log.maintain()? {},
+                2 => {
+                    log.append_bulk(
+                        fulgurite_log::BulkKind::LeafNode,
+                        &[&vec![7; rng.below(6000) as usize]],
+                    )?;
+                }
+                3 => log.sync_bulk()?,
+                4 if rng.below(3) == 0 => self.checkpoint(&log)?,
+                _ => self.commits(&log, rng)?,
+            }
+            log.watermarks().validate();
+        }
+        Ok(())
+    }
+
+    fn commits(&mut self, log: &Log, rng: &mut Rng) -> Result<(), LogError> {
+        for _ in 0..1 + rng.below(3) {
+            let body = vec![rng.next() as u8; 1 + rng.below(2500) as usize];
+            let local: Vec<PartPlace> = (0..rng.below(3))
+                .map(|n| PartPlace {
+                    spill: SpillId::default(),
+                    ordinal: n as u32,
+                    lsn: Lsn::new(9, 9),
+                    len: 5,
+                })
+                .collect();
+            let local = if rng.below(4) == 0 { local } else { Vec::new() };
+            let (csn, lsn) = append(log, &body, &local)?;
+            assert_eq!(csn.0, self.reserved + 1, "CSNs are dense");
+            self.reserved = csn.0;
+            assert_eq!(
+                log.read_bytes(lsn, body.len() as u32)?,
+                body,
+                "bytes are readable before they are written"
+            );
+            self.bodies.insert(csn.0, body);
+        }
+        if rng.below(4) > 0 {
+            log.wait_durable(Csn(self.reserved))?;
+            self.acked = self.reserved;
+        }
+        Ok(())
+    }
+
+    fn checkpoint(&mut self, log: &Log) -> Result<(), LogError> {
+        let csn = Csn(self.acked);
+        self.from = ReplayFrom {
+            lsn: log.replay_point(csn),
+            csn,
+            epoch: log.epoch(),
+            durable_csn: csn,
+            closed_at: None,
+            must_exist: Vec::new(),
+            up_to: None,
+        };
+        log.forget_before(csn);
+        for info in log.segments() {
+            let bulk = info.stream == Some(fulgurite_log::Stream::Bulk);
+            if !info.open && (bulk || info.number < self.from.lsn.segment()) {
+                log.free_segment(info.number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Crashes and takes over what is left.
+    pub fn crash(&mut self, kind: CrashKind, seed: u64) {
+        self.log = None;
+        self.env = self.env.crash(kind, seed);
+    }
+
+    /// Opens, and checks every promise.
+    pub fn reopen(&mut self) -> Result<RecoveryReport, LogError> {
+        let (log, report, found) = open(&self.env, &self.from)?;
+        let mut expected = self.from.csn;
+        for (csn, body, lsn, _) in &found.0 {
+            expected = expected.next();
+            assert_eq!(*csn, expected, "frames come in order, without a gap");
+            assert_eq!(Some(body), self.bodies.get(&csn.0), "commit {csn} is what was committed");
+            assert_eq!(
+                &log.read_bytes(*lsn, body.len() as u32)?,
+                body,
+                "commit {csn} is readable in its place"
+            );
+        }
+        assert_eq!(report.last_csn, expected);
+        assert!(
+            report.last_csn.0 >= self.acked,
+            "commit {} was acknowledged, {} found",
+            self.acked,
+            expected
+        );
+        assert!(report.last_csn.0 <= self.reserved, "nothing that was never reserved");
+        assert!(self.epochs.last().is_none_or(|&last| last < report.epoch), "epochs rise");
+        // Recovery made all it found durable: it counts as acknowledged from now on.
+        self.acked = report.last_csn.0;
+        self.reserved = self.acked;
+        self.epochs.push(report.epoch);
+        self.log = Some(log);
+        Ok(report)
+    }
+}

@@ -1,0 +1,113 @@
+//! Real threads on a real disk.
+
+use crate::support::{Collect, ID};
+use fulgurite_base::{Csn, Lsn, crc32c};
+use fulgurite_env::{Env, RealEnv};
+use fulgurite_log::{FrameParts, Log, LogOptions, ReplayFrom, frame_bytes};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const THREADS: u64 = 8;
+const COMMITS: u64 = 150;
+
+fn body(thread: u64, n: u64) -> Vec<u8> {
+    let mut body = format!("{thread}:{n}:").into_bytes();
+    body.resize(20 + (thread * 37 + n * 11) as usize % 900, thread as u8);
+    body
+}
+
+fn options() -> LogOptions {
+    LogOptions { segment_bytes_min: 64 * 1024, segment_bytes_max: 256 * 1024, ..LogOptions::default() }
+}
+
+/// One thread's commits; each other one as a ticket that the log thread flushes.
+fn committer(log: &Log, thread: u64, order: &Mutex<Vec<(Csn, Lsn)>>) {
+    for n in 0..COMMITS {
+        let body = body(thread, n);
+        let admission = log.admit(frame_bytes(body.len() as u32), 0).expect("there is room");
+        let reservation = log.reserve(admission, |csn, lsn| order.lock().expect("no panic").push((csn, lsn)));
+        let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
+        let body_crc = crc32c(&body);
+        let frame = FrameParts {
+            kind: 1,
+            flags: 0,
+            codec: 0,
+            term: 0,
+            commit_time_ms: thread,
+            body: &body,
+            body_crc,
+            local: &[],
+        };
+        log.fill(reservation, frame);
+        assert_eq!(log.read_bytes(lsn, body.len() as u32).expect("it is in memory"), body);
+        if n % 2 == 0 {
+            log.request_durable(csn);
+        } else {
+            log.wait_durable(csn).expect("nothing fails");
+            assert!(log.watermarks().durable_csn >= csn);
+        }
+    }
+}
+
+#[test]
+fn many_threads_share_syncs_and_keep_one_order() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let dir = temp.path().join("log");
+    let env: Arc<dyn Env> = RealEnv::new();
+    let log = Log::create(Arc::clone(&env), &dir, ID, options()).expect("an empty directory");
+    let order = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::new(Mutex::new(Csn::ZERO));
+    let observed = Arc::clone(&heard);
+    log.set_observer(Box::new(move |csn| {
+        let mut last = observed.lock().expect("no panic");
+        assert!(*last < csn);
+        *last = csn;
+    }));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let (log, order) = (Arc::clone(&log), Arc::clone(&order));
+            env.spawn("committer", Box::new(move || committer(&log, thread, &order))).expect("a thread")
+        })
+        .collect();
+    for thread in threads {
+        assert!(thread.join(), "no thread panicked");
+    }
+    let total = THREADS * COMMITS;
+    log.wait_durable(Csn(total)).expect("nothing fails");
+    let order = order.lock().expect("no panic").clone();
+    assert!(order.iter().zip(1..).all(|(&(csn, _), n)| csn.0 == n), "callbacks run in log order");
+    assert!(order.is_sorted_by_key(|&(_, lsn)| lsn), "CSNs and places rise together");
+    let stats = log.stats();
+    assert_eq!(stats.commits, total);
+    assert!(stats.syncs < total, "{} syncs for {total} commits", stats.syncs);
+    assert_eq!(*heard.lock().expect("no panic"), Csn(total));
+    drop(log);
+    let mut sink = Collect::default();
+    let (_, report) =
+        Log::open(env, &dir, ID, options(), &ReplayFrom::beginning(), &mut sink).expect("clean");
+    assert_eq!(report.last_csn, Csn(total));
+    for thread in 0..THREADS {
+        let mine = sink.0.iter().filter(|(_, body, ..)| body.starts_with(format!("{thread}:").as_bytes()));
+        let expected: Vec<_> = (0..COMMITS).map(|n| body(thread, n)).collect();
+        assert_eq!(mine.map(|(_, body, ..)| body.clone()).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// The thread writes the hint by itself, and ends with the log.
+#[test]
+fn the_log_thread_writes_the_hint() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let env: Arc<dyn Env> = RealEnv::new();
+    let log =
+        Log::create(Arc::clone(&env), &temp.path().join("log"), ID, options()).expect("an empty directory");
+    crate::support::commit(&log, b"burst").expect("nothing fails");
+    for _ in 0..500 {
+        if log.stats().hints > 0 && log.stats().ready_segments > 0 {
+            break;
+        }
+        env.clock().sleep(Duration::from_millis(10));
+    }
+    assert_eq!(log.stats().hints, 1);
+    assert!(log.stats().ready_segments > 0);
+    log.close().expect("nothing fails");
+}
