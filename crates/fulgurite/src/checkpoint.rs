@@ -189,7 +189,7 @@ impl Core {
     /// Whether a checkpoint would write what the last one wrote.
     fn is_unchanged(&self, maintenance: &Maintenance, boundary: Csn) -> bool {
         maintenance.superblock.current().covered == boundary
-            && maintenance.swept.values().all(|swept| swept.is_empty())
+            && maintenance.swept.values().all(BTreeMap::is_empty)
             && self
                 .catalog
                 .all()
@@ -279,7 +279,7 @@ impl Core {
         maintenance.space.install_again();
         let bulk_before = self.log.bulk_position();
         self.free_segments(&mut maintenance, bulk_before)?;
-        self.give_back_retired()
+        self.give_retired_back()
     }
 
     fn write_superblock(
@@ -328,10 +328,10 @@ impl Core {
     pub fn free_retired(&self) -> Result<()> {
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
-        self.give_back_retired()
+        self.give_retired_back()
     }
 
-    fn give_back_retired(&self) -> Result<()> {
+    fn give_retired_back(&self) -> Result<()> {
         crossbeam_epoch::pin().flush();
         let numbers = std::mem::take(&mut *self.retired.lock());
         let mut outcome = Ok(());

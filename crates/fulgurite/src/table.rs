@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
-use fulgurite_base::hash_key;
+use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::StaticPart;
 
 use crate::catalog::TableState;

@@ -273,9 +273,8 @@ impl Log {
         let flushed = flushed.and_then(|()| self.core.flush_last());
         self.stop();
         // Whoever is writing a segment or bulk records began before the flag was set; who comes now sees it.
-        drop(self.core.store.maker());
-        self.core.bulk.wait_for_writers();
         self.core.store.remove_spares();
+        self.core.bulk.wait_for_writers();
         flushed
     }
 

@@ -77,7 +77,7 @@ impl Worker {
         let mut txn = self.db.begin_with(Isolation::Serializable);
         let count = txn.range(&from, ..)?.take(20).count();
         txn.get(&to, &key)?;
-        txn.put(&to, &key, &count.to_le_bytes())?;
+        txn.put(&to, &key, &(count as u64).to_le_bytes())?;
         let deferred = self.random.below(2) == 0;
         self.at(if deferred { "commit_deferred" } else { "commit" });
         if deferred { txn.commit_deferred().map(drop) } else { txn.commit().map(drop) }
