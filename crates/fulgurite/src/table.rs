@@ -121,7 +121,7 @@ impl Table {
         // The tree learns its size when its root is read.
         let tree = self.state.index.static_part();
         if tree.len_estimate() == 0 {
-            let _ = tree.get(&[], fulgurite_base::Csn::ZERO);
+            let _ = tree.get(&[], Csn::ZERO);
         }
         tree.len_estimate() + self.state.index.delta().entries()
     }
