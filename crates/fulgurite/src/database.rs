@@ -217,7 +217,7 @@ impl Database {
         self._closer.close()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
