@@ -120,7 +120,7 @@ fn recovery_may_crash_anywhere() {
             faults.crash_at(1 + image_seed % 12);
             let second = common::open(left.clone());
             drop(second);
-            let kind = if image_seed % 5 == 0 { CrashKind::Kill } else { CrashKind::PowerCut };
+            let kind = if image_seed.is_multiple_of(5) { CrashKind::Kill } else { CrashKind::PowerCut };
             let left = if faults.has_crashed() { left.crash(kind, image_seed) } else { left.clone() };
             verify_image(&left, &history, image_seed).map(|csn| csn - history.acknowledged())
         };

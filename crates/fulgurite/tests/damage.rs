@@ -208,7 +208,10 @@ fn a_flipped_bit() {
             let sectors = used_sectors(&bytes);
             let step = if thorough() { 1 } else { (sectors.len() / 25).max(1) };
             for (nth, sector) in sectors.iter().enumerate() {
-                if nth > 3 && nth + 3 < sectors.len() && (nth as u64 + rng.below(2)) % step as u64 != 0 {
+                if nth > 3
+                    && nth + 3 < sectors.len()
+                    && !(nth as u64 + rng.below(2)).is_multiple_of(step as u64)
+                {
                     continue;
                 }
                 let offset = sector * 512 + rng.below(512);
