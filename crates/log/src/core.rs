@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub stats: Counters,
     pub spills: AtomicU64,
     pub closed: AtomicBool,
+    /// Set by the leader that closed the log: nothing is written after that, whoever was admitted before.
+    pub ended: AtomicBool,
     pub signal: Signal,
 }
 
@@ -108,6 +110,7 @@ impl Core {
             stats: Counters::default(),
             spills: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             signal: Signal::default(),
             env,
             database,

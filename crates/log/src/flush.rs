@@ -94,6 +94,19 @@ impl Core {
         LogError::Usage(format!("commit {csn} was awaited, but {newest} is the newest one"))
     }
 
+    /// Writes everything that was reserved, and is the last to write: a commit that was admitted before the log was
+    /// closed and reserves after this gets [`LogError::Closed`] instead of durability.
+    pub fn end(&self) -> Result<(), LogError> {
+        loop {
+            self.poison.check()?;
+            if let Some(leadership) = self.lead_or_wait(|| false) {
+                while self.flush(&leadership)? {}
+                self.ended.store(true, Ordering::Release);
+                return Ok(());
+            }
+        }
+    }
+
     /// Writes something, or waits for whoever does, so that buffers come back.
     pub fn flush_for_credit(&self) -> Result<(), LogError> {
         match self.lead_or_wait(|| false) {

@@ -259,7 +259,8 @@ impl Log {
     }
 
     /// Flushes everything that was reserved, ends with a hint, and stops the thread. Later calls get
-    /// [`LogError::Closed`]; reading goes on.
+    /// [`LogError::Closed`], and so does whoever waits for a commit that was admitted before and reserved after;
+    /// reading goes on.
     ///
     /// # Errors
     /// [`LogError::Poisoned`]: what was not acknowledged may be lost.
@@ -269,8 +270,7 @@ impl Log {
         }
         let flushed = background::settle(&self.core);
         self.core.closed.store(true, Ordering::Release);
-        let last = self.core.slot().next_csn().prev();
-        let flushed = flushed.and_then(|()| self.core.wait_durable(last));
+        let flushed = flushed.and_then(|()| self.core.end());
         self.stop();
         flushed
     }

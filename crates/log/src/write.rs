@@ -20,6 +20,9 @@ const PADDING: [u8; 8] = [0; 8];
 impl Core {
     /// Writes and syncs what is filled. False if there was nothing.
     pub fn flush(&self, leadership: &Leadership<'_>) -> Result<bool, LogError> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(LogError::Closed);
+        }
         let batch = self.take_batch()?;
         let mut runs = batch.chunk_by(|a, b| a.segment.number == b.segment.number).peekable();
         if let Some(first) = runs.peek()
