@@ -77,7 +77,13 @@ impl Core {
     }
 
     /// Closes the newest generation of a table if it has grown. Committers do it too: the folding thread may be busy.
+    ///
+    /// The catalog's is closed by checkpoints alone, so that its image is what the catalog was at the boundary, no more:
+    /// replay carries definitions out again from there, by name, and names may have moved since.
     pub fn rotate_if_grown(&self, table: &TableState) {
+        if table.id == TableId::CATALOG {
+            return;
+        }
         let max = self.options.delta_bytes_max as u64;
         if table.index.delta().newest_bytes() >= max {
             self.log.at_reserved(|csn| {
@@ -135,11 +141,14 @@ impl Core {
         let maintenance = &mut *maintenance;
         let log_bytes = self.log.stats().written_bytes;
         let bulk_before = self.log.bulk_position();
-        let boundary = self.log.at_reserved(|csn| {
-            for table in self.catalog.all() {
+        // Tables that appear later hold nothing at or below the boundary, and replay makes them anew: they wait for the
+        // next checkpoint.
+        let (boundary, tables) = self.log.at_reserved(|csn| {
+            let tables = self.catalog.all();
+            for table in &tables {
                 table.index.rotate(csn);
             }
-            csn
+            (csn, tables)
         });
         self.hooks.reached("checkpoint boundary");
         self.pipeline.wait(boundary)?;
@@ -150,7 +159,7 @@ impl Core {
             tables: BTreeMap::new(),
         };
         let mut records_written = 0;
-        for table in self.catalog.all() {
+        for table in tables {
             if table.dropped().is_some_and(|csn| csn <= boundary) {
                 continue;
             }

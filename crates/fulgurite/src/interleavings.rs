@@ -35,6 +35,13 @@ fn once(db: &Database, place: &'static str, work: impl Fn() + Send + Sync + 'sta
     });
 }
 
+/// The database as a power cut leaves it to the next process.
+fn crash(env: &Arc<SimEnv>, db: Database) -> Database {
+    let env = env.crash(CrashKind::PowerCut, 1);
+    drop(db);
+    open(&env)
+}
+
 #[test]
 fn a_commit_that_is_overtaken_by_a_close_is_not_acknowledged() {
     let env = SimEnv::new(1);
@@ -51,4 +58,56 @@ fn a_commit_that_is_overtaken_by_a_close_is_not_acknowledged() {
     let table = db.open_table("t").unwrap();
     assert_eq!(table.get(b"before").unwrap().unwrap(), b"1");
     assert!(table.get(b"late").unwrap().is_none());
+}
+
+#[test]
+fn names_that_moved_while_a_checkpoint_was_written_keep_their_tables() {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    for name in ["a", "c"] {
+        let table = db.table(name).unwrap();
+        for n in 0..100u32 {
+            table.put(&n.to_be_bytes(), name.as_bytes()).unwrap();
+        }
+    }
+    db.checkpoint().unwrap();
+    let other = db.clone();
+    once(&db, "checkpoint boundary", move || {
+        other.rename_table("a", "b").unwrap();
+        other.rename_table("c", "a").unwrap();
+        // So many definitions that the catalog's own delta grows.
+        for n in 0..1000 {
+            other.create_table(&format!("{n:0>200}")).unwrap();
+        }
+    });
+    db.checkpoint().unwrap();
+    db.core().hooks.clear();
+    let db = crash(&env, db);
+    for (name, value) in [("b", b"a"), ("a", b"c")] {
+        let table = db.open_table(name).unwrap();
+        let values: Vec<_> = table.range(..).unwrap().map(|row| row.unwrap().1).collect();
+        assert_eq!(values.len(), 100, "{name}");
+        assert!(values.iter().all(|found| found == value), "{name}");
+    }
+    assert!(db.open_table("c").is_err());
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_table_that_was_made_while_a_checkpoint_was_written_has_right_accounts() {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    let other = db.clone();
+    once(&db, "checkpoint boundary", move || {
+        let table = other.create_table("t").unwrap();
+        for n in 0..1000u32 {
+            table.put(&n.to_be_bytes(), &[7; 150]).unwrap();
+        }
+    });
+    db.checkpoint().unwrap();
+    db.core().hooks.clear();
+    let db = crash(&env, db);
+    db.checkpoint().unwrap();
+    assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 1000);
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
