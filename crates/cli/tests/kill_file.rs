@@ -50,7 +50,7 @@ fn load_and_kill(place: &Place, file: &str, after: Duration) -> u64 {
     // The last line may be cut off by the kill.
     let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
     let reports = complete.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-    reports.filter_map(|report| report["durable_rows"].as_u64()).last().unwrap_or(0)
+    reports.filter_map(|report| report["durable_rows"].as_u64()).max().unwrap_or(0)
 }
 
 #[test]

@@ -77,7 +77,13 @@ impl Core {
     }
 
     /// Closes the newest generation of a table if it has grown. Committers do it too: the folding thread may be busy.
+    ///
+    /// The catalog's is closed by checkpoints alone, so that its image is what the catalog was at the boundary, no more:
+    /// replay carries definitions out again from there, by name, and names may have moved since.
     pub fn rotate_if_grown(&self, table: &TableState) {
+        if table.id == TableId::CATALOG {
+            return;
+        }
         let max = self.options.delta_bytes_max as u64;
         if table.index.delta().newest_bytes() >= max {
             self.log.at_reserved(|csn| {
@@ -141,11 +147,14 @@ impl Core {
         let maintenance = &mut *maintenance;
         let log_bytes = self.log.stats().written_bytes;
         let bulk_before = self.log.bulk_position();
-        let boundary = self.log.at_reserved(|csn| {
-            for table in self.catalog.all() {
+        // Tables that appear later hold nothing at or below the boundary, and replay makes them anew: they wait for the
+        // next checkpoint.
+        let (boundary, tables) = self.log.at_reserved(|csn| {
+            let tables = self.catalog.all();
+            for table in &tables {
                 table.index.rotate(csn);
             }
-            csn
+            (csn, tables)
         });
         self.hooks.reached("checkpoint boundary");
         self.pipeline.wait(boundary)?;
@@ -160,7 +169,8 @@ impl Core {
         };
         let mut records_written = 0;
         self.purge_dropped(maintenance, boundary);
-        for table in self.catalog.all() {
+        let kept: BTreeSet<TableId> = self.catalog.all().iter().map(|table| table.id).collect();
+        for table in tables.into_iter().filter(|table| kept.contains(&table.id)) {
             let image = self.checkpoint_table(&table, maintenance, boundary)?;
             records_written += image.records_written.iter().sum::<u64>();
             maintenance.space.change(table.id, &image.accounts);
@@ -310,7 +320,9 @@ impl Core {
         self.log.forget_before(covered);
         self.pins.release_up_to(covered);
         let mut freed = 0;
-        for segment in self.log.segments() {
+        let segments = self.log.segments();
+        maintenance.retiring.retain(|number| segments.iter().any(|segment| segment.number == *number));
+        for segment in segments {
             if maintenance.space.may_free(&segment, replay, bulk_before, &self.pins)
                 && maintenance.retiring.insert(segment.number)
             {

@@ -39,6 +39,8 @@ pub mod dump;
 mod error;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]
+mod interleavings;
+#[cfg(all(test, not(feature = "shuttle")))]
 mod isolation_tests;
 mod open;
 mod options;

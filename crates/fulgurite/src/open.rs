@@ -45,7 +45,7 @@ pub(crate) fn open_core(
     let failed = |error| Error::io(format!("opening {}", dir.display()), error);
     let disk = env.disk();
     if options.create {
-        disk.create_dir_all(dir).map_err(failed)?;
+        create_dir(disk, dir).map_err(failed)?;
     }
     look(disk, dir)?;
     let lock = disk.lock(&dir.join(LOCK_NAME)).map_err(failed)?;
@@ -98,6 +98,23 @@ pub(crate) fn open_core(
         options,
         env,
     })
+}
+
+/// Creates the directory and those above it, their names durable.
+fn create_dir(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
+    let missing =
+        |path: &Path| matches!(disk.list(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound);
+    let named = |path: &&Path| !path.as_os_str().is_empty();
+    let created = dir.ancestors().filter(named).take_while(|path| missing(path)).count();
+    if created == 0 {
+        return Ok(());
+    }
+    disk.create_dir_all(dir)?;
+    for parent in dir.ancestors().skip(1).take(created) {
+        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+        disk.sync_dir(parent)?;
+    }
+    Ok(())
 }
 
 /// Creates the log of a new database, or recovers it; returns it with the newest commit.

@@ -31,6 +31,14 @@ impl State {
         self.written + self.buffer.len() as u32
     }
 
+    /// Has the next sync cover the open segment.
+    fn note_unsynced(&mut self) {
+        let Some(segment) = &self.segment else { return };
+        if !self.unsynced.iter().any(|other| other.number == segment.number) {
+            self.unsynced.push(Arc::clone(segment));
+        }
+    }
+
     fn room(&self) -> u32 {
         self.segment.as_ref().map_or(0, |segment| segment.bytes - self.append_at())
     }
@@ -94,6 +102,8 @@ impl Core {
     fn next_bulk_segment(&self, state: &mut State) -> Result<(), LogError> {
         let next = self.take_bulk_segment()?;
         self.write_bulk(state)?;
+        // The next sync seals the segment that is left, even if nothing was written to it since the last one.
+        state.note_unsynced();
         next.hand_out(Stream::Bulk, self.epoch, Csn::ZERO);
         let header = GroupHeader {
             kind: GroupKind::BulkStart,
@@ -138,9 +148,7 @@ impl Core {
         state.written = state.append_at();
         state.buffer.clear();
         segment.set_used(state.written);
-        if !state.unsynced.iter().any(|other| other.number == segment.number) {
-            state.unsynced.push(segment);
-        }
+        state.note_unsynced();
         Ok(())
     }
 

@@ -2,8 +2,9 @@
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use fulgurite::env::{Env, Joiner};
 use fulgurite::{Error, Ticket};
@@ -13,7 +14,7 @@ use crate::failure::Failure;
 /// Commits that are on their way to the disk at a time.
 const IN_FLIGHT: usize = 8;
 /// Progress is printed at most this often.
-const PRINT_INTERVAL_NS: u64 = 5_000_000;
+const PRINT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A thread that waits for tickets, so that the one that parses never does.
 pub(super) struct Acknowledger {
@@ -62,24 +63,42 @@ impl Acknowledger {
 
 impl Shared {
     fn wait_for_all(&self, tickets: &Receiver<(Ticket, u64)>, env: &dyn Env, json: bool) {
-        let mut printed = (0, 0);
-        while let Ok((ticket, rows)) = tickets.recv() {
-            if let Err(error) = ticket.wait() {
-                *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                return;
-            }
-            let durable = self.durable_rows.fetch_add(rows, Ordering::AcqRel) + rows;
+        let mut printed = Printed { rows: 0, at_ns: 0 };
+        loop {
+            let unsaid = json && printed.rows < self.durable_rows.load(Ordering::Acquire);
+            // A pause of the input must not hold a report back.
+            let received = match unsaid {
+                true => tickets.recv_timeout(PRINT_INTERVAL),
+                false => tickets.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            let durable = match received {
+                Ok((ticket, rows)) => {
+                    if let Err(error) = ticket.wait() {
+                        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        return;
+                    }
+                    self.durable_rows.fetch_add(rows, Ordering::AcqRel) + rows
+                }
+                Err(RecvTimeoutError::Timeout) => self.durable_rows.load(Ordering::Acquire),
+                Err(RecvTimeoutError::Disconnected) => break,
+            };
             let now_ns = env.clock().monotonic_ns();
-            if json && now_ns.saturating_sub(printed.1) >= PRINT_INTERVAL_NS {
+            if json && u128::from(now_ns.saturating_sub(printed.at_ns)) >= PRINT_INTERVAL.as_nanos() {
                 print(durable);
-                printed = (durable, now_ns);
+                printed = Printed { rows: durable, at_ns: now_ns };
             }
         }
         let durable = self.durable_rows.load(Ordering::Acquire);
-        if json && printed.0 < durable {
+        if json && printed.rows < durable {
             print(durable);
         }
     }
+}
+
+/// The last report.
+struct Printed {
+    rows: u64,
+    at_ns: u64,
 }
 
 /// Tells a program how many rows are durable.

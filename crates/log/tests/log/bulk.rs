@@ -80,3 +80,18 @@ fn spill_ids_are_never_given_twice() {
     let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
     assert_ne!(log.new_spill(), first);
 }
+
+#[test]
+fn a_segment_that_is_left_right_after_a_sync_is_sealed() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let body = vec![7; 7000];
+    let mut last = 0;
+    for _ in 0..20 {
+        last = log.append_bulk(BulkKind::Part, &[&body]).expect("there is room").segment();
+        log.sync_bulk().expect("nothing fails");
+    }
+    let bulk = log.segments().into_iter().filter(|info| info.stream == Some(Stream::Bulk));
+    let open: Vec<u32> = bulk.filter(|info| info.open).map(|info| info.number).collect();
+    assert_eq!(open, [last]);
+}

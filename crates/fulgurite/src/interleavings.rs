@@ -1,0 +1,113 @@
+//! Threads stopped in the worst place: each test is one order of events that once lost something.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fulgurite_env::Env;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use parking_lot::Mutex;
+
+use crate::{Database, Error, Options};
+
+fn options() -> Options {
+    Options {
+        leaf_bytes: 512,
+        inline_bytes_max: 200,
+        delta_bytes_max: 64 << 10,
+        log_buffer_bytes: 1 << 20,
+        background: false,
+        ..Options::default()
+    }
+}
+
+fn open(env: &Arc<SimEnv>) -> Database {
+    let env: Arc<dyn Env> = env.clone();
+    Database::open_with(env, "/db", options(), |_| {}).unwrap()
+}
+
+/// Runs `work` the first time that a thread reaches `place`.
+fn once(db: &Database, place: &'static str, work: impl Fn() + Send + Sync + 'static) {
+    let done = AtomicBool::new(false);
+    db.core().hooks.set(place, move || {
+        if !done.swap(true, Ordering::AcqRel) {
+            work();
+        }
+    });
+}
+
+/// The database as a power cut leaves it to the next process.
+fn crash(env: &Arc<SimEnv>, db: Database) -> Database {
+    let env = env.crash(CrashKind::PowerCut, 1);
+    drop(db);
+    open(&env)
+}
+
+#[test]
+fn a_commit_that_is_overtaken_by_a_close_is_not_acknowledged() {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    let table = db.table("t").unwrap();
+    table.put(b"before", b"1").unwrap();
+    let closer = Mutex::new(Some(db.clone()));
+    once(&db, "validated", move || closer.lock().take().unwrap().close().unwrap());
+    let outcome = table.put(b"late", b"2");
+    assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
+    db.core().hooks.clear();
+    drop((table, db));
+    let db = open(&env.crash(CrashKind::PowerCut, 1));
+    let table = db.open_table("t").unwrap();
+    assert_eq!(table.get(b"before").unwrap().unwrap(), b"1");
+    assert!(table.get(b"late").unwrap().is_none());
+}
+
+#[test]
+fn names_that_moved_while_a_checkpoint_was_written_keep_their_tables() {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    for name in ["a", "c"] {
+        let table = db.table(name).unwrap();
+        for n in 0..100u32 {
+            table.put(&n.to_be_bytes(), name.as_bytes()).unwrap();
+        }
+    }
+    db.checkpoint().unwrap();
+    let other = db.clone();
+    once(&db, "checkpoint boundary", move || {
+        other.rename_table("a", "b").unwrap();
+        other.rename_table("c", "a").unwrap();
+        // So many definitions that the catalog's own delta grows.
+        for n in 0..1000 {
+            other.create_table(&format!("{n:0>200}")).unwrap();
+        }
+    });
+    db.checkpoint().unwrap();
+    db.core().hooks.clear();
+    let db = crash(&env, db);
+    for (name, value) in [("b", b"a"), ("a", b"c")] {
+        let table = db.open_table(name).unwrap();
+        let values: Vec<_> = table.range(..).unwrap().map(|row| row.unwrap().1).collect();
+        assert_eq!(values.len(), 100, "{name}");
+        assert!(values.iter().all(|found| found == value), "{name}");
+    }
+    assert!(db.open_table("c").is_err());
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn a_table_that_was_made_while_a_checkpoint_was_written_has_right_accounts() {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    let other = db.clone();
+    once(&db, "checkpoint boundary", move || {
+        let table = other.create_table("t").unwrap();
+        for n in 0..1000u32 {
+            table.put(&n.to_be_bytes(), &[7; 150]).unwrap();
+        }
+    });
+    db.checkpoint().unwrap();
+    db.core().hooks.clear();
+    let db = crash(&env, db);
+    db.checkpoint().unwrap();
+    assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 1000);
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
