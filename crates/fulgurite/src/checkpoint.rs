@@ -32,7 +32,7 @@ pub(crate) struct Maintenance {
     pub log_bytes_at_checkpoint: u64,
     /// Range deletes of which no leaf keeps anything hidden any more, by table, each with what the checkpoint that
     /// swept it covers.
-    swept: BTreeMap<TableId, Vec<(RangeDelete, Csn)>>,
+    swept: BTreeMap<TableId, BTreeMap<RangeDelete, Csn>>,
     /// Segments that are on their way to be freed.
     retiring: BTreeSet<u32>,
     pub checkpoints: u64,
@@ -92,6 +92,10 @@ impl Core {
     pub fn wait_for_folding(&self, table: &TableState) -> Result<()> {
         while table.index.delta().generation_count() > GENERATIONS_MAX {
             self.check_writable()?;
+            if table.dropped().is_some() {
+                // Nobody may fold it any more, and validation refuses the commit.
+                return Ok(());
+            }
             if !self.options.background {
                 self.absorb()?;
                 return Ok(());
@@ -107,6 +111,7 @@ impl Core {
     /// Folds the closed generations that nothing can undo any more; true if there was one.
     pub fn absorb(&self) -> Result<bool> {
         let _maintenance = self.maintenance.lock();
+        self.check_open()?;
         let mut folded = false;
         for table in self.catalog.all() {
             folded |= self.fold_closed(&table)?;
@@ -132,6 +137,7 @@ impl Core {
     /// Writes a checkpoint: afterwards opening replays only what was committed since it began.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut maintenance = self.maintenance.lock();
+        self.check_open()?;
         let maintenance = &mut *maintenance;
         let log_bytes = self.log.stats().written_bytes;
         let bulk_before = self.log.bulk_position();
@@ -183,7 +189,7 @@ impl Core {
     /// Whether a checkpoint would write what the last one wrote.
     fn is_unchanged(&self, maintenance: &Maintenance, boundary: Csn) -> bool {
         maintenance.superblock.current().covered == boundary
-            && maintenance.swept.values().all(Vec::is_empty)
+            && maintenance.swept.values().all(BTreeMap::is_empty)
             && self
                 .catalog
                 .all()
@@ -218,12 +224,11 @@ impl Core {
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let swept = maintenance.swept.entry(table.id).or_default();
         let fresh: Vec<_> = (table.index.range_deletes().list(oldest).into_iter())
-            .filter(|range| swept.iter().all(|(known, _)| known != range))
+            .filter(|range| !swept.contains_key(range))
             .collect();
         let image = table.index.with_maintenance(|tree| {
-            for range in &fresh {
-                let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-                tree.sweep((Bound::Included(&range.start), end), &rules)?;
+            for (start, end) in unions(&fresh) {
+                tree.sweep((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)), &rules)?;
             }
             tree.image()
         })?;
@@ -239,9 +244,7 @@ impl Core {
         }
         for table in self.catalog.all() {
             let Some(swept) = maintenance.swept.get_mut(&table.id) else { continue };
-            let (done, fresh): (Vec<_>, Vec<_>) =
-                swept.drain(..).partition(|(_, swept_at)| *swept_at < boundary);
-            *swept = fresh;
+            let done: Vec<_> = swept.extract_if(.., |_, swept_at| *swept_at < boundary).collect();
             if !done.is_empty() {
                 let done: Vec<_> = done.into_iter().map(|(range, _)| range).collect();
                 let range_deletes = table.index.range_deletes().clone();
@@ -276,8 +279,7 @@ impl Core {
         maintenance.space.install_again();
         let bulk_before = self.log.bulk_position();
         self.free_segments(&mut maintenance, bulk_before)?;
-        drop(maintenance);
-        self.free_retired()
+        self.give_retired_back()
     }
 
     fn write_superblock(
@@ -324,6 +326,12 @@ impl Core {
 
     /// Gives segments that no reader is in back to the log. One that cannot be removed is tried again later.
     pub fn free_retired(&self) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        self.check_open()?;
+        self.give_retired_back()
+    }
+
+    fn give_retired_back(&self) -> Result<()> {
         crossbeam_epoch::pin().flush();
         let numbers = std::mem::take(&mut *self.retired.lock());
         let mut outcome = Ok(());
@@ -348,6 +356,26 @@ impl Core {
     }
 }
 
+/// The keys that ranges cover, as ranges that are apart: many deletes of the same keys are swept once.
+fn unions(ranges: &[RangeDelete]) -> Vec<(&[u8], Option<&[u8]>)> {
+    let mut sorted: Vec<(&[u8], Option<&[u8]>)> =
+        ranges.iter().map(|range| (&*range.start, range.end.as_deref())).collect();
+    sorted.sort_unstable();
+    let mut apart: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
+    for (start, end) in sorted {
+        match apart.last_mut() {
+            Some((_, reached)) if reached.is_none_or(|reached| start <= reached) => {
+                *reached = match (*reached, end) {
+                    (Some(reached), Some(end)) => Some(reached.max(end)),
+                    _ => None,
+                };
+            }
+            _ => apart.push((start, end)),
+        }
+    }
+    apart
+}
+
 /// A table's delta has at most about this many closed generations; then its committers wait.
 const GENERATIONS_MAX: usize = 8;
 
@@ -360,4 +388,35 @@ const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
 /// The accounts of a checkpoint record.
 pub(crate) fn accounts_of(record: &CheckpointRecord) -> Accounts {
     record.tables.iter().map(|(id, table)| (*id, table.accounts.clone())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unions_are_apart() {
+        let range = |csn, start: &str, end: Option<&str>| RangeDelete {
+            csn: Csn(csn),
+            start: start.as_bytes().into(),
+            end: end.map(|end| end.as_bytes().into()),
+        };
+        let ranges = [
+            range(1, "f", Some("h")),
+            range(2, "a", Some("c")),
+            range(3, "b", Some("d")),
+            range(4, "d", Some("e")),
+            range(5, "b", Some("c")),
+            range(6, "x", None),
+            range(7, "y", Some("z")),
+        ];
+        let text: Vec<_> = unions(&ranges)
+            .into_iter()
+            .map(|(start, end)| {
+                [start, end.unwrap_or(b"")].map(|key| String::from_utf8_lossy(key).into_owned())
+            })
+            .collect();
+        assert_eq!(text, [["a", "e"], ["f", "h"], ["x", ""]]);
+        assert!(unions(&[]).is_empty());
+    }
 }

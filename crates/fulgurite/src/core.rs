@@ -225,7 +225,14 @@ impl Core {
         let attempts = self.options.conflict_retries_max.saturating_add(1);
         for attempt in 0..attempts {
             let mut txn = Transaction::begin(self, isolation);
-            let outcome = body(&mut txn).and_then(|value| Ok((value, txn.commit()?)));
+            let outcome = match body(&mut txn) {
+                Ok(value) => txn.commit().map(|commit| (value, commit)),
+                Err(error @ Error::Conflict { .. }) => Err(error),
+                Err(error) => {
+                    txn.rollback_durable()?;
+                    return Err(error);
+                }
+            };
             match outcome {
                 Err(Error::Conflict { .. }) => self.back_off(attempt),
                 other => return other,

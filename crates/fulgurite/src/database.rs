@@ -164,9 +164,12 @@ impl Database {
     }
 
     /// Waits until the commit `csn` and all before it are durable. Causes the flush.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCommit`] if there is none of that number, [`Error::OutcomeUnknown`] if the log failed.
     pub fn wait_durable(&self, csn: Csn) -> Result<()> {
         if csn > self.core.log.reserved_csn() {
-            return Ok(());
+            return Err(Error::UnknownCommit { csn });
         }
         self.core.pipeline.wait(csn)
     }
@@ -214,7 +217,7 @@ impl Database {
         self._closer.close()
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
     }
@@ -243,8 +246,13 @@ impl Closer {
         }
         let core = &self.core;
         let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
-        core.closed.store(true, Ordering::Release);
+        {
+            // Whoever folds or checkpoints now is waited for; whoever comes later looks at the flag under the lock.
+            let _maintenance = core.maintenance.lock();
+            core.closed.store(true, Ordering::Release);
+        }
         let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
+        core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
         core.lock.lock().take();
         outcome.and(closed)
     }

@@ -77,6 +77,11 @@ pub enum Error {
     },
     /// A savepoint that is not of this transaction, or was rolled back.
     UnknownSavepoint,
+    /// There is no commit of that number: it was never made, or a crash undid it before it was durable.
+    UnknownCommit {
+        /// The number.
+        csn: Csn,
+    },
     /// Another process has the database open.
     Locked {
         /// The directory.
@@ -173,7 +178,8 @@ impl Error {
             | Error::TableDropped { .. }
             | Error::BadTableName { .. }
             | Error::BadOptions { .. }
-            | Error::UnknownSavepoint => ErrorKind::Request,
+            | Error::UnknownSavepoint
+            | Error::UnknownCommit { .. } => ErrorKind::Request,
             Error::NoSpace { .. } => ErrorKind::Space,
             Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
             Error::Damaged { .. } => ErrorKind::Restore,
@@ -228,6 +234,7 @@ impl fmt::Display for Error {
             Error::UnknownSavepoint => {
                 write!(f, "the savepoint is not one of this transaction, or was rolled back already")
             }
+            Error::UnknownCommit { csn } => write!(f, "there is no commit {csn}"),
             Error::Locked { path } => write!(
                 f,
                 "the database in {} is open in another process: close it there first (the file LOCK names the process)",

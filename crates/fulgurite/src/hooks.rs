@@ -1,9 +1,9 @@
 //! Places where a test can stop a committing thread. Nothing but a name in other builds.
 
-#[cfg(not(test))]
+#[cfg(any(not(test), feature = "shuttle"))]
 pub(crate) struct Hooks;
 
-#[cfg(not(test))]
+#[cfg(any(not(test), feature = "shuttle"))]
 impl Hooks {
     pub fn new() -> Hooks {
         Hooks
@@ -13,17 +13,17 @@ impl Hooks {
     pub fn reached(&self, _place: &'static str) {}
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 type Hook = std::sync::Arc<dyn Fn() + Send + Sync>;
 
 /// What to call where.
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 #[derive(Default)]
 pub(crate) struct Hooks {
     calls: parking_lot::Mutex<std::collections::BTreeMap<&'static str, Hook>>,
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 impl Hooks {
     pub fn new() -> Hooks {
         Hooks::default()

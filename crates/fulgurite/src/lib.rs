@@ -38,6 +38,8 @@ mod database;
 pub mod dump;
 mod error;
 mod hooks;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod isolation_tests;
 mod open;
 mod options;
 mod read_set;

@@ -1,15 +1,16 @@
 //! What a read-write transaction has read: what commit validates.
 
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, TableId};
+use fulgurite_base::{Csn, TableId, hash_key};
 
 use crate::Isolation;
 use crate::catalog::TableState;
+use crate::write_set::DeletedRange;
 
 /// Key hashes are hashed well already.
 #[derive(Default)]
@@ -61,6 +62,33 @@ impl ReadRange {
         };
         self.table.id == table && after_start && before_end
     }
+
+    /// What this has in common with a range of the same table; `None` if that is nothing.
+    fn meet(&self, other: &DeletedRange) -> Option<ReadRange> {
+        let start = match &self.start {
+            Bound::Included(start) | Bound::Excluded(start) if **start >= *other.start => self.start.clone(),
+            _ => Bound::Included(other.start.clone()),
+        };
+        let end = match (&self.end, &other.end) {
+            (Bound::Included(own), Some(end)) if *own < *end => self.end.clone(),
+            (Bound::Excluded(own), Some(end)) if *own <= *end => self.end.clone(),
+            (_, Some(end)) => Bound::Excluded(end.clone()),
+            (_, None) => self.end.clone(),
+        };
+        let is_empty = match (&start, &end) {
+            (Bound::Included(start), Bound::Included(end)) => start > end,
+            (
+                Bound::Included(start) | Bound::Excluded(start),
+                Bound::Included(end) | Bound::Excluded(end),
+            ) => start >= end,
+            _ => false,
+        };
+        (!is_empty).then(|| ReadRange { table: self.table.clone(), start, end })
+    }
+}
+
+fn owned(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
+    bound.map(Box::<[u8]>::from)
 }
 
 fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
@@ -71,8 +99,10 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
     }
 }
 
-/// The reads of one transaction. Under snapshot isolation only hashes of keys are kept, to tell blind writes from
-/// others: two keys of one hash can at worst add a conflict.
+/// The reads of one transaction.
+///
+/// Serializable, all of them are validated. Under snapshot isolation only those of what is written, too: a key that is
+/// put is looked for here, and what lies in a range that is deleted is moved to what is validated.
 pub(crate) struct ReadSet {
     isolation: Isolation,
     inner: RefCell<Inner>,
@@ -80,10 +110,69 @@ pub(crate) struct ReadSet {
 
 #[derive(Default)]
 struct Inner {
-    hashes: HashSet<u64, BuildHasherDefault<PassThrough>>,
+    /// Where the first key with a hash is noted: an index of `keys` (serializable), or a place in `seen`.
+    hashes: HashMap<u64, usize, BuildHasherDefault<PassThrough>>,
+    /// What is validated.
     keys: Vec<ReadKey>,
+    seen: SeenKeys,
     ranges: Vec<ReadRange>,
+    /// Parts of `ranges` that were deleted afterwards.
+    deleted: Vec<ReadRange>,
     needs: Csn,
+}
+
+impl Inner {
+    fn note(&mut self, isolation: Isolation, table: &Arc<TableState>, key: &[u8], hash: u64) {
+        let first = self.hashes.get(&hash).copied();
+        let place = match isolation {
+            Isolation::Serializable => {
+                let known = |at: usize| self.keys[at].table.id == table.id && *self.keys[at].key == *key;
+                if first.is_some_and(known) {
+                    return;
+                }
+                self.keys.push(ReadKey { table: table.clone(), key: key.into(), hash });
+                self.keys.len() - 1
+            }
+            Isolation::Snapshot => {
+                if first.is_some_and(|at| self.seen.at(at) == (table.id, key)) {
+                    return;
+                }
+                self.seen.push(table.id, key)
+            }
+        };
+        self.hashes.entry(hash).or_insert(place);
+    }
+}
+
+/// Keys one behind the other: table, length, bytes. One allocation for many of them.
+#[derive(Default)]
+struct SeenKeys(Vec<u8>);
+
+impl SeenKeys {
+    const HEADER_BYTES: usize = 8;
+
+    fn push(&mut self, table: TableId, key: &[u8]) -> usize {
+        let at = self.0.len();
+        self.0.extend_from_slice(&table.0.to_le_bytes());
+        self.0.extend_from_slice(&(key.len() as u32).to_le_bytes());
+        self.0.extend_from_slice(key);
+        at
+    }
+
+    fn at(&self, at: usize) -> (TableId, &[u8]) {
+        let number = |at: usize| u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"));
+        let start = at + Self::HEADER_BYTES;
+        (TableId(number(at)), &self.0[start..start + number(at + 4) as usize])
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (TableId, &[u8])> {
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let (table, key) = (next < self.0.len()).then(|| self.at(next))?;
+            next += Self::HEADER_BYTES + key.len();
+            Some((table, key))
+        })
+    }
 }
 
 impl ReadSet {
@@ -93,27 +182,39 @@ impl ReadSet {
 
     /// Notes a read of one key.
     pub fn key(&self, table: &Arc<TableState>, key: &[u8], hash: u64) {
-        let mut inner = self.inner.borrow_mut();
-        if inner.hashes.insert(hash) && self.isolation == Isolation::Serializable {
-            inner.keys.push(ReadKey { table: table.clone(), key: key.into(), hash });
-        }
+        self.inner.borrow_mut().note(self.isolation, table, key, hash);
     }
 
     /// Notes a read of a key that commit must validate at any isolation level.
     pub fn key_for_update(&self, table: &Arc<TableState>, key: &[u8], hash: u64) {
         let mut inner = self.inner.borrow_mut();
-        inner.hashes.insert(hash);
-        inner.keys.push(ReadKey { table: table.clone(), key: key.into(), hash });
+        inner.note(self.isolation, table, key, hash);
+        if self.isolation == Isolation::Snapshot {
+            inner.keys.push(ReadKey { table: table.clone(), key: key.into(), hash });
+        }
     }
 
     /// Notes a read of a range.
     pub fn range(&self, table: &Arc<TableState>, start: Bound<&[u8]>, end: Bound<&[u8]>) {
-        let owned = |bound: Bound<&[u8]>| bound.map(Box::<[u8]>::from);
-        self.inner.borrow_mut().ranges.push(ReadRange {
+        let (start, end) = (owned(start), owned(end));
+        self.inner.borrow_mut().ranges.push(ReadRange { table: table.clone(), start, end });
+    }
+
+    /// Notes that a range is deleted: what was read of it was read and written.
+    pub fn delete_range(&self, table: &Arc<TableState>, range: &DeletedRange) {
+        if self.isolation == Isolation::Serializable {
+            return;
+        }
+        let mut inner = self.inner.borrow_mut();
+        let Inner { keys, seen, ranges, deleted, .. } = &mut *inner;
+        let of_table = seen.iter().filter(|(id, key)| *id == table.id && range.covers(key));
+        keys.extend(of_table.map(|(id, key)| ReadKey {
             table: table.clone(),
-            start: owned(start),
-            end: owned(end),
-        });
+            key: key.into(),
+            hash: hash_key(id, key),
+        }));
+        let of_table = ranges.iter().filter(|read| read.table.id == table.id);
+        deleted.extend(of_table.filter_map(|read| read.meet(range)));
     }
 
     /// Notes that a version of `csn` was seen.
@@ -127,16 +228,19 @@ impl ReadSet {
         self.inner.borrow().needs
     }
 
-    /// Whether the transaction read the key before.
+    /// Whether the transaction read the key before; of two keys of one hash it may say so of the wrong one, which can
+    /// only add a conflict.
     pub fn has_read(&self, table: TableId, key: &[u8], hash: u64) -> bool {
         let inner = self.inner.borrow();
-        inner.hashes.contains(&hash) || inner.ranges.iter().any(|range| range.covers(table, key))
+        inner.hashes.contains_key(&hash) || inner.ranges.iter().any(|range| range.covers(table, key))
     }
 
     /// The keys and the ranges that commit validates.
     pub fn into_validated(self) -> (Vec<ReadKey>, Vec<ReadRange>) {
         let inner = self.inner.into_inner();
-        let ranges = if self.isolation == Isolation::Serializable { inner.ranges } else { Vec::new() };
-        (inner.keys, ranges)
+        match self.isolation {
+            Isolation::Serializable => (inner.keys, inner.ranges),
+            Isolation::Snapshot => (inner.keys, inner.deleted),
+        }
     }
 }

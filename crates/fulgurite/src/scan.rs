@@ -192,6 +192,7 @@ impl<'a> Range<'a> {
     }
 
     fn step(&mut self, direction: Direction) -> Result<Option<(Value, Value)>> {
+        self.core.check_open()?;
         let (side, other) = match direction {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),

@@ -33,31 +33,29 @@ impl Table {
 
     /// The value of `key`, or `None`: the newest that is durable.
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.check(key)?;
+        check_key(key)?;
+        self.core.check_open()?;
         let hash = hash_key(self.state.id, key);
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
+        self.state.check_seen(at)?;
         let Some(version) = self.state.index.get_newest(key, hash, at, 0)? else { return Ok(None) };
         self.core.live_value(self.state.id, key, &version)
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
     pub fn try_get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.check(key)?;
+        check_key(key)?;
+        self.core.check_open()?;
         let hash = hash_key(self.state.id, key);
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
+        self.state.check_seen(at)?;
         let Some(version) = self.state.index.try_get_newest(key, hash, at, 0)? else { return Ok(None) };
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
         self.core.live_value(self.state.id, key, &version)
-    }
-
-    fn check(&self, key: &[u8]) -> Result<()> {
-        check_key(key)?;
-        self.core.check_open()?;
-        self.state.check_seen(Csn::MAX)
     }
 
     /// Writes `key`; durable when it returns.

@@ -35,7 +35,8 @@ pub struct Savepoint(u64);
 ///
 /// It reads the snapshot of its beginning plus its own writes, keeps its writes to itself until it commits, and does
 /// nothing if it is dropped. Of two transactions that read and wrote the same key, the first to commit wins and the
-/// other gets [`Error::Conflict`]; a key that was written without having been read never conflicts.
+/// other gets [`Error::Conflict`]; a key that was written without having been read never conflicts. Deleting a range
+/// writes every key in it, present or not.
 ///
 /// Begun in the middle of other commits, it may read what is not durable yet; its own [`Transaction::commit`] returns
 /// only when everything that it read is.
@@ -105,6 +106,8 @@ impl Transaction {
         table.check_seen(self.snapshot.csn)?;
         let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
         else {
+            // What hides the key, or never was, may be any commit of the snapshot.
+            self.reads.saw(self.snapshot.csn);
             return Ok(None);
         };
         self.reads.saw(version.csn);
@@ -203,7 +206,9 @@ impl Transaction {
 
     fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
         if let Some((start, end)) = bounds.half_open()? {
-            self.writes.delete_range(&table.state, DeletedRange { start, end });
+            let range = DeletedRange { start, end };
+            self.reads.delete_range(&table.state, &range);
+            self.writes.delete_range(&table.state, range);
         }
         Ok(())
     }
@@ -277,6 +282,13 @@ impl Transaction {
 
     /// Gives up: nothing happened. The same as dropping it.
     pub fn rollback(self) {}
+
+    /// Gives up, and returns when everything that it read is durable: then an error may be told that came from that.
+    pub(crate) fn rollback_durable(self) -> Result<()> {
+        let (core, needs) = (self.core.clone(), self.reads.needs());
+        drop(self);
+        core.pipeline.wait(needs)
+    }
 
     /// Writes a row of the catalog; the table is created when the commit is applied.
     pub(crate) fn put_catalog(
@@ -388,6 +400,7 @@ impl Transaction {
                     };
                     let csn = core.pipeline.submit(admission, &frame, prepared.work);
                     drop(held);
+                    core.pipeline.complete_tickets();
                     return Ok(csn);
                 }
                 Err(Error::WouldBlock) => {

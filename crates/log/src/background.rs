@@ -75,6 +75,7 @@ fn refill(core: &Core) -> Result<bool, LogError> {
         return Ok(false);
     }
     let mut maker = core.store.maker();
+    core.check_usable()?;
     let taken = {
         let slot = core.slot();
         if slot.ready() >= core.options.ready_segments {

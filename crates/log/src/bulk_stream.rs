@@ -47,6 +47,12 @@ impl BulkStream {
         BulkStream { syncing: Mutex::new(()), state: Mutex::default() }
     }
 
+    /// Returns when nobody is writing or syncing.
+    pub fn wait_for_writers(&self) {
+        drop(self.syncing.lock());
+        drop(self.state.lock());
+    }
+
     /// The open segment and the end of what was appended to it.
     pub fn append_point(&self) -> Option<(u32, u32)> {
         let state = self.state.lock();

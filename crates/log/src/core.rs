@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
+pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
 
 /// Progress of the commit stream. Raised by the leader alone.
 pub(crate) struct Marks {
@@ -66,9 +67,13 @@ pub(crate) struct Core {
     pub bulk: BulkStream,
     pub poison: Arc<Poison>,
     pub observer: RwLock<Option<Observer>>,
+    pub completer: RwLock<Option<Completer>>,
     pub stats: Counters,
     pub spills: AtomicU64,
+    /// No call that writes begins any more.
     pub closed: AtomicBool,
+    /// Nothing is flushed any more; set by the last leader.
+    pub ended: AtomicBool,
     pub signal: Signal,
 }
 
@@ -105,9 +110,11 @@ impl Core {
             bulk: BulkStream::new(),
             poison: Arc::new(Poison::default()),
             observer: RwLock::new(None),
+            completer: RwLock::new(None),
             stats: Counters::default(),
             spills: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             signal: Signal::default(),
             env,
             database,

@@ -10,6 +10,7 @@ use crate::log::Log;
 use crate::stats::add;
 use fulgurite_base::Csn;
 use parking_lot::{Condvar, Mutex};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,19 +27,31 @@ pub(crate) struct Flusher {
     changed: Condvar,
 }
 
-/// Leadership: at most one exists (INV-LOG-6). Dropping it wakes everybody who waits.
-pub(crate) struct Leadership<'a>(&'a Core);
+/// Leadership: at most one exists (INV-LOG-6). Dropping it wakes everybody who waits, and then tells the completer if
+/// `durable` rose.
+pub(crate) struct Leadership<'a> {
+    core: &'a Core,
+    pub raised: Cell<bool>,
+}
 
 impl Drop for Leadership<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.poison.set("a flush panicked", None);
+        let panics = std::thread::panicking();
+        if panics {
+            self.core.poison.set("a flush panicked", None);
         }
-        let flusher = &self.0.flusher;
+        let flusher = &self.core.flusher;
         let mut state = flusher.state.lock();
         state.leading = false;
         if state.waiting > 0 {
             flusher.changed.notify_all();
+        }
+        drop(state);
+        if self.raised.get() && !panics {
+            let completer = self.core.completer.read().clone();
+            if let Some(completer) = completer {
+                completer();
+            }
         }
     }
 }
@@ -51,7 +64,7 @@ impl Core {
             return None;
         }
         state.leading = true;
-        Some(Leadership(self))
+        Some(Leadership { core: self, raised: Cell::new(false) })
     }
 
     /// Leads; or waits until the present leader has finished and returns `None`. Returns `None` at once if
@@ -63,7 +76,7 @@ impl Core {
         }
         if !state.leading {
             state.leading = true;
-            return Some(Leadership(self));
+            return Some(Leadership { core: self, raised: Cell::new(false) });
         }
         add(&self.stats.waits, 1);
         state.waiting += 1;
@@ -85,6 +98,17 @@ impl Core {
                 if !flushed && self.durable_csn() < csn {
                     return Err(self.never_reserved(csn));
                 }
+            }
+        }
+    }
+
+    /// Flushes what was reserved, and then ends flushing for good.
+    pub fn flush_last(&self) -> Result<(), LogError> {
+        loop {
+            if let Some(leadership) = self.lead_or_wait(|| false) {
+                while self.flush(&leadership)? {}
+                self.ended.store(true, Ordering::Release);
+                return Ok(());
             }
         }
     }
@@ -113,7 +137,8 @@ impl Log {
     /// Returns when the commit is durable, and causes the flush: leads it, or waits for whoever leads.
     ///
     /// # Errors
-    /// [`LogError::Poisoned`]: whether the commit is durable is unknown. [`LogError::Usage`]: it was never reserved.
+    /// [`LogError::Poisoned`]: whether the commit is durable is unknown. [`LogError::Closed`]: it was reserved when the
+    /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
     pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
         self.core.wait_durable(csn)
     }
@@ -130,5 +155,11 @@ impl Log {
     /// lock held, before those who wait are woken. It must not block, and must not wait for durability.
     pub fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
         *self.core.observer.write() = Some(Arc::from(observer));
+    }
+
+    /// Sets who is called after leadership was handed over, if `durable` rose under it: on the thread that led, once
+    /// others may flush and those who waited are woken. It may use the log.
+    pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
+        *self.core.completer.write() = Some(Arc::from(completer));
     }
 }

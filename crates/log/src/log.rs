@@ -259,7 +259,8 @@ impl Log {
     }
 
     /// Flushes everything that was reserved, ends with a hint, and stops the thread. Later calls get
-    /// [`LogError::Closed`]; reading goes on.
+    /// [`LogError::Closed`]; reading goes on. When it has returned nothing is written any more, also not for those who
+    /// were admitted before: a commit that reserves now is never durable, and who waits for it is told.
     ///
     /// # Errors
     /// [`LogError::Poisoned`]: what was not acknowledged may be lost.
@@ -269,10 +270,11 @@ impl Log {
         }
         let flushed = background::settle(&self.core);
         self.core.closed.store(true, Ordering::Release);
-        let last = self.core.slot().next_csn().prev();
-        let flushed = flushed.and_then(|()| self.core.wait_durable(last));
+        let flushed = flushed.and_then(|()| self.core.flush_last());
         self.stop();
+        // Whoever is writing a segment or bulk records began before the flag was set; who comes now sees it.
         self.core.store.remove_spares();
+        self.core.bulk.wait_for_writers();
         flushed
     }
 

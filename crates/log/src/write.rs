@@ -20,6 +20,9 @@ const PADDING: [u8; 8] = [0; 8];
 impl Core {
     /// Writes and syncs what is filled. False if there was nothing.
     pub fn flush(&self, leadership: &Leadership<'_>) -> Result<bool, LogError> {
+        if self.ended.load(Ordering::Acquire) {
+            return Err(LogError::Closed);
+        }
         let batch = self.take_batch()?;
         let mut runs = batch.chunk_by(|a, b| a.segment.number == b.segment.number).peekable();
         if let Some(first) = runs.peek()
@@ -70,7 +73,12 @@ impl Core {
 
     /// Writes the groups of one segment, and its end if `next` left it, syncs it and raises `durable`: INV-LOG-2, a
     /// segment is synced before a frame of the next one counts.
-    fn flush_run(&self, run: &[Group], next: Option<&Group>, _: &Leadership<'_>) -> Result<(), LogError> {
+    fn flush_run(
+        &self,
+        run: &[Group],
+        next: Option<&Group>,
+        leadership: &Leadership<'_>,
+    ) -> Result<(), LogError> {
         let (first, last) = (&run[0], &run[run.len() - 1]);
         let hint = self.durable_csn();
         for group in run {
@@ -91,6 +99,7 @@ impl Core {
         self.marks.written.store(last.end().0, Ordering::Release);
         self.sync(&first.segment)?;
         self.raise_durable(run, hint);
+        leadership.raised.set(true);
         if end.is_some() {
             self.store.seal(&first.segment);
         }

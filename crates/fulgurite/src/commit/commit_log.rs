@@ -18,6 +18,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
     fn request_durable(&self, csn: Csn);
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>);
+    fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>);
     fn poison(&self, what: &'static str);
     fn poisoned(&self) -> Option<Arc<PoisonCause>>;
 }
@@ -59,6 +60,10 @@ impl CommitLog for Log {
 
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
         Log::set_observer(self, observer);
+    }
+
+    fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
+        Log::set_completer(self, completer);
     }
 
     fn poison(&self, what: &'static str) {

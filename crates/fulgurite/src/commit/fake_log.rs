@@ -10,6 +10,7 @@ use super::{Apply, Frame, Pipeline};
 use crate::sync::{Condvar, Mutex};
 
 type Observer = Box<dyn Fn(Csn) + Send + Sync>;
+type Completer = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -25,11 +26,17 @@ pub(crate) struct FakeLog {
     state: Mutex<State>,
     changed: Condvar,
     observer: OnceLock<Observer>,
+    completer: OnceLock<Completer>,
 }
 
 impl FakeLog {
     pub fn new() -> Arc<FakeLog> {
-        Arc::new(FakeLog { state: Mutex::default(), changed: Condvar::new(), observer: OnceLock::new() })
+        Arc::new(FakeLog {
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            observer: OnceLock::new(),
+            completer: OnceLock::new(),
+        })
     }
 
     /// The newest number that was given.
@@ -101,9 +108,12 @@ impl CommitLog for FakeLog {
             if let Some(observer) = self.observer.get() {
                 observer(Csn(filled));
             }
-            state = self.state.lock();
-            state.leading = false;
+            self.state.lock().leading = false;
             self.changed.notify_all();
+            if let Some(completer) = self.completer.get() {
+                completer();
+            }
+            state = self.state.lock();
         }
         Ok(())
     }
@@ -116,6 +126,10 @@ impl CommitLog for FakeLog {
 
     fn set_observer(&self, observer: Observer) {
         assert!(self.observer.set(observer).is_ok(), "there is one pipeline");
+    }
+
+    fn set_completer(&self, completer: Completer) {
+        assert!(self.completer.set(completer).is_ok(), "there is one pipeline");
     }
 
     fn poison(&self, what: &'static str) {
@@ -142,5 +156,7 @@ impl<F: FnOnce(Csn) + Send> Apply for Work<F> {
 pub(crate) fn submit(pipeline: &Pipeline<FakeLog>, apply: impl FnOnce(Csn) + Send + 'static) -> Csn {
     let frame = Frame { kind: 0, body: &[], body_crc: 0, commit_time_ms: 0, local: &[] };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
-    pipeline.submit((), &frame, Box::new(Work(apply)))
+    let csn = pipeline.submit((), &frame, Box::new(Work(apply)));
+    pipeline.complete_tickets();
+    csn
 }

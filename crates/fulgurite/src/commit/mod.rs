@@ -33,6 +33,8 @@ pub(crate) mod commit_log;
 pub(crate) mod fake_log;
 pub(crate) mod latches;
 pub(crate) mod prepare;
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests;
 pub(crate) mod ticket;
 
 use std::cell::UnsafeCell;
@@ -138,6 +140,12 @@ impl<L: CommitLog> Pipeline<L> {
                 pipeline.durable_rose(durable);
             }
         }));
+        let completer = Arc::downgrade(&pipeline);
+        log.set_completer(Box::new(move || {
+            if let Some(pipeline) = completer.upgrade() {
+                pipeline.complete_tickets();
+            }
+        }));
         pipeline
     }
 
@@ -171,7 +179,8 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.try_admit(frame, local)?.ok_or(Error::WouldBlock)
     }
 
-    /// Steps 2 to 4: the caller holds the latches and has validated.
+    /// Steps 2 to 4: the caller holds the latches and has validated. Once it has let go of them it calls
+    /// [`Pipeline::complete_tickets`].
     pub fn submit(&self, admission: L::Admission, frame: &Frame<'_>, work: Box<dyn Apply>) -> Csn {
         let mut mine = None;
         let mut work = Some(work);
@@ -231,12 +240,16 @@ impl<L: CommitLog> Pipeline<L> {
             debug_assert!(csn > self.visible());
             self.visible.store(csn.0, Ordering::SeqCst);
             self.became_visible.notify_all();
-            drop(pending);
-            self.tickets.complete_up_to(csn.min(self.stable()));
         }
     }
 
-    /// The log's observer: applies what is durable and unclaimed (INV-TXN-4), then completes tickets.
+    /// Step 7 for tickets. Runs users' callbacks, so the caller holds no latch and leads no flush. Whoever raised
+    /// `visible` or `durable` calls it afterwards.
+    pub fn complete_tickets(&self) {
+        self.tickets.complete_up_to(self.read_csn());
+    }
+
+    /// The log's observer: applies what is durable and unclaimed (INV-TXN-4).
     fn durable_rose(&self, durable: Csn) {
         let covered: Vec<Arc<Pending>> = {
             let pending = self.pending.lock();
@@ -248,7 +261,6 @@ impl<L: CommitLog> Pipeline<L> {
         if !covered.is_empty() {
             self.advance_visible();
         }
-        self.tickets.complete_up_to(durable.min(self.visible()));
     }
 
     /// Steps 6 and 7.
@@ -294,15 +306,11 @@ impl<L: CommitLog> Pipeline<L> {
         let pipeline = Arc::downgrade(self);
         let ticket = Ticket::new(
             csn,
-            Box::new(move |csn| {
-                if let Some(pipeline) = pipeline.upgrade() {
-                    let _ = pipeline.wait(csn);
-                }
-            }),
+            Box::new(move |csn| pipeline.upgrade().is_some_and(|pipeline| pipeline.wait(csn).is_ok())),
         );
         self.tickets.add(ticket.state());
         self.log.request_durable(csn);
-        self.tickets.complete_up_to(self.read_csn());
+        self.complete_tickets();
         if let Some(why) = self.log.poisoned() {
             self.tickets.fail(&why.to_string());
         }

@@ -27,8 +27,11 @@ pub(crate) struct TicketState {
     csn: Csn,
     inner: Mutex<Inner>,
     changed: Condvar,
-    cause: Box<dyn Fn(Csn) + Send + Sync>,
+    cause: Cause,
 }
+
+/// Waits until a commit is durable and visible; false if that will not be, or not be known.
+type Cause = Box<dyn Fn(Csn) -> bool + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
@@ -44,8 +47,8 @@ enum Outcome {
 }
 
 impl Ticket {
-    /// A ticket for `csn`; `cause` asks for its durability.
-    pub(crate) fn new(csn: Csn, cause: Box<dyn Fn(Csn) + Send + Sync>) -> Ticket {
+    /// A ticket for `csn`; `cause` waits for its durability.
+    pub(crate) fn new(csn: Csn, cause: Cause) -> Ticket {
         Ticket {
             state: Arc::new(TicketState { csn, inner: Mutex::default(), changed: Condvar::new(), cause }),
         }
@@ -53,7 +56,7 @@ impl Ticket {
 
     /// A ticket that is complete from the start.
     pub(crate) fn done(csn: Csn) -> Ticket {
-        let ticket = Ticket::new(csn, Box::new(|_| {}));
+        let ticket = Ticket::new(csn, Box::new(|_| true));
         ticket.state.inner.lock().outcome = Some(Outcome::Durable);
         ticket
     }
@@ -69,7 +72,10 @@ impl Ticket {
 
     /// Waits until the commit is durable. Causes the flush; does not wait for a timer.
     pub fn wait(&self) -> Result<Commit> {
-        (self.state.cause)(self.state.csn);
+        if (self.state.cause)(self.state.csn) {
+            // Not left to the thread that completes tickets: this may be that thread, in a callback.
+            self.state.complete(Outcome::Durable);
+        }
         let mut inner = self.state.inner.lock();
         loop {
             if let Some(outcome) = &inner.outcome {
@@ -229,7 +235,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     fn ticket(csn: u64) -> Ticket {
-        Ticket::new(Csn(csn), Box::new(|_| {}))
+        Ticket::new(Csn(csn), Box::new(|_| false))
     }
 
     #[test]

@@ -1,0 +1,184 @@
+//! The end of a database, and the failure of its log, under whoever still uses it.
+
+use std::time::Duration;
+
+use fulgurite_env::SimEnv;
+use fulgurite_env::sim::Loss;
+
+use super::support::*;
+use crate::{Error, Options};
+
+#[test]
+fn handles_that_outlive_the_database_are_told() {
+    let (db, table) = one_table();
+    for n in 0..100u8 {
+        table.put(&[b'a', n % 100], b"v").unwrap();
+    }
+    let snapshot = db.snapshot();
+    let mut held = snapshot.range(&table, ..).unwrap();
+    held.next().unwrap().unwrap();
+    let reading = db.begin();
+    let mut own = reading.range(&table, ..).unwrap();
+    own.next().unwrap().unwrap();
+    let mut writing = db.begin();
+    writing.put(&table, b"k", b"v").unwrap();
+    let mut deferring = db.begin();
+    deferring.put(&table, b"k", b"v").unwrap();
+    let other = db.clone();
+    db.close().unwrap();
+    assert!(matches!(table.get(b"a"), Err(Error::Closed)));
+    assert!(matches!(table.put(b"a", b"v"), Err(Error::Closed)));
+    assert!(matches!(snapshot.get(&table, b"a"), Err(Error::Closed)));
+    assert!(matches!(snapshot.range(&table, ..), Err(Error::Closed)));
+    assert!(matches!(held.next(), Some(Err(Error::Closed))), "the files may be another process's by now");
+    assert!(held.next().is_none(), "an error ends an iteration");
+    assert!(matches!(own.next_back(), Some(Err(Error::Closed))));
+    assert!(matches!(writing.commit(), Err(Error::Closed)));
+    assert!(matches!(deferring.commit_deferred(), Err(Error::Closed)));
+    assert!(matches!(other.checkpoint(), Err(Error::Closed)));
+    assert!(matches!(other.open_table("t"), Err(Error::Closed)));
+    assert!(matches!(other.maintain(), Err(Error::Closed)));
+    drop((held, own));
+}
+
+#[test]
+fn a_ticket_ends_with_the_database() {
+    let db = quiet_database();
+    let table = db.table("t").unwrap();
+    let defer = |key: &[u8]| {
+        let mut txn = db.begin();
+        txn.put(&table, key, b"v").unwrap();
+        txn.commit_deferred().unwrap()
+    };
+    let (before, waited) = (defer(b"a"), defer(b"b"));
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| waited.wait());
+        db.clone().close().unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert!(before.poll().unwrap().is_ok(), "a close makes durable what was committed");
+    drop((db, table));
+    assert!(before.wait().is_ok());
+}
+
+/// A commit that is on its way while the database closes is durable or refused, never acknowledged and lost.
+#[test]
+fn a_commit_beside_a_close_is_durable_or_refused() {
+    for place in ["admitted", "validated"] {
+        for deferred in [false, true] {
+            let env = SimEnv::new(1);
+            let db = open(&env, Options::default());
+            let table = db.table("t").unwrap();
+            let meeting = hold_first_at(&db, place);
+            let outcome = std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut txn = db.begin();
+                    txn.put(&table, b"k", b"v").unwrap();
+                    if deferred {
+                        txn.commit_deferred().and_then(|ticket| ticket.wait())
+                    } else {
+                        txn.commit()
+                    }
+                });
+                meeting.wait_for(1);
+                let closer = scope.spawn(|| db.clone().close());
+                // Either the close waits for the writer, or it is over and the writer is refused.
+                for _ in 0..100 {
+                    if closer.is_finished() {
+                        break;
+                    }
+                    std::thread::park_timeout(Duration::from_millis(1));
+                }
+                let reopened = closer.is_finished().then(|| open(&env, Options::default()));
+                meeting.open();
+                closer.join().unwrap().unwrap();
+                let outcome = writer.join().unwrap();
+                drop(reopened);
+                outcome
+            });
+            drop((db, table));
+            let db = open(&env, Options::default());
+            let is_there = db.table("t").unwrap().get(b"k").unwrap().is_some();
+            assert_eq!(outcome.is_ok(), is_there, "{place}: {outcome:?}");
+        }
+    }
+}
+
+/// Commits while a database is closed and opened again: what was acknowledged is there.
+#[test]
+fn commits_beside_closes_are_kept() {
+    let env = SimEnv::new(1);
+    let mut acknowledged: Vec<Vec<u8>> = Vec::new();
+    for round in 0..20u32 {
+        let db = open(&env, Options::default());
+        let table = db.table("t").unwrap();
+        let writers = 3;
+        let new = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..writers)
+                .map(|writer| {
+                    let table = table.clone();
+                    scope.spawn(move || {
+                        let mut keys = Vec::new();
+                        for n in 0.. {
+                            let key = format!("{round}/{writer}/{n}").into_bytes();
+                            match table.put(&key, b"v") {
+                                Ok(_) => keys.push(key),
+                                Err(_) => break,
+                            }
+                        }
+                        keys
+                    })
+                })
+                .collect();
+            std::thread::park_timeout(Duration::from_millis(5));
+            db.close().unwrap();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+        });
+        acknowledged.extend(new);
+    }
+    let db = open(&env, Options::default());
+    let table = db.table("t").unwrap();
+    for key in &acknowledged {
+        assert!(table.get(key).unwrap().is_some(), "{} was acknowledged", String::from_utf8_lossy(key));
+    }
+}
+
+/// A failed sync ends every wait with an error, and nothing hangs.
+#[test]
+fn a_failed_sync_ends_every_wait() {
+    let env = SimEnv::new(1);
+    let db = open(&env, Options { background: false, ..Options::default() });
+    let table = db.table("t").unwrap();
+    table.put(b"k", b"0").unwrap();
+    let mut txn = db.begin();
+    txn.put(&table, b"k", b"1").unwrap();
+    let ticket = txn.commit_deferred().unwrap();
+    env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
+    let reader = db.begin();
+    assert_eq!(reader.read(&table, b"k"), Some("1".into()));
+    let outcomes = at_once(vec![
+        Box::new(|| ticket.wait().map(drop)) as Box<dyn FnOnce() -> crate::Result<()> + Send>,
+        Box::new(|| reader.commit().map(drop)),
+        Box::new(|| table.put(b"other", b"v").map(drop)),
+        Box::new(|| db.wait_durable(ticket.csn())),
+        Box::new(|| db.checkpoint().map(drop)),
+    ]);
+    for outcome in outcomes {
+        assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. } | Error::Poisoned { .. })), "{outcome:?}");
+    }
+    assert!(matches!(table.put(b"k", b"2"), Err(Error::Poisoned { .. })));
+    assert_eq!(db.snapshot().read(&table, b"k"), Some("0".into()), "reads of what is durable go on");
+    let _ = db.close();
+}
+
+/// A panic while a commit is applied: every wait ends.
+#[test]
+fn a_commit_that_dies_while_it_is_stopped_poisons_nothing_before_its_number() {
+    let (db, table) = one_table();
+    db.core().hooks.set("validated", || panic!("on purpose, before the commit has a number"));
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.put(b"k", b"v")));
+    assert!(outcome.is_err());
+    db.core().hooks.clear();
+    table.put(b"k", b"w").unwrap();
+    assert_eq!(table.get(b"k").unwrap().unwrap(), b"w");
+}

@@ -1,0 +1,103 @@
+//! Tables that come, go and change their names under running transactions.
+
+use super::support::*;
+use crate::{Error, Isolation};
+
+#[test]
+fn who_writes_a_table_that_is_dropped_is_told() {
+    for level in LEVELS {
+        let db = database();
+        let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
+        let mut txn = db.begin_with(level);
+        txn.put(&one, b"k", b"v").unwrap();
+        txn.put(&two, b"k", b"v").unwrap();
+        db.drop_table("one").unwrap();
+        assert!(matches!(txn.commit(), Err(Error::TableDropped { .. })));
+        assert!(two.get(b"k").unwrap().is_none(), "nothing of it happened");
+    }
+}
+
+/// A serializable transaction is as if it ran at its commit: then the table that it read was gone.
+#[test]
+fn who_read_a_table_that_is_dropped_is_told() {
+    let db = database();
+    let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
+    one.put(b"k", b"v").unwrap();
+    let mut by_key = db.begin_with(Isolation::Serializable);
+    assert_eq!(by_key.read(&one, b"k"), Some("v".into()));
+    by_key.put(&two, b"a", b"v").unwrap();
+    let mut by_range = db.begin_with(Isolation::Serializable);
+    assert_eq!(rows(by_range.range(&one, ..).unwrap()).len(), 1);
+    by_range.put(&two, b"b", b"v").unwrap();
+    let mut snapshot = db.begin_with(Isolation::Snapshot);
+    assert_eq!(snapshot.read(&one, b"k"), Some("v".into()));
+    snapshot.put(&two, b"c", b"v").unwrap();
+    db.drop_table("one").unwrap();
+    assert!(matches!(by_key.commit(), Err(Error::TableDropped { .. })));
+    assert!(matches!(by_range.commit(), Err(Error::TableDropped { .. })));
+    snapshot.commit().unwrap();
+    assert_eq!(rows(two.range(..).unwrap()), pairs(&[("c", "v")]));
+}
+
+#[test]
+fn a_drop_waits_for_who_has_validated() {
+    let (db, table) = one_table();
+    let meeting = hold_first_at(&db, "validated");
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| table.put(b"k", b"v"));
+        meeting.wait_for(1);
+        let drop = scope.spawn(|| db.drop_table("t"));
+        let snapshot = db.snapshot();
+        meeting.open();
+        let written = writer.join().unwrap().unwrap();
+        drop.join().unwrap().unwrap();
+        assert_eq!(snapshot.read(&table, b"k"), None);
+        assert!(written.csn < db.snapshot().csn());
+    });
+    assert!(matches!(table.put(b"k", b"v"), Err(Error::TableDropped { .. })));
+}
+
+#[test]
+fn a_rename_disturbs_nobody() {
+    let (db, table) = one_table();
+    table.put(b"k", b"0").unwrap();
+    let mut txn = db.begin_with(Isolation::Serializable);
+    assert_eq!(txn.read(&table, b"k"), Some("0".into()));
+    txn.put(&table, b"k", b"1").unwrap();
+    let snapshot = db.snapshot();
+    db.rename_table("t", "u").unwrap();
+    assert_eq!(snapshot.read(&table, b"k"), Some("0".into()));
+    txn.commit().unwrap();
+    assert_eq!(db.open_table("u").unwrap().get(b"k").unwrap().unwrap(), b"1");
+    let again = db.create_table("t").unwrap();
+    assert!(again.get(b"k").unwrap().is_none());
+}
+
+#[test]
+fn tables_that_are_made_at_once_are_one() {
+    let db = database();
+    let tables = at_once((0..4).map(|_| || db.table("t").unwrap()));
+    for (n, table) in tables.iter().enumerate() {
+        table.put(&[b'a' + n as u8], b"v").unwrap();
+    }
+    assert_eq!(rows(tables[0].range(..).unwrap()).len(), 4);
+    assert_eq!(db.tables().unwrap().len(), 1);
+}
+
+/// Also what an old transaction sees of a table that is dropped, folded and purged.
+#[test]
+fn a_dropped_table_lives_for_those_who_see_it() {
+    let (db, table) = one_table();
+    table.put(b"k", b"v").unwrap();
+    db.checkpoint().unwrap();
+    let snapshot = db.snapshot();
+    let txn = db.begin();
+    db.drop_table("t").unwrap();
+    for _ in 0..3 {
+        db.checkpoint().unwrap();
+        assert_eq!(snapshot.read(&table, b"k"), Some("v".into()));
+        assert_eq!(txn.read(&table, b"k"), Some("v".into()));
+    }
+    assert!(matches!(db.begin().get(&table, b"k"), Err(Error::TableDropped { .. })));
+    assert!(matches!(db.snapshot().get(&table, b"k"), Err(Error::TableDropped { .. })));
+}

@@ -1,0 +1,162 @@
+//! What folding, pruning and checkpoints must not change.
+
+use super::support::*;
+use crate::Isolation;
+
+#[test]
+fn a_long_snapshot_sees_what_it_saw() {
+    let (db, table) = one_table();
+    let other = db.table("other").unwrap();
+    for n in 0..50u32 {
+        table.put(format!("{n:03}").as_bytes(), b"first").unwrap();
+    }
+    other.put(b"k", b"first").unwrap();
+    let snapshot = db.snapshot();
+    let long = db.begin();
+    let expected = rows(snapshot.range(&table, ..).unwrap());
+    for round in 0..6u32 {
+        for n in 0..50u32 {
+            match (n + round) % 5 {
+                0 => table.delete(format!("{n:03}").as_bytes()).unwrap(),
+                _ => table.put(format!("{n:03}").as_bytes(), round.to_string().as_bytes()).unwrap(),
+            };
+        }
+        if round == 3 {
+            table.delete_range(..).unwrap();
+            other.delete(b"k").unwrap();
+        }
+        db.checkpoint().unwrap();
+        assert_eq!(rows(snapshot.range(&table, ..).unwrap()), expected);
+        assert_eq!(rows(long.range(&table, ..).unwrap()), expected);
+        let mut backward = rows(snapshot.range(&table, ..).unwrap().rev());
+        backward.reverse();
+        assert_eq!(backward, expected);
+        assert_eq!(snapshot.read(&table, b"007"), Some("first".into()));
+        assert_eq!(snapshot.read(&other, b"k"), Some("first".into()));
+    }
+    let half = snapshot.range(&table, ..).unwrap().take(10).count();
+    assert_eq!(half, 10);
+    drop((snapshot, long));
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+/// What a transaction that is older than what has been folded finds: the conflict is in the static part only.
+#[test]
+fn conflicts_are_found_after_they_were_folded() {
+    type Write = fn(&crate::Table);
+    let writes: [(&str, Write); 5] = [
+        ("put", |table| {
+            let _ = table.put(b"k", b"1").unwrap();
+        }),
+        ("delete", |table| {
+            let _ = table.delete(b"k").unwrap();
+        }),
+        ("range delete", |table| {
+            let _ = table.delete_range(b"a".as_slice()..b"z").unwrap();
+        }),
+        ("put and delete of another key", |table| {
+            table.put(b"absent", b"1").unwrap();
+            table.delete(b"absent").unwrap();
+        }),
+        ("put that has expired", |table| {
+            let _ = table.put_expiring(b"k", b"1", 1).unwrap();
+        }),
+    ];
+    for level in LEVELS {
+        for (name, write) in writes {
+            for checkpoints in 1..4 {
+                let (db, table) = one_table();
+                table.put(b"k", b"0").unwrap();
+                db.checkpoint().unwrap();
+                let mut key = db.begin_with(level);
+                let mut absent = db.begin_with(level);
+                let mut scan = db.begin_with(Isolation::Serializable);
+                let mut elsewhere = db.begin_with(level);
+                key.read(&table, b"k");
+                key.put(&table, b"k", b"mine").unwrap();
+                absent.read(&table, b"absent");
+                absent.put(&table, b"absent", b"mine").unwrap();
+                rows(scan.range(&table, b"a".as_slice()..b"l").unwrap());
+                scan.put(&table, b"zz", b"mine").unwrap();
+                elsewhere.read(&table, b"zzz");
+                elsewhere.put(&table, b"zzz", b"mine").unwrap();
+                write(&table);
+                for _ in 0..checkpoints {
+                    db.checkpoint().unwrap();
+                }
+                assert!(table.state.index.delta().folded() > key.snapshot_csn(), "{name}: folded");
+                let touches_absent = name != "put" && name != "delete" && name != "put that has expired";
+                let touches_key = name != "put and delete of another key";
+                assert_eq!(key.commit().is_err(), touches_key, "{name}: the key, {checkpoints}");
+                assert_eq!(absent.commit().is_err(), touches_absent, "{name}: the absent key, {checkpoints}");
+                assert_conflict(scan.commit());
+                elsewhere.commit().unwrap();
+            }
+        }
+    }
+}
+
+/// The same with a younger snapshot that lets the old versions be pruned, not the old transaction's conflict.
+#[test]
+fn a_folded_tombstone_stays_for_the_oldest_transaction() {
+    let (db, table) = one_table();
+    let mut old = db.begin();
+    assert_eq!(old.read(&table, b"k"), None);
+    table.put(b"k", b"1").unwrap();
+    table.delete(b"k").unwrap();
+    let young = db.begin();
+    for _ in 0..3 {
+        db.checkpoint().unwrap();
+    }
+    assert_eq!(young.read(&table, b"k"), None);
+    old.put(&table, b"k", b"mine").unwrap();
+    assert_conflict(old.commit());
+    drop(young);
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    table.insert(b"k", b"2").unwrap();
+}
+
+/// Committers meet a checkpoint that has drawn its line and not folded yet.
+#[test]
+fn commits_go_on_while_a_checkpoint_is_stopped() {
+    let (db, table) = one_table();
+    table.put(b"k", b"0").unwrap();
+    let meeting = hold_first_at(&db, "checkpoint boundary");
+    std::thread::scope(|scope| {
+        let checkpoint = scope.spawn(|| db.checkpoint());
+        meeting.wait_for(1);
+        let mut old = db.begin();
+        assert_eq!(old.read(&table, b"k"), Some("0".into()));
+        for n in 0..10u32 {
+            table.put(b"k", n.to_string().as_bytes()).unwrap();
+        }
+        old.put(&table, b"k", b"mine").unwrap();
+        meeting.open();
+        checkpoint.join().unwrap().unwrap();
+        assert_conflict(old.commit());
+    });
+    db.checkpoint().unwrap();
+    assert_eq!(table.get(b"k").unwrap().unwrap(), b"9");
+}
+
+/// A checkpoint waits for a commit that is numbered and not applied, and for nothing else.
+#[test]
+fn a_checkpoint_passes_a_committer_that_is_stopped_before_its_number() {
+    let (db, table) = one_table();
+    let meeting = hold_first_at(&db, "validated");
+    std::thread::scope(|scope| {
+        let stopped = scope.spawn(|| table.put(b"k", b"stopped"));
+        meeting.wait_for(1);
+        table.put(b"other", b"v").unwrap();
+        db.checkpoint().unwrap();
+        let snapshot = db.snapshot();
+        assert_eq!(snapshot.read(&table, b"k"), None);
+        meeting.open();
+        stopped.join().unwrap().unwrap();
+        assert_eq!(snapshot.read(&table, b"k"), None);
+    });
+    assert_eq!(table.get(b"k").unwrap().unwrap(), b"stopped");
+}

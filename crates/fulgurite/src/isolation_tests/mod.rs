@@ -1,0 +1,13 @@
+//! Isolation and concurrency of whole databases, with threads stopped where it matters.
+
+mod anomalies;
+mod checker;
+mod closing;
+mod counters;
+mod definitions;
+mod durability;
+mod folding;
+mod own_writes;
+mod ranges;
+mod stress;
+mod support;
