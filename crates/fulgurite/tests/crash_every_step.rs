@@ -23,6 +23,10 @@ fn session(plan: &Plan, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) ->
     let db = common::open(tap(&sim, observer)).unwrap();
     let mut workload = Workload::new(db, &sim, &history, plan.seed).unwrap();
     workload.run(160, true).unwrap();
+    let log = workload.db.log_stats();
+    let large =
+        log.segments_freed > 0 && log.bulk_records > 500 && log.written_bytes > 2 << 20 && log.hints > 0;
+    assert!(large, "the session is too small: {log:?}");
     drop(workload);
     let commits = history.lock().unwrap().submitted();
     assert!(commits >= 200, "only {commits} commits");

@@ -100,6 +100,8 @@ impl Workload {
         for step in 0..steps {
             self.step(step)?;
             if step % 5 == 4 {
+                // Long enough without a commit for a hint.
+                self.sim.advance(Duration::from_millis(20 * (step % 2)));
                 self.db.maintain()?;
             }
             if checkpoints && step % 17 == 16 {
@@ -111,10 +113,12 @@ impl Workload {
 
     fn step(&mut self, step: u64) -> Result<()> {
         match step % 20 {
-            0 | 7 | 14 => self.small_batch(),
+            0 => self.small_batch(),
+            7 | 14 | 19 => self.full_frame(),
             1 | 11 => self.medium_values(),
             2 => self.large_value(70_000, 200_000),
-            3 | 17 => self.deletes(),
+            3 => self.deletes(),
+            17 => self.single(),
             4 | 13 => self.deferred(),
             5 => self.come_and_go(),
             6 => self.expiring(),
@@ -129,7 +133,7 @@ impl Workload {
                 self.sim.advance(Duration::from_secs(7));
                 self.overwrites()
             }
-            _ => self.single(),
+            _ => self.deletes(),
         }
     }
 
@@ -247,6 +251,12 @@ impl Workload {
 
     fn medium_values(&mut self) -> Result<()> {
         let writes: Vec<Write> = (0..self.rng.between(1, 8)).map(|_| self.medium_put()).collect();
+        self.commit(&writes)
+    }
+
+    /// About as much as one frame takes: these fill segments.
+    fn full_frame(&mut self) -> Result<()> {
+        let writes: Vec<Write> = (0..40).map(|_| self.medium_put()).collect();
         self.commit(&writes)
     }
 
