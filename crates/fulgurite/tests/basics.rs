@@ -268,3 +268,26 @@ fn a_table_that_was_read_must_not_have_been_dropped() {
     undone.commit().unwrap();
     assert!(written.get(b"k").unwrap().is_none());
 }
+
+#[test]
+fn many_snapshots_of_a_key_do_not_stop_checkpoints() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_quiet(dir.path());
+    let table = db.table("t").unwrap();
+    let key = vec![7; 60_000];
+    let mut snapshots = Vec::new();
+    for n in 0..40u32 {
+        table.put(&key, &n.to_le_bytes()).unwrap();
+        snapshots.push(db.snapshot());
+    }
+    db.checkpoint().unwrap();
+    for (n, snapshot) in (0u32..).zip(&snapshots) {
+        assert_eq!(snapshot.get(&table, &key).unwrap().unwrap(), n.to_le_bytes());
+    }
+    drop(snapshots);
+    table.put(&key, b"last").unwrap();
+    db.checkpoint().unwrap();
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+    drop((table, db));
+    assert_eq!(open(dir.path()).table("t").unwrap().get(&key).unwrap().unwrap(), b"last");
+}

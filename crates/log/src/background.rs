@@ -83,7 +83,7 @@ fn refill(core: &Core) -> Result<bool, LogError> {
         }
         slot.segments_taken()
     };
-    let segment = core.store.make(&mut maker, taken, &core.stats)?;
+    let segment = core.store.make(&mut maker, taken, 0, &core.stats)?;
     core.slot().push_ready(segment);
     Ok(true)
 }

@@ -80,7 +80,7 @@ impl Core {
         let mut state = self.bulk.state.lock();
         self.check_usable()?;
         if state.room() < bytes {
-            self.next_bulk_segment(&mut state)?;
+            self.next_bulk_segment(&mut state, bytes)?;
         }
         let segment = state.segment.as_ref().expect("a segment with room was just made sure of");
         let lsn = Lsn::new(segment.number, state.append_at());
@@ -99,8 +99,9 @@ impl Core {
         Ok(lsn)
     }
 
-    fn next_bulk_segment(&self, state: &mut State) -> Result<(), LogError> {
-        let next = self.take_bulk_segment()?;
+    /// Goes on in a segment that has room for a record of `bytes`.
+    fn next_bulk_segment(&self, state: &mut State, bytes: u32) -> Result<(), LogError> {
+        let next = self.take_bulk_segment(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes)?;
         self.write_bulk(state)?;
         // The next sync seals the segment that is left, even if nothing was written to it since the last one.
         state.note_unsynced();
@@ -123,16 +124,16 @@ impl Core {
         Ok(())
     }
 
-    /// A segment of the pool, if the commit stream has enough, else a new one.
-    fn take_bulk_segment(&self) -> Result<Arc<Segment>, LogError> {
+    /// A segment of the pool, if the commit stream has enough and it is large enough, else a new one.
+    fn take_bulk_segment(&self, bytes_min: u32) -> Result<Arc<Segment>, LogError> {
         let mut maker = self.store.maker();
         let (ready, taken) = {
             let mut slot = self.slot();
-            (slot.take_ready(), slot.segments_taken())
+            (slot.take_ready(bytes_min), slot.segments_taken())
         };
         match ready {
             Some(segment) => Ok(segment),
-            None => self.store.make(&mut maker, taken, &self.stats),
+            None => self.store.make(&mut maker, taken, bytes_min, &self.stats),
         }
     }
 

@@ -233,7 +233,7 @@ impl Core {
                 }
                 slot.segments_taken()
             };
-            let segment = self.store.make(&mut maker, taken, &self.stats)?;
+            let segment = self.store.make(&mut maker, taken, 0, &self.stats)?;
             self.slot().push_ready(segment);
         }
     }

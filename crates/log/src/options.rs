@@ -78,9 +78,10 @@ impl LogOptions {
         self.segment_bytes_min / 8
     }
 
-    /// Longest body of a bulk record in bytes.
+    /// Longest body of a bulk record in bytes: what the largest segment holds. The leaf of a key of which many snapshots
+    /// keep a version each is that long.
     pub fn bulk_bytes_max(&self) -> u32 {
-        self.segment_bytes_min - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
+        self.segment_bytes_max - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
     }
 
     /// The most that one admission can take of a segment: a group of its own.

@@ -158,10 +158,10 @@ impl Slot {
         self.ready.push_back(segment);
     }
 
-    /// A ready segment for the bulk stream, if the commit stream keeps enough.
-    pub fn take_ready(&mut self) -> Option<Arc<Segment>> {
+    /// A ready segment of at least `bytes_min` for the bulk stream, if the commit stream keeps enough.
+    pub fn take_ready(&mut self, bytes_min: u32) -> Option<Arc<Segment>> {
         let segment = self.ready.pop_front()?;
-        if !self.ready.is_empty() && self.has_room(self.charge_max) {
+        if segment.bytes >= bytes_min && !self.ready.is_empty() && self.has_room(self.charge_max) {
             return Some(segment);
         }
         self.ready.push_front(segment);

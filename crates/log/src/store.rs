@@ -134,9 +134,18 @@ impl Store {
         u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
     }
 
-    /// Makes a segment that is durable in every respect: zeros, size, header, name.
-    pub fn make(&self, maker: &mut Maker, taken: u32, stats: &Counters) -> Result<Arc<Segment>, LogError> {
-        let bytes = self.wanted_bytes(taken);
+    /// Makes a segment of at least `bytes_min` that is durable in every respect: zeros, size, header, name.
+    pub fn make(
+        &self,
+        maker: &mut Maker,
+        taken: u32,
+        bytes_min: u32,
+        stats: &Counters,
+    ) -> Result<Arc<Segment>, LogError> {
+        let bytes = match self.wanted_bytes(taken) {
+            bytes if bytes >= bytes_min => bytes,
+            _ => bytes_min.next_power_of_two().min(self.options.segment_bytes_max),
+        };
         let number = maker.next_number;
         maker.next_number = number.checked_add(1).ok_or_else(|| {
             LogError::Usage("all 4294967295 segment numbers are used; copy the database to a new one".into())

@@ -32,7 +32,7 @@ pub(crate) fn begin_epoch(
     start: &EpochStart,
 ) -> Result<Begun, LogError> {
     let store = Store::new(Arc::clone(env), dir, database, options.clone(), number);
-    let segment = store.make(&mut store.maker(), 0, &Counters::default())?;
+    let segment = store.make(&mut store.maker(), 0, 0, &Counters::default())?;
     store.set_epoch_start(segment.number);
     let first_csn = start.previous_csn.next();
     segment.hand_out(Stream::Commit, start.epoch, first_csn);

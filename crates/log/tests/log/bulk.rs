@@ -95,3 +95,20 @@ fn a_segment_that_is_left_right_after_a_sync_is_sealed() {
     let open: Vec<u32> = bulk.filter(|info| info.open).map(|info| info.number).collect();
     assert_eq!(open, [last]);
 }
+
+#[test]
+fn a_record_may_be_as_long_as_the_largest_segment() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    log.append_bulk(BulkKind::LeafNode, &[b"small"]).expect("there is room");
+    let max = log.options().bulk_bytes_max();
+    let bodies = [max, log.options().segment_bytes_min, max].map(|bytes| vec![bytes as u8; bytes as usize]);
+    let append = |body| log.append_bulk(BulkKind::LeafNode, &[body]).expect("there is room");
+    let places: Vec<_> = bodies.iter().map(|body| append(body)).collect();
+    log.sync_bulk().expect("nothing fails");
+    for (place, body) in places.iter().zip(&bodies) {
+        assert_eq!(&log.read_bulk(*place).expect("it is there").body, body);
+    }
+    let over = vec![0; max as usize + 1];
+    assert!(matches!(log.append_bulk(BulkKind::LeafNode, &[&over]), Err(LogError::TooLarge { .. })));
+}

@@ -71,7 +71,7 @@ fn sizes_are_checked_before_anything_is_logged() {
         assert_eq!(log.read_bytes(lsn, body.len() as u32).expect("there"), body);
     }
     assert!(matches!(
-        log.append_bulk(fulgurite_log::BulkKind::Part, &[&[0; 16 * 1024]]),
+        log.append_bulk(fulgurite_log::BulkKind::Part, &[&[0; 32 * 1024]]),
         Err(LogError::TooLarge { .. })
     ));
 }
