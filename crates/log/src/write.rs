@@ -103,9 +103,11 @@ impl Core {
         if end.is_some() {
             self.store.seal(&first.segment);
         }
-        let observer = self.observer.read().clone();
+        // A hint raises nothing.
+        let durable = self.durable_csn();
+        let observer = if durable > hint { self.observer.read().clone() } else { None };
         if let Some(observer) = observer {
-            observer(self.durable_csn());
+            observer(durable);
         }
         Ok(())
     }
