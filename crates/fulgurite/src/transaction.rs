@@ -207,8 +207,9 @@ impl Transaction {
     fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
         if let Some((start, end)) = bounds.half_open()? {
             let range = DeletedRange { start, end };
+            let bytes_max = self.core.options.transaction_bytes_max;
+            self.writes.delete_range(&table.state, range.clone(), bytes_max)?;
             self.reads.delete_range(&table.state, &range);
-            self.writes.delete_range(&table.state, range);
         }
         Ok(())
     }

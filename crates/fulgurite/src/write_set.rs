@@ -138,8 +138,18 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes a range: operations that it covers go.
-    pub fn delete_range(&mut self, table: &Arc<TableState>, range: DeletedRange) {
+    /// Deletes a range: operations that it covers go. Fails, changing nothing, if the entries would outgrow `bytes_max`.
+    pub fn delete_range(
+        &mut self,
+        table: &Arc<TableState>,
+        range: DeletedRange,
+        bytes_max: usize,
+    ) -> Result<()> {
+        let bytes = self.bytes + range_bytes(&range);
+        if bytes > bytes_max {
+            return Err(Error::TooLarge { bytes, max: bytes_max });
+        }
+        self.bytes = bytes;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
         let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -163,6 +173,7 @@ impl WriteSet {
         if keep_undo {
             self.undo.push(Undo::Range { table: table.id });
         }
+        Ok(())
     }
 
     /// Marks this point; the number is what [`WriteSet::rollback_to`] takes.
@@ -176,7 +187,8 @@ impl WriteSet {
         while self.undo.len() > mark {
             match self.undo.pop().expect("the list is longer than the mark") {
                 Undo::Range { table } => {
-                    self.tables.get_mut(&table).expect("the table was written").ranges.pop();
+                    let ranges = &mut self.tables.get_mut(&table).expect("the table was written").ranges;
+                    self.bytes -= ranges.pop().as_ref().map_or(0, range_bytes);
                 }
                 Undo::Op { table, key, before } => {
                     let writes = self.tables.get_mut(&table).expect("the table was written");
@@ -194,6 +206,10 @@ impl WriteSet {
             }
         }
     }
+}
+
+fn range_bytes(range: &DeletedRange) -> usize {
+    ENTRY_OVERHEAD_BYTES + range.start.len() + range.end.as_ref().map_or(0, |end| end.len())
 }
 
 fn inline_len(op: &WriteOp) -> usize {

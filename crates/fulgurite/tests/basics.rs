@@ -291,3 +291,135 @@ fn many_snapshots_of_a_key_do_not_stop_checkpoints() {
     drop((table, db));
     assert_eq!(open(dir.path()).table("t").unwrap().get(&key).unwrap().unwrap(), b"last");
 }
+
+#[test]
+fn who_saw_a_deletion_waits_until_it_is_durable() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_quiet(dir.path());
+    let table = db.table("t").unwrap();
+    table.put(b"k", b"v").unwrap();
+    let mut delete = db.begin();
+    delete.delete(&table, b"k").unwrap();
+    let ticket = delete.commit_deferred().unwrap();
+    assert!(ticket.poll().is_none());
+    let reader = db.begin();
+    assert!(reader.get(&table, b"k").unwrap().is_none());
+    reader.commit().unwrap();
+    assert!(db.stats().durable >= ticket.csn());
+}
+
+#[test]
+fn a_serializable_read_of_a_table_that_is_dropped_meanwhile_does_not_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_quiet(dir.path());
+    let (read, written) = (db.table("read").unwrap(), db.table("written").unwrap());
+    read.put(b"k", b"v").unwrap();
+    for whole in [false, true] {
+        let table = if whole { db.table("range").unwrap() } else { read.clone() };
+        let mut txn = db.begin_with(Isolation::Serializable);
+        if whole {
+            assert_eq!(txn.range(&table, ..).unwrap().count(), 0);
+        } else {
+            assert!(txn.get(&table, b"k").unwrap().is_some());
+        }
+        txn.put(&written, b"k", b"v").unwrap();
+        db.drop_table(&table.name()).unwrap();
+        assert!(matches!(txn.commit(), Err(Error::TableDropped { .. })));
+    }
+}
+
+#[test]
+fn what_was_read_and_is_deleted_with_a_range_conflicts() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_quiet(dir.path());
+    let table = db.table("t").unwrap();
+    let other = db.table("u").unwrap();
+    let (from, to) = (b"d".as_slice(), b"h".as_slice());
+    type Read = fn(&fulgurite::Transaction, &fulgurite::Table);
+    let reads: [(Read, &[u8], bool); 7] = [
+        (|txn, table| assert!(txn.get(table, b"e").unwrap().is_none()), b"e", true),
+        (|txn, table| assert!(txn.get(table, b"e").unwrap().is_none()), b"f", false),
+        (|txn, table| assert!(txn.get(table, b"a").unwrap().is_none()), b"a", false),
+        (|txn, table| _ = txn.range(table, b"a".as_slice()..b"f".as_slice()).unwrap().count(), b"e", true),
+        (|txn, table| _ = txn.range(table, b"a".as_slice()..b"f".as_slice()).unwrap().count(), b"g", false),
+        (|txn, table| _ = txn.range(table, b"e".as_slice()..).unwrap().count(), b"z", false),
+        (|_, _| {}, b"e", false),
+    ];
+    for folded in [false, true] {
+        for (n, (read, key, conflicts)) in reads.iter().enumerate() {
+            table.delete_range(..).unwrap();
+            let mut txn = db.begin();
+            read(&txn, &table);
+            txn.get(&other, b"e").unwrap();
+            txn.delete_range(&table, from..to).unwrap();
+            table.put(key, b"theirs").unwrap();
+            other.put(b"e", b"theirs").unwrap();
+            if folded {
+                db.checkpoint().unwrap();
+            }
+            let outcome = txn.commit();
+            assert_eq!(matches!(outcome, Err(Error::Conflict { .. })), *conflicts, "read {n}: {outcome:?}");
+            let survives = *conflicts || !(from..to).contains(key);
+            assert_eq!(table.get(key).unwrap().is_some(), survives, "read {n}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_reads_a_dropped_table_whatever_is_checkpointed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_quiet(dir.path());
+    let (dropped, other) = (db.table("dropped").unwrap(), db.table("other").unwrap());
+    let values = [vec![1; 5_000], vec![2; 100_000]];
+    let busy = |round: u8| {
+        for n in 0..40u8 {
+            other.put(&[n % 3], &vec![round; 60_000]).unwrap();
+            other.put(&[n % 3], &vec![round; 300_000]).unwrap();
+        }
+    };
+    // Not in the segment that the log itself needs.
+    busy(0);
+    for (n, value) in values.iter().enumerate() {
+        dropped.put(&[n as u8], value).unwrap();
+    }
+    let snapshot = db.snapshot();
+    db.drop_table("dropped").unwrap();
+    for round in 1..6u8 {
+        db.checkpoint().unwrap();
+        busy(round);
+        while db.maintain().unwrap() {}
+    }
+    for (n, value) in values.iter().enumerate() {
+        assert_eq!(snapshot.get(&dropped, &[n as u8]).unwrap().unwrap(), *value);
+    }
+    let live = db.stats().live_bytes;
+    drop(snapshot);
+    db.checkpoint().unwrap();
+    db.checkpoint().unwrap();
+    assert!(db.stats().live_bytes < live);
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+#[test]
+fn range_deletes_count_in_a_transactions_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { transaction_bytes_max: 1 << 20, background: false, ..Options::default() };
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = db.table("t").unwrap();
+    let mut txn = db.begin();
+    let start = txn.savepoint();
+    for _ in 0..3 {
+        let fits = (0..20_000u32).take_while(|n| {
+            let key = n.to_be_bytes();
+            match txn.delete_range(&table, key.as_slice()..=key.as_slice()) {
+                Err(Error::TooLarge { .. }) => false,
+                outcome => outcome.is_ok(),
+            }
+        });
+        let fits = fits.count();
+        assert!((1_000..10_000).contains(&fits), "{fits}");
+        txn.rollback_to(start).unwrap();
+    }
+    txn.put(&table, b"k", b"v").unwrap();
+    txn.commit().unwrap();
+}
