@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, Lsn, Reader, TableId, Writer, limits};
 use fulgurite_index::NodeStore;
@@ -31,6 +31,8 @@ pub(crate) struct TableState {
     name: RwLock<Arc<str>>,
     /// The CSN of the commit that dropped it; 0: none did.
     dropped: AtomicU64,
+    /// Whether the last attempt to fold it failed: a record of its tree cannot be read.
+    pub folding_failed: AtomicBool,
 }
 
 impl TableState {
@@ -211,6 +213,7 @@ fn new_state(
         index: Arc::new(IndexTable::new(id, tree, *table)),
         name: RwLock::new(name.into()),
         dropped: AtomicU64::new(0),
+        folding_failed: AtomicBool::new(false),
     })
 }
 

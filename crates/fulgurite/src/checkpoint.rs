@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn, TableId};
@@ -103,8 +104,11 @@ impl Core {
                 return Ok(());
             }
             if !self.options.background {
-                self.absorb()?;
-                return Ok(());
+                return self.absorb_table(table);
+            }
+            if table.folding_failed.load(Ordering::Acquire) {
+                // Nobody would end the wait; the caller learns why.
+                self.absorb_table(table)?;
             }
             let mut folded = self.folded.0.lock();
             if table.index.delta().generation_count() > GENERATIONS_MAX {
@@ -114,18 +118,34 @@ impl Core {
         Ok(())
     }
 
-    /// Folds the closed generations that nothing can undo any more; true if there was one.
+    /// Folds the closed generations that nothing can undo any more; true if there was one. A table that cannot be
+    /// folded does not keep the others from it.
     pub fn absorb(&self) -> Result<bool> {
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
-        let mut folded = false;
+        let mut outcome = Ok(false);
         for table in self.catalog.all() {
-            folded |= self.fold_closed(&table)?;
+            outcome = match (outcome, self.fold_closed(&table)) {
+                (Ok(before), Ok(folded)) => Ok(before | folded),
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
         }
-        Ok(folded)
+        outcome
+    }
+
+    fn absorb_table(&self, table: &TableState) -> Result<()> {
+        let _maintenance = self.maintenance.lock();
+        self.check_open()?;
+        self.fold_closed(table).map(|_| ())
     }
 
     fn fold_closed(&self, table: &TableState) -> Result<bool> {
+        let outcome = self.try_fold_closed(table);
+        table.folding_failed.store(outcome.is_err(), Ordering::Release);
+        outcome
+    }
+
+    fn try_fold_closed(&self, table: &TableState) -> Result<bool> {
         let mut folded = false;
         while let Some(generation) = table.index.delta().oldest_closed() {
             if generation.boundary() > self.pipeline.horizon() {

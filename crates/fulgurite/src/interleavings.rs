@@ -111,3 +111,27 @@ fn a_table_that_was_made_while_a_checkpoint_was_written_has_right_accounts() {
     assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 1000);
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
+
+#[test]
+fn a_table_that_cannot_be_folded_does_not_stop_the_others() {
+    let env = SimEnv::new(1);
+    let db = open(&env);
+    for name in ["bad", "good"] {
+        db.table(name).unwrap().put(b"k", format!("needle {name}").as_bytes()).unwrap();
+    }
+    db.close().unwrap();
+    let db = open(&env);
+    let (bad, good) = (db.table("bad").unwrap(), db.table("good").unwrap());
+    for (path, _) in env.list_raw() {
+        let bytes = env.read_raw(&path).unwrap();
+        for (at, _) in bytes.windows(10).enumerate().filter(|(_, bytes)| *bytes == b"needle bad") {
+            env.corrupt(&path, at as u64, |byte| *byte ^= 1).unwrap();
+        }
+    }
+    let fill = |table: &crate::Table| (0..200u8).try_for_each(|n| table.put(&[n], &[n; 10_000]).map(|_| ()));
+    let error = fill(&bad).unwrap_err();
+    assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    assert!(db.maintain().is_err());
+    fill(&good).unwrap();
+    assert!(good.state.index.delta().generation_count() < 10);
+}
