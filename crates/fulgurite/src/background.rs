@@ -48,7 +48,22 @@ impl Background {
     }
 }
 
+const DIED: &str = "the folding thread panicked";
+
+/// Ends all writing if the thread dies of a panic: nobody folds any more, and committers would wait for it for ever.
+struct Dying<'a>(&'a Core);
+
+impl Drop for Dying<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.log.poison(DIED);
+            self.0.pipeline.fail_tickets(DIED);
+        }
+    }
+}
+
 fn run(core: &Core, shared: &Shared) {
+    let _dying = Dying(core);
     let mut reported = false;
     while !shared.stop.load(Ordering::Acquire) {
         match core.maintain_tables() {
@@ -73,6 +88,7 @@ impl Core {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
         }
+        self.hooks.reached("maintenance");
         let freed = self.free_retired();
         self.look_at_room()?;
         for table in self.catalog.all() {

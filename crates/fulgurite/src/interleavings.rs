@@ -135,3 +135,14 @@ fn a_table_that_cannot_be_folded_does_not_stop_the_others() {
     fill(&good).unwrap();
     assert!(good.state.index.delta().generation_count() < 10);
 }
+
+#[test]
+fn committers_do_not_wait_for_a_folding_thread_that_panicked() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path(), Options { background: true, ..options() }).unwrap();
+    let table = db.table("t").unwrap();
+    db.core().hooks.set("maintenance", || panic!("as a test demands"));
+    let outcome = (0..2000u32).try_for_each(|n| table.put(&n.to_be_bytes(), &[7; 5000]).map(|_| ()));
+    assert!(matches!(outcome, Err(Error::Poisoned { .. } | Error::OutcomeUnknown { .. })), "{outcome:?}");
+    db.core().hooks.clear();
+}

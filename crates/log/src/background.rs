@@ -26,7 +26,19 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Option<Box<dyn Joiner>>, LogErro
     Ok(Some(thread))
 }
 
+/// Ends all writing if the thread dies of a panic: nobody serves requests any more, and who made one would wait.
+struct Dying<'a>(&'a Core);
+
+impl Drop for Dying<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.poison.set("the log thread panicked", None);
+        }
+    }
+}
+
 fn run(core: &Arc<Core>) {
+    let _dying = Dying(core);
     while !core.closed.load(Ordering::Acquire) {
         let result = maintain(core);
         if let Err(error) = &result {
