@@ -1,6 +1,7 @@
 //! Chores of the repository: `cargo xtask tidy` checks what the compiler does not.
 
 mod architecture;
+mod example;
 mod files;
 mod functions;
 
@@ -24,6 +25,7 @@ fn tidy() -> ExitCode {
     let mut problems = files::check_lengths(&root, &sources);
     problems.extend(functions::check_lengths(&root, &sources));
     problems.extend(architecture::check_hops(&root));
+    problems.extend(example::check(&root));
     for problem in &problems {
         eprintln!("tidy: {problem}");
     }

@@ -1,4 +1,5 @@
-//! Folding and checkpoints: everything that moves data from the deltas to disk. None of it blocks a commit.
+//! Folding and checkpoints: everything that moves data from the deltas to disk. A commit waits for it in one case: while
+//! a table that it writes has more than [`GENERATIONS_MAX`] generations that are not folded, so that memory stays bounded.
 //!
 //! INV-CKPT-1: the boundary is chosen first, and everything at or below it is applied and durable before any of it is
 //! folded (`horizon` has passed it). So nothing on disk ever has to be undone, and replay from the boundary on misses

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use fulgurite_base::{Csn, Epoch, Lsn};
 use fulgurite_env::{Env, RealEnv};
@@ -51,7 +51,7 @@ impl Database {
         let core = Arc::new(open_core(env, path.as_ref(), options, &mut progress)?);
         let background = if core.options.background { Some(Background::start(&core)?) } else { None };
         let closer =
-            Closer { core: core.clone(), background: Mutex::new(background), done: AtomicBool::new(false) };
+            Closer { core: core.clone(), background: Mutex::new(background), done: Mutex::new(false) };
         Ok(Database { core, _closer: Arc::new(closer) })
     }
 
@@ -233,12 +233,14 @@ impl std::fmt::Debug for Database {
 struct Closer {
     core: Arc<Core>,
     background: Mutex<Option<Background>>,
-    done: AtomicBool,
+    /// Whether it is closed. Held while it is being closed, so that a second caller returns after the first.
+    done: Mutex<bool>,
 }
 
 impl Closer {
     fn close(&self) -> Result<()> {
-        if self.done.swap(true, Ordering::AcqRel) {
+        let mut done = self.done.lock();
+        if std::mem::replace(&mut *done, true) {
             return Ok(());
         }
         if let Some(background) = self.background.lock().take() {
