@@ -21,10 +21,10 @@ pub const FRAME_BYTES_MAX: u32 = SEGMENT_BYTES_MIN / 4;
 /// Values of at least this many bytes are written ahead as parts, off the commit path.
 pub const SPILL_BYTES_MIN: usize = 64 * 1024;
 
-/// Most bytes of one part: parts never span segments.
-pub const PART_BYTES_MAX: usize = 512 * 1024;
+/// Most bytes of one part: parts never span segments, and two of the longest fit the smallest segment.
+pub const PART_BYTES_MAX: usize = 508 * 1024;
 
 const _: () = assert!(FRAME_BYTES_MAX * 4 <= SEGMENT_BYTES_MIN);
-const _: () = assert!(PART_BYTES_MAX + 4096 < SEGMENT_BYTES_MIN as usize);
+const _: () = assert!(2 * (PART_BYTES_MAX + 64) + 4096 + 72 <= SEGMENT_BYTES_MIN as usize);
 // One operation with the longest key and the longest value that is not spilled always fits a frame.
 const _: () = assert!(KEY_BYTES_MAX + SPILL_BYTES_MIN + 1024 < FRAME_BYTES_MAX as usize);

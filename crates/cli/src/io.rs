@@ -46,16 +46,18 @@ pub(crate) struct OutputFile {
 
 impl OutputFile {
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
+        // What a symbolic link points to is replaced, not the link.
+        let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
         let part = (!special).then(|| {
             let mut name = path.as_os_str().to_owned();
-            name.push(".part");
+            name.push(format!(".{}.part", std::process::id()));
             PathBuf::from(name)
         });
         let target = part.as_deref().unwrap_or(path);
         let file = match special {
             true => fs::OpenOptions::new().write(true).open(target),
-            false => File::create(target),
+            false => fs::OpenOptions::new().write(true).create_new(true).open(target),
         };
         let file = file.map_err(|error| Failure::file("creating", &target.display().to_string(), &error))?;
         Ok(OutputFile { writer: BufWriter::with_capacity(1 << 18, file), path: path.to_path_buf(), part })

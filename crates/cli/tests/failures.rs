@@ -201,3 +201,30 @@ fn a_full_disk_under_the_output_is_an_error() {
     place.run(&["export", "db", "t", "/dev/full"]).fails(1, "writing /dev/full: ");
     assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
 }
+
+#[test]
+fn a_csv_quote_that_never_closes_is_an_error_whatever_is_skipped() {
+    let place = Place::new();
+    place.write("open.csv", "1,a\n2,\"oops\n3,c\n4,d\n");
+    for skip in [false, true] {
+        let mut args = vec!["load", "db", "t", "open.csv"];
+        if skip {
+            args.push("--skip-bad");
+        }
+        place.run(&args).fails(1, "open.csv, line 2: a quoted field begins here and is never closed");
+    }
+    place.write("behind.csv", "1,\"x\"tail\n2,b\n");
+    place.run(&["load", "db", "u", "behind.csv"]).fails(1, "line 1: text follows the closing quote");
+    place.ok(&["load", "--skip-bad", "db", "u", "behind.csv"]);
+    assert_eq!(place.ok(&["scan", "db", "u", "--count"]), "1\n");
+}
+
+#[test]
+fn an_export_leaves_other_files_alone() {
+    let place = Place::new();
+    place.ok(&["put", "db", "t", "k", "v"]);
+    place.write("out.tsv.part", "precious");
+    place.ok(&["export", "db", "t", "out.tsv"]);
+    assert_eq!(place.read("out.tsv.part"), b"precious");
+    assert_eq!(place.read("out.tsv"), b"k\tv\n");
+}

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use fulgurite_base::{Lsn, TableId};
 use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{IndexError, OutOfLine, StaticPart};
-use fulgurite_log::{ScanItem, Stream, scan_segment};
+use fulgurite_log::{LogError, ScanItem, Stream, scan_segment};
 
+use crate::Result;
 use crate::catalog::TableState;
 use crate::core::Core;
 use crate::error::readable;
-use crate::{Error, Result};
 
 /// How far a check has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Res
         }
         let recount = check_table(core, &table, &mut report, &mut progress)?;
         let booked = maintenance.space.of_table(table.id);
-        if recount != booked {
+        if let Some(recount) = recount.filter(|recount| *recount != booked) {
             report.problem(format!(
                 "the accounts of table `{}` do not match its records: booked {booked:?}, counted {recount:?}",
                 table.name()
@@ -89,7 +89,7 @@ fn check_table(
     table: &TableState,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
-) -> Result<BTreeMap<u32, i64>> {
+) -> Result<Option<BTreeMap<u32, i64>>> {
     let total = table.index.static_part().len_estimate();
     let name = table.name();
     let mut checker = Checker {
@@ -101,18 +101,11 @@ fn check_table(
         total,
         entries: 0,
         live: BTreeMap::new(),
+        damaged: false,
     };
-    let walked = table.index.static_part().walk(&mut checker);
-    let live = std::mem::take(&mut checker.live);
-    match walked {
-        Ok(()) => {}
-        Err(error @ IndexError::Corrupt { .. }) => report.problem(error.to_string()),
-        Err(error) => match Error::from(error) {
-            Error::Damaged { what, .. } => report.problem(format!("table `{name}`: {what}")),
-            error => return Err(error),
-        },
-    }
-    Ok(live)
+    table.index.static_part().walk(&mut checker)?;
+    // Of a damaged table not everything was counted.
+    Ok((!checker.damaged).then_some(checker.live))
 }
 
 struct Checker<'c> {
@@ -124,6 +117,7 @@ struct Checker<'c> {
     total: u64,
     entries: u64,
     live: BTreeMap<u32, i64>,
+    damaged: bool,
 }
 
 impl Checker<'_> {
@@ -136,6 +130,21 @@ impl TreeVisitor for Checker<'_> {
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError> {
         self.report.node_records += 1;
         self.count(record.lsn, record.bytes);
+        Ok(())
+    }
+
+    fn problem(&mut self, error: IndexError) -> Result<(), IndexError> {
+        self.damaged = true;
+        match error {
+            error @ IndexError::Corrupt { .. } => self.report.problem(error.to_string()),
+            IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
+                Ok(error) if matches!(*error, LogError::Damaged(_)) => {
+                    self.report.problem(format!("table `{}`: {error}", self.name));
+                }
+                Ok(source) => return Err(IndexError::Store { table, lsn, source }),
+                Err(source) => return Err(IndexError::Store { table, lsn, source }),
+            },
+        }
         Ok(())
     }
 

@@ -93,6 +93,15 @@ impl Core {
         self.clock.now_ms(self.env.clock().wall_ms())
     }
 
+    /// The state behind a handle, if it is one of this database: table ids mean nothing in another.
+    pub fn state_of<'t>(&self, table: &'t crate::Table) -> Result<&'t Arc<TableState>> {
+        if std::ptr::eq(self, &*table.core) {
+            Ok(&table.state)
+        } else {
+            Err(Error::WrongDatabase { table: table.name() })
+        }
+    }
+
     pub fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }

@@ -56,6 +56,9 @@ impl Database {
     }
 
     /// A handle to the table `name`, which is created if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn table(&self, name: &str) -> Result<Table> {
         match self.open_table(name) {
             Err(Error::UnknownTable { .. }) => {}
@@ -68,6 +71,9 @@ impl Database {
     }
 
     /// A handle to the table `name`, which must exist.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`], [`Error::BadTableName`], [`Error::Closed`].
     pub fn open_table(&self, name: &str) -> Result<Table> {
         self.core.check_open()?;
         check_name(name)?;
@@ -77,6 +83,9 @@ impl Database {
     }
 
     /// Creates the table `name`, which must not exist; durable when it returns.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
         self.core.check_writable()?;
         check_name(name)?;
@@ -96,6 +105,9 @@ impl Database {
 
     /// Drops the table `name` with all that is in it; durable when it returns. Open snapshots still see it; its space
     /// returns when they are gone.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
         let _definitions = self.core.catalog.definitions.lock();
@@ -107,6 +119,9 @@ impl Database {
     }
 
     /// Renames a table; handles to it stay good.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`], [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.core.check_writable()?;
         check_name(to)?;
@@ -144,7 +159,10 @@ impl Database {
 
     /// Runs `body` in a transaction and commits it; again, with a limit ([`Options::conflict_retries_max`]), when it
     /// conflicts. Durable when it returns. `body` may run several times: it should do nothing but use the
-    /// transaction.
+    /// transaction, and read through it: what it reads through a [`Table`] is not validated.
+    ///
+    /// # Errors
+    /// Whatever `body` returns, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] but conflicts.
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.core.retry(Isolation::Snapshot, body).map(|(value, _)| value)
     }
@@ -176,6 +194,10 @@ impl Database {
 
     /// Writes a checkpoint now. The database writes one by itself when the log has grown; this is for those who want
     /// the next open to be quick.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`]: the last checkpoint stands, try again. [`Error::Poisoned`],
+    /// [`Error::Closed`].
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core.check_writable()?;
         self.core.checkpoint()

@@ -63,6 +63,11 @@ pub enum Error {
         /// The name that it had.
         name: String,
     },
+    /// The handle is of a table in another database, or in another opening of this one.
+    WrongDatabase {
+        /// The table's name there.
+        table: String,
+    },
     /// A name that no table can have.
     BadTableName {
         /// The name.
@@ -103,7 +108,8 @@ pub enum Error {
         /// The newest that this program reads.
         supported: u16,
     },
-    /// Data that was durable is damaged or missing. Nothing was changed. Restore a backup, or repair.
+    /// Data that was durable is damaged or missing. Nothing was changed. Restore the file that is named
+    /// from a copy.
     Damaged {
         /// What, and where.
         what: String,
@@ -158,7 +164,7 @@ pub enum ErrorKind {
     Space,
     /// Close the database and open it again.
     Reopen,
-    /// Restore a backup, or repair.
+    /// Restore what is damaged from a copy.
     Restore,
     /// Look at the machine: permissions, disks, other processes.
     Environment,
@@ -176,6 +182,7 @@ impl Error {
             | Error::UnknownTable { .. }
             | Error::TableExists { .. }
             | Error::TableDropped { .. }
+            | Error::WrongDatabase { .. }
             | Error::BadTableName { .. }
             | Error::BadOptions { .. }
             | Error::UnknownSavepoint
@@ -227,6 +234,10 @@ impl fmt::Display for Error {
             Error::UnknownTable { name } => write!(f, "there is no table `{name}`"),
             Error::TableExists { name } => write!(f, "there is a table `{name}` already"),
             Error::TableDropped { name } => write!(f, "table `{name}` was dropped"),
+            Error::WrongDatabase { table } => write!(
+                f,
+                "the handle to table `{table}` is of another database, or of another opening of this one: open the table here"
+            ),
             Error::BadTableName { name, why } => write!(f, "`{name}` cannot be the name of a table: {why}"),
             Error::BadOptions { violations } => {
                 write!(f, "the options do not fit: {}", violations.join("; "))

@@ -23,6 +23,10 @@
 //! # }
 //! ```
 //!
+//! **Who sees what.** A commit that was waited for is durable and seen by everybody. One that was deferred is seen at once by
+//! transactions that begin afterwards in this process, and by [`Table::get`], snapshots and scans of a [`Table`] once it is
+//! durable: those show nothing that a power cut could undo.
+//!
 //! The words that the documentation uses (CSN, LSN, delta, horizon, ...) are explained in `docs/glossary.md`, the
 //! paths of a commit, a read and a recovery in `docs/architecture.md`.
 

@@ -1,11 +1,12 @@
 //! Opening a directory: creating what is new, recovering what is there.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
-use fulgurite_env::{Disk, Env};
+use fulgurite_env::{Disk, Env, OpenOptions};
 use fulgurite_log::{Log, LogOptions, ReplayFrom, scan_segment};
 use parking_lot::{Condvar, Mutex};
 
@@ -71,7 +72,7 @@ pub(crate) fn open_core(
     let clock = Clock::new(current.clock_ms.max(replay.clock_ms));
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
-    check_segments(&log, &space, &path)?;
+    check_segments(env.disk(), &log, &space, &path)?;
     superblock.write(Superblock {
         epoch: log.epoch(),
         durable: last,
@@ -100,10 +101,13 @@ pub(crate) fn open_core(
     })
 }
 
+fn is_missing(disk: &dyn Disk, path: &Path) -> bool {
+    matches!(disk.list(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+}
+
 /// Creates the directory and those above it, their names durable.
 fn create_dir(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
-    let missing =
-        |path: &Path| matches!(disk.list(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound);
+    let missing = |path: &Path| is_missing(disk, path);
     let named = |path: &&Path| !path.as_os_str().is_empty();
     let created = dir.ancestors().filter(named).take_while(|path| missing(path)).count();
     if created == 0 {
@@ -127,6 +131,12 @@ fn open_log(
 ) -> Result<(Arc<Log>, Csn)> {
     if current.epoch == FIRST_EPOCH && clear_unused(env.disk(), path)? {
         return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO));
+    }
+    if is_missing(env.disk(), path) {
+        return Err(Error::damaged(format!(
+            "{} is missing, and the superblock knows commits in it",
+            path.display()
+        )));
     }
     let from = ReplayFrom {
         lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
@@ -253,15 +263,14 @@ fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<
 }
 
 /// Every segment with live bytes must be there.
-fn check_segments(log: &Log, space: &Space, path: &Path) -> Result<()> {
-    let present: Vec<u32> = log.segments().iter().map(|segment| segment.number).collect();
-    let mut missing = space.segments().filter(|number| !present.contains(number));
-    match missing.next() {
-        None => Ok(()),
-        Some(number) => Err(Error::damaged(format!(
-            "{}: segment {number} is missing, it holds {} live bytes",
-            path.join(format!("{number:010}.seg")).display(),
-            space.live_in(number)
-        ))),
-    }
+fn check_segments(disk: &dyn Disk, log: &Log, space: &Space, path: &Path) -> Result<()> {
+    let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
+    let Some(number) = space.segments().find(|number| !present.contains(number)) else { return Ok(()) };
+    let file = path.join(format!("{number:010}.seg"));
+    let what = match disk.open(&file, OpenOptions::Read) {
+        Ok(_) => "is cut short, or its first block is damaged",
+        Err(_) => "is missing",
+    };
+    let live = space.live_in(number);
+    Err(Error::damaged(format!("{} {what}, and the checkpoint has {live} live bytes in it", file.display())))
 }

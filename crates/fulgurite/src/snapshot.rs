@@ -33,7 +33,11 @@ impl Snapshot {
     }
 
     /// The value of `key`, or `None`.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`](crate::Transaction::get).
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        self.core.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
         let hash = hash_key(table.state.id, key);
@@ -42,16 +46,23 @@ impl Snapshot {
     }
 
     /// The entries of `range` in order; `.rev()` goes backward. `..` is the whole table.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`](crate::Transaction::range).
     pub fn range<'k>(&self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'static>> {
         self.range_of(table, Bounds::new(&range)?)
     }
 
     /// The entries whose keys start with `prefix`, in order.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`](crate::Transaction::range).
     pub fn prefix(&self, table: &Table, prefix: &[u8]) -> Result<Range<'static>> {
         self.range_of(table, Bounds::prefix(prefix)?)
     }
 
     fn range_of(&self, table: &Table, bounds: Bounds) -> Result<Range<'static>> {
+        self.core.state_of(table)?;
         table.state.check_seen(self.guard.csn)?;
         let at = ReadPoint { csn: self.guard.csn, now_ms: self.guard.now_ms };
         Range::new(&self.core, &table.state, at, bounds, None, Some(self.guard.clone()))

@@ -32,6 +32,9 @@ impl Table {
     }
 
     /// The value of `key`, or `None`: the newest that is durable.
+    ///
+    /// # Errors
+    /// [`Error::TableDropped`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`], [`Error::Closed`].
     pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.check_open()?;
@@ -44,6 +47,9 @@ impl Table {
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`], and those of [`Table::get`].
     pub fn try_get(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.check_open()?;
@@ -59,6 +65,9 @@ impl Table {
     }
 
     /// Writes `key`; durable when it returns.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
         let mut txn = self.begin();
         txn.put(self, key, value)?;
@@ -66,6 +75,9 @@ impl Table {
     }
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn put_expiring(&self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<Commit> {
         let mut txn = self.begin();
         txn.put_expiring(self, key, value, expires_at_ms)?;
@@ -73,6 +85,9 @@ impl Table {
     }
 
     /// Deletes `key`; fine if it does not exist.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete(&self, key: &[u8]) -> Result<Commit> {
         let mut txn = self.begin();
         txn.delete(self, key)?;
@@ -80,6 +95,9 @@ impl Table {
     }
 
     /// Deletes all keys in `range`; costs the same however many there are.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<Commit> {
         let mut txn = self.begin();
         txn.delete_range(self, range)?;
@@ -87,6 +105,9 @@ impl Table {
     }
 
     /// Deletes all keys that start with `prefix`; costs the same however many there are.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Commit> {
         let mut txn = self.begin();
         txn.delete_prefix(self, prefix)?;
@@ -94,12 +115,18 @@ impl Table {
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`], [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
     pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
         self.core.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
     /// was.
+    ///
+    /// # Errors
+    /// [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
     pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
         self.core
             .retry(Isolation::Snapshot, |txn| txn.compare_and_swap(self, key, expected, new))
@@ -107,11 +134,17 @@ impl Table {
     }
 
     /// The entries of `range` in order, at a snapshot of now; `.rev()` goes backward. `..` is the whole table.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`].
     pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'static>> {
         Snapshot::take(&self.core).range(self, range)
     }
 
     /// The entries whose keys start with `prefix`, in order, at a snapshot of now.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`].
     pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'static>> {
         Snapshot::take(&self.core).prefix(self, prefix)
     }

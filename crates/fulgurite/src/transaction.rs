@@ -2,6 +2,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, hash_key, limits};
 use fulgurite_index::table::ReadPoint;
@@ -29,7 +30,10 @@ pub struct Commit {
 
 /// A place inside a transaction to which it can be rolled back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Savepoint(u64);
+pub struct Savepoint {
+    transaction: u64,
+    number: u64,
+}
 
 /// A read-write transaction.
 ///
@@ -49,6 +53,8 @@ pub struct Transaction {
     spill: Option<Spill>,
     savepoints: Vec<(u64, usize)>,
     savepoints_made: u64,
+    /// What its savepoints carry; 0 until the first is made.
+    id: u64,
     new_table: Option<Arc<TableState>>,
 }
 
@@ -63,6 +69,7 @@ impl Transaction {
             spill: None,
             savepoints: Vec::new(),
             savepoints_made: 0,
+            id: 0,
             new_table: None,
         }
     }
@@ -72,8 +79,18 @@ impl Transaction {
         self.snapshot.csn
     }
 
+    /// The state behind a handle, if it is one of this database.
+    fn mine<'t>(&self, table: &'t Table) -> Result<&'t Arc<TableState>> {
+        self.core.state_of(table)
+    }
+
     /// The value of `key`, or `None`.
+    ///
+    /// # Errors
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`],
+    /// [`Error::Closed`]: the transaction goes on.
     pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
         match self.writes.own(table.state.id, key) {
@@ -87,7 +104,12 @@ impl Transaction {
 
     /// Like [`Transaction::get`], and the commit fails with [`Error::Conflict`] if another transaction writes the key
     /// in between, whatever the isolation and even if this one does not write it.
+    ///
+    /// # Errors
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`],
+    /// [`Error::Closed`]: the transaction goes on.
     pub fn get_for_update(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
         self.reads.key_for_update(&table.state, key, hash);
@@ -115,12 +137,22 @@ impl Transaction {
     }
 
     /// Writes `key`, whether or not it exists.
+    ///
+    /// # Errors
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
+    /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
+    /// the transaction goes on.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(&table.state, key, Some(value), 0, false)
+        self.write(self.core.clone().state_of(table)?, key, Some(value), 0, false)
     }
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
     /// passed deletes it.
+    ///
+    /// # Errors
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
+    /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
+    /// the transaction goes on.
     pub fn put_expiring(
         &mut self,
         table: &Table,
@@ -128,24 +160,35 @@ impl Transaction {
         value: &[u8],
         expires_at_ms: u64,
     ) -> Result<()> {
-        self.write(&table.state, key, Some(value), expires_at_ms.max(1), false)
+        self.write(self.core.clone().state_of(table)?, key, Some(value), expires_at_ms.max(1), false)
     }
 
     /// Deletes `key`; fine if it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
+    /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
+    /// the transaction goes on.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.write(&table.state, key, None, 0, false)
+        self.write(self.core.clone().state_of(table)?, key, None, 0, false)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`], and those of [`Transaction::get`] and [`Transaction::put`].
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: readable(key) });
         }
-        self.write(&table.state, key, Some(value), 0, true)
+        self.write(self.core.clone().state_of(table)?, key, Some(value), 0, true)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
     /// was; either way the commit fails with [`Error::Conflict`] if another transaction writes the key in between.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`] and [`Transaction::put`].
     pub fn compare_and_swap(
         &mut self,
         table: &Table,
@@ -157,7 +200,7 @@ impl Transaction {
         if found.as_deref() != expected {
             return Ok(false);
         }
-        self.write(&table.state, key, new, 0, true)?;
+        self.write(self.core.clone().state_of(table)?, key, new, 0, true)?;
         Ok(true)
     }
 
@@ -195,16 +238,23 @@ impl Transaction {
     }
 
     /// Deletes all keys in `range`. Costs the same however many there are.
+    ///
+    /// # Errors
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`].
     pub fn delete_range<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<()> {
         self.delete_bounds(table, &Bounds::new(&range)?)
     }
 
     /// Deletes all keys that start with `prefix`. Costs the same however many there are.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::delete_range`].
     pub fn delete_prefix(&mut self, table: &Table, prefix: &[u8]) -> Result<()> {
         self.delete_bounds(table, &Bounds::prefix(prefix)?)
     }
 
     fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
+        self.mine(table)?;
         if let Some((start, end)) = bounds.half_open()? {
             let range = DeletedRange { start, end };
             let bytes_max = self.core.options.transaction_bytes_max;
@@ -215,16 +265,24 @@ impl Transaction {
     }
 
     /// The entries of `range` in order, own writes included; `.rev()` goes backward.
+    ///
+    /// # Errors
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Closed`]; each entry may fail with
+    /// [`Error::Damaged`] or [`Error::Io`], which ends the iteration.
     pub fn range<'a, 'k>(&'a self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'a>> {
         self.range_of(table, Bounds::new(&range)?)
     }
 
     /// The entries whose keys start with `prefix`, in order.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`].
     pub fn prefix<'a>(&'a self, table: &Table, prefix: &[u8]) -> Result<Range<'a>> {
         self.range_of(table, Bounds::prefix(prefix)?)
     }
 
     fn range_of<'a>(&'a self, table: &Table, bounds: Bounds) -> Result<Range<'a>> {
+        self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
         let (start, end) = bounds.as_ref();
         self.reads.range(&table.state, start, end);
@@ -236,16 +294,24 @@ impl Transaction {
 
     /// Marks this point of the transaction.
     pub fn savepoint(&mut self) -> Savepoint {
+        static TRANSACTIONS: AtomicU64 = AtomicU64::new(1);
+        if self.id == 0 {
+            self.id = TRANSACTIONS.fetch_add(1, Ordering::Relaxed);
+        }
         let mark = self.writes.savepoint();
         self.savepoints_made += 1;
         self.savepoints.push((self.savepoints_made, mark));
-        Savepoint(self.savepoints_made)
+        Savepoint { transaction: self.id, number: self.savepoints_made }
     }
 
     /// Undoes all writes since `savepoint`, which stays; later savepoints are gone.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSavepoint`] if it is of another transaction, or was made after one that was rolled back to.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        let index =
-            self.savepoints.iter().position(|(id, _)| *id == savepoint.0).ok_or(Error::UnknownSavepoint)?;
+        let known =
+            |(number, _): &(u64, usize)| *number == savepoint.number && savepoint.transaction == self.id;
+        let index = self.savepoints.iter().position(known).ok_or(Error::UnknownSavepoint)?;
         self.savepoints.truncate(index + 1);
         self.writes.rollback_to(self.savepoints[index].1);
         Ok(())

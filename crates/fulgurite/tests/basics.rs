@@ -423,3 +423,31 @@ fn range_deletes_count_in_a_transactions_budget() {
     txn.put(&table, b"k", b"v").unwrap();
     txn.commit().unwrap();
 }
+
+#[test]
+fn handles_and_savepoints_of_others_are_refused() {
+    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (one, two) = (open(one.path()), open(two.path()));
+    let (mine, theirs) = (one.table("accounts").unwrap(), two.table("log").unwrap());
+    mine.put(b"k", b"mine").unwrap();
+    theirs.put(b"k", b"theirs").unwrap();
+    let mut txn = one.begin();
+    let refused = |error: Error| assert!(matches!(error, Error::WrongDatabase { .. }), "{error}");
+    refused(txn.put(&theirs, b"k", b"x").unwrap_err());
+    refused(txn.delete(&theirs, b"k").unwrap_err());
+    refused(txn.delete_range(&theirs, ..).unwrap_err());
+    refused(txn.get(&theirs, b"k").unwrap_err());
+    refused(txn.get_for_update(&theirs, b"k").unwrap_err());
+    refused(txn.range(&theirs, ..).err().unwrap());
+    refused(one.snapshot().get(&theirs, b"k").unwrap_err());
+    refused(one.snapshot().range(&theirs, ..).err().unwrap());
+    let foreign = txn.savepoint();
+    let mut other = one.begin();
+    other.put(&mine, b"a", b"1").unwrap();
+    other.savepoint();
+    other.put(&mine, b"b", b"2").unwrap();
+    assert!(matches!(other.rollback_to(foreign), Err(Error::UnknownSavepoint)));
+    other.commit().unwrap();
+    assert_eq!(mine.get(b"b").unwrap().unwrap(), b"2");
+    assert_eq!(theirs.get(b"k").unwrap().unwrap(), b"theirs");
+}

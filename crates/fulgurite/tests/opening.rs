@@ -197,3 +197,31 @@ fn a_refused_open_changes_nothing() {
         assert!(before == contents(&env), "a refused open wrote something");
     }
 }
+
+#[test]
+fn a_check_goes_on_behind_damage() {
+    let env = SimEnv::new(15);
+    let db = open(&env).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..200u32 {
+        table.put(format!("needle {n:05}").as_bytes(), &[7; 100]).unwrap();
+    }
+    db.close().unwrap();
+    let mut leaves = 0;
+    for needle in ["needle 00010", "needle 00100", "needle 00190"] {
+        for (path, _) in env.list_raw() {
+            let bytes = env.read_raw(&path).unwrap();
+            // The last place is the leaf's: the inner node and the log come before it or name fewer bytes.
+            let found = bytes.windows(needle.len()).rposition(|window| window == needle.as_bytes());
+            if let Some(at) = found.filter(|_| path.starts_with("/db/log")) {
+                env.corrupt(&path, at as u64 + 20, |byte| *byte ^= 1).unwrap();
+                leaves += 1;
+            }
+        }
+    }
+    assert!(leaves >= 3);
+    let db = open(&env).unwrap();
+    let report = db.check(|_| {}).unwrap();
+    assert!(report.problems.len() >= 3, "{:?}", report.problems);
+    assert!(report.entries >= 100, "{report:?}");
+}

@@ -133,7 +133,11 @@ impl Core {
         };
         match ready {
             Some(segment) => Ok(segment),
-            None => self.store.make(&mut maker, taken, bytes_min, &self.stats),
+            None => {
+                let made = self.store.make(&mut maker, taken, bytes_min, &self.stats)?;
+                self.slot().count_taken();
+                Ok(made)
+            }
         }
     }
 

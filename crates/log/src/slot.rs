@@ -59,7 +59,7 @@ pub(crate) struct Slot {
     offset: u32,
     next_csn: Csn,
     ready: VecDeque<Arc<Segment>>,
-    /// How many segments the stream has taken: each doubles the size of those made next.
+    /// How many segments both streams have taken: each doubles the size of those made next.
     segments_taken: u32,
     /// Charges of admissions that have not reserved yet.
     promised: u64,
@@ -162,10 +162,16 @@ impl Slot {
     pub fn take_ready(&mut self, bytes_min: u32) -> Option<Arc<Segment>> {
         let segment = self.ready.pop_front()?;
         if segment.bytes >= bytes_min && !self.ready.is_empty() && self.has_room(self.charge_max) {
+            self.segments_taken += 1;
             return Some(segment);
         }
         self.ready.push_front(segment);
         None
+    }
+
+    /// The bulk stream took a segment that was made for it.
+    pub fn count_taken(&mut self) {
+        self.segments_taken += 1;
     }
 
     pub fn ready(&self) -> usize {

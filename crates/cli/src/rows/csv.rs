@@ -2,13 +2,14 @@
 
 use csv::{ByteRecord, ErrorKind, Reader, ReaderBuilder};
 
+use super::quotes::{Fault, QuoteWatch};
 use super::{Column, Columns, Next, Row, Rows, ValueColumn};
 use crate::failure::Failure;
 use crate::input::{Source, SourceReader};
 
 /// Reads records of RFC 4180; their lengths may differ.
 pub(crate) struct CsvRows {
-    reader: Reader<SourceReader>,
+    reader: Reader<QuoteWatch<SourceReader>>,
     record: ByteRecord,
     columns: Columns,
     name: String,
@@ -27,7 +28,7 @@ impl CsvRows {
         let mut builder = ReaderBuilder::new();
         let builder = builder.has_headers(false).flexible(true).buffer_capacity(1 << 18);
         let mut rows = CsvRows {
-            reader: builder.from_reader(SourceReader::new(source)),
+            reader: builder.from_reader(QuoteWatch::new(SourceReader::new(source))),
             record: ByteRecord::new(),
             columns: Columns { key: 0, value: None },
             name,
@@ -50,11 +51,21 @@ impl CsvRows {
         match self.reader.read_byte_record(&mut self.record) {
             Ok(true) => {
                 self.line = self.record.position().map_or(self.line, csv::Position::line);
-                Ok(Next::Row)
+                let end = self.reader.position().byte();
+                match self.reader.get_mut().fault_before(end) {
+                    None => Ok(Next::Row),
+                    Some(Fault::TextBehind) => {
+                        Ok(Next::Bad("text follows the closing quote of a field".to_string()))
+                    }
+                    Some(Fault::NeverClosed) => Err(Failure::new(format!(
+                        "{}, line {}: a quoted field begins here and is never closed",
+                        self.name, self.line
+                    ))),
+                }
             }
             Ok(false) => Ok(Next::End),
             Err(error) if matches!(error.kind(), ErrorKind::Io(_)) => {
-                let source = self.reader.get_mut();
+                let source = self.reader.get_mut().inner_mut();
                 if source.interrupted() {
                     return Ok(Next::Interrupted);
                 }

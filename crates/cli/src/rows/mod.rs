@@ -3,6 +3,7 @@
 mod csv;
 mod header;
 mod jsonl;
+mod quotes;
 mod tsv;
 mod write;
 

@@ -44,6 +44,10 @@ pub trait TreeVisitor {
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError>;
     /// An entry; keys ascend, versions of a key come newest first.
     fn entry(&mut self, entry: EntryInfo<'_>) -> Result<(), IndexError>;
+    /// A record that cannot be read, or is not what it should be. `Ok` goes on behind it: nothing below it is visited.
+    fn problem(&mut self, error: IndexError) -> Result<(), IndexError> {
+        Err(error)
+    }
 }
 
 impl Core {
@@ -61,8 +65,11 @@ impl Core {
         place: Place<'_>,
         visitor: &mut dyn TreeVisitor,
     ) -> Result<(), IndexError> {
-        self.report(lsn, visitor)?;
-        match self.read(lsn, &place)? {
+        let node = match self.report(lsn, visitor).and_then(|()| self.read(lsn, &place)) {
+            Ok(node) => node,
+            Err(error) => return visitor.problem(error),
+        };
+        match node {
             Node::Inner(inner) => {
                 for (index, child) in inner.children().iter().enumerate() {
                     self.walk_record(child.lsn(), inner.child_place(index), visitor)?;

@@ -99,12 +99,12 @@ impl BulkHeader {
     }
 
     /// Checks a whole record, header first.
-    pub fn check(&self, database: DatabaseId, header: &[u8], body: &[u8]) -> Result<(), DecodeError> {
+    pub fn check(&self, database: DatabaseId, header: &[u8], body: &[u8]) -> Result<(), &'static str> {
         let crc = record_crc(database, header, &[body]);
         if header.get(16..20) == Some(&crc.to_le_bytes()) {
             return Ok(());
         }
-        Err(DecodeError { field: "checksum", offset: 16 })
+        Err("the record's checksum does not match its bytes")
     }
 }
 
