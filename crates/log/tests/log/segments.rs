@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_base::Csn;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{BulkKind, LogError, ReplayFrom, Stream};
+use fulgurite_log::{BulkKind, LogError, LogOptions, ReplayFrom, Stream};
 
 #[test]
 fn a_new_log_is_small_and_a_growing_one_doubles_its_segments() {
@@ -92,7 +92,9 @@ fn a_crash_while_recycling_is_harmless() {
     for op in 1..12 {
         for seed in 0..20 {
             let env = SimEnv::new(1);
-            let log = create(&env);
+            // Segments of one size: only a file that fits is used again.
+            let equal = LogOptions { segment_bytes_max: options().segment_bytes_min, ..options() };
+            let log = fulgurite_log::Log::create(env.clone(), dir(), ID, equal).expect("nothing fails");
             let first = log.append_bulk(BulkKind::LeafNode, &[&[1; 6000]]).expect("there is room").segment();
             for _ in 0..3 {
                 log.append_bulk(BulkKind::LeafNode, &[&[1; 6000]]).expect("there is room");
