@@ -251,6 +251,8 @@ impl<'a> Side<'a> {
         }
     }
 
+    /// The next entry. Nothing is pinned: the registered snapshot keeps the values that it sees in the accounts, and so
+    /// in their segments; nodes are pinned by whoever loads them.
     fn step(
         &mut self,
         core: &Core,
@@ -258,7 +260,6 @@ impl<'a> Side<'a> {
         bounds: &Bounds,
         now_ms: u64,
     ) -> Result<Option<(Value, Value)>> {
-        let _pin = crossbeam_epoch::pin();
         match self.stand {
             Stand::Fresh => self.start(bounds)?,
             Stand::Given => self.move_cursor()?,

@@ -102,7 +102,9 @@ impl Core {
         slot.node().or_else(|absent| self.fetch_slot(slot, absent, inner.child_place(index)))
     }
 
+    /// Pinned from before it looks where the record is: whoever frees segments waits for that.
     fn fetch_slot(&self, slot: &Slot, mut absent: Absent, place: Place<'_>) -> Result<Node, IndexError> {
+        let _pinned = crossbeam_epoch::pin();
         loop {
             let read = self.read(slot.lsn(), &place);
             if let Ok(node) = &read

@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// The leaf that has `key`, loaded if need be. Nothing is pinned while reading from disk.
+    /// The leaf that has `key`, loaded if need be.
     pub(crate) fn leaf_for(&self, key: &[u8]) -> Result<Arc<Leaf>, IndexError> {
         loop {
             let missing = {
