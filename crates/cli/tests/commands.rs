@@ -123,6 +123,27 @@ fn stat_and_check_and_dump() {
 }
 
 #[test]
+fn dump_decodes_nodes() {
+    let place = elements();
+    // The open and close of a read leave the leaf in some segment; only one has it.
+    let found = (1..20).any(|segment| {
+        let ran = place.run(&["dump", "db", "--segment", &segment.to_string(), "--json"]);
+        let text = String::from_utf8(ran.stdout).unwrap();
+        let mut items = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        items.any(|item| {
+            let entries = item["entries"].as_array().cloned().unwrap_or_default();
+            item["item"] == "node" && entries.iter().any(|entry| entry["value"] == "79\tGold\t196.97")
+        })
+    });
+    assert!(found, "the leaf with gold is dumped");
+    let people = (1..20).any(|segment| {
+        let ran = place.run(&["dump", "db", "--segment", &segment.to_string()]);
+        String::from_utf8(ran.stdout).unwrap().contains("\"Au\" = \"79\\tGold\\t196.97\", commit ")
+    });
+    assert!(people);
+}
+
+#[test]
 fn dump_writes_nothing() {
     let place = killed_elements();
     let files = |place: &Place| place.ok(&["dump", "db", "--json"]);

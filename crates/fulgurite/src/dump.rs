@@ -15,6 +15,9 @@ pub use fulgurite_log::{
     SegmentHeader, SpillId, Stream,
 };
 
+use fulgurite_index::btree::describe;
+pub use fulgurite_index::btree::{EntryDescription, NodeDescription};
+
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops};
 use crate::database::log_dir;
 use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
@@ -92,6 +95,8 @@ pub enum Item {
     Frame(Frame),
     /// A record of the bulk stream: a node, a part of something large, a piece of a checkpoint.
     Bulk(BulkHeader),
+    /// A node of a table's tree, or why it does not decode.
+    Node(BulkHeader, std::result::Result<NodeDescription, String>),
 }
 
 /// A commit.
@@ -227,7 +232,12 @@ fn item(item: ScanItem) -> Option<Item> {
     Some(match item {
         ScanItem::Group(header) => Item::Group(header),
         ScanItem::EpochStart(start) => Item::EpochStart(start),
-        ScanItem::Bulk { header, .. } => Item::Bulk(header),
+        ScanItem::Bulk { header, body } => match header.kind {
+            BulkKind::InternalNode | BulkKind::LeafNode | BulkKind::LeafDelta => {
+                Item::Node(header, describe(body).map_err(|error| error.to_string()))
+            }
+            _ => Item::Bulk(header),
+        },
         ScanItem::Frame { header, body_lsn, body, local } => {
             Item::Frame(Frame { body: decode_body(header.kind, &body), header, body_lsn, parts: local })
         }

@@ -9,7 +9,7 @@ use fulgurite::dump::{
 use fulgurite::env::{Env, RealEnv};
 use serde_json::json;
 
-use crate::commands::dump_json;
+use crate::commands::{dump_json, dump_node};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::text::{aligned, count, quoted, size};
@@ -20,7 +20,7 @@ EXAMPLES:
   fulgurite dump shop.db --segment 3 --limit 20
   fulgurite dump shop.db --segment 3 --json | jq 'select(.item == \"frame\") | .csn'";
 
-/// Decode the files of a database: superblock, segments, groups, commits with their operations, bulk records.
+/// Decode the files of a database: superblock, segments, groups, commits with their operations, nodes with their entries, other bulk records.
 ///
 /// Reads only. It does not open the database: it recovers nothing, takes no lock, writes nothing, and works beside a
 /// process that has the database open, whose newest writes it may then see half. Without --segment it prints the
@@ -121,7 +121,7 @@ fn segment_row(number: u32, segment: &Segment) -> Vec<String> {
             let groups = items(|item| matches!(item, Item::Group(_)));
             format!("{} in {}", count(frames, "commit"), count(groups, "group"))
         }
-        Some(Stream::Bulk) => count(items(|item| matches!(item, Item::Bulk(_))), "record"),
+        Some(Stream::Bulk) => count(items(|item| matches!(item, Item::Bulk(_) | Item::Node(..))), "record"),
         None => "nothing yet".into(),
     };
     let problems = match segment.problems.first() {
@@ -185,6 +185,7 @@ fn item_lines(item: &Item) -> Vec<String> {
             start.epoch, start.previous, start.previous_segment, start.previous_end, start.previous_csn
         )],
         Item::Frame(frame) => frame_lines(frame),
+        Item::Node(record, node) => dump_node::lines(record, node),
         Item::Bulk(record) => {
             vec![format!(
                 "{:>10}  {}: {} bytes",

@@ -4,6 +4,7 @@ use fulgurite::dump::{Action, Body, Frame, GroupKind, Item, Operation, PartPlace
 use serde_json::{Map, Value, json};
 
 use super::dump::{bulk_kind, first_group, stream_name};
+use super::dump_node;
 use crate::rows::bytes_field;
 
 pub(super) fn slot(index: usize, slot: &Slot) -> Value {
@@ -62,6 +63,7 @@ pub(super) fn item(item: &Item) -> Value {
             "previous_csn": start.previous_csn.0,
         }),
         Item::Frame(frame) => frame_json(frame),
+        Item::Node(record, node) => dump_node::object(record, node),
         Item::Bulk(record) => json!({
             "item": "bulk",
             "offset": record.lsn.offset(),

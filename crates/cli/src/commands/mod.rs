@@ -5,6 +5,7 @@ pub(crate) mod delete;
 pub(crate) mod drop;
 pub(crate) mod dump;
 mod dump_json;
+mod dump_node;
 pub(crate) mod export;
 pub(crate) mod get;
 pub(crate) mod put;

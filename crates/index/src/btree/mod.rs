@@ -26,6 +26,7 @@
 
 mod account;
 mod cursor;
+mod describe;
 mod evict;
 mod fold;
 mod fold_leaf;
@@ -52,6 +53,7 @@ use crate::{
 };
 
 pub use cursor::BTreeCursor;
+pub use describe::{EntryDescription, NodeDescription, describe};
 pub use node::leaf::Leaf;
 pub use options::{BTreeOptions, DeltaRule, DeltaShape};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};

@@ -93,6 +93,17 @@ impl LeafDelta {
         self.header.base()
     }
 
+    /// Its entries, in order.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        let heap = &self.bytes[self.heap_at..];
+        let mut next = 0;
+        std::iter::from_fn(move || {
+            let (entry, end) = Entry::decode(heap, next).filter(|_| next < heap.len())?;
+            next = end;
+            Some(entry)
+        })
+    }
+
     /// The leaf that `base` and this delta make.
     pub(crate) fn apply(&self, base: &Leaf, table: TableId) -> Leaf {
         let place = base.place();
