@@ -136,6 +136,15 @@ fn dump_decodes_nodes() {
         })
     });
     assert!(found, "the leaf with gold is dumped");
+    let rows: String = (0..5000).map(|row| format!("{row:05}\tvalue {row}\n")).collect();
+    place.write("rows.tsv", rows);
+    place.ok(&["load", "db", "rows", "rows.tsv"]);
+    let inner = (1..20).any(|segment| {
+        let ran = place.run(&["dump", "db", "--segment", &segment.to_string()]);
+        assert!(ran.code == Some(0) || ran.stderr.contains("no segment"), "{}", ran.stderr);
+        String::from_utf8(ran.stdout).unwrap().contains("level 1, keys from \"\" to the end")
+    });
+    assert!(inner, "the root of the larger table is dumped");
     let people = (1..20).any(|segment| {
         let ran = place.run(&["dump", "db", "--segment", &segment.to_string()]);
         String::from_utf8(ran.stdout).unwrap().contains("\"Au\" = \"79\\tGold\\t196.97\", commit ")

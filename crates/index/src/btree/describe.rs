@@ -72,7 +72,7 @@ pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
             let (inner, _) = Inner::decode(body, header.table, &place, &Arc::default())?;
             let child =
                 |index: usize| (inner.child_place(index).lower.to_vec(), inner.children()[index].lsn());
-            node.children = (0..inner.len()).map(child).collect();
+            node.children = (0..inner.children().len()).map(child).collect();
         }
         NodeKind::Leaf => {
             let leaf = Leaf::decode(body, header.table, &place)?;
