@@ -68,13 +68,13 @@ mod write_set;
 
 pub use fulgurite_base::{Csn, Lsn, TableId, limits};
 pub use fulgurite_env as env;
-pub use fulgurite_log::LogStats;
+pub use fulgurite_log::{Durability, FlushScheme, LogStats, Waiting};
 
 pub use crate::checkpoint::CheckpointReport;
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
 pub use crate::error::{Error, ErrorKind, Result};
-pub use crate::options::{Isolation, Options};
+pub use crate::options::{Isolation, Options, POWER_SAFE_CACHE};
 pub use crate::recovery::RecoveryProgress;
 pub use crate::scan::Range;
 pub use crate::snapshot::Snapshot;

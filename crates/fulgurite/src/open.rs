@@ -64,6 +64,9 @@ pub(crate) fn open_core(
         buffer_bytes: options.log_buffer_bytes,
         background: options.background,
         hint_idle: options.hint_idle,
+        scheme: options.flush_scheme,
+        waiting: options.waiting,
+        direct: options.direct_io,
         ..LogOptions::default()
     };
     let mut replay = Replay::new(options.inline_bytes_max, progress);

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use fulgurite_log::{Durability, FlushScheme, Waiting};
+
 use crate::{Error, Result};
+
+/// What [`Options::i_know`] has to say before a device with a volatile cache is written without flushes.
+pub const POWER_SAFE_CACHE: &str = "the cache is power-safe";
 
 /// Settings of one opening of a database. None of them is stored; each may differ from one open to the next.
 ///
@@ -28,6 +33,20 @@ pub struct Options {
     pub checkpoint_log_bytes: u64,
     /// Memory for commits on their way to the disk. Default 8 MiB.
     pub log_buffer_bytes: usize,
+    /// How far a commit must have come before it is answered, unless its transaction says otherwise
+    /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Default [`Durability::Sync`].
+    pub durability: Durability,
+    /// How commits that wait for durability share writes and flushes. Default [`FlushScheme::Combined`]; the others
+    /// are there to be compared with.
+    pub flush_scheme: FlushScheme,
+    /// What a committer does while somebody else writes for it. Default [`Waiting::SpinThenBlock`].
+    pub waiting: Waiting,
+    /// Write the log around the page cache where the file system allows it. Default true.
+    pub direct_io: bool,
+    /// The operator's word that the cache of the log's device survives a power cut, which
+    /// [`Durability::NoBarrier`] needs on a device that admits to a volatile cache. It has to be
+    /// [`POWER_SAFE_CACHE`], word for word. Default `None`.
+    pub i_know: Option<String>,
     /// Memory for the entries of one transaction: keys, values up to `inline_bytes_max`, bookkeeping. Longer values
     /// go to disk before the commit when half of it is used. Default 256 MiB.
     pub transaction_bytes_max: usize,
@@ -50,6 +69,11 @@ impl Default for Options {
             delta_bytes_max: 16 << 20,
             checkpoint_log_bytes: 256 << 20,
             log_buffer_bytes: 8 << 20,
+            durability: Durability::default(),
+            flush_scheme: FlushScheme::default(),
+            waiting: Waiting::default(),
+            direct_io: true,
+            i_know: None,
             transaction_bytes_max: 256 << 20,
             conflict_retries_max: 100,
             hint_idle: Duration::from_millis(10),

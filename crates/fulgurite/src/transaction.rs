@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, hash_key, limits};
 use fulgurite_index::table::ReadPoint;
+use fulgurite_log::Durability;
 
 use crate::catalog::TableState;
 use crate::commit::latches::{Gate, LatchSet};
@@ -48,6 +49,7 @@ pub struct Transaction {
     core: Arc<Core>,
     snapshot: SnapshotGuard,
     isolation: Isolation,
+    durability: Durability,
     writes: WriteSet,
     reads: ReadSet,
     spill: Option<Spill>,
@@ -62,6 +64,7 @@ impl Transaction {
     pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Transaction {
         Transaction {
             snapshot: core.snapshots.register(|| core.now_ms(), || core.pipeline.visible()),
+            durability: core.options.durability,
             core: core.clone(),
             isolation,
             writes: WriteSet::default(),
@@ -72,6 +75,17 @@ impl Transaction {
             id: 0,
             new_table: None,
         }
+    }
+
+    /// How far this transaction's commit must have come before it is answered; at first
+    /// [`Options::durability`](crate::Options::durability).
+    pub fn durability(&self) -> Durability {
+        self.durability
+    }
+
+    /// Sets how far this transaction's commit must have come before it is answered.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.durability = durability;
     }
 
     /// The number of the newest commit that this transaction sees.

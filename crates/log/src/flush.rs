@@ -78,7 +78,7 @@ impl Core {
             state.leading = true;
             return Some(Leadership { core: self, raised: Cell::new(false) });
         }
-        add(&self.stats.waits, 1);
+        add(&self.stats.flush_waits, 1);
         state.waiting += 1;
         self.flusher.changed.wait(&mut state);
         state.waiting -= 1;

@@ -45,6 +45,7 @@ mod buffer;
 mod bulk_stream;
 mod commit;
 mod core;
+mod durability;
 mod error;
 mod flush;
 mod format;
@@ -65,6 +66,7 @@ mod write;
 
 pub use bulk_stream::BulkRecord;
 pub use commit::{Admission, FrameParts, Reservation};
+pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};
 pub use format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, EpochStart, FRAME_HEADER_BYTES, FrameHeader, GROUP_HEADER_BYTES,

@@ -1,5 +1,6 @@
 //! Options, and the sizes that follow from them.
 
+use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, align8, bulk_record_bytes};
 use fulgurite_base::limits;
@@ -24,6 +25,16 @@ pub struct LogOptions {
     pub hint_idle: Duration,
     /// The number of this node in spill ids; 0 on a single one.
     pub node: u32,
+    /// How commits share writes and flushes.
+    pub scheme: FlushScheme,
+    /// What a committer does while somebody else writes for it.
+    pub waiting: Waiting,
+    /// Whether the commit stream is written around the page cache where the file system allows it. Only
+    /// [`FlushScheme::Combined`] does.
+    pub direct: bool,
+    /// Whether a write without a flush counts as durable ([`crate::Durability::NoBarrier`]): the device's cache
+    /// survives a power cut.
+    pub power_safe_cache: bool,
 }
 
 impl Default for LogOptions {
@@ -36,6 +47,10 @@ impl Default for LogOptions {
             background: true,
             hint_idle: Duration::from_millis(10),
             node: 0,
+            scheme: FlushScheme::default(),
+            waiting: Waiting::default(),
+            direct: true,
+            power_safe_cache: false,
         }
     }
 }

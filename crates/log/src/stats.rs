@@ -47,8 +47,20 @@ counters! {
     sync_ns,
     /// How often the slot lock was taken.
     slot_locks,
-    /// How often a committer waited for another leader.
-    waits,
+    /// How often the right to sync (the sync lock, leadership) was taken.
+    sync_locks,
+    /// Nanoseconds that committers waited for it.
+    sync_lock_ns,
+    /// Requests for durability that syncs completed: more than `syncs` where they are aggregated.
+    requests_completed,
+    /// How often a committer waited until somebody else had made its commit durable.
+    flush_waits,
+    /// Nanoseconds of that.
+    flush_wait_ns,
+    /// How often a waiting committer was put to sleep.
+    parks,
+    /// Calls that woke sleeping committers.
+    wakes,
     /// How often a leader found a group that was still being filled.
     fill_waits,
     /// How often admission had to flush for buffer credit.

@@ -17,7 +17,7 @@ fn one_commit_is_one_write_and_one_sync_and_nobody_waits() {
     let after = log.stats();
     assert_eq!(env.faults().op_count() - ops, 2, "one write, one sync");
     assert_eq!((after.writes - before.writes, after.syncs - before.syncs), (1, 1));
-    assert_eq!(after.waits, before.waits);
+    assert_eq!(after.flush_waits, before.flush_waits);
 }
 
 #[test]
