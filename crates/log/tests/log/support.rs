@@ -30,7 +30,7 @@ pub fn options() -> LogOptions {
         ready_segments: 1,
         background: false,
         hint_idle: Duration::from_millis(10),
-        node: 0,
+        ..LogOptions::default()
     }
 }
 
