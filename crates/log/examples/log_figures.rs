@@ -14,7 +14,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 fn append(log: &Log, body: &[u8], body_crc: u32) -> Outcome<Csn> {
     let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
-    let reservation = log.reserve(admission, |_, _| ());
+    let reservation = log.reserve(admission, fulgurite_log::Durability::Sync);
     let csn = reservation.csn();
     let frame =
         FrameParts { kind: 0, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] };

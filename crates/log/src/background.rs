@@ -47,16 +47,32 @@ fn run(core: &Arc<Core>) {
         if matches!(result, Ok(true)) {
             continue;
         }
-        // Said before it is asked whether a hint is due: who makes one due after that sees it, and wakes.
+        // Said before it is asked what is due: who adds something after that sees it, and wakes.
         core.signal.resting.store(true, Ordering::SeqCst);
-        let rest = if result.is_ok() && hint_due(core).is_some() { core.options.hint_idle } else { REST };
-        let mut woken = core.signal.woken.lock();
-        if !*woken && !core.closed.load(Ordering::Acquire) {
-            core.signal.changed.wait_for(&mut woken, rest);
+        let rest = if result.is_ok() { rest(core) } else { Some(REST) };
+        if let Some(rest) = rest {
+            let mut woken = core.signal.woken.lock();
+            if !*woken && !core.closed.load(Ordering::Acquire) {
+                core.signal.changed.wait_for(&mut woken, rest);
+            }
+            *woken = false;
         }
-        *woken = false;
-        core.signal.resting.store(false, Ordering::Relaxed);
+        core.signal.resting.store(false, Ordering::SeqCst);
+        core.signal.resting_long.store(false, Ordering::SeqCst);
     }
+}
+
+/// How long the thread may sleep; `None` if there is work.
+fn rest(core: &Core) -> Option<Duration> {
+    core.signal.resting_long.store(true, Ordering::SeqCst);
+    let now = core.env.clock().monotonic_ns();
+    if core.requested(now) > core.durable_csn() {
+        return None;
+    }
+    let due = core.marks.due_ns.load(Ordering::SeqCst);
+    let hint = if hint_due(core).is_some() { core.options.hint_idle } else { REST };
+    let due = if due == 0 { REST } else { Duration::from_nanos(due.saturating_sub(now)) };
+    Some(hint.min(due))
 }
 
 /// Flushes what was requested, makes segments ready, writes the idle hint.
@@ -72,31 +88,31 @@ pub(crate) fn maintain(core: &Arc<Core>) -> Result<bool, LogError> {
 }
 
 fn flush_requested(core: &Core) -> Result<bool, LogError> {
-    let reserved = core.slot().next_csn().prev();
-    let requested = Csn(core.marks.requested_csn.load(Ordering::Acquire)).min(reserved);
+    let requested = core.requested(core.env.clock().monotonic_ns());
     if requested <= core.durable_csn() {
         return Ok(false);
     }
+    let requested = requested.min(core.reserved_csn());
     core.wait_durable(requested)?;
     Ok(true)
 }
 
 /// Makes one segment, if the pool is short.
 fn refill(core: &Core) -> Result<bool, LogError> {
-    if core.slot().ready() >= core.options.ready_segments {
+    if core.slots().ready() >= core.options.ready_segments {
         return Ok(false);
     }
     let mut maker = core.store.maker();
     core.check_usable()?;
     let taken = {
-        let slot = core.slot();
+        let slot = core.slots();
         if slot.ready() >= core.options.ready_segments {
             return Ok(false);
         }
         slot.segments_taken()
     };
     let segment = core.store.make(&mut maker, taken, 0, &core.stats)?;
-    core.slot().push_ready(segment);
+    core.slots().push_ready(segment, &core.credit);
     Ok(true)
 }
 
@@ -106,34 +122,34 @@ fn hint_due(core: &Core) -> Option<Csn> {
     (core.marks.hinted_csn.load(Ordering::Relaxed) < durable.0).then_some(durable)
 }
 
-/// Writes and syncs one empty group after a burst of commits. A hint adds no CSN, so none answers another; it is
-/// written only if nobody leads and nothing waits. It is synced under the leadership: a sync beside another's could
-/// take the error that belongs to the other.
+/// Once the stream has been idle: makes durable what nobody asked for, then notes with one empty group how far that
+/// is. A hint adds no CSN, so none answers another; it is written only if nothing waits to be written.
 fn idle_hint(core: &Arc<Core>) -> Result<bool, LogError> {
-    if hint_due(core).is_none() {
+    let leftover = !core.slots().is_idle();
+    if hint_due(core).is_none() && !leftover {
         return Ok(false);
     }
-    let idle_ns = core.env.clock().monotonic_ns().saturating_sub(core.marks.busy_ns.load(Ordering::Relaxed));
+    let now = core.env.clock().monotonic_ns();
+    let idle_ns = now.saturating_sub(core.marks.busy_ns.load(Ordering::Relaxed));
     if u128::from(idle_ns) < core.options.hint_idle.as_nanos() {
         return Ok(false);
+    }
+    if leftover {
+        return core.scheme.flush(core, false);
     }
     write_hint(core)
 }
 
 fn write_hint(core: &Arc<Core>) -> Result<bool, LogError> {
-    let Some(leadership) = core.try_lead() else {
-        return Ok(false);
-    };
     if hint_due(core).is_none() || !core.append_hint()? {
         return Ok(false);
     }
-    core.flush(&leadership)
+    core.scheme.flush(core, true)
 }
 
 /// Makes everything that is reserved durable, and the fact known.
 pub(crate) fn settle(core: &Arc<Core>) -> Result<(), LogError> {
-    let last = core.slot().next_csn().prev();
-    core.wait_durable(last)?;
+    core.wait_durable(core.reserved_csn())?;
     match write_hint(core) {
         Ok(_) | Err(LogError::NoSpace { .. } | LogError::Io { .. }) => Ok(()),
         Err(error) => Err(error),

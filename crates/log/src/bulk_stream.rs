@@ -128,14 +128,14 @@ impl Core {
     fn take_bulk_segment(&self, bytes_min: u32) -> Result<Arc<Segment>, LogError> {
         let mut maker = self.store.maker();
         let (ready, taken) = {
-            let mut slot = self.slot();
-            (slot.take_ready(bytes_min), slot.segments_taken())
+            let mut slots = self.slots();
+            (slots.take_ready(bytes_min, &self.credit), slots.segments_taken())
         };
         match ready {
             Some(segment) => Ok(segment),
             None => {
                 let made = self.store.make(&mut maker, taken, bytes_min, &self.stats)?;
-                self.slot().count_taken();
+                self.slots().count_taken();
                 Ok(made)
             }
         }

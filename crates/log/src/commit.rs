@@ -1,13 +1,15 @@
 //! The path of a frame into the log: admit, reserve, fill.
 
 use crate::buffer::{GroupBuffer, Place};
-use crate::core::{Core, GROUP_BUFFER_BYTES};
+use crate::cells::{JOINABLE_BYTES_MAX, Joined};
+use crate::core::Core;
+use crate::credit::{Charge, Missing};
+use crate::durability::Durability;
 use crate::error::LogError;
-use crate::format::{
-    FRAME_HEADER_BYTES, FrameHeader, GROUP_HEADER_BYTES, PartPlace, align8, encode_local_record,
-};
+use crate::format::{FRAME_HEADER_BYTES, FrameHeader, PartPlace, encode_local_record};
 use crate::log::Log;
 use crate::options::group_charge;
+use crate::slots::NewGroup;
 use crate::stats::add;
 use fulgurite_base::{Csn, Lsn};
 use std::sync::Arc;
@@ -15,10 +17,13 @@ use std::sync::Arc;
 /// The right to reserve a frame of a certain size without waiting. Dropping it gives the right back.
 #[must_use]
 pub struct Admission {
-    core: Arc<Core>,
+    /// `None` once it was used.
+    core: Option<Arc<Core>>,
     frame_bytes: u32,
     local_bytes: u32,
-    spare: Option<Arc<GroupBuffer>>,
+    charge: Charge,
+    /// For a frame longer than the buffers that are there.
+    buffer: Option<Arc<GroupBuffer>>,
 }
 
 impl std::fmt::Debug for Admission {
@@ -29,10 +34,9 @@ impl std::fmt::Debug for Admission {
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        if let Some(spare) = self.spare.take() {
-            let mut slot = self.core.slot();
-            slot.end_promise(group_charge(self.frame_bytes + self.local_bytes));
-            slot.recycle(spare, GROUP_BUFFER_BYTES);
+        if let Some(core) = &self.core {
+            core.credit.give_room(self.charge.room.into());
+            core.credit.give_cells(self.charge.cells);
         }
     }
 }
@@ -126,11 +130,10 @@ impl Log {
         }
     }
 
-    /// Gives the frame its CSN and its place, in one order for both. Never waits for more than the slot lock, never
-    /// fails. `on_reserved` runs under that lock with the CSN and the place of the frame's body, so that callers can
-    /// queue in log order; it has to be short and must not call the log.
-    pub fn reserve(&self, admission: Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Reservation {
-        self.core.reserve(admission, on_reserved)
+    /// Gives the frame its CSN and its place, in one order for both: it joins the open group, or opens one. Never
+    /// waits for a write, never fails. `level` is how far the commit will have to come.
+    pub fn reserve(&self, admission: Admission, level: Durability) -> Reservation {
+        self.core.reserve(admission, level)
     }
 
     /// Puts the frame into its place: one copy, while others fill theirs.
@@ -178,22 +181,17 @@ impl Core {
     pub fn admit_once(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admit, LogError> {
         self.check_size("a frame", frame_bytes, self.options.frame_bytes_max())?;
         self.check_size("a local record", local_bytes, self.options.local_bytes_max())?;
-        let bytes = frame_bytes + local_bytes;
-        let charge = group_charge(bytes);
-        let capacity = GROUP_BUFFER_BYTES.max(charge as usize);
-        let mut slot = self.slot();
         self.check_usable()?;
-        if !slot.has_room(charge) {
-            return Ok(Admit::NoSegment(charge));
+        let charge = self.credit.charge(group_charge(frame_bytes + local_bytes));
+        match self.credit.take(charge) {
+            Err(Missing::Room) => return Ok(Admit::NoSegment(charge.room)),
+            Err(Missing::Cells) => return Ok(Admit::NoCredit),
+            Ok(()) => {}
         }
-        if slot.buffer_bytes() > 0 && slot.buffer_bytes() + capacity > self.options.buffer_bytes {
-            return Ok(Admit::NoCredit);
-        }
-        slot.promise(charge, capacity);
-        let pooled = slot.pooled(capacity);
-        drop(slot);
-        let spare = pooled.unwrap_or_else(|| Arc::new(GroupBuffer::new(capacity, Arc::clone(&self.poison))));
-        Ok(Admit::Done(Admission { core: Arc::clone(self), frame_bytes, local_bytes, spare: Some(spare) }))
+        let is_long = charge.room as usize > JOINABLE_BYTES_MAX;
+        let buffer = is_long.then(|| Arc::new(GroupBuffer::new(charge.room as usize)));
+        let core = Some(Arc::clone(self));
+        Ok(Admit::Done(Admission { core, frame_bytes, local_bytes, charge, buffer }))
     }
 
     fn check_size(&self, what: &'static str, bytes: u32, max: u32) -> Result<(), LogError> {
@@ -203,22 +201,38 @@ impl Core {
         Err(LogError::TooLarge { what, bytes: bytes.into(), max: max.into() })
     }
 
-    fn reserve(&self, mut admission: Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Reservation {
+    fn reserve(&self, mut admission: Admission, level: Durability) -> Reservation {
         let (frame_bytes, local_bytes) = (admission.frame_bytes, admission.local_bytes);
-        let spare = admission.spare.take().expect("an admission keeps its buffer until it is used");
         let bytes = frame_bytes + local_bytes;
-        let mut slot = self.slot();
-        let (reserved, unused) = slot.reserve(bytes, spare);
-        slot.end_promise(group_charge(bytes));
-        let body_lsn = reserved.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
-        let reservation = Reservation { place: reserved.place, csn: reserved.csn, body_lsn, frame_bytes };
-        if let Some(unused) = unused {
-            slot.recycle(unused, GROUP_BUFFER_BYTES);
-        }
-        on_reserved(reservation.csn, body_lsn);
-        drop(slot);
+        let barrier = level == Durability::Sync;
+        let joined = match self.cells.join(bytes, barrier) {
+            Some(joined) => self.joined(&admission, joined),
+            None => self.join_or_open(&mut admission, bytes, barrier),
+        };
+        let core = admission.core.take().expect("an admission is used once");
         add(&self.stats.commits, 1);
-        reservation
+        // SAFETY: the place was just given out.
+        let place = unsafe { Place::new(core, joined.memory, joined.cell, bytes) };
+        let body_lsn = joined.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
+        Reservation { place, csn: joined.csn, body_lsn, frame_bytes }
+    }
+
+    /// Gives back what joining a group left of the charge.
+    fn joined(&self, admission: &Admission, joined: Joined) -> Joined {
+        self.credit.give_room(i64::from(admission.charge.room) - i64::from(joined.taken));
+        self.credit.give_cells(admission.charge.cells);
+        joined
+    }
+
+    fn join_or_open(&self, admission: &mut Admission, bytes: u32, barrier: bool) -> Joined {
+        let mut slots = self.slots();
+        // Somebody may have opened a group while this thread waited for the lock.
+        if let Some(joined) = self.cells.join(bytes, barrier) {
+            return self.joined(admission, joined);
+        }
+        let (cells, buffer) = (admission.charge.cells, admission.buffer.take());
+        let new = NewGroup { bytes, barrier, cells, buffer };
+        slots.open(new, &self.cells, &self.credit)
     }
 
     /// Makes segments until `charge` has room.
@@ -226,15 +240,12 @@ impl Core {
         let mut maker = self.store.maker();
         loop {
             self.check_usable()?;
-            let taken = {
-                let slot = self.slot();
-                if slot.has_room(charge) {
-                    return Ok(());
-                }
-                slot.segments_taken()
-            };
+            if self.credit.has_room(charge) {
+                return Ok(());
+            }
+            let taken = self.slots().segments_taken();
             let segment = self.store.make(&mut maker, taken, 0, &self.stats)?;
-            self.slot().push_ready(segment);
+            self.slots().push_ready(segment, &self.credit);
         }
     }
 
@@ -243,15 +254,15 @@ impl Core {
         let Admit::Done(mut admission) = self.admit_once(0, 0)? else {
             return Ok(false);
         };
-        let mut slot = self.slot();
-        if !slot.is_idle() {
-            drop(slot);
+        let mut slots = self.slots();
+        if !slots.is_idle() {
+            drop(slots);
             return Ok(false);
         }
-        if let Some(spare) = admission.spare.take() {
-            slot.end_promise(align8(GROUP_HEADER_BYTES));
-            slot.append_hint(spare);
-        }
+        admission.core = None;
+        let cells = admission.charge.cells;
+        let new = NewGroup { bytes: 0, barrier: true, cells, buffer: None };
+        slots.append_hint(new, &self.cells, &self.credit);
         Ok(true)
     }
 }

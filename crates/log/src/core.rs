@@ -1,23 +1,31 @@
 //! What all parts of an open log share, and the order of its locks.
 //!
-//! Lock order: segment maker, slot, segment table; the flusher's state, the replay index and the bulk stream's locks
-//! are leaves, except that the bulk stream takes the maker and the slot for a new segment.
+//! Lock order: writer, the sync lock, slots, progress, replay index. The segment maker comes before slots and the
+//! segment table; the bulk stream's locks are leaves, except that it takes the maker and the slots for a new segment.
+//! The observer runs under the right to flush alone; the completer under nothing.
 
 use crate::bulk_stream::BulkStream;
+use crate::cells::{Cells, JOINABLE_BYTES_MAX};
+use crate::credit::Credit;
+use crate::durability::FlushScheme;
 use crate::error::LogError;
-use crate::flush::Flusher;
 use crate::options::LogOptions;
+use crate::park::Parking;
 use crate::poison::Poison;
+use crate::progress::Progress;
 use crate::replay_index::ReplayIndex;
-use crate::slot::{AppendPoint, Slot};
+use crate::schemes::{Scheme, scheme};
+use crate::slots::{AppendPoint, Slots};
 use crate::stats::{Counters, add};
 use crate::store::Store;
+use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock};
+use crate::write::Writer;
 use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
 use fulgurite_env::Env;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::Condvar;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
@@ -27,12 +35,21 @@ pub(crate) struct Marks {
     pub written: AtomicU64,
     pub durable: AtomicU64,
     pub durable_csn: AtomicU64,
+    /// Up to where a flush of the device covered the segments. Behind `durable` only where the cache is asserted to be
+    /// power-safe.
+    pub drained: AtomicU64,
+    pub drained_csn: AtomicU64,
     /// The newest durable CSN that some durable group names.
     pub hinted_csn: AtomicU64,
     /// When the stream last wrote something, in monotonic nanoseconds.
     pub busy_ns: AtomicU64,
+    /// What a write with its flush takes, in nanoseconds: a moving average.
+    pub io_ns: AtomicU64,
     /// The newest CSN that somebody asked the background thread for.
     pub requested_csn: AtomicU64,
+    /// The newest CSN that is to be durable in due time, and when that is, in monotonic nanoseconds; 0: nothing is due.
+    pub due_csn: AtomicU64,
+    pub due_ns: AtomicU64,
 }
 
 /// One epoch, as far as it lives.
@@ -47,10 +64,18 @@ pub(crate) struct EpochSpan {
 /// Wakes the background thread.
 #[derive(Default)]
 pub(crate) struct Signal {
-    pub woken: Mutex<bool>,
-    /// Whether the thread may be sleeping longer than until the next hint: the first leader of a burst wakes it.
+    pub woken: parking_lot::Mutex<bool>,
+    /// Whether the thread sleeps, or is about to: who has something new for it wakes it then, and only then.
     pub resting: AtomicBool,
+    /// Whether it may sleep longer than until the next hint: the first leader of a burst wakes it.
+    pub resting_long: AtomicBool,
     pub changed: Condvar,
+}
+
+impl Signal {
+    pub fn rests_long(&self) -> bool {
+        self.resting_long.load(Ordering::SeqCst) && self.resting_long.swap(false, Ordering::SeqCst)
+    }
 }
 
 pub(crate) struct Core {
@@ -59,8 +84,17 @@ pub(crate) struct Core {
     pub options: LogOptions,
     pub epoch: Epoch,
     pub spans: Vec<EpochSpan>,
-    slot: CachePadded<Mutex<Slot>>,
-    pub flusher: Flusher,
+    pub cells: Cells,
+    pub credit: Credit,
+    slots: CachePadded<Mutex<Slots>>,
+    pub scheme: Box<dyn Scheme>,
+    pub parking: Parking,
+    pub writer: Mutex<Writer>,
+    /// The sync lock of the schemes that write through the page cache.
+    pub syncing: Mutex<()>,
+    pub progress: Mutex<Progress>,
+    /// Whether the commit stream is written around the page cache.
+    pub direct: bool,
     pub marks: CachePadded<Marks>,
     pub index: Mutex<ReplayIndex>,
     pub store: Store,
@@ -77,9 +111,6 @@ pub(crate) struct Core {
     pub signal: Signal,
 }
 
-/// How many bytes an ordinary group's buffer has; larger frames bring their own.
-pub(crate) const GROUP_BUFFER_BYTES: usize = 64 * 1024;
-
 impl Core {
     pub fn new(
         env: Arc<dyn Env>,
@@ -91,19 +122,35 @@ impl Core {
         index: ReplayIndex,
     ) -> Core {
         let (lsn, csn) = (Lsn::new(at.segment.number, at.offset), at.next_csn.prev());
-        let pool_capacity = options.buffer_bytes / GROUP_BUFFER_BYTES + 1;
+        let cells = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
+        let charge_max = options.charge_max();
+        let direct = options.direct
+            && options.scheme == FlushScheme::Combined
+            && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
         Core {
             epoch: at.epoch,
             spans,
-            slot: CachePadded::new(Mutex::new(Slot::new(at, options.charge_max(), pool_capacity))),
-            flusher: Flusher::default(),
+            cells: Cells::new(cells),
+            credit: Credit::new(at.credit(charge_max), cells),
+            slots: CachePadded::new(Mutex::new(Slots::new(at, charge_max, cells))),
+            scheme: scheme(options.scheme),
+            parking: Parking::new(),
+            writer: Mutex::new(Writer::new(direct)),
+            syncing: Mutex::new(()),
+            progress: Mutex::new(Progress::at(csn)),
+            direct,
             marks: CachePadded::new(Marks {
                 written: AtomicU64::new(lsn.0),
                 durable: AtomicU64::new(lsn.0),
                 durable_csn: AtomicU64::new(csn.0),
+                drained: AtomicU64::new(lsn.0),
+                drained_csn: AtomicU64::new(csn.0),
                 hinted_csn: AtomicU64::new(csn.0),
                 busy_ns: AtomicU64::new(env.clock().monotonic_ns()),
+                io_ns: AtomicU64::new(0),
                 requested_csn: AtomicU64::new(0),
+                due_csn: AtomicU64::new(0),
+                due_ns: AtomicU64::new(0),
             }),
             index: Mutex::new(index),
             store,
@@ -122,14 +169,23 @@ impl Core {
         }
     }
 
-    pub fn slot(&self) -> MutexGuard<'_, Slot> {
-        let slot = self.slot.lock();
+    pub fn slots(&self) -> MutexGuard<'_, Slots> {
+        let slots = self.slots.lock();
         add(&self.stats.slot_locks, 1);
-        slot
+        slots
+    }
+
+    /// The newest commit that has a number.
+    pub fn reserved_csn(&self) -> Csn {
+        self.slots().next_csn(&self.cells).prev()
     }
 
     pub fn durable_csn(&self) -> Csn {
-        Csn(self.marks.durable_csn.load(Ordering::Acquire))
+        Csn(self.marks.durable_csn.load(Ordering::SeqCst))
+    }
+
+    pub fn drained_csn(&self) -> Csn {
+        Csn(self.marks.drained_csn.load(Ordering::SeqCst))
     }
 
     pub fn written(&self) -> Lsn {

@@ -1,134 +1,71 @@
-//! Who leads a flush, and who waits for it. The scheme is this file alone; what a leader does is `write.rs`.
-//!
-//! Whoever finds nobody leading leads at once: with one committing thread nobody waits and nobody is woken, there is
-//! one write and one sync. Whoever finds a leader waits until it has finished; the first to wake that is not covered
-//! leads next.
+//! Asking for durability: now, soon, or in due time.
 
 use crate::core::Core;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::stats::add;
+use crate::sync::yield_now;
 use fulgurite_base::Csn;
-use parking_lot::{Condvar, Mutex};
-use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-
-#[derive(Debug, Default)]
-struct State {
-    leading: bool,
-    waiting: usize,
-}
-
-/// The hand-over of leadership.
-#[derive(Debug, Default)]
-pub(crate) struct Flusher {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-/// Leadership: at most one exists (INV-LOG-6). Dropping it wakes everybody who waits, and then tells the completer if
-/// `durable` rose.
-pub(crate) struct Leadership<'a> {
-    core: &'a Core,
-    pub raised: Cell<bool>,
-}
-
-impl Drop for Leadership<'_> {
-    fn drop(&mut self) {
-        let panics = std::thread::panicking();
-        if panics {
-            self.core.poison.set("a flush panicked", None);
-        }
-        let flusher = &self.core.flusher;
-        let mut state = flusher.state.lock();
-        state.leading = false;
-        if state.waiting > 0 {
-            flusher.changed.notify_all();
-        }
-        drop(state);
-        if self.raised.get() && !panics {
-            let completer = self.core.completer.read().clone();
-            if let Some(completer) = completer {
-                completer();
-            }
-        }
-    }
-}
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 impl Core {
-    /// Becomes the leader, unless there is one.
-    pub fn try_lead(&self) -> Option<Leadership<'_>> {
-        let mut state = self.flusher.state.lock();
-        if state.leading {
-            return None;
-        }
-        state.leading = true;
-        Some(Leadership { core: self, raised: Cell::new(false) })
-    }
-
-    /// Leads; or waits until the present leader has finished and returns `None`. Returns `None` at once if
-    /// `is_done`, which is asked under the lock, so that no hand-over is missed.
-    fn lead_or_wait(&self, is_done: impl FnOnce() -> bool) -> Option<Leadership<'_>> {
-        let mut state = self.flusher.state.lock();
-        if is_done() {
-            return None;
-        }
-        if !state.leading {
-            state.leading = true;
-            return Some(Leadership { core: self, raised: Cell::new(false) });
-        }
-        add(&self.stats.flush_waits, 1);
-        state.waiting += 1;
-        self.flusher.changed.wait(&mut state);
-        state.waiting -= 1;
-        None
-    }
-
     /// Returns when `csn` is durable.
     pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
-        loop {
-            if self.durable_csn() >= csn {
-                return Ok(());
-            }
+        if self.durable_csn() >= csn {
+            return Ok(());
+        }
+        self.poison.check()?;
+        self.scheme.wait(self, csn)
+    }
+
+    /// Returns when a flush of the device covered `csn`.
+    fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
+        while self.drained_csn() < csn {
             self.poison.check()?;
-            if let Some(leadership) = self.lead_or_wait(|| self.durable_csn() >= csn) {
-                let flushed = self.flush(&leadership)?;
-                drop(leadership);
-                if !flushed && self.durable_csn() < csn {
-                    return Err(self.never_reserved(csn));
-                }
+            if !self.scheme.flush(self, true)? && self.drained_csn() < csn {
+                self.check_reserved(csn)?;
+                yield_now();
             }
         }
+        Ok(())
     }
 
-    /// Flushes what was reserved, and then ends flushing for good.
+    /// Flushes what was reserved, and then ends writing for good.
     pub fn flush_last(&self) -> Result<(), LogError> {
-        loop {
-            if let Some(leadership) = self.lead_or_wait(|| false) {
-                while self.flush(&leadership)? {}
-                self.ended.store(true, Ordering::Release);
-                return Ok(());
-            }
-        }
-    }
-
-    fn never_reserved(&self, csn: Csn) -> LogError {
-        let newest = self.slot().next_csn().prev();
-        LogError::Usage(format!("commit {csn} was awaited, but {newest} is the newest one"))
+        while self.scheme.flush(self, true)? {}
+        // Whoever writes has the writer: nobody does any more when this has it, and who comes later is told.
+        let writer = self.writer.lock();
+        self.ended.store(true, SeqCst);
+        drop(writer);
+        self.parking.wake_all();
+        Ok(())
     }
 
     /// Writes something, or waits for whoever does, so that buffers come back.
     pub fn flush_for_credit(&self) -> Result<(), LogError> {
-        match self.lead_or_wait(|| false) {
-            Some(leadership) => {
-                if !self.flush(&leadership)? {
-                    drop(leadership);
-                    std::thread::yield_now();
-                }
-                Ok(())
-            }
-            None => self.check_usable(),
+        if !self.scheme.flush(self, false)? {
+            yield_now();
+        }
+        self.check_usable()
+    }
+
+    /// The background thread's work that is due at `now_ns`: the newest commit to make durable.
+    pub fn requested(&self, now_ns: u64) -> Csn {
+        let due = self.marks.due_ns.load(SeqCst);
+        if due != 0 && due <= now_ns {
+            // Who adds a commit after this sees that nothing is due, and says when.
+            self.marks.due_ns.store(0, SeqCst);
+            let csn = self.marks.due_csn.load(SeqCst);
+            self.marks.requested_csn.fetch_max(csn, SeqCst);
+        }
+        Csn(self.marks.requested_csn.load(SeqCst))
+    }
+
+    /// Wakes the background thread if it sleeps. What it is woken for was stored before.
+    fn wake_resting(&self) {
+        if self.signal.resting.load(SeqCst) {
+            self.wake();
         }
     }
 }
@@ -143,22 +80,44 @@ impl Log {
         self.core.wait_durable(csn)
     }
 
+    /// Returns when a flush of the device covered the commit. The same as [`Log::wait_durable`] but where writes
+    /// without a flush count as durable ([`crate::LogOptions::power_safe_cache`]).
+    ///
+    /// # Errors
+    /// As [`Log::wait_durable`].
+    pub fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
+        self.core.wait_drained(csn)
+    }
+
     /// Asks for the commit to become durable, and returns at once: the log thread flushes (without one,
     /// [`Log::maintain`] does). The observer tells when it is done.
     pub fn request_durable(&self, csn: Csn) {
-        if self.core.marks.requested_csn.fetch_max(csn.0, Ordering::AcqRel) < csn.0 {
-            self.core.wake();
+        if self.core.marks.requested_csn.fetch_max(csn.0, SeqCst) < csn.0 {
+            self.core.wake_resting();
         }
     }
 
-    /// Sets who is told that `durable` rose: called by the leader with the new durable CSN, in rising order, with no
-    /// lock held, before those who wait are woken. It must not block, and must not wait for durability.
+    /// Asks for the commit to become durable at most `interval` from now, not counting the flush itself, and returns at
+    /// once. The log thread flushes (without one, [`Log::maintain`] does).
+    pub fn request_durable_within(&self, csn: Csn, interval: Duration) {
+        let marks = &self.core.marks;
+        marks.due_csn.fetch_max(csn.0, SeqCst);
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let due = self.core.env.clock().monotonic_ns().saturating_add(interval).max(1);
+        let sooner = |set: u64| (set == 0 || due < set).then_some(due);
+        if marks.due_ns.fetch_update(SeqCst, SeqCst, sooner).is_ok() {
+            self.core.wake_resting();
+        }
+    }
+
+    /// Sets who is told that `durable` rose: called by whoever flushes with the new durable CSN, in rising order,
+    /// before those who wait are woken. It must not block, and must not wait for durability.
     pub fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
         *self.core.observer.write() = Some(Arc::from(observer));
     }
 
-    /// Sets who is called after leadership was handed over, if `durable` rose under it: on the thread that led, once
-    /// others may flush and those who waited are woken. It may use the log.
+    /// Sets who is called after the right to flush was handed over, if `durable` rose under it: on the thread that
+    /// flushed, once others may and those who waited are woken. It may use the log.
     pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
         *self.core.completer.write() = Some(Arc::from(completer));
     }

@@ -7,14 +7,14 @@
 //! ```
 //! use fulgurite_base::{Csn, DatabaseId, crc32c};
 //! use fulgurite_env::SimEnv;
-//! use fulgurite_log::{FrameParts, Log, LogError, LogOptions, frame_bytes};
+//! use fulgurite_log::{Durability, FrameParts, Log, LogError, LogOptions, frame_bytes};
 //! use std::path::Path;
 //!
 //! # fn main() -> Result<(), LogError> {
 //! let log = Log::create(SimEnv::new(1), Path::new("/db/log"), DatabaseId(1), LogOptions::default())?;
 //! let body = b"what a transaction did";
 //! let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
-//! let reservation = log.reserve(admission, |_csn, _body_lsn| {});
+//! let reservation = log.reserve(admission, Durability::Sync);
 //! let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
 //! let body_crc = crc32c(body);
 //! log.fill(reservation, FrameParts { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] });
@@ -43,25 +43,31 @@
 mod background;
 mod buffer;
 mod bulk_stream;
+mod cells;
 mod commit;
 mod core;
+mod credit;
 mod durability;
 mod error;
 mod flush;
 mod format;
 mod log;
 mod options;
+mod park;
 mod parts;
 mod poison;
+mod progress;
 mod read;
 mod reader;
 mod recovery;
 mod replay_index;
 mod scan;
+mod schemes;
 mod segment;
-mod slot;
+mod slots;
 mod stats;
 mod store;
+mod sync;
 mod write;
 
 pub use bulk_stream::BulkRecord;

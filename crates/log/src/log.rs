@@ -132,19 +132,21 @@ impl Log {
     /// How far the commit stream is.
     pub fn watermarks(&self) -> Watermarks {
         let core = &self.core;
-        let slot = core.slot();
+        let drained = Lsn(core.marks.drained.load(Ordering::Acquire));
         let (durable_csn, durable) = core.index.lock().tip();
         let written = core.written().max(durable);
+        let slots = core.slots();
+        let filled = slots.filled_to(written, &core.cells);
         let marks = Watermarks {
-            drained: durable,
+            drained,
             written,
-            filled: slot.filled_to(written),
-            reserved: slot.reserved().max(written),
+            filled,
+            reserved: slots.reserved(&core.cells).max(filled),
             durable,
             durable_csn,
-            reserved_csn: slot.next_csn().prev(),
+            reserved_csn: slots.next_csn(&core.cells).prev(),
         };
-        drop(slot);
+        drop(slots);
         marks.validate();
         marks
     }
@@ -156,14 +158,26 @@ impl Log {
 
     /// The newest commit that has a number.
     pub fn reserved_csn(&self) -> Csn {
-        self.core.slot().next_csn().prev()
+        self.core.reserved_csn()
+    }
+
+    /// The newest commit up to which a flush of the device covered all.
+    pub fn drained_csn(&self) -> Csn {
+        self.core.drained_csn()
+    }
+
+    /// Whether the commit stream is written around the page cache.
+    pub fn is_direct(&self) -> bool {
+        self.core.direct
     }
 
     /// Runs `work` with the newest reserved CSN while no other commit can get a number: for whoever draws a line
     /// between what was numbered before and after. It has to be short and must not call the log.
     pub fn at_reserved<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
-        let slot = self.core.slot();
-        work(slot.next_csn().prev())
+        let mut slots = self.core.slots();
+        // A closed group is joined by nobody, and opening one needs the lock.
+        slots.close_open(&self.core.cells);
+        work(slots.next_csn(&self.core.cells).prev())
     }
 
     /// The smallest number that a segment of the bulk stream can have which takes records from now on.
@@ -242,7 +256,7 @@ impl Log {
     /// What the log has done since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.core.stats.read();
-        stats.ready_segments = self.core.slot().ready() as u64;
+        stats.ready_segments = self.core.slots().ready() as u64;
         (stats.segment_bytes, stats.segments) = self.core.store.totals();
         stats
     }

@@ -45,16 +45,16 @@ impl Core {
     }
 
     fn read_memory(&self, lsn: Lsn, len: u32) -> InMemory {
-        let slot = self.slot();
-        let Some((group, at)) = slot.find(lsn, len) else {
+        let slots = self.slots();
+        let Some((group, at)) = slots.find(lsn, len, &self.cells) else {
             return InMemory::No;
         };
-        if !group.buffer.is_filled() {
+        if !slots.is_filled(group, &self.cells) {
             return InMemory::BeingFilled;
         }
         let buffer = Arc::clone(&group.buffer);
-        drop(slot);
-        // SAFETY: the range was reserved and seen filled under the slot lock, and is no part of the header.
+        drop(slots);
+        // SAFETY: the range was reserved and seen filled under the slots' lock, and is no part of the header.
         InMemory::Bytes(unsafe { buffer.read(at as usize, len as usize) }.to_vec())
     }
 

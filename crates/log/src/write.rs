@@ -1,13 +1,24 @@
-//! What a leader does: takes the filled groups, stamps them, writes, syncs, raises `durable`, tells.
+//! What a leader does: takes the filled groups, stamps them, writes them, has them flushed, raises `durable`, tells.
+//!
+//! Writes around the page cache are whole blocks, from a private aligned copy. Groups follow each other without a gap,
+//! so a write begins with the block in which the last one ended: its first bytes are what that write left there, byte
+//! for byte, and a tear cannot hurt what was acknowledged. One write is in flight at a time, so no block is ever part
+//! of two.
+//!
+//! INV-LOG-1 in full: `durable` passes a byte only if its own write was data-synchronous, or a flush of the device
+//! began after that write had completed, or the operator asserted that the device's cache survives a power cut. A write
+//! that is to be durable and follows one that was not flushed is a plain write and a flush, because a data-synchronous
+//! write may cover its own blocks only.
 
-use crate::core::{Core, GROUP_BUFFER_BYTES};
+use crate::core::Core;
 use crate::error::LogError;
-use crate::flush::Leadership;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
 use crate::segment::Segment;
-use crate::slot::Group;
+use crate::slots::Group;
 use crate::stats::add;
-use fulgurite_base::{Csn, Lsn};
+use crate::sync::{spin_loop, yield_now};
+use fulgurite_base::Csn;
+use fulgurite_env::{AlignedBuf, DIRECT_BYTES};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,71 +27,139 @@ use std::sync::atomic::Ordering;
 const FILL_SPINS: u32 = 200;
 
 const PADDING: [u8; 8] = [0; 8];
+const BLOCK: u32 = DIRECT_BYTES as u32;
+
+/// What only the one who writes touches.
+pub(crate) struct Writer {
+    /// Whole blocks on their way to the device. The first may hold the end of what was written before.
+    staging: AlignedBuf,
+    /// The segment and the block whose beginning `block` is.
+    tail: (u32, u32),
+    block: Box<[u8]>,
+    /// The segment that was written last, while no flush has covered all of it.
+    unsynced: Option<Arc<Segment>>,
+    /// Whether the page cache is left out.
+    direct: bool,
+}
+
+/// Whether a write is to be durable when it returns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    Now,
+    Later,
+}
+
+impl Writer {
+    pub fn new(direct: bool) -> Writer {
+        Writer {
+            staging: AlignedBuf::new(0),
+            tail: (0, 0),
+            block: vec![0; BLOCK as usize].into(),
+            unsynced: None,
+            direct,
+        }
+    }
+}
 
 impl Core {
-    /// Writes and syncs what is filled. False if there was nothing.
-    pub fn flush(&self, leadership: &Leadership<'_>) -> Result<bool, LogError> {
-        if self.ended.load(Ordering::Acquire) {
-            return Err(LogError::Closed);
-        }
+    /// Writes what is filled, and makes it durable as far as its members' levels ask for. False if there was nothing.
+    pub fn write_combined(&self, writer: &mut Writer, barrier: bool) -> Result<bool, LogError> {
+        self.check_not_ended()?;
         let batch = self.take_batch()?;
         let mut runs = batch.chunk_by(|a, b| a.segment.number == b.segment.number).peekable();
-        if let Some(first) = runs.peek()
-            && let Some((segment, offset)) = &first[0].ends
-        {
-            let end = self.segment_end(&first[0], segment, *offset);
-            self.write_and_sync(segment, &[IoSlice::new(&end)], *offset)?;
-            self.store.seal(segment);
-        }
+        self.end_left_segment(writer, runs.peek().map(|run| &run[0]))?;
         while let Some(run) = runs.next() {
-            self.flush_run(run, runs.peek().map(|next| &next[0]), leadership)?;
+            let next = runs.peek().map(|next| &next[0]);
+            let asked = barrier || !self.options.power_safe_cache || run.iter().any(|group| group.barrier);
+            let flush = if asked || next.is_some() { Flush::Now } else { Flush::Later };
+            let hint = self.durable_csn();
+            self.write_run(writer, run, next, hint, flush)?;
+            self.raise_written(run, hint);
+            self.raise_durable(Csn::MAX);
+            if flush == Flush::Now {
+                self.raise_drained();
+            }
+            if next.is_some() {
+                self.store.seal(&run[0].segment);
+            }
+        }
+        if batch.is_empty() && barrier && writer.unsynced.is_some() {
+            self.sync_written(writer)?;
+            self.raise_drained();
+            return Ok(true);
         }
         let count = batch.len();
         drop(batch);
-        self.release(count);
+        self.release();
         Ok(count > 0)
+    }
+
+    /// Writes what is filled, each group with a call of its own, and leaves it to the page cache. False if there was
+    /// nothing.
+    pub fn write_buffered(&self, writer: &mut Writer) -> Result<bool, LogError> {
+        self.check_not_ended()?;
+        let batch = self.take_batch()?;
+        for group in &batch {
+            if group.ends.is_some() {
+                // INV-LOG-2: the segment that is left is synced before anything of the next one can count; alone,
+                // because of two syncs of one file at once the error of either may reach the other.
+                let _alone = self.syncing.lock();
+                self.end_left_segment(writer, Some(group))?;
+            }
+            let (run, hint) = (std::slice::from_ref(group), self.durable_csn());
+            self.write_run(writer, run, None, hint, Flush::Later)?;
+            self.raise_written(run, hint);
+        }
+        let count = batch.len();
+        drop(batch);
+        self.release();
+        Ok(count > 0)
+    }
+
+    fn check_not_ended(&self) -> Result<(), LogError> {
+        self.poison.check()?;
+        if self.ended.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
     /// Closes the open group and takes all that is filled; waits for at least one group, if there are any.
     fn take_batch(&self) -> Result<Vec<Group>, LogError> {
-        let mut slot = self.slot();
-        slot.close_open();
         let mut spins = 0;
         loop {
             self.poison.check()?;
-            let (count, unfilled) = slot.filled();
-            let Some(unfilled) = unfilled else {
-                return Ok(slot.take(count));
-            };
-            if count > 0 && spins >= FILL_SPINS {
-                return Ok(slot.take(count));
+            let mut slots = self.slots();
+            slots.close_open(&self.cells);
+            let (count, is_more_coming) = slots.filled(&self.cells);
+            if !is_more_coming || (count > 0 && spins >= FILL_SPINS) {
+                return Ok(slots.take(count));
             }
-            drop(slot);
+            drop(slots);
             add(&self.stats.fill_waits, 1);
-            while !unfilled.is_filled() && !unfilled.is_poisoned() {
-                spins += 1;
-                if spins < FILL_SPINS {
-                    std::hint::spin_loop();
-                } else if count > 0 {
-                    break;
-                } else {
-                    std::thread::yield_now();
-                }
-            }
-            slot = self.slot();
+            spins += 1;
+            if spins < FILL_SPINS { spin_loop() } else { yield_now() }
         }
     }
 
-    /// Writes the groups of one segment, and its end if `next` left it, syncs it and raises `durable`: INV-LOG-2, a
-    /// segment is synced before a frame of the next one counts.
-    fn flush_run(
+    /// Ends the segment that the stream left before `first`, if it did.
+    fn end_left_segment(&self, writer: &mut Writer, first: Option<&Group>) -> Result<(), LogError> {
+        let Some((first, (segment, offset))) = first.and_then(|first| Some((first, first.ends.as_ref()?))) else {
+            return Ok(());
+        };
+        let end = self.segment_end(first, segment, *offset);
+        self.write_pieces(writer, segment, &[IoSlice::new(&end)], *offset, Flush::Now)?;
+        self.store.seal(segment);
+        Ok(())
+    }
+
+    /// Writes groups of one segment, and its end if `next` left it. Their headers say that `hint` is durable.
+    fn write_run(
         &self,
+        writer: &mut Writer,
         run: &[Group],
         next: Option<&Group>,
-        leadership: &Leadership<'_>,
+        hint: Csn,
+        flush: Flush,
     ) -> Result<(), LogError> {
-        let (first, last) = (&run[0], &run[run.len() - 1]);
-        let hint = self.durable_csn();
+        let first = &run[0];
         for group in run {
             self.stamp(group, hint);
         }
@@ -95,21 +174,7 @@ impl Core {
             pieces.push(IoSlice::new(unsafe { group.buffer.read(0, len) }));
         }
         pieces.extend(end.as_ref().map(|end| IoSlice::new(end)));
-        self.write(&first.segment, &pieces, first.offset)?;
-        self.marks.written.store(last.end().0, Ordering::Release);
-        self.sync(&first.segment)?;
-        self.raise_durable(run, hint);
-        leadership.raised.set(true);
-        if end.is_some() {
-            self.store.seal(&first.segment);
-        }
-        // A hint raises nothing.
-        let durable = self.durable_csn();
-        let observer = if durable > hint { self.observer.read().clone() } else { None };
-        if let Some(observer) = observer {
-            observer(durable);
-        }
-        Ok(())
+        self.write_pieces(writer, &first.segment, &pieces, first.offset, flush)
     }
 
     /// Writes header and padding into a group that is closed and filled.
@@ -117,7 +182,7 @@ impl Core {
         let len = group.len as usize;
         let padding = (group.end().0 - group.start().0) as usize - len;
         let header_bytes = GROUP_HEADER_BYTES as usize;
-        // SAFETY: as in `flush_run`; readers of places never touch the header or what lies behind the end.
+        // SAFETY: as in `write_run`; readers of places never touch the header or what lies behind the end.
         unsafe {
             let payload = group.buffer.read(header_bytes, len - header_bytes);
             let header = self.header(group, group.kind, durable, 0).encode(payload);
@@ -141,7 +206,7 @@ impl Core {
         }
     }
 
-    /// The end record of `segment` at `offset`, which `next` left for its own segment.
+    /// The last record of a segment: the stream goes on in that of `next`, the first group there.
     fn segment_end(&self, next: &Group, segment: &Segment, offset: u32) -> [u8; GROUP_HEADER_BYTES as usize] {
         let header = GroupHeader {
             segment: segment.number,
@@ -153,31 +218,55 @@ impl Core {
         header.encode(&[])
     }
 
-    fn write_and_sync(&self, segment: &Segment, pieces: &[IoSlice<'_>], offset: u32) -> Result<(), LogError> {
-        self.write(segment, pieces, offset)?;
-        self.sync(segment)
-    }
-
-    fn write(&self, segment: &Segment, pieces: &[IoSlice<'_>], offset: u32) -> Result<(), LogError> {
+    fn write_pieces(
+        &self,
+        writer: &mut Writer,
+        segment: &Arc<Segment>,
+        pieces: &[IoSlice<'_>],
+        offset: u32,
+        flush: Flush,
+    ) -> Result<(), LogError> {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
-        assert!(
-            offset as usize + bytes <= segment.bytes as usize,
-            "INV-LOG-5: nothing is written behind a segment's end"
-        );
-        let result = self.timed(&self.stats.write_ns, || {
-            let file = self.store.file(segment)?;
-            match pieces {
+        let end = offset + bytes as u32;
+        assert!(end <= segment.bytes, "INV-LOG-5: nothing is written behind a segment's end");
+        let failed = |error| self.poison.set("a write", Some((&segment.path, error)));
+        let file = self.store.file(segment).map_err(failed)?;
+        if writer.direct {
+            // The end of the last write is in the same file, or was flushed with its segment.
+            let at_once = flush == Flush::Now && writer.unsynced.is_none();
+            let blocks = writer.stage(&*file, segment.number, pieces, offset).map_err(failed)?;
+            let counter = if at_once { &self.stats.sync_ns } else { &self.stats.write_ns };
+            let from = u64::from(offset - offset % BLOCK);
+            let written = self.timed(counter, || file.write_direct(&writer.staging[..blocks], from, at_once));
+            written.map_err(failed)?;
+            writer.keep_tail(segment.number, end, blocks);
+            add(&self.stats.syncs, u64::from(at_once));
+            if !at_once {
+                writer.unsynced = Some(Arc::clone(segment));
+            }
+        } else {
+            let written = self.timed(&self.stats.write_ns, || match pieces {
                 [piece] => file.write_at(piece, offset.into()),
                 _ => file.write_vectored_at(pieces, offset.into()),
-            }
-        });
+            });
+            written.map_err(failed)?;
+            writer.unsynced = Some(Arc::clone(segment));
+        }
         add(&self.stats.writes, 1);
         add(&self.stats.written_bytes, bytes as u64);
-        segment.set_used(offset + bytes as u32);
-        result.map_err(|error| self.poison.set("a write", Some((&segment.path, error))))
+        segment.set_used(end);
+        if flush == Flush::Now { self.sync_written(writer) } else { Ok(()) }
     }
 
-    fn sync(&self, segment: &Segment) -> Result<(), LogError> {
+    /// Flushes what was written and not flushed.
+    fn sync_written(&self, writer: &mut Writer) -> Result<(), LogError> {
+        match writer.unsynced.take() {
+            Some(segment) => self.sync(&segment),
+            None => Ok(()),
+        }
+    }
+
+    pub fn sync(&self, segment: &Segment) -> Result<(), LogError> {
         let result = self.timed(&self.stats.sync_ns, || self.store.file(segment)?.sync_data());
         add(&self.stats.syncs, 1);
         result.map_err(|error| self.poison.set("a sync", Some((&segment.path, error))))
@@ -192,45 +281,54 @@ impl Core {
         let start = clock.monotonic_ns();
         let result = call();
         let end = clock.monotonic_ns();
-        add(counter, end.saturating_sub(start));
+        let ns = end.saturating_sub(start);
+        add(counter, ns);
+        let average = self.marks.io_ns.load(Ordering::Relaxed);
+        self.marks.io_ns.store(average - average / 8 + ns / 8, Ordering::Relaxed);
         self.marks.busy_ns.store(end, Ordering::Relaxed);
         result
     }
 
-    /// INV-LOG-1: only after the sync that began after the write had completed.
-    fn raise_durable(&self, run: &[Group], hint: Csn) {
-        let last = &run[run.len() - 1];
-        let (csn, lsn): (Csn, Lsn) = (last.last_csn(), last.end());
-        let mut index = self.index.lock();
-        for group in run {
-            if group.ends.is_some() {
-                index.mark();
-            }
-            index.group(group.first_csn, group.start(), group.len);
+    /// Gives the buffers of what was taken back.
+    fn release(&self) {
+        self.slots().release(&self.credit);
+    }
+}
+
+impl Writer {
+    /// Puts the pieces behind what stands before them in their first block, and zeros behind them. How many bytes that
+    /// makes.
+    fn stage(
+        &mut self,
+        file: &dyn fulgurite_env::File,
+        segment: u32,
+        pieces: &[IoSlice<'_>],
+        offset: u32,
+    ) -> io::Result<usize> {
+        let before = (offset % BLOCK) as usize;
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let blocks = (before + bytes).next_multiple_of(DIRECT_BYTES);
+        if self.staging.len() < blocks {
+            self.staging = AlignedBuf::new(blocks.next_power_of_two());
         }
-        index.set_tip(csn, lsn);
-        self.marks.durable.store(lsn.0, Ordering::Release);
-        self.marks.durable_csn.store(csn.0, Ordering::Release);
-        self.marks.hinted_csn.store(hint.0, Ordering::Relaxed);
-        drop(index);
-        let moved = run.iter().any(|group| group.ends.is_some());
-        if moved
-            || self.signal.resting.load(Ordering::Relaxed)
-                && self.signal.resting.swap(false, Ordering::SeqCst)
-        {
-            self.wake();
+        if before > 0 && self.tail != (segment, offset) {
+            file.read_exact_at(&mut self.block[..before], u64::from(offset - before as u32))?;
         }
-        let hints = run.iter().filter(|group| group.kind == GroupKind::Hint).count();
-        add(&self.stats.groups, run.len() as u64);
-        add(&self.stats.hints, hints as u64);
+        self.staging[..before].copy_from_slice(&self.block[..before]);
+        let mut at = before;
+        for piece in pieces {
+            self.staging[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        self.staging[at..blocks].fill(0);
+        Ok(blocks)
     }
 
-    /// Gives the buffers of the first `count` groups back.
-    fn release(&self, count: usize) {
-        let mut slot = self.slot();
-        for _ in 0..count {
-            let buffer: Arc<_> = slot.release();
-            slot.recycle(buffer, GROUP_BUFFER_BYTES);
-        }
+    /// Keeps the block in which the write that was staged ended.
+    fn keep_tail(&mut self, segment: u32, end: u32, blocks: usize) {
+        let used = (end % BLOCK) as usize;
+        let last = blocks - DIRECT_BYTES;
+        self.block[..used].copy_from_slice(&self.staging[last..last + used]);
+        self.tail = (segment, end);
     }
 }

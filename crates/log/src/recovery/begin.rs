@@ -6,7 +6,7 @@ use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGM
 use crate::options::LogOptions;
 use crate::replay_index::ReplayIndex;
 use crate::segment::{Segment, Stream};
-use crate::slot::AppendPoint;
+use crate::slots::AppendPoint;
 use crate::stats::Counters;
 use crate::store::Store;
 use fulgurite_base::{DatabaseId, Lsn};

@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_base::{Csn, Lsn};
 use fulgurite_env::sim::SimEnv;
-use fulgurite_log::{FRAME_HEADER_BYTES, GROUP_HEADER_BYTES, LogError, frame_bytes, local_record_bytes};
+use fulgurite_log::{Durability, FRAME_HEADER_BYTES, GROUP_HEADER_BYTES, LogError, frame_bytes, local_record_bytes};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,10 +42,10 @@ fn watermarks_move_in_order() {
     let start = log.watermarks();
     assert_eq!(start.durable, start.reserved);
     let admission = log.admit(frame_bytes(5), 0).expect("there is room");
-    let reservation = log.reserve(admission, |csn, lsn| {
-        assert_eq!(csn, Csn(1));
-        assert_eq!(lsn, start.reserved.advance(GROUP_HEADER_BYTES + FRAME_HEADER_BYTES));
-    });
+    let reservation = log.reserve(admission, Durability::Sync);
+    assert_eq!(reservation.csn(), Csn(1));
+    let expected = start.reserved.advance(GROUP_HEADER_BYTES + FRAME_HEADER_BYTES);
+    assert_eq!(reservation.body_lsn(), expected);
     let reserved = log.watermarks();
     assert!(reserved.reserved > start.reserved);
     assert_eq!((reserved.filled, reserved.reserved_csn), (start.filled, Csn(1)));
@@ -102,7 +102,8 @@ fn admissions_keep_their_promise() {
                 }
                 let place =
                     fulgurite_log::PartPlace { spill: log.new_spill(), ordinal: 0, lsn: Lsn::NULL, len: 1 };
-                let reservation = log.reserve(admission, |csn, _| last = csn);
+                let reservation = log.reserve(admission, Durability::Sync);
+                last = reservation.csn();
                 log.fill(reservation, parts(&vec![1; body as usize], &vec![place; usize::from(count)]));
             }
             if last > Csn::ZERO {

@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_base::Csn;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
-use fulgurite_log::{BulkKind, LogError, ReplayFrom, frame_bytes};
+use fulgurite_log::{Durability, BulkKind, LogError, ReplayFrom, frame_bytes};
 
 /// INV-LOG-7: whatever sync or write fails, nothing acknowledged is lost, and reopening keeps what it found, even if
 /// the power is cut right after.
@@ -75,7 +75,7 @@ fn a_reservation_that_is_dropped_poisons() {
     let log = create(&env);
     let (first, _) = commit(&log, b"first").expect("nothing fails");
     let admission = log.admit(frame_bytes(10), 0).expect("there is room");
-    let reservation = log.reserve(admission, |_, _| ());
+    let reservation = log.reserve(admission, Durability::Sync);
     let hole = reservation.csn();
     drop(reservation);
     assert!(matches!(log.wait_durable(hole), Err(LogError::Poisoned(_))));
@@ -84,18 +84,6 @@ fn a_reservation_that_is_dropped_poisons() {
     drop(log);
     let (_, report, found) = open(&env, &ReplayFrom::beginning()).expect("reopening recovers");
     assert_eq!((report.last_csn, found.0.len()), (first, 1));
-}
-
-#[test]
-fn a_panic_in_a_callback_poisons() {
-    let env = SimEnv::new(1);
-    let log = create(&env);
-    let admission = log.admit(frame_bytes(10), 0).expect("there is room");
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        let _ = log.reserve(admission, |_, _| panic!("a caller's bug"));
-    }));
-    assert!(result.is_err());
-    assert!(log.poisoned().is_some());
 }
 
 /// The flag is looked at again under the lock, so an admission from before does not help.
@@ -107,7 +95,7 @@ fn an_admission_from_before_the_fault_is_never_acknowledged() {
     append(&log, b"lost", &[]).expect("there is room");
     env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
     assert!(matches!(log.wait_durable(Csn(1)), Err(LogError::Poisoned(_))));
-    let reservation = log.reserve(admission, |_, _| ());
+    let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
     log.fill(reservation, parts(b"late", &[]));
     assert!(matches!(log.wait_durable(csn), Err(LogError::Poisoned(_))));

@@ -4,7 +4,7 @@ use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
-    FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame, RecoveryReport, RecoverySink,
+    Durability, FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame, RecoveryReport, RecoverySink,
     ReplayFrom, SpillId, frame_bytes, local_record_bytes,
 };
 use std::collections::BTreeMap;
@@ -83,7 +83,7 @@ pub fn parts(frame: &[u8], local: &[PartPlace]) -> FrameParts<'static> {
 /// Admits, reserves and fills; does not wait.
 pub fn append(log: &Log, body: &[u8], local: &[PartPlace]) -> Result<(Csn, Lsn), LogError> {
     let admission = log.admit(frame_bytes(body.len() as u32), local_record_bytes(local.len() as u16))?;
-    let reservation = log.reserve(admission, |_, _| ());
+    let reservation = log.reserve(admission, Durability::Sync);
     let place = (reservation.csn(), reservation.body_lsn());
     let body_crc = crc32c(body);
     log.fill(

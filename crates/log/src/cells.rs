@@ -1,0 +1,220 @@
+//! Joining the open group without a lock.
+//!
+//! Each group has a cell while it is in memory, and each cell a word: how many bytes and frames the group has, whether
+//! it is closed, and which group it is. A commit joins with one compare-exchange of that word, which gives it its
+//! place and its number in one order for both; threads fill their places in parallel and count them into `filled`.
+//! Opening and closing groups happens under the lock of [`crate::slots::Slots`]. The idea is the consolidation array
+//! of Aether (Johnson et al., 2010).
+//!
+//! - INV-LOG-12: a cell's fields but `word` and `filled` change only while no group uses the cell; whoever's
+//!   compare-exchange succeeded keeps the group, and with it the fields, in place until it has filled.
+//! - INV-LOG-13: a closed group never changes its size: joining fails once the word says closed.
+
+use std::sync::atomic::AtomicPtr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crossbeam_utils::CachePadded;
+use fulgurite_base::{Csn, Lsn};
+
+use crate::format::{GROUP_HEADER_BYTES, align8};
+use crate::sync::{AtomicU32, AtomicU64};
+
+const LEN_BITS: u32 = 17;
+const FRAMES_BITS: u32 = 12;
+const CLOSED: u64 = 1 << (LEN_BITS + FRAMES_BITS);
+const BARRIER: u64 = CLOSED << 1;
+const TAG_SHIFT: u32 = LEN_BITS + FRAMES_BITS + 2;
+const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
+const FRAMES_MAX: u32 = (1 << FRAMES_BITS) - 1;
+
+/// The longest group that others may join.
+pub(crate) const JOINABLE_BYTES_MAX: usize = 64 * 1024;
+const _: () = assert!(JOINABLE_BYTES_MAX as u64 <= LEN_MASK);
+
+/// The state of a group in one word.
+#[derive(Clone, Copy)]
+pub(crate) struct Word(u64);
+
+impl Word {
+    fn new(sequence: u64, len: u32, barrier: bool) -> Word {
+        let flags = if barrier { BARRIER } else { 0 };
+        Word(sequence << TAG_SHIFT | flags | 1 << LEN_BITS | u64::from(len))
+    }
+
+    fn is_of(self, sequence: u64) -> bool {
+        self.0 >> TAG_SHIFT == sequence << TAG_SHIFT >> TAG_SHIFT
+    }
+
+    /// Bytes, the group's header included.
+    pub fn len(self) -> u32 {
+        (self.0 & LEN_MASK) as u32
+    }
+
+    pub fn frames(self) -> u32 {
+        (self.0 >> LEN_BITS) as u32 & FRAMES_MAX
+    }
+
+    /// Whether a member waits for a flush of the device.
+    pub fn has_barrier(self) -> bool {
+        self.0 & BARRIER != 0
+    }
+
+    fn is_closed(self) -> bool {
+        self.0 & CLOSED != 0
+    }
+
+    /// With one more frame of `bytes`; the caller saw that it fits.
+    fn joined(self, bytes: u32, barrier: bool) -> Word {
+        let flags = if barrier { BARRIER } else { 0 };
+        Word((self.0 + u64::from(bytes) + (1 << LEN_BITS)) | flags)
+    }
+}
+
+/// What joining gave.
+#[derive(Clone, Copy)]
+pub(crate) struct Joined {
+    pub csn: Csn,
+    /// Where the place begins.
+    pub lsn: Lsn,
+    pub memory: *mut u8,
+    pub cell: usize,
+    /// By how much the group's end moved in its segment.
+    pub taken: u32,
+}
+
+#[derive(Default)]
+struct Cell {
+    word: AtomicU64,
+    /// Bytes of places that are filled.
+    filled: AtomicU32,
+    first_csn: AtomicU64,
+    start: AtomicU64,
+    /// What the group's length may not exceed.
+    len_max: AtomicU32,
+    memory: AtomicPtr<u8>,
+    /// The newest group in this cell that has a thread to flush it, for the schemes in which each has one.
+    claimed: AtomicU64,
+}
+
+/// The cells, and which of them takes frames.
+pub(crate) struct Cells {
+    cells: Box<[CachePadded<Cell>]>,
+    open: CachePadded<AtomicU64>,
+}
+
+/// A group that is being opened, with its first frame.
+pub(crate) struct Opening {
+    pub sequence: u64,
+    pub first_csn: Csn,
+    pub start: Lsn,
+    pub bytes: u32,
+    pub len_max: u32,
+    pub memory: *mut u8,
+    pub barrier: bool,
+}
+
+impl Cells {
+    pub fn new(count: usize) -> Cells {
+        let cells: Box<[_]> = (0..count.next_power_of_two()).map(|_| CachePadded::<Cell>::default()).collect();
+        for cell in &cells {
+            cell.word.store(CLOSED, Relaxed);
+        }
+        Cells { cells, open: CachePadded::new(AtomicU64::new(0)) }
+    }
+
+    fn cell(&self, sequence: u64) -> (usize, &Cell) {
+        let index = sequence as usize & (self.cells.len() - 1);
+        (index, &self.cells[index])
+    }
+
+    /// Joins the open group, if there is one with room for `bytes`.
+    #[inline]
+    pub fn join(&self, bytes: u32, barrier: bool) -> Option<Joined> {
+        let sequence = self.open.load(Acquire);
+        let (index, cell) = self.cell(sequence);
+        let mut word = Word(cell.word.load(Acquire));
+        loop {
+            let fits = word.len() + bytes <= cell.len_max.load(Relaxed) && word.frames() < FRAMES_MAX;
+            if !word.is_of(sequence) || word.is_closed() || !fits {
+                return None;
+            }
+            let next = word.joined(bytes, barrier);
+            match cell.word.compare_exchange_weak(word.0, next.0, AcqRel, Acquire) {
+                Ok(_) => break,
+                Err(now) => word = Word(now),
+            }
+        }
+        // INV-LOG-12: the group has a place that only this thread fills, so the cell stays what it is.
+        let at = word.len();
+        Some(Joined {
+            csn: Csn(cell.first_csn.load(Relaxed) + u64::from(word.frames())),
+            lsn: Lsn(cell.start.load(Relaxed)).advance(at),
+            memory: cell.memory.load(Relaxed).wrapping_add(at as usize),
+            cell: index,
+            taken: align8(at + bytes) - align8(at),
+        })
+    }
+
+    /// Opens a group with its first frame. Under the slots' lock, in a cell that no group uses.
+    pub fn open(&self, opening: &Opening) -> Joined {
+        let (index, cell) = self.cell(opening.sequence);
+        cell.filled.store(0, Relaxed);
+        cell.first_csn.store(opening.first_csn.0, Relaxed);
+        cell.start.store(opening.start.0, Relaxed);
+        cell.len_max.store(opening.len_max, Relaxed);
+        cell.memory.store(opening.memory, Relaxed);
+        let is_joinable = GROUP_HEADER_BYTES + opening.bytes <= JOINABLE_BYTES_MAX as u32;
+        if is_joinable {
+            let word = Word::new(opening.sequence, GROUP_HEADER_BYTES + opening.bytes, opening.barrier);
+            cell.word.store(word.0, Release);
+            self.open.store(opening.sequence, Release);
+        }
+        Joined {
+            csn: opening.first_csn,
+            lsn: opening.start.advance(GROUP_HEADER_BYTES),
+            memory: opening.memory.wrapping_add(GROUP_HEADER_BYTES as usize),
+            cell: index,
+            taken: align8(GROUP_HEADER_BYTES + opening.bytes),
+        }
+    }
+
+    /// Ends joining. Under the slots' lock.
+    pub fn close(&self, sequence: u64) -> Word {
+        Word(self.cell(sequence).1.word.fetch_or(CLOSED, AcqRel))
+    }
+
+    /// The open group as it is now. Under the slots' lock.
+    pub fn look(&self, sequence: u64) -> Word {
+        Word(self.cell(sequence).1.word.load(Acquire))
+    }
+
+    /// Counts a place as filled.
+    #[inline]
+    pub fn fill(&self, cell: usize, bytes: u32) {
+        self.cells[cell].filled.fetch_add(bytes, Release);
+    }
+
+    /// Makes the caller the one that flushes the group, unless somebody is. Who asks so late that the cell has another
+    /// group by then may be told so, too: it flushes what is durable already.
+    pub fn claim(&self, sequence: u64) -> bool {
+        self.cell(sequence).1.claimed.swap(sequence, AcqRel) != sequence
+    }
+
+    /// Whether all places of a group of this length are filled.
+    #[inline]
+    pub fn is_filled(&self, sequence: u64, len: u32) -> bool {
+        self.cell(sequence).1.filled.load(Acquire) == len - GROUP_HEADER_BYTES
+    }
+
+    /// Whether all places that the open group has at this moment are filled. Only while the length stands still do the
+    /// filled bytes say which places they are.
+    pub fn is_filled_now(&self, sequence: u64) -> bool {
+        let (before, filled) = (self.look(sequence), self.cell(sequence).1.filled.load(Acquire));
+        self.look(sequence).len() == before.len() && filled == before.len() - GROUP_HEADER_BYTES
+    }
+
+    /// A group that nobody joins and that has no places: a hint.
+    pub fn occupy(&self, sequence: u64) {
+        self.cell(sequence).1.filled.store(0, Relaxed);
+    }
+}

@@ -1,0 +1,111 @@
+//! What is written and not durable yet, and how it becomes durable.
+
+use crate::core::Core;
+use crate::format::GroupKind;
+use crate::segment::Segment;
+use crate::slots::Group;
+use crate::stats::add;
+use fulgurite_base::{Csn, Lsn};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// A group that is in its segment and not yet durable.
+pub(crate) struct Written {
+    pub sequence: u64,
+    first_csn: Csn,
+    pub last_csn: Csn,
+    start: Lsn,
+    end: Lsn,
+    /// Whether it begins a segment.
+    moved: bool,
+    /// The durable CSN that its header names.
+    hint: Csn,
+}
+
+/// Groups on their way from the segment to being durable.
+pub(crate) struct Progress {
+    /// In log order.
+    written: VecDeque<Written>,
+    /// The segment that was written last.
+    pub segment: Option<Arc<Segment>>,
+    /// The newest commit that was written.
+    pub newest: Csn,
+}
+
+impl Progress {
+    /// Everything up to `newest` is durable.
+    pub fn at(newest: Csn) -> Progress {
+        Progress { written: VecDeque::new(), segment: None, newest }
+    }
+
+    /// The group of a commit that is written and not durable.
+    pub fn group_of(&self, csn: Csn) -> Option<&Written> {
+        let index = self.written.partition_point(|group| group.last_csn < csn);
+        self.written.get(index).filter(|group| group.first_csn <= csn)
+    }
+}
+
+impl Core {
+    /// Notes groups that were just written.
+    pub fn raise_written(&self, run: &[Group], hint: Csn) {
+        let last = &run[run.len() - 1];
+        let mut progress = self.progress.lock();
+        progress.written.extend(run.iter().map(|group| Written {
+            sequence: group.sequence,
+            first_csn: group.first_csn,
+            last_csn: group.last_csn(),
+            start: group.start(),
+            end: group.end(),
+            moved: group.ends.is_some(),
+            hint,
+        }));
+        progress.segment = Some(Arc::clone(&last.segment));
+        progress.newest = last.last_csn();
+        self.marks.written.store(last.end().0, Ordering::Release);
+        drop(progress);
+        let hints = run.iter().filter(|group| group.kind == GroupKind::Hint).count();
+        add(&self.stats.groups, run.len() as u64);
+        add(&self.stats.hints, hints as u64);
+    }
+
+    /// Declares what was written durable, up to a commit, and tells the observer. INV-LOG-1: the caller knows that it
+    /// was flushed, or need not be. One caller at a time: whoever leads, or holds the sync lock.
+    pub fn raise_durable(&self, up_to: Csn) {
+        let before = self.durable_csn();
+        let mut last = None;
+        let mut moved = false;
+        let mut progress = self.progress.lock();
+        let mut index = self.index.lock();
+        while let Some(group) = progress.written.pop_front_if(|group| group.last_csn <= up_to) {
+            if group.moved {
+                index.mark();
+            }
+            moved |= group.moved;
+            index.group(group.first_csn, group.start, (group.end.0 - group.start.0) as u32);
+            last = Some(group);
+        }
+        let Some(last) = last else { return };
+        index.set_tip(last.last_csn, last.end);
+        self.marks.durable.store(last.end.0, Ordering::Release);
+        self.marks.durable_csn.store(last.last_csn.0, Ordering::SeqCst);
+        self.marks.hinted_csn.store(last.hint.0, Ordering::Relaxed);
+        drop(index);
+        drop(progress);
+        if moved || self.signal.rests_long() {
+            self.wake();
+        }
+        // A hint raises nothing.
+        let observer = if last.last_csn > before { self.observer.read().clone() } else { None };
+        if let Some(observer) = observer {
+            observer(last.last_csn);
+        }
+    }
+
+    /// A flush that began after everything durable was written has ended.
+    pub fn raise_drained(&self) {
+        let (csn, lsn) = self.index.lock().tip();
+        self.marks.drained.store(lsn.0, Ordering::Release);
+        self.marks.drained_csn.store(csn.0, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,173 @@
+//! The default: one direct, data-synchronous write of all that is filled, led by whoever finds nobody leading.
+
+use super::{Flushing, Scheme};
+use crate::core::Core;
+use crate::durability::Waiting;
+use crate::error::LogError;
+use crate::stats::add;
+use crate::sync::{AtomicBool, AtomicU32, yield_now};
+use crossbeam_utils::CachePadded;
+use fulgurite_base::Csn;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// The longest that a leader waits for others to join it.
+const GATHER_NS: u64 = 60_000;
+/// After so many gatherings in a row that waited in vain, none for [`GATHER_PAUSE`] writes.
+const GATHER_MISSES: u32 = 8;
+const GATHER_PAUSE: u32 = 256;
+
+/// From how many waiting threads on it pays to stay awake: fewer leave the processor idle, and sleep at no cost.
+const AWAKE_MIN: u32 = 16;
+/// How often a waiting thread gives the processor away before it sleeps.
+const YIELDS: u32 = 20;
+
+/// Flushing with one leader at a time.
+///
+/// 1. Whoever waits for durability and finds nobody leading leads: no thread is woken, nothing is handed over. With one
+///    committing thread that is all there is.
+/// 2. If the last write answered many, the leader waits for them to come back first, yielding, for a bounded time:
+///    they are on their way, and a group of half the threads costs as much as one of all.
+/// 3. It closes the open group, takes all that is filled, and writes it with one call that returns when the data is
+///    durable ([`crate::write`]).
+/// 4. It raises `durable`, lets go of the leadership, wakes one that it did not cover, who leads next, and then those
+///    that it did, 32 with a call. Nobody else is woken, and nobody twice.
+///
+/// INV-LOG-6: one leader at a time. INV-LOG-14: a waiting commit has a leader, or a thread that is awake. Who sleeps
+/// marks itself, then looks whether somebody leads; who stops leading says so, then looks for marks.
+///
+/// Why not simpler: with a lock in place of the leadership everybody whom a write answered would have to take it to
+/// learn that; with a thread of its own for writing, one committer alone would pay two switches a commit.
+#[derive(Default)]
+pub(super) struct Combined {
+    is_led: CachePadded<AtomicBool>,
+    /// Threads in `wait`.
+    waiting: CachePadded<AtomicU32>,
+    /// How many there were when the last write ended.
+    expected: AtomicU32,
+    misses: AtomicU32,
+    pause: AtomicU32,
+}
+
+/// One more thread waits, until this is dropped.
+struct InLine<'a>(&'a AtomicU32);
+
+impl<'a> InLine<'a> {
+    fn new(waiting: &'a AtomicU32) -> InLine<'a> {
+        waiting.fetch_add(1, SeqCst);
+        InLine(waiting)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, SeqCst);
+    }
+}
+
+impl Scheme for Combined {
+    fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError> {
+        let _in_line = InLine::new(&self.waiting);
+        let mut waits_since = None;
+        while core.durable_csn() < csn {
+            core.poison.check()?;
+            if !self.is_led.swap(true, SeqCst) {
+                if !self.lead(core, false)? && core.durable_csn() < csn {
+                    core.check_reserved(csn)?;
+                }
+            } else {
+                waits_since.get_or_insert_with(|| core.env.clock().monotonic_ns());
+                self.pause(core, csn);
+            }
+        }
+        if let Some(start) = waits_since {
+            add(&core.stats.flush_waits, 1);
+            add(&core.stats.flush_wait_ns, core.env.clock().monotonic_ns().saturating_sub(start));
+        }
+        Ok(())
+    }
+
+    fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
+        if !self.is_led.swap(true, SeqCst) {
+            return self.lead(core, barrier);
+        }
+        let durable = core.durable_csn();
+        let is_over = || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
+        core.parking.park(durable.next(), is_over);
+        core.poison.check()?;
+        Ok(true)
+    }
+}
+
+/// Leadership: dropping it lets the next one lead.
+struct Leadership<'a> {
+    scheme: &'a Combined,
+    core: &'a Core,
+    before: Csn,
+}
+
+impl Drop for Leadership<'_> {
+    fn drop(&mut self) {
+        let Leadership { scheme, core, before } = self;
+        scheme.expected.store(scheme.waiting.load(Relaxed), Relaxed);
+        scheme.is_led.store(false, SeqCst);
+        add(&core.stats.wakes, u64::from(core.parking.wake_first(core.durable_csn())));
+        core.wake_durable(*before);
+    }
+}
+
+impl Combined {
+    /// Leads one flush; the caller has just become the leader. False if there was nothing to write.
+    fn lead(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
+        let before = core.durable_csn();
+        let leadership = Leadership { scheme: self, core, before };
+        // Dropped first: after a panic nobody leads before the log is poisoned.
+        let flushing = Flushing(core);
+        add(&core.stats.sync_locks, 1);
+        self.gather(core);
+        let wrote = core.write_combined(&mut core.writer.lock(), barrier)?;
+        drop(flushing);
+        drop(leadership);
+        add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
+        core.complete(before);
+        Ok(wrote)
+    }
+
+    /// Waits, for a bounded time, until as many wait as did when the last write ended.
+    fn gather(&self, core: &Core) {
+        let expected = self.expected.load(Relaxed);
+        if expected < 2 || self.waiting.load(Relaxed) >= expected {
+            return;
+        }
+        if self.pause.load(Relaxed) > 0 {
+            self.pause.fetch_sub(1, Relaxed);
+            return;
+        }
+        let clock = core.env.clock();
+        let end = clock.monotonic_ns() + GATHER_NS;
+        while self.waiting.load(Relaxed) < expected {
+            if clock.monotonic_ns() >= end {
+                if self.misses.fetch_add(1, Relaxed) + 1 >= GATHER_MISSES {
+                    self.misses.store(0, Relaxed);
+                    self.pause.store(GATHER_PAUSE, Relaxed);
+                }
+                return;
+            }
+            yield_now();
+        }
+        self.misses.store(0, Relaxed);
+    }
+
+    /// Waits for a change: gives the processor away for a while, then sleeps.
+    fn pause(&self, core: &Core, csn: Csn) {
+        let is_over = || core.durable_csn() >= csn || !self.is_led.load(SeqCst) || core.poison.is_set();
+        if core.options.waiting == Waiting::SpinThenBlock && self.waiting.load(Relaxed) >= AWAKE_MIN {
+            for _ in 0..YIELDS {
+                yield_now();
+                if is_over() {
+                    return;
+                }
+            }
+        }
+        add(&core.stats.parks, u64::from(core.parking.park(csn, is_over)));
+    }
+}

@@ -1,0 +1,179 @@
+//! How commits that wait for durability share writes and flushes: one scheme a file, one option to choose.
+
+mod aggregated;
+mod combined;
+mod own_lsn;
+
+use fulgurite_base::Csn;
+use std::sync::atomic::Ordering;
+
+use crate::core::Core;
+use crate::durability::FlushScheme;
+use crate::error::LogError;
+use crate::stats::add;
+use crate::sync::MutexGuard;
+
+/// A scheme. All of them number, fill and write groups in the same way; they differ in who writes, who flushes, and
+/// whom a flush answers.
+pub(crate) trait Scheme: Send + Sync {
+    /// Returns when `csn` is durable, and causes it.
+    fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError>;
+
+    /// Writes and flushes what is filled, or waits for whoever does. With `barrier` the device is flushed, whatever the
+    /// levels of what is there. False if there was nothing to do.
+    fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError>;
+}
+
+/// The scheme that the options name.
+pub(crate) fn scheme(name: FlushScheme) -> Box<dyn Scheme> {
+    match name {
+        FlushScheme::OwnLsn => Box::new(own_lsn::OwnLsn),
+        FlushScheme::Aggregated => Box::new(aggregated::Aggregated::default()),
+        FlushScheme::Combined => Box::new(combined::Combined::default()),
+    }
+}
+
+/// Poisons the log if the thread that flushes panics, and wakes everybody once nothing is written any more: they wait
+/// for what will not come.
+struct Flushing<'a>(&'a Core);
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _ = self.0.poison.set("a flush panicked", None);
+        }
+        if self.0.poison.is_set() || self.0.ended.load(Ordering::SeqCst) {
+            self.0.parking.wake_all();
+        }
+    }
+}
+
+/// A commit's group: which one, and its last commit.
+#[derive(Clone, Copy)]
+struct Own {
+    sequence: u64,
+    last_csn: Csn,
+}
+
+fn check_reserved(csn: Csn, newest: Csn) -> Result<(), LogError> {
+    if csn <= newest {
+        return Ok(());
+    }
+    Err(LogError::Usage(format!("commit {csn} was awaited, but {newest} is the newest one")))
+}
+
+impl Core {
+    /// Fails if there is no such commit.
+    pub fn check_reserved(&self, csn: Csn) -> Result<(), LogError> {
+        check_reserved(csn, self.reserved_csn())
+    }
+
+    /// The group of a commit, closed. `None` if it is durable.
+    fn close_group_of(&self, csn: Csn) -> Result<Option<Own>, LogError> {
+        let mut slots = self.slots();
+        check_reserved(csn, slots.next_csn(&self.cells).prev())?;
+        if let Some(group) = slots.close_group_of(csn, &self.cells) {
+            return Ok(Some(Own { sequence: group.sequence, last_csn: group.last_csn() }));
+        }
+        drop(slots);
+        let progress = self.progress.lock();
+        Ok(progress.group_of(csn).map(|group| Own { sequence: group.sequence, last_csn: group.last_csn }))
+    }
+
+    /// Writes groups, each with a call of its own, until that of `last_csn` is written. The buffered schemes' first
+    /// half of a flush.
+    fn write_up_to(&self, last_csn: Csn) -> Result<(), LogError> {
+        let _flushing = Flushing(self);
+        let mut writer = self.writer.lock();
+        while self.progress.lock().newest < last_csn {
+            self.write_buffered(&mut writer)?;
+        }
+        Ok(())
+    }
+
+    /// Flushes everything that was written before the call, and says up to which commit that is. The caller holds the
+    /// sync lock.
+    fn sync_buffered(&self) -> Result<Csn, LogError> {
+        let _flushing = Flushing(self);
+        let (newest, segment) = {
+            let progress = self.progress.lock();
+            (progress.newest, progress.segment.clone())
+        };
+        self.poison.check()?;
+        if let Some(segment) = segment {
+            self.sync(&segment)?;
+        }
+        Ok(newest)
+    }
+
+    /// Takes the right to sync.
+    fn sync_lock(&self) -> MutexGuard<'_, ()> {
+        if let Some(lock) = self.syncing.try_lock() {
+            add(&self.stats.sync_locks, 1);
+            return lock;
+        }
+        let clock = self.env.clock();
+        let start = clock.monotonic_ns();
+        let lock = self.syncing.lock();
+        add(&self.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
+        add(&self.stats.sync_locks, 1);
+        lock
+    }
+
+    /// Declares commits durable that a sync under `lock` covered, lets go of the lock, and tells everybody.
+    fn end_sync(&self, lock: MutexGuard<'_, ()>, up_to: Csn) {
+        let before = self.durable_csn();
+        self.raise_durable(up_to);
+        self.raise_drained();
+        drop(lock);
+        self.wake_durable(before);
+        self.complete(before);
+    }
+
+    /// Wakes whoever waits for what became durable since `before`.
+    fn wake_durable(&self, before: Csn) {
+        add(&self.stats.wakes, self.parking.wake_range(before, self.durable_csn()));
+    }
+
+    /// Tells the completer if `durable` rose since `before`. Holds no lock, leads no flush.
+    fn complete(&self, before: Csn) {
+        let completer = if self.durable_csn() > before { self.completer.read().clone() } else { None };
+        if let Some(completer) = completer {
+            completer();
+        }
+    }
+
+    /// Writes and flushes everything that is filled, for the buffered schemes.
+    fn flush_buffered(&self) -> Result<bool, LogError> {
+        let wrote = {
+            let _flushing = Flushing(self);
+            self.write_buffered(&mut self.writer.lock())?
+        };
+        let lock = self.sync_lock();
+        if !wrote && self.progress.lock().newest <= self.durable_csn() {
+            return Ok(false);
+        }
+        let newest = self.sync_buffered()?;
+        self.end_sync(lock, newest);
+        Ok(true)
+    }
+
+    /// Sleeps until `csn` is durable: somebody else flushes it.
+    fn flush_wait(&self, csn: Csn) -> Result<(), LogError> {
+        if self.durable_csn() >= csn {
+            return Ok(());
+        }
+        add(&self.stats.flush_waits, 1);
+        let start = self.env.clock().monotonic_ns();
+        let is_over = || self.durable_csn() >= csn || self.poison.is_set() || self.ended.load(Ordering::SeqCst);
+        while self.durable_csn() < csn {
+            self.poison.check()?;
+            if self.ended.load(Ordering::SeqCst) && self.progress.lock().newest < csn {
+                return Err(LogError::Closed);
+            }
+            add(&self.stats.parks, u64::from(self.parking.park(csn, is_over)));
+        }
+        add(&self.stats.flush_wait_ns, self.env.clock().monotonic_ns().saturating_sub(start));
+        Ok(())
+    }
+}

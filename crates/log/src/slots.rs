@@ -1,0 +1,362 @@
+//! The groups in memory, in log order: opened, closed, written, released. All of it happens under one lock, which a
+//! commit takes only if it opens a group; joining is [`crate::cells`].
+
+use crate::buffer::GroupBuffer;
+use crate::cells::{Cells, JOINABLE_BYTES_MAX, Joined, Opening, Word};
+use crate::credit::Credit;
+use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
+use crate::options::group_charge;
+use crate::segment::{Segment, Stream};
+use fulgurite_base::{Csn, Epoch, Lsn};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// One group, from its opening until it is written. Length and frames are those of its opening until it is closed.
+#[derive(Clone)]
+pub(crate) struct Group {
+    pub kind: GroupKind,
+    pub buffer: Arc<GroupBuffer>,
+    pub segment: Arc<Segment>,
+    pub offset: u32,
+    /// Bytes used, header included.
+    pub len: u32,
+    pub first_csn: Csn,
+    pub frames: u32,
+    /// Whether a member waits for a flush of the device.
+    pub barrier: bool,
+    /// The segment that the stream left when this group opened, and where its end record goes.
+    pub ends: Option<(Arc<Segment>, u32)>,
+    pub sequence: u64,
+    /// What it holds of the credit for cells.
+    cells: u32,
+}
+
+impl Group {
+    pub fn start(&self) -> Lsn {
+        Lsn::new(self.segment.number, self.offset)
+    }
+
+    pub fn end(&self) -> Lsn {
+        Lsn::new(self.segment.number, align8(self.offset + self.len))
+    }
+
+    pub fn last_csn(&self) -> Csn {
+        Csn(self.first_csn.0 + u64::from(self.frames) - 1)
+    }
+
+    fn is_now(&mut self, word: Word) {
+        self.len = word.len();
+        self.frames = word.frames();
+        self.barrier = word.has_barrier();
+    }
+}
+
+/// A group that is to be opened.
+pub(crate) struct NewGroup {
+    /// Of its first frame, local record included; 0 without one.
+    pub bytes: u32,
+    pub barrier: bool,
+    /// What its admission took of the credit for cells.
+    pub cells: u32,
+    /// For a frame longer than the buffers of the pool.
+    pub buffer: Option<Arc<GroupBuffer>>,
+}
+
+pub(crate) struct Slots {
+    epoch: Epoch,
+    charge_max: u32,
+    /// In flight, then closed, then at most one open; in log order.
+    groups: VecDeque<Group>,
+    /// How many of `groups`, from the front, a leader has taken.
+    taken: usize,
+    /// Whether the last of `groups` still takes frames.
+    open: bool,
+    next_sequence: u64,
+    segment: Arc<Segment>,
+    /// Where the stream began in `segment`, and how much of it the credit counts.
+    segment_from: u32,
+    segment_credit: i64,
+    /// Where the next group begins if none is open.
+    offset: u32,
+    next_csn: Csn,
+    ready: VecDeque<Arc<Segment>>,
+    /// How many segments both streams have taken: each doubles the size of those made next.
+    segments_taken: u32,
+    /// As many as there are cells; those of groups are missing.
+    pool: Vec<Arc<GroupBuffer>>,
+}
+
+/// Where a stream goes on.
+pub(crate) struct AppendPoint {
+    pub epoch: Epoch,
+    pub segment: Arc<Segment>,
+    pub offset: u32,
+    pub next_csn: Csn,
+}
+
+impl AppendPoint {
+    /// How much of the segment admission may promise.
+    pub fn credit(&self, charge_max: u32) -> i64 {
+        usable(&self.segment, self.offset, charge_max)
+    }
+}
+
+impl Slots {
+    pub fn new(at: AppendPoint, charge_max: u32, cells: usize) -> Slots {
+        Slots {
+            epoch: at.epoch,
+            charge_max,
+            groups: VecDeque::with_capacity(cells + 1),
+            taken: 0,
+            open: false,
+            next_sequence: 1,
+            segment_from: at.offset,
+            segment_credit: at.credit(charge_max),
+            segment: at.segment,
+            offset: at.offset,
+            next_csn: at.next_csn,
+            ready: VecDeque::new(),
+            segments_taken: 1,
+            pool: (0..cells).map(|_| Arc::new(GroupBuffer::new(JOINABLE_BYTES_MAX))).collect(),
+        }
+    }
+
+    // Segments.
+
+    pub fn push_ready(&mut self, segment: Arc<Segment>, credit: &Credit) {
+        assert!(
+            self.ready.back().is_none_or(|last| last.number < segment.number)
+                && self.segment.number < segment.number,
+            "INV-LOG-5: segment numbers rise along the commit stream"
+        );
+        let room = usable(&segment, SEGMENT_DATA_START, self.charge_max);
+        self.ready.push_back(segment);
+        credit.give_room(room);
+    }
+
+    /// A ready segment of at least `bytes_min` for the bulk stream, if the commit stream keeps enough.
+    pub fn take_ready(&mut self, bytes_min: u32, credit: &Credit) -> Option<Arc<Segment>> {
+        let segment = self.ready.front().filter(|segment| segment.bytes >= bytes_min)?;
+        let room = usable(segment, SEGMENT_DATA_START, self.charge_max);
+        if self.ready.len() < 2 || !credit.take_room(room, self.charge_max) {
+            return None;
+        }
+        self.segments_taken += 1;
+        self.ready.pop_front()
+    }
+
+    /// The bulk stream took a segment that was made for it.
+    pub fn count_taken(&mut self) {
+        self.segments_taken += 1;
+    }
+
+    pub fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    pub fn segments_taken(&self) -> u32 {
+        self.segments_taken
+    }
+
+    // Opening and closing.
+
+    /// Opens a group and gives its first frame a number and a place.
+    pub fn open(&mut self, new: NewGroup, cells: &Cells, credit: &Credit) -> Joined {
+        let (bytes, barrier) = (new.bytes, new.barrier);
+        let group = self.push(GroupKind::Frames, new, cells, credit);
+        let is_joinable = group.buffer.capacity() == JOINABLE_BYTES_MAX;
+        let room = room(&group.segment, group.offset).min(JOINABLE_BYTES_MAX as u32);
+        let joined = cells.open(&Opening {
+            sequence: group.sequence,
+            first_csn: group.first_csn,
+            start: group.start(),
+            bytes,
+            len_max: if is_joinable { room } else { 0 },
+            memory: group.buffer.memory(),
+            barrier,
+        });
+        self.open = is_joinable;
+        if !is_joinable {
+            self.end_group();
+        }
+        joined
+    }
+
+    /// Appends a group without frames, closed.
+    pub fn append_hint(&mut self, new: NewGroup, cells: &Cells, credit: &Credit) {
+        let group = self.push(GroupKind::Hint, new, cells, credit);
+        cells.occupy(group.sequence);
+        self.end_group();
+    }
+
+    /// Appends a group behind the last one, or in the next segment.
+    fn push(&mut self, kind: GroupKind, new: NewGroup, cells: &Cells, credit: &Credit) -> &Group {
+        self.close_open(cells);
+        let is_full = room(&self.segment, self.offset) < group_charge(new.bytes);
+        let ends = is_full.then(|| self.next_segment(credit));
+        let pooled = || self.pool.pop().expect("INV-LOG-4: admission saw a free cell, and it has a buffer");
+        let buffer = new.buffer.unwrap_or_else(pooled);
+        let sequence = self.next_sequence;
+        self.next_sequence += 1;
+        self.groups.push_back(Group {
+            kind,
+            buffer,
+            segment: Arc::clone(&self.segment),
+            offset: self.offset,
+            len: GROUP_HEADER_BYTES + new.bytes,
+            first_csn: self.next_csn,
+            frames: u32::from(kind == GroupKind::Frames),
+            barrier: new.barrier,
+            ends,
+            sequence,
+            cells: new.cells,
+        });
+        self.groups.back().expect("it was just pushed")
+    }
+
+    fn next_segment(&mut self, credit: &Credit) -> (Arc<Segment>, u32) {
+        let next = self.ready.pop_front().expect("INV-LOG-4: admission saw a ready segment");
+        next.hand_out(Stream::Commit, self.epoch, self.next_csn);
+        self.segments_taken += 1;
+        let end = self.offset;
+        // What was taken beyond what the credit counted of the segment was not taken from the others.
+        credit.give_room(i64::from(end - self.segment_from) - self.segment_credit);
+        self.segment_from = SEGMENT_DATA_START;
+        self.segment_credit = usable(&next, SEGMENT_DATA_START, self.charge_max);
+        self.offset = SEGMENT_DATA_START;
+        (std::mem::replace(&mut self.segment, next), end)
+    }
+
+    /// Closes the open group, so that a leader may take it and nobody gets a number.
+    pub fn close_open(&mut self, cells: &Cells) {
+        if std::mem::take(&mut self.open) {
+            let group = self.groups.back_mut().expect("a group is open");
+            group.is_now(cells.close(group.sequence));
+            self.end_group();
+        }
+    }
+
+    /// The group of a commit that no leader has released, closed.
+    pub fn close_group_of(&mut self, csn: Csn, cells: &Cells) -> Option<&Group> {
+        let index = self.groups.partition_point(|group| group.first_csn <= csn).checked_sub(1)?;
+        if index + 1 == self.groups.len() {
+            self.close_open(cells);
+        }
+        self.groups.get(index).filter(|group| csn <= group.last_csn())
+    }
+
+    /// The next group begins behind the last one.
+    fn end_group(&mut self) {
+        let group = self.groups.back().expect("a group was just closed");
+        self.offset = group.end().offset();
+        self.next_csn = Csn(group.first_csn.0 + u64::from(group.frames));
+    }
+
+    // Flushing.
+
+    /// The closed groups that no leader has taken, as far as they are filled, and whether one follows that is not.
+    pub fn filled(&self, cells: &Cells) -> (usize, bool) {
+        let closed = self.groups.len() - usize::from(self.open);
+        let unfilled = |group: &Group| !cells.is_filled(group.sequence, group.len);
+        match self.groups.range(self.taken..closed).position(unfilled) {
+            Some(filled) => (filled, true),
+            None => (closed - self.taken, false),
+        }
+    }
+
+    /// Takes the first `count` groups for writing; [`Slots::release`] ends that.
+    pub fn take(&mut self, count: usize) -> Vec<Group> {
+        assert_eq!(self.taken, 0, "INV-LOG-6: one leader at a time");
+        self.taken = count;
+        self.groups.range(..count).cloned().collect()
+    }
+
+    /// Lets go of the groups that were taken, which are in their segments now.
+    pub fn release(&mut self, credit: &Credit) {
+        for _ in 0..std::mem::take(&mut self.taken) {
+            let mut group = self.groups.pop_front().expect("INV-LOG-6: only what a leader took is released");
+            if group.buffer.capacity() == JOINABLE_BYTES_MAX {
+                // Somebody who reads it keeps it.
+                let is_unused = Arc::get_mut(&mut group.buffer).is_some();
+                self.pool.push(if is_unused {
+                    group.buffer
+                } else {
+                    Arc::new(GroupBuffer::new(JOINABLE_BYTES_MAX))
+                });
+            }
+            credit.give_cells(group.cells);
+        }
+    }
+
+    // Looking.
+
+    /// Whether nothing waits to be written.
+    pub fn is_idle(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// The number that the next frame gets.
+    pub fn next_csn(&self, cells: &Cells) -> Csn {
+        match self.groups.back() {
+            Some(group) if self.open => {
+                Csn(group.first_csn.0 + u64::from(cells.look(group.sequence).frames()))
+            }
+            _ => self.next_csn,
+        }
+    }
+
+    /// The length of the group at `index` as it is now.
+    fn len(&self, index: usize, cells: &Cells) -> u32 {
+        let group = &self.groups[index];
+        if self.open && index + 1 == self.groups.len() { cells.look(group.sequence).len() } else { group.len }
+    }
+
+    /// Behind the last reserved byte.
+    pub fn reserved(&self, cells: &Cells) -> Lsn {
+        match self.groups.back() {
+            Some(group) => group.start().advance(align8(self.len(self.groups.len() - 1, cells))),
+            None => Lsn::new(self.segment.number, self.offset),
+        }
+    }
+
+    /// Behind the last byte before which all is filled, given what is written.
+    pub fn filled_to(&self, written: Lsn, cells: &Cells) -> Lsn {
+        let mut end = written;
+        for (index, group) in self.groups.iter().enumerate() {
+            let len = self.len(index, cells);
+            if !cells.is_filled(group.sequence, len) {
+                break;
+            }
+            end = end.max(group.start().advance(align8(len)));
+        }
+        end
+    }
+
+    /// The group that holds all of `lsn..lsn + len`, if it is still in memory, and where in it that lies.
+    pub fn find(&self, lsn: Lsn, len: u32, cells: &Cells) -> Option<(&Group, u32)> {
+        let index = self.groups.partition_point(|group| group.start() <= lsn);
+        let group = &self.groups[index.checked_sub(1)?];
+        let end = self.len(index - 1, cells);
+        let at = lsn.offset().checked_sub(group.offset)?;
+        let inside = group.segment.number == lsn.segment()
+            && at >= GROUP_HEADER_BYTES
+            && at.checked_add(len).is_some_and(|last| last <= end);
+        inside.then_some((group, at))
+    }
+
+    /// Whether the places that a group has now are filled.
+    pub fn is_filled(&self, group: &Group, cells: &Cells) -> bool {
+        let is_open = self.open && self.groups.back().is_some_and(|last| last.sequence == group.sequence);
+        if is_open { cells.is_filled_now(group.sequence) } else { cells.is_filled(group.sequence, group.len) }
+    }
+}
+
+/// What groups may still take of `segment` behind `offset`; the segment end always keeps its place (INV-LOG-5).
+fn room(segment: &Segment, offset: u32) -> u32 {
+    (segment.bytes - GROUP_HEADER_BYTES).saturating_sub(offset)
+}
+
+/// What admission may promise of it: a segment is left when what comes does not fit, and that is at most `charge_max`.
+fn usable(segment: &Segment, offset: u32, charge_max: u32) -> i64 {
+    room(segment, offset).saturating_sub(charge_max).into()
+}
