@@ -115,7 +115,8 @@ pub(crate) struct Opening {
 
 impl Cells {
     pub fn new(count: usize) -> Cells {
-        let cells: Box<[_]> = (0..count.next_power_of_two()).map(|_| CachePadded::<Cell>::default()).collect();
+        let cells: Box<[_]> =
+            (0..count.next_power_of_two()).map(|_| CachePadded::<Cell>::default()).collect();
         for cell in &cells {
             cell.word.store(CLOSED, Relaxed);
         }

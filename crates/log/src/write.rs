@@ -141,7 +141,8 @@ impl Core {
 
     /// Ends the segment that the stream left before `first`, if it did.
     fn end_left_segment(&self, writer: &mut Writer, first: Option<&Group>) -> Result<(), LogError> {
-        let Some((first, (segment, offset))) = first.and_then(|first| Some((first, first.ends.as_ref()?))) else {
+        let Some((first, (segment, offset))) = first.and_then(|first| Some((first, first.ends.as_ref()?)))
+        else {
             return Ok(());
         };
         let end = self.segment_end(first, segment, *offset);

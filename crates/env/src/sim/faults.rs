@@ -57,6 +57,13 @@ impl Faults<'_> {
         self.shared.state.lock().plan.failing_syncs.insert(n, loss);
     }
 
+    /// Takes back what [`Faults::fail_write`] and [`Faults::fail_sync`] still hold ready.
+    pub fn fail_nothing(&self) {
+        let mut state = self.shared.state.lock();
+        state.plan.failing_writes.clear();
+        state.plan.failing_syncs.clear();
+    }
+
     /// Fails every write, create and extension with `ENOSPC` until switched off. Nothing of them is written.
     pub fn disk_full(&self, full: bool) {
         self.shared.state.lock().plan.full = full;

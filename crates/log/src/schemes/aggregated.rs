@@ -50,9 +50,8 @@ impl Scheme for Aggregated {
                 add(&core.stats.sync_lock_ns, core.env.clock().monotonic_ns().saturating_sub(start));
                 return self.sync_for_all(core);
             }
-            let is_over = || {
-                request.is_complete.load(SeqCst) || !self.is_locked.load(SeqCst) || core.poison.is_set()
-            };
+            let is_over =
+                || request.is_complete.load(SeqCst) || !self.is_locked.load(SeqCst) || core.poison.is_set();
             add(&core.stats.parks, u64::from(core.parking.park(request.csn, is_over)));
         }
         add(&core.stats.sync_lock_ns, core.env.clock().monotonic_ns().saturating_sub(start));

@@ -165,7 +165,8 @@ impl Core {
         }
         add(&self.stats.flush_waits, 1);
         let start = self.env.clock().monotonic_ns();
-        let is_over = || self.durable_csn() >= csn || self.poison.is_set() || self.ended.load(Ordering::SeqCst);
+        let is_over =
+            || self.durable_csn() >= csn || self.poison.is_set() || self.ended.load(Ordering::SeqCst);
         while self.durable_csn() < csn {
             self.poison.check()?;
             if self.ended.load(Ordering::SeqCst) && self.progress.lock().newest < csn {

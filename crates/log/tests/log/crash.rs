@@ -1,16 +1,15 @@
 //! Crashes at every operation: what was acknowledged is there, in order, and the log goes on.
 
 use crate::support::{Rng, World};
-use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_env::sim::CrashKind;
 use fulgurite_log::LogError;
 
 const STEPS: usize = 70;
 
 /// The workload of `seed`, crashed in its `n`-th operation; `None` if it ended before.
 fn crashed_world(seed: u64, n: u64) -> Option<World> {
-    let env = SimEnv::new(seed);
-    env.faults().crash_at(n);
-    let mut world = World::new(env);
+    let mut world = World::new(seed);
+    world.env.faults().crash_at(n);
     let mut rng = Rng::new(seed);
     let result = world.create().and_then(|()| world.run(&mut rng, STEPS));
     if !world.env.faults().has_crashed() {
@@ -99,7 +98,7 @@ fn crashes_during_recovery() {
 fn generations_of_crashes() {
     for seed in 100..180 {
         let mut rng = Rng::new(seed);
-        let mut world = World::new(SimEnv::new(seed));
+        let mut world = World::new(seed);
         world.create().expect("nothing fails yet");
         for generation in 0..12 {
             let faults = world.env.faults();

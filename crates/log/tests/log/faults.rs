@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_base::Csn;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
-use fulgurite_log::{Durability, BulkKind, LogError, ReplayFrom, frame_bytes};
+use fulgurite_log::{BulkKind, Durability, LogError, ReplayFrom, frame_bytes};
 
 /// INV-LOG-7: whatever sync or write fails, nothing acknowledged is lost, and reopening keeps what it found, even if
 /// the power is cut right after.
@@ -12,7 +12,7 @@ fn any_failed_sync_or_write_poisons_and_reopening_keeps_what_was_acknowledged() 
     let mut poisoned = 0;
     for seed in 1..=12 {
         for n in 1..70 {
-            let mut world = World::new(SimEnv::new(seed));
+            let mut world = World::new(seed);
             world.create().expect("nothing fails yet");
             let faults = world.env.faults();
             match n % 3 {
@@ -33,6 +33,7 @@ fn any_failed_sync_or_write_poisons_and_reopening_keeps_what_was_acknowledged() 
                 }
             }
             drop(log);
+            world.env.faults().fail_nothing();
             // The same boot goes on: the cache may hold what the device does not.
             world.log = None;
             world.reopen().unwrap_or_else(|error| panic!("seed {seed}, fault {n}: {error}"));
@@ -93,7 +94,7 @@ fn an_admission_from_before_the_fault_is_never_acknowledged() {
     let log = create(&env);
     let admission = log.admit(frame_bytes(4), 0).expect("there is room");
     append(&log, b"lost", &[]).expect("there is room");
-    env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
+    env.faults().fail_write(env.faults().write_count() + 1);
     assert!(matches!(log.wait_durable(Csn(1)), Err(LogError::Poisoned(_))));
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();

@@ -4,8 +4,8 @@ use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
-    Durability, FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame, RecoveryReport, RecoverySink,
-    ReplayFrom, SpillId, frame_bytes, local_record_bytes,
+    Durability, FlushScheme, FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame,
+    RecoveryReport, RecoverySink, ReplayFrom, SpillId, frame_bytes, local_record_bytes,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -104,11 +104,27 @@ pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {
         .expect("an empty directory takes a log")
 }
 
+/// The options that a seed stands for, and the device: every scheme, around the page cache and through it, on devices
+/// whose synchronous writes cover everything or only themselves.
+pub fn varied(env: &SimEnv, seed: u64) -> LogOptions {
+    env.faults().fua(seed & 4 != 0);
+    let scheme = match seed % 4 {
+        1 => FlushScheme::OwnLsn,
+        2 => FlushScheme::Aggregated,
+        _ => FlushScheme::Combined,
+    };
+    LogOptions { scheme, direct: seed % 4 == 0, ..options() }
+}
+
 pub type Opened = (Arc<Log>, RecoveryReport, Collect);
 
 pub fn open(env: &Arc<SimEnv>, from: &ReplayFrom) -> Result<Opened, LogError> {
+    open_with(env, from, options())
+}
+
+pub fn open_with(env: &Arc<SimEnv>, from: &ReplayFrom, options: LogOptions) -> Result<Opened, LogError> {
     let mut sink = Collect::default();
-    let (log, report) = Log::open(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options(), from, &mut sink)?;
+    let (log, report) = Log::open(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options, from, &mut sink)?;
     Ok((log, report, sink))
 }
 
@@ -120,6 +136,7 @@ pub fn idle(env: &SimEnv, log: &Log) {
 /// A log, and what it promised.
 pub struct World {
     pub env: Arc<SimEnv>,
+    seed: u64,
     pub log: Option<Arc<Log>>,
     /// What was last put under each CSN.
     pub bodies: BTreeMap<u64, Vec<u8>>,
@@ -131,9 +148,11 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(env: Arc<SimEnv>) -> World {
+    /// A world whose options and device are those of a seed.
+    pub fn new(seed: u64) -> World {
         World {
-            env,
+            env: SimEnv::new(seed),
+            seed,
             log: None,
             bodies: BTreeMap::new(),
             acked: 0,
@@ -145,7 +164,7 @@ impl World {
 
     pub fn create(&mut self) -> Result<(), LogError> {
         let env = Arc::clone(&self.env) as Arc<dyn Env>;
-        self.log = Some(Log::create(env, dir(), ID, options())?);
+        self.log = Some(Log::create(env, dir(), ID, varied(&self.env, self.seed))?);
         Ok(())
     }
 
@@ -233,7 +252,7 @@ impl World {
 
     /// Opens, and checks every promise.
     pub fn reopen(&mut self) -> Result<RecoveryReport, LogError> {
-        let (log, report, found) = open(&self.env, &self.from)?;
+        let (log, report, found) = open_with(&self.env, &self.from, varied(&self.env, self.seed))?;
         let mut expected = self.from.csn;
         for (csn, body, lsn, _) in &found.0 {
             expected = expected.next();
