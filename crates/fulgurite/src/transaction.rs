@@ -355,9 +355,8 @@ impl Transaction {
         let core = self.core.clone();
         let needs = self.reads.needs();
         match self.submit()? {
-            Some(csn) => Ok(core.pipeline.ticket(csn)),
-            None if needs <= core.pipeline.read_csn() => Ok(Ticket::done(self.snapshot.csn)),
-            None => Ok(core.pipeline.ticket(needs)),
+            Some(csn) => Ok(core.pipeline.ticket(csn, csn)),
+            None => Ok(core.pipeline.ticket(self.snapshot.csn, needs)),
         }
     }
 
@@ -479,9 +478,9 @@ impl Transaction {
                         commit_time_ms: core.now_ms(),
                         local: &prepared.local,
                     };
-                    let csn = core.pipeline.submit(admission, &frame, prepared.work);
+                    let csn = core.pipeline.submit(admission, self.durability, &frame, prepared.work);
                     drop(held);
-                    core.pipeline.complete_tickets();
+                    core.pipeline.complete_ripe_tickets();
                     return Ok(csn);
                 }
                 Err(Error::WouldBlock) => {
