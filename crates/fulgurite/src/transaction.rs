@@ -157,7 +157,7 @@ impl Transaction {
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(self.core.clone().state_of(table)?, key, Some(value), 0, false)
+        self.write(self.core.state_of(table)?, key, Some(value), 0, false)
     }
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
@@ -174,7 +174,7 @@ impl Transaction {
         value: &[u8],
         expires_at_ms: u64,
     ) -> Result<()> {
-        self.write(self.core.clone().state_of(table)?, key, Some(value), expires_at_ms.max(1), false)
+        self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms.max(1), false)
     }
 
     /// Deletes `key`; fine if it does not exist.
@@ -184,7 +184,7 @@ impl Transaction {
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.write(self.core.clone().state_of(table)?, key, None, 0, false)
+        self.write(self.core.state_of(table)?, key, None, 0, false)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
@@ -195,7 +195,7 @@ impl Transaction {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: readable(key) });
         }
-        self.write(self.core.clone().state_of(table)?, key, Some(value), 0, true)
+        self.write(self.core.state_of(table)?, key, Some(value), 0, true)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
@@ -214,7 +214,7 @@ impl Transaction {
         if found.as_deref() != expected {
             return Ok(false);
         }
-        self.write(self.core.clone().state_of(table)?, key, new, 0, true)?;
+        self.write(self.core.state_of(table)?, key, new, 0, true)?;
         Ok(true)
     }
 
@@ -301,7 +301,7 @@ impl Transaction {
         let (start, end) = bounds.as_ref();
         self.reads.range(&table.state, start, end);
         self.reads.saw(self.snapshot.csn);
-        let own = self.writes.tables.get(&table.state.id);
+        let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
         Range::new(&self.core, &table.state, at, bounds, own, None)
     }
@@ -410,7 +410,7 @@ impl Transaction {
         if self.writes.has_puts() {
             core.check_room()?;
         }
-        for writes in self.writes.tables.values() {
+        for writes in self.writes.tables.iter() {
             core.wait_for_folding(&writes.table)?;
         }
         let inline_max = core.options.inline_bytes_max;
@@ -432,7 +432,7 @@ impl Transaction {
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
-        for writes in self.writes.tables.values() {
+        for writes in self.writes.tables.iter() {
             core.rotate_if_grown(&writes.table);
         }
         Ok(Some(csn))
@@ -440,7 +440,7 @@ impl Transaction {
 
     fn latch_set(&self, keys: &[ReadKey], ranges: &[ReadRange]) -> LatchSet {
         let mut set = LatchSet::default();
-        for writes in self.writes.tables.values() {
+        for writes in self.writes.tables.iter() {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
             for op in writes.ops.values() {
                 set.key(op.hash);
@@ -495,7 +495,7 @@ impl Transaction {
     /// First committer wins: nothing that counts as read was written since the snapshot. `resident` asks memory only.
     fn validate(&self, keys: &[ReadKey], ranges: &[ReadRange], resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
-        let written = self.writes.tables.values().filter(|writes| !writes.is_empty());
+        let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
         let read = keys.iter().map(|key| &key.table).chain(ranges.iter().map(|range| &range.table));
         let mut tables = written.clone().map(|writes| &writes.table).chain(read);
         if let Some(table) = tables.find(|table| table.dropped().is_some()) {
