@@ -86,7 +86,7 @@ fn run(db: &Database, table: &Table, figure: Figure) -> fulgurite::Result<()> {
                 txn.commit()?;
                 continue;
             }
-            Figure::None => txn.set_durability(Durability::None),
+            Figure::None => txn.set_durability(Durability::None)?,
             Figure::Sync | Figure::Scattered | Figure::Collect => {}
         }
         txn.put(table, &key(n, matches!(figure, Figure::Scattered)), &value)?;

@@ -150,7 +150,7 @@ impl Core {
         let mut folded = false;
         while let Some(generation) = table.index.delta().oldest_closed() {
             if generation.boundary() > self.pipeline.horizon() {
-                self.log.request_durable(generation.boundary());
+                self.pipeline.request_horizon(generation.boundary())?;
                 break;
             }
             drop(generation);

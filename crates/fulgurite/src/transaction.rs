@@ -21,7 +21,7 @@ use crate::spill::Spill;
 use crate::write_set::{DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Error, Isolation, Result, Table, Value};
 
-/// A commit that is durable.
+/// A commit that was answered: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Its number: commits are numbered densely, from 1, in their order. For a transaction that wrote nothing, the
@@ -44,7 +44,8 @@ pub struct Savepoint {
 /// writes every key in it, present or not.
 ///
 /// Begun in the middle of other commits, it may read what is not durable yet; its own [`Transaction::commit`] returns
-/// only when everything that it read is.
+/// only when everything that it read is, whatever its own level; what was written at level [`Durability::Async`] or
+/// [`Durability::None`] does not count, because its writers took the risk.
 pub struct Transaction {
     core: Arc<Core>,
     snapshot: SnapshotGuard,
@@ -62,13 +63,15 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Transaction {
+        let snapshot = core.snapshots.register(|| core.now_ms(), || core.pipeline.visible());
         Transaction {
-            snapshot: core.snapshots.register(|| core.now_ms(), || core.pipeline.visible()),
+            // After the snapshot was taken, so that no such commit in it is above.
+            reads: ReadSet::new(isolation, core.pipeline.strong()),
+            snapshot,
             durability: core.options.durability,
             core: core.clone(),
             isolation,
             writes: WriteSet::default(),
-            reads: ReadSet::new(isolation),
             spill: None,
             savepoints: Vec::new(),
             savepoints_made: 0,
@@ -83,9 +86,15 @@ impl Transaction {
         self.durability
     }
 
-    /// Sets how far this transaction's commit must have come before it is answered.
-    pub fn set_durability(&mut self, durability: Durability) {
+    /// Sets how far this transaction's commit must have come before it is answered. Refused here, and not first at the
+    /// commit, where the level cannot be had.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDurability`]: the transaction keeps its level and goes on.
+    pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
+        self.core.check_level(durability)?;
         self.durability = durability;
+        Ok(())
     }
 
     /// The number of the newest commit that this transaction sees.
@@ -331,13 +340,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits, and returns when that is durable.
+    /// Commits, and returns when that has come as far as [`Transaction::durability`] says: by default, when it is
+    /// durable.
     ///
     /// After [`Error::Conflict`] and every other error but [`Error::OutcomeUnknown`], nothing of it happened. After
     /// that one it may or may not be durable: opening the database again will tell.
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
-        let needs = self.reads.needs();
+        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
         let Some(csn) = self.submit()? else {
             let csn = self.snapshot.csn;
             drop(self);
@@ -345,18 +355,22 @@ impl Transaction {
             return Ok(Commit { csn });
         };
         drop(self);
-        core.pipeline.wait(csn)?;
+        core.pipeline.answer(csn, needs, timed)?;
         Ok(Commit { csn })
     }
 
-    /// Commits without waiting: the returned ticket tells when it is durable. Other transactions of this process see
-    /// the commit at once.
+    /// Commits without waiting for the disk: the returned ticket tells when the commit has come as far as
+    /// [`Transaction::durability`] says, which [`Durability::Async`] and [`Durability::None`] are from the start. Other
+    /// transactions of this process see the commit at once.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`].
     pub fn commit_deferred(mut self) -> Result<Ticket> {
         let core = self.core.clone();
-        let needs = self.reads.needs();
+        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
         match self.submit()? {
-            Some(csn) => Ok(core.pipeline.ticket(csn, csn)),
-            None => Ok(core.pipeline.ticket(self.snapshot.csn, needs)),
+            Some(csn) => core.pipeline.answer_deferred(csn, needs, timed),
+            None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
     }
 
@@ -387,9 +401,10 @@ impl Transaction {
         self.write(&root, key, None, 0, false)
     }
 
-    /// Commits a definition that drops or renames `changed`.
+    /// Commits a definition that drops or renames `changed`; durable when it returns.
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
         let core = self.core.clone();
+        self.durability = Durability::Sync;
         let csn = self.submit_with(changed)?.expect("a definition writes the catalog");
         drop(self);
         core.pipeline.wait(csn)?;
@@ -422,7 +437,7 @@ impl Transaction {
             &|| core.new_spill(),
             &mut self.spill,
         )?;
-        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation));
+        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let (keys, ranges) = reads.into_validated();
         let mut set = self.latch_set(&keys, &ranges);
         if let Some(table) = &exclusive {

@@ -4,10 +4,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
+use fulgurite_env::SimEnv;
 use fulgurite_log::{Durability, FrameParts, LogError, PoisonCause};
 
 use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};
+use crate::latency::Stopwatch;
 use crate::sync::{Condvar, Mutex};
 
 type Observer = Box<dyn Fn(Csn) + Send + Sync>;
@@ -164,6 +166,13 @@ impl CommitLog for FakeLog {
     }
 }
 
+/// A pipeline over a fake log with room for `1 << ring_bits` commits that are not visible.
+pub(crate) fn pipeline(ring_bits: u32) -> (Arc<FakeLog>, Arc<Pipeline<FakeLog>>) {
+    let log = FakeLog::new();
+    let stopwatch = Stopwatch::new(SimEnv::new(1));
+    (log.clone(), Pipeline::with_ring(log, Csn::ZERO, stopwatch, ring_bits))
+}
+
 /// Work that is a closure.
 struct Work<F>(F);
 
@@ -175,9 +184,18 @@ impl<F: FnOnce(Csn) + Send> Apply for Work<F> {
 
 /// Steps 0 and 2 to 4 for a commit whose work is `apply`.
 pub(crate) fn submit(pipeline: &Pipeline<FakeLog>, apply: impl FnOnce(Csn) + Send + 'static) -> Csn {
+    submit_at(pipeline, Durability::Sync, apply)
+}
+
+/// Like [`submit`], at a level.
+pub(crate) fn submit_at(
+    pipeline: &Pipeline<FakeLog>,
+    level: Durability,
+    apply: impl FnOnce(Csn) + Send + 'static,
+) -> Csn {
     let frame = Frame { kind: 0, body: &[], body_crc: 0, commit_time_ms: 0, local: &[] };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
-    let csn = pipeline.submit((), Durability::Sync, &frame, Box::new(Work(apply)));
+    let csn = pipeline.submit((), level, &frame, Box::new(Work(apply)));
     pipeline.complete_ripe_tickets();
     csn
 }

@@ -19,8 +19,9 @@
 //!   word; a descheduled owner stalls nobody. An owner that loses waits for the winner: it holds the latches, and
 //!   INV-TXN-2 wants them held until the commit is applied, whoever applies it.
 //! - INV-TXN-5: `visible` passes a CSN only after it and everything before it are applied.
-//! - INV-TXN-6: a commit is answered, and a read outside its own process begins, only at or below
-//!   min(`visible`, `stable`).
+//! - INV-TXN-6: a commit above `Async` is answered only at or below min(`visible`, `stable`), another one only at or
+//!   below `visible` and when all that it read of commits above `Async` is stable. A read outside its own process
+//!   begins at or below the larger of min(`visible`, `stable`) and the newest commit that was answered.
 //! - INV-TXN-7: a cell of the ring is used again only when `visible` has passed the commit that had it. Step 0 keeps
 //!   the distance between `visible` and the newest number below half of the ring; threads that were admitted together
 //!   may overshoot that, so the owner looks again when it knows its number, and waits: only for commits before its
@@ -43,6 +44,7 @@
 //!
 //! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
 
+mod answer;
 pub(crate) mod commit_log;
 #[cfg(test)]
 pub(crate) mod fake_log;
@@ -57,13 +59,13 @@ mod tickets;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Durability, FrameParts, Log, LogError, PartPlace, frame_bytes, local_record_bytes};
+use fulgurite_log::{Durability, FrameParts, Log, PartPlace, frame_bytes, local_record_bytes};
 
 use self::commit_log::CommitLog;
 use self::ring::{Ring, Work};
-use self::ticket::{Settle, Ticket, TicketState};
 use self::tickets::Tickets;
-use crate::sync::{AtomicBool, AtomicU64, CachePadded, Condvar, Mutex, Ordering, fence, yield_now};
+use crate::latency::Stopwatch;
+use crate::sync::{AtomicBool, AtomicU64, CachePadded, Condvar, Mutex, Ordering, yield_now};
 use crate::{Error, Result};
 
 /// What a commit does to memory, prepared so that it cannot fail.
@@ -89,15 +91,27 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     log: Arc<L>,
     ring: Ring,
     visible: CachePadded<AtomicU64>,
-    /// The newest number that was given.
-    newest: CachePadded<AtomicU64>,
+    numbers: CachePadded<Numbers>,
+    /// The newest commit that was answered at level `Async` or `None`.
+    acknowledged: AtomicU64,
     /// How many threads wait for `visible`.
     waiters: AtomicU64,
     waiting: Mutex<()>,
     became_visible: Condvar,
     /// A commit panicked between its number and its end: `visible` will never pass it.
     broken: AtomicBool,
+    /// The log is about to end: what gets a number now may never be durable.
+    closing: AtomicBool,
     tickets: Tickets,
+    stopwatch: Stopwatch,
+}
+
+/// The newest numbers that were given. A commit's number is entered before anybody can see what it does.
+struct Numbers {
+    /// To commits above `Async`.
+    strong: AtomicU64,
+    /// To the others.
+    weak: AtomicU64,
 }
 
 const BROKEN: &str = "a commit panicked after it was numbered";
@@ -118,22 +132,25 @@ impl<L: CommitLog> Drop for Unfinished<'_, L> {
 
 impl<L: CommitLog> Pipeline<L> {
     /// A pipeline over an open log; `last` is the newest recovered commit.
-    pub fn new(log: Arc<L>, last: Csn) -> Arc<Pipeline<L>> {
-        Pipeline::with_ring(log, last, RING_BITS)
+    pub fn new(log: Arc<L>, last: Csn, stopwatch: Stopwatch) -> Arc<Pipeline<L>> {
+        Pipeline::with_ring(log, last, stopwatch, RING_BITS)
     }
 
     /// A pipeline with room for `1 << ring_bits` commits that are numbered and not visible.
-    pub fn with_ring(log: Arc<L>, last: Csn, ring_bits: u32) -> Arc<Pipeline<L>> {
+    fn with_ring(log: Arc<L>, last: Csn, stopwatch: Stopwatch, ring_bits: u32) -> Arc<Pipeline<L>> {
         let pipeline = Arc::new(Pipeline {
             log: log.clone(),
             ring: Ring::new(ring_bits),
             visible: CachePadded::new(AtomicU64::new(last.0)),
-            newest: CachePadded::new(AtomicU64::new(last.0)),
+            numbers: CachePadded::new(Numbers { strong: AtomicU64::new(0), weak: AtomicU64::new(0) }),
+            acknowledged: AtomicU64::new(0),
             waiters: AtomicU64::new(0),
             waiting: Mutex::new(()),
             became_visible: Condvar::new(),
             broken: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
             tickets: Tickets::new(),
+            stopwatch,
         });
         let observer = Arc::downgrade(&pipeline);
         log.set_observer(Box::new(move |durable| {
@@ -160,14 +177,32 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.durable_csn()
     }
 
-    /// Where reads begin whose answers may leave the process.
-    pub fn read_csn(&self) -> Csn {
+    /// The newest CSN up to which nothing can be undone any more.
+    pub fn floor(&self) -> Csn {
+        self.log.drained_csn()
+    }
+
+    /// The newest commit above level `Async` that has a number. Taken after a snapshot, it is at or above all of them
+    /// that the snapshot sees.
+    pub fn strong(&self) -> Csn {
+        Csn(self.numbers.strong.load(Ordering::SeqCst))
+    }
+
+    /// Up to which commits above `Async` are answered.
+    fn settled(&self) -> Csn {
         self.visible().min(self.stable())
+    }
+
+    /// Where reads begin whose answers may leave the process (INV-TXN-6): it never falls, is never above `visible`, and
+    /// never below the horizon.
+    pub fn read_csn(&self) -> Csn {
+        let acknowledged = Csn(self.acknowledged.load(Ordering::SeqCst));
+        self.settled().max(acknowledged)
     }
 
     /// What is folded, pruned, imaged or checkpointed is at or below it.
     pub fn horizon(&self) -> Csn {
-        self.visible().min(self.log.drained_csn())
+        self.visible().min(self.floor())
     }
 
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
@@ -175,17 +210,17 @@ impl<L: CommitLog> Pipeline<L> {
         self.wait_for_room(blocking)?;
         let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
         let local = local_record_bytes(u16::try_from(parts).expect("a frame names few parts"));
-        if blocking {
-            return Ok(self.log.admit(frame, local)?);
-        }
-        self.log.try_admit(frame, local)?.ok_or(Error::WouldBlock)
+        let admitted =
+            if blocking { self.log.admit(frame, local).map(Some) } else { self.log.try_admit(frame, local) };
+        admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock)
     }
 
     /// Waits until less than half of the ring is taken (INV-TXN-7). A descheduled owner may keep `visible` from moving
     /// while others number thousands of commits.
     fn wait_for_room(&self, blocking: bool) -> Result<()> {
         loop {
-            let newest = self.newest.load(Ordering::Relaxed);
+            let Numbers { strong, weak } = &*self.numbers;
+            let newest = strong.load(Ordering::Relaxed).max(weak.load(Ordering::Relaxed));
             let free_from = newest.saturating_sub(self.ring.len() / 2);
             if self.visible().0 >= free_from {
                 return Ok(());
@@ -194,7 +229,7 @@ impl<L: CommitLog> Pipeline<L> {
                 return Err(Error::WouldBlock);
             }
             if !self.wait_visible(Csn(free_from)) {
-                return Err(Error::Poisoned { what: BROKEN.to_string() });
+                return Err(Error::Poisoned { what: BROKEN.to_string(), at_risk: self.at_risk() });
             }
         }
     }
@@ -212,7 +247,8 @@ impl<L: CommitLog> Pipeline<L> {
         let mut place = None;
         let reservation = self.log.reserve(admission, level, |csn, body_lsn| place = Some((csn, body_lsn)));
         let (csn, body_lsn) = place.expect("the log calls back while it reserves");
-        self.newest.fetch_max(csn.0, Ordering::Relaxed);
+        let newest = if level.waits() { &self.numbers.strong } else { &self.numbers.weak };
+        newest.fetch_max(csn.0, Ordering::SeqCst);
         let is_published = self.publish(csn, Work { apply, body_lsn });
         self.log.fill(
             reservation,
@@ -311,23 +347,6 @@ impl<L: CommitLog> Pipeline<L> {
         self.visible() >= csn
     }
 
-    /// Step 7 for tickets: the log calls it after leadership was handed over.
-    fn complete_tickets(&self) {
-        fence(Ordering::SeqCst);
-        for ticket in self.tickets.take_complete(|| self.read_csn()) {
-            ticket.complete();
-        }
-    }
-
-    /// Step 7 for tickets, for whoever raised `visible` or filed one (INV-TXN-10). Runs users' callbacks, so the caller
-    /// holds no latch and leads no flush.
-    pub fn complete_ripe_tickets(&self) {
-        fence(Ordering::SeqCst);
-        if self.tickets.first() <= self.read_csn() {
-            self.complete_tickets();
-        }
-    }
-
     /// The log's observer: applies what is durable and unclaimed (INV-TXN-4). All of it is published.
     fn durable_rose(&self, durable: Csn) {
         let mut csn = self.visible().next();
@@ -339,66 +358,5 @@ impl<L: CommitLog> Pipeline<L> {
             csn = csn.next();
         }
         self.advance_visible();
-    }
-
-    /// Steps 6 and 7: returns when `csn` and all before it are durable and visible.
-    pub fn wait(&self, csn: Csn) -> Result<()> {
-        self.log.wait_durable(csn).map_err(|error| self.unknown(csn, error))?;
-        self.visible_or_broken(csn)
-    }
-
-    /// Waits until the horizon has passed `csn`, whatever the levels of those who commit.
-    pub fn wait_horizon(&self, csn: Csn) -> Result<()> {
-        self.log.wait_drained(csn).map_err(|error| self.unknown(csn, error))?;
-        self.visible_or_broken(csn)
-    }
-
-    fn visible_or_broken(&self, csn: Csn) -> Result<()> {
-        if self.wait_visible(csn) {
-            Ok(())
-        } else {
-            Err(Error::OutcomeUnknown { csn, source: BROKEN.into() })
-        }
-    }
-
-    /// Ends the open tickets, and those to come, of a log that has failed or was closed.
-    pub fn fail_tickets(&self, why: &str) {
-        self.tickets.fail(why);
-    }
-
-    fn unknown(&self, csn: Csn, error: LogError) -> Error {
-        match error {
-            LogError::Poisoned(_) => {
-                self.tickets.fail(&error.to_string());
-                Error::OutcomeUnknown { csn, source: Box::new(error) }
-            }
-            LogError::Closed => {
-                self.tickets.fail(&error.to_string());
-                Error::Closed
-            }
-            other => other.into(),
-        }
-    }
-
-    /// A ticket for commit `csn` that completes when everything up to `due` is durable and visible.
-    pub fn ticket(self: &Arc<Self>, csn: Csn, due: Csn) -> Ticket {
-        if due <= self.read_csn() {
-            return Ticket::done(csn);
-        }
-        let pipeline = Arc::downgrade(self);
-        let ticket = TicketState::new(csn, due, pipeline);
-        self.tickets.add(ticket.clone());
-        self.log.request_durable(due);
-        self.complete_ripe_tickets();
-        if let Some(why) = self.log.poisoned() {
-            self.tickets.fail(&why.to_string());
-        }
-        Ticket::of(ticket)
-    }
-}
-
-impl<L: CommitLog> Settle for Pipeline<L> {
-    fn settle(&self, due: Csn) -> bool {
-        self.wait(due).is_ok()
     }
 }

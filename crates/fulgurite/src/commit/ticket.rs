@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use fulgurite_base::Csn;
 
+use crate::latency::Timed;
 use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 use crate::{Commit, Error, Result};
 
@@ -16,7 +17,8 @@ type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 /// A commit on its way: applied, visible to its own process, durable soon.
 ///
 /// Wait for it, poll it, give it a callback, or `.await` it; it completes without a thread of its own. Dropping a
-/// ticket does not undo the commit.
+/// ticket does not undo the commit. *Durable* stands for what the commit's [`Durability`](crate::Durability) demands: at
+/// a level that does not wait for the disk, a ticket is complete from the start.
 #[derive(Clone)]
 pub struct Ticket {
     csn: Csn,
@@ -26,8 +28,9 @@ pub struct Ticket {
 
 /// What makes tickets complete.
 pub(crate) trait Settle: Send + Sync {
-    /// Waits until everything up to `due` is durable and visible; false if that will not be, or not be known.
-    fn settle(&self, due: Csn) -> bool;
+    /// Waits until what the ticket waits for is durable and visible, and completes it; leaves it alone if that will not
+    /// be, or not be known.
+    fn settle(&self, ticket: &TicketState);
 }
 
 /// Nobody listens.
@@ -43,6 +46,8 @@ pub(crate) struct TicketState {
     csn: Csn,
     /// What has to be durable.
     due: Csn,
+    /// For what concerns the commit itself; a transaction that wrote nothing has a ticket, too.
+    timed: Option<Timed>,
     phase: AtomicU8,
     listeners: Mutex<Listeners>,
     changed: Condvar,
@@ -120,10 +125,11 @@ impl Future for Ticket {
 
 impl TicketState {
     /// A ticket for commit `csn` that completes when everything up to `due` is durable.
-    pub fn new(csn: Csn, due: Csn, pipeline: Weak<dyn Settle>) -> Arc<TicketState> {
+    pub fn new(csn: Csn, due: Csn, timed: Option<Timed>, pipeline: Weak<dyn Settle>) -> Arc<TicketState> {
         Arc::new(TicketState {
             csn,
             due,
+            timed,
             phase: AtomicU8::new(PENDING),
             listeners: Mutex::default(),
             changed: Condvar::new(),
@@ -131,18 +137,27 @@ impl TicketState {
         })
     }
 
+    /// The commit's number.
+    pub fn csn(&self) -> Csn {
+        self.csn
+    }
+
     /// What has to be durable.
     pub fn due(&self) -> Csn {
         self.due
     }
 
+    /// The commit's level, and when it was called for; `None` if nothing was written.
+    pub fn timed(&self) -> Option<Timed> {
+        self.timed
+    }
+
     fn wait(&self) -> Result<Commit> {
         if self.outcome().is_none()
             && let Some(pipeline) = self.pipeline.upgrade()
-            && pipeline.settle(self.due)
         {
             // Not left to the thread that completes tickets: this may be that thread, in a callback.
-            self.complete();
+            pipeline.settle(self);
         }
         if let Some(mut listeners) = self.listen() {
             while self.phase.load(Ordering::Acquire) < DURABLE {
@@ -164,7 +179,7 @@ impl TicketState {
     }
 
     fn unknown(&self, why: &str) -> Error {
-        Error::OutcomeUnknown { csn: self.csn, source: why.to_string().into() }
+        Error::OutcomeUnknown { csn: self.csn, source: why.to_string().into(), at_risk: None }
     }
 
     /// The listeners, to which the completer will look; `None` if the ticket is complete.
@@ -176,15 +191,20 @@ impl TicketState {
         }
     }
 
-    /// Makes it complete, unless it is; runs what users handed in.
-    pub fn complete(&self) {
+    /// Makes it complete and runs what users handed in; false if it was complete.
+    pub fn complete(&self) -> bool {
         let exchange = |from| self.phase.compare_exchange(from, DURABLE, Ordering::AcqRel, Ordering::Acquire);
-        if exchange(PENDING) == Err(HEARD) {
-            let listeners = self.listeners.lock();
-            if exchange(HEARD).is_ok() {
-                self.tell(listeners, || Ok(Commit { csn: self.csn }));
-            }
+        match exchange(PENDING) {
+            Ok(_) => return true,
+            Err(HEARD) => {}
+            Err(_) => return false,
         }
+        let listeners = self.listeners.lock();
+        let is_first = exchange(HEARD).is_ok();
+        if is_first {
+            self.tell(listeners, || Ok(Commit { csn: self.csn }));
+        }
+        is_first
     }
 
     /// Ends it with an unknown outcome, unless it is complete; runs what users handed in.

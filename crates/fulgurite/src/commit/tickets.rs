@@ -107,19 +107,17 @@ mod tests {
     struct Never;
 
     impl Settle for Never {
-        fn settle(&self, _: Csn) -> bool {
-            false
-        }
+        fn settle(&self, _: &TicketState) {}
     }
 
     fn file(tickets: &Tickets, csn: u64) -> Ticket {
-        let state = TicketState::new(Csn(csn), Csn(csn), Weak::<Never>::new());
+        let state = TicketState::new(Csn(csn), Csn(csn), None, Weak::<Never>::new());
         tickets.add(state.clone());
         Ticket::of(state)
     }
 
     fn complete(tickets: &Tickets, csn: u64) {
-        tickets.take_complete(|| Csn(csn)).iter().for_each(|ticket| ticket.complete());
+        tickets.take_complete(|| Csn(csn)).iter().for_each(|ticket| assert!(ticket.complete()));
     }
 
     #[test]

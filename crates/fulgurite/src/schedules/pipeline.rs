@@ -9,7 +9,7 @@ use shuttle::thread;
 
 use crate::commit::Pipeline;
 use crate::commit::commit_log::CommitLog;
-use crate::commit::fake_log::{FakeLog, submit};
+use crate::commit::fake_log::{FakeLog, pipeline, submit};
 
 /// What was applied, by CSN, from 1.
 struct Applied {
@@ -40,11 +40,6 @@ impl Applied {
         let done = self.done[..csn.0 as usize].iter().all(|done| done.load(Ordering::SeqCst));
         assert!(done, "INV-TXN-5: everything up to {csn} is applied");
     }
-}
-
-fn pipeline(ring_bits: u32) -> (Arc<FakeLog>, Arc<Pipeline<FakeLog>>) {
-    let log = FakeLog::new();
-    (log.clone(), Pipeline::with_ring(log, Csn::ZERO, ring_bits))
 }
 
 /// Three threads commit `each` times while another waits as a checkpoint does.
@@ -203,7 +198,7 @@ fn a_failed_log_leaves_nobody_waiting() {
             let (pipeline, applied) = (pipeline.clone(), applied.clone());
             thread::spawn(move || {
                 let csn = submit(&pipeline, applied.work(&pipeline));
-                let ticket = pipeline.ticket(csn, csn);
+                let ticket = pipeline.ticket(csn, csn, None);
                 match pipeline.wait(csn) {
                     Ok(()) => assert!(pipeline.read_csn() >= csn),
                     Err(error) => assert!(matches!(error, crate::Error::OutcomeUnknown { .. }), "{error}"),

@@ -6,14 +6,12 @@ use fulgurite_base::Csn;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::commit::Pipeline;
-use crate::commit::fake_log::{FakeLog, submit};
+use crate::commit::fake_log::{pipeline, submit};
 
 const COMMITS: usize = 3;
 
 fn tickets() {
-    let log = FakeLog::new();
-    let pipeline = Pipeline::with_ring(log.clone(), Csn::ZERO, 2);
+    let (log, pipeline) = pipeline(2);
     let server = {
         let log = log.clone();
         thread::spawn(move || log.serve(Csn(COMMITS as u64)))
@@ -23,7 +21,7 @@ fn tickets() {
         let (pipeline, completed) = (pipeline.clone(), completed.clone());
         thread::spawn(move || {
             let csn = submit(&pipeline, |_| thread::yield_now());
-            let ticket = pipeline.ticket(csn, csn);
+            let ticket = pipeline.ticket(csn, csn, None);
             let reader = pipeline.clone();
             ticket.on_complete(move |outcome| {
                 assert_eq!(outcome.unwrap().csn, csn);
@@ -54,10 +52,9 @@ fn tickets_complete_exactly_once_however_threads_are_preempted() {
 
 /// Those who complete a ticket, end it, wait for it and listen to it meet in its phase.
 fn one_ticket() {
-    let log = FakeLog::new();
-    let pipeline = Pipeline::with_ring(log.clone(), Csn::ZERO, 1);
+    let (_, pipeline) = pipeline(1);
     let csn = submit(&pipeline, |_| {});
-    let ticket = pipeline.ticket(csn, csn);
+    let ticket = pipeline.ticket(csn, csn, None);
     let told = Arc::new(AtomicUsize::new(0));
     let listeners = [0, 1].map(|_| {
         let (ticket, told) = (ticket.clone(), told.clone());
@@ -92,9 +89,9 @@ fn a_ticket_has_one_outcome_and_tells_everybody_however_threads_are_preempted() 
 #[test]
 fn a_ticket_that_outlives_its_pipeline_ends() {
     let explore = || {
-        let pipeline = Pipeline::with_ring(FakeLog::new(), Csn::ZERO, 1);
+        let (_, pipeline) = pipeline(1);
         let csn = submit(&pipeline, |_| {});
-        let ticket = pipeline.ticket(csn, csn);
+        let ticket = pipeline.ticket(csn, csn, None);
         let waiter = {
             let ticket = ticket.clone();
             thread::spawn(move || ticket.wait().is_ok())
