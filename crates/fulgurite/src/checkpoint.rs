@@ -150,7 +150,7 @@ impl Core {
         let mut folded = false;
         while let Some(generation) = table.index.delta().oldest_closed() {
             if generation.boundary() > self.pipeline.horizon() {
-                self.log.request_durable(generation.boundary());
+                self.pipeline.request_horizon(generation.boundary())?;
                 break;
             }
             drop(generation);
@@ -178,7 +178,7 @@ impl Core {
             (csn, tables)
         });
         self.hooks.reached("checkpoint boundary");
-        self.pipeline.wait(boundary)?;
+        self.pipeline.wait_horizon(boundary)?;
         let replay = self.log.replay_point(boundary);
         if self.is_unchanged(maintenance, boundary) {
             return self.checkpoint_again(maintenance, replay, boundary, bulk_before);

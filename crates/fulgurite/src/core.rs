@@ -8,7 +8,7 @@ use fulgurite_base::{Csn, TableId, seal_checksum, value_checksum};
 use fulgurite_env::{Env, Lock};
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{OutOfLine, Version};
-use fulgurite_log::Log;
+use fulgurite_log::{Durability, Log};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::{Catalog, TableState};
@@ -17,6 +17,7 @@ use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::error::readable;
 use crate::hooks::Hooks;
+use crate::options::level_refusal;
 use crate::snapshots::Snapshots;
 use crate::spill::{Spill, SpillPins};
 use crate::transaction::{Commit, Transaction};
@@ -29,6 +30,8 @@ pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     pub dir: PathBuf,
     pub options: Options,
+    /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
+    pub no_barrier_refusal: Option<String>,
     pub log: Arc<Log>,
     // These synchronize themselves.
     pub pipeline: Arc<Pipeline>,
@@ -110,9 +113,18 @@ impl Core {
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         match self.log.poisoned() {
-            Some(why) => Err(Error::Poisoned { what: why.to_string() }),
+            Some(why) => Err(Error::Poisoned { what: why.to_string(), at_risk: self.pipeline.at_risk() }),
             None => Ok(()),
         }
+    }
+
+    /// Fails if no commit can have this level.
+    pub fn check_level(&self, level: Durability) -> Result<()> {
+        let why = match level {
+            Durability::NoBarrier => self.no_barrier_refusal.clone(),
+            level => level_refusal(level),
+        };
+        why.map_or(Ok(()), |why| Err(Error::UnsupportedDurability { level, why }))
     }
 
     /// Looks at the disk's free space: writes are refused while a checkpoint of everything in the deltas would not fit.

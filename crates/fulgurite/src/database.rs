@@ -22,7 +22,8 @@ use crate::{Error, Isolation, Options, Result, Table};
 
 /// An open database. Cheap to clone, good for any thread; the last clone that goes closes it.
 ///
-/// One process at a time holds a database. Everything that its methods return `Ok` for survives a power cut.
+/// One process at a time holds a database. Everything that its methods return `Ok` for survives a power cut, unless a
+/// lower [`Durability`](crate::Durability) was asked for.
 #[derive(Clone)]
 pub struct Database {
     core: Arc<Core>,
@@ -176,12 +177,12 @@ impl Database {
         self.core.retry(isolation, body)
     }
 
-    /// The database as of now: everything in it is durable.
+    /// The database as of now: everything in it is durable, or was answered at a level that does not wait for that.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.core)
     }
 
-    /// Waits until the commit `csn` and all before it are durable. Causes the flush.
+    /// Waits until the commit `csn` and all before it are durable, whatever their levels. Causes the flush.
     ///
     /// # Errors
     /// [`Error::UnknownCommit`] if there is none of that number, [`Error::OutcomeUnknown`] if the log failed.
@@ -275,6 +276,7 @@ impl Closer {
             let _maintenance = core.maintenance.lock();
             core.closed.store(true, Ordering::Release);
         }
+        core.pipeline.begin_close();
         let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
         core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
         core.lock.lock().take();

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fulgurite_base::Csn;
 use fulgurite_index::{IndexError, TryError};
-use fulgurite_log::LogError;
+use fulgurite_log::{Durability, LogError};
 
 /// The result of an operation on a database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -128,6 +128,13 @@ pub enum Error {
         /// What was being done.
         what: String,
     },
+    /// A transaction asked for a level of durability that cannot be had here. Nothing happened.
+    UnsupportedDurability {
+        /// The level.
+        level: Durability,
+        /// Why not, and what would change that.
+        why: String,
+    },
     /// The log failed while this commit was on its way: whether it is durable is not known until the database is
     /// opened again.
     OutcomeUnknown {
@@ -135,11 +142,15 @@ pub enum Error {
         csn: Csn,
         /// What happened to the log.
         source: Source,
+        /// Commits that were answered before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
+        at_risk: Option<CsnRange>,
     },
     /// The log failed earlier: writes are refused, reads go on. Open the database again.
     Poisoned {
         /// What happened to the log.
         what: String,
+        /// Commits that were answered before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
+        at_risk: Option<CsnRange>,
     },
     /// The answer would need a wait or a read from disk, and a `try_` form was asked.
     WouldBlock,
@@ -150,6 +161,21 @@ pub enum Error {
         /// How often it was tried.
         attempts: u32,
     },
+}
+
+/// Commits, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CsnRange {
+    /// The first of them.
+    pub first: Csn,
+    /// The last of them.
+    pub last: Csn,
+}
+
+impl fmt::Display for CsnRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "commits {} to {}", self.first, self.last)
+    }
 }
 
 /// What the caller should do about an [`Error`].
@@ -186,6 +212,7 @@ impl Error {
             | Error::BadTableName { .. }
             | Error::BadOptions { .. }
             | Error::UnknownSavepoint
+            | Error::UnsupportedDurability { .. }
             | Error::UnknownCommit { .. } => ErrorKind::Request,
             Error::NoSpace { .. } => ErrorKind::Space,
             Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
@@ -265,18 +292,36 @@ impl fmt::Display for Error {
             Error::NoSpace { what } => {
                 write!(f, "the disk is full: {what}; nothing was written, free space and go on")
             }
-            Error::OutcomeUnknown { csn, source } => write!(
-                f,
-                "commit {csn} may or may not be durable, opening the database again will tell: {source}"
-            ),
-            Error::Poisoned { what } => {
-                write!(f, "writes are refused since the log failed, open the database again: {what}")
+            Error::UnsupportedDurability { level, why } => {
+                write!(f, "no commit can have the durability {level:?} here: {why}")
             }
+            Error::OutcomeUnknown { csn, source, at_risk } => write!(
+                f,
+                "commit {csn} may or may not be durable, opening the database again will tell: {source}{}",
+                Answered(at_risk)
+            ),
+            Error::Poisoned { what, at_risk } => write!(
+                f,
+                "writes are refused since the log failed, open the database again: {what}{}",
+                Answered(at_risk)
+            ),
             Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
             Error::Closed => write!(f, "the database was closed"),
             Error::TooManyConflicts { attempts } => {
                 write!(f, "the transaction conflicted with others {attempts} times in a row")
             }
+        }
+    }
+}
+
+/// What an error says of commits that were answered and may be lost.
+struct Answered<'a>(&'a Option<CsnRange>);
+
+impl fmt::Display for Answered<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => Ok(()),
+            Some(range) => write!(f, "; {range} were answered before they were durable, and may be lost"),
         }
     }
 }
@@ -313,7 +358,7 @@ impl From<LogError> for Error {
                 Error::NoSpace { what: format!("there is no room for {}: {source}", path.display()) }
             }
             LogError::Damaged(damage) => Error::Damaged { what: damage.to_string(), source: None },
-            LogError::Poisoned(cause) => Error::Poisoned { what: cause.to_string() },
+            LogError::Poisoned(cause) => Error::Poisoned { what: cause.to_string(), at_risk: None },
             LogError::Closed => Error::Closed,
             LogError::Io { action, path, source } => {
                 Error::Io { what: format!("could not {action} {}", path.display()), source: Box::new(source) }

@@ -25,7 +25,8 @@
 //!
 //! **Who sees what.** A commit that was waited for is durable and seen by everybody. One that was deferred is seen at once by
 //! transactions that begin afterwards in this process, and by [`Table::get`], snapshots and scans of a [`Table`] once it is
-//! durable: those show nothing that a power cut could undo.
+//! durable: those show nothing that a power cut could undo, unless whoever wrote it asked for that
+//! ([`Durability::Async`], [`Durability::None`]; `docs/durability.md` tells all about levels).
 //!
 //! The words that the documentation uses (CSN, LSN, delta, horizon, ...) are explained in `docs/glossary.md`, the
 //! paths of a commit, a read and a recovery in `docs/architecture.md`.
@@ -46,6 +47,7 @@ mod hooks;
 mod interleavings;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod isolation_tests;
+mod latency;
 mod open;
 mod options;
 mod read_set;
@@ -73,7 +75,8 @@ pub use fulgurite_log::{Durability, FlushScheme, LogStats, Waiting};
 pub use crate::checkpoint::CheckpointReport;
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
-pub use crate::error::{Error, ErrorKind, Result};
+pub use crate::error::{CsnRange, Error, ErrorKind, Result};
+pub use crate::latency::{Latencies, Latency};
 pub use crate::options::{Isolation, Options, POWER_SAFE_CACHE};
 pub use crate::recovery::RecoveryProgress;
 pub use crate::scan::Range;

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
 use fulgurite_env::{Disk, Env, OpenOptions};
-use fulgurite_log::{Log, LogOptions, ReplayFrom, scan_segment};
+use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
@@ -18,6 +18,8 @@ use crate::commit::latches::Latches;
 use crate::core::{Clock, Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
 use crate::hooks::Hooks;
+use crate::latency::Stopwatch;
+use crate::options::no_barrier_refusal;
 use crate::recovery::{RecoveryProgress, Replay, restore_tables};
 use crate::snapshots::Snapshots;
 use crate::space::Space;
@@ -60,6 +62,10 @@ pub(crate) fn open_core(
         }
     };
     let current = superblock.current().clone();
+    let no_barrier_refusal = no_barrier_refusal(&options, None, options.direct_io);
+    if let Some(why) = no_barrier_refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
+        return Err(Error::BadOptions { violations: vec![format!("durability is NoBarrier: {why}")] });
+    }
     let log_options = LogOptions {
         buffer_bytes: options.log_buffer_bytes,
         background: options.background,
@@ -67,6 +73,7 @@ pub(crate) fn open_core(
         scheme: options.flush_scheme,
         waiting: options.waiting,
         direct: options.direct_io,
+        power_safe_cache: no_barrier_refusal.is_none(),
         ..LogOptions::default()
     };
     let mut replay = Replay::new(options.inline_bytes_max, progress);
@@ -84,7 +91,7 @@ pub(crate) fn open_core(
         ..current
     })?;
     Ok(Core {
-        pipeline: Pipeline::new(log.clone(), last),
+        pipeline: Pipeline::new(log.clone(), last, Stopwatch::new(env.clone())),
         dir: dir.to_path_buf(),
         catalog,
         snapshots: Snapshots::new(),
@@ -100,6 +107,7 @@ pub(crate) fn open_core(
         lock: Mutex::new(Some(lock)),
         log,
         options,
+        no_barrier_refusal,
         env,
     })
 }

@@ -9,6 +9,9 @@ use crate::{Error, Result};
 /// What [`Options::i_know`] has to say before a device with a volatile cache is written without flushes.
 pub const POWER_SAFE_CACHE: &str = "the cache is power-safe";
 
+/// Longest interval of [`Durability::Async`].
+const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
 /// Settings of one opening of a database. None of them is stored; each may differ from one open to the next.
 ///
 /// ```
@@ -34,7 +37,8 @@ pub struct Options {
     /// Memory for commits on their way to the disk. Default 8 MiB.
     pub log_buffer_bytes: usize,
     /// How far a commit must have come before it is answered, unless its transaction says otherwise
-    /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Default [`Durability::Sync`].
+    /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Creating, dropping and renaming tables is
+    /// always [`Durability::Sync`], the default.
     pub durability: Durability,
     /// How commits that wait for durability share writes and flushes. Default [`FlushScheme::Combined`]; the others
     /// are there to be compared with.
@@ -103,8 +107,64 @@ impl Options {
                 self.inline_bytes_max, self.leaf_bytes
             ));
         }
+        violations.extend(level_refusal(self.durability).map(|why| format!("durability: {why}")));
+        if self.durability == Durability::NoBarrier {
+            let refusal = scheme_refusal(self.flush_scheme, self.direct_io);
+            violations.extend(refusal.map(|why| format!("durability is NoBarrier: {why}")));
+        }
+        if let Some(word) = self.i_know.as_deref().filter(|word| *word != POWER_SAFE_CACHE) {
+            violations.push(format!("i_know is `{word}`, and has to be `{POWER_SAFE_CACHE}` or nothing"));
+        }
         if violations.is_empty() { Ok(()) } else { Err(Error::BadOptions { violations }) }
     }
+}
+
+/// Why no database can offer a level.
+pub(crate) fn level_refusal(level: Durability) -> Option<String> {
+    match level {
+        Durability::Staged => {
+            Some("Staged needs staging in persistent memory, which does not exist yet: use Sync".to_string())
+        }
+        Durability::Async { interval } if interval.is_zero() || interval > ASYNC_INTERVAL_MAX => {
+            Some(format!("the interval of Async is {interval:?}, allowed is 1ns to {ASYNC_INTERVAL_MAX:?}"))
+        }
+        _ => None,
+    }
+}
+
+fn scheme_refusal(scheme: FlushScheme, direct_io: bool) -> Option<String> {
+    if scheme != FlushScheme::Combined {
+        return Some(format!(
+            "the flush scheme is `{}`, and only `{}` writes around the page cache",
+            scheme.name(),
+            FlushScheme::Combined.name()
+        ));
+    }
+    (!direct_io).then(|| "direct_io is off, and a write into the page cache is not on the device".to_string())
+}
+
+/// Why no commit of an open database can have [`Durability::NoBarrier`]; `None` if it can. `has_volatile_cache` is what
+/// the log's device says of itself, `None` if it says nothing; `writes_directly` is whether the log is in fact written
+/// around the page cache.
+pub(crate) fn no_barrier_refusal(
+    options: &Options,
+    has_volatile_cache: Option<bool>,
+    writes_directly: bool,
+) -> Option<String> {
+    if let Some(why) = scheme_refusal(options.flush_scheme, options.direct_io) {
+        return Some(why);
+    }
+    if !writes_directly {
+        return Some("the file system does not let the log be written around the page cache".to_string());
+    }
+    if has_volatile_cache == Some(false) || options.i_know.as_deref() == Some(POWER_SAFE_CACHE) {
+        return None;
+    }
+    let device = if has_volatile_cache.is_some() { "has a volatile cache" } else { "may have a volatile cache" };
+    Some(format!(
+        "the log's device {device}, so that a write without a flush may be lost in a power cut: use Sync, or open with \
+         i_know = `{POWER_SAFE_CACHE}` if that cache survives one"
+    ))
 }
 
 /// How isolated a transaction is.
@@ -117,4 +177,65 @@ pub enum Isolation {
     /// As if transactions ran one after the other, in the order of their commits: everything read, ranges included,
     /// is validated at commit.
     Serializable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn no_barrier() -> Options {
+        Options { durability: Durability::NoBarrier, ..Options::default() }
+    }
+
+    #[test]
+    fn every_contradiction_is_told_at_once() {
+        let options = Options {
+            flush_scheme: FlushScheme::OwnLsn,
+            i_know: Some("the cache is fine".to_string()),
+            leaf_bytes: 1,
+            ..no_barrier()
+        };
+        let Err(Error::BadOptions { violations }) = options.validate() else { panic!("it is full of them") };
+        for word in ["leaf_bytes is 1", "own-lsn", "the cache is fine"] {
+            assert!(violations.iter().any(|violation| violation.contains(word)), "{word}: {violations:?}");
+        }
+    }
+
+    #[test]
+    fn levels_that_cannot_be_had_are_refused() {
+        let interval = |interval| Durability::Async { interval };
+        let hour = Duration::from_secs(3600);
+        for (durability, is_fine) in [
+            (Durability::Staged, false),
+            (interval(Duration::ZERO), false),
+            (interval(hour + Duration::from_nanos(1)), false),
+            (interval(hour), true),
+            (interval(Duration::from_nanos(1)), true),
+            (Durability::None, true),
+            (Durability::NoBarrier, true),
+        ] {
+            let outcome = Options { durability, ..Options::default() }.validate();
+            assert_eq!(outcome.is_ok(), is_fine, "{durability:?}: {outcome:?}");
+        }
+        assert!(Options { direct_io: false, ..no_barrier() }.validate().is_err());
+        assert!(Options { i_know: Some(POWER_SAFE_CACHE.into()), ..Options::default() }.validate().is_ok());
+    }
+
+    #[test]
+    fn no_barrier_needs_a_cache_that_survives_and_direct_writes() {
+        let asserted = Options { i_know: Some(POWER_SAFE_CACHE.into()), ..no_barrier() };
+        for (options, has_volatile_cache, writes_directly, is_fine) in [
+            (no_barrier(), Some(false), true, true),
+            (no_barrier(), Some(true), true, false),
+            (no_barrier(), None, true, false),
+            (asserted.clone(), Some(true), true, true),
+            (asserted.clone(), None, true, true),
+            (asserted.clone(), None, false, false),
+            (Options { direct_io: false, ..asserted.clone() }, Some(false), true, false),
+            (Options { flush_scheme: FlushScheme::Aggregated, ..asserted }, Some(false), true, false),
+        ] {
+            let refusal = no_barrier_refusal(&options, has_volatile_cache, writes_directly);
+            assert_eq!(refusal.is_none(), is_fine, "{has_volatile_cache:?} {writes_directly}: {refusal:?}");
+        }
+    }
 }

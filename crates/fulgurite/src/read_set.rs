@@ -105,6 +105,9 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
 /// put is looked for here, and what lies in a range that is deleted is moved to what is validated.
 pub(crate) struct ReadSet {
     isolation: Isolation,
+    /// The newest commit above [`Durability::Async`](crate::Durability::Async) that had a number when the transaction
+    /// began. Who wrote what is newer takes the risk that a crash undoes it.
+    strong: Csn,
     inner: RefCell<Inner>,
 }
 
@@ -176,8 +179,9 @@ impl SeenKeys {
 }
 
 impl ReadSet {
-    pub fn new(isolation: Isolation) -> ReadSet {
-        ReadSet { isolation, inner: RefCell::default() }
+    /// A read set of a transaction; `strong` was taken after its snapshot.
+    pub fn new(isolation: Isolation, strong: Csn) -> ReadSet {
+        ReadSet { isolation, strong, inner: RefCell::default() }
     }
 
     /// Notes a read of one key.
@@ -220,10 +224,11 @@ impl ReadSet {
     /// Notes that a version of `csn` was seen.
     pub fn saw(&self, csn: Csn) {
         let mut inner = self.inner.borrow_mut();
-        inner.needs = inner.needs.max(csn);
+        inner.needs = inner.needs.max(csn.min(self.strong));
     }
 
-    /// The newest commit that was seen.
+    /// What has to be durable before anything is told that depends on what was read. At or above the newest commit
+    /// above [`Durability::Async`](crate::Durability::Async) among those that were seen, and before them.
     pub fn needs(&self) -> Csn {
         self.inner.borrow().needs
     }

@@ -3,7 +3,9 @@
 use fulgurite_base::Csn;
 use fulgurite_log::{LogStats, Stream};
 
+use crate::CsnRange;
 use crate::core::Core;
+use crate::latency::Latencies;
 
 /// What [`Database::stats`](crate::Database::stats) tells. Sizes are bytes.
 #[derive(Clone, Debug)]
@@ -13,6 +15,9 @@ pub struct Stats {
     pub visible: Csn,
     /// The newest commit up to which all survive a power cut.
     pub durable: Csn,
+    /// The newest commit up to which all were synced by a flush of the device. Less than `durable` only with
+    /// [`Durability::NoBarrier`](crate::Durability::NoBarrier).
+    pub drained: Csn,
     /// What the last checkpoint covers: the next open replays what is above.
     pub checkpoint_covered: Csn,
     /// Checkpoints written since the database was opened.
@@ -37,6 +42,11 @@ pub struct Stats {
     pub segments: [u64; 3],
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
+    /// If the log has failed: commits that were answered at level [`Durability::Async`](crate::Durability::Async) or
+    /// [`Durability::None`](crate::Durability::None) and are not known to be durable, with everything between them.
+    pub at_risk: Option<CsnRange>,
+    /// How long commits took.
+    pub latency: Latencies,
     /// The log's counters.
     pub log: LogStats,
 }
@@ -66,6 +76,7 @@ impl Stats {
         Stats {
             visible: core.pipeline.visible(),
             durable: core.pipeline.stable(),
+            drained: core.pipeline.floor(),
             checkpoint_covered: covered,
             checkpoints,
             epoch: core.log.epoch().0,
@@ -78,6 +89,8 @@ impl Stats {
             segment_bytes,
             segments,
             poisoned: core.log.poisoned().map(|why| why.to_string()),
+            at_risk: core.pipeline.at_risk(),
+            latency: core.pipeline.stopwatch().read(),
             log: core.log.stats(),
         }
     }

@@ -1,9 +1,11 @@
 //! Locks and atomics of the parts whose schedules are explored, exchanged for shuttle's under the feature `shuttle`.
 
+pub(crate) use crossbeam_utils::CachePadded;
+
 #[cfg(not(feature = "shuttle"))]
 mod chosen {
-    pub use parking_lot::{Condvar, Mutex, RwLock};
-    pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
+    pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+    pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
     pub use std::thread::yield_now;
 }
 
@@ -12,7 +14,7 @@ mod chosen {
     use std::ops::{Deref, DerefMut};
 
     use shuttle::sync;
-    pub use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, fence};
+    pub use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
     pub use shuttle::thread::yield_now;
 
     /// Shuttle's mutex with the face of `parking_lot`'s.

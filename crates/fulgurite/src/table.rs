@@ -16,7 +16,8 @@ use crate::{Commit, Error, Isolation, Result, Value};
 
 /// A handle to a table; cheap to clone, good for any thread.
 ///
-/// Its methods are transactions of one operation: a write is durable when it returns. To write several keys at once,
+/// Its methods are transactions of one operation, of the level that
+/// [`Options::durability`](crate::Options::durability) says: by default a write is durable when it returns. To write several keys at once,
 /// or to write what depends on what was read, use [`Database::begin`](crate::Database::begin) or
 /// [`Database::transact`](crate::Database::transact).
 #[derive(Clone)]
@@ -31,7 +32,7 @@ impl Table {
         self.state.name().to_string()
     }
 
-    /// The value of `key`, or `None`: the newest that is durable.
+    /// The value of `key`, or `None`: the newest that is durable, or was answered at a level that does not wait for that.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`], [`Error::Closed`].

@@ -21,7 +21,7 @@ use crate::spill::Spill;
 use crate::write_set::{DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Error, Isolation, Result, Table, Value};
 
-/// A commit that is durable.
+/// A commit that was answered: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Its number: commits are numbered densely, from 1, in their order. For a transaction that wrote nothing, the
@@ -44,7 +44,8 @@ pub struct Savepoint {
 /// writes every key in it, present or not.
 ///
 /// Begun in the middle of other commits, it may read what is not durable yet; its own [`Transaction::commit`] returns
-/// only when everything that it read is.
+/// only when everything that it read is, whatever its own level; what was written at level [`Durability::Async`] or
+/// [`Durability::None`] does not count, because its writers took the risk.
 pub struct Transaction {
     core: Arc<Core>,
     snapshot: SnapshotGuard,
@@ -62,13 +63,15 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Transaction {
+        let snapshot = core.snapshots.register(|| core.now_ms(), || core.pipeline.visible());
         Transaction {
-            snapshot: core.snapshots.register(|| core.now_ms(), || core.pipeline.visible()),
+            // After the snapshot was taken, so that no such commit in it is above.
+            reads: ReadSet::new(isolation, core.pipeline.strong()),
+            snapshot,
             durability: core.options.durability,
             core: core.clone(),
             isolation,
             writes: WriteSet::default(),
-            reads: ReadSet::new(isolation),
             spill: None,
             savepoints: Vec::new(),
             savepoints_made: 0,
@@ -83,9 +86,15 @@ impl Transaction {
         self.durability
     }
 
-    /// Sets how far this transaction's commit must have come before it is answered.
-    pub fn set_durability(&mut self, durability: Durability) {
+    /// Sets how far this transaction's commit must have come before it is answered. Refused here, and not first at the
+    /// commit, where the level cannot be had.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedDurability`]: the transaction keeps its level and goes on.
+    pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
+        self.core.check_level(durability)?;
         self.durability = durability;
+        Ok(())
     }
 
     /// The number of the newest commit that this transaction sees.
@@ -157,7 +166,7 @@ impl Transaction {
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
     pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(self.core.clone().state_of(table)?, key, Some(value), 0, false)
+        self.write(self.core.state_of(table)?, key, Some(value), 0, false)
     }
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
@@ -174,7 +183,7 @@ impl Transaction {
         value: &[u8],
         expires_at_ms: u64,
     ) -> Result<()> {
-        self.write(self.core.clone().state_of(table)?, key, Some(value), expires_at_ms.max(1), false)
+        self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms.max(1), false)
     }
 
     /// Deletes `key`; fine if it does not exist.
@@ -184,7 +193,7 @@ impl Transaction {
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
     pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.write(self.core.clone().state_of(table)?, key, None, 0, false)
+        self.write(self.core.state_of(table)?, key, None, 0, false)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
@@ -195,7 +204,7 @@ impl Transaction {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: readable(key) });
         }
-        self.write(self.core.clone().state_of(table)?, key, Some(value), 0, true)
+        self.write(self.core.state_of(table)?, key, Some(value), 0, true)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
@@ -214,7 +223,7 @@ impl Transaction {
         if found.as_deref() != expected {
             return Ok(false);
         }
-        self.write(self.core.clone().state_of(table)?, key, new, 0, true)?;
+        self.write(self.core.state_of(table)?, key, new, 0, true)?;
         Ok(true)
     }
 
@@ -301,7 +310,7 @@ impl Transaction {
         let (start, end) = bounds.as_ref();
         self.reads.range(&table.state, start, end);
         self.reads.saw(self.snapshot.csn);
-        let own = self.writes.tables.get(&table.state.id);
+        let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
         Range::new(&self.core, &table.state, at, bounds, own, None)
     }
@@ -331,13 +340,14 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits, and returns when that is durable.
+    /// Commits, and returns when that has come as far as [`Transaction::durability`] says: by default, when it is
+    /// durable.
     ///
     /// After [`Error::Conflict`] and every other error but [`Error::OutcomeUnknown`], nothing of it happened. After
     /// that one it may or may not be durable: opening the database again will tell.
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
-        let needs = self.reads.needs();
+        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
         let Some(csn) = self.submit()? else {
             let csn = self.snapshot.csn;
             drop(self);
@@ -345,19 +355,22 @@ impl Transaction {
             return Ok(Commit { csn });
         };
         drop(self);
-        core.pipeline.wait(csn)?;
+        core.pipeline.answer(csn, needs, timed)?;
         Ok(Commit { csn })
     }
 
-    /// Commits without waiting: the returned ticket tells when it is durable. Other transactions of this process see
-    /// the commit at once.
+    /// Commits without waiting for the disk: the returned ticket tells when the commit has come as far as
+    /// [`Transaction::durability`] says, which [`Durability::Async`] and [`Durability::None`] are from the start. Other
+    /// transactions of this process see the commit at once.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::commit`].
     pub fn commit_deferred(mut self) -> Result<Ticket> {
         let core = self.core.clone();
-        let needs = self.reads.needs();
+        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
         match self.submit()? {
-            Some(csn) => Ok(core.pipeline.ticket(csn)),
-            None if needs <= core.pipeline.read_csn() => Ok(Ticket::done(self.snapshot.csn)),
-            None => Ok(core.pipeline.ticket(needs)),
+            Some(csn) => core.pipeline.answer_deferred(csn, needs, timed),
+            None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
     }
 
@@ -388,9 +401,10 @@ impl Transaction {
         self.write(&root, key, None, 0, false)
     }
 
-    /// Commits a definition that drops or renames `changed`.
+    /// Commits a definition that drops or renames `changed`; durable when it returns.
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
         let core = self.core.clone();
+        self.durability = Durability::Sync;
         let csn = self.submit_with(changed)?.expect("a definition writes the catalog");
         drop(self);
         core.pipeline.wait(csn)?;
@@ -411,7 +425,7 @@ impl Transaction {
         if self.writes.has_puts() {
             core.check_room()?;
         }
-        for writes in self.writes.tables.values() {
+        for writes in self.writes.tables.iter() {
             core.wait_for_folding(&writes.table)?;
         }
         let inline_max = core.options.inline_bytes_max;
@@ -423,7 +437,7 @@ impl Transaction {
             &|| core.new_spill(),
             &mut self.spill,
         )?;
-        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation));
+        let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let (keys, ranges) = reads.into_validated();
         let mut set = self.latch_set(&keys, &ranges);
         if let Some(table) = &exclusive {
@@ -433,7 +447,7 @@ impl Transaction {
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
-        for writes in self.writes.tables.values() {
+        for writes in self.writes.tables.iter() {
             core.rotate_if_grown(&writes.table);
         }
         Ok(Some(csn))
@@ -441,7 +455,7 @@ impl Transaction {
 
     fn latch_set(&self, keys: &[ReadKey], ranges: &[ReadRange]) -> LatchSet {
         let mut set = LatchSet::default();
-        for writes in self.writes.tables.values() {
+        for writes in self.writes.tables.iter() {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
             for op in writes.ops.values() {
                 set.key(op.hash);
@@ -479,9 +493,9 @@ impl Transaction {
                         commit_time_ms: core.now_ms(),
                         local: &prepared.local,
                     };
-                    let csn = core.pipeline.submit(admission, &frame, prepared.work);
+                    let csn = core.pipeline.submit(admission, self.durability, &frame, prepared.work);
                     drop(held);
-                    core.pipeline.complete_tickets();
+                    core.pipeline.complete_ripe_tickets();
                     return Ok(csn);
                 }
                 Err(Error::WouldBlock) => {
@@ -496,7 +510,7 @@ impl Transaction {
     /// First committer wins: nothing that counts as read was written since the snapshot. `resident` asks memory only.
     fn validate(&self, keys: &[ReadKey], ranges: &[ReadRange], resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
-        let written = self.writes.tables.values().filter(|writes| !writes.is_empty());
+        let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
         let read = keys.iter().map(|key| &key.table).chain(ranges.iter().map(|range| &range.table));
         let mut tables = written.clone().map(|writes| &writes.table).chain(read);
         if let Some(table) = tables.find(|table| table.dropped().is_some()) {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use fulgurite_base::{TableId, limits};
 use fulgurite_index::OutOfLine;
+use smallvec::SmallVec;
 
 use crate::body::PartsRef;
 use crate::catalog::TableState;
@@ -63,7 +64,8 @@ enum Undo {
 /// All writes of a transaction.
 #[derive(Default)]
 pub(crate) struct WriteSet {
-    pub tables: BTreeMap<TableId, TableWrites>,
+    /// By table; mostly there is one.
+    pub tables: SmallVec<[TableWrites; 1]>,
     /// Memory that entries and inline values take, about.
     pub bytes: usize,
     undo: Vec<Undo>,
@@ -82,28 +84,44 @@ impl TableWrites {
 
 impl WriteSet {
     pub fn is_empty(&self) -> bool {
-        self.tables.values().all(TableWrites::is_empty)
+        self.tables.iter().all(TableWrites::is_empty)
     }
 
     /// Whether anything is written, not only deleted.
     pub fn has_puts(&self) -> bool {
         let puts =
             |writes: &TableWrites| writes.ops.values().any(|op| !matches!(op.value, WriteValue::Delete));
-        self.tables.values().any(puts)
+        self.tables.iter().any(puts)
     }
 
     fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {
-        self.tables.entry(table.id).or_insert_with(|| TableWrites {
-            table: table.clone(),
-            ops: BTreeMap::new(),
-            ranges: Vec::new(),
-        })
+        let place = self.place(table.id).unwrap_or_else(|place| {
+            let writes = TableWrites { table: table.clone(), ops: BTreeMap::new(), ranges: Vec::new() };
+            self.tables.insert(place, writes);
+            place
+        });
+        &mut self.tables[place]
+    }
+
+    /// Where the writes to a table are, or belong.
+    fn place(&self, table: TableId) -> std::result::Result<usize, usize> {
+        self.tables.binary_search_by_key(&table, |writes| writes.table.id)
+    }
+
+    /// The writes to a table.
+    pub fn of_table(&self, table: TableId) -> Option<&TableWrites> {
+        self.place(table).ok().map(|place| &self.tables[place])
+    }
+
+    fn written(&mut self, table: TableId) -> &mut TableWrites {
+        let place = self.place(table).expect("the table was written");
+        &mut self.tables[place]
     }
 
     /// What the transaction itself would do to a key: an operation, or `None` inside for a key that it deleted with
     /// a range.
     pub fn own(&self, table: TableId, key: &[u8]) -> Option<Option<&WriteOp>> {
-        let writes = self.tables.get(&table)?;
+        let writes = self.of_table(table)?;
         if let Some(op) = writes.ops.get(key) {
             return Some(Some(op));
         }
@@ -187,17 +205,16 @@ impl WriteSet {
         while self.undo.len() > mark {
             match self.undo.pop().expect("the list is longer than the mark") {
                 Undo::Range { table } => {
-                    let ranges = &mut self.tables.get_mut(&table).expect("the table was written").ranges;
-                    self.bytes -= ranges.pop().as_ref().map_or(0, range_bytes);
+                    let range = self.written(table).ranges.pop();
+                    self.bytes -= range.as_ref().map_or(0, range_bytes);
                 }
                 Undo::Op { table, key, before } => {
-                    let writes = self.tables.get_mut(&table).expect("the table was written");
+                    self.bytes +=
+                        before.as_ref().map_or(0, |op| ENTRY_OVERHEAD_BYTES + key.len() + inline_len(op));
+                    let ops = &mut self.written(table).ops;
                     let now = match before {
-                        Some(op) => {
-                            self.bytes += ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);
-                            writes.ops.insert(key.clone(), op)
-                        }
-                        None => writes.ops.remove(&key),
+                        Some(op) => ops.insert(key.clone(), op),
+                        None => ops.remove(&key),
                     };
                     if let Some(op) = now {
                         self.bytes -= ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);

@@ -1,9 +1,10 @@
 //! What the pipeline asks of a log: so little that a test drives the pipeline with a small fake.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Admission, FrameParts, Log, LogError, PoisonCause, Reservation};
+use fulgurite_log::{Admission, Durability, FrameParts, Log, LogError, PoisonCause, Reservation};
 
 /// The commit stream of a log. Each method is the one of [`Log`] with its name.
 pub(crate) trait CommitLog: Send + Sync + 'static {
@@ -12,11 +13,22 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
 
     fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Self::Admission, LogError>;
     fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Self::Admission>, LogError>;
-    fn reserve(&self, admission: Self::Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Self::Reservation;
+    fn reserve(
+        &self,
+        admission: Self::Admission,
+        level: Durability,
+        on_reserved: impl FnOnce(Csn, Lsn),
+    ) -> Self::Reservation;
     fn fill(&self, reservation: Self::Reservation, frame: FrameParts<'_>);
     fn durable_csn(&self) -> Csn;
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
     fn request_durable(&self, csn: Csn);
+    /// Asks the log's thread to make the commit durable within `interval`, and returns at once.
+    fn request_durable_within(&self, csn: Csn, interval: Duration);
+    /// The newest commit up to which all were synced in their segments by a flush of the device.
+    fn drained_csn(&self) -> Csn;
+    /// Waits until the commit is drained, and causes it.
+    fn wait_drained(&self, csn: Csn) -> Result<(), LogError>;
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>);
     fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>);
     fn poison(&self, what: &'static str);
@@ -36,8 +48,15 @@ impl CommitLog for Log {
     }
 
     #[inline]
-    fn reserve(&self, admission: Admission, on_reserved: impl FnOnce(Csn, Lsn)) -> Reservation {
-        Log::reserve(self, admission, on_reserved)
+    fn reserve(
+        &self,
+        admission: Admission,
+        level: Durability,
+        on_reserved: impl FnOnce(Csn, Lsn),
+    ) -> Reservation {
+        let reservation = Log::reserve(self, admission, level);
+        on_reserved(reservation.csn(), reservation.body_lsn());
+        reservation
     }
 
     #[inline]
@@ -56,6 +75,19 @@ impl CommitLog for Log {
 
     fn request_durable(&self, csn: Csn) {
         Log::request_durable(self, csn);
+    }
+
+    fn request_durable_within(&self, csn: Csn, interval: Duration) {
+        Log::request_durable_within(self, csn, interval);
+    }
+
+    #[inline]
+    fn drained_csn(&self) -> Csn {
+        Log::drained_csn(self)
+    }
+
+    fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
+        Log::wait_drained(self, csn)
     }
 
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {

@@ -1,12 +1,15 @@
 //! A log of nothing but numbers, for tests of the pipeline: under shuttle every step of it is a scheduling point.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{FrameParts, LogError, PoisonCause};
+use fulgurite_env::SimEnv;
+use fulgurite_log::{Durability, FrameParts, LogError, PoisonCause};
 
 use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};
+use crate::latency::Stopwatch;
 use crate::sync::{Condvar, Mutex};
 
 type Observer = Box<dyn Fn(Csn) + Send + Sync>;
@@ -17,6 +20,8 @@ struct State {
     /// Whether the frame of each commit is filled, from CSN 1.
     filled: Vec<bool>,
     durable: u64,
+    /// Follows `durable` only when somebody asks for it.
+    drained: u64,
     requested: u64,
     leading: bool,
     poison: Option<&'static str>,
@@ -74,10 +79,13 @@ impl CommitLog for FakeLog {
         Ok(Some(()))
     }
 
-    fn reserve(&self, (): (), on_reserved: impl FnOnce(Csn, Lsn)) -> Csn {
-        let mut state = self.state.lock();
-        state.filled.push(false);
-        let csn = Csn(state.filled.len() as u64);
+    /// Calls back without a lock: in no order, and beside others.
+    fn reserve(&self, (): (), _: Durability, on_reserved: impl FnOnce(Csn, Lsn)) -> Csn {
+        let csn = {
+            let mut state = self.state.lock();
+            state.filled.push(false);
+            Csn(state.filled.len() as u64)
+        };
         on_reserved(csn, Lsn::NULL);
         csn
     }
@@ -124,6 +132,21 @@ impl CommitLog for FakeLog {
         self.changed.notify_all();
     }
 
+    fn request_durable_within(&self, csn: Csn, _: Duration) {
+        self.request_durable(csn);
+    }
+
+    fn drained_csn(&self) -> Csn {
+        Csn(self.state.lock().drained)
+    }
+
+    fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
+        self.wait_durable(csn)?;
+        let mut state = self.state.lock();
+        state.drained = state.durable;
+        Ok(())
+    }
+
     fn set_observer(&self, observer: Observer) {
         assert!(self.observer.set(observer).is_ok(), "there is one pipeline");
     }
@@ -143,6 +166,13 @@ impl CommitLog for FakeLog {
     }
 }
 
+/// A pipeline over a fake log with room for `1 << ring_bits` commits that are not visible.
+pub(crate) fn pipeline(ring_bits: u32) -> (Arc<FakeLog>, Arc<Pipeline<FakeLog>>) {
+    let log = FakeLog::new();
+    let stopwatch = Stopwatch::new(SimEnv::new(1));
+    (log.clone(), Pipeline::with_ring(log, Csn::ZERO, stopwatch, ring_bits))
+}
+
 /// Work that is a closure.
 struct Work<F>(F);
 
@@ -154,9 +184,18 @@ impl<F: FnOnce(Csn) + Send> Apply for Work<F> {
 
 /// Steps 0 and 2 to 4 for a commit whose work is `apply`.
 pub(crate) fn submit(pipeline: &Pipeline<FakeLog>, apply: impl FnOnce(Csn) + Send + 'static) -> Csn {
+    submit_at(pipeline, Durability::Sync, apply)
+}
+
+/// Like [`submit`], at a level.
+pub(crate) fn submit_at(
+    pipeline: &Pipeline<FakeLog>,
+    level: Durability,
+    apply: impl FnOnce(Csn) + Send + 'static,
+) -> Csn {
     let frame = Frame { kind: 0, body: &[], body_crc: 0, commit_time_ms: 0, local: &[] };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
-    let csn = pipeline.submit((), &frame, Box::new(Work(apply)));
-    pipeline.complete_tickets();
+    let csn = pipeline.submit((), level, &frame, Box::new(Work(apply)));
+    pipeline.complete_ripe_tickets();
     csn
 }

@@ -6,12 +6,11 @@
 //! stripes by index; then the log's slot. Nothing waits for a disk under a latch but a validation that has to read the
 //! static part for a transaction older than what has been folded.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::TableId;
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use smallvec::SmallVec;
 
 use crate::catalog::TableState;
 
@@ -29,18 +28,21 @@ pub(crate) enum Gate {
     Exclusive,
 }
 
-/// What a commit latches.
+/// What a commit latches. That of a small one needs no memory of its own.
 #[derive(Default)]
 pub(crate) struct LatchSet {
-    gates: BTreeMap<TableId, (Arc<TableState>, Gate)>,
-    stripes: Vec<u16>,
+    /// By table.
+    gates: SmallVec<[(Arc<TableState>, Gate); 2]>,
+    stripes: SmallVec<[u16; 8]>,
 }
 
 impl LatchSet {
     /// Passes a table's gate; the stronger of several requests holds.
     pub fn gate(&mut self, table: &Arc<TableState>, gate: Gate) {
-        let entry = self.gates.entry(table.id).or_insert_with(|| (table.clone(), gate));
-        entry.1 = entry.1.max(gate);
+        match self.gates.binary_search_by_key(&table.id, |(table, _)| table.id) {
+            Ok(known) => self.gates[known].1 = self.gates[known].1.max(gate),
+            Err(place) => self.gates.insert(place, (table.clone(), gate)),
+        }
     }
 
     /// Latches the key with this hash.
@@ -51,8 +53,8 @@ impl LatchSet {
 
 /// Gates and stripes that are held.
 pub(crate) struct Held<'a> {
-    _stripes: Vec<MutexGuard<'a, ()>>,
-    _shared: Vec<RwLockReadGuard<'a, ()>>,
+    _stripes: SmallVec<[MutexGuard<'a, ()>; 4]>,
+    _shared: SmallVec<[RwLockReadGuard<'a, ()>; 2]>,
     _exclusive: Vec<RwLockWriteGuard<'a, ()>>,
 }
 
@@ -65,8 +67,8 @@ impl Latches {
     pub fn acquire<'a>(&'a self, set: &'a mut LatchSet) -> Held<'a> {
         set.stripes.sort_unstable();
         set.stripes.dedup();
-        let (mut shared, mut exclusive) = (Vec::new(), Vec::new());
-        for (table, gate) in set.gates.values() {
+        let (mut shared, mut exclusive) = (SmallVec::new(), Vec::new());
+        for (table, gate) in &set.gates {
             match gate {
                 Gate::Shared => shared.push(table.gate.read()),
                 Gate::Exclusive => exclusive.push(table.gate.write()),

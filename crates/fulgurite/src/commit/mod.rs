@@ -19,35 +19,53 @@
 //!   word; a descheduled owner stalls nobody. An owner that loses waits for the winner: it holds the latches, and
 //!   INV-TXN-2 wants them held until the commit is applied, whoever applies it.
 //! - INV-TXN-5: `visible` passes a CSN only after it and everything before it are applied.
-//! - INV-TXN-6: a commit is answered, and a read outside its own process begins, only at or below
-//!   min(`visible`, `stable`).
+//! - INV-TXN-6: a commit above `Async` is answered only at or below min(`visible`, `stable`), another one only at or
+//!   below `visible` and when all that it read of commits above `Async` is stable. A read outside its own process
+//!   begins at or below the larger of min(`visible`, `stable`) and the newest commit that was answered.
+//! - INV-TXN-7: a cell of the ring is used again only when `visible` has passed the commit that had it. Step 0 keeps
+//!   the distance between `visible` and the newest number below half of the ring; threads that were admitted together
+//!   may overshoot that, so the owner looks again when it knows its number, and waits: only for commits before its
+//!   own, which are all past step 2 and wait for nothing.
+//! - INV-TXN-8: no advance is lost. Whoever applies a commit stores its state first and loads `visible` then; whoever
+//!   moves `visible` stores that first and loads the state of the next commit then. All four are sequentially
+//!   consistent, so of the two at least one sees the other's store, and goes on.
+//! - INV-TXN-9: no waiter is missed. Whoever waits for `visible` counts itself first and looks then; whoever moves it
+//!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
+//! - INV-TXN-10: a ticket completes once, and is told outside every lock and after leadership was handed over. Filing
+//!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
 //!
 //! Why not simpler: applying after the sync would hold the latches over it, so that a hot key commits once a disk
 //! write; applying before the reservation would show versions in another order than the log has them; a lock around
-//! 2 to 4 would serialize the copies, which a large commit makes long.
+//! 2 to 4 would serialize the copies, which a large commit makes long; a locked queue of numbered commits, instead of
+//! the ring, is taken three times by each commit and by the thread that flushes.
+//!
+//! The ring whose prefix moves without a lock is the link buffer of MySQL 8's redo log; filling beside others behind
+//! one short reservation is the consolidation of Aether (Johnson et al., 2010).
 //!
 //! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
 
+mod answer;
 pub(crate) mod commit_log;
 #[cfg(test)]
 pub(crate) mod fake_log;
 pub(crate) mod latches;
 pub(crate) mod prepare;
+mod ring;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 pub(crate) mod ticket;
+mod tickets;
 
-use std::cell::UnsafeCell;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{FrameParts, Log, LogError, PartPlace, frame_bytes, local_record_bytes};
+use fulgurite_log::{Durability, FrameParts, Log, PartPlace, frame_bytes, local_record_bytes};
 
 use self::commit_log::CommitLog;
-use self::ticket::{Ticket, Tickets};
-use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Condvar, Mutex, yield_now};
+use self::ring::{Ring, Work};
+use self::tickets::Tickets;
+use crate::latency::Stopwatch;
+use crate::sync::{AtomicBool, AtomicU64, CachePadded, Condvar, Mutex, Ordering, yield_now};
 use crate::{Error, Result};
 
 /// What a commit does to memory, prepared so that it cannot fail.
@@ -65,74 +83,74 @@ pub(crate) struct Frame<'a> {
     pub local: &'a [PartPlace],
 }
 
-const WAITING: u8 = 0;
-const APPLYING: u8 = 1;
-const APPLIED: u8 = 2;
-
-/// A numbered commit that is not known to be visible yet.
-struct Pending {
-    csn: Csn,
-    body_lsn: Lsn,
-    state: AtomicU8,
-    /// Taken by whoever moves `state` from `WAITING` to `APPLYING`.
-    work: UnsafeCell<Option<Box<dyn Apply>>>,
-}
-
-// SAFETY: `work` is touched only by the one thread that won the exchange WAITING -> APPLYING (see `claim`).
-unsafe impl Sync for Pending {}
-
-impl Pending {
-    /// The work, for the one caller that gets it.
-    fn claim(&self) -> Option<Box<dyn Apply>> {
-        self.state.compare_exchange(WAITING, APPLYING, Ordering::Acquire, Ordering::Acquire).ok()?;
-        // SAFETY: the exchange above succeeds for one thread only, ever: nobody else reads or writes `work`.
-        unsafe { (*self.work.get()).take() }
-    }
-
-    fn is_applied(&self) -> bool {
-        self.state.load(Ordering::Acquire) == APPLIED
-    }
-}
+/// The ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
+const RING_BITS: u32 = 13;
 
 /// Numbers, applies and answers commits.
 pub(crate) struct Pipeline<L: CommitLog = Log> {
     log: Arc<L>,
-    visible: AtomicU64,
-    /// Numbered commits that are not visible, in order.
-    pending: Mutex<VecDeque<Arc<Pending>>>,
+    ring: Ring,
+    visible: CachePadded<AtomicU64>,
+    numbers: CachePadded<Numbers>,
+    /// The newest commit that was answered at level `Async` or `None`.
+    acknowledged: AtomicU64,
+    /// How many threads wait for `visible`.
+    waiters: AtomicU64,
+    waiting: Mutex<()>,
     became_visible: Condvar,
-    /// A commit panicked while it was applied: `visible` will never pass it.
+    /// A commit panicked between its number and its end: `visible` will never pass it.
     broken: AtomicBool,
+    /// The log is about to end: what gets a number now may never be durable.
+    closing: AtomicBool,
     tickets: Tickets,
+    stopwatch: Stopwatch,
 }
 
-const BROKEN: &str = "a commit panicked while it was applied";
+/// The newest numbers that were given. A commit's number is entered before anybody can see what it does.
+struct Numbers {
+    /// To commits above `Async`.
+    strong: AtomicU64,
+    /// To the others.
+    weak: AtomicU64,
+}
 
-/// Breaks the pipeline unless it is forgotten: a commit is being applied.
-struct Applying<'a, L: CommitLog>(&'a Pipeline<L>);
+const BROKEN: &str = "a commit panicked after it was numbered";
 
-impl<L: CommitLog> Drop for Applying<'_, L> {
+/// Breaks the pipeline unless it is forgotten: a commit is between its number and its end.
+struct Unfinished<'a, L: CommitLog>(&'a Pipeline<L>);
+
+impl<L: CommitLog> Drop for Unfinished<'_, L> {
     fn drop(&mut self) {
         let pipeline = self.0;
         pipeline.log.poison(BROKEN);
-        let pending = pipeline.pending.lock();
-        pipeline.broken.store(true, Ordering::Release);
+        pipeline.broken.store(true, Ordering::SeqCst);
+        drop(pipeline.waiting.lock());
         pipeline.became_visible.notify_all();
-        drop(pending);
         pipeline.tickets.fail(BROKEN);
     }
 }
 
 impl<L: CommitLog> Pipeline<L> {
     /// A pipeline over an open log; `last` is the newest recovered commit.
-    pub fn new(log: Arc<L>, last: Csn) -> Arc<Pipeline<L>> {
+    pub fn new(log: Arc<L>, last: Csn, stopwatch: Stopwatch) -> Arc<Pipeline<L>> {
+        Pipeline::with_ring(log, last, stopwatch, RING_BITS)
+    }
+
+    /// A pipeline with room for `1 << ring_bits` commits that are numbered and not visible.
+    fn with_ring(log: Arc<L>, last: Csn, stopwatch: Stopwatch, ring_bits: u32) -> Arc<Pipeline<L>> {
         let pipeline = Arc::new(Pipeline {
             log: log.clone(),
-            visible: AtomicU64::new(last.0),
-            pending: Mutex::new(VecDeque::new()),
+            ring: Ring::new(ring_bits),
+            visible: CachePadded::new(AtomicU64::new(last.0)),
+            numbers: CachePadded::new(Numbers { strong: AtomicU64::new(0), weak: AtomicU64::new(0) }),
+            acknowledged: AtomicU64::new(0),
+            waiters: AtomicU64::new(0),
+            waiting: Mutex::new(()),
             became_visible: Condvar::new(),
             broken: AtomicBool::new(false),
-            tickets: Tickets::default(),
+            closing: AtomicBool::new(false),
+            tickets: Tickets::new(),
+            stopwatch,
         });
         let observer = Arc::downgrade(&pipeline);
         log.set_observer(Box::new(move |durable| {
@@ -159,41 +177,79 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.durable_csn()
     }
 
-    /// Where reads begin whose answers may leave the process.
-    pub fn read_csn(&self) -> Csn {
+    /// The newest CSN up to which nothing can be undone any more.
+    pub fn floor(&self) -> Csn {
+        self.log.drained_csn()
+    }
+
+    /// The newest commit above level `Async` that has a number. Taken after a snapshot, it is at or above all of them
+    /// that the snapshot sees.
+    pub fn strong(&self) -> Csn {
+        Csn(self.numbers.strong.load(Ordering::SeqCst))
+    }
+
+    /// Up to which commits above `Async` are answered.
+    fn settled(&self) -> Csn {
         self.visible().min(self.stable())
+    }
+
+    /// Where reads begin whose answers may leave the process (INV-TXN-6): it never falls, is never above `visible`, and
+    /// never below the horizon.
+    pub fn read_csn(&self) -> Csn {
+        let acknowledged = Csn(self.acknowledged.load(Ordering::SeqCst));
+        self.settled().max(acknowledged)
     }
 
     /// What is folded, pruned, imaged or checkpointed is at or below it.
     pub fn horizon(&self) -> Csn {
-        self.visible().min(self.stable())
+        self.visible().min(self.floor())
     }
 
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
     pub fn admit(&self, body_len: usize, parts: usize, blocking: bool) -> Result<L::Admission> {
+        self.wait_for_room(blocking)?;
         let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
         let local = local_record_bytes(u16::try_from(parts).expect("a frame names few parts"));
-        if blocking {
-            return Ok(self.log.admit(frame, local)?);
+        let admitted =
+            if blocking { self.log.admit(frame, local).map(Some) } else { self.log.try_admit(frame, local) };
+        admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock)
+    }
+
+    /// Waits until less than half of the ring is taken (INV-TXN-7). A descheduled owner may keep `visible` from moving
+    /// while others number thousands of commits.
+    fn wait_for_room(&self, blocking: bool) -> Result<()> {
+        loop {
+            let Numbers { strong, weak } = &*self.numbers;
+            let newest = strong.load(Ordering::Relaxed).max(weak.load(Ordering::Relaxed));
+            let free_from = newest.saturating_sub(self.ring.len() / 2);
+            if self.visible().0 >= free_from {
+                return Ok(());
+            }
+            if !blocking {
+                return Err(Error::WouldBlock);
+            }
+            if !self.wait_visible(Csn(free_from)) {
+                return Err(Error::Poisoned { what: BROKEN.to_string(), at_risk: self.at_risk() });
+            }
         }
-        self.log.try_admit(frame, local)?.ok_or(Error::WouldBlock)
     }
 
     /// Steps 2 to 4: the caller holds the latches and has validated. Once it has let go of them it calls
-    /// [`Pipeline::complete_tickets`].
-    pub fn submit(&self, admission: L::Admission, frame: &Frame<'_>, work: Box<dyn Apply>) -> Csn {
-        let mut mine = None;
-        let mut work = Some(work);
-        let reservation = self.log.reserve(admission, |csn, body_lsn| {
-            let pending = Arc::new(Pending {
-                csn,
-                body_lsn,
-                state: AtomicU8::new(WAITING),
-                work: UnsafeCell::new(work.take()),
-            });
-            self.pending.lock().push_back(pending.clone());
-            mine = Some(pending);
-        });
+    /// [`Pipeline::complete_ripe_tickets`].
+    pub fn submit(
+        &self,
+        admission: L::Admission,
+        level: Durability,
+        frame: &Frame<'_>,
+        apply: Box<dyn Apply>,
+    ) -> Csn {
+        let unfinished = Unfinished(self);
+        let mut place = None;
+        let reservation = self.log.reserve(admission, level, |csn, body_lsn| place = Some((csn, body_lsn)));
+        let (csn, body_lsn) = place.expect("the log calls back while it reserves");
+        let newest = if level.waits() { &self.numbers.strong } else { &self.numbers.weak };
+        newest.fetch_max(csn.0, Ordering::SeqCst);
+        let is_published = self.publish(csn, Work { apply, body_lsn });
         self.log.fill(
             reservation,
             FrameParts {
@@ -207,113 +263,100 @@ impl<L: CommitLog> Pipeline<L> {
                 local: frame.local,
             },
         );
-        let pending = mine.expect("the log calls back while it reserves");
-        self.apply(&pending);
-        while !pending.is_applied() && !self.is_broken() {
-            yield_now();
+        std::mem::forget(unfinished);
+        if is_published {
+            self.apply(csn);
+            while !self.ring.is_applied(csn) && !self.is_broken() {
+                yield_now();
+            }
+            self.advance_visible();
         }
-        self.advance_visible();
-        pending.csn
+        csn
     }
 
-    /// Applies a commit unless somebody else does or has done.
-    fn apply(&self, pending: &Pending) {
-        let Some(work) = pending.claim() else { return };
-        let unfinished = Applying(self);
-        work.apply(pending.csn, pending.body_lsn);
+    /// Puts a commit into its cell, where the thread that raises `durable` will find it: before it is filled, and so
+    /// before it can be durable. False if the pipeline is broken: then the cell may never become free, and nobody will
+    /// see the commit.
+    fn publish(&self, csn: Csn, work: Work) -> bool {
+        while self.visible().0 + self.ring.len() < csn.0 {
+            if self.is_broken() {
+                return false;
+            }
+            yield_now();
+        }
+        // SAFETY: the log gives each number once, and `visible` has passed the cell's last commit (INV-TXN-7).
+        unsafe { self.ring.publish(csn, work) };
+        true
+    }
+
+    /// Applies a published commit unless somebody else does or has done (INV-TXN-4).
+    fn apply(&self, csn: Csn) {
+        let Some(work) = self.ring.claim(csn) else { return };
+        let unfinished = Unfinished(self);
+        work.apply.apply(csn, work.body_lsn);
         std::mem::forget(unfinished);
-        pending.state.store(APPLIED, Ordering::Release);
+        self.ring.set_applied(csn);
     }
 
     fn is_broken(&self) -> bool {
         self.broken.load(Ordering::Acquire)
     }
 
-    /// Raises `visible` over the contiguous applied prefix.
+    /// Raises `visible` over the contiguous applied prefix (INV-TXN-5, INV-TXN-8).
     fn advance_visible(&self) {
-        let mut pending = self.pending.lock();
-        let mut last = None;
-        while pending.front().is_some_and(|front| front.is_applied()) {
-            last = pending.pop_front().map(|front| front.csn);
+        let mut visible = self.visible();
+        loop {
+            let mut reached = visible;
+            while self.ring.is_applied(reached.next()) {
+                reached = reached.next();
+            }
+            if reached == visible {
+                return;
+            }
+            match self.visible.compare_exchange(visible.0, reached.0, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    self.wake_waiters();
+                    visible = reached;
+                }
+                // Another moved it, and looks at what comes next; but what this thread applied may lie behind that.
+                Err(other) => visible = Csn(other),
+            }
         }
-        if let Some(csn) = last {
-            debug_assert!(csn > self.visible());
-            self.visible.store(csn.0, Ordering::SeqCst);
+    }
+
+    /// After `visible` was moved (INV-TXN-9).
+    fn wake_waiters(&self) {
+        if self.waiters.load(Ordering::SeqCst) != 0 {
+            drop(self.waiting.lock());
             self.became_visible.notify_all();
         }
     }
 
-    /// Step 7 for tickets. Runs users' callbacks, so the caller holds no latch and leads no flush. Whoever raised
-    /// `visible` or `durable` calls it afterwards.
-    pub fn complete_tickets(&self) {
-        self.tickets.complete_up_to(self.read_csn());
-    }
-
-    /// The log's observer: applies what is durable and unclaimed (INV-TXN-4).
-    fn durable_rose(&self, durable: Csn) {
-        let covered: Vec<Arc<Pending>> = {
-            let pending = self.pending.lock();
-            pending.iter().take_while(|entry| entry.csn <= durable).cloned().collect()
-        };
-        for entry in &covered {
-            self.apply(entry);
-        }
-        if !covered.is_empty() {
-            self.advance_visible();
-        }
-    }
-
-    /// Steps 6 and 7.
-    pub fn wait(&self, csn: Csn) -> Result<()> {
-        self.log.wait_durable(csn).map_err(|error| self.unknown(csn, error))?;
+    /// Waits until `csn` is visible; false if it never will be.
+    pub fn wait_visible(&self, csn: Csn) -> bool {
         if self.visible() >= csn {
-            return Ok(());
+            return true;
         }
-        let mut pending = self.pending.lock();
-        while self.visible() < csn {
-            if self.is_broken() {
-                return Err(Error::OutcomeUnknown { csn, source: BROKEN.into() });
-            }
-            self.became_visible.wait(&mut pending);
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let mut waiting = self.waiting.lock();
+        while self.visible() < csn && !self.is_broken() {
+            self.became_visible.wait(&mut waiting);
         }
-        Ok(())
+        drop(waiting);
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+        self.visible() >= csn
     }
 
-    /// Ends the open tickets, and those to come, of a log that has failed or was closed.
-    pub fn fail_tickets(&self, why: &str) {
-        self.tickets.fail(why);
-    }
-
-    fn unknown(&self, csn: Csn, error: LogError) -> Error {
-        match error {
-            LogError::Poisoned(_) => {
-                self.tickets.fail(&error.to_string());
-                Error::OutcomeUnknown { csn, source: Box::new(error) }
-            }
-            LogError::Closed => {
-                self.tickets.fail(&error.to_string());
-                Error::Closed
-            }
-            other => other.into(),
+    /// The log's observer: applies what is durable and unclaimed (INV-TXN-4). All of it is published.
+    fn durable_rose(&self, durable: Csn) {
+        let mut csn = self.visible().next();
+        if csn > durable {
+            return;
         }
-    }
-
-    /// A ticket for a submitted commit.
-    pub fn ticket(self: &Arc<Self>, csn: Csn) -> Ticket {
-        if csn <= self.read_csn() {
-            return Ticket::done(csn);
+        while csn <= durable {
+            self.apply(csn);
+            csn = csn.next();
         }
-        let pipeline = Arc::downgrade(self);
-        let ticket = Ticket::new(
-            csn,
-            Box::new(move |csn| pipeline.upgrade().is_some_and(|pipeline| pipeline.wait(csn).is_ok())),
-        );
-        self.tickets.add(ticket.state());
-        self.log.request_durable(csn);
-        self.complete_tickets();
-        if let Some(why) = self.log.poisoned() {
-            self.tickets.fail(&why.to_string());
-        }
-        ticket
+        self.advance_visible();
     }
 }

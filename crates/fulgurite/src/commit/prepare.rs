@@ -6,6 +6,7 @@ use fulgurite_base::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 use fulgurite_index::VersionFlags;
 use fulgurite_index::delta::{Block, BlockBuilder, DeltaOp};
 use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace};
+use smallvec::SmallVec;
 
 use crate::Result;
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op};
@@ -43,12 +44,12 @@ pub(crate) fn prepare(
     }
     let mut work = Box::new(ApplyWrites {
         catalog: catalog.clone(),
-        tables: Vec::with_capacity(writes.tables.len()),
+        tables: SmallVec::with_capacity(writes.tables.len()),
         catalog_ops: Vec::new(),
         new_table,
     });
     let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
-    for writes in writes.tables.values() {
+    for writes in writes.tables.iter() {
         encode_table(writes, inline_max, &mut out, &mut work);
     }
     let mut body_crc = crc32c(&out);
@@ -81,18 +82,18 @@ fn bytes_max(writes: &WriteSet) -> usize {
         });
         ops.sum::<usize>() + ranges.sum::<usize>()
     };
-    writes.tables.values().map(table).sum()
+    writes.tables.iter().map(table).sum()
 }
 
 /// Writes ahead every value that a leaf would not hold: then values inside the operation list need no place of their
 /// own in the log.
 fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> Result<()> {
-    for (&table, writes) in &mut writes.tables {
-        for (key, op) in &mut writes.ops {
+    for TableWrites { table, ops, .. } in &mut writes.tables {
+        for (key, op) in ops {
             if let WriteValue::Inline(value) = &op.value
                 && value.len() > inline_max
             {
-                op.value = WriteValue::Parts(Arc::new(spill.value(table, key, value)?));
+                op.value = WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?));
             }
         }
     }
@@ -170,7 +171,7 @@ struct TableWork {
 /// What a commit does to memory.
 pub(crate) struct ApplyWrites {
     catalog: Arc<Catalog>,
-    tables: Vec<TableWork>,
+    tables: SmallVec<[TableWork; 1]>,
     catalog_ops: Vec<CatalogOp>,
     new_table: Option<Arc<TableState>>,
 }

@@ -1,19 +1,18 @@
 //! The pipeline over a fake log; its schedules are explored in `crate::schedules`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 
 use fulgurite_base::Csn;
 use parking_lot::Mutex;
 
 use super::commit_log::CommitLog;
-use super::fake_log::{FakeLog, submit};
+use super::fake_log::{pipeline, submit};
 use super::*;
 
 #[test]
 fn commits_are_applied_at_once_and_answered_when_durable() {
-    let log = FakeLog::new();
-    let pipeline = Pipeline::new(log.clone(), Csn::ZERO);
+    let (log, pipeline) = pipeline(5);
     let applied = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..3 {
         let applied = applied.clone();
@@ -21,37 +20,79 @@ fn commits_are_applied_at_once_and_answered_when_durable() {
     }
     assert_eq!(*applied.lock(), [Csn(1), Csn(2), Csn(3)]);
     assert_eq!((pipeline.visible(), pipeline.stable(), pipeline.read_csn()), (Csn(3), Csn::ZERO, Csn::ZERO));
-    let ticket = pipeline.ticket(Csn(2));
+    let ticket = pipeline.ticket(Csn(2), Csn(2), None);
     assert!(ticket.poll().is_none());
     log.serve(Csn(2));
     assert_eq!(ticket.poll().unwrap().unwrap().csn, Csn(2));
     pipeline.wait(log.reserved_csn()).unwrap();
     assert_eq!(pipeline.read_csn(), Csn(3));
-    assert!(pipeline.ticket(Csn(3)).poll().is_some(), "complete from the start");
+    assert!(pipeline.ticket(Csn(3), Csn(3), None).poll().is_some(), "complete from the start");
+}
+
+/// A ticket may wait for less, or for more, than its own commit.
+#[test]
+fn a_ticket_completes_when_what_it_waits_for_is_durable() {
+    let (_, pipeline) = pipeline(5);
+    let first = submit(&pipeline, |_| {});
+    pipeline.wait(first).unwrap();
+    assert_eq!(submit(&pipeline, |_| {}), Csn(2));
+    let (early, late) = (pipeline.ticket(Csn(2), first, None), pipeline.ticket(first, Csn(2), None));
+    assert_eq!((early.csn(), early.poll().unwrap().unwrap().csn), (Csn(2), Csn(2)));
+    assert!(late.poll().is_none());
+    assert_eq!(late.wait().unwrap().csn, first);
+}
+
+/// INV-TXN-7: while an old commit is not applied, at most half of the ring is numbered behind it, and then step 0 waits.
+#[test]
+fn admission_waits_while_half_of_the_ring_is_taken() {
+    let (_, pipeline) = pipeline(3);
+    let (inside, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (inside, go_on) = (inside.clone(), go_on.clone());
+            submit(&pipeline, move |_| {
+                inside.wait();
+                go_on.wait();
+            })
+        });
+        inside.wait();
+        for _ in 0..3 {
+            pipeline.admit(0, 0, false).unwrap();
+            submit(&pipeline, |_| {});
+        }
+        assert_eq!(pipeline.visible(), Csn::ZERO);
+        pipeline.admit(0, 0, false).unwrap();
+        submit(&pipeline, |_| {});
+        assert!(matches!(pipeline.admit(0, 0, false), Err(Error::WouldBlock)));
+        let waiter = scope.spawn(|| submit(&pipeline, |_| {}));
+        go_on.wait();
+        assert_eq!(waiter.join().unwrap(), Csn(6));
+    });
+    assert_eq!(pipeline.visible(), Csn(6));
+    pipeline.admit(0, 0, false).unwrap();
 }
 
 /// INV-TXN-3: nothing may panic while it is applied, and if it does nobody hangs.
 #[test]
 fn a_panic_while_a_commit_is_applied_ends_every_wait() {
-    let log = FakeLog::new();
-    let pipeline = Pipeline::new(log.clone(), Csn::ZERO);
+    let (log, pipeline) = pipeline(5);
     let first = submit(&pipeline, |_| {});
     pipeline.wait(first).unwrap();
-    let earlier = pipeline.ticket(Csn(2));
+    let earlier = pipeline.ticket(Csn(2), Csn(2), None);
     assert!(catch_unwind(AssertUnwindSafe(|| submit(&pipeline, |_| panic!("on purpose")))).is_err());
     assert!(log.poisoned().is_some());
     let behind = submit(&pipeline, |_| {});
     assert!(matches!(pipeline.wait(behind), Err(Error::OutcomeUnknown { csn: Csn(3), .. })));
     assert!(matches!(earlier.wait(), Err(Error::OutcomeUnknown { csn: Csn(2), .. })));
-    assert!(matches!(pipeline.ticket(behind).poll(), Some(Err(Error::OutcomeUnknown { .. }))));
+    assert!(matches!(pipeline.ticket(behind, behind, None).poll(), Some(Err(Error::OutcomeUnknown { .. }))));
     assert_eq!(pipeline.visible(), first, "what did not happen as a whole is never seen");
 }
 
 /// A callback may wait for a ticket that the same thread is about to complete.
 #[test]
 fn a_callback_may_wait_for_what_is_durable() {
-    let pipeline = Pipeline::new(FakeLog::new(), Csn::ZERO);
-    let [first, second] = [(); 2].map(|()| pipeline.ticket(submit(&pipeline, |_| {})));
+    let (_, pipeline) = pipeline(5);
+    let [first, second] = [(); 2].map(|()| submit(&pipeline, |_| {})).map(|csn| pipeline.ticket(csn, csn, None));
     let seen = Arc::new(Mutex::new(None));
     let (slot, other) = (seen.clone(), second.clone());
     first.on_complete(move |_| *slot.lock() = Some(other.wait().is_ok()));

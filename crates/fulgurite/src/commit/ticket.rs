@@ -1,15 +1,15 @@
 //! A commit that is awaited later.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use fulgurite_base::Csn;
 
-use crate::sync::{Condvar, Mutex};
+use crate::latency::Timed;
+use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 use crate::{Commit, Error, Result};
 
 type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
@@ -17,106 +17,93 @@ type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 /// A commit on its way: applied, visible to its own process, durable soon.
 ///
 /// Wait for it, poll it, give it a callback, or `.await` it; it completes without a thread of its own. Dropping a
-/// ticket does not undo the commit.
+/// ticket does not undo the commit. *Durable* stands for what the commit's [`Durability`](crate::Durability) demands: at
+/// a level that does not wait for the disk, a ticket is complete from the start.
 #[derive(Clone)]
 pub struct Ticket {
-    state: Arc<TicketState>,
+    csn: Csn,
+    /// `None` if it was complete from the start.
+    state: Option<Arc<TicketState>>,
 }
 
+/// What makes tickets complete.
+pub(crate) trait Settle: Send + Sync {
+    /// Waits until what the ticket waits for is durable and visible, and completes it; leaves it alone if that will not
+    /// be, or not be known.
+    fn settle(&self, ticket: &TicketState);
+}
+
+/// Nobody listens.
+const PENDING: u8 = 0;
+/// Somebody does: `listeners` has to be looked at.
+const HEARD: u8 = 1;
+const DURABLE: u8 = 2;
+const UNKNOWN: u8 = 3;
+
+/// A ticket that was not complete from the start. `phase` only ever rises; it reaches `HEARD` and `UNKNOWN` under the
+/// lock of `listeners`, `DURABLE` without it, so that completing a ticket to which nobody listens takes one exchange.
 pub(crate) struct TicketState {
     csn: Csn,
-    inner: Mutex<Inner>,
+    /// What has to be durable.
+    due: Csn,
+    /// For what concerns the commit itself; a transaction that wrote nothing has a ticket, too.
+    timed: Option<Timed>,
+    phase: AtomicU8,
+    listeners: Mutex<Listeners>,
     changed: Condvar,
-    cause: Cause,
+    pipeline: Weak<dyn Settle>,
 }
-
-/// Waits until a commit is durable and visible; false if that will not be, or not be known.
-type Cause = Box<dyn Fn(Csn) -> bool + Send + Sync>;
 
 #[derive(Default)]
-struct Inner {
-    outcome: Option<Outcome>,
+struct Listeners {
     wakers: Vec<Waker>,
     callbacks: Vec<Callback>,
-}
-
-#[derive(Clone)]
-enum Outcome {
-    Durable,
-    Unknown(Arc<str>),
+    /// Why it is `UNKNOWN`.
+    why: Option<Arc<str>>,
 }
 
 impl Ticket {
-    /// A ticket for `csn`; `cause` waits for its durability.
-    pub(crate) fn new(csn: Csn, cause: Cause) -> Ticket {
-        Ticket {
-            state: Arc::new(TicketState { csn, inner: Mutex::default(), changed: Condvar::new(), cause }),
-        }
-    }
-
     /// A ticket that is complete from the start.
     pub(crate) fn done(csn: Csn) -> Ticket {
-        let ticket = Ticket::new(csn, Box::new(|_| true));
-        ticket.state.inner.lock().outcome = Some(Outcome::Durable);
-        ticket
+        Ticket { csn, state: None }
     }
 
-    pub(crate) fn state(&self) -> Arc<TicketState> {
-        self.state.clone()
+    /// The ticket of what was filed.
+    pub(crate) fn of(state: Arc<TicketState>) -> Ticket {
+        Ticket { csn: state.csn, state: Some(state) }
     }
 
     /// The commit's number.
     pub fn csn(&self) -> Csn {
-        self.state.csn
+        self.csn
     }
 
     /// Waits until the commit is durable. Causes the flush; does not wait for a timer.
     pub fn wait(&self) -> Result<Commit> {
-        if (self.state.cause)(self.state.csn) {
-            // Not left to the thread that completes tickets: this may be that thread, in a callback.
-            self.state.complete(Outcome::Durable);
-        }
-        let mut inner = self.state.inner.lock();
-        loop {
-            if let Some(outcome) = &inner.outcome {
-                return self.result(outcome);
-            }
-            self.state.changed.wait(&mut inner);
+        match &self.state {
+            None => Ok(Commit { csn: self.csn }),
+            Some(state) => state.wait(),
         }
     }
 
     /// Whether it is durable by now: `None` if that is not known yet.
     pub fn poll(&self) -> Option<Result<Commit>> {
-        self.state.inner.lock().outcome.as_ref().map(|outcome| self.result(outcome))
+        match &self.state {
+            None => Some(Ok(Commit { csn: self.csn })),
+            Some(state) => state.outcome(),
+        }
     }
 
     /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known, else on
     /// the thread that completes it. It must not block.
     pub fn on_complete(&self, callback: impl FnOnce(Result<Commit>) + Send + 'static) {
-        let outcome = {
-            let mut inner = self.state.inner.lock();
-            match &inner.outcome {
-                None => {
-                    inner.callbacks.push(Box::new(callback));
-                    return;
-                }
-                Some(outcome) => outcome.clone(),
-            }
-        };
-        callback(self.result(&outcome));
-    }
-
-    fn result(&self, outcome: &Outcome) -> Result<Commit> {
-        outcome.result(self.state.csn)
-    }
-}
-
-impl Outcome {
-    fn result(&self, csn: Csn) -> Result<Commit> {
-        match self {
-            Outcome::Durable => Ok(Commit { csn }),
-            Outcome::Unknown(why) => Err(Error::OutcomeUnknown { csn, source: why.to_string().into() }),
+        if let Some(state) = &self.state
+            && let Some(mut listeners) = state.listen()
+        {
+            listeners.callbacks.push(Box::new(callback));
+            return;
         }
+        callback(self.poll().expect("who cannot listen any more finds it complete"));
     }
 }
 
@@ -124,35 +111,126 @@ impl Future for Ticket {
     type Output = Result<Commit>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Commit>> {
-        let mut inner = self.state.inner.lock();
-        match &inner.outcome {
-            Some(outcome) => Poll::Ready(self.result(outcome)),
-            None => {
-                if !inner.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
-                    inner.wakers.push(context.waker().clone());
-                }
-                Poll::Pending
+        if let Some(state) = &self.state
+            && let Some(mut listeners) = state.listen()
+        {
+            if !listeners.wakers.iter().any(|waker| waker.will_wake(context.waker())) {
+                listeners.wakers.push(context.waker().clone());
             }
+            return Poll::Pending;
         }
+        Poll::Ready(Ticket::poll(&self).expect("who cannot listen any more finds it complete"))
     }
 }
 
 impl TicketState {
-    fn complete(&self, outcome: Outcome) {
-        let (wakers, callbacks) = {
-            let mut inner = self.inner.lock();
-            if inner.outcome.is_some() {
-                return;
+    /// A ticket for commit `csn` that completes when everything up to `due` is durable.
+    pub fn new(csn: Csn, due: Csn, timed: Option<Timed>, pipeline: Weak<dyn Settle>) -> Arc<TicketState> {
+        Arc::new(TicketState {
+            csn,
+            due,
+            timed,
+            phase: AtomicU8::new(PENDING),
+            listeners: Mutex::default(),
+            changed: Condvar::new(),
+            pipeline,
+        })
+    }
+
+    /// The commit's number.
+    pub fn csn(&self) -> Csn {
+        self.csn
+    }
+
+    /// What has to be durable.
+    pub fn due(&self) -> Csn {
+        self.due
+    }
+
+    /// The commit's level, and when it was called for; `None` if nothing was written.
+    pub fn timed(&self) -> Option<Timed> {
+        self.timed
+    }
+
+    fn wait(&self) -> Result<Commit> {
+        if self.outcome().is_none()
+            && let Some(pipeline) = self.pipeline.upgrade()
+        {
+            // Not left to the thread that completes tickets: this may be that thread, in a callback.
+            pipeline.settle(self);
+        }
+        if let Some(mut listeners) = self.listen() {
+            while self.phase.load(Ordering::Acquire) < DURABLE {
+                self.changed.wait(&mut listeners);
             }
-            inner.outcome = Some(outcome.clone());
-            self.changed.notify_all();
-            (std::mem::take(&mut inner.wakers), std::mem::take(&mut inner.callbacks))
-        };
+        }
+        self.outcome().expect("who cannot listen any more finds it complete")
+    }
+
+    fn outcome(&self) -> Option<Result<Commit>> {
+        match self.phase.load(Ordering::Acquire) {
+            DURABLE => Some(Ok(Commit { csn: self.csn })),
+            UNKNOWN => {
+                let why = self.listeners.lock().why.clone();
+                Some(Err(self.unknown(&why.unwrap_or_default())))
+            }
+            _ => None,
+        }
+    }
+
+    fn unknown(&self, why: &str) -> Error {
+        Error::OutcomeUnknown { csn: self.csn, source: why.to_string().into(), at_risk: None }
+    }
+
+    /// The listeners, to which the completer will look; `None` if the ticket is complete.
+    fn listen(&self) -> Option<MutexGuard<'_, Listeners>> {
+        let listeners = self.listeners.lock();
+        match self.phase.compare_exchange(PENDING, HEARD, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) | Err(HEARD) => Some(listeners),
+            Err(_) => None,
+        }
+    }
+
+    /// Makes it complete and runs what users handed in; false if it was complete.
+    pub fn complete(&self) -> bool {
+        let exchange = |from| self.phase.compare_exchange(from, DURABLE, Ordering::AcqRel, Ordering::Acquire);
+        match exchange(PENDING) {
+            Ok(_) => return true,
+            Err(HEARD) => {}
+            Err(_) => return false,
+        }
+        let listeners = self.listeners.lock();
+        let is_first = exchange(HEARD).is_ok();
+        if is_first {
+            self.tell(listeners, || Ok(Commit { csn: self.csn }));
+        }
+        is_first
+    }
+
+    /// Ends it with an unknown outcome, unless it is complete; runs what users handed in.
+    pub fn fail(&self, why: &Arc<str>) {
+        let mut listeners = self.listeners.lock();
+        if self.phase.load(Ordering::Acquire) >= DURABLE {
+            return;
+        }
+        listeners.why = Some(why.clone());
+        let exchange = |from| self.phase.compare_exchange(from, UNKNOWN, Ordering::AcqRel, Ordering::Acquire);
+        // Another may complete it meanwhile; nobody but the holder of the lock makes it heard.
+        if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
+            self.tell(listeners, || Err(self.unknown(why)));
+        }
+    }
+
+    fn tell(&self, mut listeners: MutexGuard<'_, Listeners>, outcome: impl Fn() -> Result<Commit>) {
+        self.changed.notify_all();
+        let wakers = std::mem::take(&mut listeners.wakers);
+        let callbacks = std::mem::take(&mut listeners.callbacks);
+        drop(listeners);
         for waker in wakers {
             contain("a waker", || waker.wake());
         }
         for callback in callbacks {
-            contain("a callback", || callback(outcome.result(self.csn)));
+            contain("a callback", || callback(outcome()));
         }
     }
 }
@@ -162,100 +240,5 @@ impl TicketState {
 fn contain(what: &str, call: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("{what} of a ticket panicked");
-    }
-}
-
-/// The tickets that are not complete.
-#[derive(Default)]
-pub(crate) struct Tickets {
-    open: Mutex<Open>,
-}
-
-#[derive(Default)]
-struct Open {
-    by_csn: BTreeMap<Csn, Vec<Arc<TicketState>>>,
-    /// Why no ticket completes any more.
-    ended: Option<Arc<str>>,
-}
-
-impl Tickets {
-    /// Files a ticket. The caller checks afterwards whether it is complete already, so that none is missed.
-    pub fn add(&self, state: Arc<TicketState>) {
-        let ended = {
-            let mut open = self.open.lock();
-            match open.ended.clone() {
-                Some(why) => why,
-                None => {
-                    open.by_csn.entry(state.csn).or_default().push(state);
-                    return;
-                }
-            }
-        };
-        state.complete(Outcome::Unknown(ended));
-    }
-
-    /// Completes all tickets at or below `csn`.
-    pub fn complete_up_to(&self, csn: Csn) {
-        let done = {
-            let mut open = self.open.lock();
-            if open.by_csn.first_key_value().is_none_or(|(&first, _)| first > csn) {
-                return;
-            }
-            let rest = open.by_csn.split_off(&csn.next());
-            std::mem::replace(&mut open.by_csn, rest)
-        };
-        for state in done.into_values().flatten() {
-            state.complete(Outcome::Durable);
-        }
-    }
-
-    /// Completes all tickets with an unknown outcome, and those that are filed later.
-    pub fn fail(&self, why: &str) {
-        let (all, why) = {
-            let mut open = self.open.lock();
-            let why = open.ended.get_or_insert_with(|| why.into()).clone();
-            (std::mem::take(&mut open.by_csn), why)
-        };
-        for state in all.into_values().flatten() {
-            state.complete(Outcome::Unknown(why.clone()));
-        }
-    }
-}
-
-impl Drop for Tickets {
-    /// Nobody is left who could complete them.
-    fn drop(&mut self) {
-        self.fail("the database was closed before the commit was known to be durable");
-    }
-}
-
-#[cfg(all(test, not(feature = "shuttle")))]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    fn ticket(csn: u64) -> Ticket {
-        Ticket::new(Csn(csn), Box::new(|_| false))
-    }
-
-    #[test]
-    fn tickets_complete_in_any_form() {
-        let tickets = Tickets::default();
-        let (first, second) = (ticket(1), ticket(2));
-        tickets.add(first.state());
-        tickets.add(second.state());
-        let called = Arc::new(AtomicUsize::new(0));
-        let counter = called.clone();
-        first.on_complete(move |result| {
-            assert_eq!(result.unwrap().csn, Csn(1));
-            counter.fetch_add(1, Ordering::Relaxed);
-        });
-        assert!(first.poll().is_none());
-        tickets.complete_up_to(Csn(1));
-        assert_eq!(called.load(Ordering::Relaxed), 1);
-        assert_eq!(first.wait().unwrap().csn, Csn(1));
-        assert!(second.poll().is_none());
-        tickets.fail("the disk is gone");
-        assert!(matches!(second.wait(), Err(Error::OutcomeUnknown { csn: Csn(2), .. })));
     }
 }

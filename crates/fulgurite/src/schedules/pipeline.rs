@@ -9,7 +9,7 @@ use shuttle::thread;
 
 use crate::commit::Pipeline;
 use crate::commit::commit_log::CommitLog;
-use crate::commit::fake_log::{FakeLog, submit};
+use crate::commit::fake_log::{FakeLog, pipeline, submit};
 
 /// What was applied, by CSN, from 1.
 struct Applied {
@@ -42,33 +42,30 @@ impl Applied {
     }
 }
 
-fn pipeline() -> (Arc<FakeLog>, Arc<Pipeline<FakeLog>>) {
-    let log = FakeLog::new();
-    (log.clone(), Pipeline::new(log, Csn::ZERO))
-}
-
-fn commits_and_a_checkpoint() {
-    let (log, pipeline) = pipeline();
+/// Three threads commit `each` times while another waits as a checkpoint does.
+fn commits_and_a_checkpoint(ring_bits: u32, each: u64) {
+    let (log, pipeline) = pipeline(ring_bits);
     let applied = Applied::new();
     let committers = [0, 1, 2].map(|_| {
         let (pipeline, applied) = (pipeline.clone(), applied.clone());
         thread::spawn(move || {
-            let csn = submit(&pipeline, applied.work(&pipeline));
-            assert!(
-                applied.done[csn.0 as usize - 1].load(Ordering::SeqCst),
-                "applied before it is unlatched"
-            );
-            pipeline.wait(csn).unwrap();
-            assert!(pipeline.read_csn() >= csn, "INV-TXN-6: answered when durable and visible");
-            applied.assert_up_to(csn);
+            for _ in 0..each {
+                let csn = submit(&pipeline, applied.work(&pipeline));
+                let is_done = applied.done[csn.0 as usize - 1].load(Ordering::SeqCst);
+                assert!(is_done, "INV-TXN-4: applied before it is unlatched");
+                pipeline.wait(csn).unwrap();
+                assert!(pipeline.read_csn() >= csn, "INV-TXN-6: answered when durable and visible");
+                applied.assert_up_to(csn);
+            }
         })
     });
     let checkpoint = {
         let (log, pipeline, applied) = (log.clone(), pipeline.clone(), applied.clone());
         thread::spawn(move || {
             let boundary = log.reserved_csn();
-            pipeline.wait(boundary).unwrap();
+            pipeline.wait_horizon(boundary).unwrap();
             applied.assert_up_to(boundary);
+            assert!(pipeline.horizon() >= boundary);
         })
     };
     let visible = pipeline.visible();
@@ -77,17 +74,55 @@ fn commits_and_a_checkpoint() {
     applied.assert_up_to(pipeline.read_csn());
     committers.into_iter().for_each(|thread| thread.join().unwrap());
     checkpoint.join().unwrap();
-    assert_eq!((pipeline.visible(), pipeline.stable()), (Csn(3), Csn(3)));
+    let last = Csn(3 * each);
+    assert_eq!((pipeline.visible(), pipeline.stable()), (last, last));
 }
 
 #[test]
 fn commits_apply_once_and_become_visible_in_order() {
-    shuttle::check_random(commits_and_a_checkpoint, 20_000);
+    shuttle::check_random(|| commits_and_a_checkpoint(2, 1), 20_000);
 }
 
 #[test]
 fn commits_apply_once_and_become_visible_in_order_however_threads_are_preempted() {
-    shuttle::check_pct(commits_and_a_checkpoint, 20_000, 4);
+    shuttle::check_pct(|| commits_and_a_checkpoint(2, 1), 20_000, 4);
+}
+
+/// INV-TXN-7: three threads in a ring of two cells; admission lets one commit stay behind `visible`.
+#[test]
+fn cells_are_used_again_when_their_commits_are_visible() {
+    shuttle::check_random(|| commits_and_a_checkpoint(1, 2), 20_000);
+}
+
+#[test]
+fn cells_are_used_again_when_their_commits_are_visible_however_threads_are_preempted() {
+    shuttle::check_pct(|| commits_and_a_checkpoint(1, 2), 20_000, 4);
+}
+
+/// INV-TXN-8 and INV-TXN-9: nobody waits for the disk here, and nobody but the committers moves `visible`, so an advance
+/// or a waiter that one of them misses hangs for good.
+fn advances() {
+    let (_, pipeline) = pipeline(1);
+    let applied = Applied::new();
+    let committers = [0, 1, 2].map(|_| {
+        let (pipeline, applied) = (pipeline.clone(), applied.clone());
+        thread::spawn(move || {
+            (0..2).for_each(|_| _ = submit(&pipeline, applied.work(&pipeline)));
+        })
+    });
+    assert!(pipeline.wait_visible(Csn(6)));
+    applied.assert_up_to(Csn(6));
+    committers.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn no_advance_and_no_waiter_is_missed() {
+    shuttle::check_random(advances, 20_000);
+}
+
+#[test]
+fn no_advance_and_no_waiter_is_missed_however_threads_are_preempted() {
+    shuttle::check_pct(advances, 20_000, 4);
 }
 
 /// A counter of one key: its versions, and the latch that its writers hold from validation until they are applied.
@@ -125,7 +160,7 @@ impl Counter {
 
 /// INV-TXN-2: a commit that somebody else is applying stays latched until that is done.
 fn increments() {
-    let (_, pipeline) = pipeline();
+    let (_, pipeline) = pipeline(2);
     let counter =
         Arc::new(Counter { latch: Mutex::new(()), versions: Mutex::default(), commits: AtomicU64::new(0) });
     let threads = [0, 1, 2].map(|_| {
@@ -157,13 +192,13 @@ fn no_update_is_lost_while_somebody_else_applies_however_threads_are_preempted()
 #[test]
 fn a_failed_log_leaves_nobody_waiting() {
     let explore = || {
-        let (log, pipeline) = pipeline();
+        let (log, pipeline) = pipeline(1);
         let applied = Applied::new();
         let committers = [0, 1].map(|_| {
             let (pipeline, applied) = (pipeline.clone(), applied.clone());
             thread::spawn(move || {
                 let csn = submit(&pipeline, applied.work(&pipeline));
-                let ticket = pipeline.ticket(csn);
+                let ticket = pipeline.ticket(csn, csn, None);
                 match pipeline.wait(csn) {
                     Ok(()) => assert!(pipeline.read_csn() >= csn),
                     Err(error) => assert!(matches!(error, crate::Error::OutcomeUnknown { .. }), "{error}"),

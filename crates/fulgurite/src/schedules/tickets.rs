@@ -6,14 +6,12 @@ use fulgurite_base::Csn;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::commit::Pipeline;
-use crate::commit::fake_log::{FakeLog, submit};
+use crate::commit::fake_log::{pipeline, submit};
 
 const COMMITS: usize = 3;
 
 fn tickets() {
-    let log = FakeLog::new();
-    let pipeline = Pipeline::new(log.clone(), Csn::ZERO);
+    let (log, pipeline) = pipeline(2);
     let server = {
         let log = log.clone();
         thread::spawn(move || log.serve(Csn(COMMITS as u64)))
@@ -23,7 +21,7 @@ fn tickets() {
         let (pipeline, completed) = (pipeline.clone(), completed.clone());
         thread::spawn(move || {
             let csn = submit(&pipeline, |_| thread::yield_now());
-            let ticket = pipeline.ticket(csn);
+            let ticket = pipeline.ticket(csn, csn, None);
             let reader = pipeline.clone();
             ticket.on_complete(move |outcome| {
                 assert_eq!(outcome.unwrap().csn, csn);
@@ -52,12 +50,48 @@ fn tickets_complete_exactly_once_however_threads_are_preempted() {
     shuttle::check_pct(tickets, 10_000, 4);
 }
 
+/// Those who complete a ticket, end it, wait for it and listen to it meet in its phase.
+fn one_ticket() {
+    let (_, pipeline) = pipeline(1);
+    let csn = submit(&pipeline, |_| {});
+    let ticket = pipeline.ticket(csn, csn, None);
+    let told = Arc::new(AtomicUsize::new(0));
+    let listeners = [0, 1].map(|_| {
+        let (ticket, told) = (ticket.clone(), told.clone());
+        thread::spawn(move || {
+            ticket.on_complete(move |_| _ = told.fetch_add(1, Ordering::SeqCst));
+        })
+    });
+    let waiter = {
+        let ticket = ticket.clone();
+        thread::spawn(move || ticket.wait().is_ok())
+    };
+    pipeline.fail_tickets("the log failed");
+    let is_durable = waiter.join().unwrap();
+    listeners.into_iter().for_each(|listener| listener.join().unwrap());
+    let outcome = ticket.poll().expect("complete");
+    assert_eq!(outcome.is_ok(), is_durable, "an outcome never changes");
+    assert!(outcome.is_ok() || outcome.unwrap_err().to_string().contains("the log failed"));
+    assert_eq!(told.load(Ordering::SeqCst), 2, "each callback runs once");
+}
+
+#[test]
+fn a_ticket_has_one_outcome_and_tells_everybody() {
+    shuttle::check_random(one_ticket, 20_000);
+}
+
+#[test]
+fn a_ticket_has_one_outcome_and_tells_everybody_however_threads_are_preempted() {
+    shuttle::check_pct(one_ticket, 10_000, 4);
+}
+
 /// A ticket outlives the database: whoever waits for it is told, and nobody hangs.
 #[test]
 fn a_ticket_that_outlives_its_pipeline_ends() {
     let explore = || {
-        let pipeline = Pipeline::new(FakeLog::new(), Csn::ZERO);
-        let ticket = pipeline.ticket(submit(&pipeline, |_| {}));
+        let (_, pipeline) = pipeline(1);
+        let csn = submit(&pipeline, |_| {});
+        let ticket = pipeline.ticket(csn, csn, None);
         let waiter = {
             let ticket = ticket.clone();
             thread::spawn(move || ticket.wait().is_ok())

@@ -1,0 +1,217 @@
+//! Steps 6 and 7: who asks for durability, who waits for what, and what an answer means after a failure.
+
+use std::sync::Arc;
+
+use fulgurite_base::Csn;
+use fulgurite_log::{Durability, LogError};
+
+use super::commit_log::CommitLog;
+use super::ticket::{Settle, Ticket, TicketState};
+use super::{BROKEN, Pipeline};
+use crate::latency::{Stopwatch, Timed};
+use crate::sync::{Ordering, fence};
+use crate::{CsnRange, Error, Result};
+
+impl<L: CommitLog> Pipeline<L> {
+    /// What takes the times of commits.
+    pub fn stopwatch(&self) -> &Stopwatch {
+        &self.stopwatch
+    }
+
+    /// Returns when `csn` and all before it are durable and visible.
+    pub fn wait(&self, csn: Csn) -> Result<()> {
+        self.wait_for(csn, csn)
+    }
+
+    /// Like [`Pipeline::wait`] for `due`, on behalf of the commit `csn`.
+    fn wait_for(&self, due: Csn, csn: Csn) -> Result<()> {
+        self.log.wait_durable(due).map_err(|error| self.unknown(csn, error))?;
+        self.visible_or_broken(due)
+    }
+
+    /// Returns when the horizon has passed `csn`, whatever the levels of those who commit.
+    pub fn wait_horizon(&self, csn: Csn) -> Result<()> {
+        self.log.wait_drained(csn).map_err(|error| self.unknown(csn, error))?;
+        self.visible_or_broken(csn)
+    }
+
+    /// Asks for the horizon to pass `csn`. The log's thread writes and syncs; what was written without a flush, and
+    /// counts as durable by the operator's word, is flushed here.
+    pub fn request_horizon(&self, csn: Csn) -> Result<()> {
+        if self.stable() < csn {
+            self.log.request_durable(csn);
+        } else if self.floor() < csn {
+            self.log.wait_drained(csn)?;
+        }
+        Ok(())
+    }
+
+    fn visible_or_broken(&self, csn: Csn) -> Result<()> {
+        if self.wait_visible(csn) { Ok(()) } else { Err(self.outcome_unknown(csn, BROKEN.into())) }
+    }
+
+    /// Waits until a submitted commit may be answered at its level. `needs` is what it read of commits above `Async`.
+    pub fn answer(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
+        if timed.level.waits() {
+            self.wait(csn)?;
+        } else {
+            self.request(csn, timed.level);
+            self.wait_for(needs, csn)?;
+            self.check_acknowledgeable(csn)?;
+            self.acknowledge(csn);
+        }
+        self.stopwatch.stop(timed, self.stopwatch.now_ns());
+        Ok(())
+    }
+
+    /// A ticket for a submitted commit.
+    pub fn answer_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
+        if timed.level.waits() {
+            return Ok(self.ticket(csn, csn, Some(timed)));
+        }
+        self.request(csn, timed.level);
+        // Nobody does I/O between a number and its apply: this waits for a few copies at most.
+        self.check_acknowledgeable(csn)?;
+        if needs > self.settled() {
+            return Ok(self.ticket(csn, needs, Some(timed)));
+        }
+        self.acknowledge(csn);
+        self.stopwatch.stop(timed, self.stopwatch.now_ns());
+        Ok(Ticket::done(csn))
+    }
+
+    fn request(&self, csn: Csn, level: Durability) {
+        if let Durability::Async { interval } = level {
+            self.log.request_durable_within(csn, interval);
+        }
+    }
+
+    /// Returns when a commit may be acknowledged without being durable: it is visible, and will be durable if nothing
+    /// fails. A log that has failed, or is about to end, has to make it durable first.
+    ///
+    /// The closer sets its flag before it flushes for the last time, and the commit was filled before the flag is read:
+    /// if it is not set, the last flush finds the commit.
+    fn check_acknowledgeable(&self, csn: Csn) -> Result<()> {
+        self.visible_or_broken(csn)?;
+        fence(Ordering::SeqCst);
+        if self.closing.load(Ordering::SeqCst) || self.log.poisoned().is_some() {
+            return self.wait(csn);
+        }
+        Ok(())
+    }
+
+    /// The commit is about to be answered; reads show it from now on.
+    fn acknowledge(&self, csn: Csn) {
+        self.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
+    }
+
+    /// To be called before the log ends: from now on nobody is answered before the commit is durable.
+    pub fn begin_close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    // Tickets.
+
+    /// A ticket for commit `csn` that completes when everything up to `due` is durable and visible. `timed` is `None` if
+    /// nothing was written.
+    pub fn ticket(self: &Arc<Self>, csn: Csn, due: Csn, timed: Option<Timed>) -> Ticket {
+        let pipeline = Arc::downgrade(self);
+        if due <= self.settled() && timed.is_none() {
+            return Ticket::done(csn);
+        }
+        let ticket = TicketState::new(csn, due, timed, pipeline);
+        self.tickets.add(ticket.clone());
+        self.log.request_durable(due);
+        self.complete_ripe_tickets();
+        if let Some(why) = self.log.poisoned() {
+            self.tickets.fail(&why.to_string());
+        }
+        Ticket::of(ticket)
+    }
+
+    /// The log calls it after leadership was handed over.
+    pub(super) fn complete_tickets(&self) {
+        fence(Ordering::SeqCst);
+        let complete = self.tickets.take_complete(|| self.settled());
+        if complete.is_empty() {
+            return;
+        }
+        let now_ns = self.stopwatch.now_ns();
+        for ticket in complete {
+            self.complete(&ticket, now_ns);
+        }
+    }
+
+    /// For whoever raised `visible` or filed a ticket (INV-TXN-10). Runs users' callbacks, so the caller holds no latch
+    /// and leads no flush.
+    pub fn complete_ripe_tickets(&self) {
+        fence(Ordering::SeqCst);
+        if self.tickets.first() <= self.settled() {
+            self.complete_tickets();
+        }
+    }
+
+    fn complete(&self, ticket: &TicketState, now_ns: u64) {
+        let weak = ticket.timed().filter(|timed| !timed.level.waits());
+        if weak.is_some() {
+            self.acknowledge(ticket.csn());
+        }
+        if ticket.complete()
+            && let Some(timed) = ticket.timed()
+        {
+            self.stopwatch.stop(timed, now_ns);
+        }
+    }
+
+    /// Ends the open tickets, and those to come, of a log that has failed or was closed.
+    pub fn fail_tickets(&self, why: &str) {
+        self.tickets.fail(why);
+    }
+
+    // Failures.
+
+    /// If the log has failed: what was answered and may be lost.
+    pub fn at_risk(&self) -> Option<CsnRange> {
+        self.log.poisoned()?;
+        let range = CsnRange {
+            first: self.stable().next(),
+            last: Csn(self.acknowledged.load(Ordering::SeqCst)),
+        };
+        (range.first <= range.last).then_some(range)
+    }
+
+    /// Why nothing is admitted.
+    pub(super) fn refused(&self, error: LogError) -> Error {
+        match error.into() {
+            Error::Poisoned { what, .. } => Error::Poisoned { what, at_risk: self.at_risk() },
+            other => other,
+        }
+    }
+
+    fn outcome_unknown(&self, csn: Csn, source: Box<dyn std::error::Error + Send + Sync>) -> Error {
+        Error::OutcomeUnknown { csn, source, at_risk: self.at_risk() }
+    }
+
+    fn unknown(&self, csn: Csn, error: LogError) -> Error {
+        match error {
+            LogError::Poisoned(_) => {
+                self.tickets.fail(&error.to_string());
+                self.outcome_unknown(csn, Box::new(error))
+            }
+            LogError::Closed => {
+                self.tickets.fail(&error.to_string());
+                Error::Closed
+            }
+            other => other.into(),
+        }
+    }
+}
+
+impl<L: CommitLog> Settle for Pipeline<L> {
+    fn settle(&self, ticket: &TicketState) {
+        if self.wait(ticket.due()).is_ok() {
+            self.complete(ticket, self.stopwatch.now_ns());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The tickets that are not complete, in the order of what they wait for.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fulgurite_base::Csn;
+
+use super::ticket::TicketState;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// The open tickets. Commits file theirs almost in order, so that filing is an append, and completing takes a run from
+/// the front.
+pub(super) struct Tickets {
+    /// What the first of them waits for; `u64::MAX` if there is none.
+    first: AtomicU64,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    /// By what they wait for.
+    queue: VecDeque<(Csn, Arc<TicketState>)>,
+    /// Why no ticket completes any more.
+    ended: Option<Arc<str>>,
+}
+
+impl Tickets {
+    pub fn new() -> Tickets {
+        Tickets { first: AtomicU64::new(u64::MAX), open: Mutex::default() }
+    }
+
+    /// Files a ticket. The caller checks afterwards whether it is complete already, so that none is missed.
+    pub fn add(&self, ticket: Arc<TicketState>) {
+        let mut open = self.open.lock();
+        if let Some(why) = open.ended.clone() {
+            drop(open);
+            return ticket.fail(&why);
+        }
+        let due = ticket.due();
+        match open.queue.back() {
+            Some((last, _)) if *last > due => {
+                let place = open.queue.partition_point(|(other, _)| *other <= due);
+                open.queue.insert(place, (due, ticket));
+            }
+            _ => open.queue.push_back((due, ticket)),
+        }
+        self.note_first(&open);
+    }
+
+    fn note_first(&self, open: &Open) {
+        let first = open.queue.front().map_or(u64::MAX, |(due, _)| due.0);
+        if self.first.load(Ordering::Relaxed) != first {
+            self.first.store(first, Ordering::SeqCst);
+        }
+    }
+
+    /// What the first of them waits for.
+    pub fn first(&self) -> Csn {
+        Csn(self.first.load(Ordering::SeqCst))
+    }
+
+    /// Takes out the tickets of which all is durable and visible: `reached` says how far that is, and is asked under the
+    /// lock. The caller completes them.
+    pub fn take_complete(&self, reached: impl FnOnce() -> Csn) -> Vec<Arc<TicketState>> {
+        let mut open = self.open.lock();
+        if open.queue.is_empty() {
+            return Vec::new();
+        }
+        let reached = reached();
+        let count = open.queue.partition_point(|(due, _)| *due <= reached);
+        let complete = open.queue.drain(..count).map(|(_, ticket)| ticket).collect();
+        self.note_first(&open);
+        complete
+    }
+
+    /// Completes all tickets with an unknown outcome, and those that are filed later.
+    pub fn fail(&self, why: &str) {
+        let (all, why) = {
+            let mut open = self.open.lock();
+            let why = open.ended.get_or_insert_with(|| why.into()).clone();
+            let all = std::mem::take(&mut open.queue);
+            self.note_first(&open);
+            (all, why)
+        };
+        for (_, ticket) in all {
+            ticket.fail(&why);
+        }
+    }
+}
+
+impl Drop for Tickets {
+    /// Nobody is left who could complete them.
+    fn drop(&mut self) {
+        self.fail("the database was closed before the commit was known to be durable");
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::sync::Weak;
+    use std::sync::atomic::AtomicUsize;
+
+    use super::super::ticket::{Settle, Ticket};
+    use super::*;
+    use crate::Error;
+
+    struct Never;
+
+    impl Settle for Never {
+        fn settle(&self, _: &TicketState) {}
+    }
+
+    fn file(tickets: &Tickets, csn: u64) -> Ticket {
+        let state = TicketState::new(Csn(csn), Csn(csn), None, Weak::<Never>::new());
+        tickets.add(state.clone());
+        Ticket::of(state)
+    }
+
+    fn complete(tickets: &Tickets, csn: u64) {
+        tickets.take_complete(|| Csn(csn)).iter().for_each(|ticket| assert!(ticket.complete()));
+    }
+
+    #[test]
+    fn tickets_complete_in_any_form() {
+        let tickets = Tickets::new();
+        let (first, second) = (file(&tickets, 1), file(&tickets, 2));
+        let called = Arc::new(AtomicUsize::new(0));
+        let counter = called.clone();
+        first.on_complete(move |result| {
+            assert_eq!(result.unwrap().csn, Csn(1));
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        assert!(first.poll().is_none());
+        complete(&tickets, 1);
+        assert_eq!(called.load(Ordering::Relaxed), 1);
+        assert_eq!(first.wait().unwrap().csn, Csn(1));
+        assert!(second.poll().is_none());
+        tickets.fail("the disk is gone");
+        let error = second.wait().unwrap_err();
+        assert!(matches!(error, Error::OutcomeUnknown { csn: Csn(2), .. }));
+        assert!(error.to_string().contains("the disk is gone"), "{error}");
+        assert!(file(&tickets, 3).poll().is_some_and(|outcome| outcome.is_err()), "filed too late");
+    }
+
+    #[test]
+    fn tickets_that_are_filed_out_of_order_complete_in_order() {
+        let tickets = Tickets::new();
+        let filed: Vec<Ticket> = [4, 2, 6, 2, 5].map(|csn| file(&tickets, csn)).into();
+        let complete_now = || -> Vec<u64> {
+            filed.iter().filter(|ticket| ticket.poll().is_some()).map(|ticket| ticket.csn().0).collect()
+        };
+        for (reached, first, expected) in
+            [(1, 2, &[][..]), (2, 4, &[2, 2]), (5, 6, &[4, 2, 2, 5]), (9, u64::MAX, &[4, 2, 6, 2, 5])]
+        {
+            complete(&tickets, reached);
+            assert_eq!((tickets.first(), complete_now().as_slice()), (Csn(first), expected));
+        }
+    }
+}

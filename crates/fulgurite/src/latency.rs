@@ -1,0 +1,184 @@
+//! How long commits took to be answered: one histogram for each level, always on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fulgurite_env::Env;
+use fulgurite_log::Durability;
+use histogram::AtomicHistogram;
+
+/// Buckets are at most 1/32 wider than their lower end.
+const GROUPING_POWER: u8 = 5;
+/// What takes longer than 2^40 ns, a quarter of an hour, counts as that.
+const MAX_VALUE_POWER: u8 = 40;
+
+/// How long commits of one level took, from the call to the answer. Percentiles are upper ends of histogram buckets, at
+/// most 4 % above the truth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Latency {
+    /// Commits that were answered.
+    pub count: u64,
+    /// Their mean, in nanoseconds.
+    pub mean_ns: u64,
+    /// Half of them took at most this long.
+    pub p50_ns: u64,
+    /// 99 in 100 took at most this long.
+    pub p99_ns: u64,
+    /// 999 in 1,000 took at most this long.
+    pub p999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+/// How long commits took since the database was opened, by their level. Commits that wrote nothing are not counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Latencies {
+    /// Those of [`Durability::Sync`].
+    pub sync: Latency,
+    /// Those of [`Durability::NoBarrier`].
+    pub no_barrier: Latency,
+    /// Those of [`Durability::Async`], whatever the interval.
+    pub asynchronous: Latency,
+    /// Those of [`Durability::None`].
+    pub none: Latency,
+}
+
+/// A running commit: its level, and when it was called for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timed {
+    pub level: Durability,
+    pub started_ns: u64,
+}
+
+struct Recorder {
+    histogram: AtomicHistogram,
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl Recorder {
+    fn new() -> Recorder {
+        let histogram = AtomicHistogram::new(GROUPING_POWER, MAX_VALUE_POWER);
+        Recorder {
+            histogram: histogram.expect("the powers are in range"),
+            sum_ns: AtomicU64::new(0),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+
+    fn record(&self, ns: u64) {
+        let counted = self.histogram.increment(ns.min((1 << MAX_VALUE_POWER) - 1));
+        debug_assert!(counted.is_ok());
+        self.sum_ns.fetch_add(ns, Ordering::Relaxed);
+        if self.max_ns.load(Ordering::Relaxed) < ns {
+            self.max_ns.fetch_max(ns, Ordering::Relaxed);
+        }
+    }
+
+    fn read(&self) -> Latency {
+        let histogram = self.histogram.load();
+        let count: u64 = histogram.as_slice().iter().sum();
+        if count == 0 {
+            return Latency::default();
+        }
+        let max_ns = self.max_ns.load(Ordering::Relaxed);
+        let quantile = |quantile: f64| {
+            let bucket = histogram.quantile_bucket(quantile).ok().flatten();
+            bucket.map_or(0, |bucket| bucket.end().min(max_ns))
+        };
+        Latency {
+            count,
+            mean_ns: self.sum_ns.load(Ordering::Relaxed) / count,
+            p50_ns: quantile(0.5),
+            p99_ns: quantile(0.99),
+            p999_ns: quantile(0.999),
+            max_ns,
+        }
+    }
+}
+
+/// Takes the times of commits.
+pub(crate) struct Stopwatch {
+    env: Arc<dyn Env>,
+    /// By [`place`].
+    recorders: [Recorder; 4],
+}
+
+fn place(level: Durability) -> usize {
+    match level {
+        Durability::None => 0,
+        Durability::Async { .. } => 1,
+        Durability::NoBarrier => 2,
+        _ => 3,
+    }
+}
+
+impl Stopwatch {
+    pub fn new(env: Arc<dyn Env>) -> Stopwatch {
+        Stopwatch { env, recorders: std::array::from_fn(|_| Recorder::new()) }
+    }
+
+    /// Starts timing a commit.
+    pub fn start(&self, level: Durability) -> Timed {
+        Timed { level, started_ns: self.now_ns() }
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.env.clock().monotonic_ns()
+    }
+
+    /// A commit was answered at `now_ns`.
+    pub fn stop(&self, timed: Timed, now_ns: u64) {
+        self.recorders[place(timed.level)].record(now_ns.saturating_sub(timed.started_ns));
+    }
+
+    pub fn read(&self) -> Latencies {
+        let [none, asynchronous, no_barrier, sync] = self.recorders.each_ref().map(Recorder::read);
+        Latencies { sync, no_barrier, asynchronous, none }
+    }
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let us = |ns: u64| ns as f64 / 1e3;
+        write!(
+            f,
+            "{} commits, mean {:.1} us, p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us",
+            self.count,
+            us(self.mean_ns),
+            us(self.p50_ns),
+            us(self.p99_ns),
+            us(self.p999_ns),
+            us(self.max_ns)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_close_and_never_below() {
+        let recorder = Recorder::new();
+        assert_eq!(recorder.read(), Latency::default());
+        (1..=10_000u64).for_each(|us| recorder.record(us * 1000));
+        let read = recorder.read();
+        assert_eq!((read.count, read.mean_ns, read.max_ns), (10_000, 5_000_500, 10_000_000));
+        for (found, exact) in
+            [(read.p50_ns, 5_000_000u64), (read.p99_ns, 9_900_000), (read.p999_ns, 9_990_000)]
+        {
+            assert!(found >= exact && found <= exact + exact / 25, "{found} for {exact}");
+        }
+    }
+
+    #[test]
+    fn what_takes_for_ever_is_counted() {
+        let recorder = Recorder::new();
+        recorder.record(u64::MAX / 2);
+        assert_eq!((recorder.read().count, recorder.read().max_ns), (1, u64::MAX / 2));
+    }
+}
