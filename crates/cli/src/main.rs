@@ -1,6 +1,7 @@
 //! `fulgurite`: loads, reads, writes, exports, inspects and verifies databases from a shell.
 
 mod commands;
+mod duration;
 mod failure;
 mod input;
 mod interrupt;
