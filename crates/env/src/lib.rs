@@ -5,9 +5,14 @@
 //! A disk promises exactly this, and the simulation nothing more:
 //! - a write is *complete* when the call returns, and complete is not durable;
 //! - [`File::sync_data`] makes durable every write to the file that was complete when it was called, and its length;
-//! - [`File::write_at_dsync`] makes durable the bytes it wrote, and the length if they changed it, *nothing else*;
+//! - [`File::write_at_dsync`] makes durable the bytes it wrote, and the length if they changed it, *nothing else*; so
+//!   does [`File::write_direct`] when told to sync;
 //! - a name that was created, renamed or removed is durable after [`Disk::sync_dir`] of its directory;
 //! - until then a power cut leaves any subset, at 512 bytes, in any order; a killed process loses nothing complete;
+//! - a crash of the operating system leaves everything that the *device* has, and of the rest what a power cut may
+//!   leave: a complete direct write is in the device where the length that a sync covered reaches, a buffered one only
+//!   after a sync. A power cut treats the two alike, unless the device's cache is known to be power-safe: then it
+//!   leaves what a crash of the operating system leaves;
 //! - a failed sync says nothing about what is durable, and the next one that succeeds does not either.
 //!
 //! An error of a disk names the operation and the path; its [`io::ErrorKind`] is the one of the operating system, and
@@ -19,11 +24,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+mod aligned;
+mod device;
 mod error;
 mod real;
 pub mod sim;
 mod thread;
 
+pub use aligned::{AlignedBuf, DIRECT_BYTES};
+pub use device::DeviceInfo;
 pub use error::{DiskError, raw_os_error};
 pub use real::RealEnv;
 pub use sim::SimEnv;
@@ -72,6 +81,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// How many bytes an unprivileged process may still write below `path`.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
+    /// What is known of the file system and the device below `path`. What is not known is no error.
+    fn device(&self, path: &Path) -> io::Result<DeviceInfo>;
     /// Takes an exclusive lock on the file `path`, creating it; it ends with the value, or with the process.
     /// `Ok(None)` if somebody else holds it.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
@@ -121,6 +132,23 @@ pub trait File: fmt::Debug + Send + Sync {
 
     /// Writes all of `buf` and returns when exactly these bytes are durable.
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes all of `buf` around the page cache, in one system call where the kernel takes it; with `sync`, returns
+    /// when exactly these bytes are durable, and the length if they changed it. Buffered writes of the same bytes that
+    /// are still to be written back go first, so the newest state is the last on its way.
+    ///
+    /// Fails with [`io::ErrorKind::Unsupported`] where [`File::takes_direct_writes`] is false. A failed write may have
+    /// written any part.
+    ///
+    /// # Panics
+    ///
+    /// Unless the address and the length of `buf` and `offset` are multiples of [`DIRECT_BYTES`]: take the memory from
+    /// an [`AlignedBuf`].
+    fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()>;
+
+    /// Whether the file system takes direct writes to this file and passes them to a device; some accept them and
+    /// buffer them, which counts as no. False if the file was opened for reading. Changes nothing.
+    fn takes_direct_writes(&self) -> bool;
 
     /// Makes durable every write that was complete at the call, and the length.
     fn sync_data(&self) -> io::Result<()>;

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use fulgurite_env::{DiskError, Env, OpenOptions, RealEnv, raw_os_error};
+use fulgurite_env::{AlignedBuf, DiskError, Env, OpenOptions, RealEnv, raw_os_error};
 
 #[test]
 fn two_locks_of_one_process_conflict_and_the_file_names_the_process() {
@@ -46,4 +46,25 @@ fn direct_reads_work_where_the_file_system_refuses_them_or_the_name_is_gone() {
         assert_eq!(file.read_at_direct(&mut buf, 1_500).expect("direct read"), 8_500, "{}", base.display());
         assert!(buf[..8_500].iter().all(|byte| *byte == 7));
     }
+}
+
+#[test]
+fn memory_takes_no_direct_writes() {
+    let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+    let env = RealEnv::new();
+    if env.disk().device(dir.path()).expect("statfs").file_system != "tmpfs" {
+        return;
+    }
+    let file = env.disk().open(&dir.path().join("f"), OpenOptions::CreateNew).expect("create");
+    assert!(!file.takes_direct_writes(), "whatever the kernel accepts");
+    let error = file.write_direct(&AlignedBuf::new(1), 0, false).expect_err("refused");
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert!(file.is_empty().expect("len"));
+}
+
+#[test]
+#[should_panic(expected = "all three must be multiples of 4096")]
+fn a_misaligned_direct_write_is_refused() {
+    let file = RealEnv::new().disk().open(Path::new("/dev/null"), OpenOptions::Write).expect("open");
+    let _ = file.write_direct(&AlignedBuf::new(8_192)[1..], 0, false);
 }

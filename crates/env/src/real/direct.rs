@@ -9,9 +9,10 @@ use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::file::read_fully;
+use crate::DIRECT_BYTES;
 
-/// What addresses, offsets and lengths of direct reads are multiples of: enough for every block size in use.
-const ALIGNMENT: usize = 4096;
+/// What addresses, offsets and lengths of direct reads are multiples of.
+const ALIGNMENT: usize = DIRECT_BYTES;
 
 /// The most that one direct read takes, which bounds the buffer.
 const CHUNK: usize = 1 << 20;
@@ -27,7 +28,7 @@ pub(super) struct Direct {
 impl Direct {
     /// Reads at `offset` until `buf` is full or the file ends.
     pub(super) fn read_at(&self, cached: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let descriptor = self.descriptor.get_or_init(|| reopen(cached).ok()).as_ref();
+        let descriptor = self.descriptor.get_or_init(|| reopen(cached, OFlags::RDONLY).ok()).as_ref();
         if let Some(descriptor) = descriptor
             && !self.refused.load(Ordering::Relaxed)
         {
@@ -44,9 +45,9 @@ impl Direct {
 }
 
 /// Opens the same file again; by descriptor, since the path may belong to another file by now.
-fn reopen(cached: &OwnedFd) -> Result<OwnedFd, Errno> {
+pub(super) fn reopen(cached: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", cached.as_raw_fd());
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
+    rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
 }
 
 fn read_aligned(descriptor: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
@@ -127,7 +128,7 @@ mod tests {
         while written < bytes.len() {
             written += rustix::io::pwrite(&cached, &bytes[written..], written as u64).expect("write");
         }
-        let Ok(descriptor) = reopen(&cached) else {
+        let Ok(descriptor) = reopen(&cached, OFlags::RDONLY) else {
             eprintln!("skipped: the file system refuses O_DIRECT");
             return;
         };

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::retry_on_intr;
 
 use super::file::RealFile;
-use crate::{DirEntry, Disk, DiskError, File, Lock, OpenOptions};
+use crate::{DeviceInfo, DirEntry, Disk, DiskError, File, Lock, OpenOptions};
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RealDisk;
@@ -72,6 +72,10 @@ impl Disk for RealDisk {
         let status =
             retry_on_intr(|| rustix::fs::statvfs(path)).map_err(|e| DiskError::wrap("statvfs", path, e))?;
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
+    }
+
+    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
+        super::device::device(path).map_err(|e| DiskError::wrap("statfs", path, e))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::direct::Direct;
+use super::direct_write::DirectWriter;
+use crate::aligned::assert_direct;
 use crate::{DiskError, File};
 
 /// The most pieces that one `pwritev` takes (`IOV_MAX` of Linux).
@@ -18,6 +20,7 @@ pub(super) struct RealFile {
     descriptor: OwnedFd,
     path: PathBuf,
     direct: Direct,
+    direct_writer: DirectWriter,
     /// Set once the kernel or the file system refused `RWF_DSYNC`.
     dsync_refused: AtomicBool,
 }
@@ -28,6 +31,7 @@ impl RealFile {
             descriptor,
             path: path.to_path_buf(),
             direct: Direct::default(),
+            direct_writer: DirectWriter::default(),
             dsync_refused: AtomicBool::new(false),
         }
     }
@@ -90,6 +94,16 @@ impl File for RealFile {
         }
         self.write_piece(buf, offset)?;
         self.sync().map_err(self.failed("fdatasync"))
+    }
+
+    fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
+        assert_direct(buf, offset);
+        let written = self.direct_writer.write(&self.descriptor, buf, offset, sync);
+        written.map_err(self.failed("direct pwrite"))
+    }
+
+    fn takes_direct_writes(&self) -> bool {
+        self.direct_writer.takes_writes(&self.descriptor)
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -1,9 +1,12 @@
 //! The machine: Linux, through the standard library and `rustix`.
 
 mod clock;
+mod device;
 mod direct;
+mod direct_write;
 mod disk;
 mod file;
+mod filesystem;
 mod lock;
 mod random;
 

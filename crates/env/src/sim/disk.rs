@@ -14,7 +14,7 @@ use super::names::{Change, Ino, Node, clean};
 use super::plan::{Loss, Op, Verdict};
 use super::rng::Rng;
 use super::state::{Shared, State};
-use crate::{DirEntry, Disk, File, Lock, OpenOptions};
+use crate::{DeviceInfo, DirEntry, Disk, File, Lock, OpenOptions};
 
 #[derive(Debug)]
 pub(super) struct SimDisk {
@@ -184,6 +184,10 @@ impl Disk for SimDisk {
 
     fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
         Ok(self.shared.enter()?.free())
+    }
+
+    fn device(&self, _path: &Path) -> io::Result<DeviceInfo> {
+        Ok(self.shared.enter()?.plan.settings.device())
     }
 
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {

@@ -17,6 +17,7 @@ pub(super) enum Errno {
     NotADirectory = 20,
     IsADirectory = 21,
     NoSpace = 28,
+    Unsupported = 95,
 }
 
 impl Errno {

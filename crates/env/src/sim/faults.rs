@@ -2,6 +2,7 @@
 
 use super::plan::Loss;
 use super::state::Shared;
+use crate::DeviceInfo;
 
 /// Plans faults of a [`SimEnv`](super::SimEnv). Operations, writes and syncs are numbered from 1, so
 /// `crash_at(op_count() + 1)` hits the next one.
@@ -64,12 +65,29 @@ impl Faults<'_> {
     /// Bounds the sum of the lengths of all files that have a name or are open; `None` lifts the bound. A write that
     /// would go beyond writes what fits and fails with `ENOSPC`.
     pub fn space_bytes(&self, space: Option<u64>) {
-        self.shared.state.lock().plan.space = space;
+        self.shared.state.lock().plan.settings.space = space;
     }
 
-    /// Whether a data-synchronous write makes only its own blocks durable (true, the default), or syncs the whole
-    /// file.
+    /// Whether a data-synchronous write makes only its own blocks durable (true, the default). Otherwise a buffered
+    /// one syncs the whole file, and a direct one flushes what the device has of it.
     pub fn fua(&self, only_own_blocks: bool) {
-        self.shared.state.lock().plan.fua = only_own_blocks;
+        self.shared.state.lock().plan.settings.fua = only_own_blocks;
+    }
+
+    /// Whether the device keeps its cache without power (false by default): then a power cut takes no complete direct
+    /// write, and no failing sync does.
+    pub fn power_safe_cache(&self, power_safe: bool) {
+        self.shared.state.lock().plan.settings.power_safe = power_safe;
+    }
+
+    /// Whether files take direct writes (true by default).
+    pub fn direct_writes(&self, taken: bool) {
+        self.shared.state.lock().plan.settings.direct_writes = taken;
+    }
+
+    /// What [`Disk::device`](crate::Disk::device) says, for every path. By default a device with a volatile cache,
+    /// and FUA as [`Faults::fua`] says. Says only: how the disk behaves is set apart from it.
+    pub fn device(&self, info: DeviceInfo) {
+        self.shared.state.lock().plan.settings.device = Some(info);
     }
 }

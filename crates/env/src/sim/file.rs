@@ -9,13 +9,14 @@ use parking_lot::MutexGuard;
 
 use super::error::{Errno, crashed};
 use super::fate::Fate;
-use super::inode::Inode;
+use super::inode::{Inode, Reach};
 use super::medium::{Bytes, Flight};
 use super::names::Ino;
 use super::plan::{Loss, Op, Verdict};
 use super::rng::Rng;
 use super::state::{Shared, State, fly};
-use crate::File;
+use crate::aligned::assert_direct;
+use crate::{DIRECT_BYTES, File};
 
 pub(super) struct SimFile {
     shared: Arc<Shared>,
@@ -57,65 +58,89 @@ impl SimFile {
         state.medium.inodes.get_mut(&self.ino).ok_or_else(missing)
     }
 
-    fn write(&self, data: &[u8], offset: u64, dsync: bool) -> io::Result<()> {
+    fn write(&self, data: &[u8], offset: u64, how: How) -> io::Result<()> {
         if data.is_empty() {
             return Ok(());
         }
         let mut state = self.enter_to_write("write")?;
+        let How { reach, dsync } = how;
+        if reach == Reach::Device && !state.plan.settings.direct_writes {
+            return Err(Errno::Unsupported.on("write", &self.path));
+        }
         let verdict = state.plan.admit(Op::Write);
-        let flight = Flight::Write { ino: self.ino, offset, data: Bytes::new(data) };
+        let flight = Flight::Write { ino: self.ino, offset, data: Bytes::new(data), reach };
         match verdict {
             Verdict::Proceed => {}
             Verdict::Full => return Err(Errno::NoSpace.on("write", &self.path)),
-            Verdict::Fail(_) => return self.fail_write(&mut state, data, offset, dsync),
+            Verdict::Fail(_) => return self.fail_write(&mut state, data, offset, how),
             Verdict::Crash => {
                 state.medium.submit(flight);
                 return Err(crashed());
             }
         }
-        let fitting = self.fitting(&mut state, data, offset)?;
+        let fitting = self.fitting(&mut state, data, offset, reach)?;
         if fitting.len() < data.len() {
             let seq = state.medium.next_seq();
-            self.inode(&mut state)?.write(fitting, offset, seq);
+            self.inode(&mut state)?.write(fitting, offset, seq, reach);
             return Err(Errno::NoSpace.on("write", &self.path));
         }
         fly(&mut state, flight)?;
         let seq = state.medium.next_seq();
-        let fua = state.plan.fua;
+        let fua = state.plan.settings.fua;
         let inode = self.inode(&mut state)?;
         let grew = offset + data.len() as u64 > inode.len();
-        inode.write(data, offset, seq);
-        if dsync && fua {
-            inode.sync_range(offset, data.len() as u64, grew);
-        } else if dsync {
+        inode.write(data, offset, seq, reach);
+        if dsync && !fua && reach == Reach::PageCache {
             inode.sync(seq);
+        } else if dsync {
+            inode.sync_range(offset, data.len() as u64, grew);
+            if !fua {
+                inode.flush_device();
+            }
         }
         Ok(())
     }
 
-    /// The part of a write that there is space for.
-    fn fitting<'d>(&self, state: &mut State, data: &'d [u8], offset: u64) -> io::Result<&'d [u8]> {
-        if state.plan.space.is_none() {
+    /// The part of a write that there is space for; whole blocks of a direct one.
+    fn fitting<'d>(
+        &self,
+        state: &mut State,
+        data: &'d [u8],
+        offset: u64,
+        reach: Reach,
+    ) -> io::Result<&'d [u8]> {
+        if state.plan.settings.space.is_none() {
             return Ok(data);
         }
         let free = state.free();
         let end_max = self.inode(state)?.len().saturating_add(free);
         let count = usize::try_from(end_max.saturating_sub(offset)).unwrap_or(usize::MAX);
-        Ok(&data[..count.min(data.len())])
+        let count = count.min(data.len());
+        Ok(&data[..if reach == Reach::Device { count - count % DIRECT_BYTES } else { count }])
     }
 
     /// A failed write leaves any part of itself; a data-synchronous one also loses any part of it for good.
-    fn fail_write(&self, state: &mut State, data: &[u8], offset: u64, dsync: bool) -> io::Result<()> {
+    fn fail_write(&self, state: &mut State, data: &[u8], offset: u64, how: How) -> io::Result<()> {
         let mut rng = Rng::new(state.rng.next());
-        let fitting = self.fitting(state, data, offset)?;
-        state.medium.write_torn(self.ino, offset, fitting, &mut rng);
-        if dsync {
+        let fitting = self.fitting(state, data, offset, how.reach)?;
+        state.medium.write_torn(self.ino, (fitting, offset), how.reach, &mut rng);
+        if how.dsync {
             let mut fate = Fate::draw(rng, state.medium.last_seq());
-            self.inode(state)?.fail_sync_range(offset, data.len() as u64, &mut fate);
+            let power_safe = state.plan.settings.power_safe;
+            self.inode(state)?.fail_sync_range((offset, data.len() as u64), &mut fate, power_safe);
         }
         Err(Errno::Io.on("write", &self.path))
     }
 }
+
+/// A kind of write.
+#[derive(Clone, Copy)]
+struct How {
+    reach: Reach,
+    dsync: bool,
+}
+
+const BUFFERED: How = How { reach: Reach::PageCache, dsync: false };
 
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -127,20 +152,29 @@ impl File for SimFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.write(buf, offset, false)
+        self.write(buf, offset, BUFFERED)
     }
 
     fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
         if let [piece] = pieces {
-            return self.write(piece, offset, false);
+            return self.write(piece, offset, BUFFERED);
         }
         let mut joined = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
         pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
-        self.write(&joined, offset, false)
+        self.write(&joined, offset, BUFFERED)
     }
 
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.write(buf, offset, true)
+        self.write(buf, offset, How { dsync: true, ..BUFFERED })
+    }
+
+    fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
+        assert_direct(buf, offset);
+        self.write(buf, offset, How { reach: Reach::Device, dsync: sync })
+    }
+
+    fn takes_direct_writes(&self) -> bool {
+        self.writable && self.shared.state.lock().plan.settings.direct_writes
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -152,11 +186,12 @@ impl File for SimFile {
             state.alive()?;
         }
         let rng = Rng::new(state.rng.next());
+        let power_safe = state.plan.settings.power_safe;
         let inode = self.inode(&mut state)?;
         match verdict {
             Verdict::Crash => return Err(crashed()),
-            Verdict::Fail(Loss::All) => inode.fail_sync(cutoff, &mut Fate::lose_all()),
-            Verdict::Fail(Loss::Some) => inode.fail_sync(cutoff, &mut Fate::draw(rng, cutoff)),
+            Verdict::Fail(Loss::All) => inode.fail_sync(cutoff, &mut Fate::lose_all(), power_safe),
+            Verdict::Fail(Loss::Some) => inode.fail_sync(cutoff, &mut Fate::draw(rng, cutoff), power_safe),
             Verdict::Proceed | Verdict::Full => {
                 inode.sync(cutoff);
                 return Ok(());

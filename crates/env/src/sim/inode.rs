@@ -7,11 +7,38 @@ use std::sync::Arc;
 use super::content::{self, Content, SECTOR, Sector};
 use super::fate::{Fate, Seq};
 
+/// How far a complete write got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The kernel has to write it back.
+    PageCache,
+    /// It is in the device, whose cache may be volatile.
+    Device,
+}
+
 /// A complete, unsynced state of a sector.
 #[derive(Clone)]
 struct Version {
     seq: Seq,
     bytes: Sector,
+    reach: Reach,
+}
+
+/// How many of the versions a crash cannot take back as long as the device keeps its cache: up to the last one that is
+/// in the device.
+fn in_device(versions: &[Version]) -> usize {
+    versions.iter().rposition(|version| version.reach == Reach::Device).map_or(0, |last| last + 1)
+}
+
+/// Covers the versions up to a moment.
+fn up_to(cutoff: Seq) -> impl Fn(&[Version]) -> usize {
+    move |versions| versions.partition_point(|version| version.seq <= cutoff)
+}
+
+/// Which version is on the medium after something went wrong: 0 for the durable one, `i` for the i-th of the list.
+fn pick(versions: &[Version], fate: &mut Fate, device_stays: bool) -> usize {
+    let floor = if device_stays { in_device(versions) } else { 0 };
+    floor + fate.pick(versions[floor..].iter().map(|version| version.seq))
 }
 
 /// A file of the simulated disk.
@@ -76,10 +103,16 @@ impl Inode {
         usize::try_from(rest).map_or(wanted, |rest| rest.min(wanted))
     }
 
-    /// A complete write.
-    pub(super) fn write(&mut self, data: &[u8], offset: u64, seq: Seq) {
+    /// A complete write. One into the device takes with it, sector by sector, what was to be written back before, and
+    /// counts as being there as far as no crash can take the file's length from under it.
+    pub(super) fn write(&mut self, data: &[u8], offset: u64, seq: Seq, reach: Reach) {
         self.cache.write(data, offset);
-        self.note_range(content::sectors(offset, data.len() as u64), seq);
+        let sectors = content::sectors(offset, data.len() as u64);
+        self.note_range(sectors.clone(), seq);
+        if reach == Reach::Device {
+            let len_min = self.pending_lens.iter().map(|(_, len)| *len).fold(self.durable_len, u64::min);
+            self.note_in_device(sectors.start..sectors.end.min(len_min / SECTOR));
+        }
         let end = offset + data.len() as u64;
         if end > self.cache_len {
             self.note_len(end, seq);
@@ -89,15 +122,20 @@ impl Inode {
     /// A complete change of the length.
     pub(super) fn set_len(&mut self, len: u64, seq: Seq) {
         if len < self.cache_len {
-            let mut pages: Vec<u64> = self.cache.pages_from(len).collect();
-            pages.extend(self.durable.pages_from(len));
-            self.cache.clear_from(len);
-            for page in pages {
-                self.note_range(content::sectors_of_page(page), seq);
-            }
+            self.clear_from(len, seq);
         }
         if len != self.cache_len {
             self.note_len(len, seq);
+        }
+    }
+
+    /// Zeros behind a length, which no sync of a later extension may bring back.
+    fn clear_from(&mut self, len: u64, seq: Seq) {
+        let mut pages: Vec<u64> = self.cache.pages_from(len).collect();
+        pages.extend(self.durable.pages_from(len));
+        self.cache.clear_from(len);
+        for page in pages {
+            self.note_range(content::sectors_of_page(page), seq);
         }
     }
 
@@ -129,25 +167,42 @@ impl Inode {
         if content::same(now, before) {
             return;
         }
-        let version = Version { seq, bytes: content::version_of(now) };
+        let version = Version { seq, bytes: content::version_of(now), reach: Reach::PageCache };
         Arc::make_mut(&mut self.pending).entry(sector).or_default().push(version);
+    }
+
+    /// The newest states of these sectors are in the device. One without pending versions is durable anyway.
+    fn note_in_device(&mut self, sectors: Range<u64>) {
+        if sectors.is_empty() || self.pending.range(sectors.clone()).next().is_none() {
+            return;
+        }
+        for (_, versions) in Arc::make_mut(&mut self.pending).range_mut(sectors) {
+            if let Some(newest) = versions.last_mut() {
+                newest.reach = Reach::Device;
+            }
+        }
     }
 
     /// A sync that covers every change up to `cutoff`.
     pub(super) fn sync(&mut self, cutoff: Seq) {
-        self.settle(0..u64::MAX, cutoff, |seqs| seqs.len());
+        self.settle(0..u64::MAX, up_to(cutoff), <[Version]>::len);
         self.settle_len(cutoff);
     }
 
     /// A sync that failed: what it covered is clean from now on, durable or not. The length is kept in the journal,
     /// so the next sync tries it again.
-    pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate) {
-        self.settle(0..u64::MAX, cutoff, |seqs| fate.pick(seqs.iter().copied()));
+    pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate, power_safe: bool) {
+        self.settle(0..u64::MAX, up_to(cutoff), |versions| pick(versions, fate, power_safe));
+    }
+
+    /// A flush of the device's cache without one of the page cache.
+    pub(super) fn flush_device(&mut self) {
+        self.settle(0..u64::MAX, in_device, <[Version]>::len);
     }
 
     /// Makes durable the sectors of a range and a length that makes them readable, nothing else.
     pub(super) fn sync_range(&mut self, offset: u64, len: u64, grew: bool) {
-        self.settle(content::sectors(offset, len), Seq::MAX, |seqs| seqs.len());
+        self.settle(content::sectors(offset, len), <[Version]>::len, <[Version]>::len);
         if grew {
             self.settle_len(Seq::MAX);
         }
@@ -157,26 +212,28 @@ impl Inode {
     }
 
     /// A data-synchronous write of a range that failed.
-    pub(super) fn fail_sync_range(&mut self, offset: u64, len: u64, fate: &mut Fate) {
+    pub(super) fn fail_sync_range(&mut self, (offset, len): (u64, u64), fate: &mut Fate, power_safe: bool) {
         let sectors = content::sectors(offset, len);
-        self.settle(sectors, Seq::MAX, |seqs| fate.pick(seqs.iter().copied()));
+        self.settle(sectors, <[Version]>::len, |versions| pick(versions, fate, power_safe));
     }
 
-    /// For each sector of the range, `pick` says which version up to `cutoff` becomes the durable one; the others up
-    /// to there are forgotten.
-    fn settle(&mut self, sectors: Range<u64>, cutoff: Seq, mut pick: impl FnMut(&[Seq]) -> usize) {
+    /// For each sector of the range, `covers` says how many versions are dealt with, and `pick` which of them becomes
+    /// the durable one; the others of them are forgotten.
+    fn settle(
+        &mut self,
+        sectors: Range<u64>,
+        covers: impl Fn(&[Version]) -> usize,
+        mut pick: impl FnMut(&[Version]) -> usize,
+    ) {
         if self.pending.range(sectors.clone()).next().is_none() {
             return;
         }
         let durable = &mut self.durable;
         let pending = Arc::make_mut(&mut self.pending);
-        let mut seqs = Vec::new();
         let mut emptied = Vec::new();
         for (sector, versions) in pending.range_mut(sectors) {
-            let covered = versions.partition_point(|version| version.seq <= cutoff);
-            seqs.clear();
-            seqs.extend(versions[..covered].iter().map(|version| version.seq));
-            if let Some(kept) = pick(&seqs).checked_sub(1) {
+            let covered = covers(versions);
+            if let Some(kept) = pick(&versions[..covered]).checked_sub(1) {
                 durable.set_sector(*sector, &versions[kept].bytes);
             }
             versions.drain(..covered);
@@ -200,17 +257,48 @@ impl Inode {
     }
 
     /// What a power cut leaves, all of it durable.
-    pub(super) fn power_cut(&self, fate: &mut Fate) -> Inode {
+    pub(super) fn power_cut(&self, fate: &mut Fate, power_safe: bool) -> Inode {
         let mut content = self.durable.clone();
         for (sector, versions) in self.pending.iter() {
-            if let Some(kept) = fate.pick(versions.iter().map(|version| version.seq)).checked_sub(1) {
+            if let Some(kept) = pick(versions, fate, power_safe).checked_sub(1) {
                 content.set_sector(*sector, &versions[kept].bytes);
             }
         }
-        let kept = fate.pick(self.pending_lens.iter().map(|(seq, _)| *seq));
-        let len = kept.checked_sub(1).map_or(self.durable_len, |kept| self.pending_lens[kept].1);
+        let (_, len) = self.pick_len(fate);
         content.clear_from(len);
         Inode::durable(content, len)
+    }
+
+    /// What a crash of the operating system leaves: the page cache is gone, and what is found is in the device. Until
+    /// a sync, a power cut may leave any state from before the crash instead.
+    pub(super) fn os_crash(&self, fate: &mut Fate, seq: Seq) -> Inode {
+        let mut cache = self.durable.clone();
+        let mut pending = BTreeMap::new();
+        for (sector, versions) in self.pending.iter() {
+            let kept = &versions[..pick(versions, fate, true)];
+            let Some(newest) = kept.last() else { continue };
+            cache.set_sector(*sector, &newest.bytes);
+            let version = |version: &Version| Version { reach: Reach::Device, ..version.clone() };
+            pending.insert(*sector, kept.iter().map(version).collect());
+        }
+        let (kept, cache_len) = self.pick_len(fate);
+        let mut image = Inode {
+            cache,
+            cache_len,
+            durable: self.durable.clone(),
+            durable_len: self.durable_len,
+            pending: Arc::new(pending),
+            pending_lens: self.pending_lens[..kept].to_vec(),
+            ..Inode::default()
+        };
+        image.clear_from(cache_len, seq);
+        image
+    }
+
+    /// Which length survives: how many of the pending ones are kept, and the last of them.
+    fn pick_len(&self, fate: &mut Fate) -> (usize, u64) {
+        let kept = fate.pick(self.pending_lens.iter().map(|(seq, _)| *seq));
+        (kept, kept.checked_sub(1).map_or(self.durable_len, |kept| self.pending_lens[kept].1))
     }
 
     /// Changes one byte of every state of the file: cached, durable and pending.
@@ -230,8 +318,12 @@ impl Inode {
     }
 
     /// What the medium holds for sure, as a file of its own.
-    pub(super) fn durable_bytes(&self) -> Vec<u8> {
-        Inode::durable(self.durable.clone(), self.durable_len).bytes()
+    pub(super) fn durable_bytes(&self, power_safe: bool) -> Vec<u8> {
+        let mut settled = self.clone();
+        if power_safe {
+            settled.flush_device();
+        }
+        Inode::durable(settled.durable, self.durable_len).bytes()
     }
 
     /// What reads see, as a whole.

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::content;
 use super::fate::{Fate, Seq, torn};
-use super::inode::Inode;
+use super::inode::{Inode, Reach};
 use super::names::{Change, Ino, Names};
 use super::rng::Rng;
 
 /// A change that was submitted and is not complete.
 #[derive(Clone)]
 pub(super) enum Flight {
-    Write { ino: Ino, offset: u64, data: Bytes },
+    Write { ino: Ino, offset: u64, data: Bytes, reach: Reach },
     SetLen { ino: Ino, len: u64 },
     Name(Change),
 }
@@ -77,7 +77,7 @@ impl Medium {
     }
 
     /// A complete write of a subset of the sectors.
-    pub(super) fn write_torn(&mut self, ino: Ino, offset: u64, data: &[u8], rng: &mut Rng) {
+    pub(super) fn write_torn(&mut self, ino: Ino, (data, offset): (&[u8], u64), reach: Reach, rng: &mut Rng) {
         let sectors = content::sectors(offset, data.len() as u64);
         let seq = self.next_seq();
         let Some(inode) = self.inodes.get_mut(&ino) else { return };
@@ -86,7 +86,8 @@ impl Medium {
             if kept {
                 let start = (sector * content::SECTOR).max(offset);
                 let end = ((sector + 1) * content::SECTOR).min(offset + data.len() as u64);
-                inode.write(&data[(start - offset) as usize..(end - offset) as usize], start, seq);
+                let part = &data[(start - offset) as usize..(end - offset) as usize];
+                inode.write(part, start, seq, reach);
             }
         }
     }
@@ -103,7 +104,9 @@ impl Medium {
         rng.shuffle(&mut flights);
         for flight in flights {
             match flight {
-                Flight::Write { ino, offset, data } => self.write_torn(ino, offset, &data.into_vec(), rng),
+                Flight::Write { ino, offset, data, reach } => {
+                    self.write_torn(ino, (&data.into_vec(), offset), reach, rng);
+                }
                 Flight::SetLen { ino, len } if rng.chance(128) => {
                     let seq = self.next_seq();
                     if let Some(inode) = self.inodes.get_mut(&ino) {
@@ -117,15 +120,27 @@ impl Medium {
     }
 
     /// What a power cut leaves once nothing is in flight.
-    pub(super) fn power_cut(&self, rng: Rng) -> Medium {
+    pub(super) fn power_cut(&self, rng: Rng, power_safe: bool) -> Medium {
         let mut fate = Fate::draw(rng, self.last);
         let names = self.names.power_cut(&mut fate);
+        self.image(names, &mut fate, |inode, fate| inode.power_cut(fate, power_safe))
+    }
+
+    /// What a crash of the operating system leaves once nothing is in flight.
+    pub(super) fn os_crash(&mut self, rng: Rng) -> Medium {
+        let mut fate = Fate::draw(rng, self.last);
+        let names = self.names.os_crash(&mut fate);
+        let seq = self.next_seq();
+        self.image(names, &mut fate, |inode, fate| inode.os_crash(fate, seq))
+    }
+
+    fn image(&self, names: Names, fate: &mut Fate, left: impl Fn(&Inode, &mut Fate) -> Inode) -> Medium {
         let reachable = names.reachable();
         let mut inodes = BTreeMap::new();
         for (ino, inode) in &self.inodes {
             fate.next_file();
             if reachable.contains(ino) {
-                inodes.insert(*ino, inode.power_cut(&mut fate));
+                inodes.insert(*ino, left(inode, fate));
             }
         }
         Medium { inodes, names, flights: BTreeMap::new(), last: self.last }

@@ -6,6 +6,12 @@
 //! returned. Lengths are treated like sectors. Of the changes of a directory a power cut leaves, for each name, any
 //! prefix; a rename is one change of two names. An extension that survives without its data reads as zeros.
 //!
+//! **The device's cache** is apart from the page cache. A complete direct write is in the device, as far as it lies
+//! within every length that the file may have after a crash; behind that its place may be lost with the length. A crash
+//! of the operating system takes nothing from the device, a power cut may, unless
+//! [`power_safe_cache`](Faults::power_safe_cache) is set. Holes are not told from zeros: a direct write to a hole
+//! below the synced length counts as being in the device, though a file system may have yet to note its place.
+//!
 //! A new file, renamed name or directory needs [`sync_dir`](crate::Disk::sync_dir), but a directory exists whenever
 //! something in it survived. Paths are absolute; a relative one starts at the root.
 //!
@@ -55,7 +61,7 @@ use parking_lot::Mutex;
 use self::clock::SimClock;
 use self::disk::SimDisk;
 use self::medium::Medium;
-use self::plan::Plan;
+use self::plan::{Plan, Settings};
 use self::rng::Rng;
 use self::state::{Shared, State};
 use crate::{Clock, Disk, Env, Joiner};
@@ -70,7 +76,11 @@ pub(crate) use self::rng::mix;
 pub enum CrashKind {
     /// The process is killed: everything complete is still seen, and as durable as it was before.
     Kill,
-    /// The power fails: what is durable is there, and any part of the rest; all that is there is durable.
+    /// The operating system crashes and the power stays: what the device has is there, and any part of what was only
+    /// in the page cache; all that is there is in the device, and as durable as it was before.
+    OsCrash,
+    /// The power fails: what is durable is there, and any part of the rest; all that is there is durable. If the
+    /// device's cache is set to be power-safe, what the device has counts as durable.
     PowerCut,
 }
 
@@ -84,7 +94,7 @@ pub struct SimEnv {
 impl SimEnv {
     /// An empty disk with endless space and no faults.
     pub fn new(seed: u64) -> Arc<SimEnv> {
-        SimEnv::start(Medium::default(), Plan::new(true, None), SimClock::default(), seed)
+        SimEnv::start(Medium::default(), Plan::new(Settings::default()), SimClock::default(), seed)
     }
 
     fn start(medium: Medium, plan: Plan, clock: SimClock, seed: u64) -> Arc<SimEnv> {
@@ -96,20 +106,22 @@ impl SimEnv {
     }
 
     /// What a restart would find if the machine stopped now: an environment of its own, without locks, open files and
-    /// faults. The space, the FUA setting and the time go on. This environment is not changed and may be crashed again
+    /// faults. The settings of the medium and the time go on. This environment is not changed and may be crashed again
     /// with another seed.
     pub fn crash(&self, kind: CrashKind, seed: u64) -> Arc<SimEnv> {
         let state = self.shared.state.lock();
         let mut medium = state.medium.clone();
-        let plan = Plan::new(state.plan.fua, state.plan.space);
+        let settings = state.plan.settings.clone();
         drop(state);
         let mut rng = Rng::new(mix(seed));
         medium.settle_flights(&mut rng);
-        if kind == CrashKind::PowerCut {
-            medium = medium.power_cut(rng);
+        match kind {
+            CrashKind::Kill => {}
+            CrashKind::OsCrash => medium = medium.os_crash(rng),
+            CrashKind::PowerCut => medium = medium.power_cut(rng, settings.power_safe),
         }
         medium.restart();
-        SimEnv::start(medium, plan, self.shared.clock.fork(), seed)
+        SimEnv::start(medium, Plan::new(settings), self.shared.clock.fork(), seed)
     }
 
     /// Plans faults and counts operations.

@@ -153,14 +153,19 @@ impl Names {
     pub(super) fn power_cut(&self, fate: &mut Fate) -> Names {
         let mut durable = self.durable.clone();
         keep_some(&self.pending, &mut durable, fate);
-        let parents: BTreeSet<PathBuf> = durable
-            .keys()
-            .flat_map(|name| name.ancestors().skip(1))
-            .filter(|parent| parent.parent().is_some())
-            .map(Path::to_path_buf)
-            .collect();
-        durable.extend(parents.into_iter().map(|parent| (parent, Node::Dir)));
+        add_parents(&mut durable);
         Names { cache: durable.clone(), durable, pending: Vec::new() }
+    }
+
+    /// What a crash of the operating system leaves: the same names as a power cut, not yet durable.
+    pub(super) fn os_crash(&self, fate: &mut Fate) -> Names {
+        let mut cache = self.durable.clone();
+        let pending = keep_some(&self.pending, &mut cache, fate).into_iter().cloned().collect();
+        let mut durable = self.durable.clone();
+        for parent in add_parents(&mut cache) {
+            durable.entry(parent).or_insert(Node::Dir);
+        }
+        Names { cache, durable, pending }
     }
 
     /// The files that a cached name stands for.
@@ -176,16 +181,36 @@ impl Names {
     }
 }
 
-fn keep_some(pending: &[Pending], durable: &mut BTreeMap<PathBuf, Node>, fate: &mut Fate) {
+/// A directory exists whenever something in it does; returns all that are needed for that.
+fn add_parents(names: &mut BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
+    let parents: BTreeSet<PathBuf> = names
+        .keys()
+        .flat_map(|name| name.ancestors().skip(1))
+        .filter(|parent| parent.parent().is_some())
+        .map(Path::to_path_buf)
+        .collect();
+    names.extend(parents.iter().map(|parent| (parent.clone(), Node::Dir)));
+    parents
+}
+
+/// Applies a prefix of the changes of each name; returns what was applied.
+fn keep_some<'p>(
+    pending: &'p [Pending],
+    names: &mut BTreeMap<PathBuf, Node>,
+    fate: &mut Fate,
+) -> Vec<&'p Pending> {
+    let mut kept = Vec::new();
     let mut lost: BTreeSet<&PathBuf> = BTreeSet::new();
     for pending in pending {
         let blocked = pending.change.names().any(|name| lost.contains(name));
         if !blocked && fate.keeps(pending.seq) {
-            pending.change.apply(durable);
+            pending.change.apply(names);
+            kept.push(pending);
         } else {
             lost.extend(pending.change.names());
         }
     }
+    kept
 }
 
 /// An absolute path without `.` and `..`; a relative one starts at the root.

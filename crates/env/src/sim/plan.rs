@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::DeviceInfo;
+
 /// How much of what a failing sync covered is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
@@ -40,6 +42,36 @@ pub(super) enum Verdict {
     Full,
 }
 
+/// What the medium is like; goes on in the images of a crash.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) space: Option<u64>,
+    pub(super) fua: bool,
+    pub(super) power_safe: bool,
+    pub(super) direct_writes: bool,
+    /// `None` stands for the default description.
+    pub(super) device: Option<DeviceInfo>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { space: None, fua: true, power_safe: false, direct_writes: true, device: None }
+    }
+}
+
+impl Settings {
+    /// What [`Disk::device`](crate::Disk::device) says.
+    pub(super) fn device(&self) -> DeviceInfo {
+        self.device.clone().unwrap_or_else(|| DeviceInfo {
+            file_system: "sim".to_owned(),
+            device: Some("sim0".to_owned()),
+            volatile_cache: Some(true),
+            fua: Some(self.fua),
+            rotational: Some(false),
+        })
+    }
+}
+
 /// Counters, settings and planned faults.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -51,13 +83,12 @@ pub(super) struct Plan {
     pub(super) failing_writes: BTreeSet<u64>,
     pub(super) failing_syncs: BTreeMap<u64, Loss>,
     pub(super) full: bool,
-    pub(super) space: Option<u64>,
-    pub(super) fua: bool,
+    pub(super) settings: Settings,
 }
 
 impl Plan {
     /// No faults; the settings of the medium as given.
-    pub(super) fn new(fua: bool, space: Option<u64>) -> Plan {
+    pub(super) fn new(settings: Settings) -> Plan {
         Plan {
             ops: 0,
             writes: 0,
@@ -67,8 +98,7 @@ impl Plan {
             failing_writes: BTreeSet::new(),
             failing_syncs: BTreeMap::new(),
             full: false,
-            space,
-            fua,
+            settings,
         }
     }
 

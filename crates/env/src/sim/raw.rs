@@ -37,7 +37,8 @@ impl SimEnv {
 
     /// The content of a file of which a power cut takes nothing.
     pub fn read_durable(&self, path: &Path) -> io::Result<Vec<u8>> {
-        self.with_file(path, |inode| inode.durable_bytes())
+        let power_safe = self.shared.state.lock().plan.settings.power_safe;
+        self.with_file(path, |inode| inode.durable_bytes(power_safe))
     }
 
     /// Replaces the content of a file; creates it, with its directories, if there is none.

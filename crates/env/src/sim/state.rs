@@ -55,7 +55,7 @@ impl State {
 
     /// How many bytes may be added.
     pub(super) fn free(&self) -> u64 {
-        match self.plan.space {
+        match self.plan.settings.space {
             _ if self.plan.full => 0,
             Some(space) => space.saturating_sub(self.medium.used()),
             None => 1 << 50,

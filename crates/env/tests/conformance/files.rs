@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, IoSlice};
 use std::sync::Arc;
 
-use fulgurite_env::OpenOptions;
+use fulgurite_env::{AlignedBuf, DIRECT_BYTES, OpenOptions};
 
 use super::{Place, content};
 
@@ -84,6 +84,37 @@ pub(super) fn direct_reads_agree_with_cached_ones(place: &Place) {
     assert_eq!(&buf[..3], b"new");
 }
 
+pub(super) fn direct_writes_are_read_back_or_refused(place: &Place) {
+    let file = place.create("f");
+    file.write_at(&[1; 3 * DIRECT_BYTES], 0).expect("write");
+    let mut buf = AlignedBuf::new(2 * DIRECT_BYTES);
+    buf.fill(2);
+    if !file.takes_direct_writes() {
+        let error = file.write_direct(&buf, 0, true).expect_err("refused");
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert_eq!(content(&*file), [1; 3 * DIRECT_BYTES]);
+        return;
+    }
+    assert_eq!(content(&*file), [1; 3 * DIRECT_BYTES], "asking changes nothing");
+    file.write_direct(&buf, DIRECT_BYTES as u64, true).expect("write");
+    assert_eq!(content(&*file), [vec![1; DIRECT_BYTES], vec![2; 2 * DIRECT_BYTES]].concat());
+    file.write_direct(&buf[DIRECT_BYTES..], 4 * DIRECT_BYTES as u64, false).expect("behind the end");
+    file.write_direct(&[], 0, true).expect("nothing");
+    file.write_at(&[3; 10], 0).expect("over it");
+    let mut expected = [vec![1; DIRECT_BYTES], vec![2; 2 * DIRECT_BYTES]].concat();
+    expected.resize(4 * DIRECT_BYTES, 0);
+    expected.resize(5 * DIRECT_BYTES, 2);
+    expected[..10].fill(3);
+    assert_eq!(content(&*file), expected);
+    place.env.disk().remove(&place.path("f")).expect("remove");
+    file.write_direct(&buf, 0, true).expect("a file without a name");
+}
+
+pub(super) fn the_device_is_described(place: &Place) {
+    let info = place.env.disk().device(&place.dir).expect("known");
+    assert!(!info.file_system.is_empty());
+}
+
 pub(super) fn set_len_cuts_and_extends_with_zeros(place: &Place) {
     let file = place.create("f");
     file.write_at(&[5; 6_000], 0).expect("write");
@@ -99,6 +130,8 @@ pub(super) fn a_file_opened_for_reading_refuses_writes(place: &Place) {
     let file = place.env.disk().open(&place.path("f"), OpenOptions::Read).expect("open");
     assert!(file.write_at(b"y", 0).is_err());
     assert!(file.write_at_dsync(b"y", 0).is_err());
+    assert!(!file.takes_direct_writes());
+    assert!(file.write_direct(&AlignedBuf::new(1), 0, false).is_err());
     assert!(file.set_len(0).is_err());
     assert_eq!(content(&*file), b"x");
 }

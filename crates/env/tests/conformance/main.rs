@@ -65,6 +65,8 @@ suite! {
     files::more_pieces_than_one_call_takes,
     files::synced_writes_are_read_back,
     files::direct_reads_agree_with_cached_ones,
+    files::direct_writes_are_read_back_or_refused,
+    files::the_device_is_described,
     files::set_len_cuts_and_extends_with_zeros,
     files::a_file_opened_for_reading_refuses_writes,
     files::a_removed_file_stays_readable,

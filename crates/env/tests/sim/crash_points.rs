@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use fulgurite_env::sim::CrashKind::{Kill, PowerCut};
 use fulgurite_env::sim::is_crashed;
-use fulgurite_env::{Env, OpenOptions};
+use fulgurite_env::{AlignedBuf, Env, OpenOptions};
 
 use super::{SECTOR, log, outcomes, root, stamps, with_log};
 
@@ -21,6 +21,7 @@ fn the_nth_write_is_torn_and_everything_after_it_fails() {
         file.write_at(&[3; 3 * SECTOR], 0).expect_err("the crash"),
         file.write_at(&[4; SECTOR], 0).expect_err("write"),
         file.write_at_dsync(&[4; SECTOR], 0).expect_err("dsync"),
+        file.write_direct(&AlignedBuf::new(4_096), 0, true).expect_err("direct write"),
         file.sync_data().expect_err("sync"),
         file.set_len(0).expect_err("set_len"),
         file.len().expect_err("len"),
@@ -33,6 +34,7 @@ fn the_nth_write_is_torn_and_everything_after_it_fails() {
         disk.remove(log()).expect_err("remove"),
         disk.sync_dir(root()).expect_err("sync_dir"),
         disk.free_bytes(root()).map(drop).expect_err("free"),
+        disk.device(root()).map(drop).expect_err("device"),
         disk.lock(Path::new("/LOCK")).map(drop).expect_err("lock"),
     ];
     for error in &errors {
@@ -96,6 +98,7 @@ fn every_operation_of_a_run_can_be_hit() {
             new.write_at(b"x", 0)?;
             new.write_vectored_at(&[io::IoSlice::new(b"y"), io::IoSlice::new(b"z")], 1)?;
             new.write_at_dsync(b"x", 0)?;
+            new.write_direct(&AlignedBuf::new(4_096), 0, false)?;
             new.set_len(100)?;
             new.sync_data()?;
             sim.disk().rename(Path::new("/a/b/f"), Path::new("/a/b/g"))?;
@@ -108,7 +111,7 @@ fn every_operation_of_a_run_can_be_hit() {
     };
     let (result, count) = run(None);
     result.expect("no fault");
-    assert_eq!(count, 11, "two directories, a file, three writes, a length, two syncs, a rename, a removal");
+    assert_eq!(count, 12, "two directories, a file, four writes, a length, two syncs, a rename, a removal");
     for n in 1..=count {
         let (result, reached) = run(Some(n));
         assert!(is_crashed(&result.expect_err("the crash")), "operation {n}");

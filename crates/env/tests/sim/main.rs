@@ -1,6 +1,7 @@
 //! What the simulated disk may do and what it must not, each shown over many seeds.
 
 mod crash_points;
+mod direct;
 mod failed_syncs;
 mod model;
 mod name_model;

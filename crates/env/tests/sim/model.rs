@@ -2,36 +2,45 @@
 
 use std::collections::BTreeSet;
 
-use fulgurite_env::sim::CrashKind::{Kill, PowerCut};
+use fulgurite_env::sim::CrashKind::{self, Kill, OsCrash, PowerCut};
 use fulgurite_env::sim::SimEnv;
-use fulgurite_env::{Env, OpenOptions};
+use fulgurite_env::{AlignedBuf, DIRECT_BYTES, Env, File, OpenOptions};
 use proptest::prelude::*;
 
 use super::{SECTOR, log, root, stamps};
 
 const SECTORS: usize = 12;
+/// Sectors of a direct write's block.
+const BLOCK: usize = DIRECT_BYTES / SECTOR;
 
 #[derive(Clone, Debug)]
 enum Step {
     Write { sector: usize, count: usize, dsync: bool },
+    Direct { block: usize, count: usize, sync: bool },
     Cut { sectors: usize },
     Sync,
     Kill { seed: u64 },
+    OsCrash { seed: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (0..SECTORS, 1..5usize, prop::bool::weighted(0.3))
             .prop_map(|(sector, count, dsync)| Step::Write { sector, count, dsync }),
+        4 => (0..2usize, 1..3usize, prop::bool::weighted(0.3))
+            .prop_map(|(block, count, sync)| Step::Direct { block, count, sync }),
         1 => (0..SECTORS).prop_map(|sectors| Step::Cut { sectors }),
         2 => Just(Step::Sync),
         1 => any::<u64>().prop_map(|seed| Step::Kill { seed }),
+        1 => any::<u64>().prop_map(|seed| Step::OsCrash { seed }),
     ]
 }
 
-/// What a sector and the length may be after a power cut; the last state is the cached one.
+/// What a sector and the length may be after a power cut; the last state is the cached one. A crash of the operating
+/// system leaves no state of a sector before the one with the number in `in_device`.
 struct Model {
     sectors: Vec<Vec<u8>>,
+    in_device: Vec<usize>,
     lens: Vec<usize>,
 }
 
@@ -49,6 +58,7 @@ impl Model {
         }
         if dsync {
             self.sectors[sector..end].iter_mut().for_each(forget);
+            self.in_device[sector..end].fill(0);
             if grew {
                 forget(&mut self.lens);
             }
@@ -56,6 +66,25 @@ impl Model {
             self.lens.retain(|len| *len >= end);
             self.lens.insert(0, durable);
         }
+    }
+
+    fn write_direct(&mut self, sector: usize, count: usize, byte: u8, sync: bool) {
+        let len_min = *self.lens.iter().min().expect("never empty");
+        self.write(sector, count, byte, sync);
+        for sector in sector..(sector + count).min(len_min) {
+            self.in_device[sector] = self.sectors[sector].len() - 1;
+        }
+    }
+
+    /// What was found after a crash of the operating system is seen from now on, and in the device.
+    fn adopt(&mut self, found: &[u8]) {
+        let seen = found.iter().copied().chain(std::iter::repeat(0));
+        for ((states, in_device), seen) in self.sectors.iter_mut().zip(&mut self.in_device).zip(seen) {
+            states.push(seen);
+            *in_device = states.len() - 1;
+        }
+        self.in_device[found.len()..].fill(0);
+        self.lens.push(found.len());
     }
 
     fn cut(&mut self, len: usize) {
@@ -67,12 +96,18 @@ impl Model {
 
     fn sync(&mut self) {
         self.sectors.iter_mut().for_each(forget);
+        self.in_device.fill(0);
         forget(&mut self.lens);
     }
 
-    fn allows(&self, found: &[u8]) -> bool {
+    fn allows(&self, kind: CrashKind, power_safe: bool, found: &[u8]) -> bool {
+        let device_stays = kind == OsCrash || power_safe;
+        let states = |sector: usize| match self.in_device[sector] {
+            first if device_stays => &self.sectors[sector][first..],
+            _ => &self.sectors[sector],
+        };
         let in_range = self.lens.contains(&found.len());
-        in_range && found.iter().zip(&self.sectors).all(|(stamp, states)| states.contains(stamp))
+        in_range && found.iter().enumerate().all(|(sector, stamp)| states(sector).contains(stamp))
     }
 }
 
@@ -84,11 +119,16 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
 
     #[test]
-    fn power_cuts_leave_only_what_the_promise_allows(steps in prop::collection::vec(step(), 1..40)) {
+    fn crashes_leave_only_what_the_promise_allows(
+        steps in prop::collection::vec(step(), 1..40),
+        power_safe in any::<bool>(),
+    ) {
         let mut sim = SimEnv::new(1);
+        sim.faults().power_safe_cache(power_safe);
         let mut file = sim.disk().open(log(), OpenOptions::CreateNew).expect("create");
         sim.disk().sync_dir(root()).expect("sync_dir");
-        let mut model = Model { sectors: vec![vec![0]; SECTORS + 5], lens: vec![0] };
+        let (sectors, in_device) = (vec![vec![0]; 3 * BLOCK], vec![0; 3 * BLOCK]);
+        let mut model = Model { sectors, in_device, lens: vec![0] };
         for (index, step) in steps.into_iter().enumerate() {
             let byte = index as u8 + 1;
             match step {
@@ -97,6 +137,10 @@ proptest! {
                     let write = if dsync { file.write_at_dsync(&data, offset) } else { file.write_at(&data, offset) };
                     write.expect("write");
                     model.write(sector, count, byte, dsync);
+                }
+                Step::Direct { block, count, sync } => {
+                    write_direct(&*file, byte, (block, count), sync);
+                    model.write_direct(block * BLOCK, count * BLOCK, byte, sync);
                 }
                 Step::Cut { sectors } => {
                     file.set_len((sectors * SECTOR) as u64).expect("set_len");
@@ -110,16 +154,30 @@ proptest! {
                     sim = sim.crash(Kill, seed);
                     file = sim.disk().open(log(), OpenOptions::Write).expect("open");
                 }
+                Step::OsCrash { seed } => {
+                    sim = sim.crash(OsCrash, seed);
+                    file = sim.disk().open(log(), OpenOptions::Write).expect("open");
+                    let found = stamps(&sim);
+                    prop_assert!(model.allows(OsCrash, power_safe, &found), "{found:?} of {:?}", model.sectors);
+                    model.adopt(&found);
+                }
             }
             let cached = stamps(&sim);
             prop_assert_eq!(cached.len(), model.len());
             prop_assert!(cached.iter().zip(&model.sectors).all(|(stamp, states)| Some(stamp) == states.last()));
-            for seed in 0..6 {
-                let found = stamps(&sim.crash(PowerCut, seed));
-                prop_assert!(model.allows(&found), "{found:?} of {:?} {:?}", model.sectors, model.lens);
+            for (seed, kind) in (0..6).flat_map(|seed| [(seed, PowerCut), (seed, OsCrash)]) {
+                let found = stamps(&sim.crash(kind, seed));
+                let allowed = model.allows(kind, power_safe, &found);
+                prop_assert!(allowed, "{kind:?}: {found:?} of {:?} {:?}", model.sectors, model.lens);
             }
         }
     }
+}
+
+fn write_direct(file: &dyn File, byte: u8, (block, count): (usize, usize), sync: bool) {
+    let mut buf = AlignedBuf::new(count * DIRECT_BYTES);
+    buf.fill(byte);
+    file.write_direct(&buf, (block * DIRECT_BYTES) as u64, sync).expect("direct write");
 }
 
 proptest! {

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fulgurite::env::sim::SimEnv;
-use fulgurite::env::{Clock, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
+use fulgurite::env::{AlignedBuf, Clock, DeviceInfo, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
 
 /// A change of the disk: the operations that [`fulgurite::env::sim::Faults::op_count`] counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Op<'a> {
-    Write { path: &'a Path, data: &'a [u8], offset: u64, dsync: bool },
+    Write { path: &'a Path, data: &'a [u8], offset: u64, direct: bool, dsync: bool },
     Sync { path: &'a Path },
     SetLen { path: &'a Path, len: u64 },
     CreateDir { path: &'a Path },
@@ -26,9 +26,17 @@ impl Op<'_> {
     /// Repeats the operation on another disk.
     pub fn perform(&self, disk: &dyn Disk) -> io::Result<()> {
         match *self {
-            Op::Write { path, data, offset, dsync } => {
+            Op::Write { path, data, offset, direct, dsync } => {
                 let file = disk.open(path, OpenOptions::Write)?;
-                if dsync { file.write_at_dsync(data, offset) } else { file.write_at(data, offset) }
+                match (direct, dsync) {
+                    (true, _) => {
+                        let mut buf = AlignedBuf::new(data.len());
+                        buf.copy_from_slice(data);
+                        file.write_direct(&buf, offset, dsync)
+                    }
+                    (false, true) => file.write_at_dsync(data, offset),
+                    (false, false) => file.write_at(data, offset),
+                }
             }
             Op::Sync { path } => disk.open(path, OpenOptions::Write)?.sync_data(),
             Op::SetLen { path, len } => disk.open(path, OpenOptions::Write)?.set_len(len),
@@ -44,8 +52,13 @@ impl Op<'_> {
 impl fmt::Display for Op<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Op::Write { path, data, offset, dsync } => {
-                let how = if *dsync { "write and sync" } else { "write" };
+            Op::Write { path, data, offset, direct, dsync } => {
+                let how = match (direct, dsync) {
+                    (false, false) => "write",
+                    (false, true) => "write and sync",
+                    (true, false) => "write directly",
+                    (true, true) => "write directly and sync",
+                };
                 write!(f, "{how} {} bytes at {offset} of {}", data.len(), path.display())
             }
             Op::Sync { path } => write!(f, "sync {}", path.display()),
@@ -206,6 +219,10 @@ impl Disk for TapDisk {
         self.inner().free_bytes(path)
     }
 
+    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
+        self.inner().device(path)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
         self.inner().lock(path)
     }
@@ -217,9 +234,9 @@ impl TapFile {
         self.shared.show(op(&path));
     }
 
-    fn show_write(&self, data: &[u8], offset: u64, dsync: bool) {
+    fn show_write(&self, data: &[u8], offset: u64, direct: bool, dsync: bool) {
         let path = self.place.lock().unwrap().clone();
-        self.shared.show(Op::Write { path: &path, data, offset, dsync });
+        self.shared.show(Op::Write { path: &path, data, offset, direct, dsync });
     }
 }
 
@@ -233,7 +250,7 @@ impl File for TapFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.show_write(buf, offset, false);
+        self.show_write(buf, offset, false, false);
         self.file.write_at(buf, offset)
     }
 
@@ -243,8 +260,17 @@ impl File for TapFile {
     }
 
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.show_write(buf, offset, true);
+        self.show_write(buf, offset, false, true);
         self.file.write_at_dsync(buf, offset)
+    }
+
+    fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
+        self.show_write(buf, offset, true, sync);
+        self.file.write_direct(buf, offset, sync)
+    }
+
+    fn takes_direct_writes(&self) -> bool {
+        self.file.takes_direct_writes()
     }
 
     fn sync_data(&self) -> io::Result<()> {

@@ -1,0 +1,143 @@
+//! Writes around the page cache.
+
+use std::io::IoSlice;
+use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, OFlags, StatxFlags, fstatfs, statx};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use super::direct::reopen;
+use super::filesystem::Magic;
+use crate::DIRECT_BYTES;
+
+/// A second descriptor of a file, opened when it is first needed.
+#[derive(Debug, Default)]
+pub(super) struct DirectWriter {
+    descriptor: OnceLock<OwnedFd>,
+    /// Set once the kernel or the file system refused `RWF_DSYNC` on it.
+    dsync_refused: AtomicBool,
+}
+
+impl DirectWriter {
+    /// Writes all of `buf`; with `sync`, these bytes are durable afterwards. `OPNOTSUPP` if the file system takes no
+    /// direct writes.
+    pub(super) fn write(&self, cached: &OwnedFd, buf: &[u8], offset: u64, sync: bool) -> Result<(), Errno> {
+        let descriptor = self.descriptor(cached)?;
+        if sync && !self.dsync_refused.load(Ordering::Relaxed) {
+            let written = write_blocks(buf, offset, |rest, at| {
+                rustix::io::pwritev2(descriptor, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC)
+            });
+            match written {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
+                other => return other,
+            }
+        }
+        match write_blocks(buf, offset, |rest, at| rustix::io::pwrite(descriptor, rest, at)) {
+            Err(Errno::INVAL) => return Err(Errno::OPNOTSUPP),
+            other => other?,
+        }
+        if sync {
+            self.dsync_refused.store(true, Ordering::Relaxed);
+            retry_on_intr(|| rustix::fs::fdatasync(cached))?;
+        }
+        Ok(())
+    }
+
+    /// Whether direct writes reach the device: the file system takes them and does not buffer them silently.
+    pub(super) fn takes_writes(&self, cached: &OwnedFd) -> bool {
+        self.descriptor(cached).is_ok()
+    }
+
+    /// The second descriptor. One that the first does not allow to write is refused: opening through `/proc` asks for
+    /// the rights to the file, not for those of the descriptor.
+    fn descriptor(&self, cached: &OwnedFd) -> Result<&OwnedFd, Errno> {
+        if let Some(descriptor) = self.descriptor.get() {
+            return Ok(descriptor);
+        }
+        if !rustix::fs::fcntl_getfl(cached)?.contains(OFlags::RDWR) {
+            return Err(Errno::BADF);
+        }
+        if !promised(cached) {
+            return Err(Errno::OPNOTSUPP);
+        }
+        match retry_on_intr(|| reopen(cached, OFlags::RDWR)) {
+            Ok(opened) => Ok(self.descriptor.get_or_init(|| opened)),
+            Err(Errno::INVAL | Errno::NOENT) => Err(Errno::OPNOTSUPP),
+            Err(errno) => Err(errno),
+        }
+    }
+}
+
+/// What is known without trying. A kernel that tells the alignment of direct I/O tells with it whether there is any;
+/// elsewhere only file systems are believed that are known not to accept the flag and buffer all the same.
+fn promised(cached: &OwnedFd) -> bool {
+    let Ok(magic) = fstatfs(cached).map(|status| Magic::new(status.f_type)) else { return false };
+    if magic.is_memory() {
+        return false;
+    }
+    match statx(cached, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(status) if status.stx_mask & StatxFlags::DIOALIGN.bits() != 0 => {
+            fits(status.stx_dio_mem_align) && fits(status.stx_dio_offset_align)
+        }
+        _ => magic.writes_directly(),
+    }
+}
+
+/// Whether multiples of [`DIRECT_BYTES`] satisfy an alignment; 0 means that there is no direct I/O.
+fn fits(alignment: u32) -> bool {
+    alignment != 0 && DIRECT_BYTES.is_multiple_of(alignment as usize)
+}
+
+/// Calls `write` until it took all of `buf`, whole blocks at a time: what it took of a block is written again. A call
+/// that takes no whole block without an error is an `EIO`.
+fn write_blocks(
+    mut buf: &[u8],
+    mut offset: u64,
+    mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
+) -> Result<(), Errno> {
+    while !buf.is_empty() {
+        match write(buf, offset).map(|count| count - count % DIRECT_BYTES) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(count) => {
+                buf = &buf[count..];
+                offset += count as u64;
+            }
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_interrupted_writes_go_on_at_a_block() {
+        let mut calls = Vec::new();
+        let mut results = [Ok(4_096 + 512), Err(Errno::INTR), Ok(8_192)].into_iter();
+        write_blocks(&[0; 12_288], 4_096, |rest, at| {
+            calls.push((at, rest.len()));
+            results.next().expect("three calls")
+        })
+        .expect("nothing fails for good");
+        assert_eq!(calls, [(4_096, 12_288), (8_192, 8_192), (8_192, 8_192)]);
+    }
+
+    #[test]
+    fn a_write_that_gets_nowhere_is_an_error() {
+        assert_eq!(write_blocks(&[0; 4_096], 0, |_, _| Ok(512)), Err(Errno::IO));
+        assert_eq!(write_blocks(&[0; 4_096], 0, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
+        assert_eq!(write_blocks(&[], 0, |_, _| Ok(0)), Ok(()));
+    }
+
+    #[test]
+    fn an_alignment_fits_if_it_divides_the_block() {
+        let fitting: Vec<u32> =
+            [0, 1, 4, 512, 4_096, 8_192, 65_536].into_iter().filter(|a| fits(*a)).collect();
+        assert_eq!(fitting, [1, 4, 512, 4_096]);
+    }
+}
