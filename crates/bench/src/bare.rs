@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fulgurite::env::{Env, File, OpenOptions};
+use fulgurite::env::{AlignedBuf, Env, File, OpenOptions};
 
 use crate::{Error, Result};
 
@@ -16,7 +16,8 @@ const MEASURE_NS: u64 = 300_000_000;
 pub(crate) struct BareDevice {
     env: Arc<dyn Env>,
     file: Arc<dyn File>,
-    block: Vec<u8>,
+    block: AlignedBuf,
+    direct: bool,
     next: u64,
 }
 
@@ -33,7 +34,14 @@ impl BareDevice {
         };
         let file = env.disk().open(path, OpenOptions::CreateNew).and_then(made);
         let file = file.map_err(Error::io("making a file for bare writes"))?;
-        Ok(BareDevice { env: env.clone(), file, block: vec![0xa5; BLOCK_BYTES], next: 0 })
+        let mut block = AlignedBuf::new(BLOCK_BYTES);
+        block.fill(0xa5);
+        Ok(BareDevice { env: env.clone(), direct: file.takes_direct_writes(), file, block, next: 0 })
+    }
+
+    /// Whether it is written around the page cache: where the file system takes that.
+    pub fn is_direct(&self) -> bool {
+        self.direct
     }
 
     /// How many blocks a second it takes, one behind the other, each durable before the next.
@@ -42,8 +50,7 @@ impl BareDevice {
         let began_ns = clock.monotonic_ns();
         let mut writes = 0;
         loop {
-            write_block(&*self.file, &self.block, self.next * BLOCK_BYTES as u64)
-                .map_err(Error::io("writing a bare block"))?;
+            self.write(self.next * BLOCK_BYTES as u64).map_err(Error::io("writing a bare block"))?;
             self.next = (self.next + 1) % (FILE_BYTES / BLOCK_BYTES) as u64;
             writes += 1;
             let elapsed_ns = clock.monotonic_ns() - began_ns;
@@ -52,8 +59,11 @@ impl BareDevice {
             }
         }
     }
-}
 
-fn write_block(file: &dyn File, block: &[u8], offset: u64) -> std::io::Result<()> {
-    file.write_at_dsync(block, offset)
+    fn write(&self, offset: u64) -> std::io::Result<()> {
+        match self.direct {
+            true => self.file.write_direct(&self.block, offset, true),
+            false => self.file.write_at_dsync(&self.block, offset),
+        }
+    }
 }

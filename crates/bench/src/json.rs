@@ -23,10 +23,13 @@ pub fn json(report: &Report, settings: &[(&str, String)]) -> Value {
         "warnings": report.warnings(),
         "machine": {
             "processors": report.machine.processors,
-            "file_system": report.machine.file_system,
+            "file_system": report.machine.device.file_system,
+            "device": report.machine.device.device,
+            "volatile_cache": report.machine.device.volatile_cache,
         },
         "settings": settings_of(report, settings),
         "bare_writes_per_second": {
+            "direct": report.bare_is_direct,
             "summary": Summary::of(report.bare_writes_per_second.clone()).map(summary_value),
             "all": rounded_all(&report.bare_writes_per_second),
         },

@@ -155,6 +155,7 @@ impl Plan {
             baseline: engines[self.baseline].clone(),
             machine,
             bare_writes_per_second: Vec::new(),
+            bare_is_direct: false,
             series: series.collect(),
             end: End::Complete,
         }
@@ -177,6 +178,7 @@ struct Rounds<'a> {
 impl Rounds<'_> {
     fn run(&mut self, bare: &mut BareDevice, forecast: &mut Forecast) -> Result<End> {
         let began_ns = self.env.clock().monotonic_ns();
+        self.report.bare_is_direct = bare.is_direct();
         for round in 1..=self.plan.rounds {
             for (place, threads) in self.plan.threads.iter().enumerate() {
                 self.show_bare(round, *threads, began_ns, forecast);

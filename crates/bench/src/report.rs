@@ -31,6 +31,8 @@ pub struct Report {
     /// What the bare device did, each time that it was measured: one block of 4 KiB at a time, each durable before the
     /// next.
     pub bare_writes_per_second: Vec<f64>,
+    /// Whether that went around the page cache.
+    pub bare_is_direct: bool,
     /// One for each engine and number of threads: by threads, then in the order of the engines.
     pub series: Vec<Series>,
     /// Why it ended.
@@ -105,8 +107,8 @@ impl Report {
     /// What makes the figures doubtful, in sentences.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        if self.machine.in_memory {
-            let what = &self.machine.file_system;
+        if self.machine.is_in_memory() {
+            let what = &self.machine.device.file_system;
             warnings.push(format!(
                 "the databases lie in memory ({what}): nothing here is durable, and syncs cost nothing"
             ));

@@ -64,21 +64,27 @@ fn head(report: &Report, settings: &[(&'static str, String)], output: &mut Outpu
         count(report.rounds.into(), "round"),
     ))?;
     let settings: Vec<String> = settings.iter().map(|(name, value)| format!("{name} {value}")).collect();
-    let machine = &report.machine;
-    output.line(format!(
-        "{}; {}, {}",
-        settings.join(", "),
-        machine.file_system,
-        count(machine.processors, "processor")
-    ))?;
+    output.line(format!("{}; {}", settings.join(", "), machine(report)))?;
     match Summary::of(report.bare_writes_per_second.clone()) {
         None => Ok(()),
         Some(bare) => output.line(format!(
-            "bare device, one durable write of 4 KiB after the other: {}/s ({})",
+            "bare device, one durable {}write of 4 KiB after the other: {}/s ({})",
+            if report.bare_is_direct { "direct " } else { "" },
             whole(bare.median),
             spread(&bare)
         )),
     }
+}
+
+fn machine(report: &Report) -> String {
+    let device = &report.machine.device;
+    let name = device.device.as_ref().map_or_else(String::new, |name| format!(" on {name}"));
+    let cache = match device.volatile_cache {
+        None => "",
+        Some(true) => " with a volatile cache",
+        Some(false) => " without a volatile cache",
+    };
+    format!("{}{name}{cache}, {}", device.file_system, count(report.machine.processors, "processor"))
 }
 
 fn rates_heading(report: &Report) -> Vec<String> {
