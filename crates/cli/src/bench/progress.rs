@@ -18,7 +18,7 @@ pub(super) struct Bar {
 impl Bar {
     pub fn new(rounds: u32) -> Bar {
         let bar = ProgressBar::with_draw_target(Some(WHOLE), ProgressDrawTarget::stderr());
-        if let Ok(style) = ProgressStyle::with_template("{bar:20} {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
             bar.set_style(style);
         }
         Bar { bar, rounds }
@@ -41,10 +41,10 @@ impl Watch for Bar {
         }
         let left = match progress.left_seconds {
             None => String::new(),
-            Some(seconds) => format!(", about {} left", span(seconds)),
+            Some(seconds) => format!("about {} left, ", span(seconds)),
         };
         self.bar.set_message(format!(
-            "round {} of {}, {}, {}: {} transactions{left}",
+            "{left}round {} of {}, {}, {}: {} transactions",
             progress.round,
             self.rounds,
             progress.what,
