@@ -106,7 +106,7 @@ impl From<Error> for Failure {
 }
 
 /// The error's message and those of its causes that the message does not quote already.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -1,15 +1,25 @@
-//! SIGINT and SIGTERM: the first asks to end soon, the second ends at once.
+//! SIGINT and SIGTERM: the first asks to end soon, one that comes later ends at once.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fulgurite::env::{Env, RealEnv};
 
 use crate::failure::Failure;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+/// When the first signal came; 0: none has.
+static ASKED_NS: AtomicU64 = AtomicU64::new(0);
+
+/// A terminal that goes, or a program that ends a whole group of processes, sends several signals at once: those are
+/// one.
+const AGAIN_NS: u64 = 500_000_000;
 
 /// Has signals remembered instead of ending the process.
 pub(crate) fn listen() -> Result<(), Failure> {
-    let handler = || {
-        if ASKED.swap(true, Ordering::Relaxed) {
+    let env = RealEnv::new();
+    let handler = move || {
+        let now_ns = env.clock().monotonic_ns().max(1);
+        let first = ASKED_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
+        if first.is_err_and(|first_ns| now_ns.saturating_sub(first_ns) > AGAIN_NS) {
             std::process::exit(130);
         }
     };
@@ -18,5 +28,5 @@ pub(crate) fn listen() -> Result<(), Failure> {
 
 /// Whether a signal has asked to end.
 pub(crate) fn asked() -> bool {
-    ASKED.load(Ordering::Relaxed)
+    ASKED_NS.load(Ordering::Relaxed) != 0
 }

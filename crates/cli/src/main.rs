@@ -1,6 +1,8 @@
 //! `fulgurite`: loads, reads, writes, exports, inspects and verifies databases from a shell.
 
+mod bench;
 mod commands;
+mod duration;
 mod failure;
 mod input;
 mod interrupt;
@@ -58,6 +60,7 @@ enum Command {
     Stat(stat::Args),
     Check(check::Args),
     Dump(dump::Args),
+    Bench(bench::Args),
 }
 
 impl Command {
@@ -75,6 +78,7 @@ impl Command {
             Command::Stat(args) => stat::run(args),
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
+            Command::Bench(args) => bench::run(args),
         }
     }
 }

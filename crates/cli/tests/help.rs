@@ -4,8 +4,10 @@ mod common;
 
 use common::Place;
 
-const COMMANDS: [&str; 12] =
-    ["load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump"];
+const COMMANDS: [&str; 13] = [
+    "load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump",
+    "bench",
+];
 
 #[test]
 fn every_help_has_examples() {

@@ -7,6 +7,7 @@ use fulgurite::env::{Env, RealEnv};
 use fulgurite::limits::VALUE_BYTES_MAX;
 use serde_json::json;
 
+use crate::duration::parse_duration;
 use crate::failure::Failure;
 use crate::io::open_input;
 use crate::keys::KeyFormat;
@@ -76,33 +77,4 @@ fn read_value() -> Result<Vec<u8>, Failure> {
     let mut reader = input.reader.take(VALUE_BYTES_MAX as u64 + 1);
     reader.read_to_end(&mut value).map_err(|error| Failure::file("reading", &input.name, &error))?;
     Ok(value)
-}
-
-fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-    let (number, unit) = text.split_at(digits);
-    let unit_ms: u64 = match unit {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60 * 1000,
-        "h" => 60 * 60 * 1000,
-        "d" => 24 * 60 * 60 * 1000,
-        _ => return Err("a number and a unit are expected: ms, s, m, h or d".into()),
-    };
-    let number: u64 = number.parse().map_err(|_| "the number is missing or too large".to_string())?;
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "that is too long".into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn durations_have_units() {
-        assert_eq!(parse_duration("5m"), Ok(Duration::from_secs(300)));
-        assert_eq!(parse_duration("20ms"), Ok(Duration::from_millis(20)));
-        for wrong in ["5", "m", "-1s", "1.5h", "", "99999999999999999d", "1w", "5\u{e9}"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -1,0 +1,79 @@
+//! What runs now and how long it will take, on standard error, if that is a terminal.
+
+use fulgurite_bench::{Progress, Watch};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::interrupt;
+use crate::text::{count, number};
+
+/// The bar's length.
+const WHOLE: u64 = 1000;
+
+/// A bar, and the signals.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    rounds: u32,
+}
+
+impl Bar {
+    pub fn new(rounds: u32) -> Bar {
+        let bar = ProgressBar::with_draw_target(Some(WHOLE), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Bar { bar, rounds }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for Bar {
+    fn go_on(&mut self) -> bool {
+        !interrupt::asked()
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let left = match progress.left_seconds {
+            None => String::new(),
+            Some(seconds) => format!("about {} left, ", span(seconds)),
+        };
+        self.bar.set_message(format!(
+            "{left}round {} of {}, {}, {}: {} transactions",
+            progress.round,
+            self.rounds,
+            progress.what,
+            count(progress.threads.into(), "thread"),
+            number(progress.transactions),
+        ));
+        if let Some(left) = progress.left_seconds {
+            let part = progress.done_seconds / (progress.done_seconds + left).max(f64::MIN_POSITIVE);
+            self.bar.set_position((part * WHOLE as f64) as u64);
+        }
+    }
+}
+
+/// Seconds as people say them.
+fn span(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_fitting_units() {
+        assert_eq!([0.4, 90.0, 601.0, 7260.0].map(span), ["0 s", "90 s", "11 min", "2 h 1 min"]);
+    }
+}
