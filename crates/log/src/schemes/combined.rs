@@ -10,8 +10,10 @@ use crossbeam_utils::CachePadded;
 use fulgurite_base::Csn;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// The longest that a leader waits for others to join it.
+/// The longest that a leader waits for others to join it: as long as a write takes, but no longer than this, and not
+/// more turns.
 const GATHER_NS: u64 = 60_000;
+const GATHER_TURNS: u32 = 256;
 /// After so many gatherings in a row that waited in vain, none for [`GATHER_PAUSE`] writes.
 const GATHER_MISSES: u32 = 8;
 const GATHER_PAUSE: u32 = 256;
@@ -143,18 +145,21 @@ impl Combined {
             return;
         }
         let clock = core.env.clock();
-        let end = clock.monotonic_ns() + GATHER_NS;
-        while self.waiting.load(Relaxed) < expected {
-            if clock.monotonic_ns() >= end {
-                if self.misses.fetch_add(1, Relaxed) + 1 >= GATHER_MISSES {
-                    self.misses.store(0, Relaxed);
-                    self.pause.store(GATHER_PAUSE, Relaxed);
-                }
+        let end = clock.monotonic_ns() + core.marks.io_ns.load(Relaxed).min(GATHER_NS);
+        for _ in 0..GATHER_TURNS {
+            yield_now();
+            if self.waiting.load(Relaxed) >= expected {
+                self.misses.store(0, Relaxed);
                 return;
             }
-            yield_now();
+            if clock.monotonic_ns() >= end {
+                break;
+            }
         }
-        self.misses.store(0, Relaxed);
+        if self.misses.fetch_add(1, Relaxed) + 1 >= GATHER_MISSES {
+            self.misses.store(0, Relaxed);
+            self.pause.store(GATHER_PAUSE, Relaxed);
+        }
     }
 
     /// Waits for a change: gives the processor away for a while, then sleeps.
