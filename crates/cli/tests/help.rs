@@ -4,8 +4,10 @@ mod common;
 
 use common::Place;
 
-const COMMANDS: [&str; 12] =
-    ["load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump"];
+const COMMANDS: [&str; 13] = [
+    "load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump",
+    "probe",
+];
 
 #[test]
 fn every_help_has_examples() {
@@ -36,6 +38,8 @@ fn a_wrong_command_line_has_its_exit_code() {
         &["scan", "db", "t", "--prefix", "a", "--from", "b"],
         &["get", "db", "t", "xyz", "--hex"],
         &["export", "db", "t", "x.csv", "--raw"],
+        &["probe"],
+        &["probe", ".", "--seconds", "0"],
     ] {
         place.run(args).fails(2, "");
     }
