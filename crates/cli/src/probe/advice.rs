@@ -12,6 +12,10 @@ const COMMIT_BYTES: u64 = 256;
 const WAITING: [u64; 3] = [16, 64, 256];
 /// Differences below are noise.
 const NOTABLE: f64 = 1.1;
+/// How much slower than buffered writes direct ones have to be before the default is given up for that.
+const SLOWER: f64 = 1.25;
+/// The sizes whose latencies decide that: those of groups of commits.
+const GROUP_BYTES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
 /// What skipping flushes has to gain before it is worth a thought.
 const WORTHWHILE: f64 = 1.3;
 /// With less of the processors idle the figures are those of something else as well.
@@ -66,24 +70,37 @@ pub(crate) fn advise(report: &Report) -> Advice {
 /// How the log had best be written here.
 struct LogWrite {
     variant: Variant,
-    buffered_us: f64,
-    direct_us: Option<f64>,
+    /// How many times as long a direct write takes as a buffered one and `fdatasync`; `None` without direct writes.
+    ratio: Option<f64>,
 }
 
 impl LogWrite {
     fn of(report: &Report) -> Option<LogWrite> {
-        let p50_us =
-            |variant| report.write(WriteCase::each(variant, WRITE_BYTES[0])).map(|found| found.p50_us);
-        let buffered_us = p50_us(Variant::ZeroedSync)?;
-        let direct_us = p50_us(Variant::DirectSync);
-        let direct = direct_us.is_some_and(|direct_us| direct_us <= buffered_us * NOTABLE);
+        let ratio = ratio(report);
+        let direct = ratio.is_some_and(|ratio| ratio < SLOWER || is_busy(report));
         let variant = if direct { Variant::DirectSync } else { Variant::ZeroedSync };
-        Some(LogWrite { variant, buffered_us, direct_us })
+        report.write(WriteCase::each(variant, WRITE_BYTES[0]))?;
+        Some(LogWrite { variant, ratio })
     }
 
     fn p50_us(&self, report: &Report, bytes: usize) -> Option<f64> {
         report.write(WriteCase::each(self.variant, bytes)).map(|found| found.p50_us)
     }
+}
+
+/// The geometric mean over the sizes of groups.
+fn ratio(report: &Report) -> Option<f64> {
+    let mut product = 1.0;
+    for bytes in GROUP_BYTES {
+        let p50_us = |variant| report.write(WriteCase::each(variant, bytes)).map(|found| found.p50_us);
+        product *= p50_us(Variant::DirectSync)? / p50_us(Variant::ZeroedSync)?;
+    }
+    Some(product.powf(1.0 / GROUP_BYTES.len() as f64))
+}
+
+/// Whether the figures are those of something else as well.
+fn is_busy(report: &Report) -> bool {
+    report.cpu_idle.is_some_and(|idle| idle < IDLE_MIN)
 }
 
 fn settings(report: &Report, log: &LogWrite) -> Vec<Setting> {
@@ -111,21 +128,24 @@ fn flush_scheme(report: &Report, log: &LogWrite) -> Option<Setting> {
 }
 
 fn direct_io(report: &Report, log: &LogWrite) -> Setting {
-    let buffered_us = log.buffered_us;
-    let (value, reason) = match log.direct_us {
-        None => (
-            true,
-            format!("{} takes no direct writes: the option has no effect here", report.device.file_system),
-        ),
-        Some(direct_us) => {
-            let compared = format!(
-                "a direct, data-synchronous write of 4 KiB takes {direct_us:.0} us, a buffered one with fdatasync \
-                 {buffered_us:.0} us"
-            );
-            (log.variant == Variant::DirectSync, compared)
-        }
+    let Some(ratio) = log.ratio else {
+        let file_system = &report.device.file_system;
+        let reason = format!("{file_system} takes no direct writes: the option has no effect here");
+        return Setting { option: "direct_io", value: true.to_string(), reason };
     };
-    Setting { option: "direct_io", value: value.to_string(), reason }
+    let direct = log.variant == Variant::DirectSync;
+    let mut reason = format!(
+        "from 4 to 64 KiB a direct, data-synchronous write takes {ratio:.2} times as long (p50) as a buffered one with \
+         fdatasync"
+    );
+    if direct && ratio >= SLOWER {
+        reason.push_str(
+            "; the machine was too busy to leave the default for that: probe again when it is idle",
+        );
+    } else if direct && ratio > 1.0 {
+        reason.push_str(": not enough to leave the default, which also keeps the log out of the page cache");
+    }
+    Setting { option: "direct_io", value: direct.to_string(), reason }
 }
 
 /// Whether skipping flushes is allowed, needs the operator's word, and would be worth it.
@@ -157,7 +177,7 @@ fn no_barrier(report: &Report) -> Option<Setting> {
 
 fn warnings(report: &Report) -> Vec<String> {
     let mut warnings = Vec::new();
-    if let Some(idle) = report.cpu_idle.filter(|idle| *idle < IDLE_MIN) {
+    if let Some(idle) = report.cpu_idle.filter(|_| is_busy(report)) {
         warnings.push(format!(
             "the processors were only {:.0} % idle: something else ran, or the machine is too small for the device; \
              do not trust these figures",
@@ -243,6 +263,20 @@ mod tests {
         let advice = advise(&report(slow, Some(true)));
         assert_eq!(setting(&advice, "direct_io").0, "false");
         assert_eq!(advice.one_thread.expect("figures").commits_per_second, 5_000.0, "of buffered writes");
+    }
+
+    #[test]
+    fn the_default_is_not_given_up_for_noise() {
+        let little = [Some(900.0), Some(200.0), Some(240.0), Some(100.0)];
+        let (value, reason) = setting(&advise(&report(little, Some(true))), "direct_io");
+        assert!(
+            value == "true" && reason.contains("1.20 times") && reason.contains("not enough"),
+            "{reason}"
+        );
+        let slow = [Some(900.0), Some(200.0), Some(300.0), Some(100.0)];
+        let busy = Report { cpu_idle: Some(0.1), ..report(slow, Some(true)) };
+        let (value, reason) = setting(&advise(&busy), "direct_io");
+        assert!(value == "true" && reason.contains("too busy"), "{reason}");
     }
 
     #[test]
