@@ -1,6 +1,8 @@
 //! SIGINT and SIGTERM: the first asks to end soon, one that comes later ends at once.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use fulgurite::env::{Env, RealEnv};
 
@@ -8,6 +10,7 @@ use crate::failure::Failure;
 
 /// When the first signal came; 0: none has.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);
+static LEFTOVERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// A terminal that goes, or a program that ends a whole group of processes, sends several signals at once: those are
 /// one.
@@ -20,6 +23,7 @@ pub(crate) fn listen() -> Result<(), Failure> {
         let now_ns = env.clock().monotonic_ns().max(1);
         let first = ASKED_NS.compare_exchange(0, now_ns, Ordering::Relaxed, Ordering::Relaxed);
         if first.is_err_and(|first_ns| now_ns.saturating_sub(first_ns) > AGAIN_NS) {
+            remove_leftovers();
             std::process::exit(130);
         }
     };
@@ -29,4 +33,16 @@ pub(crate) fn listen() -> Result<(), Failure> {
 /// Whether a signal has asked to end.
 pub(crate) fn asked() -> bool {
     ASKED_NS.load(Ordering::Relaxed) != 0
+}
+
+/// Has a file removed also when the second signal ends the process.
+pub(crate) fn remove_at_exit(path: &Path) {
+    LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
+}
+
+/// Most often there is nothing left of them, and nobody to tell otherwise.
+fn remove_leftovers() {
+    for path in LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        let _ = RealEnv::new().disk().remove(&path);
+    }
 }

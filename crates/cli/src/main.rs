@@ -11,6 +11,7 @@ mod keys;
 mod load;
 mod open;
 mod output;
+mod probe;
 mod rows;
 mod text;
 
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::commands::probe as probe_command;
 use crate::commands::{check, delete, drop, dump, export, get, put, rename, scan, stat, tables};
 use crate::failure::Failure;
 
@@ -33,7 +35,8 @@ EXAMPLES:
   fulgurite load --header shop.db products products.tsv.gz
   fulgurite get shop.db products socket
   fulgurite scan shop.db products --prefix so --limit 10
-  fulgurite check shop.db";
+  fulgurite check shop.db
+  fulgurite probe /var/lib/shop";
 
 /// A transactional, ordered key-value store in which an acknowledged commit is permanent.
 ///
@@ -61,6 +64,7 @@ enum Command {
     Check(check::Args),
     Dump(dump::Args),
     Bench(bench::Args),
+    Probe(probe_command::Args),
 }
 
 impl Command {
@@ -79,6 +83,7 @@ impl Command {
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
             Command::Bench(args) => bench::run(args),
+            Command::Probe(args) => probe_command::run(args),
         }
     }
 }

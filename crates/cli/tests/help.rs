@@ -4,9 +4,9 @@ mod common;
 
 use common::Place;
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump",
-    "bench",
+    "bench", "probe",
 ];
 
 #[test]
@@ -38,6 +38,8 @@ fn a_wrong_command_line_has_its_exit_code() {
         &["scan", "db", "t", "--prefix", "a", "--from", "b"],
         &["get", "db", "t", "xyz", "--hex"],
         &["export", "db", "t", "x.csv", "--raw"],
+        &["probe"],
+        &["probe", ".", "--seconds", "0"],
     ] {
         place.run(args).fails(2, "");
     }

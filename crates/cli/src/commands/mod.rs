@@ -8,6 +8,7 @@ mod dump_json;
 mod dump_node;
 pub(crate) mod export;
 pub(crate) mod get;
+pub(crate) mod probe;
 pub(crate) mod put;
 pub(crate) mod rename;
 pub(crate) mod scan;

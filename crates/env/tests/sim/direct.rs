@@ -166,6 +166,24 @@ fn an_unsynced_direct_extension_may_be_lost_with_the_length() {
 }
 
 #[test]
+fn a_direct_write_to_where_the_file_was_cut_may_be_lost_until_a_sync() {
+    let (sim, file) = with_blocks(1);
+    file.set_len(0).expect("cut");
+    file.set_len(DIRECT_BYTES as u64).expect("extend");
+    write_direct(&*file, 2, (0, 1), false).expect("write");
+    let firsts: BTreeSet<Option<u8>> =
+        outcomes(&sim, OsCrash).iter().map(|outcome| outcome.first().copied()).collect();
+    assert_eq!(
+        firsts,
+        BTreeSet::from([None, Some(0), Some(1), Some(2)]),
+        "the places may be those before the cut"
+    );
+    file.sync_data().expect("sync");
+    write_direct(&*file, 3, (0, 1), false).expect("write");
+    assert_eq!(only(&sim, OsCrash), [3]);
+}
+
+#[test]
 fn a_synced_direct_extension_is_durable_with_its_length() {
     let (sim, file) = with_blocks(1);
     write_direct(&*file, 2, (1, 1), true).expect("extend");

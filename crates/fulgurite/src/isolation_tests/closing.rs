@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fulgurite_env::SimEnv;
-use fulgurite_env::sim::Loss;
 
 use super::support::*;
 use crate::{Error, Options};
@@ -143,9 +142,9 @@ fn commits_beside_closes_are_kept() {
     }
 }
 
-/// A failed sync ends every wait with an error, and nothing hangs.
+/// A failed synchronous write ends every wait with an error, and nothing hangs.
 #[test]
-fn a_failed_sync_ends_every_wait() {
+fn a_failed_write_ends_every_wait() {
     let env = SimEnv::new(1);
     let db = open(&env, Options { background: false, ..Options::default() });
     let table = db.table("t").unwrap();
@@ -153,7 +152,7 @@ fn a_failed_sync_ends_every_wait() {
     let mut txn = db.begin();
     txn.put(&table, b"k", b"1").unwrap();
     let ticket = txn.commit_deferred().unwrap();
-    env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
+    env.faults().fail_write(env.faults().write_count() + 1);
     let reader = db.begin();
     assert_eq!(reader.read(&table, b"k"), Some("1".into()));
     let outcomes = at_once(vec![
