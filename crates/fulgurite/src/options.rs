@@ -160,7 +160,8 @@ pub(crate) fn no_barrier_refusal(
     if has_volatile_cache == Some(false) || options.i_know.as_deref() == Some(POWER_SAFE_CACHE) {
         return None;
     }
-    let device = if has_volatile_cache.is_some() { "has a volatile cache" } else { "may have a volatile cache" };
+    let device =
+        if has_volatile_cache.is_some() { "has a volatile cache" } else { "may have a volatile cache" };
     Some(format!(
         "the log's device {device}, so that a write without a flush may be lost in a power cut: use Sync, or open with \
          i_know = `{POWER_SAFE_CACHE}` if that cache survives one"

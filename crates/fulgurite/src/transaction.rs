@@ -405,9 +405,10 @@ impl Transaction {
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
         let core = self.core.clone();
         self.durability = Durability::Sync;
+        let timed = core.pipeline.stopwatch().start(self.durability);
         let csn = self.submit_with(changed)?.expect("a definition writes the catalog");
         drop(self);
-        core.pipeline.wait(csn)?;
+        core.pipeline.answer(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 

@@ -174,10 +174,8 @@ impl<L: CommitLog> Pipeline<L> {
     /// If the log has failed: what was answered and may be lost.
     pub fn at_risk(&self) -> Option<CsnRange> {
         self.log.poisoned()?;
-        let range = CsnRange {
-            first: self.stable().next(),
-            last: Csn(self.acknowledged.load(Ordering::SeqCst)),
-        };
+        let range =
+            CsnRange { first: self.stable().next(), last: Csn(self.acknowledged.load(Ordering::SeqCst)) };
         (range.first <= range.last).then_some(range)
     }
 

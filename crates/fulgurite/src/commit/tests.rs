@@ -92,7 +92,8 @@ fn a_panic_while_a_commit_is_applied_ends_every_wait() {
 #[test]
 fn a_callback_may_wait_for_what_is_durable() {
     let (_, pipeline) = pipeline(5);
-    let [first, second] = [(); 2].map(|()| submit(&pipeline, |_| {})).map(|csn| pipeline.ticket(csn, csn, None));
+    let [first, second] =
+        [(); 2].map(|()| submit(&pipeline, |_| {})).map(|csn| pipeline.ticket(csn, csn, None));
     let seen = Arc::new(Mutex::new(None));
     let (slot, other) = (seen.clone(), second.clone());
     first.on_complete(move |_| *slot.lock() = Some(other.wait().is_ok()));
