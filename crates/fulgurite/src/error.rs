@@ -270,7 +270,7 @@ impl fmt::Display for Error {
                 write!(f, "the options do not fit: {}", violations.join("; "))
             }
             Error::UnknownSavepoint => {
-                write!(f, "the savepoint is not one of this transaction, or was rolled back already")
+                write!(f, "the savepoint is of another transaction, or was rolled back")
             }
             Error::UnknownCommit { csn } => write!(f, "there is no commit {csn}"),
             Error::Locked { path } => write!(
@@ -293,18 +293,16 @@ impl fmt::Display for Error {
                 write!(f, "the disk is full: {what}; nothing was written, free space and go on")
             }
             Error::UnsupportedDurability { level, why } => {
-                write!(f, "no commit can have the durability {level:?} here: {why}")
+                write!(f, "no commit can be {level:?} here: {why}")
             }
-            Error::OutcomeUnknown { csn, source, at_risk } => write!(
-                f,
-                "commit {csn} may or may not be durable, opening the database again will tell: {source}{}",
-                Answered(at_risk)
-            ),
-            Error::Poisoned { what, at_risk } => write!(
-                f,
-                "writes are refused since the log failed, open the database again: {what}{}",
-                Answered(at_risk)
-            ),
+            Error::OutcomeUnknown { csn, source, at_risk } => {
+                write!(f, "commit {csn} may or may not be durable, opening the database again will tell: ")?;
+                write!(f, "{source}{}", Answered(at_risk))
+            }
+            Error::Poisoned { what, at_risk } => {
+                let risk = Answered(at_risk);
+                write!(f, "writes are refused since the log failed, open the database again: {what}{risk}")
+            }
             Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
             Error::Closed => write!(f, "the database was closed"),
             Error::TooManyConflicts { attempts } => {
