@@ -348,7 +348,7 @@ impl Transaction {
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        let Some(csn) = self.submit()? else {
+        let Some(csn) = self.submit(&core, None)? else {
             let csn = self.snapshot.csn;
             drop(self);
             core.pipeline.wait(needs)?;
@@ -368,7 +368,7 @@ impl Transaction {
     pub fn commit_deferred(mut self) -> Result<Ticket> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        match self.submit()? {
+        match self.submit(&core, None)? {
             Some(csn) => core.pipeline.answer_deferred(csn, needs, timed),
             None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
@@ -406,22 +406,18 @@ impl Transaction {
         let core = self.core.clone();
         self.durability = Durability::Sync;
         let timed = core.pipeline.stopwatch().start(self.durability);
-        let csn = self.submit_with(changed)?.expect("a definition writes the catalog");
+        let csn = self.submit(&core, changed)?.expect("a definition writes the catalog");
         drop(self);
         core.pipeline.answer(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 
-    fn submit(&mut self) -> Result<Option<Csn>> {
-        self.submit_with(None)
-    }
-
-    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write.
-    fn submit_with(&mut self, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
+    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. A definition latches the table that it
+    /// changes exclusively.
+    fn submit(&mut self, core: &Arc<Core>, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
             return Ok(None);
         }
-        let core = self.core.clone();
         core.check_writable()?;
         if self.writes.has_puts() {
             core.check_room()?;
@@ -444,7 +440,7 @@ impl Transaction {
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let csn = self.validate_and_submit(&core, prepared, &mut set, &keys, &ranges)?;
+        let csn = self.validate_and_submit(core, prepared, &mut set, &keys, &ranges)?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
