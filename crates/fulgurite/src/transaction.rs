@@ -422,7 +422,7 @@ impl Transaction {
         if self.writes.has_puts() {
             core.check_room()?;
         }
-        for writes in self.writes.tables.iter() {
+        for writes in &self.writes.tables {
             core.wait_for_folding(&writes.table)?;
         }
         let inline_max = core.options.inline_bytes_max;
@@ -440,19 +440,19 @@ impl Transaction {
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let csn = self.validate_and_submit(core, prepared, &mut set, &keys, &ranges)?;
+        let csn = self.validate_and_submit(core, prepared, set, &keys, &ranges)?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
-        for writes in self.writes.tables.iter() {
+        for writes in &self.writes.tables {
             core.rotate_if_grown(&writes.table);
         }
         Ok(Some(csn))
     }
 
-    fn latch_set(&self, keys: &[ReadKey], ranges: &[ReadRange]) -> LatchSet {
+    fn latch_set<'t>(&'t self, keys: &'t [ReadKey], ranges: &'t [ReadRange]) -> LatchSet<'t> {
         let mut set = LatchSet::default();
-        for writes in self.writes.tables.iter() {
+        for writes in &self.writes.tables {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
             for op in writes.ops.values() {
                 set.key(op.hash);
@@ -472,14 +472,14 @@ impl Transaction {
         &self,
         core: &Core,
         prepared: Prepared,
-        set: &mut LatchSet,
+        mut set: LatchSet<'_>,
         keys: &[ReadKey],
         ranges: &[ReadRange],
     ) -> Result<Csn> {
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
         loop {
-            let held = core.latches.acquire(set);
+            let held = core.latches.acquire(&mut set);
             match self.validate(keys, ranges, true) {
                 Ok(()) => {
                     core.hooks.reached("validated");
