@@ -90,6 +90,24 @@ fn a_weak_commit_is_answered_when_it_is_visible_unless_the_log_ends() {
     assert_eq!(pipeline.read_csn(), Csn(2));
 }
 
+/// What is durable without a flush of the device is below no horizon before somebody has it flushed.
+#[test]
+fn the_horizon_follows_what_is_drained() {
+    let (log, pipeline) = pipeline(5);
+    let csn = submit(&pipeline, |_| {});
+    pipeline.request_horizon(csn).unwrap();
+    assert_eq!((pipeline.stable(), pipeline.horizon()), (Csn::ZERO, Csn::ZERO), "only asked for");
+    log.serve(csn);
+    assert_eq!((pipeline.stable(), pipeline.horizon()), (csn, Csn::ZERO));
+    pipeline.request_horizon(csn).unwrap();
+    assert_eq!(pipeline.horizon(), csn);
+    let next = submit(&pipeline, |_| {});
+    pipeline.wait(next).unwrap();
+    assert_eq!(pipeline.horizon(), csn);
+    pipeline.wait_horizon(next).unwrap();
+    assert_eq!(pipeline.horizon(), next);
+}
+
 /// INV-TXN-3: nothing may panic while it is applied, and if it does nobody hangs.
 #[test]
 fn a_panic_while_a_commit_is_applied_ends_every_wait() {
