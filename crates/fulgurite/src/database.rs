@@ -159,7 +159,7 @@ impl Database {
     }
 
     /// Runs `body` in a transaction and commits it; again, with a limit ([`Options::conflict_retries_max`]), when it
-    /// conflicts. Durable when it returns. `body` may run several times: it should do nothing but use the
+    /// conflicts. By default durable when it returns. `body` may run several times: it should do nothing but use the
     /// transaction, and read through it: what it reads through a [`Table`] is not validated.
     ///
     /// # Errors

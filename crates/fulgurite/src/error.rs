@@ -241,12 +241,10 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
         match self {
-            Error::Conflict { table, what } => {
-                write!(
-                    f,
-                    "another transaction committed a write to {what} of table `{table}` first: run the transaction again"
-                )
-            }
+            Error::Conflict { table, what } => write!(
+                f,
+                "another transaction committed a write to {what} of table `{table}` first: run the transaction again"
+            ),
             Error::KeyTooLong { len } => {
                 write!(f, "the key has {len} bytes, the longest allowed has {KEY_BYTES_MAX}")
             }
@@ -292,19 +290,15 @@ impl fmt::Display for Error {
             Error::NoSpace { what } => {
                 write!(f, "the disk is full: {what}; nothing was written, free space and go on")
             }
-            Error::UnsupportedDurability { level, why } => {
-                write!(f, "no commit can have the durability {level:?} here: {why}")
+            Error::UnsupportedDurability { level, why } => write!(f, "{level:?} is not possible: {why}"),
+            Error::OutcomeUnknown { csn, source, at_risk } => {
+                write!(f, "commit {csn} may or may not be durable, opening the database again will tell: ")?;
+                write!(f, "{source}{}", Answered(at_risk))
             }
-            Error::OutcomeUnknown { csn, source, at_risk } => write!(
-                f,
-                "commit {csn} may or may not be durable, opening the database again will tell: {source}{}",
-                Answered(at_risk)
-            ),
-            Error::Poisoned { what, at_risk } => write!(
-                f,
-                "writes are refused since the log failed, open the database again: {what}{}",
-                Answered(at_risk)
-            ),
+            Error::Poisoned { what, at_risk } => {
+                write!(f, "writes are refused since the log failed, open the database again: ")?;
+                write!(f, "{what}{}", Answered(at_risk))
+            }
             Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
             Error::Closed => write!(f, "the database was closed"),
             Error::TooManyConflicts { attempts } => {

@@ -62,20 +62,19 @@ pub(crate) fn open_core(
         }
     };
     let current = superblock.current().clone();
-    let no_barrier_refusal = no_barrier_refusal(&options, None, options.direct_io);
+    let writes_directly = options.direct_io && superblock.takes_direct_writes();
+    let volatile_cache = disk.device(dir).ok().and_then(|device| device.volatile_cache);
+    let no_barrier_refusal = no_barrier_refusal(&options, volatile_cache, writes_directly);
+    if no_barrier_refusal.is_none() && volatile_cache != Some(false) {
+        tracing::warn!(
+            path = %dir.display(),
+            "commits at NoBarrier are lost in a power cut if the device's cache is not power-safe, as i_know asserts"
+        );
+    }
     if let Some(why) = no_barrier_refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
         return Err(Error::BadOptions { violations: vec![format!("durability is NoBarrier: {why}")] });
     }
-    let log_options = LogOptions {
-        buffer_bytes: options.log_buffer_bytes,
-        background: options.background,
-        hint_idle: options.hint_idle,
-        scheme: options.flush_scheme,
-        waiting: options.waiting,
-        direct: options.direct_io,
-        power_safe_cache: no_barrier_refusal.is_none(),
-        ..LogOptions::default()
-    };
+    let log_options = log_options(&options, no_barrier_refusal.is_none());
     let mut replay = Replay::new(options.inline_bytes_max, progress);
     let path = log_dir(dir);
     let (log, last) = open_log(&env, &path, &current, log_options, &mut replay)?;
@@ -110,6 +109,19 @@ pub(crate) fn open_core(
         no_barrier_refusal,
         env,
     })
+}
+
+fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
+    LogOptions {
+        buffer_bytes: options.log_buffer_bytes,
+        background: options.background,
+        hint_idle: options.hint_idle,
+        scheme: options.flush_scheme,
+        waiting: options.waiting,
+        direct: options.direct_io,
+        power_safe_cache,
+        ..LogOptions::default()
+    }
 }
 
 fn is_missing(disk: &dyn Disk, path: &Path) -> bool {

@@ -1,7 +1,7 @@
 //! Counters and sizes of an open database.
 
 use fulgurite_base::Csn;
-use fulgurite_log::{LogStats, Stream};
+use fulgurite_log::{FlushScheme, LogStats, Stream};
 
 use crate::CsnRange;
 use crate::core::Core;
@@ -47,6 +47,11 @@ pub struct Stats {
     pub at_risk: Option<CsnRange>,
     /// How long commits took.
     pub latency: Latencies,
+    /// Whether the log is written around the page cache. Decided when the database is opened: by
+    /// [`Options::direct_io`](crate::Options::direct_io), the flush scheme and the file system.
+    pub direct_io: bool,
+    /// How commits share writes and flushes.
+    pub flush_scheme: FlushScheme,
     /// The log's counters.
     pub log: LogStats,
 }
@@ -91,6 +96,8 @@ impl Stats {
             poisoned: core.log.poisoned().map(|why| why.to_string()),
             at_risk: core.pipeline.at_risk(),
             latency: core.pipeline.stopwatch().read(),
+            direct_io: core.log.is_direct(),
+            flush_scheme: core.options.flush_scheme,
             log: core.log.stats(),
         }
     }

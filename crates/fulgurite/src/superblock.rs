@@ -112,6 +112,11 @@ pub(crate) struct SuperblockFile {
 }
 
 impl SuperblockFile {
+    /// Whether the file system of the database lets files be written around the page cache.
+    pub fn takes_direct_writes(&self) -> bool {
+        self.file.takes_direct_writes()
+    }
+
     /// Creates the file with its first slot, atomically: before the log has any segment, so that a directory with
     /// segments and without a superblock is a damaged database and never a new one.
     pub fn create(disk: &dyn Disk, dir: &Path, first: Superblock) -> Result<SuperblockFile> {

@@ -65,7 +65,7 @@ impl Table {
         self.core.live_value(self.state.id, key, &version)
     }
 
-    /// Writes `key`; durable when it returns.
+    /// Writes `key`; by default durable when it returns.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.

@@ -348,7 +348,7 @@ impl Transaction {
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        let Some(csn) = self.submit()? else {
+        let Some(csn) = self.submit(&core, None)? else {
             let csn = self.snapshot.csn;
             drop(self);
             core.pipeline.wait(needs)?;
@@ -368,7 +368,7 @@ impl Transaction {
     pub fn commit_deferred(mut self) -> Result<Ticket> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        match self.submit()? {
+        match self.submit(&core, None)? {
             Some(csn) => core.pipeline.answer_deferred(csn, needs, timed),
             None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
@@ -405,27 +405,24 @@ impl Transaction {
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
         let core = self.core.clone();
         self.durability = Durability::Sync;
-        let csn = self.submit_with(changed)?.expect("a definition writes the catalog");
+        let timed = core.pipeline.stopwatch().start(self.durability);
+        let csn = self.submit(&core, changed)?.expect("a definition writes the catalog");
         drop(self);
-        core.pipeline.wait(csn)?;
+        core.pipeline.answer(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 
-    fn submit(&mut self) -> Result<Option<Csn>> {
-        self.submit_with(None)
-    }
-
-    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write.
-    fn submit_with(&mut self, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
+    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. A definition latches the table that it
+    /// changes exclusively.
+    fn submit(&mut self, core: &Arc<Core>, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
             return Ok(None);
         }
-        let core = self.core.clone();
         core.check_writable()?;
         if self.writes.has_puts() {
             core.check_room()?;
         }
-        for writes in self.writes.tables.iter() {
+        for writes in &self.writes.tables {
             core.wait_for_folding(&writes.table)?;
         }
         let inline_max = core.options.inline_bytes_max;
@@ -443,19 +440,19 @@ impl Transaction {
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let csn = self.validate_and_submit(&core, prepared, &mut set, &keys, &ranges)?;
+        let csn = self.validate_and_submit(core, prepared, set, &keys, &ranges)?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
-        for writes in self.writes.tables.iter() {
+        for writes in &self.writes.tables {
             core.rotate_if_grown(&writes.table);
         }
         Ok(Some(csn))
     }
 
-    fn latch_set(&self, keys: &[ReadKey], ranges: &[ReadRange]) -> LatchSet {
+    fn latch_set<'t>(&'t self, keys: &'t [ReadKey], ranges: &'t [ReadRange]) -> LatchSet<'t> {
         let mut set = LatchSet::default();
-        for writes in self.writes.tables.iter() {
+        for writes in &self.writes.tables {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
             for op in writes.ops.values() {
                 set.key(op.hash);
@@ -475,14 +472,14 @@ impl Transaction {
         &self,
         core: &Core,
         prepared: Prepared,
-        set: &mut LatchSet,
+        mut set: LatchSet<'_>,
         keys: &[ReadKey],
         ranges: &[ReadRange],
     ) -> Result<Csn> {
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
         loop {
-            let held = core.latches.acquire(set);
+            let held = core.latches.acquire(&mut set);
             match self.validate(keys, ranges, true) {
                 Ok(()) => {
                     core.hooks.reached("validated");

@@ -1,19 +1,30 @@
 //! Threads commit while others fold and checkpoint, until the machine stops. Which commits that catches differs from
-//! run to run; what has to hold does not: nothing acknowledged is missing, and no transaction is there in part.
+//! run to run; what has to hold does not: nothing acknowledged is missing, and no transaction is there in part. The commits
+//! that share a write are of all levels; what was answered before it was durable may be missing.
 
 mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use common::rng::Rng;
 use common::verify::guarded;
 use fulgurite::env::sim::{CrashKind, SimEnv};
-use fulgurite::{Database, Options, Table};
+use fulgurite::{Database, Durability, Options, Table};
 
 const WRITERS: u64 = 3;
 const ACCOUNTS: u64 = 20;
 const SUM: u64 = 1000 * ACCOUNTS;
+
+/// What the rounds take turns in.
+const LEVELS: [Durability; 5] = [
+    Durability::Sync,
+    Durability::Async { interval: Duration::from_millis(1) },
+    Durability::None,
+    Durability::Sync,
+    Durability::Async { interval: Duration::from_secs(1) },
+];
 
 /// How far each writer is.
 #[derive(Default)]
@@ -59,6 +70,8 @@ fn write(db: &Database, table: &Table, writer: u64, progress: &Progress) {
                 return;
             }
         }
+        let level = LEVELS[(round + writer) as usize % LEVELS.len()];
+        txn.set_durability(level).expect("every database has these levels");
         let committed = match round % 3 {
             0 => txn.commit_deferred().and_then(|ticket| ticket.wait()),
             _ => txn.commit(),
@@ -66,7 +79,9 @@ fn write(db: &Database, table: &Table, writer: u64, progress: &Progress) {
         if committed.is_err() {
             return;
         }
-        progress.acknowledged.store(round, Ordering::SeqCst);
+        if level.waits() {
+            progress.acknowledged.store(round, Ordering::SeqCst);
+        }
     }
 }
 
@@ -160,6 +175,7 @@ fn look(db: &Database, progress: &[Progress]) -> Result<(), String> {
             ));
         }
         progress.acknowledged.store(round, Ordering::SeqCst);
+        progress.attempted.store(round, Ordering::SeqCst);
     }
     let balances = accounts.range(..).map_err(failed)?;
     let sum = balances.map(|entry| entry.map(|(_, balance)| number(&balance))).sum::<Result<u64, _>>();

@@ -115,7 +115,7 @@ impl Core {
     pub fn new(
         env: Arc<dyn Env>,
         database: DatabaseId,
-        options: LogOptions,
+        mut options: LogOptions,
         store: Store,
         at: AppendPoint,
         spans: Vec<EpochSpan>,
@@ -127,6 +127,8 @@ impl Core {
         let direct = options.direct
             && options.scheme == FlushScheme::Combined
             && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
+        // What a cache keeps is of no use to what is not there yet.
+        options.power_safe_cache &= direct;
         Core {
             epoch: at.epoch,
             spans,

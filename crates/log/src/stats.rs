@@ -17,6 +17,13 @@ macro_rules! counters {
             pub segment_bytes: u64,
         }
 
+        impl LogStats {
+            /// Every counter with its name, for reports.
+            pub fn counters(&self) -> Vec<(&'static str, u64)> {
+                vec![$((stringify!($name), self.$name),)*]
+            }
+        }
+
         #[derive(Debug, Default)]
         pub(crate) struct Counters { $(pub $name: AtomicU64,)* }
 

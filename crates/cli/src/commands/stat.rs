@@ -1,8 +1,9 @@
 //! `fulgurite stat`: sizes and counters.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fulgurite::Stats;
+use fulgurite::{Latency, Stats};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -62,6 +63,22 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "delta_entries": stats.delta_entries,
         "delta_bytes": stats.delta_bytes,
         "poisoned": stats.poisoned,
+        "direct_io": stats.direct_io,
+        "flush_scheme": stats.flush_scheme.name(),
+        "commit_latency": latency_as_json(&stats.latency.sync),
+        "log": stats.log.counters().into_iter().collect::<BTreeMap<_, _>>(),
+    })
+}
+
+/// Of the commits since the database was opened, at the level `Sync`.
+fn latency_as_json(latency: &Latency) -> Value {
+    json!({
+        "count": latency.count,
+        "mean_ns": latency.mean_ns,
+        "p50_ns": latency.p50_ns,
+        "p99_ns": latency.p99_ns,
+        "p999_ns": latency.p999_ns,
+        "max_ns": latency.max_ns,
     })
 }
 
@@ -80,6 +97,12 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("ready segments", number(stats.segments[2]), "");
     row("recent versions", number(stats.delta_entries), "not folded into trees yet");
     row("their memory", size(stats.delta_bytes), "");
+    let (way, note) = match stats.direct_io {
+        true => ("direct", "around the page cache, durable when the write returns"),
+        false => ("buffered", "through the page cache, then fdatasync"),
+    };
+    row("log writes", way.into(), note);
+    row("flush scheme", stats.flush_scheme.name().into(), "");
     if let Some(why) = &stats.poisoned {
         row("writes are refused", String::new(), why);
     }

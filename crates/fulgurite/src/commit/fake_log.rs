@@ -24,6 +24,8 @@ struct State {
     drained: u64,
     requested: u64,
     leading: bool,
+    /// Nothing becomes durable any more.
+    ended: bool,
     poison: Option<&'static str>,
 }
 
@@ -47,6 +49,22 @@ impl FakeLog {
     /// The newest number that was given.
     pub fn reserved_csn(&self) -> Csn {
         Csn(self.state.lock().filled.len() as u64)
+    }
+
+    /// Makes durable what has a number, and then nothing any more.
+    pub fn close(&self) {
+        loop {
+            let _ = self.wait_durable(self.reserved_csn());
+            let mut state = self.state.lock();
+            while state.leading {
+                self.changed.wait(&mut state);
+            }
+            if state.durable == state.filled.len() as u64 {
+                state.ended = true;
+                self.changed.notify_all();
+                return;
+            }
+        }
     }
 
     /// What the thread of a real log does: makes durable what is requested, until `last` is.
@@ -104,6 +122,9 @@ impl CommitLog for FakeLog {
         while state.durable < csn.0 {
             if let Some(what) = state.poison {
                 return Err(LogError::Poisoned(Arc::new(PoisonCause { what, path: None, source: None })));
+            }
+            if state.ended {
+                return Err(LogError::Closed);
             }
             let filled = state.filled.iter().take_while(|filled| **filled).count() as u64;
             if state.leading || filled == state.durable {

@@ -6,8 +6,6 @@
 //! stripes by index; then the log's slot. Nothing waits for a disk under a latch but a validation that has to read the
 //! static part for a transaction older than what has been folded.
 
-use std::sync::Arc;
-
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use smallvec::SmallVec;
@@ -30,18 +28,18 @@ pub(crate) enum Gate {
 
 /// What a commit latches. That of a small one needs no memory of its own.
 #[derive(Default)]
-pub(crate) struct LatchSet {
+pub(crate) struct LatchSet<'t> {
     /// By table.
-    gates: SmallVec<[(Arc<TableState>, Gate); 2]>,
+    gates: SmallVec<[(&'t TableState, Gate); 2]>,
     stripes: SmallVec<[u16; 8]>,
 }
 
-impl LatchSet {
+impl<'t> LatchSet<'t> {
     /// Passes a table's gate; the stronger of several requests holds.
-    pub fn gate(&mut self, table: &Arc<TableState>, gate: Gate) {
+    pub fn gate(&mut self, table: &'t TableState, gate: Gate) {
         match self.gates.binary_search_by_key(&table.id, |(table, _)| table.id) {
             Ok(known) => self.gates[known].1 = self.gates[known].1.max(gate),
-            Err(place) => self.gates.insert(place, (table.clone(), gate)),
+            Err(place) => self.gates.insert(place, (table, gate)),
         }
     }
 
@@ -64,7 +62,7 @@ impl Latches {
     }
 
     /// Takes everything in one sorted pass.
-    pub fn acquire<'a>(&'a self, set: &'a mut LatchSet) -> Held<'a> {
+    pub fn acquire<'a>(&'a self, set: &'a mut LatchSet<'_>) -> Held<'a> {
         set.stripes.sort_unstable();
         set.stripes.dedup();
         let (mut shared, mut exclusive) = (SmallVec::new(), Vec::new());

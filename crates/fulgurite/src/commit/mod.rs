@@ -26,9 +26,10 @@
 //!   the distance between `visible` and the newest number below half of the ring; threads that were admitted together
 //!   may overshoot that, so the owner looks again when it knows its number, and waits: only for commits before its
 //!   own, which are all past step 2 and wait for nothing.
-//! - INV-TXN-8: no advance is lost. Whoever applies a commit stores its state first and loads `visible` then; whoever
-//!   moves `visible` stores that first and loads the state of the next commit then. All four are sequentially
-//!   consistent, so of the two at least one sees the other's store, and goes on.
+//! - INV-TXN-8: no advance is lost. Whoever applies a commit stores its state, and then looks from `visible` on: it
+//!   passes what is applied and stops at a commit that is not. That one's state is stored later, so whoever applies it
+//!   looks later, and finds this one. These stores and loads are sequentially consistent. Who has looked and finds
+//!   `visible` moved by another looks again from there.
 //! - INV-TXN-9: no waiter is missed. Whoever waits for `visible` counts itself first and looks then; whoever moves it
 //!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
 //! - INV-TXN-10: a ticket completes once, and is told outside every lock and after leadership was handed over. Filing
@@ -314,11 +315,7 @@ impl<L: CommitLog> Pipeline<L> {
                 return;
             }
             match self.visible.compare_exchange(visible.0, reached.0, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => {
-                    self.wake_waiters();
-                    visible = reached;
-                }
-                // Another moved it, and looks at what comes next; but what this thread applied may lie behind that.
+                Ok(_) => return self.wake_waiters(),
                 Err(other) => visible = Csn(other),
             }
         }

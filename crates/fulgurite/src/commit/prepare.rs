@@ -42,14 +42,14 @@ pub(crate) fn prepare(
         let spill = opened.get_or_insert_with(new_spill);
         spill_values(writes, inline_max, spill)?;
     }
-    let mut work = Box::new(ApplyWrites {
-        catalog: catalog.clone(),
-        tables: SmallVec::with_capacity(writes.tables.len()),
-        catalog_ops: Vec::new(),
-        new_table,
-    });
+    let definition = writes
+        .of_table(TableId::CATALOG)
+        .is_some()
+        .then(|| Box::new(Definition { catalog: catalog.clone(), ops: Vec::new(), new_table }));
+    let tables = SmallVec::with_capacity(writes.tables.len());
+    let mut work = Box::new(ApplyWrites { tables, definition });
     let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
-    for writes in writes.tables.iter() {
+    for writes in &writes.tables {
         encode_table(writes, inline_max, &mut out, &mut work);
     }
     let mut body_crc = crc32c(&out);
@@ -148,8 +148,10 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
         }
         delta.flags = VersionFlags(flags);
         block.push(delta);
-        if table == TableId::CATALOG {
-            work.catalog_ops.push(match &op.value {
+        if table == TableId::CATALOG
+            && let Some(definition) = &mut work.definition
+        {
+            definition.ops.push(match &op.value {
                 WriteValue::Inline(row) => CatalogOp::Put { key: key.to_vec(), row: row.to_vec() },
                 _ => CatalogOp::Delete { key: key.to_vec() },
             });
@@ -170,18 +172,24 @@ struct TableWork {
 
 /// What a commit does to memory.
 pub(crate) struct ApplyWrites {
-    catalog: Arc<Catalog>,
     tables: SmallVec<[TableWork; 1]>,
-    catalog_ops: Vec<CatalogOp>,
+    /// If it writes the catalog.
+    definition: Option<Box<Definition>>,
+}
+
+/// What a commit does to the catalog.
+struct Definition {
+    catalog: Arc<Catalog>,
+    ops: Vec<CatalogOp>,
     new_table: Option<Arc<TableState>>,
 }
 
 impl Apply for ApplyWrites {
     fn apply(self: Box<Self>, csn: Csn, body_lsn: Lsn) {
-        if !self.catalog_ops.is_empty() {
-            self.catalog
-                .apply(csn, &self.catalog_ops, self.new_table.as_ref())
-                .expect("the rows were made by this process a moment ago");
+        if let Some(definition) = &self.definition {
+            let Definition { catalog, ops, new_table } = &**definition;
+            let applied = catalog.apply(csn, ops, new_table.as_ref());
+            applied.expect("the rows were made by this process a moment ago");
         }
         for work in self.tables {
             for range in &work.ranges {

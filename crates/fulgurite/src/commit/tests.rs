@@ -7,7 +7,7 @@ use fulgurite_base::Csn;
 use parking_lot::Mutex;
 
 use super::commit_log::CommitLog;
-use super::fake_log::{pipeline, submit};
+use super::fake_log::{pipeline, submit, submit_at};
 use super::*;
 
 #[test]
@@ -70,6 +70,42 @@ fn admission_waits_while_half_of_the_ring_is_taken() {
     });
     assert_eq!(pipeline.visible(), Csn(6));
     pipeline.admit(0, 0, false).unwrap();
+}
+
+#[test]
+fn a_weak_commit_is_answered_when_it_is_visible_unless_the_log_ends() {
+    let (log, pipeline) = pipeline(5);
+    let commit = || {
+        let timed = pipeline.stopwatch().start(Durability::None);
+        let csn = submit_at(&pipeline, Durability::None, |_| {});
+        pipeline.answer(csn, Csn::ZERO, timed)
+    };
+    commit().unwrap();
+    assert_eq!((pipeline.read_csn(), pipeline.stable(), pipeline.strong()), (Csn(1), Csn::ZERO, Csn::ZERO));
+    pipeline.begin_close();
+    commit().unwrap();
+    assert_eq!(pipeline.stable(), Csn(2), "made durable first");
+    log.close();
+    assert!(matches!(commit(), Err(Error::Closed)));
+    assert_eq!(pipeline.read_csn(), Csn(2));
+}
+
+/// What is durable without a flush of the device is below no horizon before somebody has it flushed.
+#[test]
+fn the_horizon_follows_what_is_drained() {
+    let (log, pipeline) = pipeline(5);
+    let csn = submit(&pipeline, |_| {});
+    pipeline.request_horizon(csn).unwrap();
+    assert_eq!((pipeline.stable(), pipeline.horizon()), (Csn::ZERO, Csn::ZERO), "only asked for");
+    log.serve(csn);
+    assert_eq!((pipeline.stable(), pipeline.horizon()), (csn, Csn::ZERO));
+    pipeline.request_horizon(csn).unwrap();
+    assert_eq!(pipeline.horizon(), csn);
+    let next = submit(&pipeline, |_| {});
+    pipeline.wait(next).unwrap();
+    assert_eq!(pipeline.horizon(), csn);
+    pipeline.wait_horizon(next).unwrap();
+    assert_eq!(pipeline.horizon(), next);
 }
 
 /// INV-TXN-3: nothing may panic while it is applied, and if it does nobody hangs.

@@ -7,6 +7,7 @@ mod counters;
 mod definitions;
 mod durability;
 mod folding;
+mod levels;
 mod own_writes;
 mod ranges;
 mod stress;

@@ -9,7 +9,7 @@ use fulgurite_env::SimEnv;
 use parking_lot::Mutex;
 
 use super::support::*;
-use crate::{Database, Error, ErrorKind, Isolation, Options, Result, Table};
+use crate::{Database, Durability, Error, ErrorKind, Isolation, Options, Result, Table};
 
 /// How long everything runs, and how long it may take to end.
 const RUN: Duration = Duration::from_millis(1500);
@@ -78,6 +78,9 @@ impl Worker {
         let count = txn.range(&from, ..)?.take(20).count();
         txn.get(&to, &key)?;
         txn.put(&to, &key, &(count as u64).to_le_bytes())?;
+        let interval = Duration::from_millis(1);
+        let levels = [Durability::Sync, Durability::None, Durability::Async { interval }];
+        txn.set_durability(levels[self.random.below(3) as usize])?;
         let deferred = self.random.below(2) == 0;
         self.at(if deferred { "commit_deferred" } else { "commit" });
         if deferred { txn.commit_deferred().map(drop) } else { txn.commit().map(drop) }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fulgurite::env::Env;
 use fulgurite::env::sim::SimEnv;
-use fulgurite::{Database, Error, Result, Table, Ticket, Transaction};
+use fulgurite::{Database, Durability, Error, Result, Table, Ticket, Transaction};
 
 use super::model::{History, State};
 use super::rng::Rng;
@@ -56,9 +56,18 @@ pub struct Workload {
     pub history: Arc<Mutex<History>>,
     pub tables: BTreeMap<String, Table>,
     pub rng: Rng,
-    tickets: Vec<Ticket>,
+    /// Deferred commits, with their levels.
+    tickets: Vec<(Ticket, Durability)>,
     made: u64,
 }
+
+/// What deferred commits take turns in. The others are always durable when they are answered.
+const LEVELS: [Durability; 4] = [
+    Durability::Sync,
+    Durability::Async { interval: Duration::from_millis(5) },
+    Durability::Sync,
+    Durability::None,
+];
 
 /// The tables that last.
 const LASTING: [&str; 5] = ["big", "expiring", "medium", "small", "wide"];
@@ -148,12 +157,14 @@ impl Workload {
     }
 
     fn commit_deferred(&mut self, writes: &[Write]) -> Result<()> {
-        let (txn, csn) = self.prepare(writes)?;
+        let (mut txn, csn) = self.prepare(writes)?;
+        let level = LEVELS[csn as usize % LEVELS.len()];
+        txn.set_durability(level).expect("every database has these levels");
         let outcome = txn.commit_deferred();
         self.retract_unless_numbered(&outcome);
         let ticket = outcome?;
         assert_eq!(ticket.csn().0, csn, "commits are numbered densely");
-        self.tickets.push(ticket);
+        self.tickets.push((ticket, level));
         Ok(())
     }
 
@@ -179,11 +190,14 @@ impl Workload {
         }
     }
 
-    /// Waits for the open tickets.
+    /// Waits until all deferred commits are durable.
     pub fn settle(&mut self) -> Result<()> {
-        for ticket in std::mem::take(&mut self.tickets) {
-            let csn = ticket.wait()?.csn.0;
-            self.history.lock().unwrap().acknowledge(csn);
+        for (ticket, level) in std::mem::take(&mut self.tickets) {
+            let csn = ticket.wait()?.csn;
+            if !level.waits() {
+                self.db.wait_durable(csn)?;
+            }
+            self.history.lock().unwrap().acknowledge(csn.0);
         }
         Ok(())
     }

@@ -1,0 +1,251 @@
+//! Levels of durability: who waits for whom, who sees what, what is refused, what a failure tells.
+
+use std::time::Duration;
+
+use fulgurite_env::SimEnv;
+use fulgurite_env::sim::CrashKind;
+
+use super::support::*;
+use crate::{
+    Csn, CsnRange, Database, Durability, Error, ErrorKind, Options, POWER_SAFE_CACHE, Table, Ticket,
+};
+
+const ASYNC: Durability = Durability::Async { interval: Duration::from_millis(10) };
+const WEAK: [Durability; 2] = [ASYNC, Durability::None];
+
+/// Puts `key` at a level without waiting; returns the ticket.
+fn put(db: &Database, table: &Table, key: &[u8], level: Durability) -> Ticket {
+    let mut txn = db.begin();
+    txn.set_durability(level).unwrap();
+    txn.put(table, key, b"v").unwrap();
+    txn.commit_deferred().unwrap()
+}
+
+fn is_durable(db: &Database, ticket: &Ticket) -> bool {
+    db.stats().durable >= ticket.csn()
+}
+
+/// A database whose log is flushed only by those who wait for it, with a table.
+fn quiet() -> (Database, Table) {
+    let db = quiet_database();
+    let table = db.table("t").unwrap();
+    (db, table)
+}
+
+#[test]
+fn what_was_answered_is_seen_by_everybody() {
+    for level in WEAK {
+        let (db, table) = quiet();
+        let ticket = put(&db, &table, b"k", level);
+        assert_eq!(ticket.poll().unwrap().unwrap().csn, ticket.csn(), "complete from the start");
+        assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
+        assert_eq!(db.snapshot().read(&table, b"k"), Some("v".into()));
+        assert_eq!(table.range(..).unwrap().count(), 1);
+        let mut txn = db.begin();
+        txn.set_durability(level).unwrap();
+        txn.put(&table, b"l", b"v").unwrap();
+        let csn = txn.commit().unwrap().csn;
+        assert_eq!(db.snapshot().csn(), csn);
+        assert!(!is_durable(&db, &ticket), "nobody waited for a flush");
+        db.wait_durable(csn).unwrap();
+        assert!(is_durable(&db, &ticket));
+    }
+}
+
+#[test]
+fn who_read_what_is_weak_does_not_wait_for_it() {
+    for level in WEAK {
+        let (db, table) = quiet();
+        let ticket = put(&db, &table, b"k", level);
+        let reader = db.begin();
+        assert_eq!(reader.read(&table, b"k"), Some("v".into()));
+        assert_eq!(reader.read(&table, b"absent"), None);
+        assert_eq!(rows(reader.range(&table, ..).unwrap()).len(), 1);
+        reader.commit().unwrap();
+        let reader = db.begin();
+        assert_eq!(reader.read(&table, b"k"), Some("v".into()));
+        assert!(reader.commit_deferred().unwrap().poll().is_some());
+        let mut writer = db.begin();
+        writer.set_durability(level).unwrap();
+        assert_eq!(writer.read(&table, b"k"), Some("v".into()));
+        writer.put(&table, b"k", b"w").unwrap();
+        writer.commit().unwrap();
+        assert!(matches!(table.insert(b"k", b"x"), Err(Error::KeyExists { .. })));
+        assert!(!is_durable(&db, &ticket));
+    }
+}
+
+#[test]
+fn who_read_what_is_strong_waits_for_it_at_any_level() {
+    for level in [Durability::Sync, ASYNC, Durability::None] {
+        for writes in [false, true] {
+            for deferred in [false, true] {
+                let (db, table) = quiet();
+                let strong = put(&db, &table, b"k", Durability::Sync);
+                put(&db, &table, b"weak", Durability::None);
+                let mut reader = db.begin();
+                reader.set_durability(level).unwrap();
+                assert_eq!(reader.read(&table, b"k"), Some("v".into()));
+                if writes {
+                    reader.put(&table, b"own", b"v").unwrap();
+                }
+                assert!(strong.poll().is_none());
+                let csn = if deferred {
+                    let answer = reader.commit_deferred().unwrap();
+                    assert!(answer.poll().is_none(), "{level:?}: answered before it is durable");
+                    answer.wait().unwrap().csn
+                } else {
+                    reader.commit().unwrap().csn
+                };
+                assert!(is_durable(&db, &strong), "{level:?}: answered before it is durable");
+                assert!(db.snapshot().csn() >= csn, "{level:?}: who was answered sees its commit");
+                assert_eq!(db.snapshot().read(&table, b"own").is_some(), writes);
+            }
+        }
+    }
+}
+
+/// A weak commit that has to wait is told to nobody before its ticket is complete.
+#[test]
+fn a_weak_commit_that_read_a_strong_one_is_hidden_until_that_is_durable() {
+    let (db, table) = quiet();
+    put(&db, &table, b"k", Durability::Sync);
+    let mut txn = db.begin();
+    txn.set_durability(Durability::None).unwrap();
+    txn.read(&table, b"k");
+    txn.put(&table, b"own", b"v").unwrap();
+    let ticket = txn.commit_deferred().unwrap();
+    assert!(table.get(b"k").unwrap().is_none() && table.get(b"own").unwrap().is_none());
+    assert_eq!(db.begin().read(&table, b"own"), Some("v".into()));
+    let seen = std::sync::Arc::new(parking_lot::Mutex::new(None));
+    let (slot, reader) = (seen.clone(), table.clone());
+    ticket.on_complete(move |_| *slot.lock() = reader.get(b"own").unwrap());
+    db.wait_durable(ticket.csn()).unwrap();
+    assert_eq!(seen.lock().take().unwrap(), b"v", "who is told sees the commit");
+}
+
+#[test]
+fn a_level_that_cannot_be_had_is_refused_where_it_is_asked_for() {
+    let (db, table) = quiet();
+    let mut txn = db.begin();
+    txn.put(&table, b"k", b"v").unwrap();
+    let hours = Durability::Async { interval: Duration::from_secs(7200) };
+    let never = Durability::Async { interval: Duration::ZERO };
+    for level in [Durability::Staged, Durability::NoBarrier, hours, never] {
+        let error = txn.set_durability(level).unwrap_err();
+        assert!(matches!(error, Error::UnsupportedDurability { .. }), "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Request);
+        assert_eq!(txn.durability(), Durability::Sync);
+    }
+    let csn = txn.commit().unwrap().csn;
+    assert!(db.stats().durable >= csn);
+    let open = |options| Database::open_with(SimEnv::new(1), "/data", options, |_| {});
+    for durability in [Durability::Staged, Durability::NoBarrier] {
+        let outcome = open(Options { durability, ..Options::default() });
+        assert!(matches!(outcome, Err(Error::BadOptions { .. })), "{outcome:?}");
+    }
+    let i_know = Some(POWER_SAFE_CACHE.to_string());
+    let db = open(Options { durability: Durability::NoBarrier, i_know, ..Options::default() }).unwrap();
+    let mut txn = db.begin();
+    assert_eq!(txn.durability(), Durability::NoBarrier);
+    txn.set_durability(Durability::Sync).unwrap();
+    txn.set_durability(Durability::NoBarrier).unwrap();
+}
+
+#[test]
+fn definitions_are_durable_at_any_default() {
+    let env = SimEnv::new(1);
+    let options = Options { durability: Durability::None, background: false, ..Options::default() };
+    let db = open(&env, options.clone());
+    let (kept, moved) = (db.table("kept").unwrap(), db.table("moved").unwrap());
+    kept.put(b"before", b"v").unwrap();
+    drop(moved);
+    db.rename_table("moved", "renamed").unwrap();
+    kept.put(b"after", b"v").unwrap();
+    let env = env.crash(CrashKind::PowerCut, 1);
+    let db = open(&env, options);
+    let names: Vec<String> = db.tables().unwrap().iter().map(Table::name).collect();
+    assert_eq!(names, ["kept", "renamed"]);
+    let kept = db.table("kept").unwrap();
+    assert!(kept.get(b"before").unwrap().is_some(), "what comes before a durable commit is durable");
+    assert!(kept.get(b"after").unwrap().is_none());
+}
+
+#[test]
+fn a_failure_after_the_answer_is_told_with_the_numbers() {
+    let env = SimEnv::new(1);
+    let db = open(&env, Options { background: false, ..Options::default() });
+    let table = db.table("t").unwrap();
+    let durable = table.put(b"k", b"v").unwrap().csn;
+    assert_eq!(db.stats().at_risk, None);
+    let (first, last) = (put(&db, &table, b"a", ASYNC), put(&db, &table, b"b", Durability::None));
+    let unanswered = put(&db, &table, b"c", Durability::Sync);
+    env.faults().fail_write(env.faults().write_count() + 1);
+    assert!(unanswered.wait().is_err());
+    let expected = Some(CsnRange { first: first.csn(), last: last.csn() });
+    assert_eq!((durable.next(), db.stats().at_risk), (first.csn(), expected));
+    assert!(matches!(db.wait_durable(durable), Ok(())));
+    let told = db.wait_durable(last.csn()).unwrap_err();
+    assert!(
+        matches!(&told, Error::OutcomeUnknown { csn, at_risk, .. } if (*csn, *at_risk) == (last.csn(), expected))
+    );
+    let refused = table.put(b"d", b"v").unwrap_err();
+    assert!(matches!(&refused, Error::Poisoned { at_risk, .. } if *at_risk == expected), "{refused:?}");
+    for error in [told, refused] {
+        let range = format!("commits {} to {}", first.csn(), last.csn());
+        assert!(error.to_string().contains(&range), "{error}");
+    }
+    let mut late = db.begin();
+    late.set_durability(Durability::None).unwrap();
+    late.put(&table, b"e", b"v").unwrap();
+    assert!(matches!(late.commit(), Err(Error::Poisoned { .. })), "a weak commit is refused, too");
+}
+
+#[test]
+fn a_close_makes_durable_what_was_answered_and_refuses_the_rest() {
+    for place in ["admitted", "validated"] {
+        let env = SimEnv::new(1);
+        let db = open(&env, Options { durability: Durability::None, ..Options::default() });
+        let table = db.table("t").unwrap();
+        table.put(b"before", b"v").unwrap();
+        let meeting = hold_first_at(&db, place);
+        let outcome = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| table.put(b"late", b"v"));
+            meeting.wait_for(1);
+            let closer = scope.spawn(|| db.clone().close());
+            for _ in 0..100 {
+                if closer.is_finished() {
+                    break;
+                }
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            meeting.open();
+            closer.join().unwrap().unwrap();
+            writer.join().unwrap()
+        });
+        drop((db, table));
+        let db = open(&env.crash(CrashKind::PowerCut, 1), Options::default());
+        let table = db.table("t").unwrap();
+        assert!(table.get(b"before").unwrap().is_some());
+        assert_eq!(outcome.is_ok(), table.get(b"late").unwrap().is_some(), "{place}: {outcome:?}");
+    }
+}
+
+#[test]
+fn latencies_are_told_by_level() {
+    let (db, table) = quiet();
+    let before = db.stats().latency;
+    table.put(b"k", b"v").unwrap();
+    put(&db, &table, b"k", Durability::Sync).wait().unwrap();
+    for level in WEAK {
+        put(&db, &table, b"k", level);
+    }
+    put(&db, &table, b"k", Durability::Sync);
+    db.begin().commit().unwrap();
+    let after = db.stats().latency;
+    let counts = |latency: crate::Latencies| {
+        [latency.sync, latency.no_barrier, latency.asynchronous, latency.none].map(|latency| latency.count)
+    };
+    assert_eq!(counts(after), [counts(before)[0] + 2, 0, 1, 1], "only what was answered and wrote counts");
+    assert_eq!(db.begin().snapshot_csn(), Csn(counts(before)[0] + 5), "a definition counts");
+}
