@@ -43,18 +43,22 @@ impl Scheme for Aggregated {
         core.write_up_to(own.last_csn)?;
         let request = Arc::new(Request { csn: own.last_csn, is_complete: AtomicBool::new(false) });
         self.primary.lock().push(Arc::clone(&request));
-        let start = core.env.clock().monotonic_ns();
+        let clock = core.env.clock();
+        let mut start = clock.monotonic_ns();
         while !request.is_complete.load(SeqCst) {
             core.poison.check()?;
             if !self.is_locked.swap(true, SeqCst) {
-                add(&core.stats.sync_lock_ns, core.env.clock().monotonic_ns().saturating_sub(start));
-                return self.sync_for_all(core);
+                add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
+                self.sync_for_all(core)?;
+                // Complete now, unless somebody else took the request and its sync failed: then the log is poisoned.
+                start = clock.monotonic_ns();
+                continue;
             }
             let is_over =
                 || request.is_complete.load(SeqCst) || !self.is_locked.load(SeqCst) || core.poison.is_set();
             add(&core.stats.parks, u64::from(core.parking.park(request.csn, is_over)));
         }
-        add(&core.stats.sync_lock_ns, core.env.clock().monotonic_ns().saturating_sub(start));
+        add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
         Ok(())
     }
 
