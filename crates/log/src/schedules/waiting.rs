@@ -129,7 +129,7 @@ fn mixture(power_safe_cache: bool) {
 
 #[test]
 fn nobody_hangs_whatever_the_others_do() {
-    explore(8_000, || mixture(false));
+    explore(200_000, || mixture(false));
 }
 
 #[test]
