@@ -32,7 +32,7 @@ struct Dying<'a>(&'a Core);
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.0.poison.set("the log thread panicked", None);
+            let _ = self.0.fail("the log thread panicked", None);
         }
     }
 }

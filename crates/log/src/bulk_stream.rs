@@ -149,7 +149,7 @@ impl Core {
         self.poison.check()?;
         let file = self.store.file(&segment);
         let result = file.and_then(|file| file.write_at(&state.buffer, state.written.into()));
-        result.map_err(|error| self.poison.set("a bulk write", Some((&segment.path, error))))?;
+        result.map_err(|error| self.fail("a bulk write", Some((&segment.path, error))))?;
         state.written = state.append_at();
         state.buffer.clear();
         segment.set_used(state.written);
@@ -168,7 +168,7 @@ impl Core {
         for segment in unsynced {
             add(&self.stats.bulk_syncs, 1);
             let result = self.store.file(&segment).and_then(|file| file.sync_data());
-            result.map_err(|error| self.poison.set("a bulk sync", Some((&segment.path, error))))?;
+            result.map_err(|error| self.fail("a bulk sync", Some((&segment.path, error))))?;
             if self.bulk_state_of(segment.number).is_none() {
                 self.store.seal(&segment);
             }

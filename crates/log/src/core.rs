@@ -24,6 +24,8 @@ use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
 use fulgurite_env::Env;
 use parking_lot::Condvar;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -200,6 +202,14 @@ impl Core {
             return Err(LogError::Closed);
         }
         self.poison.check()
+    }
+
+    /// Poisons the log from outside of a flush, and wakes everybody who sleeps: whom a leader wakes to lead next may see
+    /// the poison first, and leave the others asleep.
+    pub fn fail(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
+        let error = self.poison.set(what, file);
+        self.parking.wake_all();
+        error
     }
 
     /// Wakes the background thread, if there is one.

@@ -269,7 +269,7 @@ impl Log {
     /// Ends all writing: a commit that is in the log could not be carried out in memory, so that what the process shows
     /// and what the log holds would part.
     pub fn poison(&self, what: &'static str) {
-        let _ = self.core.poison.set(what, None);
+        let _ = self.core.fail(what, None);
     }
 
     /// Flushes everything that was reserved, ends with a hint, and stops the thread. Later calls get

@@ -91,7 +91,16 @@ impl World {
         let (term, commit_time_ms) = (0, 0);
         self.log.fill(
             reservation,
-            FrameParts { kind: 1, flags: 0, codec: 0, term, commit_time_ms, body: &body, body_crc, local: &[] },
+            FrameParts {
+                kind: 1,
+                flags: 0,
+                codec: 0,
+                term,
+                commit_time_ms,
+                body: &body,
+                body_crc,
+                local: &[],
+            },
         );
         csn
     }
@@ -181,7 +190,11 @@ impl World {
         let options = self.log.options().clone();
         let opened = Log::open(image, dir(), ID, options, &ReplayFrom::beginning(), &mut found);
         let (_, report) = opened.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
-        assert!(report.last_csn >= acknowledged, "{acknowledged} was acknowledged, {} is there", report.last_csn);
+        assert!(
+            report.last_csn >= acknowledged,
+            "{acknowledged} was acknowledged, {} is there",
+            report.last_csn
+        );
         self.assert_told(&found.0);
     }
 
