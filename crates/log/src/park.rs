@@ -4,6 +4,10 @@
 //! A sleeper marks its bit, checks once more what it waits for, and sleeps only while its word's number of wake-ups is
 //! the one it read before. A waker makes the change first, then looks for bits, then raises the number, then wakes.
 //! INV-LOG-11: so either the sleeper sees the change, or the waker sees the bit.
+//!
+//! A bit may stand for nobody: who saw the change left its bit behind. And it may stand for several: commits that are
+//! `WORDS * LANES` apart share it. Who wakes one to go on in its place therefore wakes on until the kernel says that
+//! somebody did sleep, and who was woken and has no use for it passes it on.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -73,26 +77,45 @@ impl Parking {
         if last - first >= WORDS * LANES {
             return self.wake_all();
         }
-        (first / LANES..=last / LANES)
-            .map(|line| u64::from(self.word(line).wake(lanes(line, first, last))))
-            .sum()
+        (first / LANES..=last / LANES).map(|line| self.word(line).wake(lanes(line, first, last)).calls).sum()
     }
 
-    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. Whether there was one.
-    pub fn wake_first(&self, from: Csn) -> bool {
+    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. How many calls that took.
+    pub fn wake_first(&self, from: Csn) -> u64 {
         let first = from.0 + 1;
         let last = self.newest.load(SeqCst).min(from.0 + WORDS * LANES);
-        (first / LANES..=last / LANES).any(|line| {
+        let mut calls = 0;
+        for line in first / LANES..=last / LANES {
             let word = self.word(line);
-            let sleepers = word.sleepers.load(SeqCst) & lanes(line, first, last);
-            sleepers != 0 && word.wake(1 << sleepers.trailing_zeros())
-        })
+            let mut sleepers = word.sleepers.load(SeqCst) & lanes(line, first, last);
+            while sleepers != 0 {
+                let woken = word.wake(1 << sleepers.trailing_zeros());
+                calls += woken.calls;
+                if woken.threads > 0 {
+                    return calls;
+                }
+                sleepers &= sleepers - 1;
+            }
+        }
+        calls
+    }
+
+    /// Whether who slept for `csn` may have been woken for a later commit.
+    pub fn is_shared(&self, csn: Csn) -> bool {
+        self.newest.load(SeqCst) >= csn.0 + WORDS * LANES
     }
 
     /// Wakes everybody. How many calls that took.
     pub fn wake_all(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.wake(u32::MAX))).sum()
+        self.words.iter().map(|word| word.wake(u32::MAX).calls).sum()
     }
+}
+
+/// What waking took, and brought.
+#[derive(Default)]
+struct Woken {
+    calls: u64,
+    threads: usize,
 }
 
 /// The bits of a word's commits that lie in `first..=last`.
@@ -106,17 +129,14 @@ fn lanes(line: u64, first: u64, last: u64) -> u32 {
 }
 
 impl Word {
-    /// Wakes those of `bits` who sleep; false if there are none.
-    fn wake(&self, bits: u32) -> bool {
+    /// Wakes those of `bits` who sleep.
+    fn wake(&self, bits: u32) -> Woken {
         if self.sleepers.load(SeqCst) & bits == 0 {
-            return false;
+            return Woken::default();
         }
         match NonZeroU32::new(self.sleepers.fetch_and(!bits, SeqCst) & bits) {
-            Some(bits) => {
-                self.wakes.wake(bits);
-                true
-            }
-            None => false,
+            Some(bits) => Woken { calls: 1, threads: self.wakes.wake(bits) },
+            None => Woken::default(),
         }
     }
 }
@@ -144,9 +164,10 @@ mod futex {
             let _ = wait_bitset(&self.0, Flags::PRIVATE, expected, None, bit);
         }
 
-        pub fn wake(&self, bits: NonZeroU32) {
+        /// How many that woke. Who is about to sleep does not, and is not among them.
+        pub fn wake(&self, bits: NonZeroU32) -> usize {
             self.0.fetch_add(1, SeqCst);
-            let _ = wake_bitset(&self.0, Flags::PRIVATE, i32::MAX as u32, bits);
+            wake_bitset(&self.0, Flags::PRIVATE, i32::MAX as u32, bits).unwrap_or(0)
         }
     }
 }
@@ -157,34 +178,46 @@ mod futex {
 
     use shuttle::sync::{Condvar, Mutex};
 
-    /// What the kernel does, made of a lock: the word, and the bits that the last wake-ups were for.
+    /// What the kernel does, made of a lock.
     #[derive(Default)]
     pub(super) struct Futex {
-        word: Mutex<(u32, Vec<u32>)>,
+        state: Mutex<State>,
         changed: Condvar,
+    }
+
+    #[derive(Default)]
+    struct State {
+        word: u32,
+        /// The bits of those who sleep, each with the number of its sleep.
+        sleepers: Vec<(u32, u32)>,
+        sleeps: u32,
     }
 
     impl Futex {
         pub fn load(&self) -> u32 {
-            self.word.lock().unwrap().0
+            self.state.lock().unwrap().word
         }
 
         pub fn wait(&self, expected: u32, bit: u32) {
-            let mut word = self.word.lock().unwrap();
-            if word.0 != expected {
+            let mut state = self.state.lock().unwrap();
+            if state.word != expected {
                 return;
             }
-            let seen = word.1.len();
-            while !word.1[seen..].iter().any(|bits| bits & bit != 0) {
-                word = self.changed.wait(word).unwrap();
+            state.sleeps += 1;
+            let me = state.sleeps;
+            state.sleepers.push((bit, me));
+            while state.sleepers.iter().any(|&(_, sleep)| sleep == me) {
+                state = self.changed.wait(state).unwrap();
             }
         }
 
-        pub fn wake(&self, bits: NonZeroU32) {
-            let mut word = self.word.lock().unwrap();
-            word.0 += 1;
-            word.1.push(bits.get());
+        pub fn wake(&self, bits: NonZeroU32) -> usize {
+            let mut state = self.state.lock().unwrap();
+            state.word += 1;
+            let before = state.sleepers.len();
+            state.sleepers.retain(|&(bit, _)| bit & bits.get() == 0);
             self.changed.notify_all();
+            before - state.sleepers.len()
         }
     }
 }

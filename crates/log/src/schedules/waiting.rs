@@ -129,12 +129,12 @@ fn mixture(power_safe_cache: bool) {
 
 #[test]
 fn nobody_hangs_whatever_the_others_do() {
-    explore(200_000, || mixture(false));
+    explore(15_000, || mixture(false));
 }
 
 #[test]
 fn nobody_hangs_where_writes_count_without_a_flush() {
-    explore(4_000, || mixture(true));
+    explore(10_000, || mixture(true));
 }
 
 fn is_told_that_it_closed(result: Result<Csn, LogError>) {

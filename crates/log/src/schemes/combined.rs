@@ -82,6 +82,9 @@ impl Scheme for Combined {
             }
         }
         if let Some(start) = waits_since {
+            if core.parking.is_shared(csn) {
+                self.pass_on(core);
+            }
             add(&core.stats.flush_waits, 1);
             add(&core.stats.flush_wait_ns, core.env.clock().monotonic_ns().saturating_sub(start));
         }
@@ -96,6 +99,7 @@ impl Scheme for Combined {
         let is_over = || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
         core.parking.park(durable.next(), is_over);
         core.poison.check()?;
+        self.pass_on(core);
         Ok(true)
     }
 }
@@ -112,12 +116,24 @@ impl Drop for Leadership<'_> {
         let Leadership { scheme, core, before } = self;
         scheme.expected.store(scheme.waiting.load(Relaxed), Relaxed);
         scheme.is_led.store(false, SeqCst);
-        add(&core.stats.wakes, u64::from(core.parking.wake_first(core.durable_csn())));
+        scheme.wake_next(core);
         core.wake_durable(*before);
     }
 }
 
 impl Combined {
+    /// Wakes one that no write covered.
+    fn wake_next(&self, core: &Core) {
+        add(&core.stats.wakes, core.parking.wake_first(core.durable_csn()));
+    }
+
+    /// This thread may have been woken to lead next, and does not.
+    fn pass_on(&self, core: &Core) {
+        if !self.is_led.load(SeqCst) {
+            self.wake_next(core);
+        }
+    }
+
     /// Leads one flush; the caller has just become the leader. False if there was nothing to write.
     fn lead(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
         let before = core.durable_csn();
