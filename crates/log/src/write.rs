@@ -75,7 +75,7 @@ impl Core {
             let hint = self.durable_csn();
             self.write_run(writer, run, next, hint, flush)?;
             self.raise_written(run, hint);
-            self.raise_durable(Csn::MAX);
+            self.raise_durable(u64::MAX);
             if flush == Flush::Now {
                 self.raise_drained();
             }
