@@ -7,7 +7,6 @@
 use crate::bulk_stream::BulkStream;
 use crate::cells::{Cells, JOINABLE_BYTES_MAX};
 use crate::credit::Credit;
-use crate::durability::FlushScheme;
 use crate::error::LogError;
 use crate::options::LogOptions;
 use crate::park::Parking;
@@ -124,9 +123,8 @@ impl Core {
         let (lsn, csn) = (Lsn::new(at.segment.number, at.offset), at.next_csn.prev());
         let cells = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
         let charge_max = options.charge_max();
-        let direct = options.direct
-            && options.scheme == FlushScheme::Combined
-            && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
+        let direct =
+            options.writes_directly() && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
         // What a cache keeps is of no use to what is not there yet.
         options.power_safe_cache &= direct;
         Core {
