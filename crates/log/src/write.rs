@@ -121,13 +121,14 @@ impl Core {
         if self.ended.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
-    /// Closes the open group and takes all that is filled; waits for at least one group, if there are any.
+    /// Closes the open group and takes all that is filled; waits for at least one group, if there are any. What is
+    /// reserved meanwhile is left to the next one.
     fn take_batch(&self) -> Result<Vec<Group>, LogError> {
+        self.slots().close_open(&self.cells);
         let mut spins = 0;
         loop {
             self.poison.check()?;
             let mut slots = self.slots();
-            slots.close_open(&self.cells);
             let (count, is_more_coming) = slots.filled(&self.cells);
             if !is_more_coming || (count > 0 && spins >= FILL_SPINS) {
                 return Ok(slots.take(count));

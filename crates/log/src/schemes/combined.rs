@@ -20,8 +20,8 @@ const GATHER_PAUSE: u32 = 256;
 
 /// From how many waiting threads on it pays to stay awake: fewer leave the processor idle, and sleep at no cost.
 const AWAKE_MIN: u32 = 16;
-/// How often a waiting thread gives the processor away before it sleeps.
-const YIELDS: u32 = 20;
+/// How often a waiting thread gives the processor away before it sleeps, at most.
+const AWAKE_TURNS: u32 = 20;
 
 /// Flushing with one leader at a time.
 ///
@@ -127,9 +127,9 @@ impl Combined {
         add(&core.stats.sync_locks, 1);
         self.gather(core);
         let wrote = core.write_combined(&mut core.writer.lock(), barrier)?;
+        add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
         drop(flushing);
         drop(leadership);
-        add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
         core.complete(before);
         Ok(wrote)
     }
@@ -166,10 +166,16 @@ impl Combined {
     fn pause(&self, core: &Core, csn: Csn) {
         let is_over = || core.durable_csn() >= csn || !self.is_led.load(SeqCst) || core.poison.is_set();
         if core.options.waiting == Waiting::SpinThenBlock && self.waiting.load(Relaxed) >= AWAKE_MIN {
-            for _ in 0..YIELDS {
+            let clock = core.env.clock();
+            // Until the write that is in flight has most likely ended, and the one after it.
+            let end = clock.monotonic_ns() + 2 * core.marks.io_ns.load(Relaxed);
+            for _ in 0..AWAKE_TURNS {
                 yield_now();
                 if is_over() {
                     return;
+                }
+                if clock.monotonic_ns() >= end {
+                    break;
                 }
             }
         }

@@ -113,7 +113,7 @@ pub fn varied(env: &SimEnv, seed: u64) -> LogOptions {
         2 => FlushScheme::Aggregated,
         _ => FlushScheme::Combined,
     };
-    LogOptions { scheme, direct: seed % 4 == 0, ..options() }
+    LogOptions { scheme, direct: seed.is_multiple_of(4), ..options() }
 }
 
 pub type Opened = (Arc<Log>, RecoveryReport, Collect);
