@@ -9,8 +9,8 @@ use crate::format::{
 use crate::log::Log;
 use crate::segment::{Segment, Stream};
 use crate::stats::add;
+use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::{Csn, Lsn};
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// How many bytes gather before they are written.

@@ -65,6 +65,8 @@ mod reader;
 mod recovery;
 mod replay_index;
 mod scan;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod schemes;
 mod segment;
 mod slots;

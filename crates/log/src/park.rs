@@ -14,7 +14,10 @@ use fulgurite_base::Csn;
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// How many commits share a word.
-const LANES: u64 = 32;
+#[cfg(not(feature = "shuttle"))]
+const LANES: u64 = u32::BITS as u64;
+#[cfg(feature = "shuttle")]
+const LANES: u64 = 2;
 /// How many words there are; commits further apart than `WORDS * LANES` share bits, which costs a look, no more.
 #[cfg(not(feature = "shuttle"))]
 const WORDS: u64 = 128;
@@ -99,7 +102,7 @@ fn lanes(line: u64, first: u64, last: u64) -> u32 {
     }
     let low = first.max(line * LANES) - line * LANES;
     let high = last.min(line * LANES + LANES - 1) - line * LANES;
-    (u32::MAX >> (LANES - 1 - high)) & (u32::MAX << low)
+    (u32::MAX >> (u64::from(u32::BITS) - 1 - high)) & (u32::MAX << low)
 }
 
 impl Word {

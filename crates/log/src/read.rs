@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::{Segment, Stream};
+use crate::sync::yield_now;
 use fulgurite_base::Lsn;
 use std::io;
 use std::sync::Arc;
@@ -73,7 +74,7 @@ impl Core {
                 while lsn >= self.written() {
                     match self.read_memory(lsn, len) {
                         InMemory::Bytes(bytes) => return Ok(bytes),
-                        InMemory::BeingFilled => std::thread::yield_now(),
+                        InMemory::BeingFilled => yield_now(),
                         InMemory::No => break,
                     }
                     self.poison.check()?;

@@ -11,6 +11,7 @@ mod chosen {
 #[cfg(feature = "shuttle")]
 mod chosen {
     use std::ops::{Deref, DerefMut};
+    use std::sync::TryLockError;
 
     use shuttle::sync;
     pub use shuttle::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
@@ -35,8 +36,8 @@ mod chosen {
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             match self.0.try_lock() {
                 Ok(guard) => Some(MutexGuard(guard)),
-                Err(sync::TryLockError::Poisoned(poisoned)) => Some(MutexGuard(poisoned.into_inner())),
-                Err(sync::TryLockError::WouldBlock) => None,
+                Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard(poisoned.into_inner())),
+                Err(TryLockError::WouldBlock) => None,
             }
         }
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// How long a leader spins for a place that is being filled before it takes what is there.
-const FILL_SPINS: u32 = 200;
+const FILL_SPINS: u32 = if cfg!(feature = "shuttle") { 2 } else { 200 };
 
 const PADDING: [u8; 8] = [0; 8];
 const BLOCK: u32 = DIRECT_BYTES as u32;

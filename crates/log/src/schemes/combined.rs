@@ -13,15 +13,15 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 /// The longest that a leader waits for others to join it: as long as a write takes, but no longer than this, and not
 /// more turns.
 const GATHER_NS: u64 = 60_000;
-const GATHER_TURNS: u32 = 256;
+const GATHER_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 256 };
 /// After so many gatherings in a row that waited in vain, none for [`GATHER_PAUSE`] writes.
 const GATHER_MISSES: u32 = 8;
 const GATHER_PAUSE: u32 = 256;
 
 /// From how many waiting threads on it pays to stay awake: fewer leave the processor idle, and sleep at no cost.
-const AWAKE_MIN: u32 = 16;
+const AWAKE_MIN: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
 /// How often a waiting thread gives the processor away before it sleeps, at most.
-const AWAKE_TURNS: u32 = 20;
+const AWAKE_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 20 };
 
 /// Flushing with one leader at a time.
 ///

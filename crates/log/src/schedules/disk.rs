@@ -1,0 +1,195 @@
+//! The simulated disk with threads that change around each write and sync, and a watch over them.
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Mutex};
+
+use fulgurite_env::sim::SimEnv;
+use fulgurite_env::{Clock, DeviceInfo, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
+use shuttle::thread::yield_now;
+
+/// What is in flight on segments that are in use.
+#[derive(Debug, Default)]
+pub struct Watch {
+    writes: AtomicU32,
+    syncs: AtomicU32,
+    /// Whether the bulk stream is used: it writes beside the commit stream.
+    pub bulk: AtomicBool,
+    /// Whether a sync may be in flight beside a write.
+    pub syncs_beside_writes: AtomicBool,
+}
+
+impl Watch {
+    fn during(&self, counter: &AtomicU32, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        yield_now();
+        counter.fetch_add(1, Relaxed);
+        let (writes, syncs) = (self.writes.load(Relaxed), self.syncs.load(Relaxed));
+        if !self.bulk.load(Relaxed) {
+            assert!(writes <= 1, "INV-LOG-6: two writes of the commit stream overlap");
+            assert!(syncs <= 1, "INV-LOG-2: two syncs overlap, and the error of one may reach the other");
+            let apart = writes + syncs <= 1 || self.syncs_beside_writes.load(Relaxed);
+            assert!(apart, "INV-LOG-6: a sync of a leader overlaps a write");
+        }
+        yield_now();
+        let result = call();
+        yield_now();
+        counter.fetch_sub(1, Relaxed);
+        result
+    }
+}
+
+/// A [`SimEnv`] whose disk yields.
+#[derive(Debug)]
+pub struct YieldingEnv {
+    sim: Arc<SimEnv>,
+    disk: YieldingDisk,
+}
+
+impl YieldingEnv {
+    pub fn new(sim: &Arc<SimEnv>, watch: &Arc<Watch>) -> Arc<YieldingEnv> {
+        let disk =
+            YieldingDisk { sim: Arc::clone(sim), watch: Arc::clone(watch), new_files: Mutex::default() };
+        Arc::new(YieldingEnv { sim: Arc::clone(sim), disk })
+    }
+}
+
+impl Env for YieldingEnv {
+    fn disk(&self) -> &dyn Disk {
+        &self.disk
+    }
+
+    fn clock(&self) -> &dyn Clock {
+        self.sim.clock()
+    }
+
+    fn random_u64(&self) -> u64 {
+        self.sim.random_u64()
+    }
+
+    fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
+        self.sim.spawn(name, body)
+    }
+}
+
+#[derive(Debug)]
+struct YieldingDisk {
+    sim: Arc<SimEnv>,
+    watch: Arc<Watch>,
+    /// Files that do not have their last name yet: segments in the making.
+    new_files: Mutex<BTreeMap<PathBuf, Arc<AtomicBool>>>,
+}
+
+impl YieldingDisk {
+    fn new_files(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, Arc<AtomicBool>>> {
+        self.new_files.lock().expect("no panic")
+    }
+}
+
+impl Disk for YieldingDisk {
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.sim.disk().create_dir_all(path)
+    }
+
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let inner = self.sim.disk().open(path, options)?;
+        let is_new = path.extension().is_none_or(|extension| extension != "seg");
+        let in_use = Arc::new(AtomicBool::new(!is_new));
+        if is_new {
+            self.new_files().insert(path.to_owned(), Arc::clone(&in_use));
+        }
+        Ok(Arc::new(YieldingFile { inner, in_use, watch: Arc::clone(&self.watch) }))
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.sim.disk().list(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        if let Some(in_use) = self.new_files().remove(from) {
+            in_use.store(true, Relaxed);
+        }
+        self.sim.disk().rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.sim.disk().remove(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.sim.disk().sync_dir(path)
+    }
+
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.sim.disk().free_bytes(path)
+    }
+
+    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
+        self.sim.disk().device(path)
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
+        self.sim.disk().lock(path)
+    }
+}
+
+#[derive(Debug)]
+struct YieldingFile {
+    inner: Arc<dyn File>,
+    in_use: Arc<AtomicBool>,
+    watch: Arc<Watch>,
+}
+
+impl YieldingFile {
+    fn write(&self, call: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if self.in_use.load(Relaxed) { self.watch.during(&self.watch.writes, call) } else { call() }
+    }
+}
+
+impl File for YieldingFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at_direct(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write(|| self.inner.write_at(buf, offset))
+    }
+
+    fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.write(|| self.inner.write_vectored_at(pieces, offset))
+    }
+
+    fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write(|| self.inner.write_at_dsync(buf, offset))
+    }
+
+    fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
+        self.write(|| self.inner.write_direct(buf, offset, sync))
+    }
+
+    fn takes_direct_writes(&self) -> bool {
+        self.inner.takes_direct_writes()
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.in_use.load(Relaxed) {
+            self.watch.during(&self.watch.syncs, || self.inner.sync_data())
+        } else {
+            self.inner.sync_data()
+        }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+}

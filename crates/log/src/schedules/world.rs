@@ -1,0 +1,216 @@
+//! A log over the yielding disk, and what it was told.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fulgurite_base::{Csn, DatabaseId, Lsn, crc32c};
+use fulgurite_env::Env;
+use fulgurite_env::sim::{CrashKind, SimEnv};
+use shuttle::rand::{Rng, thread_rng};
+
+use super::disk::{Watch, YieldingEnv};
+use crate::format::{GroupKind, segment_file_name};
+use crate::{
+    Durability, FlushScheme, FrameParts, Log, LogError, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom,
+    ScanItem, Waiting, frame_bytes, scan_segment,
+};
+
+const ID: DatabaseId = DatabaseId(7);
+
+pub fn dir() -> &'static Path {
+    Path::new("/log")
+}
+
+/// A number below `n`, part of the schedule.
+pub fn below(n: usize) -> usize {
+    thread_rng().gen_range(0..n)
+}
+
+fn one_of<T: Copy>(choices: &[T]) -> T {
+    choices[below(choices.len())]
+}
+
+/// The smallest segments and buffers that there are: three long frames fill a segment, two groups the buffers.
+pub fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes_min: 16 * 1024,
+        segment_bytes_max: 16 * 1024,
+        buffer_bytes: 16 * 1024,
+        ready_segments: 1,
+        background: false,
+        hint_idle: Duration::from_millis(10),
+        scheme: one_of(&FlushScheme::ALL),
+        waiting: one_of(&[Waiting::Block, Waiting::SpinThenBlock]),
+        direct: one_of(&[true, false]),
+        ..LogOptions::default()
+    }
+}
+
+struct Told {
+    lsn: Lsn,
+    body: Vec<u8>,
+}
+
+/// A log, and its frames.
+pub struct World {
+    pub sim: Arc<SimEnv>,
+    pub watch: Arc<Watch>,
+    pub log: Arc<Log>,
+    told: Mutex<BTreeMap<u64, Told>>,
+}
+
+impl World {
+    pub fn new(options: LogOptions) -> Arc<World> {
+        let sim = SimEnv::new(thread_rng().r#gen());
+        sim.faults().fua(one_of(&[true, false]));
+        sim.faults().power_safe_cache(options.power_safe_cache);
+        let watch = Arc::new(Watch::default());
+        watch.syncs_beside_writes.store(options.scheme != FlushScheme::Combined, Relaxed);
+        let env = YieldingEnv::new(&sim, &watch);
+        let log = Log::create(env, dir(), ID, options).expect("an empty directory takes a log");
+        Arc::new(World { sim, watch, log, told: Mutex::default() })
+    }
+
+    /// Admits, reserves and fills.
+    pub fn append(&self, bytes: usize, level: Durability) -> Result<Csn, LogError> {
+        let admission = self.log.admit(frame_bytes(bytes as u32), 0)?;
+        Ok(self.put(admission, bytes, level))
+    }
+
+    /// Reserves and fills what was admitted.
+    pub fn put(&self, admission: crate::Admission, bytes: usize, level: Durability) -> Csn {
+        let body: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes).collect();
+        let reservation = self.log.reserve(admission, level);
+        let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
+        let before = self.told.lock().expect("no panic").insert(csn.0, Told { lsn, body: body.clone() });
+        assert!(before.is_none(), "a number was given twice: {csn}");
+        let body_crc = crc32c(&body);
+        let (term, commit_time_ms) = (0, 0);
+        self.log.fill(
+            reservation,
+            FrameParts {
+                kind: 1,
+                flags: 0,
+                codec: 0,
+                term,
+                commit_time_ms,
+                body: &body,
+                body_crc,
+                local: &[],
+            },
+        );
+        csn
+    }
+
+    /// A commit that is answered: by then a power cut takes nothing of it.
+    pub fn commit(&self, bytes: usize) -> Result<Csn, LogError> {
+        let csn = self.append(bytes, Durability::Sync)?;
+        self.wait_durable(csn)?;
+        Ok(csn)
+    }
+
+    pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
+        self.log.wait_durable(csn)?;
+        self.assert_durable(csn);
+        Ok(())
+    }
+
+    /// Asserts that whatever a power cut leaves holds everything up to `csn`.
+    pub fn assert_durable(&self, csn: Csn) {
+        let found = self.frames(&|path| self.sim.read_durable(path).expect("a segment of the log"));
+        assert!(
+            found.len() as u64 >= csn.0,
+            "INV-LOG-1: commit {csn} was acknowledged, and a power cut leaves {} of {:?}",
+            found.len(),
+            self.log.options()
+        );
+        self.assert_told(&found);
+    }
+
+    /// Asserts that frames are what was told, from the first on.
+    fn assert_told(&self, found: &[(Csn, Lsn, Vec<u8>)]) {
+        let told = self.told.lock().expect("no panic");
+        for ((csn, lsn, body), expected) in found.iter().zip(1..) {
+            assert_eq!(csn.0, expected, "numbers are dense");
+            let frame = told.get(&csn.0).expect("only what was reserved is written");
+            assert_eq!((frame.lsn, &frame.body), (*lsn, body), "INV-LOG-3: commit {csn} stands in its place");
+        }
+    }
+
+    /// The frames of the commit stream, as far as recovery would follow it.
+    fn frames(&self, read: &dyn Fn(&Path) -> Vec<u8>) -> Vec<(Csn, Lsn, Vec<u8>)> {
+        let (mut frames, mut next) = (Vec::new(), Some(1));
+        while let Some(number) = next.take() {
+            let path = dir().join(segment_file_name(number));
+            let copy = SimEnv::new(0);
+            copy.write_raw(&path, &read(&path)).expect("a copy of a segment");
+            let scan = scan_segment(copy.disk(), &path).expect("the copy");
+            let end = scan.problems.first().map_or(u64::MAX, |problem| problem.offset);
+            for item in scan.items {
+                match item {
+                    ScanItem::Group(group) if u64::from(group.offset) >= end => return frames,
+                    ScanItem::Group(group) if group.kind == GroupKind::SegmentEnd => {
+                        next = Some(group.next_segment);
+                    }
+                    ScanItem::Frame { header, body_lsn, body, .. } => {
+                        frames.push((header.csn, body_lsn, body));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        frames
+    }
+
+    /// Everything has ended well: numbers and places are dense and in one order, all was written as it was told, and
+    /// the log that a crash leaves opens.
+    pub fn finish(&self) {
+        let newest = self.log.reserved_csn();
+        self.wait_durable(newest).expect("nothing failed");
+        self.log.watermarks().validate();
+        let told = self.told.lock().expect("no panic");
+        assert!(told.keys().copied().eq(1..=newest.0), "numbers are dense");
+        let mut end = Lsn::NULL;
+        for (csn, frame) in &*told {
+            assert!(end < frame.lsn, "INV-LOG-3: the place of commit {csn} overlaps that of the one before");
+            end = frame.lsn.advance(frame.body.len() as u32);
+        }
+        drop(told);
+        self.assert_recovers(newest);
+    }
+
+    /// A crash leaves a log that opens and has everything up to `acknowledged`.
+    pub fn assert_recovers(&self, acknowledged: Csn) {
+        let kind = one_of(&[CrashKind::PowerCut, CrashKind::OsCrash, CrashKind::Kill]);
+        let image = self.sim.crash(kind, thread_rng().r#gen());
+        let mut found = Found::default();
+        let options = self.log.options().clone();
+        let opened = Log::open(image, dir(), ID, options, &ReplayFrom::beginning(), &mut found);
+        let (_, report) = opened.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
+        assert!(
+            report.last_csn >= acknowledged,
+            "{acknowledged} was acknowledged, {} is there",
+            report.last_csn
+        );
+        self.assert_told(&found.0);
+    }
+
+    /// Every segment as reads see it.
+    pub fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
+        let paths = self.sim.list_raw().into_iter().map(|(path, _)| path);
+        paths.map(|path| (path.clone(), self.sim.read_raw(&path).expect("it is listed"))).collect()
+    }
+}
+
+#[derive(Default)]
+struct Found(Vec<(Csn, Lsn, Vec<u8>)>);
+
+impl RecoverySink for Found {
+    fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        self.0.push((frame.header.csn, frame.body_lsn, frame.body.to_vec()));
+        Ok(())
+    }
+}
