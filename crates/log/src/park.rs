@@ -74,24 +74,35 @@ impl Parking {
             return self.wake_all();
         }
         (first / LANES..=last / LANES)
-            .map(|line| u64::from(self.word(line).wake(lanes(line, first, last))))
+            .map(|line| u64::from(self.word(line).wake(lanes(line, first, last)).is_some()))
             .sum()
     }
 
-    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. Whether there was one.
-    pub fn wake_first(&self, from: Csn) -> bool {
+    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. How many calls that took: a mark may
+    /// be of one who was about to sleep and did not, so it goes on until somebody was asleep.
+    pub fn wake_first(&self, from: Csn) -> u64 {
         let first = from.0 + 1;
         let last = self.newest.load(SeqCst).min(from.0 + WORDS * LANES);
-        (first / LANES..=last / LANES).any(|line| {
+        let mut calls = 0;
+        for line in first / LANES..=last / LANES {
             let word = self.word(line);
-            let sleepers = word.sleepers.load(SeqCst) & lanes(line, first, last);
-            sleepers != 0 && word.wake(1 << sleepers.trailing_zeros())
-        })
+            let mut sleepers = word.sleepers.load(SeqCst) & lanes(line, first, last);
+            while sleepers != 0 {
+                let bit = 1 << sleepers.trailing_zeros();
+                sleepers &= !bit;
+                let Some(woken) = word.wake(bit) else { continue };
+                calls += 1;
+                if woken > 0 {
+                    return calls;
+                }
+            }
+        }
+        calls
     }
 
     /// Wakes everybody. How many calls that took.
     pub fn wake_all(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.wake(u32::MAX))).sum()
+        self.words.iter().map(|word| u64::from(word.wake(u32::MAX).is_some())).sum()
     }
 }
 
@@ -106,18 +117,13 @@ fn lanes(line: u64, first: u64, last: u64) -> u32 {
 }
 
 impl Word {
-    /// Wakes those of `bits` who sleep; false if there are none.
-    fn wake(&self, bits: u32) -> bool {
+    /// Wakes those of `bits` who sleep, and says how many were asleep; `None` if nobody marked itself.
+    fn wake(&self, bits: u32) -> Option<usize> {
         if self.sleepers.load(SeqCst) & bits == 0 {
-            return false;
+            return None;
         }
-        match NonZeroU32::new(self.sleepers.fetch_and(!bits, SeqCst) & bits) {
-            Some(bits) => {
-                self.wakes.wake(bits);
-                true
-            }
-            None => false,
-        }
+        let bits = NonZeroU32::new(self.sleepers.fetch_and(!bits, SeqCst) & bits)?;
+        Some(self.wakes.wake(bits))
     }
 }
 
@@ -144,47 +150,61 @@ mod futex {
             let _ = wait_bitset(&self.0, Flags::PRIVATE, expected, None, bit);
         }
 
-        pub fn wake(&self, bits: NonZeroU32) {
+        /// How many slept.
+        pub fn wake(&self, bits: NonZeroU32) -> usize {
             self.0.fetch_add(1, SeqCst);
-            let _ = wake_bitset(&self.0, Flags::PRIVATE, i32::MAX as u32, bits);
+            wake_bitset(&self.0, Flags::PRIVATE, i32::MAX as u32, bits).unwrap_or(0)
         }
     }
 }
 
 #[cfg(feature = "shuttle")]
 mod futex {
+    use std::collections::BTreeMap;
     use std::num::NonZeroU32;
 
     use shuttle::sync::{Condvar, Mutex};
 
-    /// What the kernel does, made of a lock: the word, and the bits that the last wake-ups were for.
+    /// What the kernel does, made of a lock.
     #[derive(Default)]
     pub(super) struct Futex {
-        word: Mutex<(u32, Vec<u32>)>,
+        state: Mutex<State>,
         changed: Condvar,
+    }
+
+    #[derive(Default)]
+    struct State {
+        word: u32,
+        /// The bits of those who sleep, by who they are.
+        sleepers: BTreeMap<u32, u32>,
+        slept: u32,
     }
 
     impl Futex {
         pub fn load(&self) -> u32 {
-            self.word.lock().unwrap().0
+            self.state.lock().unwrap().word
         }
 
         pub fn wait(&self, expected: u32, bit: u32) {
-            let mut word = self.word.lock().unwrap();
-            if word.0 != expected {
+            let mut state = self.state.lock().unwrap();
+            if state.word != expected {
                 return;
             }
-            let seen = word.1.len();
-            while !word.1[seen..].iter().any(|bits| bits & bit != 0) {
-                word = self.changed.wait(word).unwrap();
+            state.slept += 1;
+            let me = state.slept;
+            state.sleepers.insert(me, bit);
+            while state.sleepers.contains_key(&me) {
+                state = self.changed.wait(state).unwrap();
             }
         }
 
-        pub fn wake(&self, bits: NonZeroU32) {
-            let mut word = self.word.lock().unwrap();
-            word.0 += 1;
-            word.1.push(bits.get());
+        pub fn wake(&self, bits: NonZeroU32) -> usize {
+            let mut state = self.state.lock().unwrap();
+            state.word += 1;
+            let before = state.sleepers.len();
+            state.sleepers.retain(|_, bit| *bit & bits.get() == 0);
             self.changed.notify_all();
+            before - state.sleepers.len()
         }
     }
 }

@@ -89,13 +89,17 @@ impl Scheme for Combined {
     }
 
     fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
-        if !self.is_led.swap(true, SeqCst) {
-            return self.lead(core, barrier);
-        }
         let durable = core.durable_csn();
-        let is_over = || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
-        core.parking.park(durable.next(), is_over);
-        core.poison.check()?;
+        // Whoever is woken to lead has to: nobody else was.
+        while core.durable_csn() <= durable {
+            core.poison.check()?;
+            if !self.is_led.swap(true, SeqCst) {
+                return self.lead(core, barrier);
+            }
+            let is_over =
+                || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
+            core.parking.park(durable.next(), is_over);
+        }
         Ok(true)
     }
 }
@@ -112,7 +116,7 @@ impl Drop for Leadership<'_> {
         let Leadership { scheme, core, before } = self;
         scheme.expected.store(scheme.waiting.load(Relaxed), Relaxed);
         scheme.is_led.store(false, SeqCst);
-        add(&core.stats.wakes, u64::from(core.parking.wake_first(core.durable_csn())));
+        add(&core.stats.wakes, core.parking.wake_first(core.durable_csn()));
         core.wake_durable(*before);
     }
 }
