@@ -108,7 +108,9 @@ fn refuse_no_barrier(
     superblock: &SuperblockFile,
 ) -> Result<Option<String>> {
     let writes_directly = options.direct_io && superblock.takes_direct_writes();
-    let volatile_cache = disk.device(dir).ok().and_then(|device| device.volatile_cache);
+    // The log may be on a disk of its own.
+    let device = disk.device(&log_dir(dir)).or_else(|_| disk.device(dir));
+    let volatile_cache = device.ok().and_then(|device| device.volatile_cache);
     let refusal = no_barrier_refusal(options, volatile_cache, writes_directly);
     if let Some(why) = refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
         return Err(Error::BadOptions { violations: vec![format!("durability is NoBarrier: {why}")] });

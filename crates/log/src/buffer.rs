@@ -122,7 +122,7 @@ impl Drop for Place {
         if self.remaining == 0 {
             self.cells().fill(self.cell, self.bytes);
         } else {
-            self.core.poison.set("a commit ended between its reservation and the end of its fill", None);
+            let _ = self.core.fail("a commit ended between its reservation and the end of its fill", None);
         }
     }
 }

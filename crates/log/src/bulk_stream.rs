@@ -7,7 +7,7 @@ use crate::format::{
     bulk_record_bytes,
 };
 use crate::log::Log;
-use crate::segment::{Segment, Stream};
+use crate::segment::{SEALED, Segment, Stream};
 use crate::stats::add;
 use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::{Csn, Lsn};
@@ -149,7 +149,7 @@ impl Core {
         self.poison.check()?;
         let file = self.store.file(&segment);
         let result = file.and_then(|file| file.write_at(&state.buffer, state.written.into()));
-        result.map_err(|error| self.poison.set("a bulk write", Some((&segment.path, error))))?;
+        result.map_err(|error| self.fail("a bulk write", Some((&segment.path, error))))?;
         state.written = state.append_at();
         state.buffer.clear();
         segment.set_used(state.written);
@@ -168,7 +168,7 @@ impl Core {
         for segment in unsynced {
             add(&self.stats.bulk_syncs, 1);
             let result = self.store.file(&segment).and_then(|file| file.sync_data());
-            result.map_err(|error| self.poison.set("a bulk sync", Some((&segment.path, error))))?;
+            result.map_err(|error| self.fail("a bulk sync", Some((&segment.path, error))))?;
             if self.bulk_state_of(segment.number).is_none() {
                 self.store.seal(&segment);
             }
@@ -177,7 +177,11 @@ impl Core {
     }
 
     /// Copies `lsn..lsn + out.len()` from the bulk buffer, if it begins there.
-    pub fn read_bulk_buffer(&self, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+    pub fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+        // Of a sealed segment nothing is in memory; most reads are of those, and need not wait for whoever appends.
+        if segment.state() == SEALED {
+            return None;
+        }
         let state = self.bulk_state_of(lsn.segment())?;
         let at = lsn.offset().checked_sub(state.written)? as usize;
         state.buffer.get(at..at + len as usize).map(<[u8]>::to_vec)
@@ -229,7 +233,7 @@ impl Log {
         let segment = self.core.segment(lsn)?;
         let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);
         let ahead = READ_AHEAD_BYTES.min(segment.bytes.saturating_sub(lsn.offset()));
-        let mut bytes = match self.core.read_bulk_buffer(lsn, BULK_HEADER_BYTES) {
+        let mut bytes = match self.core.read_bulk_buffer(&segment, lsn, BULK_HEADER_BYTES) {
             Some(header) => header,
             None => self.core.read_file(&segment, lsn.offset(), ahead)?,
         };

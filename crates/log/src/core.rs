@@ -23,8 +23,11 @@ use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
 use fulgurite_env::Env;
 use parking_lot::Condvar;
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
@@ -60,7 +63,7 @@ pub(crate) struct EpochSpan {
     pub end: Option<(Lsn, Csn)>,
 }
 
-/// Wakes the background thread.
+/// Wakes a background thread.
 #[derive(Default)]
 pub(crate) struct Signal {
     pub woken: parking_lot::Mutex<bool>,
@@ -72,6 +75,20 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
+    /// Sleeps until woken, or for `rest`; not at all if it was woken since the last time, or `is_over`.
+    pub fn wait(&self, rest: Duration, is_over: impl Fn() -> bool) {
+        let mut woken = self.woken.lock();
+        if !*woken && !is_over() {
+            self.changed.wait_for(&mut woken, rest);
+        }
+        *woken = false;
+    }
+
+    pub fn wake(&self) {
+        *self.woken.lock() = true;
+        self.changed.notify_one();
+    }
+
     pub fn rests_long(&self) -> bool {
         self.resting_long.load(Ordering::SeqCst) && self.resting_long.swap(false, Ordering::SeqCst)
     }
@@ -107,7 +124,10 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
     /// Nothing is flushed any more; set by the last leader.
     pub ended: AtomicBool,
+    /// Wakes the thread that flushes.
     pub signal: Signal,
+    /// Wakes the thread that makes segments.
+    pub supply: Signal,
 }
 
 impl Core {
@@ -163,6 +183,7 @@ impl Core {
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             signal: Signal::default(),
+            supply: Signal::default(),
             env,
             database,
             options,
@@ -200,11 +221,25 @@ impl Core {
         self.poison.check()
     }
 
-    /// Wakes the background thread, if there is one.
+    /// Poisons the log from outside of a flush, and wakes everybody who sleeps: whom a leader wakes to lead next may see
+    /// the poison first, and leave the others asleep.
+    pub fn fail(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
+        let error = self.poison.set(what, file);
+        self.parking.wake_all();
+        error
+    }
+
+    /// Wakes the thread that flushes, if there is one.
     pub fn wake(&self) {
         if self.options.background {
-            *self.signal.woken.lock() = true;
-            self.signal.changed.notify_one();
+            self.signal.wake();
+        }
+    }
+
+    /// Wakes the thread that makes segments, if there is one.
+    pub fn wake_supply(&self) {
+        if self.options.background {
+            self.supply.wake();
         }
     }
 }

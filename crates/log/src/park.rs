@@ -4,6 +4,10 @@
 //! A sleeper marks its bit, checks once more what it waits for, and sleeps only while its word's number of wake-ups is
 //! the one it read before. A waker makes the change first, then looks for bits, then raises the number, then wakes.
 //! INV-LOG-11: so either the sleeper sees the change, or the waker sees the bit.
+//!
+//! A bit may stand for nobody: who saw the change left its bit behind. And it may stand for several: commits that are
+//! `WORDS * LANES` apart share it. Who wakes one to go on in its place therefore wakes on until the kernel says that
+//! somebody did sleep, and who was woken and has no use for it passes it on.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -73,13 +77,10 @@ impl Parking {
         if last - first >= WORDS * LANES {
             return self.wake_all();
         }
-        (first / LANES..=last / LANES)
-            .map(|line| u64::from(self.word(line).wake(lanes(line, first, last)).is_some()))
-            .sum()
+        (first / LANES..=last / LANES).map(|line| self.word(line).wake(lanes(line, first, last)).calls).sum()
     }
 
-    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. How many calls that took: a mark may
-    /// be of one who was about to sleep and did not, so it goes on until somebody was asleep.
+    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. How many calls that took.
     pub fn wake_first(&self, from: Csn) -> u64 {
         let first = from.0 + 1;
         let last = self.newest.load(SeqCst).min(from.0 + WORDS * LANES);
@@ -88,22 +89,33 @@ impl Parking {
             let word = self.word(line);
             let mut sleepers = word.sleepers.load(SeqCst) & lanes(line, first, last);
             while sleepers != 0 {
-                let bit = 1 << sleepers.trailing_zeros();
-                sleepers &= !bit;
-                let Some(woken) = word.wake(bit) else { continue };
-                calls += 1;
-                if woken > 0 {
+                let woken = word.wake(1 << sleepers.trailing_zeros());
+                calls += woken.calls;
+                if woken.threads > 0 {
                     return calls;
                 }
+                sleepers &= sleepers - 1;
             }
         }
         calls
     }
 
+    /// Whether who slept for `csn` may have been woken for a later commit.
+    pub fn is_shared(&self, csn: Csn) -> bool {
+        self.newest.load(SeqCst) >= csn.0 + WORDS * LANES
+    }
+
     /// Wakes everybody. How many calls that took.
     pub fn wake_all(&self) -> u64 {
-        self.words.iter().map(|word| u64::from(word.wake(u32::MAX).is_some())).sum()
+        self.words.iter().map(|word| word.wake(u32::MAX).calls).sum()
     }
+}
+
+/// What waking took, and brought.
+#[derive(Default)]
+struct Woken {
+    calls: u64,
+    threads: usize,
 }
 
 /// The bits of a word's commits that lie in `first..=last`.
@@ -117,13 +129,15 @@ fn lanes(line: u64, first: u64, last: u64) -> u32 {
 }
 
 impl Word {
-    /// Wakes those of `bits` who sleep, and says how many were asleep; `None` if nobody marked itself.
-    fn wake(&self, bits: u32) -> Option<usize> {
+    /// Wakes those of `bits` who sleep.
+    fn wake(&self, bits: u32) -> Woken {
         if self.sleepers.load(SeqCst) & bits == 0 {
-            return None;
+            return Woken::default();
         }
-        let bits = NonZeroU32::new(self.sleepers.fetch_and(!bits, SeqCst) & bits)?;
-        Some(self.wakes.wake(bits))
+        match NonZeroU32::new(self.sleepers.fetch_and(!bits, SeqCst) & bits) {
+            Some(bits) => Woken { calls: 1, threads: self.wakes.wake(bits) },
+            None => Woken::default(),
+        }
     }
 }
 
@@ -150,7 +164,7 @@ mod futex {
             let _ = wait_bitset(&self.0, Flags::PRIVATE, expected, None, bit);
         }
 
-        /// How many slept.
+        /// How many that woke. Who is about to sleep does not, and is not among them.
         pub fn wake(&self, bits: NonZeroU32) -> usize {
             self.0.fetch_add(1, SeqCst);
             wake_bitset(&self.0, Flags::PRIVATE, i32::MAX as u32, bits).unwrap_or(0)
@@ -160,7 +174,6 @@ mod futex {
 
 #[cfg(feature = "shuttle")]
 mod futex {
-    use std::collections::BTreeMap;
     use std::num::NonZeroU32;
 
     use shuttle::sync::{Condvar, Mutex};
@@ -175,9 +188,9 @@ mod futex {
     #[derive(Default)]
     struct State {
         word: u32,
-        /// The bits of those who sleep, by who they are.
-        sleepers: BTreeMap<u32, u32>,
-        slept: u32,
+        /// The bits of those who sleep, each with the number of its sleep.
+        sleepers: Vec<(u32, u32)>,
+        sleeps: u32,
     }
 
     impl Futex {
@@ -190,10 +203,10 @@ mod futex {
             if state.word != expected {
                 return;
             }
-            state.slept += 1;
-            let me = state.slept;
-            state.sleepers.insert(me, bit);
-            while state.sleepers.contains_key(&me) {
+            state.sleeps += 1;
+            let me = state.sleeps;
+            state.sleepers.push((bit, me));
+            while state.sleepers.iter().any(|&(_, sleep)| sleep == me) {
                 state = self.changed.wait(state).unwrap();
             }
         }
@@ -202,7 +215,7 @@ mod futex {
             let mut state = self.state.lock().unwrap();
             state.word += 1;
             let before = state.sleepers.len();
-            state.sleepers.retain(|_, bit| *bit & bits.get() == 0);
+            state.sleepers.retain(|&(bit, _)| bit & bits.get() == 0);
             self.changed.notify_all();
             before - state.sleepers.len()
         }

@@ -31,12 +31,14 @@ pub(crate) struct Progress {
     pub segment: Option<Arc<Segment>>,
     /// The newest commit that was written.
     pub newest: Csn,
+    /// The last group that was written; a hint names no commit of its own.
+    pub last: u64,
 }
 
 impl Progress {
     /// Everything up to `newest` is durable.
     pub fn at(newest: Csn) -> Progress {
-        Progress { written: VecDeque::new(), segment: None, newest }
+        Progress { written: VecDeque::new(), segment: None, newest, last: 0 }
     }
 
     /// The group of a commit that is written and not durable.
@@ -62,6 +64,7 @@ impl Core {
         }));
         progress.segment = Some(Arc::clone(&last.segment));
         progress.newest = last.last_csn();
+        progress.last = last.sequence;
         self.marks.written.store(last.end().0, Ordering::Release);
         drop(progress);
         let hints = run.iter().filter(|group| group.kind == GroupKind::Hint).count();
@@ -69,15 +72,15 @@ impl Core {
         add(&self.stats.hints, hints as u64);
     }
 
-    /// Declares what was written durable, up to a commit, and tells the observer. INV-LOG-1: the caller knows that it
-    /// was flushed, or need not be. One caller at a time: whoever leads, or holds the sync lock.
-    pub fn raise_durable(&self, up_to: Csn) {
+    /// Declares what was written durable, up to a group, and tells the observer. INV-LOG-1: the caller knows that it was
+    /// flushed, or need not be. One caller at a time: whoever leads, or holds the sync lock.
+    pub fn raise_durable(&self, up_to: u64) {
         let before = self.durable_csn();
         let mut last = None;
         let mut moved = false;
         let mut progress = self.progress.lock();
         let mut index = self.index.lock();
-        while let Some(group) = progress.written.pop_front_if(|group| group.last_csn <= up_to) {
+        while let Some(group) = progress.written.pop_front_if(|group| group.sequence <= up_to) {
             if group.moved {
                 index.mark();
             }
@@ -92,7 +95,10 @@ impl Core {
         self.marks.hinted_csn.store(last.hint.0, Ordering::Relaxed);
         drop(index);
         drop(progress);
-        if moved || self.signal.rests_long() {
+        if moved {
+            self.wake_supply();
+        }
+        if self.signal.rests_long() {
             self.wake();
         }
         // A hint raises nothing.

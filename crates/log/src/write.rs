@@ -75,7 +75,7 @@ impl Core {
             let hint = self.durable_csn();
             self.write_run(writer, run, next, hint, flush)?;
             self.raise_written(run, hint);
-            self.raise_durable(Csn::MAX);
+            self.raise_durable(u64::MAX);
             if flush == Flush::Now {
                 self.raise_drained();
             }
@@ -104,6 +104,7 @@ impl Core {
                 // INV-LOG-2: the segment that is left is synced before anything of the next one can count; alone,
                 // because of two syncs of one file at once the error of either may reach the other.
                 let _alone = self.syncing.lock();
+                self.poison.check()?;
                 self.end_left_segment(writer, Some(group))?;
             }
             let (run, hint) = (std::slice::from_ref(group), self.durable_csn());

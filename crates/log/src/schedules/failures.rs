@@ -31,6 +31,9 @@ fn commits_beside(world: &Arc<World>, fault: impl FnOnce()) -> Csn {
             })
         })
         .collect();
+    for _ in 0..below(60) {
+        thread::yield_now();
+    }
     fault();
     threads.into_iter().map(|thread| thread.join().expect("no panic")).max().expect("three threads")
 }
@@ -67,7 +70,7 @@ fn faults() {
 
 #[test]
 fn a_failing_write_or_sync_answers_everybody_and_ends_all_writing() {
-    explore(10_000, faults);
+    explore(30_000, faults);
 }
 
 /// A commit dies between its reservation and the end of its fill.
@@ -83,7 +86,7 @@ fn hole() {
 
 #[test]
 fn a_commit_that_dies_answers_everybody() {
-    explore(5_000, hole);
+    explore(20_000, hole);
 }
 
 /// Somebody above the log ends it.
@@ -95,7 +98,7 @@ fn outside() {
 
 #[test]
 fn poison_from_outside_answers_everybody() {
-    explore(5_000, outside);
+    explore(20_000, outside);
 }
 
 /// The bulk stream fails beside commits.
@@ -114,5 +117,5 @@ fn bulk() {
 
 #[test]
 fn a_failing_bulk_stream_answers_everybody() {
-    explore(5_000, bulk);
+    explore(20_000, bulk);
 }

@@ -6,6 +6,9 @@
 //!
 //! Scheme, device and faults are drawn from shuttle's own randomness, so that a schedule repeats them.
 
+use shuttle::Runner;
+use shuttle::scheduler::{RandomScheduler, Schedule, Scheduler, Task, TaskId};
+
 mod disk;
 mod failures;
 mod insertion;
@@ -13,8 +16,54 @@ mod parking;
 mod waiting;
 mod world;
 
-/// Explores `model` at random, and with threads that are preempted at few moments.
+/// Explores `model`: with threads that change at random, often and seldom, and that are preempted at few moments.
 fn explore(iterations: usize, model: fn()) {
-    shuttle::check_random(model, iterations);
+    let sticky = Sticky { random: RandomScheduler::new(iterations), state: 1, chance: 0 };
+    Runner::new(sticky, shuttle::Config::default()).run(model);
+    shuttle::check_random(model, iterations / 2);
     shuttle::check_pct(model, iterations / 2, 4);
+}
+
+/// Lets a thread go on for a while, each execution another while. What takes one thread a hundred steps in the few
+/// steps of another is next to impossible where each step draws the thread anew.
+#[derive(Debug)]
+struct Sticky {
+    random: RandomScheduler,
+    /// Of an xorshift generator.
+    state: u64,
+    /// In how many of 256 steps the thread changes.
+    chance: u64,
+}
+
+impl Sticky {
+    fn draw(&mut self) -> u64 {
+        self.state ^= self.state << 13;
+        self.state ^= self.state >> 7;
+        self.state ^= self.state << 17;
+        self.state >> 32
+    }
+}
+
+impl Scheduler for Sticky {
+    fn new_execution(&mut self) -> Option<Schedule> {
+        self.chance = 1 << (1 + self.draw() % 7);
+        self.random.new_execution()
+    }
+
+    fn next_task(
+        &mut self,
+        runnable: &[&Task],
+        current: Option<TaskId>,
+        is_yielding: bool,
+    ) -> Option<TaskId> {
+        let may_stay = current.filter(|current| runnable.iter().any(|task| task.id() == *current));
+        if may_stay.is_some() && !is_yielding && self.draw() % 256 >= self.chance {
+            return may_stay;
+        }
+        self.random.next_task(runnable, current, is_yielding)
+    }
+
+    fn next_u64(&mut self) -> u64 {
+        self.random.next_u64()
+    }
 }

@@ -129,12 +129,40 @@ fn mixture(power_safe_cache: bool) {
 
 #[test]
 fn nobody_hangs_whatever_the_others_do() {
-    explore(8_000, || mixture(false));
+    explore(15_000, || mixture(false));
 }
 
 #[test]
 fn nobody_hangs_where_writes_count_without_a_flush() {
-    explore(4_000, || mixture(true));
+    explore(10_000, || mixture(true));
+}
+
+/// Hints beside commits: a flush vouches for what was written before it began, and a hint may be written meanwhile.
+fn hints() {
+    let world = World::new(options());
+    world.commit(10).expect("nothing fails");
+    world.sim.advance(Duration::from_millis(20));
+    let maintainer = {
+        let world = Arc::clone(&world);
+        thread::spawn(move || {
+            for _ in 0..3 {
+                world.log.maintain().expect("nothing fails");
+                world.assert_watermark();
+            }
+        })
+    };
+    together(&world, 2, |world| {
+        world.commit(10).expect("nothing fails");
+        world.sim.advance(Duration::from_millis(20));
+        world.assert_watermark();
+    });
+    maintainer.join().expect("no panic");
+    world.finish();
+}
+
+#[test]
+fn durable_never_passes_a_hint_that_no_flush_covered() {
+    explore(6_000, hints);
 }
 
 fn is_told_that_it_closed(result: Result<Csn, LogError>) {

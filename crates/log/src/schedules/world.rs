@@ -120,7 +120,7 @@ impl World {
 
     /// Asserts that whatever a power cut leaves holds everything up to `csn`.
     pub fn assert_durable(&self, csn: Csn) {
-        let found = self.frames(&|path| self.sim.read_durable(path).expect("a segment of the log"));
+        let (found, _) = self.on_the_medium();
         assert!(
             found.len() as u64 >= csn.0,
             "INV-LOG-1: commit {csn} was acknowledged, and a power cut leaves {} of {:?}",
@@ -140,20 +140,30 @@ impl World {
         }
     }
 
-    /// The frames of the commit stream, as far as recovery would follow it.
-    fn frames(&self, read: &dyn Fn(&Path) -> Vec<u8>) -> Vec<(Csn, Lsn, Vec<u8>)> {
-        let (mut frames, mut next) = (Vec::new(), Some(1));
+    /// Asserts that `durable` has passed nothing that a power cut takes, hints included.
+    pub fn assert_watermark(&self) {
+        let durable = self.log.watermarks().durable;
+        let (_, end) = self.on_the_medium();
+        assert!(durable <= end, "INV-LOG-1: {durable} is durable, but a power cut leaves all before {end}");
+    }
+
+    /// The frames of the commit stream that no power cut takes, as far as recovery would follow it, and where that ends.
+    fn on_the_medium(&self) -> (Vec<(Csn, Lsn, Vec<u8>)>, Lsn) {
+        let (mut frames, mut next, mut last) = (Vec::new(), Some(1), Lsn::NULL);
         while let Some(number) = next.take() {
             let path = dir().join(segment_file_name(number));
             let copy = SimEnv::new(0);
-            copy.write_raw(&path, &read(&path)).expect("a copy of a segment");
+            let bytes = self.sim.read_durable(&path).expect("a segment of the log");
+            copy.write_raw(&path, &bytes).expect("a copy of a segment");
             let scan = scan_segment(copy.disk(), &path).expect("the copy");
             let end = scan.problems.first().map_or(u64::MAX, |problem| problem.offset);
             for item in scan.items {
                 match item {
-                    ScanItem::Group(group) if u64::from(group.offset) >= end => return frames,
-                    ScanItem::Group(group) if group.kind == GroupKind::SegmentEnd => {
-                        next = Some(group.next_segment);
+                    ScanItem::Group(group) if u64::from(group.offset) >= end => return (frames, last),
+                    ScanItem::Group(group) => {
+                        let is_end = group.kind == GroupKind::SegmentEnd;
+                        next = is_end.then_some(group.next_segment);
+                        last = Lsn::new(number, group.end());
                     }
                     ScanItem::Frame { header, body_lsn, body, .. } => {
                         frames.push((header.csn, body_lsn, body));
@@ -162,7 +172,7 @@ impl World {
                 }
             }
         }
-        frames
+        (frames, last)
     }
 
     /// Everything has ended well: numbers and places are dense and in one order, all was written as it was told, and

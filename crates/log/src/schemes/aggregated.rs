@@ -11,6 +11,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 /// What a flushing thread asks for.
 struct Request {
+    /// Its group, and the last commit of that.
+    sequence: u64,
     csn: Csn,
     is_complete: AtomicBool,
 }
@@ -41,20 +43,28 @@ impl Scheme for Aggregated {
             return core.flush_wait(csn);
         }
         core.write_up_to(own.last_csn)?;
-        let request = Arc::new(Request { csn: own.last_csn, is_complete: AtomicBool::new(false) });
+        let request = Arc::new(Request {
+            sequence: own.sequence,
+            csn: own.last_csn,
+            is_complete: AtomicBool::new(false),
+        });
         self.primary.lock().push(Arc::clone(&request));
-        let start = core.env.clock().monotonic_ns();
+        let clock = core.env.clock();
+        let mut start = clock.monotonic_ns();
         while !request.is_complete.load(SeqCst) {
             core.poison.check()?;
             if !self.is_locked.swap(true, SeqCst) {
-                add(&core.stats.sync_lock_ns, core.env.clock().monotonic_ns().saturating_sub(start));
-                return self.sync_for_all(core);
+                add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
+                self.sync_for_all(core)?;
+                // Complete now, unless somebody else took the request and its sync failed: then the log is poisoned.
+                start = clock.monotonic_ns();
+                continue;
             }
             let is_over =
                 || request.is_complete.load(SeqCst) || !self.is_locked.load(SeqCst) || core.poison.is_set();
             add(&core.stats.parks, u64::from(core.parking.park(request.csn, is_over)));
         }
-        add(&core.stats.sync_lock_ns, core.env.clock().monotonic_ns().saturating_sub(start));
+        add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
         Ok(())
     }
 
@@ -85,13 +95,14 @@ impl Aggregated {
         let lock = core.sync_lock();
         let mut requests = self.secondary.lock();
         std::mem::swap(&mut *self.primary.lock(), &mut *requests);
-        let csns = || requests.iter().map(|request| request.csn);
-        let (Some(first), Some(last)) = (csns().min(), csns().max()) else { return Ok(()) };
-        if last > core.durable_csn() {
+        let first = requests.iter().map(|request| request.csn).min();
+        let last = requests.iter().max_by_key(|request| request.sequence);
+        let (Some(first), Some(last)) = (first, last) else { return Ok(()) };
+        if last.csn > core.durable_csn() {
             core.sync_buffered()?;
         }
         let before = core.durable_csn();
-        core.raise_durable(last);
+        core.raise_durable(last.sequence);
         core.raise_drained();
         for request in &*requests {
             request.is_complete.store(true, SeqCst);

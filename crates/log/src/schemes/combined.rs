@@ -48,6 +48,8 @@ pub(super) struct Combined {
     expected: AtomicU32,
     misses: AtomicU32,
     pause: AtomicU32,
+    /// Somebody waits for a flush of the device, whatever the levels of what is written: the next leader sees to it.
+    barrier_wanted: AtomicBool,
 }
 
 /// One more thread waits, until this is dropped.
@@ -73,8 +75,11 @@ impl Scheme for Combined {
         while core.durable_csn() < csn {
             core.poison.check()?;
             if !self.is_led.swap(true, SeqCst) {
-                if !self.lead(core, false)? && core.durable_csn() < csn {
-                    core.check_reserved(csn)?;
+                match self.lead(core) {
+                    Ok(false) if core.durable_csn() < csn => core.check_reserved(csn)?,
+                    // Somebody else may have made it durable while this thread went to lead.
+                    Err(error) if core.durable_csn() < csn => return Err(error),
+                    _ => {}
                 }
             } else {
                 waits_since.get_or_insert_with(|| core.env.clock().monotonic_ns());
@@ -82,6 +87,9 @@ impl Scheme for Combined {
             }
         }
         if let Some(start) = waits_since {
+            if core.parking.is_shared(csn) {
+                self.pass_on(core);
+            }
             add(&core.stats.flush_waits, 1);
             add(&core.stats.flush_wait_ns, core.env.clock().monotonic_ns().saturating_sub(start));
         }
@@ -89,17 +97,17 @@ impl Scheme for Combined {
     }
 
     fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
-        let durable = core.durable_csn();
-        // Whoever is woken to lead has to: nobody else was.
-        while core.durable_csn() <= durable {
-            core.poison.check()?;
-            if !self.is_led.swap(true, SeqCst) {
-                return self.lead(core, barrier);
-            }
-            let is_over =
-                || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
-            core.parking.park(durable.next(), is_over);
+        if barrier {
+            self.barrier_wanted.store(true, SeqCst);
         }
+        if !self.is_led.swap(true, SeqCst) {
+            return self.lead(core);
+        }
+        let durable = core.durable_csn();
+        let is_over = || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
+        core.parking.park(durable.next(), is_over);
+        core.poison.check()?;
+        self.pass_on(core);
         Ok(true)
     }
 }
@@ -116,26 +124,41 @@ impl Drop for Leadership<'_> {
         let Leadership { scheme, core, before } = self;
         scheme.expected.store(scheme.waiting.load(Relaxed), Relaxed);
         scheme.is_led.store(false, SeqCst);
-        add(&core.stats.wakes, core.parking.wake_first(core.durable_csn()));
+        scheme.wake_next(core);
         core.wake_durable(*before);
     }
 }
 
 impl Combined {
+    /// Wakes one that no write covered.
+    fn wake_next(&self, core: &Core) {
+        add(&core.stats.wakes, core.parking.wake_first(core.durable_csn()));
+    }
+
+    /// This thread may have been woken to lead next, and does not.
+    fn pass_on(&self, core: &Core) {
+        if !self.is_led.load(SeqCst) {
+            self.wake_next(core);
+        }
+    }
+
     /// Leads one flush; the caller has just become the leader. False if there was nothing to write.
-    fn lead(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
+    fn lead(&self, core: &Core) -> Result<bool, LogError> {
         let before = core.durable_csn();
-        let leadership = Leadership { scheme: self, core, before };
-        // Dropped first: after a panic nobody leads before the log is poisoned.
-        let flushing = Flushing(core);
-        add(&core.stats.sync_locks, 1);
-        self.gather(core);
-        let wrote = core.write_combined(&mut core.writer.lock(), barrier)?;
-        add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
-        drop(flushing);
-        drop(leadership);
+        let result = {
+            let _leadership = Leadership { scheme: self, core, before };
+            // Dropped first: after a panic nobody leads before the log is poisoned.
+            let _flushing = Flushing(core);
+            add(&core.stats.sync_locks, 1);
+            self.gather(core);
+            let barrier = self.barrier_wanted.swap(false, SeqCst);
+            let result = core.write_combined(&mut core.writer.lock(), barrier);
+            add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
+            result
+        };
+        // Also after an error: what was written before it may be durable.
         core.complete(before);
-        Ok(wrote)
+        result
     }
 
     /// Waits, for a bounded time, until as many wait as did when the last write ended.

@@ -91,19 +91,19 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes everything that was written before the call, and says up to which commit that is. The caller holds the
+    /// Flushes everything that was written before the call, and says up to which group that is. The caller holds the
     /// sync lock.
-    fn sync_buffered(&self) -> Result<Csn, LogError> {
+    fn sync_buffered(&self) -> Result<u64, LogError> {
         let _flushing = Flushing(self);
-        let (newest, segment) = {
+        let (last, segment) = {
             let progress = self.progress.lock();
-            (progress.newest, progress.segment.clone())
+            (progress.last, progress.segment.clone())
         };
         self.poison.check()?;
         if let Some(segment) = segment {
             self.sync(&segment)?;
         }
-        Ok(newest)
+        Ok(last)
     }
 
     /// Takes the right to sync.
@@ -120,8 +120,8 @@ impl Core {
         lock
     }
 
-    /// Declares commits durable that a sync under `lock` covered, lets go of the lock, and tells everybody.
-    fn end_sync(&self, lock: MutexGuard<'_, ()>, up_to: Csn) {
+    /// Declares groups durable that a sync under `lock` covered, lets go of the lock, and tells everybody.
+    fn end_sync(&self, lock: MutexGuard<'_, ()>, up_to: u64) {
         let before = self.durable_csn();
         self.raise_durable(up_to);
         self.raise_drained();
@@ -153,8 +153,8 @@ impl Core {
         if !wrote && self.progress.lock().newest <= self.durable_csn() {
             return Ok(false);
         }
-        let newest = self.sync_buffered()?;
-        self.end_sync(lock, newest);
+        let last = self.sync_buffered()?;
+        self.end_sync(lock, last);
         Ok(true)
     }
 
@@ -165,11 +165,12 @@ impl Core {
         }
         add(&self.stats.flush_waits, 1);
         let start = self.env.clock().monotonic_ns();
-        let is_over =
-            || self.durable_csn() >= csn || self.poison.is_set() || self.ended.load(Ordering::SeqCst);
+        // What is written when writing ends is still flushed.
+        let is_closed = || self.ended.load(Ordering::SeqCst) && self.progress.lock().newest < csn;
+        let is_over = || self.durable_csn() >= csn || self.poison.is_set() || is_closed();
         while self.durable_csn() < csn {
             self.poison.check()?;
-            if self.ended.load(Ordering::SeqCst) && self.progress.lock().newest < csn {
+            if is_closed() {
                 return Err(LogError::Closed);
             }
             add(&self.stats.parks, u64::from(self.parking.park(csn, is_over)));

@@ -29,7 +29,7 @@ impl Scheme for OwnLsn {
         let lock = core.sync_lock();
         if core.durable_csn() < own.last_csn {
             core.sync_buffered()?;
-            core.end_sync(lock, own.last_csn);
+            core.end_sync(lock, own.sequence);
         }
         Ok(())
     }
