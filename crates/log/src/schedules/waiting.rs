@@ -111,7 +111,8 @@ fn anything(world: &World) {
             3 => _ = world.append(1, Durability::None).expect("nothing fails"),
             4 => wait_drained(world, world.log.reserved_csn()),
             5 => {
-                let csn = world.append(100, Durability::NoBarrier).expect("nothing fails");
+                // Longer than a block, or part of one that the next write writes again.
+                let csn = world.append(100 + below(2) * 3900, Durability::NoBarrier).expect("nothing fails");
                 world.wait_durable(csn).expect("nothing fails");
             }
             _ => _ = world.commit(1 + below(100)).expect("nothing fails"),
@@ -120,8 +121,12 @@ fn anything(world: &World) {
 }
 
 fn mixture(power_safe_cache: bool) {
-    let scheme = if power_safe_cache { FlushScheme::Combined } else { options().scheme };
-    let world = World::new(LogOptions { scheme, power_safe_cache, ..options() });
+    let drawn = options();
+    let world = World::new(if power_safe_cache {
+        LogOptions { scheme: FlushScheme::Combined, direct: true, power_safe_cache, ..drawn }
+    } else {
+        drawn
+    });
     together(&world, 4, anything);
     wait_drained(&world, world.log.reserved_csn());
     world.finish();

@@ -3,9 +3,11 @@
 mod bulk;
 mod commit;
 mod crash;
+mod crash_threads;
 mod damage;
 mod faults;
 mod feed;
+mod levels;
 mod recovery;
 mod segments;
 mod support;
