@@ -62,18 +62,7 @@ pub(crate) fn open_core(
         }
     };
     let current = superblock.current().clone();
-    let writes_directly = options.direct_io && superblock.takes_direct_writes();
-    let volatile_cache = disk.device(dir).ok().and_then(|device| device.volatile_cache);
-    let no_barrier_refusal = no_barrier_refusal(&options, volatile_cache, writes_directly);
-    if no_barrier_refusal.is_none() && volatile_cache != Some(false) {
-        tracing::warn!(
-            path = %dir.display(),
-            "commits at NoBarrier are lost in a power cut if the device's cache is not power-safe, as i_know asserts"
-        );
-    }
-    if let Some(why) = no_barrier_refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
-        return Err(Error::BadOptions { violations: vec![format!("durability is NoBarrier: {why}")] });
-    }
+    let no_barrier_refusal = refuse_no_barrier(disk, dir, &options, &superblock)?;
     let log_options = log_options(&options, no_barrier_refusal.is_none());
     let mut replay = Replay::new(options.inline_bytes_max, progress);
     let path = log_dir(dir);
@@ -109,6 +98,30 @@ pub(crate) fn open_core(
         no_barrier_refusal,
         env,
     })
+}
+
+/// Why no commit can have the level `NoBarrier`; fails if that is the default level.
+fn refuse_no_barrier(
+    disk: &dyn Disk,
+    dir: &Path,
+    options: &Options,
+    superblock: &SuperblockFile,
+) -> Result<Option<String>> {
+    let writes_directly = options.direct_io && superblock.takes_direct_writes();
+    // The log may be on a disk of its own.
+    let device = disk.device(&log_dir(dir)).or_else(|_| disk.device(dir));
+    let volatile_cache = device.ok().and_then(|device| device.volatile_cache);
+    let refusal = no_barrier_refusal(options, volatile_cache, writes_directly);
+    if let Some(why) = refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
+        return Err(Error::BadOptions { violations: vec![format!("durability is NoBarrier: {why}")] });
+    }
+    if refusal.is_none() && volatile_cache != Some(false) {
+        tracing::warn!(
+            path = %dir.display(),
+            "commits at NoBarrier are lost in a power cut if the device's cache is not power-safe, as i_know asserts"
+        );
+    }
+    Ok(refusal)
 }
 
 fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {

@@ -1,4 +1,4 @@
-//! The log thread, and the one round of work that it repeats.
+//! The log's threads, and the rounds of work that they repeat.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -11,36 +11,48 @@ use std::time::Duration;
 /// How long the thread rests when nothing is expected.
 const REST: Duration = Duration::from_millis(200);
 
-/// Starts the thread, if the options want one.
-pub(crate) fn start(core: &Arc<Core>) -> Result<Option<Box<dyn Joiner>>, LogError> {
+/// Starts the threads, if the options want them: one flushes what was requested and writes hints, one makes segments, so
+/// that nobody who was promised a flush waits for a segment of zeros.
+pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> {
     if !core.options.background {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    let shared = Arc::clone(core);
-    let spawned = core.env.spawn("fulgurite-log", Box::new(move || run(&shared)));
-    let thread = spawned.map_err(|source| LogError::Io {
-        action: "start the thread of",
+    let spawn = |name: &str, body: fn(&Arc<Core>)| {
+        let shared = Arc::clone(core);
+        core.env.spawn(name, Box::new(move || body(&shared)))
+    };
+    let failed = |source| LogError::Io {
+        action: "start the threads of",
         path: core.store.path(1).parent().map(Into::into).unwrap_or_default(),
         source,
-    })?;
-    Ok(Some(thread))
+    };
+    let flusher = spawn("fulgurite-log", flush_loop).map_err(failed)?;
+    match spawn("fulgurite-segs", supply_loop) {
+        Ok(supplier) => Ok(vec![flusher, supplier]),
+        Err(error) => {
+            core.closed.store(true, Ordering::Release);
+            core.wake();
+            flusher.join();
+            Err(failed(error))
+        }
+    }
 }
 
-/// Ends all writing if the thread dies of a panic: nobody serves requests any more, and who made one would wait.
+/// Ends all writing if a thread dies of a panic: nobody serves requests any more, and who made one would wait.
 struct Dying<'a>(&'a Core);
 
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let _ = self.0.fail("the log thread panicked", None);
+            let _ = self.0.fail("a thread of the log panicked", None);
         }
     }
 }
 
-fn run(core: &Arc<Core>) {
+fn flush_loop(core: &Arc<Core>) {
     let _dying = Dying(core);
     while !core.closed.load(Ordering::Acquire) {
-        let result = maintain(core);
+        let result = serve(core);
         if let Err(error) = &result {
             tracing::debug!(%error, "the log thread could not do its work; it tries again");
         }
@@ -49,16 +61,25 @@ fn run(core: &Arc<Core>) {
         }
         // Said before it is asked what is due: who adds something after that sees it, and wakes.
         core.signal.resting.store(true, Ordering::SeqCst);
-        let rest = if result.is_ok() { rest(core) } else { Some(REST) };
+        let rest = if core.poison.is_set() { Some(REST) } else { rest(core) };
         if let Some(rest) = rest {
-            let mut woken = core.signal.woken.lock();
-            if !*woken && !core.closed.load(Ordering::Acquire) {
-                core.signal.changed.wait_for(&mut woken, rest);
-            }
-            *woken = false;
+            core.signal.wait(rest, || core.closed.load(Ordering::Acquire));
         }
         core.signal.resting.store(false, Ordering::SeqCst);
         core.signal.resting_long.store(false, Ordering::SeqCst);
+    }
+}
+
+fn supply_loop(core: &Arc<Core>) {
+    let _dying = Dying(core);
+    while !core.closed.load(Ordering::Acquire) {
+        let result = supply(core);
+        if let Err(error) = &result {
+            tracing::debug!(%error, "no segment could be made; it is tried again");
+        }
+        if !matches!(result, Ok(true)) {
+            core.supply.wait(REST, || core.closed.load(Ordering::Acquire));
+        }
     }
 }
 
@@ -66,7 +87,7 @@ fn run(core: &Arc<Core>) {
 fn rest(core: &Core) -> Option<Duration> {
     core.signal.resting_long.store(true, Ordering::SeqCst);
     let now = core.env.clock().monotonic_ns();
-    if core.requested(now) > core.durable_csn() {
+    if core.requested(now).min(core.reserved_csn()) > core.durable_csn() {
         return None;
     }
     let due = core.marks.due_ns.load(Ordering::SeqCst);
@@ -77,14 +98,21 @@ fn rest(core: &Core) -> Option<Duration> {
 
 /// Flushes what was requested, makes segments ready, writes the idle hint.
 pub(crate) fn maintain(core: &Arc<Core>) -> Result<bool, LogError> {
+    let served = serve(core)?;
+    Ok(supply(core)? || served)
+}
+
+/// Flushes what was requested, and writes the idle hint.
+fn serve(core: &Arc<Core>) -> Result<bool, LogError> {
     core.check_usable()?;
-    let mut worked = flush_requested(core)?;
-    worked |= refill(core)?;
-    worked |= idle_hint(core)?;
-    if !worked {
-        worked = core.store.remove_unwanted()?;
-    }
-    Ok(worked)
+    let flushed = flush_requested(core)?;
+    Ok(idle_hint(core)? || flushed)
+}
+
+/// Makes segments ready, and removes what nobody wants.
+fn supply(core: &Arc<Core>) -> Result<bool, LogError> {
+    core.check_usable()?;
+    Ok(refill(core)? || core.store.remove_unwanted()?)
 }
 
 fn flush_requested(core: &Core) -> Result<bool, LogError> {
@@ -93,6 +121,9 @@ fn flush_requested(core: &Core) -> Result<bool, LogError> {
         return Ok(false);
     }
     let requested = requested.min(core.reserved_csn());
+    if requested <= core.durable_csn() {
+        return Ok(false);
+    }
     core.wait_durable(requested)?;
     Ok(true)
 }

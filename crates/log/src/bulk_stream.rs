@@ -7,7 +7,7 @@ use crate::format::{
     bulk_record_bytes,
 };
 use crate::log::Log;
-use crate::segment::{Segment, Stream};
+use crate::segment::{SEALED, Segment, Stream};
 use crate::stats::add;
 use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::{Csn, Lsn};
@@ -177,7 +177,11 @@ impl Core {
     }
 
     /// Copies `lsn..lsn + out.len()` from the bulk buffer, if it begins there.
-    pub fn read_bulk_buffer(&self, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+    pub fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+        // Of a sealed segment nothing is in memory; most reads are of those, and need not wait for whoever appends.
+        if segment.state() == SEALED {
+            return None;
+        }
         let state = self.bulk_state_of(lsn.segment())?;
         let at = lsn.offset().checked_sub(state.written)? as usize;
         state.buffer.get(at..at + len as usize).map(<[u8]>::to_vec)
@@ -229,7 +233,7 @@ impl Log {
         let segment = self.core.segment(lsn)?;
         let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);
         let ahead = READ_AHEAD_BYTES.min(segment.bytes.saturating_sub(lsn.offset()));
-        let mut bytes = match self.core.read_bulk_buffer(lsn, BULK_HEADER_BYTES) {
+        let mut bytes = match self.core.read_bulk_buffer(&segment, lsn, BULK_HEADER_BYTES) {
             Some(header) => header,
             None => self.core.read_file(&segment, lsn.offset(), ahead)?,
         };

@@ -28,7 +28,7 @@ const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const FRAMES_MAX: u32 = (1 << FRAMES_BITS) - 1;
 
 /// The longest group that others may join.
-pub(crate) const JOINABLE_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const JOINABLE_BYTES_MAX: usize = 32 * 1024;
 const _: () = assert!(JOINABLE_BYTES_MAX as u64 <= LEN_MASK);
 
 /// The state of a group in one word.

@@ -125,6 +125,7 @@ impl Log {
             Admit::Done(admission) => Ok(Some(admission)),
             Admit::NoSegment(_) | Admit::NoCredit => {
                 self.core.wake();
+                self.core.wake_supply();
                 Ok(None)
             }
         }

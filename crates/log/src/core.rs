@@ -7,7 +7,6 @@
 use crate::bulk_stream::BulkStream;
 use crate::cells::{Cells, JOINABLE_BYTES_MAX};
 use crate::credit::Credit;
-use crate::durability::FlushScheme;
 use crate::error::LogError;
 use crate::options::LogOptions;
 use crate::park::Parking;
@@ -28,6 +27,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
@@ -63,7 +63,7 @@ pub(crate) struct EpochSpan {
     pub end: Option<(Lsn, Csn)>,
 }
 
-/// Wakes the background thread.
+/// Wakes a background thread.
 #[derive(Default)]
 pub(crate) struct Signal {
     pub woken: parking_lot::Mutex<bool>,
@@ -75,6 +75,20 @@ pub(crate) struct Signal {
 }
 
 impl Signal {
+    /// Sleeps until woken, or for `rest`; not at all if it was woken since the last time, or `is_over`.
+    pub fn wait(&self, rest: Duration, is_over: impl Fn() -> bool) {
+        let mut woken = self.woken.lock();
+        if !*woken && !is_over() {
+            self.changed.wait_for(&mut woken, rest);
+        }
+        *woken = false;
+    }
+
+    pub fn wake(&self) {
+        *self.woken.lock() = true;
+        self.changed.notify_one();
+    }
+
     pub fn rests_long(&self) -> bool {
         self.resting_long.load(Ordering::SeqCst) && self.resting_long.swap(false, Ordering::SeqCst)
     }
@@ -110,7 +124,10 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
     /// Nothing is flushed any more; set by the last leader.
     pub ended: AtomicBool,
+    /// Wakes the thread that flushes.
     pub signal: Signal,
+    /// Wakes the thread that makes segments.
+    pub supply: Signal,
 }
 
 impl Core {
@@ -126,9 +143,8 @@ impl Core {
         let (lsn, csn) = (Lsn::new(at.segment.number, at.offset), at.next_csn.prev());
         let cells = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
         let charge_max = options.charge_max();
-        let direct = options.direct
-            && options.scheme == FlushScheme::Combined
-            && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
+        let direct =
+            options.writes_directly() && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
         // What a cache keeps is of no use to what is not there yet.
         options.power_safe_cache &= direct;
         Core {
@@ -167,6 +183,7 @@ impl Core {
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             signal: Signal::default(),
+            supply: Signal::default(),
             env,
             database,
             options,
@@ -212,11 +229,17 @@ impl Core {
         error
     }
 
-    /// Wakes the background thread, if there is one.
+    /// Wakes the thread that flushes, if there is one.
     pub fn wake(&self) {
         if self.options.background {
-            *self.signal.woken.lock() = true;
-            self.signal.changed.notify_one();
+            self.signal.wake();
+        }
+    }
+
+    /// Wakes the thread that makes segments, if there is one.
+    pub fn wake_supply(&self) {
+        if self.options.background {
+            self.supply.wake();
         }
     }
 }

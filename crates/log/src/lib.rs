@@ -30,7 +30,7 @@
 //!   only after a sync that began after the write of that byte had completed.
 //! - INV-LOG-2: a segment is synced, its end record included, before a frame of the next one counts as durable.
 //! - INV-LOG-3: places in a group never overlap, each is filled once by one thread, and nobody reads it before.
-//! - INV-LOG-4: after admission neither a buffer nor a segment is missing: the ready segments hold every promise.
+//! - INV-LOG-4: after admission neither a buffer nor a segment is missing: credit holds every promise.
 //! - INV-LOG-5: segment numbers rise along the commit stream; each segment keeps room for its end record; nothing
 //!   spans segments.
 //! - INV-LOG-6: one leader at a time; only what it took is released, and only after it was written.
@@ -39,6 +39,9 @@
 //!   its first commit, and after all that it declares alive was made durable.
 //! - INV-LOG-9: recovery writes nothing before it has judged the end of the log.
 //! - INV-LOG-10: a replay point lies at or before the first frame that it has to deliver.
+//! - INV-LOG-11: who goes to sleep is seen by whoever changes what it waits for, or sees the change.
+//! - INV-LOG-12, 13: a group that somebody joined stays until it is filled; a closed one never changes its size.
+//! - INV-LOG-14: a commit that waits has a thread that flushes for it, or is awake.
 
 mod background;
 mod buffer;

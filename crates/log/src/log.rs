@@ -18,10 +18,10 @@ use std::sync::atomic::Ordering;
 
 /// A log: the commit stream and the bulk stream of one database.
 ///
-/// Dropping it stops its thread and writes nothing more, as a crash would; [`Log::close`] first.
+/// Dropping it stops its threads and writes nothing more, as a crash would; [`Log::close`] first.
 pub struct Log {
     pub(crate) core: Arc<Core>,
-    thread: Mutex<Option<Box<dyn Joiner>>>,
+    threads: Mutex<Vec<Box<dyn Joiner>>>,
 }
 
 impl std::fmt::Debug for Log {
@@ -125,8 +125,8 @@ impl Log {
 
     fn start(core: Core) -> Result<Arc<Log>, LogError> {
         let core = Arc::new(core);
-        let thread = background::start(&core)?;
-        Ok(Arc::new(Log { core, thread: Mutex::new(thread) }))
+        let threads = background::start(&core)?;
+        Ok(Arc::new(Log { core, threads: Mutex::new(threads) }))
     }
 
     /// How far the commit stream is.
@@ -272,7 +272,7 @@ impl Log {
         let _ = self.core.fail(what, None);
     }
 
-    /// Flushes everything that was reserved, ends with a hint, and stops the thread. Later calls get
+    /// Flushes everything that was reserved, ends with a hint, and stops the threads. Later calls get
     /// [`LogError::Closed`]; reading goes on. When it has returned nothing is written any more, also not for those who
     /// were admitted before: a commit that reserves now is never durable, and who waits for it is told.
     ///
@@ -295,7 +295,8 @@ impl Log {
     fn stop(&self) {
         self.core.closed.store(true, Ordering::Release);
         self.core.wake();
-        if let Some(thread) = self.thread.lock().take() {
+        self.core.wake_supply();
+        for thread in self.threads.lock().drain(..) {
             thread.join();
         }
     }

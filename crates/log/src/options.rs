@@ -83,6 +83,11 @@ impl LogOptions {
         if wrong.is_empty() { Ok(()) } else { Err(LogError::Usage(wrong.join("; "))) }
     }
 
+    /// Whether the commit stream is written around the page cache, if the file system allows it.
+    pub(crate) fn writes_directly(&self) -> bool {
+        self.direct && self.scheme == FlushScheme::Combined
+    }
+
     /// Longest frame in bytes, header included.
     pub fn frame_bytes_max(&self) -> u32 {
         self.segment_bytes_min / 4

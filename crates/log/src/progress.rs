@@ -95,7 +95,10 @@ impl Core {
         self.marks.hinted_csn.store(last.hint.0, Ordering::Relaxed);
         drop(index);
         drop(progress);
-        if moved || self.signal.rests_long() {
+        if moved {
+            self.wake_supply();
+        }
+        if self.signal.rests_long() {
             self.wake();
         }
         // A hint raises nothing.

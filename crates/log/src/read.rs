@@ -66,7 +66,7 @@ impl Core {
         }
         match segment.stream() {
             Some(Stream::Bulk) => {
-                if let Some(bytes) = self.read_bulk_buffer(lsn, len) {
+                if let Some(bytes) = self.read_bulk_buffer(&segment, lsn, len) {
                     return Ok(bytes);
                 }
             }

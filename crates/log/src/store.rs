@@ -8,7 +8,7 @@ use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::DatabaseId;
-use fulgurite_env::{Disk, Env, File, OpenOptions};
+use fulgurite_env::{AlignedBuf, Disk, Env, File, OpenOptions};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -192,6 +192,8 @@ impl Store {
         self.disk().open(new_path, OpenOptions::Write)
     }
 
+    /// Zeros that are written around the page cache leave nothing there, which each write around it would have to drop;
+    /// those written through it are where a write through it needs them.
     fn finish(
         &self,
         file: Arc<dyn File>,
@@ -199,14 +201,20 @@ impl Store {
         bytes: u32,
         new_path: &Path,
     ) -> io::Result<Arc<Segment>> {
-        let zeros = vec![0; ZERO_CHUNK_BYTES.min(bytes as usize)];
+        let zeros = AlignedBuf::new(ZERO_CHUNK_BYTES.min(bytes as usize));
+        let direct = self.options.writes_directly() && file.takes_direct_writes();
+        let write = |block: &[u8], offset: u64| {
+            if direct { file.write_direct(block, offset, false) } else { file.write_at(block, offset) }
+        };
         let mut offset = u64::from(SEGMENT_DATA_START);
         while offset < u64::from(bytes) {
             let len = (u64::from(bytes) - offset).min(zeros.len() as u64);
-            file.write_at(&zeros[..len as usize], offset)?;
+            write(&zeros[..len as usize], offset)?;
             offset += len;
         }
-        file.write_at(&SegmentHeader { bytes, database: self.database, number }.encode(), 0)?;
+        let mut header = AlignedBuf::new(SEGMENT_DATA_START as usize);
+        header.copy_from_slice(&SegmentHeader { bytes, database: self.database, number }.encode());
+        write(&header, 0)?;
         file.sync_data()?;
         let path = self.path(number);
         self.disk().rename(new_path, &path)?;

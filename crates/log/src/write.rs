@@ -104,6 +104,7 @@ impl Core {
                 // INV-LOG-2: the segment that is left is synced before anything of the next one can count; alone,
                 // because of two syncs of one file at once the error of either may reach the other.
                 let _alone = self.syncing.lock();
+                self.poison.check()?;
                 self.end_left_segment(writer, Some(group))?;
             }
             let (run, hint) = (std::slice::from_ref(group), self.durable_csn());
@@ -121,13 +122,14 @@ impl Core {
         if self.ended.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
-    /// Closes the open group and takes all that is filled; waits for at least one group, if there are any.
+    /// Closes the open group and takes all that is filled; waits for at least one group, if there are any. What is
+    /// reserved meanwhile is left to the next one.
     fn take_batch(&self) -> Result<Vec<Group>, LogError> {
+        self.slots().close_open(&self.cells);
         let mut spins = 0;
         loop {
             self.poison.check()?;
             let mut slots = self.slots();
-            slots.close_open(&self.cells);
             let (count, is_more_coming) = slots.filled(&self.cells);
             if !is_more_coming || (count > 0 && spins >= FILL_SPINS) {
                 return Ok(slots.take(count));

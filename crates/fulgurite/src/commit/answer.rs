@@ -166,6 +166,8 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Ends the open tickets, and those to come, of a log that has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
+        // Whoever made some durable may not have come to complete them.
+        self.complete_tickets();
         self.tickets.fail(why);
     }
 
@@ -194,11 +196,11 @@ impl<L: CommitLog> Pipeline<L> {
     fn unknown(&self, csn: Csn, error: LogError) -> Error {
         match error {
             LogError::Poisoned(_) => {
-                self.tickets.fail(&error.to_string());
+                self.fail_tickets(&error.to_string());
                 self.outcome_unknown(csn, Box::new(error))
             }
             LogError::Closed => {
-                self.tickets.fail(&error.to_string());
+                self.fail_tickets(&error.to_string());
                 Error::Closed
             }
             other => other.into(),

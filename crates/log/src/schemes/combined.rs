@@ -20,8 +20,8 @@ const GATHER_PAUSE: u32 = 256;
 
 /// From how many waiting threads on it pays to stay awake: fewer leave the processor idle, and sleep at no cost.
 const AWAKE_MIN: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
-/// How often a waiting thread gives the processor away before it sleeps.
-const YIELDS: u32 = if cfg!(feature = "shuttle") { 2 } else { 20 };
+/// How often a waiting thread gives the processor away before it sleeps, at most.
+const AWAKE_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 20 };
 
 /// Flushing with one leader at a time.
 ///
@@ -48,6 +48,8 @@ pub(super) struct Combined {
     expected: AtomicU32,
     misses: AtomicU32,
     pause: AtomicU32,
+    /// Somebody waits for a flush of the device, whatever the levels of what is written: the next leader sees to it.
+    barrier_wanted: AtomicBool,
 }
 
 /// One more thread waits, until this is dropped.
@@ -73,8 +75,11 @@ impl Scheme for Combined {
         while core.durable_csn() < csn {
             core.poison.check()?;
             if !self.is_led.swap(true, SeqCst) {
-                if !self.lead(core, false)? && core.durable_csn() < csn {
-                    core.check_reserved(csn)?;
+                match self.lead(core) {
+                    Ok(false) if core.durable_csn() < csn => core.check_reserved(csn)?,
+                    // Somebody else may have made it durable while this thread went to lead.
+                    Err(error) if core.durable_csn() < csn => return Err(error),
+                    _ => {}
                 }
             } else {
                 waits_since.get_or_insert_with(|| core.env.clock().monotonic_ns());
@@ -92,8 +97,11 @@ impl Scheme for Combined {
     }
 
     fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
+        if barrier {
+            self.barrier_wanted.store(true, SeqCst);
+        }
         if !self.is_led.swap(true, SeqCst) {
-            return self.lead(core, barrier);
+            return self.lead(core);
         }
         let durable = core.durable_csn();
         let is_over = || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
@@ -135,19 +143,22 @@ impl Combined {
     }
 
     /// Leads one flush; the caller has just become the leader. False if there was nothing to write.
-    fn lead(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
+    fn lead(&self, core: &Core) -> Result<bool, LogError> {
         let before = core.durable_csn();
-        let leadership = Leadership { scheme: self, core, before };
-        // Dropped first: after a panic nobody leads before the log is poisoned.
-        let flushing = Flushing(core);
-        add(&core.stats.sync_locks, 1);
-        self.gather(core);
-        let wrote = core.write_combined(&mut core.writer.lock(), barrier)?;
-        drop(flushing);
-        drop(leadership);
-        add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
+        let result = {
+            let _leadership = Leadership { scheme: self, core, before };
+            // Dropped first: after a panic nobody leads before the log is poisoned.
+            let _flushing = Flushing(core);
+            add(&core.stats.sync_locks, 1);
+            self.gather(core);
+            let barrier = self.barrier_wanted.swap(false, SeqCst);
+            let result = core.write_combined(&mut core.writer.lock(), barrier);
+            add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
+            result
+        };
+        // Also after an error: what was written before it may be durable.
         core.complete(before);
-        Ok(wrote)
+        result
     }
 
     /// Waits, for a bounded time, until as many wait as did when the last write ended.
@@ -182,10 +193,16 @@ impl Combined {
     fn pause(&self, core: &Core, csn: Csn) {
         let is_over = || core.durable_csn() >= csn || !self.is_led.load(SeqCst) || core.poison.is_set();
         if core.options.waiting == Waiting::SpinThenBlock && self.waiting.load(Relaxed) >= AWAKE_MIN {
-            for _ in 0..YIELDS {
+            let clock = core.env.clock();
+            // Until the write that is in flight has most likely ended, and the one after it.
+            let end = clock.monotonic_ns() + 2 * core.marks.io_ns.load(Relaxed);
+            for _ in 0..AWAKE_TURNS {
                 yield_now();
                 if is_over() {
                     return;
+                }
+                if clock.monotonic_ns() >= end {
+                    break;
                 }
             }
         }
