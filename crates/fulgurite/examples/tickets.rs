@@ -37,7 +37,8 @@ enum Figure {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
-    let dir = PathBuf::from(arguments.next().ok_or("usage: tickets DIR [ROUNDS] [FIGURE...]")?);
+    let dir = arguments.next().filter(|dir| !dir.starts_with('-'));
+    let dir = PathBuf::from(dir.ok_or("usage: tickets DIR [ROUNDS] [FIGURE...]")?);
     let rounds: usize = arguments.next().map_or(Ok(5), |text| text.parse())?;
     let wanted: Vec<String> = arguments.collect();
     let figures: Vec<_> = FIGURES

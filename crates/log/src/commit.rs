@@ -205,7 +205,8 @@ impl Core {
     fn reserve(&self, mut admission: Admission, level: Durability) -> Reservation {
         let (frame_bytes, local_bytes) = (admission.frame_bytes, admission.local_bytes);
         let bytes = frame_bytes + local_bytes;
-        let barrier = level == Durability::Sync;
+        // Only who waits for less is content with less; who does not wait is flushed in due time, and then in full.
+        let barrier = level != Durability::NoBarrier;
         let joined = match self.cells.join(bytes, barrier) {
             Some(joined) => self.joined(&admission, joined),
             None => self.join_or_open(&mut admission, bytes, barrier),

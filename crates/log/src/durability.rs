@@ -10,8 +10,8 @@ use std::time::Duration;
 /// |---|---|---|---|
 /// | `Sync` | all | all | all |
 /// | `NoBarrier` | all | all | all, if the device's cache is power-safe as was asserted |
-/// | `Async` | all but the last `interval` | the same | the same |
-/// | `None` | all up to the last write of the log | the same | the same |
+/// | `Async` | all but those of the last `interval` and two writes | the same | the same |
+/// | `None` | all up to the last write of the log | all up to its last flush | the same |
 ///
 /// What is left is always a prefix of the commits, in their order: no level can lose a commit and keep a later one.
 /// Levels may be mixed; a group that several commits share is written at the highest level among them.
@@ -21,7 +21,7 @@ pub enum Durability {
     /// Nobody asks for a flush: the commit becomes durable with the next one that does ask, when the log buffer fills
     /// up, when the log falls idle, with a checkpoint, or at the close.
     None,
-    /// Answered at once. The log thread makes it durable within `interval`, plus the time of one write.
+    /// Answered at once. The log thread begins to make it durable within `interval`.
     Async {
         /// How long a commit may stay in memory.
         interval: Duration,
