@@ -85,13 +85,20 @@ fn supply_loop(core: &Arc<Core>) {
 
 /// How long the thread may sleep; `None` if there is work.
 fn rest(core: &Core) -> Option<Duration> {
+    // Said before it is asked whether a hint is due: the first commit after that wakes the thread. While one is due the
+    // thread comes back soon by itself, and no commit has to wake it.
     core.signal.resting_long.store(true, Ordering::SeqCst);
+    let hint = if hint_due(core).is_some() {
+        core.signal.resting_long.store(false, Ordering::SeqCst);
+        core.options.hint_idle
+    } else {
+        REST
+    };
     let now = core.env.clock().monotonic_ns();
     if core.requested(now).min(core.reserved_csn()) > core.durable_csn() {
         return None;
     }
     let due = core.marks.due_ns.load(Ordering::SeqCst);
-    let hint = if hint_due(core).is_some() { core.options.hint_idle } else { REST };
     let due = if due == 0 { REST } else { Duration::from_nanos(due.saturating_sub(now)) };
     Some(hint.min(due))
 }
