@@ -1,6 +1,6 @@
 //! The default: one direct, data-synchronous write of all that is filled, led by whoever finds nobody leading.
 
-use super::{Flushing, Scheme};
+use super::{Flushing, GATHER_NS, GATHER_TURNS, Scheme};
 use crate::core::Core;
 use crate::durability::Waiting;
 use crate::error::LogError;
@@ -10,10 +10,6 @@ use crossbeam_utils::CachePadded;
 use fulgurite_base::Csn;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// The longest that a leader waits for others to join it: as long as a write takes, but no longer than this, and not
-/// more turns.
-const GATHER_NS: u64 = 60_000;
-const GATHER_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 256 };
 /// After so many gatherings in a row that waited in vain, none for [`GATHER_PAUSE`] writes.
 const GATHER_MISSES: u32 = 8;
 const GATHER_PAUSE: u32 = 256;

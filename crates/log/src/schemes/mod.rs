@@ -13,6 +13,11 @@ use crate::error::LogError;
 use crate::stats::add;
 use crate::sync::MutexGuard;
 
+/// The longest that a write is put off for others to join it: as long as a write takes, but no longer than this, and not
+/// more turns.
+pub(crate) const GATHER_NS: u64 = 60_000;
+pub(crate) const GATHER_TURNS: u32 = 256;
+
 /// A scheme. All of them number, fill and write groups in the same way; they differ in who writes, who flushes, and
 /// whom a flush answers.
 pub(crate) trait Scheme: Send + Sync {
