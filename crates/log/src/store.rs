@@ -218,6 +218,8 @@ impl Store {
         file.sync_data()?;
         let path = self.path(number);
         self.disk().rename(new_path, &path)?;
+        // Errors name the file as it was opened.
+        let file = self.disk().open(&path, OpenOptions::Write)?;
         self.disk().sync_dir(&self.dir)?;
         Ok(Arc::new(Segment::new(number, bytes, path, Some(file))))
     }
