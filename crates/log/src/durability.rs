@@ -79,7 +79,8 @@ pub enum Waiting {
     /// It sleeps until it is woken.
     Block,
     /// It gives the processor away for as long as a write was measured to take, then sleeps: less waking, more
-    /// switching. It pays where many threads commit on few processors.
+    /// switching. It pays where many threads commit on few processors. While other programs keep the processors busy it
+    /// sleeps at once.
     #[default]
     SpinThenBlock,
 }

@@ -19,6 +19,13 @@ const AWAKE_MIN: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
 /// How often a waiting thread gives the processor away before it sleeps, at most.
 const AWAKE_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 20 };
 
+/// A thread that gave the processor away and did not have it back for so long gave it to somebody who keeps it. Such a turn
+/// counts as four that came back soon; once they are ahead by [`AWAKE_MISSES`], everybody sleeps for the next
+/// [`AWAKE_PAUSE`] waits.
+const LOST_NS: u64 = 2_000_000;
+const AWAKE_MISSES: u32 = 96;
+const AWAKE_PAUSE: u32 = 8 * 1024;
+
 /// Flushing with one leader at a time.
 ///
 /// 1. Whoever waits for durability and finds nobody leading leads: no thread is woken, nothing is handed over. With one
@@ -44,6 +51,8 @@ pub(super) struct Combined {
     expected: AtomicU32,
     misses: AtomicU32,
     pause: AtomicU32,
+    awake_misses: AtomicU32,
+    awake_pause: AtomicU32,
     /// Somebody waits for a flush of the device, whatever the levels of what is written: the next leader sees to it.
     barrier_wanted: AtomicBool,
 }
@@ -188,20 +197,52 @@ impl Combined {
     /// Waits for a change: gives the processor away for a while, then sleeps.
     fn pause(&self, core: &Core, csn: Csn) {
         let is_over = || core.durable_csn() >= csn || !self.is_led.load(SeqCst) || core.poison.is_set();
-        if core.options.waiting == Waiting::SpinThenBlock && self.waiting.load(Relaxed) >= AWAKE_MIN {
-            let clock = core.env.clock();
-            // Until the write that is in flight has most likely ended, and the one after it.
-            let end = clock.monotonic_ns() + 2 * core.marks.io_ns.load(Relaxed);
-            for _ in 0..AWAKE_TURNS {
-                yield_now();
-                if is_over() {
-                    return;
-                }
-                if clock.monotonic_ns() >= end {
-                    break;
-                }
-            }
+        if core.options.waiting == Waiting::SpinThenBlock && self.stay_awake(core, is_over) {
+            return;
         }
         add(&core.stats.parks, u64::from(core.parking.park(csn, is_over)));
+    }
+
+    /// Gives the processor away until `is_over`, or for as long as the write that is in flight has most likely left, and
+    /// the one after it. Whether it is over.
+    fn stay_awake(&self, core: &Core, is_over: impl Fn() -> bool) -> bool {
+        if self.waiting.load(Relaxed) < AWAKE_MIN {
+            return false;
+        }
+        if self.awake_pause.load(Relaxed) > 0 {
+            self.awake_pause.fetch_sub(1, Relaxed);
+            return false;
+        }
+        let clock = core.env.clock();
+        let mut now = clock.monotonic_ns();
+        let end = now + 2 * core.marks.io_ns.load(Relaxed);
+        for _ in 0..AWAKE_TURNS {
+            let before = now;
+            yield_now();
+            now = clock.monotonic_ns();
+            self.count_turn(now - before);
+            if is_over() {
+                return true;
+            }
+            if now >= end {
+                break;
+            }
+        }
+        false
+    }
+
+    /// A turn came back after `ns`.
+    fn count_turn(&self, ns: u64) {
+        let misses = self.awake_misses.load(Relaxed);
+        if ns <= LOST_NS {
+            if misses > 0 {
+                self.awake_misses.store(misses - 1, Relaxed);
+            }
+        } else if misses >= AWAKE_MISSES {
+            self.awake_misses.store(0, Relaxed);
+            self.awake_pause.store(AWAKE_PAUSE, Relaxed);
+        } else {
+            self.awake_misses.store(misses + 4, Relaxed);
+        }
     }
 }
