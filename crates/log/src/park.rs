@@ -11,6 +11,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_base::Csn;
@@ -107,6 +108,8 @@ impl Parking {
 
     /// Wakes everybody. How many calls that took.
     pub fn wake_all(&self) -> u64 {
+        // What everybody is woken for may have been stored with less than a sleeper's mark was.
+        fence(SeqCst);
         self.words.iter().map(|word| word.wake(u32::MAX).calls).sum()
     }
 }

@@ -168,7 +168,9 @@ impl Store {
                 Ok(segment)
             }
             Err(source) => {
+                // It has the one name or the other. Tried again and again, it would fill the disk.
                 let _ = self.disk().remove(&new_path);
+                let _ = self.disk().remove(&self.path(number));
                 Err(LogError::io("make segment", &new_path, source))
             }
         }
@@ -218,8 +220,6 @@ impl Store {
         file.sync_data()?;
         let path = self.path(number);
         self.disk().rename(new_path, &path)?;
-        // Errors name the file as it was opened.
-        let file = self.disk().open(&path, OpenOptions::Write)?;
         self.disk().sync_dir(&self.dir)?;
         Ok(Arc::new(Segment::new(number, bytes, path, Some(file))))
     }

@@ -33,7 +33,8 @@ const BLOCK: u32 = DIRECT_BYTES as u32;
 pub(crate) struct Writer {
     /// Whole blocks on their way to the device. The first may hold the end of what was written before.
     staging: AlignedBuf,
-    /// The segment and the block whose beginning `block` is.
+    /// The segment, and the offset in it, where the last write around the page cache ended; `block` is the beginning of
+    /// the block in which that is.
     tail: (u32, u32),
     block: Box<[u8]>,
     /// The segment that was written last, while no flush has covered all of it.

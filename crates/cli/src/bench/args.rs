@@ -101,7 +101,7 @@ pub(crate) struct CommitArgs {
     waiting: Option<Waiting>,
     /// How durable commits are when they are answered: sync, async:TIME (async:10ms), none, no-barrier.
     #[arg(long, value_name = "LEVEL", default_value = "sync", value_parser = parse_durability)]
-    durability: Durability,
+    pub durability: Durability,
     /// Word for word "the cache is power-safe": for no-barrier on a device that says it has a volatile cache.
     #[arg(long, value_name = "SENTENCE")]
     i_know: Option<String>,

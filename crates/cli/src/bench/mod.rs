@@ -10,6 +10,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
+use fulgurite::Durability;
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::{End, Report, draw, json};
 
@@ -32,6 +33,11 @@ fn commit(args: &CommitArgs) -> Result<(), Failure> {
     let json_file = create(args.json.as_deref().filter(|path| *path != Path::new("-")))?;
     let svg_file = create(args.svg.as_deref())?;
     interrupt::listen()?;
+    if args.durability == Durability::NoBarrier {
+        eprintln!(
+            "warning: what no-barrier answers is durable only if the device's cache survives a power cut"
+        );
+    }
     let env: Arc<dyn Env> = RealEnv::new();
     let mut bar = Bar::new(args.rounds);
     let ran = plan.run(&env, &mut bar);

@@ -9,6 +9,7 @@ use rustix::fs::{AtFlags, OFlags, StatxFlags, fstatfs, statx};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::direct::reopen;
+use super::file::write_fully;
 use super::filesystem::Magic;
 use crate::DIRECT_BYTES;
 
@@ -90,25 +91,13 @@ fn fits(alignment: u32) -> bool {
     alignment != 0 && DIRECT_BYTES.is_multiple_of(alignment as usize)
 }
 
-/// Calls `write` until it took all of `buf`, whole blocks at a time: what it took of a block is written again. A call
-/// that takes no whole block without an error is an `EIO`.
+/// Like [`write_fully`], whole blocks at a time: what a call took of a block is written again.
 fn write_blocks(
-    mut buf: &[u8],
-    mut offset: u64,
+    buf: &[u8],
+    offset: u64,
     mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
 ) -> Result<(), Errno> {
-    while !buf.is_empty() {
-        match write(buf, offset).map(|count| count - count % DIRECT_BYTES) {
-            Ok(0) => return Err(Errno::IO),
-            Ok(count) => {
-                buf = &buf[count..];
-                offset += count as u64;
-            }
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
+    write_fully(buf, offset, |rest, at| write(rest, at).map(|count| count - count % DIRECT_BYTES))
 }
 
 #[cfg(test)]

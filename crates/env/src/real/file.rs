@@ -135,7 +135,7 @@ pub(super) fn read_fully(descriptor: &OwnedFd, buf: &mut [u8], offset: u64) -> R
 }
 
 /// Calls `write` until it took all of `buf`. A call that takes nothing without an error is an `EIO`.
-fn write_fully(
+pub(super) fn write_fully(
     mut buf: &[u8],
     mut offset: u64,
     mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,

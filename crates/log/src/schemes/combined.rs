@@ -220,7 +220,7 @@ impl Combined {
             let before = now;
             yield_now();
             now = clock.monotonic_ns();
-            self.count_turn(now - before);
+            self.count_turn(now.saturating_sub(before));
             if is_over() {
                 return true;
             }
