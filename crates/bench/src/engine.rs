@@ -1,48 +1,124 @@
-//! What a workload asks of an engine. Tables are numbered in the order of [`Workload::tables`](crate::Workload::tables).
+//! What a workload asks of an engine. Tables are numbered in the order in which they were named to [`Engine::open`].
+//!
+//! An engine opens a [`Store`]; each thread has a [`Session`] of it; a session runs one [`Transaction`] at a time. What
+//! an engine cannot do it says beforehand ([`Engine::cannot`]), and the report has `n/a` there: nothing weaker is run in
+//! its place.
 
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::Result;
+use crate::{Error, IoCounts, Result};
+
+/// When a commit is acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// When it is on the device: it outlives a power cut.
+    #[default]
+    Sync,
+    /// When the device has taken it, without waiting for its cache: for caches that outlive a power cut.
+    NoBarrier,
+    /// At once; it is written and synced within this time.
+    Async(Duration),
+    /// At once; nothing is synced for its sake. Where the engine writes a log, the log is written.
+    Unsynced,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Level::Sync => f.write_str("sync"),
+            Level::NoBarrier => f.write_str("no-barrier"),
+            Level::Async(interval) => write!(f, "async:{}ms", interval.as_millis()),
+            Level::Unsynced => f.write_str("unsynced"),
+        }
+    }
+}
+
+impl FromStr for Level {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Level, String> {
+        let interval = text.strip_prefix("async:").and_then(|time| time.strip_suffix("ms"));
+        match (text, interval.and_then(|ms| ms.parse().ok())) {
+            ("sync", _) => Ok(Level::Sync),
+            ("no-barrier", _) => Ok(Level::NoBarrier),
+            ("unsynced", _) => Ok(Level::Unsynced),
+            (_, Some(ms)) if ms > 0 => Ok(Level::Async(Duration::from_millis(ms))),
+            _ => Err(format!("`{text}` is no durability: sync, no-barrier, async:10ms (any time), unsynced")),
+        }
+    }
+}
+
+/// How a store is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening<'a> {
+    /// The directory of the database. It exists and is empty, or holds what the same engine left there.
+    pub dir: &'a Path,
+    /// The names of its tables, the same each time: letters, digits and `_`.
+    pub tables: &'a [&'a str],
+    /// How much memory the engine may use for data that is on disk, too.
+    pub cache_bytes: u64,
+    /// When commits are acknowledged.
+    pub level: Level,
+}
+
+/// What a workload needs of an engine beside puts, deletes, gets and scans that are alone in their transaction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Transactions of several statements, isolated from each other at least as snapshots are: they read one state and
+    /// their own writes, and of two that write the same key the later one conflicts or waits before it reads. Without
+    /// this, a transaction may put and delete several keys, and those take effect together.
+    pub transactions: bool,
+    /// A transaction that only reads sees one state of the store, whatever is written meanwhile.
+    pub snapshots: bool,
+    /// Commits whose durability is not waited for at once ([`Session::defer`]).
+    pub tickets: bool,
+    /// Data that does not fit [`Opening::cache_bytes`], with the memory of the engine kept to about that.
+    pub bounded_memory: bool,
+}
 
 /// One of the things that are compared: an engine with its settings.
-pub trait Engine {
-    /// What reports call it.
+pub trait Engine: Send + Sync {
+    /// What reports and command lines call it: `rocksdb`, `fulgurite:aggregated`.
     fn name(&self) -> &str;
 
-    /// Creates an empty database in `dir`, which does not exist yet, with these tables.
+    /// The version of the library, and settings that are not its own defaults.
+    fn about(&self) -> String;
+
+    /// How its transactions are isolated, in its own words.
+    fn isolation(&self) -> &str;
+
+    /// Why it cannot do this; `None` if it can.
+    fn cannot(&self, needs: Needs, level: Level) -> Option<String>;
+
+    /// Opens the database, and creates it and its tables if they are not there. A database that was not closed is
+    /// recovered.
     ///
     /// # Errors
     /// Whatever the engine says.
-    fn create(&self, dir: &Path, tables: &[&str]) -> Result<Arc<dyn Store>>;
+    fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>>;
 }
-
-/// The statements of one transaction. It is run again if it conflicts, so it must be the same each time.
-pub type Statements<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<()>;
 
 /// An open database, used by all threads at once.
 pub trait Store: Send + Sync {
-    /// Looks for `key`, outside of any transaction; whether it was there.
+    /// What one thread works with. It stays on that thread.
     ///
     /// # Errors
     /// Whatever the engine says.
-    fn search(&self, table: usize, key: &[u8]) -> Result<bool>;
+    fn session(&self) -> Result<Box<dyn Session + '_>>;
 
-    /// Runs `statements` in a transaction, again for as long as it conflicts, and commits it as durably as the engine
-    /// was set up to. Returns how often it conflicted.
-    ///
-    /// # Errors
-    /// Whatever the engine or the statements say.
-    fn commit(&self, statements: Statements<'_>) -> Result<u64>;
+    /// What the engine has counted since it was opened.
+    fn counters(&self) -> Counters {
+        Counters::default()
+    }
 
-    /// Like [`Store::commit`], without waiting for durability.
-    ///
-    /// # Errors
-    /// Whatever the engine or the statements say.
-    fn commit_deferred(&self, statements: Statements<'_>) -> Result<(u64, Box<dyn Pending>)>;
-
-    /// What the engine has done since it was opened.
-    fn counters(&self) -> Counters;
+    /// The input and output of this store alone, where it is known; otherwise that of the process is taken.
+    fn io(&self) -> Option<IoCounts> {
+        None
+    }
 
     /// Returns when everything that was committed is durable.
     ///
@@ -50,39 +126,136 @@ pub trait Store: Send + Sync {
     /// Whatever the engine says.
     fn settle(&self) -> Result<()>;
 
-    /// Counts the rows of a table, by reading them.
-    ///
-    /// # Errors
-    /// Whatever the engine says.
-    fn rows(&self, table: usize) -> Result<u64>;
-
-    /// Closes the database.
+    /// Closes the database, when no session is left. Dropping a store without this is like a crash of the process, as
+    /// far as the engine allows.
     ///
     /// # Errors
     /// Whatever the engine says.
     fn close(&self) -> Result<()>;
 }
 
-/// A transaction that is being put together.
-pub trait Transaction {
-    /// Puts the value of `key` into `value`; whether there is one. The commit conflicts if somebody else writes the
-    /// key in between and this transaction writes it too.
+/// Whether a transaction writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// It only reads.
+    Read,
+    /// It may write.
+    Write,
+}
+
+/// What the statements want of their transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// To be committed.
+    Commit,
+    /// To be undone.
+    Rollback,
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It is committed, as durably as the store was opened.
+    Committed,
+    /// It was undone as the statements wanted.
+    RolledBack,
+    /// It was undone because it got in the way of another: to be run again.
+    Conflict,
+}
+
+/// The statements of a transaction. They are run again after a conflict, so they must be the same each time. They pass
+/// on every error they get, [`Error::Conflict`] above all.
+pub type Statements<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<Verdict>;
+
+/// What one thread works with.
+pub trait Session {
+    /// Runs statements once, in a transaction. [`Error::Conflict`] from a statement becomes [`Ended::Conflict`]. In
+    /// [`Mode::Read`] they must not write.
+    ///
+    /// # Errors
+    /// Whatever the engine or the statements say; the transaction is undone.
+    fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended>;
+
+    /// A single read, outside of any transaction: like [`Transaction::get`].
     ///
     /// # Errors
     /// Whatever the engine says.
+    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let mut found = false;
+        let read = &mut |transaction: &mut dyn Transaction| {
+            found = transaction.get(table, key, value)?;
+            Ok(Verdict::Commit)
+        };
+        while self.transact(Mode::Read, read)? == Ended::Conflict {}
+        Ok(found)
+    }
+
+    /// Like [`Session::transact`] in [`Mode::Write`], without waiting for durability: for engines with
+    /// [`Needs::tickets`].
+    ///
+    /// # Errors
+    /// Whatever the engine or the statements say.
+    fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
+        let _ = statements;
+        Err(Error::Unsupported("commits that are waited for later"))
+    }
+}
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// From small keys to large ones.
+    Forward,
+    /// From large keys to small ones.
+    Reverse,
+}
+
+/// Is shown an entry of a scan; whether to go on.
+pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
+
+/// A transaction that is being put together. It sees its own writes where [`Needs::transactions`] is met; otherwise it
+/// may not.
+pub trait Transaction {
+    /// Puts the value of `key` into `value`, whose former content is gone; whether there is one.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], or whatever the engine says.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
+
+    /// Like [`Transaction::get`], for a key that this transaction is going to write: an engine that locks takes the
+    /// lock of the write at once, so that two such transactions do not wait for each other.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
+    fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.get(table, key, value)
+    }
 
     /// Writes `key`, present or not.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// [`Error::Conflict`], or whatever the engine says.
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Deletes `key`, present or not.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// [`Error::Conflict`], or whatever the engine says.
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()>;
+
+    /// Shows the entries of a table in the order of their keys (as bytes), until `visit` has enough or there are no
+    /// more. Forward, it begins with the first key that is not below `from`; in reverse, with the last one that is not
+    /// above it. Without `from` it begins at that end of the table. `visit` must not use the transaction.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], those of `visit`, or whatever the engine says.
+    fn scan(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()>;
 }
 
 /// A commit that is on its way to the disk.
@@ -100,7 +273,8 @@ pub trait Pending: Send {
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// What an engine counts about its commits. An engine leaves at 0 what it does not count.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+        #[serde(default)]
         pub struct Counters {
             $($(#[$doc])* pub $name: u64,)*
         }

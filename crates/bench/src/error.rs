@@ -33,16 +33,16 @@ pub enum Error {
         /// What the largest run may take.
         needed_bytes: u64,
     },
-    /// The tables do not hold what was committed into them: the figures are worthless, and the engine is broken.
-    WrongRows {
-        /// The table.
-        table: String,
-        /// Its rows, counted after the run.
-        found: u64,
-        /// The rows that the transactions left in it.
-        expected: u64,
-    },
-    /// A thread of the benchmark ended in a panic.
+    /// The store does not hold what was committed into it: the figures are worthless, and the engine is broken. What
+    /// is wrong.
+    Wrong(String),
+    /// A transaction got in the way of another and was undone: for statements, which pass it on.
+    Conflict,
+    /// The engine cannot do this.
+    Unsupported(&'static str),
+    /// Somebody wanted no more.
+    Interrupted,
+    /// A thread or a process of the benchmark ended in a panic or was killed.
     Died,
 }
 
@@ -74,11 +74,11 @@ impl fmt::Display for Error {
                 free_bytes >> 20,
                 needed_bytes >> 20
             ),
-            Error::WrongRows { table, found, expected } => write!(
-                f,
-                "after the run the table `{table}` holds {found} rows instead of {expected}: the figures are void"
-            ),
-            Error::Died => write!(f, "a thread of the benchmark panicked: its message is above"),
+            Error::Wrong(what) => write!(f, "after the run {what}: the figures are void"),
+            Error::Conflict => f.write_str("the transaction conflicted with another: run it again"),
+            Error::Unsupported(what) => write!(f, "the engine has no {what}"),
+            Error::Interrupted => f.write_str("interrupted"),
+            Error::Died => write!(f, "a thread or process of the benchmark died: its message is above"),
         }
     }
 }
@@ -88,7 +88,7 @@ impl std::error::Error for Error {
         match self {
             Error::Engine { source, .. } => Some(&**source),
             Error::Io { source, .. } => Some(source),
-            Error::NoSpace { .. } | Error::WrongRows { .. } | Error::Died => None,
+            _ => None,
         }
     }
 }

@@ -1,94 +1,100 @@
 //! Fulgurite under measurement.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use fulgurite::env::RealEnv;
-use fulgurite::{Database, LogStats, Options, Table, Ticket};
+use fulgurite::env::{Env, RealEnv};
+use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Table, Ticket};
 
-use crate::engine::{Counters, Engine, Pending, Statements, Store, Transaction};
+use crate::counting_env::CountingEnv;
+use crate::engine::{
+    Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Session, Statements, Store,
+    Transaction, Verdict, Visit,
+};
+use crate::io::IoCounts;
 use crate::{Error, Result};
 
-/// Fulgurite with given options; its name is that of the flush scheme in them.
+/// Fulgurite with given options; the durability in them is that of the [`Opening`].
 #[derive(Clone, Debug)]
 pub struct FulguriteEngine {
+    /// What reports call it.
+    pub name: String,
     /// How databases are opened.
     pub options: Options,
 }
 
 impl Engine for FulguriteEngine {
     fn name(&self) -> &str {
-        self.options.flush_scheme.name()
+        &self.name
     }
 
-    fn create(&self, dir: &Path, tables: &[&str]) -> Result<Arc<dyn Store>> {
-        let created = |source| Error::engine(format!("creating a database in {}", dir.display()), source);
-        let db = Database::open_with(RealEnv::new(), dir, self.options.clone(), |_| {}).map_err(created)?;
-        let tables = tables.iter().map(|name| db.create_table(name)).collect::<Result<Vec<_>, _>>();
-        let tables = tables.map_err(created)?;
-        Ok(Arc::new(OpenDatabase { db, tables }))
+    fn about(&self) -> String {
+        let Options { flush_scheme, direct_io, .. } = &self.options;
+        let io = if *direct_io { "direct" } else { "buffered" };
+        format!("fulgurite {}, {} flushes, {io} log", env!("CARGO_PKG_VERSION"), flush_scheme.name())
+    }
+
+    fn isolation(&self) -> &str {
+        "snapshot"
+    }
+
+    fn cannot(&self, needs: Needs, _: Level) -> Option<String> {
+        needs.bounded_memory.then(|| "it keeps all of a table that was read in memory".to_string())
+    }
+
+    fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
+        let opened =
+            |source| Error::engine(format!("opening a database in {}", opening.dir.display()), source);
+        let env = Arc::new(CountingEnv::new(RealEnv::new()));
+        let options = Options { durability: durability_of(opening.level), ..self.options.clone() };
+        let db =
+            Database::open_with(env.clone() as Arc<dyn Env>, opening.dir, options, |_| {}).map_err(opened)?;
+        let table = |name: &&str| match db.open_table(name) {
+            Err(fulgurite::Error::UnknownTable { .. }) => db.create_table(name),
+            opened => opened,
+        };
+        let tables = opening.tables.iter().map(table).collect::<Result<Vec<_>, _>>().map_err(opened)?;
+        Ok(Arc::new(OpenDatabase { env, db, tables }))
+    }
+}
+
+fn durability_of(level: Level) -> Durability {
+    match level {
+        Level::Sync => Durability::Sync,
+        Level::NoBarrier => Durability::NoBarrier,
+        Level::Async(interval) => Durability::Async { interval },
+        Level::Unsynced => Durability::None,
     }
 }
 
 struct OpenDatabase {
+    env: Arc<CountingEnv>,
     db: Database,
     tables: Vec<Table>,
 }
 
 fn failed(what: &'static str) -> impl Fn(fulgurite::Error) -> Error {
-    move |source| Error::engine(what, source)
-}
-
-impl OpenDatabase {
-    /// Runs and ends a transaction until `end` does not conflict; also returns how often it did.
-    fn retry<T>(
-        &self,
-        statements: Statements<'_>,
-        end: impl Fn(fulgurite::Transaction) -> fulgurite::Result<T>,
-    ) -> Result<(u64, T)> {
-        let mut conflicts = 0;
-        loop {
-            let mut open = OpenTransaction { txn: self.db.begin(), tables: &self.tables };
-            statements(&mut open)?;
-            match end(open.txn) {
-                Ok(value) => return Ok((conflicts, value)),
-                Err(fulgurite::Error::Conflict { .. }) => conflicts += 1,
-                Err(error) => return Err(failed("committing")(error)),
-            }
-        }
+    move |source| match source {
+        fulgurite::Error::Conflict { .. } => Error::Conflict,
+        source => Error::engine(what, source),
     }
 }
 
 impl Store for OpenDatabase {
-    fn search(&self, table: usize, key: &[u8]) -> Result<bool> {
-        Ok(self.tables[table].get(key).map_err(failed("searching"))?.is_some())
-    }
-
-    fn commit(&self, statements: Statements<'_>) -> Result<u64> {
-        Ok(self.retry(statements, fulgurite::Transaction::commit)?.0)
-    }
-
-    fn commit_deferred(&self, statements: Statements<'_>) -> Result<(u64, Box<dyn Pending>)> {
-        let (conflicts, ticket) = self.retry(statements, fulgurite::Transaction::commit_deferred)?;
-        Ok((conflicts, Box::new(ticket)))
+    fn session(&self) -> Result<Box<dyn Session + '_>> {
+        Ok(Box::new(OpenSession { store: self }))
     }
 
     fn counters(&self) -> Counters {
         counters_of(&self.db.log_stats())
     }
 
+    fn io(&self) -> Option<IoCounts> {
+        Some(self.env.counts())
+    }
+
     fn settle(&self) -> Result<()> {
         let newest = self.db.stats().visible;
         self.db.wait_durable(newest).map_err(failed("waiting until all is durable"))
-    }
-
-    fn rows(&self, table: usize) -> Result<u64> {
-        let mut rows = 0;
-        for entry in self.tables[table].range(..).map_err(failed("counting rows"))? {
-            entry.map_err(failed("counting rows"))?;
-            rows += 1;
-        }
-        Ok(rows)
     }
 
     fn close(&self) -> Result<()> {
@@ -115,17 +121,106 @@ fn counters_of(log: &LogStats) -> Counters {
     }
 }
 
-struct OpenTransaction<'a> {
+struct OpenSession<'a> {
+    store: &'a OpenDatabase,
+}
+
+impl OpenSession<'_> {
+    /// Runs statements in a transaction that may write; `None` if they wanted it undone or conflicted, with which of
+    /// the two it was.
+    fn run(&self, statements: Statements<'_>) -> Result<Result<fulgurite::Transaction, Ended>> {
+        let mut open = Writing { txn: self.store.db.begin(), tables: &self.store.tables };
+        match statements(&mut open) {
+            Ok(Verdict::Commit) => Ok(Ok(open.txn)),
+            Ok(Verdict::Rollback) => Ok(Err(Ended::RolledBack)),
+            Err(Error::Conflict) => Ok(Err(Ended::Conflict)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Session for OpenSession<'_> {
+    fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
+        if mode == Mode::Read {
+            let mut open = Reading { snapshot: self.store.db.snapshot(), tables: &self.store.tables };
+            return statements(&mut open).map(|_| Ended::Committed);
+        }
+        let txn = match self.run(statements)? {
+            Ok(txn) => txn,
+            Err(ended) => return Ok(ended),
+        };
+        match txn.commit().map_err(failed("committing")) {
+            Ok(_) => Ok(Ended::Committed),
+            Err(Error::Conflict) => Ok(Ended::Conflict),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.store.tables[table].get(key).map_err(failed("reading"))?;
+        Ok(copied(found.as_deref(), value))
+    }
+
+    fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
+        let txn = match self.run(statements)? {
+            Ok(txn) => txn,
+            Err(ended) => return Ok((ended, None)),
+        };
+        match txn.commit_deferred().map_err(failed("committing")) {
+            Ok(ticket) => Ok((Ended::Committed, Some(Box::new(ticket)))),
+            Err(Error::Conflict) => Ok((Ended::Conflict, None)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Copies what was found.
+fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
+    value.clear();
+    value.extend_from_slice(found.unwrap_or_default());
+    found.is_some()
+}
+
+struct Reading<'a> {
+    snapshot: Snapshot,
+    tables: &'a [Table],
+}
+
+impl Transaction for Reading<'_> {
+    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.snapshot.get(&self.tables[table], key).map_err(failed("reading"))?;
+        Ok(copied(found.as_deref(), value))
+    }
+
+    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
+        Err(Error::Unsupported("writes in a transaction that reads"))
+    }
+
+    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
+        Err(Error::Unsupported("writes in a transaction that reads"))
+    }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        let table = &self.tables[table];
+        show(direction, from, |bounds| self.snapshot.range(table, bounds), visit)
+    }
+}
+
+struct Writing<'a> {
     txn: fulgurite::Transaction,
     tables: &'a [Table],
 }
 
-impl Transaction for OpenTransaction<'_> {
+impl Transaction for Writing<'_> {
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let found = self.txn.get(&self.tables[table], key).map_err(failed("reading"))?;
-        value.clear();
-        value.extend_from_slice(found.as_deref().unwrap_or_default());
-        Ok(found.is_some())
+        Ok(copied(found.as_deref(), value))
     }
 
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
@@ -135,6 +230,46 @@ impl Transaction for OpenTransaction<'_> {
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
         self.txn.delete(&self.tables[table], key).map_err(failed("deleting"))
     }
+
+    fn scan(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        let table = &self.tables[table];
+        show(direction, from, |bounds| self.txn.range(table, bounds), visit)
+    }
+}
+
+type Bounds<'k> = (std::ops::Bound<&'k [u8]>, std::ops::Bound<&'k [u8]>);
+
+/// Shows the entries of a range that begins at `from`, or at that end of the table.
+fn show<'a, 'k>(
+    direction: Direction,
+    from: Option<&'k [u8]>,
+    range: impl FnOnce(Bounds<'k>) -> fulgurite::Result<fulgurite::Range<'a>>,
+    visit: Visit<'_>,
+) -> Result<()> {
+    use std::ops::Bound::{Included, Unbounded};
+    let near = from.map_or(Unbounded, Included);
+    let mut entries = range(match direction {
+        Direction::Forward => (near, Unbounded),
+        Direction::Reverse => (Unbounded, near),
+    })
+    .map_err(failed("scanning"))?;
+    let mut next = || match direction {
+        Direction::Forward => entries.next(),
+        Direction::Reverse => entries.next_back(),
+    };
+    while let Some(entry) = next() {
+        let (key, value) = entry.map_err(failed("scanning"))?;
+        if !visit(&key, &value)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 impl Pending for Ticket {

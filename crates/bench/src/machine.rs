@@ -2,18 +2,29 @@
 
 use std::path::Path;
 
-use fulgurite::env::{DeviceInfo, Env, OpenOptions};
+use fulgurite::env::{Env, OpenOptions};
 use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
 /// What the figures depend on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Processors that are on line; 0 if the kernel does not tell.
     pub processors: u64,
-    /// The file system of the databases and the device below.
-    pub device: DeviceInfo,
+    /// The model of the first one, as it calls itself.
+    pub processor: String,
+    /// Memory of the machine.
+    pub memory_bytes: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The file system of the databases: `ext4`.
+    pub file_system: String,
+    /// The kernel's name of the device below it.
+    pub device: Option<String>,
+    /// Whether the device says that its cache loses its content without power.
+    pub volatile_cache: Option<bool>,
 }
 
 impl Machine {
@@ -24,13 +35,58 @@ impl Machine {
     pub fn look(env: &dyn Env, dir: &Path) -> Result<Machine> {
         let device = env.disk().device(dir);
         let device = device.map_err(Error::io(format!("looking at {}", dir.display())))?;
-        Ok(Machine { processors: machine_times(env).map_or(0, |times| times.processors), device })
+        let field = |path: &str, name: &str| {
+            let text = read_text(env, Path::new(path)).unwrap_or_default();
+            let line = text.lines().find(|line| line.starts_with(name));
+            line.and_then(|line| line.split_once(':'))
+                .map_or(String::new(), |(_, value)| value.trim().to_string())
+        };
+        let memory = field("/proc/meminfo", "MemTotal");
+        let memory_kib = memory.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
+        let kernel = read_text(env, Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
+        Ok(Machine {
+            processors: machine_times(env).map_or(0, |times| times.processors),
+            processor: field("/proc/cpuinfo", "model name"),
+            memory_bytes: memory_kib.unwrap_or(0) << 10,
+            kernel: kernel.trim().to_string(),
+            file_system: device.file_system,
+            device: device.device,
+            volatile_cache: device.volatile_cache,
+        })
     }
 
     /// Whether files are kept in memory alone, so that nothing is durable.
     pub fn is_in_memory(&self) -> bool {
-        ["tmpfs", "ramfs"].contains(&self.device.file_system.as_str())
+        ["tmpfs", "ramfs"].contains(&self.file_system.as_str())
     }
+}
+
+/// A file of the kernel's, whole.
+pub(crate) fn read_text(env: &dyn Env, path: &Path) -> Option<String> {
+    let file = env.disk().open(path, OpenOptions::Read).ok()?;
+    let mut bytes = vec![0; 64 << 10];
+    let len = file.read_at(&mut bytes, 0).ok()?;
+    Some(String::from_utf8_lossy(&bytes[..len]).into_owned())
+}
+
+/// A number of a file of lines `name: number`.
+pub(crate) fn read_field(env: &dyn Env, path: &str, name: &str) -> Option<u64> {
+    let text = read_text(env, Path::new(path))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Bytes that this process has had written to devices, those that it took back before they were not counted. Pages that
+/// are written to again before they go to the device count once.
+pub(crate) fn device_bytes(env: &dyn Env) -> Option<u64> {
+    let written = read_field(env, "/proc/self/io", "write_bytes")?;
+    let cancelled = read_field(env, "/proc/self/io", "cancelled_write_bytes").unwrap_or(0);
+    Some(written.saturating_sub(cancelled))
+}
+
+/// The most memory that this process ever had.
+pub(crate) fn peak_memory_bytes(env: &dyn Env) -> Option<u64> {
+    read_field(env, "/proc/self/status", "VmHWM").map(|kib| kib << 10)
 }
 
 /// Processor time that was used up to a moment.
@@ -94,10 +150,7 @@ impl CpuTimes {
 }
 
 fn machine_times(env: &dyn Env) -> Option<MachineTimes> {
-    let file = env.disk().open(Path::new("/proc/stat"), OpenOptions::Read).ok()?;
-    let mut bytes = vec![0; 64 << 10];
-    let len = file.read_at(&mut bytes, 0).ok()?;
-    parse_times(&String::from_utf8_lossy(&bytes[..len]))
+    parse_times(&read_text(env, Path::new("/proc/stat"))?)
 }
 
 /// Reads the lines of `/proc/stat` that begin with `cpu`: user, nice, system, idle, iowait, irq, softirq, steal.

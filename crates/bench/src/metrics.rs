@@ -41,7 +41,11 @@ macro_rules! metrics {
     ($($name:literal => $of:expr,)*) => {
         /// All figures.
         ///
-        /// Times of counters are per transaction: `sync_lock_us` is the time that committers waited for the right to
+        /// `cpu_us` is per operation. `sync_share` is the time in syncs over the time of the run, and more than 1 if
+        /// several threads sync at once. `write_amplification` is bytes written to the device by those that
+        /// transactions wrote, `space_amplification` bytes on the disk by those that are live.
+        ///
+        /// What follows `sync_lock_us` only engines have that count it. Times are per operation: `sync_lock_us` is the time that committers waited for the right to
         /// sync, `sync_us` that of writing and syncing, `flush_wait_us` that of waiting for somebody else's sync.
         /// `consolidation` is commits in a group that is written as one, `aggregation` the requests for durability
         /// that one sync completed.
@@ -50,33 +54,62 @@ macro_rules! metrics {
 }
 
 metrics! {
-    "transactions_per_second" => |run| ratio(run.transactions as f64 * 1e9, run.elapsed_ns),
+    "operations_per_second" => |run| ratio(run.operations as f64 * 1e9, run.elapsed_ns),
     "of_bare_writes" => |run| {
-        let rate = ratio(run.transactions as f64 * 1e9, run.elapsed_ns)?;
+        let rate = ratio(run.operations as f64 * 1e9, run.elapsed_ns)?;
         (run.bare_writes_per_second > 0.0).then(|| rate / run.bare_writes_per_second)
     },
+    "elapsed_seconds" => |run| Some(run.elapsed_ns as f64 / 1e9),
+    "fill_seconds" => |run| Some(run.fill_ns as f64 / 1e9),
     "mean_latency_us" => |run| us(run.latency.mean_ns),
-    "sync_lock_us" => |run| per_transaction_us(run, run.counters.sync_lock_ns),
-    "sync_us" => |run| per_transaction_us(run, run.counters.sync_ns + run.counters.write_ns),
-    "flush_wait_us" => |run| per_transaction_us(run, run.counters.flush_wait_ns),
-    "sync_locks" => |run| Some(run.counters.sync_locks as f64),
-    "syncs" => |run| Some(run.counters.syncs as f64),
-    "consolidation" => |run| ratio(run.counters.commits as f64, run.counters.groups),
-    "aggregation" => |run| ratio(run.counters.requests_completed as f64, run.counters.syncs),
     "p50_latency_us" => |run| us(run.latency.p50_ns),
     "p99_latency_us" => |run| us(run.latency.p99_ns),
     "p999_latency_us" => |run| us(run.latency.p999_ns),
     "max_latency_us" => |run| us(run.latency.max_ns),
-    "cpu_us" => |run| per_transaction_us(run, run.cpu_ns),
+    "cpu_seconds" => |run| Some(run.cpu_ns as f64 / 1e9),
+    "cpu_us" => |run| per_operation_us(run, run.cpu_ns),
     "idle_share" => |run| run.idle_share,
     "others_share" => |run| run.others_share,
     "fairness" => |run| run.fairness,
     "conflicts" => |run| Some(run.conflicts as f64),
+    "peak_memory_mib" => |run| run.peak_memory_bytes.map(mib),
+    "device_mib" => |run| run.device_bytes.map(mib),
+    "disk_mib" => |run| Some(mib(run.disk_bytes)),
+    "write_amplification" => |run| ratio(run.device_bytes? as f64, run.user_bytes),
+    "space_amplification" => |run| ratio(run.disk_bytes as f64, run.live_bytes?),
+    "syncs" => |run| Some(run.io.syncs as f64),
+    "syncs_per_operation" => |run| ratio(run.io.syncs as f64, run.operations),
+    "sync_share" => |run| ratio(run.io.sync_ns as f64, run.elapsed_ns),
+    "reads" => |run| Some(run.io.reads as f64),
+    "sequential_writes" => |run| Some(run.io.sequential_writes as f64),
+    "random_writes" => |run| Some(run.io.random_writes as f64),
+    "written_mib_per_second" => |run| {
+        let bytes = run.io.sequential_bytes + run.io.random_bytes;
+        ratio(mib(bytes) * 1e9, run.elapsed_ns)
+    },
+    "writes_per_second" => |run| {
+        ratio((run.io.sequential_writes + run.io.random_writes) as f64 * 1e9, run.elapsed_ns)
+    },
+    "kib_per_write" => |run| {
+        let bytes = run.io.sequential_bytes + run.io.random_bytes;
+        ratio(bytes as f64 / 1024.0, run.io.sequential_writes + run.io.random_writes)
+    },
+    "sync_lock_us" => |run| per_operation_us(run, run.counters.sync_lock_ns),
+    "sync_us" => |run| per_operation_us(run, run.counters.sync_ns + run.counters.write_ns),
+    "flush_wait_us" => |run| per_operation_us(run, run.counters.flush_wait_ns),
+    "sync_locks" => |run| Some(run.counters.sync_locks as f64),
+    "log_syncs" => |run| Some(run.counters.syncs as f64),
+    "consolidation" => |run| ratio(run.counters.commits as f64, run.counters.groups),
+    "aggregation" => |run| ratio(run.counters.requests_completed as f64, run.counters.syncs),
     "flush_waits" => |run| Some(run.counters.flush_waits as f64),
     "parks" => |run| Some(run.counters.parks as f64),
     "wakes" => |run| Some(run.counters.wakes as f64),
-    "writes" => |run| Some(run.counters.writes as f64),
-    "written_bytes" => |run| ratio(run.counters.written_bytes as f64, run.transactions),
+    "log_writes" => |run| Some(run.counters.writes as f64),
+    "log_bytes" => |run| ratio(run.counters.written_bytes as f64, run.operations),
+}
+
+fn mib(bytes: u64) -> f64 {
+    bytes as f64 / (1 << 20) as f64
 }
 
 fn ratio(value: f64, by: u64) -> Option<f64> {
@@ -87,8 +120,8 @@ fn us(ns: u64) -> Option<f64> {
     Some(ns as f64 / 1e3)
 }
 
-fn per_transaction_us(run: &Run, ns: u64) -> Option<f64> {
-    ratio(ns as f64 / 1e3, run.transactions)
+fn per_operation_us(run: &Run, ns: u64) -> Option<f64> {
+    ratio(ns as f64 / 1e3, run.operations)
 }
 
 #[cfg(test)]

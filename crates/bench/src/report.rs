@@ -1,67 +1,85 @@
-//! What a benchmark measured.
+//! The settings of a benchmark and all that it measured: what is written to a file and read from it.
 
-use crate::Error;
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
 use crate::machine::Machine;
 use crate::metrics::{METRICS, Summary};
-use crate::plan::Limit;
 use crate::run::Run;
-use crate::workload::Sizes;
 
-/// The settings of a benchmark and all that it measured.
-#[derive(Debug)]
+/// The version of the format of a report's file.
+pub const FORMAT: u32 = 2;
+
+/// A benchmark: its settings and the runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
-    /// The workload's name.
-    pub workload: &'static str,
-    /// How long its keys and values are.
-    pub sizes: Sizes,
-    /// Rows before each run.
-    pub preloaded: u64,
-    /// When each run was over.
-    pub limit: Limit,
-    /// Transactions of each thread that were not measured.
-    pub warm_up: u64,
-    /// Commits that each thread had in flight; 0: it waited for each.
-    pub tickets: u32,
-    /// Rounds that were wanted.
-    pub rounds: u32,
-    /// The engine that the others are compared with.
-    pub baseline: String,
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The version of the program.
+    pub version: String,
+    /// What was run: the name of a figure, or of a workload.
+    pub name: String,
+    /// The name in words.
+    pub title: String,
+    /// When it began, milliseconds since 1970-01-01 UTC.
+    pub began_ms: u64,
     /// Where it ran.
     pub machine: Machine,
-    /// What the bare device did, each time that it was measured: one block of 4 KiB at a time, each durable before the
-    /// next.
-    pub bare_writes_per_second: Vec<f64>,
-    /// Whether that went around the page cache.
-    pub bare_is_direct: bool,
-    /// One for each engine and number of threads: by threads, then in the order of the engines.
-    pub series: Vec<Series>,
+    /// Settings that hold for all rows, by name: rounds, limit, warm-up, tickets.
+    pub settings: BTreeMap<String, String>,
+    /// The label of the rows that the others are compared with.
+    pub baseline: String,
+    /// One for each engine, workload, point and number of threads.
+    pub rows: Vec<Row>,
     /// Why it ended.
     pub end: End,
+    /// What else has to be known to read the figures, in sentences.
+    pub notes: Vec<String>,
 }
 
 /// Why a benchmark ended.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum End {
     /// All of it was run.
     Complete,
-    /// It was asked to end.
+    /// It was asked to end: the rows hold what was measured until then.
     Interrupted,
-    /// Something failed.
-    Failed(Error),
+    /// Something failed: the rows hold what was measured until then.
+    Failed(String),
 }
 
-/// The runs of one engine with one number of threads, one a round.
-#[derive(Clone, Debug)]
-pub struct Series {
-    /// The engine.
+/// The runs of one engine at one point of the benchmark, one a round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// What plots and tables call it: the engine's name, and what is special about it here.
+    pub label: String,
+    /// The engine's name.
     pub engine: String,
-    /// How many threads it had.
+    /// The engine's version and settings.
+    pub about: String,
+    /// How the engine's transactions are isolated.
+    pub isolation: String,
+    /// The workload's name.
+    pub workload: String,
+    /// The workload's parameters in words.
+    pub parameters: String,
+    /// What differs from other points of the same benchmark: `A1`, `C2`; empty where only the threads do.
+    pub point: String,
+    /// How many threads.
     pub threads: u32,
+    /// When commits were acknowledged: a [`Level`](crate::engine::Level) in words.
+    pub level: String,
+    /// The memory that the engine had for data.
+    pub cache_bytes: u64,
+    /// Why the engine cannot do this; nothing was run then.
+    pub not_available: Option<String>,
     /// At most one for each round.
     pub runs: Vec<Run>,
 }
 
-impl Series {
+impl Row {
     /// The runs that count: those that came to their limit; without one, the one that was interrupted.
     pub fn counting(&self) -> impl Iterator<Item = &Run> {
         let complete = self.runs.iter().any(|run| !run.interrupted);
@@ -70,7 +88,7 @@ impl Series {
 
     /// Whether nothing but an interrupted run is there.
     pub fn is_partial(&self) -> bool {
-        self.counting().all(|run| run.interrupted)
+        !self.runs.is_empty() && self.runs.iter().all(|run| run.interrupted)
     }
 
     /// A figure over all runs that count; `None` if none has it.
@@ -81,39 +99,44 @@ impl Series {
         let metric = METRICS.iter().find(|known| known.name == metric).expect("a metric of that name");
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
+
+    /// Whether two rows are of the same workload, point and number of threads.
+    pub fn is_beside(&self, other: &Row) -> bool {
+        (&self.workload, &self.point, self.threads) == (&other.workload, &other.point, other.threads)
+    }
 }
 
 /// A run of which other programs took more than this part of the machine is no longer a measurement of the engine.
 const OTHERS_SHARE_MAX: f64 = 0.1;
 
 impl Report {
-    /// The rate of a series over that of the baseline with as many threads; both medians.
-    pub fn ratio(&self, series: &Series) -> Option<f64> {
-        let baseline = self.find(&self.baseline, series.threads)?;
-        let rate = |series: &Series| Some(series.summary("transactions_per_second")?.median);
-        Some(rate(series)? / rate(baseline)?)
+    /// The rate of a row over that of the baseline in the same round, over the rounds that have both.
+    pub fn ratio(&self, row: &Row) -> Option<Summary> {
+        let baseline = self.rows.iter().find(|other| other.label == self.baseline && other.is_beside(row))?;
+        let rate = |run: &Run| run.operations as f64 / run.elapsed_ns.max(1) as f64;
+        let pairs = row.counting().filter_map(|run| {
+            let paired =
+                baseline.counting().find(|other| other.round == run.round && other.operations > 0)?;
+            Some(rate(run) / rate(paired))
+        });
+        Summary::of(pairs.collect())
     }
 
-    /// The series of an engine and a number of threads.
-    pub fn find(&self, engine: &str, threads: u32) -> Option<&Series> {
-        self.series.iter().find(|series| series.engine == engine && series.threads == threads)
-    }
-
-    /// Whether anything was measured.
+    /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
-        self.series.iter().all(|series| series.runs.is_empty())
+        self.rows.iter().all(|row| row.runs.is_empty())
     }
 
     /// What makes the figures doubtful, in sentences.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.machine.is_in_memory() {
-            let what = &self.machine.device.file_system;
+            let what = &self.machine.file_system;
             warnings.push(format!(
                 "the databases lie in memory ({what}): nothing here is durable, and syncs cost nothing"
             ));
         }
-        let shares = || self.series.iter().flat_map(|series| &series.runs).filter_map(|run| run.others_share);
+        let shares = || self.rows.iter().flat_map(|row| &row.runs).filter_map(|run| run.others_share);
         let busy = shares().filter(|share| *share > OTHERS_SHARE_MAX).count();
         if busy > 0 {
             warnings.push(format!(
@@ -131,35 +154,57 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Latency;
 
-    fn run(transactions: u64, interrupted: bool) -> Run {
-        Run {
-            round: 1,
-            interrupted,
-            transactions,
-            elapsed_ns: 1_000_000_000,
-            conflicts: 0,
-            counters: Default::default(),
-            latency: Latency::default(),
-            cpu_ns: 0,
-            idle_share: None,
-            others_share: None,
-            fairness: None,
-            bare_writes_per_second: 100.0,
-            rows: Vec::new(),
+    fn run(round: u32, operations: u64, interrupted: bool) -> Run {
+        Run { round, interrupted, operations, elapsed_ns: 1_000_000_000, ..Run::default() }
+    }
+
+    fn row(label: &str, runs: Vec<Run>) -> Row {
+        Row {
+            label: label.into(),
+            engine: label.into(),
+            about: String::new(),
+            isolation: String::new(),
+            workload: "insert".into(),
+            parameters: String::new(),
+            point: String::new(),
+            threads: 1,
+            level: "sync".into(),
+            cache_bytes: 0,
+            not_available: None,
+            runs,
         }
     }
 
     #[test]
     fn an_interrupted_run_counts_only_alone() {
-        let mut series = Series { engine: "a".into(), threads: 1, runs: vec![run(10, true)] };
-        assert!(series.is_partial());
-        assert_eq!(series.summary("transactions_per_second").map(|rate| rate.median), Some(10.0));
-        series.runs.push(run(30, false));
-        assert!(!series.is_partial());
-        assert_eq!(series.summary("transactions_per_second").map(|rate| rate.median), Some(30.0));
-        assert_eq!(series.summary("of_bare_writes").map(|rate| rate.median), Some(0.3));
-        assert_eq!(series.summary("fairness"), None);
+        let mut row = row("a", vec![run(1, 10, true)]);
+        assert!(row.is_partial());
+        assert_eq!(row.summary("operations_per_second").map(|rate| rate.median), Some(10.0));
+        row.runs.push(run(2, 30, false));
+        assert!(!row.is_partial());
+        assert_eq!(row.summary("operations_per_second").map(|rate| rate.median), Some(30.0));
+        assert_eq!(row.summary("fairness"), None);
+    }
+
+    #[test]
+    fn ratios_pair_the_rounds() {
+        let report = Report {
+            format: FORMAT,
+            version: String::new(),
+            name: String::new(),
+            title: String::new(),
+            began_ms: 0,
+            machine: Machine::default(),
+            settings: BTreeMap::new(),
+            baseline: "b".into(),
+            rows: vec![
+                row("a", vec![run(1, 10, false), run(2, 400, false), run(3, 90, false)]),
+                row("b", vec![run(1, 10, false), run(2, 100, false)]),
+            ],
+            end: End::Complete,
+            notes: Vec::new(),
+        };
+        assert_eq!(report.ratio(&report.rows[0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
     }
 }

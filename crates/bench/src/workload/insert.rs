@@ -1,9 +1,10 @@
 //! `insert`: each transaction writes one row with a new key.
 
-use super::rows::{Random, write_key};
-use super::{Choice, Client, Sizes, Workload};
+use super::rows::{Random, Sizes, check_rows, write_key};
+use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
-use crate::engine::{Store, Transaction};
+use crate::engine::{Store, Verdict};
+use crate::lane::Lane;
 
 /// Single inserts into an empty table, the micro-benchmark of Son, Yeom and Han (2017), Fig. 5a and Table 1.
 ///
@@ -29,20 +30,28 @@ impl Workload for Insert {
         "insert"
     }
 
-    fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
-    fn preloaded(&self) -> u64 {
-        0
+    fn about(&self) -> String {
+        format!("{}-byte keys, {}-byte values", self.sizes.key_bytes, self.sizes.value_bytes)
     }
 
     fn tables(&self) -> &'static [&'static str] {
         &["rows"]
     }
 
-    fn preload(&self, _: &dyn Store) -> Result<()> {
-        Ok(())
+    fn kinds(&self) -> &'static [&'static str] {
+        &["insert"]
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        0
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        self.sizes.row_bytes()
+    }
+
+    fn fill(&self, store: &dyn Store, _: &mut Filling<'_>) -> Result<()> {
+        store.settle()
     }
 
     fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
@@ -55,12 +64,12 @@ impl Workload for Insert {
         })
     }
 
-    fn rows_after(&self, transactions: u64) -> Vec<u64> {
-        vec![transactions]
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        done.map_or(Ok(()), |done| check_rows(store, 0, "rows", done.operations()))
     }
 
-    fn bytes_per_transaction(&self) -> u64 {
-        self.sizes.row_bytes()
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        Some(done.operations() * self.sizes.row_bytes())
     }
 }
 
@@ -73,18 +82,11 @@ struct InsertClient {
 }
 
 impl Client for InsertClient {
-    fn choose(&mut self) -> Choice {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
         write_key(&mut self.key, self.next);
         self.next += self.step;
         self.random.fill(&mut self.value);
-        Choice::Commit
-    }
-
-    fn search(&mut self, _: &dyn Store) -> Result<()> {
-        unreachable!("this workload never chooses a search")
-    }
-
-    fn statements(&mut self, transaction: &mut dyn Transaction) -> Result<()> {
-        transaction.put(0, &self.key, &self.value)
+        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        Ok(Step::Done(0))
     }
 }

@@ -1,92 +1,130 @@
-//! What the threads do: tables, what is in them beforehand, and the transactions of each thread.
+//! What the threads do: tables, what is in them beforehand, and the operations of each thread.
 
 mod insert;
 mod oltp;
-mod rows;
+pub(crate) mod rows;
 mod update_search;
 
 pub use self::insert::Insert;
 pub use self::oltp::Oltp;
+pub use self::rows::Sizes;
 pub use self::update_search::UpdateSearch;
 
 use crate::Result;
-use crate::engine::{Store, Transaction};
+use crate::engine::{Needs, Store};
+use crate::lane::Lane;
 
-/// A workload. All its randomness is from fixed seeds, so that every engine gets the same transactions.
-pub trait Workload {
-    /// What the command line and reports call it.
+/// A workload with its parameters. All its randomness is from fixed seeds, so that every engine gets the same
+/// operations.
+pub trait Workload: Send + Sync {
+    /// What command lines and reports call it.
     fn name(&self) -> &'static str;
 
-    /// How long its keys and values are.
-    fn sizes(&self) -> Sizes;
-
-    /// The rows that are there before it begins.
-    fn preloaded(&self) -> u64;
+    /// Its parameters in words, for the head of a report: `1,000,000 rows, 20-byte keys, 100-byte values`.
+    fn about(&self) -> String;
 
     /// Its tables.
     fn tables(&self) -> &'static [&'static str];
 
-    /// Fills the tables.
+    /// What it needs of an engine.
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    /// The kinds of its operations: latencies and counts are kept for each.
+    fn kinds(&self) -> &'static [&'static str];
+
+    /// Bytes of keys and values that are there before it begins.
+    fn loaded_bytes(&self) -> u64;
+
+    /// About how many bytes of keys and values an operation writes.
+    fn bytes_per_operation(&self) -> u64;
+
+    /// Fills the tables of an empty store, and settles it.
     ///
     /// # Errors
-    /// What the engine says.
-    fn preload(&self, store: &dyn Store) -> Result<()>;
+    /// What the engine says, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` said so.
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()>;
 
     /// What thread number `thread` of `threads` does.
     fn client(&self, thread: u32, threads: u32) -> Box<dyn Client>;
 
-    /// How many rows each table holds after `transactions` transactions of all threads together.
-    fn rows_after(&self, transactions: u64) -> Vec<u64>;
+    /// Whether the run ends with the first client that has nothing more to do, rather than with the last one: for
+    /// clients that only accompany others.
+    fn ends_with_first(&self) -> bool {
+        false
+    }
 
-    /// About how many bytes of keys and values a transaction writes.
-    fn bytes_per_transaction(&self) -> u64;
+    /// Looks whether the store holds what it must after `done`; for a run that was killed `done` is `None`, and what
+    /// holds at any moment is checked.
+    ///
+    /// # Errors
+    /// [`Error::Wrong`](crate::Error::Wrong) if it does not, or what the engine says.
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()>;
+
+    /// Bytes of the keys and values that are in the store after `done`, if that is known: what space amplification is
+    /// reckoned by.
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        let _ = done;
+        None
+    }
 }
 
-/// The transactions of one thread.
+/// The operations of one thread.
 pub trait Client: Send {
-    /// Chooses the next transaction.
-    fn choose(&mut self) -> Choice;
-
-    /// Does what [`Choice::Search`] chose.
+    /// Does the next operation, and says what it was.
     ///
     /// # Errors
     /// What the engine says.
-    fn search(&mut self, store: &dyn Store) -> Result<()>;
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step>;
+}
 
-    /// Does the statements of what [`Choice::Commit`] chose; the same if called again.
+/// What an operation was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// One of this kind, by its place in [`Workload::kinds`].
+    Done(usize),
+    /// One of this kind that was rolled back as the workload wanted.
+    RolledBack(usize),
+    /// There is nothing more to do: nothing was done.
+    End,
+}
+
+/// Operations of all threads together, those before the measured ones included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// How many of each kind, without those that were rolled back.
+    pub kinds: Vec<u64>,
+    /// How many of each kind were rolled back.
+    pub rolled_back: Vec<u64>,
+}
+
+impl Done {
+    /// All that were not rolled back.
+    pub fn operations(&self) -> u64 {
+        self.kinds.iter().sum()
+    }
+}
+
+/// Is told how far the filling has come.
+pub struct Filling<'a> {
+    go_on: &'a mut dyn FnMut(f64) -> bool,
+}
+
+impl<'a> Filling<'a> {
+    /// Tells `go_on` the part that is done, 0 to 1, and asks it whether to go on.
+    pub fn new(go_on: &'a mut dyn FnMut(f64) -> bool) -> Filling<'a> {
+        Filling { go_on }
+    }
+
+    /// So much of `all` is done.
     ///
     /// # Errors
-    /// What the engine says.
-    fn statements(&mut self, transaction: &mut dyn Transaction) -> Result<()>;
-}
-
-/// What kind of transaction comes next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Choice {
-    /// It looks for one key, and commits nothing.
-    Search,
-    /// It has statements, and commits.
-    Commit,
-}
-
-/// How long keys and values are, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sizes {
-    /// Every key.
-    pub key_bytes: usize,
-    /// Every value.
-    pub value_bytes: usize,
-}
-
-impl Sizes {
-    /// The shortest key: enough for the number of any row.
-    pub const KEY_BYTES_MIN: usize = 12;
-    /// The longest key.
-    pub const KEY_BYTES_MAX: usize = 1024;
-    /// The longest value.
-    pub const VALUE_BYTES_MAX: usize = 1 << 20;
-
-    pub(crate) fn row_bytes(self) -> u64 {
-        (self.key_bytes + self.value_bytes) as u64
+    /// [`Error::Interrupted`](crate::Error::Interrupted) if nobody wants more.
+    pub fn done(&mut self, done: u64, all: u64) -> Result<()> {
+        match (self.go_on)(done as f64 / all.max(1) as f64) {
+            true => Ok(()),
+            false => Err(crate::Error::Interrupted),
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! `oltp`: several statements a transaction, with a secondary index.
 
-use super::rows::{Random, preload, write_key};
+use super::rows::{Random, Sizes, check_rows, fill, write_key};
 use super::update_search::missing;
-use super::{Choice, Client, Sizes, Workload};
+use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
-use crate::engine::{Store, Transaction};
+use crate::engine::{Needs, Store, Verdict};
+use crate::lane::{Lane, Open};
 
 const ROWS: usize = 0;
 const BY_K: usize = 1;
@@ -40,6 +41,10 @@ impl Oltp {
     pub fn new(sizes: Sizes, rows: u64) -> Oltp {
         Oltp { sizes, rows }
     }
+
+    fn entry_bytes(&self) -> u64 {
+        (self.sizes.key_bytes + K_BYTES) as u64
+    }
 }
 
 const K_BYTES: usize = 8;
@@ -49,26 +54,40 @@ impl Workload for Oltp {
         "oltp"
     }
 
-    fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
-    fn preloaded(&self) -> u64 {
-        self.rows
+    fn about(&self) -> String {
+        let Sizes { key_bytes, value_bytes } = self.sizes;
+        format!("{} rows, {key_bytes}-byte keys, {value_bytes}-byte values", self.rows)
     }
 
     fn tables(&self) -> &'static [&'static str] {
         &["rows", "by_k"]
     }
 
-    fn preload(&self, store: &dyn Store) -> Result<()> {
+    fn needs(&self) -> Needs {
+        Needs { transactions: true, ..Needs::default() }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["transaction"]
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.rows * (self.sizes.row_bytes() + self.entry_bytes())
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        3 * self.sizes.row_bytes() + 4 * self.entry_bytes()
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut buffers = Buffers::new(self.sizes);
-        preload(store, self.rows, self.sizes, |row, transaction| {
+        let row_bytes = self.sizes.row_bytes() + self.entry_bytes();
+        fill(store, self.rows, row_bytes, filling, |row, open| {
             let mut random = Random::new(row);
             write_key(&mut buffers.key, row);
             buffers.new_value(&mut random, self.rows);
-            transaction.put(ROWS, &buffers.key, &buffers.value)?;
-            transaction.put(BY_K, buffers.entry(), &[])
+            open.put(ROWS, &buffers.key, &buffers.value)?;
+            open.put(BY_K, buffers.entry(), &[])
         })
     }
 
@@ -76,18 +95,17 @@ impl Workload for Oltp {
         Box::new(OltpClient {
             rows: self.rows,
             random: Random::new(u64::from(thread) << 32),
-            picked: [0; 3],
-            seed: 0,
             buffers: Buffers::new(self.sizes),
         })
     }
 
-    fn rows_after(&self, _: u64) -> Vec<u64> {
-        vec![self.rows, self.rows]
+    fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
+        check_rows(store, ROWS, "rows", self.rows)?;
+        check_rows(store, BY_K, "by_k", self.rows)
     }
 
-    fn bytes_per_transaction(&self) -> u64 {
-        3 * self.sizes.row_bytes() + 4 * (self.sizes.key_bytes + K_BYTES) as u64
+    fn live_bytes(&self, _: &Done) -> Option<u64> {
+        Some(self.loaded_bytes())
     }
 }
 
@@ -117,9 +135,9 @@ impl Buffers {
         random.fill(&mut self.value[K_BYTES..]);
     }
 
-    fn read(&mut self, transaction: &mut dyn Transaction, row: u64) -> Result<()> {
+    fn read(&mut self, open: &mut Open<'_>, row: u64) -> Result<()> {
         write_key(&mut self.key, row);
-        match transaction.get(ROWS, &self.key, &mut self.value)? {
+        match open.get_for_update(ROWS, &self.key, &mut self.value)? {
             true => Ok(()),
             false => Err(missing(&self.key)),
         }
@@ -129,45 +147,45 @@ impl Buffers {
 struct OltpClient {
     rows: u64,
     random: Random,
-    picked: [u64; 3],
-    /// What the new texts of this transaction are made from.
-    seed: u64,
     buffers: Buffers,
 }
 
 impl Client for OltpClient {
-    fn choose(&mut self) -> Choice {
-        self.picked = [(); 3].map(|()| self.random.below(self.rows));
-        self.seed = self.random.next();
-        Choice::Commit
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        let picked = [(); 3].map(|()| self.random.below(self.rows));
+        let seed = self.random.next();
+        lane.write(|open| statements(open, &mut self.buffers, picked, seed, self.rows))?;
+        Ok(Step::Done(0))
     }
+}
 
-    fn search(&mut self, _: &dyn Store) -> Result<()> {
-        unreachable!("this workload never chooses a search")
-    }
+/// The new texts are made from `seed`.
+fn statements(
+    open: &mut Open<'_>,
+    buffers: &mut Buffers,
+    [indexed, plain, replaced]: [u64; 3],
+    seed: u64,
+    rows: u64,
+) -> Result<Verdict> {
+    let mut random = Random::new(seed);
 
-    fn statements(&mut self, transaction: &mut dyn Transaction) -> Result<()> {
-        let buffers = &mut self.buffers;
-        let [indexed, plain, replaced] = self.picked;
-        let mut random = Random::new(self.seed);
+    buffers.read(open, indexed)?;
+    open.delete(BY_K, buffers.entry())?;
+    let k = u64::from_be_bytes(buffers.value[..K_BYTES].try_into().expect("eight bytes"));
+    buffers.value[..K_BYTES].copy_from_slice(&(k + 1).to_be_bytes());
+    open.put(ROWS, &buffers.key, &buffers.value)?;
+    open.put(BY_K, buffers.entry(), &[])?;
 
-        buffers.read(transaction, indexed)?;
-        transaction.delete(BY_K, buffers.entry())?;
-        let k = u64::from_be_bytes(buffers.value[..K_BYTES].try_into().expect("eight bytes"));
-        buffers.value[..K_BYTES].copy_from_slice(&(k + 1).to_be_bytes());
-        transaction.put(ROWS, &buffers.key, &buffers.value)?;
-        transaction.put(BY_K, buffers.entry(), &[])?;
+    buffers.read(open, plain)?;
+    random.fill(&mut buffers.value[K_BYTES..]);
+    open.put(ROWS, &buffers.key, &buffers.value)?;
 
-        buffers.read(transaction, plain)?;
-        random.fill(&mut buffers.value[K_BYTES..]);
-        transaction.put(ROWS, &buffers.key, &buffers.value)?;
+    buffers.read(open, replaced)?;
+    open.delete(BY_K, buffers.entry())?;
+    open.delete(ROWS, &buffers.key)?;
 
-        buffers.read(transaction, replaced)?;
-        transaction.delete(BY_K, buffers.entry())?;
-        transaction.delete(ROWS, &buffers.key)?;
-
-        buffers.new_value(&mut random, self.rows);
-        transaction.put(ROWS, &buffers.key, &buffers.value)?;
-        transaction.put(BY_K, buffers.entry(), &[])
-    }
+    buffers.new_value(&mut random, rows);
+    open.put(ROWS, &buffers.key, &buffers.value)?;
+    open.put(BY_K, buffers.entry(), &[])?;
+    Ok(Verdict::Commit)
 }

@@ -1,14 +1,37 @@
 //! Keys, values and random numbers.
 
-use super::Sizes;
+use super::Filling;
 use crate::Result;
-use crate::engine::{Store, Transaction};
+use crate::engine::{Mode, Store, Verdict};
+use crate::lane::{Lane, Open};
 
-/// Preloading commits about this many bytes at a time.
+/// Filling commits about this many bytes at a time.
 const BATCH_BYTES: u64 = 64 << 10;
 
+/// How long keys and values are, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Every key.
+    pub key_bytes: usize,
+    /// Every value.
+    pub value_bytes: usize,
+}
+
+impl Sizes {
+    /// The shortest key: enough for the number of any row.
+    pub const KEY_BYTES_MIN: usize = 12;
+    /// The longest key: what all engines take.
+    pub const KEY_BYTES_MAX: usize = 480;
+    /// The longest value.
+    pub const VALUE_BYTES_MAX: usize = 1 << 20;
+
+    pub(crate) fn row_bytes(self) -> u64 {
+        (self.key_bytes + self.value_bytes) as u64
+    }
+}
+
 /// Writes the number `row` over all of `key`, in decimal with leading zeros: keys are in the order of the numbers.
-pub(super) fn write_key(key: &mut [u8], row: u64) {
+pub(crate) fn write_key(key: &mut [u8], row: u64) {
     let mut rest = row;
     for digit in key.iter_mut().rev() {
         *digit = b'0' + (rest % 10) as u8;
@@ -17,7 +40,7 @@ pub(super) fn write_key(key: &mut [u8], row: u64) {
 }
 
 /// Numbers that look random (SplitMix64), the same for the same seed.
-pub(super) struct Random {
+pub(crate) struct Random {
     state: u64,
 }
 
@@ -39,6 +62,16 @@ impl Random {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
+    /// A number from `low` to `high`, both included.
+    pub fn within(&mut self, low: u64, high: u64) -> u64 {
+        low + self.below(high - low + 1)
+    }
+
+    /// A number from 0 to 1, 1 excluded.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
             let word = self.next().to_le_bytes();
@@ -47,21 +80,52 @@ impl Random {
     }
 }
 
-/// Commits the rows 0 to `rows`, many at a time; `row` puts all entries of one.
-pub(super) fn preload(
+/// Commits the rows 0 to `rows`, many at a time, and settles the store; `row` puts all entries of one.
+pub(crate) fn fill(
     store: &dyn Store,
     rows: u64,
-    sizes: Sizes,
-    mut row: impl FnMut(u64, &mut dyn Transaction) -> Result<()>,
+    row_bytes: u64,
+    filling: &mut Filling<'_>,
+    mut row: impl FnMut(u64, &mut Open<'_>) -> Result<()>,
 ) -> Result<()> {
-    let batch = (BATCH_BYTES / sizes.row_bytes()).max(1);
+    let batch = (BATCH_BYTES / row_bytes.max(1)).max(1);
+    let mut session = store.session()?;
+    let mut lane = Lane::new(&mut *session, 0);
     let mut first = 0;
     while first < rows {
         let end = (first + batch).min(rows);
-        store.commit(&mut |transaction| (first..end).try_for_each(|number| row(number, transaction)))?;
+        lane.write(|open| {
+            (first..end).try_for_each(|number| row(number, open))?;
+            Ok(Verdict::Commit)
+        })?;
         first = end;
+        filling.done(first, rows)?;
     }
+    drop(session);
     store.settle()
+}
+
+/// Counts the entries of a table by reading them.
+pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
+    let mut rows = 0;
+    store.session()?.transact(Mode::Read, &mut |transaction| {
+        rows = 0;
+        transaction.scan(table, None, crate::engine::Direction::Forward, &mut |_, _| {
+            rows += 1;
+            Ok(true)
+        })?;
+        Ok(Verdict::Commit)
+    })?;
+    Ok(rows)
+}
+
+/// An error unless `table` holds `expected` entries.
+pub(crate) fn check_rows(store: &dyn Store, table: usize, name: &str, expected: u64) -> Result<()> {
+    let found = count_rows(store, table)?;
+    if found == expected {
+        return Ok(());
+    }
+    Err(crate::Error::Wrong(format!("the table `{name}` holds {found} rows instead of {expected}")))
 }
 
 #[cfg(test)]
@@ -87,6 +151,8 @@ mod tests {
         let mut seen = [false; 10];
         for _ in 0..1000 {
             seen[random.below(10) as usize] = true;
+            assert!((3..=5).contains(&random.within(3, 5)));
+            assert!((0.0..1.0).contains(&random.unit()));
         }
         assert_eq!(seen, [true; 10]);
     }

@@ -1,8 +1,9 @@
 //! `update-search`: half of the transactions overwrite a row, half look for one.
 
-use super::rows::{Random, preload, write_key};
-use super::{Choice, Client, Sizes, Workload};
-use crate::engine::{Store, Transaction};
+use super::rows::{Random, Sizes, check_rows, fill, write_key};
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Store, Verdict};
+use crate::lane::Lane;
 use crate::{Error, Result};
 
 /// Updates and searches of existing rows, the micro-benchmark of Son, Yeom and Han (2017), Fig. 5b.
@@ -30,25 +31,34 @@ impl Workload for UpdateSearch {
         "update-search"
     }
 
-    fn sizes(&self) -> Sizes {
-        self.sizes
-    }
-
-    fn preloaded(&self) -> u64 {
-        self.rows
+    fn about(&self) -> String {
+        let Sizes { key_bytes, value_bytes } = self.sizes;
+        format!("{} rows, {key_bytes}-byte keys, {value_bytes}-byte values", self.rows)
     }
 
     fn tables(&self) -> &'static [&'static str] {
         &["rows"]
     }
 
-    fn preload(&self, store: &dyn Store) -> Result<()> {
+    fn kinds(&self) -> &'static [&'static str] {
+        &["update", "search"]
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.rows * self.sizes.row_bytes()
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        self.sizes.row_bytes() / 2
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut key = vec![0; self.sizes.key_bytes];
         let mut value = vec![0; self.sizes.value_bytes];
-        preload(store, self.rows, self.sizes, |row, transaction| {
+        fill(store, self.rows, self.sizes.row_bytes(), filling, |row, open| {
             write_key(&mut key, row);
             Random::new(row).fill(&mut value);
-            transaction.put(0, &key, &value)
+            open.put(0, &key, &value)
         })
     }
 
@@ -61,12 +71,12 @@ impl Workload for UpdateSearch {
         })
     }
 
-    fn rows_after(&self, _: u64) -> Vec<u64> {
-        vec![self.rows]
+    fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
+        check_rows(store, 0, "rows", self.rows)
     }
 
-    fn bytes_per_transaction(&self) -> u64 {
-        self.sizes.row_bytes() / 2
+    fn live_bytes(&self, _: &Done) -> Option<u64> {
+        Some(self.loaded_bytes())
     }
 }
 
@@ -78,24 +88,17 @@ struct UpdateSearchClient {
 }
 
 impl Client for UpdateSearchClient {
-    fn choose(&mut self) -> Choice {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
         write_key(&mut self.key, self.random.below(self.rows));
         if self.random.below(2) == 0 {
-            return Choice::Search;
+            return match lane.get(0, &self.key, &mut self.value)? {
+                true => Ok(Step::Done(1)),
+                false => Err(missing(&self.key)),
+            };
         }
         self.random.fill(&mut self.value);
-        Choice::Commit
-    }
-
-    fn search(&mut self, store: &dyn Store) -> Result<()> {
-        match store.search(0, &self.key)? {
-            true => Ok(()),
-            false => Err(missing(&self.key)),
-        }
-    }
-
-    fn statements(&mut self, transaction: &mut dyn Transaction) -> Result<()> {
-        transaction.put(0, &self.key, &self.value)
+        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        Ok(Step::Done(0))
     }
 }
 

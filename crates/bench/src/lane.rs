@@ -1,0 +1,185 @@
+//! What a client works with: a session that runs a transaction until it does not conflict, and counts.
+
+use std::collections::VecDeque;
+
+use crate::engine::{Direction, Ended, Mode, Pending, Session, Transaction, Verdict, Visit};
+use crate::{Error, Result};
+
+/// After so many conflicts in a row of one transaction something is wrong.
+const CONFLICTS_MAX: u64 = 1_000_000;
+
+/// The session of one thread, with counts of what went through it.
+pub struct Lane<'a> {
+    session: &'a mut dyn Session,
+    tickets: usize,
+    pending: VecDeque<Commit>,
+    counts: LaneCounts,
+}
+
+/// A commit that was deferred, with the moment its transaction began.
+pub(crate) struct Commit {
+    pub pending: Box<dyn Pending>,
+    pub kind: usize,
+    pub began_ns: u64,
+}
+
+/// What a lane counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LaneCounts {
+    pub conflicts: u64,
+    pub user_bytes: u64,
+    pub user_writes: u64,
+}
+
+impl<'a> Lane<'a> {
+    /// A lane that waits for each commit if `tickets` is 0, and otherwise has up to so many in flight.
+    pub(crate) fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
+        Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default() }
+    }
+
+    /// A single read, outside of any transaction: [`Session::get`].
+    ///
+    /// # Errors
+    /// Whatever the engine says.
+    pub fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.session.get(table, key, value)
+    }
+
+    /// Runs statements that only read, until they do not conflict.
+    ///
+    /// # Errors
+    /// Whatever the engine or the statements say.
+    pub fn read(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<()>) -> Result<()> {
+        let session = &mut *self.session;
+        retry(&mut self.counts, |_| {
+            let run = &mut |transaction: &mut dyn Transaction| {
+                statements(&mut Open::new(transaction)).map(|()| Verdict::Commit)
+            };
+            session.transact(Mode::Read, run)
+        })?;
+        Ok(())
+    }
+
+    /// Runs statements that write, until they do not conflict, and commits; whether they were committed rather than
+    /// rolled back. The commit is durable at the level of the store, or on its way with tickets.
+    ///
+    /// # Errors
+    /// Whatever the engine or the statements say.
+    pub fn write(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<Verdict>) -> Result<bool> {
+        let Lane { session, tickets, pending, counts } = self;
+        let ended = retry(counts, |written| {
+            let run = &mut |transaction: &mut dyn Transaction| {
+                let mut open = Open::new(transaction);
+                let verdict = statements(&mut open);
+                *written = open.written;
+                verdict
+            };
+            if *tickets == 0 {
+                return session.transact(Mode::Write, run);
+            }
+            let (ended, ticket) = session.defer(run)?;
+            pending.extend(ticket.map(|pending| Commit { pending, kind: 0, began_ns: 0 }));
+            Ok(ended)
+        })?;
+        Ok(ended == Ended::Committed)
+    }
+
+    pub(crate) fn counts(&self) -> LaneCounts {
+        self.counts
+    }
+
+    pub(crate) fn tickets(&self) -> usize {
+        self.tickets
+    }
+
+    pub(crate) fn pending(&mut self) -> &mut VecDeque<Commit> {
+        &mut self.pending
+    }
+}
+
+fn retry(counts: &mut LaneCounts, mut once: impl FnMut(&mut Written) -> Result<Ended>) -> Result<Ended> {
+    for conflicts in 0..CONFLICTS_MAX {
+        let mut written = Written::default();
+        match once(&mut written)? {
+            Ended::Conflict => {}
+            ended => {
+                counts.conflicts += conflicts;
+                if ended == Ended::Committed {
+                    counts.user_bytes += written.bytes;
+                    counts.user_writes += written.writes;
+                }
+                return Ok(ended);
+            }
+        }
+    }
+    Err(Error::engine("committing", format!("a transaction conflicted {CONFLICTS_MAX} times in a row")))
+}
+
+/// Keys and values that a transaction put, and keys that it deleted.
+#[derive(Clone, Copy, Default)]
+struct Written {
+    bytes: u64,
+    writes: u64,
+}
+
+/// An open transaction that counts what is written into it.
+pub struct Open<'a> {
+    transaction: &'a mut dyn Transaction,
+    written: Written,
+}
+
+impl<'a> Open<'a> {
+    fn new(transaction: &'a mut dyn Transaction) -> Open<'a> {
+        Open { transaction, written: Written::default() }
+    }
+
+    /// [`Transaction::get`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
+    pub fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.transaction.get(table, key, value)
+    }
+
+    /// [`Transaction::get_for_update`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
+    pub fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        self.transaction.get_for_update(table, key, value)
+    }
+
+    /// [`Transaction::put`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`].
+    pub fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        self.written.bytes += (key.len() + value.len()) as u64;
+        self.written.writes += 1;
+        self.transaction.put(table, key, value)
+    }
+
+    /// [`Transaction::delete`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::delete`].
+    pub fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
+        self.written.bytes += key.len() as u64;
+        self.written.writes += 1;
+        self.transaction.delete(table, key)
+    }
+
+    /// [`Transaction::scan`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::scan`].
+    pub fn scan(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        self.transaction.scan(table, from, direction, visit)
+    }
+}
