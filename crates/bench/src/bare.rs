@@ -39,9 +39,10 @@ impl BareDevice {
         Ok(BareDevice { env: env.clone(), direct: file.takes_direct_writes(), file, block, next: 0 })
     }
 
-    /// Whether it is written around the page cache: where the file system takes that.
-    pub fn is_direct(&self) -> bool {
-        self.direct
+    /// What is measured, in words.
+    pub fn describe(&self) -> String {
+        let how = if self.direct { "around the page cache" } else { "through the page cache" };
+        format!("blocks of 4 KiB {how}, each durable before the next")
     }
 
     /// How many blocks a second it takes, one behind the other, each durable before the next.

@@ -13,7 +13,8 @@ use std::time::Duration;
 use crate::{Error, IoCounts, Result};
 
 /// When a commit is acknowledged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// When it is on the device: it outlives a power cut.
     #[default]

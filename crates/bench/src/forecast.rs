@@ -1,114 +1,50 @@
 //! How long the rest will take.
 
-use crate::plan::{Limit, Plan};
-
-/// One run among all: the round from 1, the places of the number of threads and of the engine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Step {
-    pub round: u32,
-    pub threads: usize,
-    pub engine: usize,
-}
-
-/// Seconds that a run takes beside what a limit of time gives it: making, filling, counting, closing, the bare device.
-const AROUND_SECONDS: f64 = 1.0;
-
-/// What is known about the runs: how long each took in the last round, and what the rate was of the newest.
+/// What is known about the runs of a plan: how long each took in the last round, and what its limit says.
 pub(crate) struct Forecast {
-    limit: Limit,
-    warm_up: u64,
     rounds: u32,
-    threads: Vec<u32>,
-    engines: usize,
-    /// By threads and engine.
+    /// Of each run of a round, in their order: what is expected before it was done once; `None` where nothing tells.
+    expected_seconds: Vec<Option<f64>>,
     took_seconds: Vec<Option<f64>>,
-    /// Of the newest run, whichever it was.
-    transactions_per_second: Option<f64>,
-    at: Step,
+    round: u32,
+    run: usize,
     /// Since the run at hand began.
     elapsed_seconds: f64,
+    /// The part of the run at hand that is done, where that is known.
+    part: f64,
 }
 
 impl Forecast {
-    pub fn new(plan: &Plan) -> Forecast {
-        Forecast {
-            limit: plan.limit,
-            warm_up: plan.warm_up,
-            rounds: plan.rounds,
-            threads: plan.threads.clone(),
-            engines: plan.engines.len(),
-            took_seconds: vec![None; plan.threads.len() * plan.engines.len()],
-            transactions_per_second: None,
-            at: Step { round: 1, threads: 0, engine: 0 },
-            elapsed_seconds: 0.0,
-        }
+    pub fn new(rounds: u32, expected_seconds: Vec<Option<f64>>) -> Forecast {
+        let took_seconds = vec![None; expected_seconds.len()];
+        Forecast { rounds, expected_seconds, took_seconds, round: 1, run: 0, elapsed_seconds: 0.0, part: 0.0 }
     }
 
-    /// The run at hand has done so much.
-    pub fn now(&mut self, step: Step, transactions: u64, elapsed_seconds: f64) {
-        (self.at, self.elapsed_seconds) = (step, elapsed_seconds);
-        // The first moments of a run tell nothing.
-        if elapsed_seconds > 0.5 && transactions > 0 {
-            self.transactions_per_second = Some(transactions as f64 / elapsed_seconds);
-        }
+    /// The run at hand has come so far.
+    pub fn now(&mut self, round: u32, run: usize, elapsed_seconds: f64, part: f64) {
+        (self.round, self.run, self.elapsed_seconds, self.part) = (round, run, elapsed_seconds, part);
     }
 
-    /// A run is over.
-    pub fn finished(&mut self, step: Step, seconds: f64) {
-        let place = self.place(step.threads, step.engine);
-        self.took_seconds[place] = Some(seconds);
-        let all = self.all_transactions(step.threads);
-        if let Some(all) = all.filter(|_| seconds > 0.0) {
-            self.transactions_per_second = Some(all / seconds);
-        }
-        self.elapsed_seconds = 0.0;
-        self.at = self.next(step);
+    /// The run at hand is over.
+    pub fn finished(&mut self) {
+        self.took_seconds[self.run] = Some(self.elapsed_seconds);
     }
 
-    /// About how many seconds all that is not done will take.
+    /// About how many seconds all that is not done will take; `None` while there is nothing to tell it by.
     pub fn left_seconds(&self) -> Option<f64> {
-        let mut sum = 0.0;
-        let mut step = self.at;
-        while step.round <= self.rounds {
-            sum += self.expected_seconds(step)?;
-            step = self.next(step);
+        let of_run = |run: usize| self.took_seconds[run].or(self.expected_seconds[run]);
+        let runs = self.took_seconds.len();
+        // A part that is done tells of the run at hand, and that is better than nothing for those behind it.
+        let by_part = (self.part > 0.02).then(|| self.elapsed_seconds / self.part);
+        let known: Vec<f64> = (0..runs).filter_map(of_run).chain(by_part).collect();
+        let average = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
+        let mut left = of_run(self.run).or(by_part).or(average)? - self.elapsed_seconds;
+        left = left.max(0.0);
+        for run in self.run + 1..runs {
+            left += of_run(run).or(average)?;
         }
-        Some((sum - self.elapsed_seconds).max(0.0))
-    }
-
-    fn expected_seconds(&self, step: Step) -> Option<f64> {
-        if let Some(seconds) = self.took_seconds[self.place(step.threads, step.engine)] {
-            return Some(seconds);
-        }
-        match self.limit {
-            Limit::Time(time) => Some(time.as_secs_f64() + AROUND_SECONDS),
-            Limit::Transactions(_) => {
-                Some(self.all_transactions(step.threads)? / self.transactions_per_second?)
-            }
-        }
-    }
-
-    fn all_transactions(&self, threads: usize) -> Option<f64> {
-        match self.limit {
-            Limit::Transactions(each) => {
-                Some((each + self.warm_up) as f64 * f64::from(self.threads[threads]))
-            }
-            Limit::Time(_) => None,
-        }
-    }
-
-    fn place(&self, threads: usize, engine: usize) -> usize {
-        threads * self.engines + engine
-    }
-
-    fn next(&self, step: Step) -> Step {
-        if step.engine + 1 < self.engines {
-            Step { engine: step.engine + 1, ..step }
-        } else if step.threads + 1 < self.threads.len() {
-            Step { threads: step.threads + 1, engine: 0, ..step }
-        } else {
-            Step { round: step.round + 1, threads: 0, engine: 0 }
-        }
+        let round: Option<f64> = (0..runs).map(|run| of_run(run).or(average)).sum();
+        Some(left + round? * f64::from(self.rounds - self.round))
     }
 }
 
@@ -116,36 +52,23 @@ impl Forecast {
 mod tests {
     use super::*;
 
-    fn forecast(limit: Limit) -> Forecast {
-        Forecast {
-            limit,
-            warm_up: 0,
-            rounds: 2,
-            threads: vec![1, 2],
-            engines: 1,
-            took_seconds: vec![None; 2],
-            transactions_per_second: None,
-            at: Step { round: 1, threads: 0, engine: 0 },
-            elapsed_seconds: 0.0,
-        }
+    #[test]
+    fn limits_of_time_are_known_beforehand() {
+        let forecast = Forecast::new(2, vec![Some(10.0), Some(5.0)]);
+        assert_eq!(forecast.left_seconds(), Some(30.0));
     }
 
     #[test]
-    fn a_limit_of_time_is_known_beforehand() {
-        let forecast = forecast(Limit::Time(std::time::Duration::from_secs(9)));
-        assert_eq!(forecast.left_seconds(), Some(40.0));
+    fn what_was_measured_is_better_than_what_was_expected() {
+        let mut forecast = Forecast::new(2, vec![Some(10.0), None]);
+        forecast.now(1, 0, 12.0, 1.0);
+        forecast.finished();
+        forecast.now(1, 1, 1.0, 0.25);
+        assert_eq!(forecast.left_seconds(), Some(3.0 + 12.0 + 8.0));
     }
 
     #[test]
-    fn rates_tell_at_first_and_earlier_rounds_later() {
-        let mut forecast = forecast(Limit::Transactions(100));
-        assert_eq!(forecast.left_seconds(), None);
-        let step = Step { round: 1, threads: 0, engine: 0 };
-        forecast.now(step, 50, 1.0);
-        assert_eq!(forecast.left_seconds(), Some(2.0 + 4.0 + 2.0 + 4.0 - 1.0));
-        forecast.finished(step, 1.0);
-        assert_eq!(forecast.left_seconds(), Some(2.0 + 1.0 + 2.0));
-        forecast.finished(Step { threads: 1, ..step }, 5.0);
-        assert_eq!(forecast.left_seconds(), Some(1.0 + 5.0));
+    fn nothing_is_told_by_nothing() {
+        assert_eq!(Forecast::new(1, vec![None]).left_seconds(), None);
     }
 }

@@ -33,7 +33,7 @@ pub(crate) struct LaneCounts {
 
 impl<'a> Lane<'a> {
     /// A lane that waits for each commit if `tickets` is 0, and otherwise has up to so many in flight.
-    pub(crate) fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
+    pub fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
         Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default() }
     }
 

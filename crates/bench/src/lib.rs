@@ -1,25 +1,80 @@
-//! Benchmarks of transactional key-value stores.
+//! Benchmarks of transactional, ordered key-value stores: the workloads of the papers that Fulgurite comes from, and of
+//! its users, run on any store behind one family of traits.
+//!
+//! A [`Plan`] says what is compared where; [`Plan::run`] runs it, each run in a process of its own, and gives a
+//! [`Report`]. Workloads ask of a store what [`engine`] says; [`FulguriteEngine`] is one, and a [`Registry`] knows those
+//! of a program by name.
+//!
+//! ```
+//! use fulgurite_bench::{Candidate, Limit, Load, Place, Plan, Point, Progress, Registry, Spec, Watch};
+//! use fulgurite_bench::{engine::Level, workload::Insert};
+//!
+//! struct Quiet;
+//! impl Watch for Quiet {
+//!     fn go_on(&mut self) -> bool {
+//!         true
+//!     }
+//!     fn show(&mut self, _: &Progress) {}
+//! }
+//!
+//! # fn main() -> fulgurite_bench::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! let plan = Plan {
+//!     name: "insert".into(),
+//!     title: "Single inserts".into(),
+//!     candidates: vec![Candidate { label: "fulgurite".into(), engine: "fulgurite".into(), level: Level::Sync }],
+//!     baseline: "fulgurite".into(),
+//!     points: vec![Point {
+//!         name: String::new(),
+//!         workload: Spec::Insert(Insert::SIZES),
+//!         load: Load { threads: 2, limit: Limit::Operations(100), warm_up: 0, tickets: 0, cold: false },
+//!         cache_bytes: 64 << 20,
+//!     }],
+//!     rounds: 1,
+//!     i_know: None,
+//!     notes: Vec::new(),
+//!     dir: dir.path().to_path_buf(),
+//! };
+//! let env = fulgurite::env::RealEnv::new() as _;
+//! let report = plan.run(&env, &Registry::default(), &Place::Here, &mut Quiet)?;
+//! assert_eq!(report.rows[0].runs[0].operations, 200);
+//! # Ok(())
+//! # }
+//! ```
 
 mod bare;
+mod cell;
+mod child;
 mod counting_env;
 pub mod engine;
 mod error;
+mod files;
+mod forecast;
 mod fulgurite_engine;
 mod io;
 pub mod lane;
 mod machine;
 mod metrics;
+mod plan;
+mod registry;
 mod report;
 mod run;
 mod scratch;
+mod spec;
+mod worker;
 pub mod workload;
 
+pub use crate::cell::{Cell, Limit, Load, Stage, Watcher};
+pub use crate::child::{Job, Place, serve, with_causes};
 pub use crate::engine::Engine;
 pub use crate::error::{Error, Result};
 pub use crate::fulgurite_engine::FulguriteEngine;
 pub use crate::io::IoCounts;
 pub use crate::machine::Machine;
 pub use crate::metrics::{METRICS, Metric, Summary};
+pub use crate::plan::{Candidate, Plan, Point, Progress, Watch};
+pub use crate::registry::{FULGURITE_OPTIONS, Registry};
 pub use crate::report::{End, FORMAT, Report, Row};
 pub use crate::run::{KindRun, Latency, Run, Sample};
+pub use crate::spec::Spec;
 pub use crate::workload::Workload;

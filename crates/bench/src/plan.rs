@@ -1,54 +1,72 @@
 //! What a benchmark runs, and in which order.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use fulgurite::env::Env;
 
 use crate::bare::BareDevice;
-use crate::engine::Engine;
-use crate::forecast::{Forecast, Step};
+use crate::cell::{Limit, Load, Stage};
+use crate::child::{Job, Place, with_causes};
+use crate::engine::Level;
+use crate::forecast::Forecast;
 use crate::machine::Machine;
-use crate::report::{End, Report, Series};
-use crate::run::{Run, Setting};
+use crate::registry::Registry;
+use crate::report::{End, FORMAT, Report, Row};
+use crate::run::Run;
 use crate::scratch::{Scratch, remove};
-use crate::worker::Load;
-use crate::workload::Workload;
+use crate::spec::Spec;
 use crate::{Error, Result};
 
-/// When a run is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
-    /// After this many transactions of each thread.
-    Transactions(u64),
-    /// After this long.
-    Time(Duration),
-}
-
-/// What to run: each engine with each number of threads, in several rounds, each run with a fresh database.
+/// What to run: each candidate at each point, in several rounds, each run with a fresh store.
 ///
-/// A round is, for each number of threads, the bare device and then one engine after the other, so that what is compared
-/// ran in the same minute.
+/// A round is, for each point, the bare device and then one candidate after the other, so that what is compared ran in
+/// the same minute.
+#[derive(Clone, Debug)]
 pub struct Plan {
-    /// What the threads do.
-    pub workload: Box<dyn Workload>,
+    /// A short name: of a figure, or of a workload.
+    pub name: String,
+    /// The name in words.
+    pub title: String,
     /// What is compared.
-    pub engines: Vec<Box<dyn Engine>>,
-    /// The engine that the others are compared with, by its place in `engines`.
-    pub baseline: usize,
-    /// Numbers of threads, none of them 0.
-    pub threads: Vec<u32>,
-    /// When each run is over.
-    pub limit: Limit,
-    /// Transactions of each thread that are not measured, before those that are.
-    pub warm_up: u64,
-    /// How many commits a thread has in flight; 0: it waits for each.
-    pub tickets: u32,
+    pub candidates: Vec<Candidate>,
+    /// The label of the candidate that the others are compared with.
+    pub baseline: String,
+    /// Where they are compared.
+    pub points: Vec<Point>,
     /// How often all of it is run.
     pub rounds: u32,
-    /// Where a directory for the databases is made, and removed afterwards.
+    /// The operator's word about the device's cache: see [`Registry::find`].
+    pub i_know: Option<String>,
+    /// What else has to be known to read the figures, in sentences.
+    pub notes: Vec<String>,
+    /// Where a directory for the stores is made, and removed afterwards.
     pub dir: PathBuf,
+}
+
+/// One of the things that are compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidate {
+    /// What tables and plots call it.
+    pub label: String,
+    /// The name of its engine.
+    pub engine: String,
+    /// When its commits are acknowledged.
+    pub level: Level,
+}
+
+/// One place of the comparison.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// What differs from the others: `A1`; empty where only the threads do.
+    pub name: String,
+    /// What the threads do.
+    pub workload: Spec,
+    /// What is asked of them.
+    pub load: Load,
+    /// The memory of each engine for data.
+    pub cache_bytes: u64,
 }
 
 /// Whoever watches a benchmark.
@@ -65,63 +83,78 @@ pub trait Watch {
 pub struct Progress {
     /// The round at hand, from 1.
     pub round: u32,
-    /// What runs: an engine, or the bare device.
+    /// How many there are.
+    pub rounds: u32,
+    /// What runs: a candidate at a point, or the bare device.
     pub what: String,
-    /// With how many threads.
-    pub threads: u32,
-    /// Transactions of this run so far.
-    pub transactions: u64,
+    /// How far that is.
+    pub stage: Stage,
     /// Seconds since the benchmark began.
     pub done_seconds: f64,
     /// About how many are left; `None` while there is nothing to tell it by.
     pub left_seconds: Option<f64>,
 }
 
-/// What is taken to be the highest rate of commits when space is reckoned for a run that is limited by time.
-const COMMITS_PER_SECOND_MAX: u64 = 250_000;
-/// What a commit and a table entry take beside keys and values: headers, checksums, references.
+/// What is taken to be the highest rate when space is reckoned for a run that is limited by time: operations a second.
+const OPERATIONS_PER_SECOND_MAX: u64 = 250_000;
+/// What an operation and a table entry take beside keys and values: headers, checksums, references.
 const OVERHEAD_BYTES: u64 = 80;
-/// The log, the trees, and room for a checkpoint of them.
+/// The log, the trees, and room for a checkpoint or a compaction of them.
 const COPIES: u64 = 3;
 /// Segments that are kept ready, the file of the bare device, and what a disk should have left.
 const SPARE_BYTES: u64 = 512 << 20;
+/// What a run takes beside the time that its limit gives it, seconds.
+const AROUND_SECONDS: f64 = 1.0;
 
 impl Plan {
     /// Runs all of it. What was measured before an end came too early is in the report, which says so.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::NoSpace`]: nothing was run.
-    pub fn run(&self, env: &Arc<dyn Env>, watch: &mut dyn Watch) -> Result<Report> {
+    /// [`Error::Io`], [`Error::NoSpace`], [`Error::Engine`] for an engine that is not known: nothing was run.
+    pub fn run(
+        &self,
+        env: &Arc<dyn Env>,
+        registry: &Registry,
+        place: &Place,
+        watch: &mut dyn Watch,
+    ) -> Result<Report> {
         let machine = Machine::look(&**env, &self.dir)?;
         self.check_space(&**env)?;
+        let mut report = self.empty_report(env, registry, machine)?;
         let scratch = Scratch::create(env, &self.dir)?;
-        let mut report = self.empty_report(machine);
-        let mut forecast = Forecast::new(self);
         let bare = BareDevice::create(env, &scratch.path().join("bare"));
         let ended = bare.and_then(|mut bare| {
-            let mut rounds = Rounds { plan: self, env, dir: scratch.path(), watch, report: &mut report };
-            rounds.run(&mut bare, &mut forecast)
+            report.settings.insert("bare device".into(), bare.describe());
+            let forecast = Forecast::new(self.rounds, self.expected_seconds());
+            let began_ns = env.clock().monotonic_ns();
+            let dir = scratch.path().join("store");
+            let runner = Runner { plan: self, env, registry, place, dir: &dir, watch, forecast, began_ns };
+            runner.all(&mut bare, &mut report)
         });
-        report.end = ended.unwrap_or_else(End::Failed);
+        report.end = ended.unwrap_or_else(|error| End::Failed(with_causes(&error)));
         if let (Err(error), End::Complete) = (scratch.remove(), &report.end) {
-            report.end = End::Failed(error);
+            report.end = End::Failed(with_causes(&error));
         }
         Ok(report)
     }
 
     /// About how many bytes the largest run takes.
     pub fn needed_bytes(&self) -> u64 {
-        let threads = self.threads.iter().copied().max().unwrap_or(1).into();
-        let transactions = match self.limit {
-            Limit::Transactions(each) => each.saturating_add(self.warm_up).saturating_mul(threads),
-            Limit::Time(time) => (time.as_secs_f64() * COMMITS_PER_SECOND_MAX as f64) as u64,
-        };
-        let written = transactions.saturating_mul(self.workload.bytes_per_transaction() + OVERHEAD_BYTES);
-        let sizes = self.workload.sizes();
-        let row_bytes = (sizes.key_bytes + sizes.value_bytes) as u64 + OVERHEAD_BYTES;
-        let preloaded =
-            self.workload.preloaded().saturating_mul(row_bytes * self.workload.tables().len() as u64);
-        written.saturating_add(preloaded).saturating_mul(COPIES).saturating_add(SPARE_BYTES)
+        let points = self.points.iter().map(|point| {
+            let workload = point.workload.build();
+            let threads = u64::from(point.load.threads);
+            let operations = match point.load.limit {
+                Limit::Operations(each) => each.saturating_add(point.load.warm_up).saturating_mul(threads),
+                Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
+                Limit::Work => workload.work().unwrap_or(0),
+            };
+            let written = match workload.bytes_per_operation() {
+                0 => 0,
+                bytes => operations.saturating_mul(bytes + OVERHEAD_BYTES),
+            };
+            written.saturating_add(workload.loaded_bytes()).saturating_mul(COPIES)
+        });
+        points.max().unwrap_or(0).saturating_add(SPARE_BYTES)
     }
 
     fn check_space(&self, env: &dyn Env) -> Result<()> {
@@ -135,130 +168,194 @@ impl Plan {
         Ok(())
     }
 
-    fn empty_report(&self, machine: Machine) -> Report {
-        let engines: Vec<String> = self.engines.iter().map(|engine| engine.name().to_string()).collect();
-        let series = self.threads.iter().flat_map(|threads| {
-            engines.iter().map(|engine| Series {
-                engine: engine.clone(),
-                threads: *threads,
-                runs: Vec::new(),
-            })
-        });
-        Report {
-            workload: self.workload.name(),
-            sizes: self.workload.sizes(),
-            preloaded: self.workload.preloaded(),
-            limit: self.limit,
-            warm_up: self.warm_up,
-            tickets: self.tickets,
-            rounds: self.rounds,
-            baseline: engines[self.baseline].clone(),
-            machine,
-            bare_writes_per_second: Vec::new(),
-            bare_is_direct: false,
-            series: series.collect(),
-            end: End::Complete,
+    fn empty_report(&self, env: &Arc<dyn Env>, registry: &Registry, machine: Machine) -> Result<Report> {
+        let mut rows = Vec::new();
+        for point in &self.points {
+            for candidate in &self.candidates {
+                rows.push(self.empty_row(registry, point, candidate)?);
+            }
         }
+        Ok(Report {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_string(),
+            name: self.name.clone(),
+            title: self.title.clone(),
+            began_ms: env.clock().wall_ms(),
+            machine,
+            settings: self.settings(),
+            baseline: self.baseline.clone(),
+            rows,
+            end: End::Complete,
+            notes: self.notes.clone(),
+        })
     }
 
-    fn load(&self, threads: u32) -> Load {
-        Load { threads, limit: self.limit, warm_up: self.warm_up, tickets: self.tickets }
+    fn empty_row(&self, registry: &Registry, point: &Point, candidate: &Candidate) -> Result<Row> {
+        let engine = registry.find(&candidate.engine, self.i_know.as_deref());
+        let engine = engine.map_err(|why| Error::engine("choosing the engines", why))?;
+        let workload = point.workload.build();
+        let mut needs = workload.needs();
+        needs.tickets |= point.load.tickets > 0;
+        Ok(Row {
+            label: candidate.label.clone(),
+            engine: candidate.engine.clone(),
+            about: engine.about(),
+            isolation: engine.isolation().to_string(),
+            workload: workload.name().to_string(),
+            parameters: workload.about(),
+            point: point.name.clone(),
+            threads: point.load.threads,
+            level: candidate.level.to_string(),
+            cache_bytes: point.cache_bytes,
+            not_available: engine.cannot(needs, candidate.level),
+            runs: Vec::new(),
+        })
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let mut settings = BTreeMap::from([("rounds".to_string(), self.rounds.to_string())]);
+        if let Some(point) = self.points.first().filter(|first| {
+            self.points.iter().all(|point| Load { threads: first.load.threads, ..point.load } == first.load)
+        }) {
+            let limit = match point.load.limit {
+                Limit::Operations(each) => format!("{each} operations a thread"),
+                Limit::Time(time) => format!("{} s", time.as_secs_f64()),
+                Limit::Work => "until all is done".to_string(),
+            };
+            settings.insert("each run".into(), limit);
+            settings.insert("warm-up".into(), format!("{} operations a thread", point.load.warm_up));
+            if point.load.tickets > 0 {
+                settings.insert("in flight".into(), format!("{} commits a thread", point.load.tickets));
+            }
+            if point.load.cold {
+                settings.insert("page cache".into(), "dropped before the measured part".into());
+            }
+        }
+        settings
+    }
+
+    fn expected_seconds(&self) -> Vec<Option<f64>> {
+        let of_point = |point: &Point| match point.load.limit {
+            Limit::Time(time) => Some(time.as_secs_f64() + AROUND_SECONDS),
+            _ => None,
+        };
+        self.points.iter().flat_map(|point| vec![of_point(point); self.candidates.len()]).collect()
     }
 }
 
 /// The runs, one after the other.
-struct Rounds<'a> {
+struct Runner<'a> {
     plan: &'a Plan,
     env: &'a Arc<dyn Env>,
+    registry: &'a Registry,
+    place: &'a Place,
     dir: &'a Path,
     watch: &'a mut dyn Watch,
-    report: &'a mut Report,
+    forecast: Forecast,
+    began_ns: u64,
 }
 
-impl Rounds<'_> {
-    fn run(&mut self, bare: &mut BareDevice, forecast: &mut Forecast) -> Result<End> {
-        let began_ns = self.env.clock().monotonic_ns();
-        self.report.bare_is_direct = bare.is_direct();
+impl Runner<'_> {
+    fn all(mut self, bare: &mut BareDevice, report: &mut Report) -> Result<End> {
+        let mut failures = 0;
         for round in 1..=self.plan.rounds {
-            for (place, threads) in self.plan.threads.iter().enumerate() {
-                self.show_bare(round, *threads, began_ns, forecast);
+            for (place, point) in self.plan.points.iter().enumerate() {
+                self.show(round, "the bare device", Stage::Warming);
                 if !self.watch.go_on() {
                     return Ok(End::Interrupted);
                 }
-                let writes_per_second = bare.writes_per_second()?;
-                self.report.bare_writes_per_second.push(writes_per_second);
-                for engine in 0..self.plan.engines.len() {
-                    let step = Step { round, threads: place, engine };
-                    let run = self.one(step, writes_per_second, began_ns, forecast)?;
-                    let interrupted = run.as_ref().is_none_or(|run| run.interrupted);
-                    let series = &mut self.report.series[place * self.plan.engines.len() + engine];
-                    series.runs.extend(run);
-                    if interrupted {
-                        return Ok(End::Interrupted);
+                let bare_writes_per_second = bare.writes_per_second()?;
+                for (candidate, contender) in self.plan.candidates.iter().enumerate() {
+                    let run = place * self.plan.candidates.len() + candidate;
+                    let row = &mut report.rows[run];
+                    if row.not_available.is_some() {
+                        self.forecast.now(round, run, 0.0, 1.0);
+                        self.forecast.finished();
+                        continue;
+                    }
+                    match self.one(round, run, point, contender) {
+                        Ok(Some(measured)) => {
+                            let interrupted = measured.interrupted;
+                            row.runs.push(Run { round, bare_writes_per_second, ..measured });
+                            if interrupted {
+                                return Ok(End::Interrupted);
+                            }
+                        }
+                        Ok(None) => return Ok(End::Interrupted),
+                        Err(error) => {
+                            // One engine that fails takes nothing from the others; its row says why.
+                            failures += 1;
+                            row.not_available = Some(format!("failed: {}", with_causes(&error)));
+                        }
                     }
                 }
             }
         }
-        Ok(End::Complete)
+        match failures {
+            0 => Ok(End::Complete),
+            _ => Ok(End::Failed(format!("{failures} rows failed: their reasons are with them"))),
+        }
     }
 
-    fn show_bare(&mut self, round: u32, threads: u32, began_ns: u64, forecast: &Forecast) {
-        let done_seconds = seconds_since(&**self.env, began_ns);
-        self.watch.show(&Progress {
+    fn show(&mut self, round: u32, what: &str, stage: Stage) {
+        let progress = Progress {
             round,
-            what: "bare device".to_string(),
-            threads,
-            transactions: 0,
-            done_seconds,
-            left_seconds: forecast.left_seconds(),
-        });
+            rounds: self.plan.rounds,
+            what: what.to_string(),
+            stage,
+            done_seconds: seconds_since(self.env, self.began_ns),
+            left_seconds: self.forecast.left_seconds(),
+        };
+        self.watch.show(&progress);
     }
 
-    fn one(
-        &mut self,
-        step: Step,
-        bare_writes_per_second: f64,
-        began_ns: u64,
-        forecast: &mut Forecast,
-    ) -> Result<Option<Run>> {
-        let (plan, env) = (self.plan, self.env);
-        let threads = plan.threads[step.threads];
-        let engine = &*plan.engines[step.engine];
-        let dir = self.dir.join("db");
-        let setting = Setting {
-            env,
-            workload: &*plan.workload,
-            engine,
-            dir: &dir,
-            load: plan.load(threads),
-            round: step.round,
-            bare_writes_per_second,
+    fn one(&mut self, round: u32, run: usize, point: &Point, candidate: &Candidate) -> Result<Option<Run>> {
+        let (env, registry, place) = (self.env, self.registry, self.place);
+        let made = env.disk().create_dir_all(self.dir);
+        made.map_err(Error::io(format!("making {}", self.dir.display())))?;
+        let job = Job {
+            engine: candidate.engine.clone(),
+            i_know: self.plan.i_know.clone(),
+            workload: point.workload.clone(),
+            level: candidate.level,
+            cache_bytes: point.cache_bytes,
+            load: point.load,
+            dir: self.dir.to_path_buf(),
         };
-        let run_began_ns = env.clock().monotonic_ns();
-        let mut progress = Progress {
-            round: step.round,
-            what: engine.name().to_string(),
-            threads,
-            transactions: 0,
-            done_seconds: 0.0,
-            left_seconds: None,
-        };
-        let run = setting.run(&mut |transactions| {
-            forecast.now(step, transactions, seconds_since(&**env, run_began_ns));
-            progress.transactions = transactions;
-            progress.done_seconds = seconds_since(&**env, began_ns);
-            progress.left_seconds = forecast.left_seconds();
-            self.watch.show(&progress);
+        let what = format!("{}, {}", candidate.label, describe(point));
+        let began_ns = env.clock().monotonic_ns();
+        let ran = place.run(env, registry, &job, &mut |stage| {
+            self.forecast.now(round, run, seconds_since(env, began_ns), part_of(point, stage));
+            self.show(round, &what, stage);
             self.watch.go_on()
         });
-        let removed = remove(&dir);
-        let run = run?;
+        let removed = remove(self.dir);
+        let ran = ran?;
         removed?;
-        forecast.finished(step, seconds_since(&**env, run_began_ns));
-        Ok(run)
+        self.forecast.now(round, run, seconds_since(env, began_ns), 1.0);
+        self.forecast.finished();
+        Ok(ran)
     }
 }
 
-fn seconds_since(env: &dyn Env, then_ns: u64) -> f64 {
+/// The part of a run that is done, as far as its operations tell; 0 where they do not.
+fn part_of(point: &Point, stage: Stage) -> f64 {
+    match (stage, point.load.limit) {
+        (Stage::Running(done), Limit::Operations(each)) => {
+            done as f64 / (each * u64::from(point.load.threads)).max(1) as f64
+        }
+        _ => 0.0,
+    }
+}
+
+fn describe(point: &Point) -> String {
+    let threads = match point.load.threads {
+        1 => "1 thread".to_string(),
+        threads => format!("{threads} threads"),
+    };
+    if point.name.is_empty() { threads } else { format!("{}, {threads}", point.name) }
+}
+
+fn seconds_since(env: &Arc<dyn Env>, then_ns: u64) -> f64 {
     (env.clock().monotonic_ns() - then_ns) as f64 / 1e9
 }

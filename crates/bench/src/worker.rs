@@ -1,6 +1,5 @@
 //! One thread of a run.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -9,43 +8,39 @@ use fulgurite::env::Env;
 use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::{Counters, Pending, Store};
+use crate::cell::{Limit, Load};
+use crate::engine::{Counters, Store};
+use crate::io::IoCounts;
+use crate::lane::{Lane, LaneCounts};
 use crate::machine::CpuTimes;
-use crate::plan::Limit;
-use crate::workload::{Choice, Client};
+use crate::workload::{Client, Step};
 use crate::{Error, Result};
 
 /// The longest latency that is told apart from longer ones: ten minutes.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
-
-/// What a run asks of each thread.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub threads: u32,
-    pub limit: Limit,
-    /// Transactions before the measured ones.
-    pub warm_up: u64,
-    /// Commits that a thread has in flight; 0: it waits for each.
-    pub tickets: u32,
-}
 
 /// What the threads of a run share.
 pub(crate) struct Shared {
     pub env: Arc<dyn Env>,
     pub store: Arc<dyn Store>,
     pub load: Load,
+    pub kinds: usize,
+    /// Whether the first client that has nothing more to do ends the run.
+    pub ends_with_first: bool,
     /// Threads that are not warm yet.
     pub cold: AtomicU32,
     /// Threads that have not finished.
     pub running: AtomicU32,
-    /// Set to have all end after the transaction at hand.
+    /// Set to have all end after the operation at hand.
     pub stop: AtomicBool,
     gate: (Mutex<bool>, Condvar),
-    /// Measured transactions of each thread so far.
+    /// Measured operations of each thread so far.
     pub done: Vec<CachePadded<AtomicU64>>,
     /// The moment when the last thread finished.
     pub end: Mutex<Option<Moment>>,
     pub outcomes: Mutex<Vec<Result<Outcome>>>,
+    /// The calls of the process for files, where a store does not count its own.
+    pub process_io: Option<fn() -> IoCounts>,
 }
 
 /// The counters at one moment.
@@ -53,31 +48,56 @@ pub(crate) struct Shared {
 pub(crate) struct Moment {
     pub cpu: CpuTimes,
     pub counters: Counters,
+    pub io: IoCounts,
 }
 
 /// What a thread did.
 pub(crate) struct Outcome {
     pub began_ns: u64,
     pub ended_ns: u64,
-    /// Measured transactions.
-    pub transactions: u64,
-    /// How often one had to be run again.
-    pub conflicts: u64,
+    /// Measured operations.
+    pub operations: u64,
+    pub counts: LaneCounts,
+    pub kinds: Vec<KindOutcome>,
+}
+
+/// What a thread did of one kind.
+pub(crate) struct KindOutcome {
+    pub operations: u64,
+    pub rolled_back: u64,
+    /// Those before the measured ones.
+    pub warm_operations: u64,
+    pub warm_rolled_back: u64,
     pub latency_sum_ns: u64,
     pub latency_ns: Histogram<u64>,
 }
 
-/// An empty histogram.
+impl KindOutcome {
+    fn new() -> KindOutcome {
+        KindOutcome {
+            operations: 0,
+            rolled_back: 0,
+            warm_operations: 0,
+            warm_rolled_back: 0,
+            latency_sum_ns: 0,
+            latency_ns: histogram(),
+        }
+    }
+}
+
+/// An empty histogram: one hundredth of a value is the least that it tells apart.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 3).expect("the bounds are good")
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good")
 }
 
 impl Shared {
-    pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, load: Load) -> Shared {
+    pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, load: Load, kinds: usize) -> Shared {
         Shared {
             env,
             store,
             load,
+            kinds,
+            ends_with_first: false,
             cold: AtomicU32::new(load.threads),
             running: AtomicU32::new(load.threads),
             stop: AtomicBool::new(false),
@@ -85,11 +105,16 @@ impl Shared {
             done: (0..load.threads).map(|_| CachePadded::default()).collect(),
             end: Mutex::new(None),
             outcomes: Mutex::default(),
+            process_io: None,
         }
     }
 
     pub fn moment(&self) -> Moment {
-        Moment { counters: self.store.counters(), cpu: CpuTimes::now(&*self.env) }
+        Moment { counters: self.store.counters(), cpu: CpuTimes::now(&*self.env), io: self.io() }
+    }
+
+    fn io(&self) -> IoCounts {
+        self.store.io().or_else(|| self.process_io.map(|counts| counts())).unwrap_or_default()
     }
 
     /// Lets the measured part begin.
@@ -127,12 +152,7 @@ impl Drop for CountDown<'_> {
 pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
     let _running = CountDown(&shared.running);
     let cold = CountDown(&shared.cold);
-    let mut worker =
-        Worker { shared, thread: thread as usize, client, conflicts: 0, in_flight: VecDeque::new() };
-    let warm = worker.warm_up();
-    drop(cold);
-    shared.pass_gate();
-    let outcome = warm.and_then(|()| worker.measure());
+    let outcome = measured(shared, thread, client, cold);
     if outcome.is_err() {
         shared.stop.store(true, Ordering::Relaxed);
     }
@@ -143,115 +163,129 @@ pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
     }
 }
 
+fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDown<'_>) -> Result<Outcome> {
+    let mut session = shared.store.session()?;
+    let mut worker = Worker {
+        shared,
+        thread: thread as usize,
+        client,
+        ended: false,
+        kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
+    };
+    let warm = worker.warm_up(&mut Lane::new(&mut *session, 0));
+    drop(cold);
+    shared.pass_gate();
+    warm?;
+    worker.measure(&mut Lane::new(&mut *session, shared.load.tickets as usize))
+}
+
 struct Worker<'a> {
     shared: &'a Shared,
     thread: usize,
     client: Box<dyn Client>,
-    conflicts: u64,
-    /// Commits that are not known to be durable yet, with the time when each began.
-    in_flight: VecDeque<(u64, Box<dyn Pending>)>,
+    /// Whether the client has nothing more to do.
+    ended: bool,
+    kinds: Vec<KindOutcome>,
 }
 
 impl Worker<'_> {
-    fn warm_up(&mut self) -> Result<()> {
+    fn warm_up(&mut self, lane: &mut Lane<'_>) -> Result<()> {
         for _ in 0..self.shared.load.warm_up {
             if self.shared.stopped() {
                 break;
             }
-            self.transaction()?;
+            match self.client.step(lane)? {
+                Step::Done(kind) => self.kinds[kind].warm_operations += 1,
+                Step::RolledBack(kind) => self.kinds[kind].warm_rolled_back += 1,
+                Step::End => self.ended = true,
+            }
         }
-        self.conflicts = 0;
         Ok(())
     }
 
-    /// Does the next transaction and waits for it.
-    fn transaction(&mut self) -> Result<()> {
-        let store = &*self.shared.store;
-        match self.client.choose() {
-            Choice::Search => self.client.search(store),
-            Choice::Commit => {
-                self.conflicts += store.commit(&mut |open| self.client.statements(open))?;
-                Ok(())
-            }
-        }
-    }
-
-    fn measure(&mut self) -> Result<Outcome> {
+    fn measure(mut self, lane: &mut Lane<'_>) -> Result<Outcome> {
         let began_ns = self.shared.now_ns();
-        let mut outcome = Outcome {
-            began_ns,
-            ended_ns: began_ns,
-            transactions: 0,
-            conflicts: 0,
-            latency_sum_ns: 0,
-            latency_ns: histogram(),
-        };
+        let mut outcome =
+            Outcome { began_ns, ended_ns: began_ns, operations: 0, counts: lane.counts(), kinds: Vec::new() };
         let mut begun = 0;
-        while !self.shared.stopped() && !self.is_over(begun, &outcome) {
+        while !self.ended && !self.shared.stopped() && !self.is_over(begun, &outcome) {
             begun += 1;
-            match self.shared.load.tickets {
-                0 => {
-                    let began_ns = outcome.ended_ns;
-                    self.transaction()?;
-                    self.record(&mut outcome, began_ns);
-                }
-                tickets => self.deferred_transaction(tickets as usize, &mut outcome)?,
+            match lane.tickets() {
+                0 => self.operation(lane, &mut outcome)?,
+                tickets => self.deferred_operation(lane, tickets, &mut outcome)?,
             }
         }
-        while let Some((began_ns, pending)) = self.in_flight.pop_front() {
-            pending.wait()?;
-            self.record(&mut outcome, began_ns);
+        if self.ended && self.shared.ends_with_first {
+            self.shared.stop.store(true, Ordering::Relaxed);
         }
-        outcome.conflicts = self.conflicts;
+        while let Some(commit) = lane.pending().pop_front() {
+            commit.pending.wait()?;
+            self.record(&mut outcome, commit.kind, false, commit.began_ns);
+        }
+        outcome.counts = lane.counts();
+        outcome.kinds = self.kinds;
         Ok(outcome)
     }
 
     fn is_over(&self, begun: u64, outcome: &Outcome) -> bool {
         match self.shared.load.limit {
-            Limit::Transactions(transactions) => begun >= transactions,
+            Limit::Operations(operations) => begun >= operations,
             Limit::Time(time) => u128::from(outcome.ended_ns - outcome.began_ns) >= time.as_nanos(),
+            Limit::Work => false,
         }
     }
 
-    /// Does the next transaction; waits only if `tickets` commits are in flight already.
-    fn deferred_transaction(&mut self, tickets: usize, outcome: &mut Outcome) -> Result<()> {
-        if self.in_flight.len() >= tickets
-            && let Some((began_ns, pending)) = self.in_flight.pop_front()
+    /// Does the next operation and waits for it. It begins where the last one ended.
+    fn operation(&mut self, lane: &mut Lane<'_>, outcome: &mut Outcome) -> Result<()> {
+        let began_ns = outcome.ended_ns;
+        match self.client.step(lane)? {
+            Step::Done(kind) => self.record(outcome, kind, false, began_ns),
+            Step::RolledBack(kind) => self.record(outcome, kind, true, began_ns),
+            Step::End => self.ended = true,
+        }
+        Ok(())
+    }
+
+    /// Does the next operation; waits only if `tickets` commits are in flight already.
+    fn deferred_operation(&mut self, lane: &mut Lane<'_>, tickets: usize, outcome: &mut Outcome) -> Result<()> {
+        if lane.pending().len() >= tickets
+            && let Some(commit) = lane.pending().pop_front()
         {
-            pending.wait()?;
-            self.record(outcome, began_ns);
+            commit.pending.wait()?;
+            self.record(outcome, commit.kind, false, commit.began_ns);
         }
         let began_ns = self.shared.now_ns();
-        let store = &*self.shared.store;
-        match self.client.choose() {
-            Choice::Search => {
-                self.client.search(store)?;
-                self.record(outcome, began_ns);
-            }
-            Choice::Commit => {
-                let (conflicts, pending) = store.commit_deferred(&mut |open| self.client.statements(open))?;
-                self.conflicts += conflicts;
-                self.in_flight.push_back((began_ns, pending));
-            }
+        let before = lane.pending().len();
+        let step = self.client.step(lane)?;
+        match (step, lane.pending().get_mut(before)) {
+            (Step::End, _) => self.ended = true,
+            (Step::Done(kind), Some(commit)) => (commit.kind, commit.began_ns) = (kind, began_ns),
+            (Step::Done(kind), None) => self.record(outcome, kind, false, began_ns),
+            (Step::RolledBack(kind), _) => self.record(outcome, kind, true, began_ns),
         }
-        while let Some(durable) = self.in_flight.front().and_then(|(_, pending)| pending.poll()) {
+        while let Some(durable) = lane.pending().front().and_then(|commit| commit.pending.poll()) {
             durable?;
-            if let Some((began_ns, _)) = self.in_flight.pop_front() {
-                self.record(outcome, began_ns);
+            if let Some(commit) = lane.pending().pop_front() {
+                self.record(outcome, commit.kind, false, commit.began_ns);
             }
         }
         Ok(())
     }
 
-    /// A transaction that began at `began_ns` has been answered.
-    fn record(&self, outcome: &mut Outcome, began_ns: u64) {
+    /// An operation that began at `began_ns` has been answered.
+    fn record(&mut self, outcome: &mut Outcome, kind: usize, rolled_back: bool, began_ns: u64) {
         let now_ns = self.shared.now_ns();
         let latency_ns = now_ns - began_ns;
         outcome.ended_ns = now_ns;
-        outcome.latency_ns.saturating_record(latency_ns);
-        outcome.latency_sum_ns += latency_ns;
-        outcome.transactions += 1;
-        self.shared.done[self.thread].store(outcome.transactions, Ordering::Relaxed);
+        outcome.operations += 1;
+        let kind = &mut self.kinds[kind];
+        match rolled_back {
+            true => kind.rolled_back += 1,
+            false => kind.operations += 1,
+        }
+        kind.latency_ns.saturating_record(latency_ns);
+        kind.latency_sum_ns += latency_ns;
+        self.shared.done[self.thread].store(outcome.operations, Ordering::Relaxed);
     }
 }
 

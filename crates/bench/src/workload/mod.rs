@@ -40,6 +40,11 @@ pub trait Workload: Send + Sync {
     /// About how many bytes of keys and values an operation writes.
     fn bytes_per_operation(&self) -> u64;
 
+    /// How many operations all clients do before they end, for a workload whose clients end.
+    fn work(&self) -> Option<u64> {
+        None
+    }
+
     /// Fills the tables of an empty store, and settles it.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::lane::{Lane, Open};
 const BATCH_BYTES: u64 = 64 << 10;
 
 /// How long keys and values are, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Sizes {
     /// Every key.
     pub key_bytes: usize,

@@ -1,0 +1,304 @@
+//! One run in this process: a fresh store, one engine, one workload, one number of threads.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite::env::{Env, Joiner};
+use serde::{Deserialize, Serialize};
+
+use crate::engine::{Engine, Level, Opening, Store};
+use crate::files;
+use crate::io::IoCounts;
+use crate::machine::{self, CpuUse};
+use crate::run::{KindRun, Latency, Run, Sample};
+use crate::worker::{KindOutcome, Moment, Outcome, Shared, histogram, outcomes, work};
+use crate::workload::{Done, Filling, Workload};
+use crate::{Error, Result};
+
+/// How often the watcher is asked whether to go on.
+const POLL: Duration = Duration::from_millis(20);
+/// How many samples a run that is limited by time has.
+const SAMPLES: u64 = 25;
+/// How often others are sampled; twice as seldom each time that there are [`SAMPLES_MAX`] samples.
+const SAMPLE_NS: u64 = 250_000_000;
+const SAMPLES_MAX: usize = 200;
+
+/// When a run is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// After this many operations of each thread.
+    Operations(u64),
+    /// After this long.
+    Time(Duration),
+    /// When the clients have nothing more to do.
+    Work,
+}
+
+/// What a run asks of the threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Load {
+    /// How many there are, at least one.
+    pub threads: u32,
+    /// When the run is over.
+    pub limit: Limit,
+    /// Operations of each thread before the measured ones.
+    pub warm_up: u64,
+    /// Commits that a thread has in flight; 0: it waits for each.
+    pub tickets: u32,
+    /// Whether the store is closed, its files are dropped from the page cache, and it is opened again before the
+    /// threads begin.
+    pub cold: bool,
+}
+
+/// How far a run has come.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// The store is being filled; the part that is done, 0 to 1.
+    Filling(f64),
+    /// Operations that are not measured.
+    Warming,
+    /// The number of measured operations.
+    Running(u64),
+    /// What was written is being checked.
+    Checking,
+}
+
+/// What a run is about.
+pub struct Cell<'a> {
+    /// Files, time and threads.
+    pub env: &'a Arc<dyn Env>,
+    /// What the threads do.
+    pub workload: &'a dyn Workload,
+    /// With which engine.
+    pub engine: &'a dyn Engine,
+    /// Where the store is made; an empty directory.
+    pub dir: &'a Path,
+    /// The memory of the engine for data.
+    pub cache_bytes: u64,
+    /// When commits are acknowledged.
+    pub level: Level,
+    /// What is asked of the threads.
+    pub load: Load,
+    /// Counts the calls of this process for files, for stores that do not count their own.
+    pub process_io: Option<fn() -> IoCounts>,
+}
+
+/// Is told how far a run has come, many times a second; whether to go on.
+pub type Watcher<'a> = &'a mut dyn FnMut(Stage) -> bool;
+
+impl Cell<'_> {
+    /// Makes the store, fills it, measures, checks what is in it, and closes it. `None` if the watcher wanted no more
+    /// before anything was measured.
+    ///
+    /// # Errors
+    /// What the engine says; [`Error::Wrong`] if the store does not hold what it must.
+    pub fn run(&self, watcher: Watcher<'_>) -> Result<Option<Run>> {
+        let began_ns = self.env.clock().monotonic_ns();
+        let mut store = self.open()?;
+        let filled = self.workload.fill(&*store, &mut Filling::new(&mut |part| watcher(Stage::Filling(part))));
+        match filled {
+            Err(Error::Interrupted) => return store.close().map(|()| None),
+            filled => filled?,
+        }
+        if self.load.cold {
+            store.close()?;
+            drop(store);
+            files::drop_from_page_cache(self.env, self.dir)?;
+            store = self.open()?;
+        }
+        let fill_ns = self.env.clock().monotonic_ns() - began_ns;
+        let run = self.measure(&store, watcher);
+        let closed = store.close();
+        let run = run?;
+        closed.map(|()| run.map(|run| Run { fill_ns, ..run }))
+    }
+
+    fn open(&self) -> Result<Arc<dyn Store>> {
+        self.engine.open(&Opening {
+            dir: self.dir,
+            tables: self.workload.tables(),
+            cache_bytes: self.cache_bytes,
+            level: self.level,
+        })
+    }
+
+    fn measure(&self, store: &Arc<dyn Store>, watcher: Watcher<'_>) -> Result<Option<Run>> {
+        let mut shared = Shared::new(self.env.clone(), store.clone(), self.load, self.workload.kinds().len());
+        shared.ends_with_first = self.workload.ends_with_first();
+        shared.process_io = self.process_io;
+        let shared = Arc::new(shared);
+        let (threads, started) = self.start(&shared);
+        let mut interrupted = false;
+        let mut poll = |stage: Stage| {
+            self.env.clock().sleep(POLL);
+            if !interrupted && !watcher(stage) {
+                interrupted = true;
+                shared.stop.store(true, Ordering::Relaxed);
+            }
+        };
+        while started.is_ok() && shared.cold.load(Ordering::Acquire) > 0 {
+            poll(Stage::Warming);
+        }
+        let too_early = shared.stop.load(Ordering::Relaxed);
+        let device_bytes = machine::device_bytes(&**self.env);
+        let begin = shared.moment();
+        let mut sampler = Sampler::new(self);
+        shared.open_gate();
+        while shared.running.load(Ordering::Acquire) > 0 {
+            let done = shared.done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
+            sampler.look(done)?;
+            poll(Stage::Running(done));
+        }
+        let died = threads.into_iter().map(Joiner::join).filter(|returned| !returned).count();
+        started?;
+        let outcomes = outcomes(&shared)?;
+        let end = shared.end.lock().take().filter(|_| died == 0).ok_or(Error::Died)?;
+        if interrupted && too_early {
+            return Ok(None);
+        }
+        store.settle()?;
+        let written = machine::device_bytes(&**self.env).zip(device_bytes).map(|(after, before)| after - before);
+        let mut run = self.run_of(&outcomes, &begin, &end);
+        run.interrupted = interrupted;
+        run.device_bytes = written;
+        run.disk_bytes = files::disk_bytes(self.env, self.dir)?;
+        run.samples = sampler.samples;
+        run.peak_memory_bytes = machine::peak_memory_bytes(&**self.env);
+        let done = done_of(&outcomes, self.workload.kinds().len());
+        run.live_bytes = self.workload.live_bytes(&done);
+        watcher(Stage::Checking);
+        self.workload.check(&**store, Some(&done))?;
+        Ok(Some(run))
+    }
+
+    /// Starts the threads; if one cannot be started, those that were end at once.
+    fn start(&self, shared: &Arc<Shared>) -> (Vec<Box<dyn Joiner>>, Result<()>) {
+        let mut threads = Vec::new();
+        for thread in 0..self.load.threads {
+            let client = self.workload.client(thread, self.load.threads);
+            let theirs = shared.clone();
+            let started =
+                self.env.spawn(&format!("bench-{thread}"), Box::new(move || work(&theirs, thread, client)));
+            match started {
+                Ok(joiner) => threads.push(joiner),
+                Err(error) => {
+                    shared.stop.store(true, Ordering::Relaxed);
+                    shared.running.fetch_sub(self.load.threads - thread, Ordering::AcqRel);
+                    let what = format!("starting thread {} of {}", thread + 1, self.load.threads);
+                    return (threads, Err(Error::io(what)(error)));
+                }
+            }
+        }
+        (threads, Ok(()))
+    }
+
+    fn run_of(&self, outcomes: &[Outcome], begin: &Moment, end: &Moment) -> Run {
+        let CpuUse { own_ns, idle_share, others_share } = end.cpu.since(&begin.cpu);
+        let began_ns = outcomes.iter().map(|outcome| outcome.began_ns).min().unwrap_or(0);
+        let ended_ns = outcomes.iter().map(|outcome| outcome.ended_ns).max().unwrap_or(0);
+        let kinds = self.workload.kinds().iter().enumerate();
+        Run {
+            operations: outcomes.iter().map(|outcome| outcome.operations).sum(),
+            elapsed_ns: ended_ns - began_ns,
+            conflicts: outcomes.iter().map(|outcome| outcome.counts.conflicts).sum(),
+            user_bytes: outcomes.iter().map(|outcome| outcome.counts.user_bytes).sum(),
+            latency: latency_of(outcomes.iter().flat_map(|outcome| &outcome.kinds)),
+            kinds: kinds.map(|(kind, name)| kind_of(outcomes, kind, name)).collect(),
+            counters: end.counters.since(&begin.counters),
+            io: end.io.since(&begin.io),
+            cpu_ns: own_ns,
+            idle_share,
+            others_share,
+            fairness: matches!(self.load.limit, Limit::Time(_)).then(|| fairness_of(outcomes)),
+            ..Run::default()
+        }
+    }
+}
+
+/// Looks at the operations and the files now and then.
+struct Sampler<'a> {
+    env: &'a Arc<dyn Env>,
+    dir: &'a Path,
+    began_ns: u64,
+    every_ns: u64,
+    next_ns: u64,
+    samples: Vec<Sample>,
+}
+
+impl<'a> Sampler<'a> {
+    fn new(cell: &Cell<'a>) -> Sampler<'a> {
+        let every_ns = match cell.load.limit {
+            Limit::Time(time) => (time.as_nanos() as u64 / SAMPLES).max(1),
+            _ => SAMPLE_NS,
+        };
+        let began_ns = cell.env.clock().monotonic_ns();
+        Sampler { env: cell.env, dir: cell.dir, began_ns, every_ns, next_ns: 0, samples: Vec::new() }
+    }
+
+    fn look(&mut self, operations: u64) -> Result<()> {
+        let at_ns = self.env.clock().monotonic_ns() - self.began_ns;
+        if at_ns < self.next_ns {
+            return Ok(());
+        }
+        self.next_ns = at_ns + self.every_ns;
+        self.samples.push(Sample { at_ns, operations, disk_bytes: files::disk_bytes(self.env, self.dir)? });
+        if self.samples.len() >= SAMPLES_MAX {
+            let mut place = 0;
+            self.samples.retain(|_| {
+                place += 1;
+                place % 2 == 1
+            });
+            self.every_ns *= 2;
+        }
+        Ok(())
+    }
+}
+
+fn done_of(outcomes: &[Outcome], kinds: usize) -> Done {
+    let sum = |kind: usize, of: fn(&KindOutcome) -> u64| -> u64 {
+        outcomes.iter().map(|outcome| of(&outcome.kinds[kind])).sum()
+    };
+    Done {
+        kinds: (0..kinds).map(|kind| sum(kind, |kind| kind.operations + kind.warm_operations)).collect(),
+        rolled_back: (0..kinds).map(|kind| sum(kind, |kind| kind.rolled_back + kind.warm_rolled_back)).collect(),
+    }
+}
+
+fn kind_of(outcomes: &[Outcome], kind: usize, name: &str) -> KindRun {
+    let all = || outcomes.iter().map(move |outcome| &outcome.kinds[kind]);
+    KindRun {
+        kind: name.to_string(),
+        operations: all().map(|kind| kind.operations).sum(),
+        rolled_back: all().map(|kind| kind.rolled_back).sum(),
+        latency: latency_of(all()),
+    }
+}
+
+fn latency_of<'a>(kinds: impl Iterator<Item = &'a KindOutcome>) -> Latency {
+    let mut all = histogram();
+    let (mut sum_ns, mut count) = (0, 0);
+    for kind in kinds {
+        all.add(&kind.latency_ns).expect("all histograms have the same bounds");
+        sum_ns += kind.latency_sum_ns;
+        count += kind.operations + kind.rolled_back;
+    }
+    Latency {
+        mean_ns: sum_ns / count.max(1),
+        p50_ns: all.value_at_quantile(0.5),
+        p99_ns: all.value_at_quantile(0.99),
+        p999_ns: all.value_at_quantile(0.999),
+        max_ns: all.max(),
+    }
+}
+
+fn fairness_of(outcomes: &[Outcome]) -> f64 {
+    let rate =
+        |outcome: &Outcome| outcome.operations as f64 / (outcome.ended_ns - outcome.began_ns).max(1) as f64;
+    let average = outcomes.iter().map(rate).sum::<f64>() / outcomes.len().max(1) as f64;
+    let slowest = outcomes.iter().map(rate).fold(f64::INFINITY, f64::min);
+    if average > 0.0 { slowest / average } else { 0.0 }
+}

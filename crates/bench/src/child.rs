@@ -1,0 +1,201 @@
+//! A run in a process of its own: its memory, its processor time and its writes are those of one engine, and an engine
+//! that dies takes nothing else with it.
+//!
+//! The parent starts its own program with some arguments, which lead it to [`serve`], and writes a [`Job`] to its
+//! standard input: one line of JSON. The child answers with lines of JSON, [`Message`]s. It ends its run early when its
+//! standard input ends, which is also what happens if the parent dies.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fulgurite::env::Env;
+use serde::{Deserialize, Serialize};
+
+use crate::cell::{Cell, Load, Stage, Watcher};
+use crate::engine::Level;
+use crate::registry::Registry;
+use crate::run::Run;
+use crate::spec::Spec;
+use crate::{Error, Result};
+
+/// One run, as data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// The name of the engine.
+    pub engine: String,
+    /// The operator's word about the device's cache: see [`Registry::find`].
+    pub i_know: Option<String>,
+    /// What the threads do.
+    pub workload: Spec,
+    /// When commits are acknowledged.
+    pub level: Level,
+    /// The memory of the engine for data.
+    pub cache_bytes: u64,
+    /// What is asked of the threads.
+    pub load: Load,
+    /// An empty directory for the store.
+    pub dir: PathBuf,
+}
+
+/// What a child says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Message {
+    Stage(Stage),
+    Run(Option<Box<Run>>),
+    Failed(String),
+}
+
+/// The time between two stages that a child tells of.
+const TELL_NS: u64 = 100_000_000;
+
+/// Where runs are done.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In this process: for tests, and for programs that have nothing else to do.
+    Here,
+    /// In a child: this program with these arguments.
+    Child(PathBuf, Vec<String>),
+}
+
+impl Place {
+    /// Does a job.
+    ///
+    /// # Errors
+    /// What the run says; [`Error::Died`] if the child dies.
+    pub fn run(
+        &self,
+        env: &Arc<dyn Env>,
+        registry: &Registry,
+        job: &Job,
+        watcher: Watcher<'_>,
+    ) -> Result<Option<Run>> {
+        match self {
+            Place::Here => job.run(env, registry, watcher),
+            Place::Child(program, args) => {
+                let child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+                let what = format!("starting {} for a run", program.display());
+                Parent { child: child.map_err(Error::io(what))? }.run(job, watcher)
+            }
+        }
+    }
+}
+
+impl Job {
+    fn run(&self, env: &Arc<dyn Env>, registry: &Registry, watcher: Watcher<'_>) -> Result<Option<Run>> {
+        let engine = registry.find(&self.engine, self.i_know.as_deref());
+        let engine = engine.map_err(|why| Error::engine("looking for the engine", why))?;
+        let cell = Cell {
+            env,
+            workload: &*self.workload.build(),
+            engine: &*engine,
+            dir: &self.dir,
+            cache_bytes: self.cache_bytes,
+            level: self.level,
+            load: self.load,
+            process_io: registry.process_io(),
+        };
+        cell.run(watcher)
+    }
+}
+
+/// A child that is waited for, or killed, when this goes.
+struct Parent {
+    child: Child,
+}
+
+impl Parent {
+    fn run(mut self, job: &Job, watcher: Watcher<'_>) -> Result<Option<Run>> {
+        let mut stdin = self.child.stdin.take();
+        let stdout = BufReader::new(self.child.stdout.take().expect("it was asked for"));
+        if let Some(stdin) = &mut stdin {
+            send_job(stdin, job)?;
+        }
+        for line in stdout.lines() {
+            let line = line.map_err(Error::io("reading what a run says"))?;
+            // Libraries print to standard output, too.
+            let Ok(message) = serde_json::from_str(&line) else { continue };
+            match message {
+                Message::Stage(stage) => {
+                    if !watcher(stage) {
+                        drop(stdin.take());
+                    }
+                }
+                Message::Run(run) => return Ok(run.map(|run| *run)),
+                Message::Failed(what) => return Err(Error::Remote(what)),
+            }
+        }
+        let status = self.child.wait().map_err(Error::io("waiting for the process of a run"))?;
+        eprintln!("the process of a run with {} ended without a result: {status}", job.engine);
+        Err(Error::Died)
+    }
+}
+
+impl Drop for Parent {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        // It has said all; what it does to end is of no interest, and a JVM may take its time.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn send_job(stdin: &mut ChildStdin, job: &Job) -> Result<()> {
+    let line = serde_json::to_string(job).expect("a job can be written as JSON") + "\n";
+    stdin.write_all(line.as_bytes()).map_err(Error::io("telling the process of a run what to do"))
+}
+
+/// The body of a child: does the job on standard input and tells of it on standard output.
+///
+/// # Errors
+/// If standard input has no job, or nobody listens any more. What the run says goes to the parent.
+pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(Error::io("reading a job"))?;
+    let job: Job = serde_json::from_str(&line).map_err(|error| Error::engine("reading a job", error))?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopping = stop.clone();
+    let watch = move || {
+        let _ = std::io::stdin().read_line(&mut String::new());
+        stopping.store(true, Ordering::Relaxed);
+    };
+    env.spawn("bench-parent", Box::new(watch)).map_err(Error::io("starting a thread"))?;
+    let mut told_ns = 0;
+    let mut gone = false;
+    let ran = job.run(env, registry, &mut |stage| {
+        let now_ns = env.clock().monotonic_ns();
+        if now_ns - told_ns >= TELL_NS {
+            told_ns = now_ns;
+            gone = gone || tell(&Message::Stage(stage)).is_err();
+        }
+        !gone && !stop.load(Ordering::Relaxed)
+    });
+    tell(&match ran {
+        Ok(run) => Message::Run(run.map(Box::new)),
+        Err(error) => Message::Failed(with_causes(&error)),
+    })
+}
+
+fn tell(message: &Message) -> Result<()> {
+    let line = serde_json::to_string(message).expect("a message can be written as JSON") + "\n";
+    let mut stdout = std::io::stdout().lock();
+    let told = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
+    told.map_err(Error::io("telling of a run"))
+}
+
+/// An error and what caused it, in one line.
+pub fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = error.source();
+    }
+    text
+}

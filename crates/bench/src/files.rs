@@ -1,0 +1,49 @@
+//! The files of a store as a whole: what they take on the disk, and the page cache.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite::env::Env;
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
+
+use crate::{Error, Result};
+
+/// The unit of the kernel's count of blocks.
+const BLOCK_BYTES: u64 = 512;
+
+/// Bytes that all files in `dir` and below take on the disk; holes take none. Files that go meanwhile count as gone.
+pub(crate) fn disk_bytes(env: &Arc<dyn Env>, dir: &Path) -> Result<u64> {
+    let mut sum = 0;
+    each_file(env, dir, &mut |path| {
+        sum += std::fs::symlink_metadata(path).map_or(0, |meta| meta.blocks() * BLOCK_BYTES);
+        Ok(())
+    })?;
+    Ok(sum)
+}
+
+/// Has the kernel write back all files in `dir` and below and forget them.
+pub(crate) fn drop_from_page_cache(env: &Arc<dyn Env>, dir: &Path) -> Result<()> {
+    each_file(env, dir, &mut |path| {
+        let dropped = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).and_then(|file| {
+            fdatasync(&file)?;
+            fadvise(&file, 0, None, Advice::DontNeed)
+        });
+        dropped.map_err(|errno| Error::io(format!("dropping {} from the page cache", path.display()))(errno.into()))
+    })
+}
+
+fn each_file(env: &Arc<dyn Env>, dir: &Path, see: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {
+    let entries = match env.disk().list(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(Error::io(format!("listing {}", dir.display())))?,
+    };
+    for entry in entries {
+        let path = dir.join(&entry.name);
+        match entry.is_dir {
+            true => each_file(env, &path, see)?,
+            false => see(&path)?,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! The engines that a program knows, by name.
+
+use std::sync::Arc;
+
+use fulgurite::{FlushScheme, Options, Waiting};
+
+use crate::engine::Engine;
+use crate::fulgurite_engine::FulguriteEngine;
+use crate::io::IoCounts;
+
+/// Engines beside Fulgurite, and Fulgurite with any options.
+#[derive(Default)]
+pub struct Registry {
+    peers: Vec<Arc<dyn Engine>>,
+    process_io: Option<fn() -> IoCounts>,
+}
+
+/// What comes before the options of Fulgurite in the name of an engine.
+const FULGURITE: &str = "fulgurite";
+
+/// What may come behind `fulgurite:`, joined by `+`.
+pub const FULGURITE_OPTIONS: &str = "own-lsn, aggregated, combined (how commits share flushes), block, \
+                                     spin-then-block (what committers do meanwhile), buffered (a log in the page \
+                                     cache)";
+
+impl Registry {
+    /// These engines and Fulgurite. `process_io` counts the calls of the process for files, for the engines that do not
+    /// count their own.
+    pub fn new(peers: Vec<Box<dyn Engine>>, process_io: Option<fn() -> IoCounts>) -> Registry {
+        Registry { peers: peers.into_iter().map(Arc::from).collect(), process_io }
+    }
+
+    /// The names of all engines, Fulgurite's without options first.
+    pub fn names(&self) -> Vec<&str> {
+        std::iter::once(FULGURITE).chain(self.peers.iter().map(|engine| engine.name())).collect()
+    }
+
+    /// Counts the calls of the process for files.
+    pub fn process_io(&self) -> Option<fn() -> IoCounts> {
+        self.process_io
+    }
+
+    /// The engine of that name: `fulgurite`, `fulgurite:own-lsn+block`, or the name of a peer. `i_know` is what
+    /// [`Options::i_know`] is.
+    ///
+    /// # Errors
+    /// A sentence that says which names there are.
+    pub fn find(&self, name: &str, i_know: Option<&str>) -> Result<Arc<dyn Engine>, String> {
+        if let Some(peer) = self.peers.iter().find(|engine| engine.name() == name) {
+            return Ok(peer.clone());
+        }
+        let options = Options { i_know: i_know.map(str::to_string), ..Options::default() };
+        let options = match (name.strip_prefix(FULGURITE), name.split_once(':')) {
+            (Some(""), _) => options,
+            (Some(_), Some((FULGURITE, words))) => fulgurite_options(options, words)?,
+            _ => return Err(format!("there is no engine `{name}`: there are {}", self.names().join(", "))),
+        };
+        Ok(Arc::new(FulguriteEngine { name: name.to_string(), options }))
+    }
+}
+
+fn fulgurite_options(mut options: Options, words: &str) -> Result<Options, String> {
+    for word in words.split('+') {
+        let scheme = FlushScheme::ALL.into_iter().find(|scheme| scheme.name() == word);
+        let waiting = [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
+        match (scheme, waiting) {
+            (Some(scheme), _) => options.flush_scheme = scheme,
+            (_, Some(waiting)) => options.waiting = waiting,
+            _ if word == "buffered" => options.direct_io = false,
+            _ => return Err(format!("`{word}` is no option of {FULGURITE}: there are {FULGURITE_OPTIONS}")),
+        }
+    }
+    Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_in_the_name() {
+        let registry = Registry::default();
+        for good in ["fulgurite", "fulgurite:own-lsn", "fulgurite:aggregated+block", "fulgurite:buffered"] {
+            assert_eq!(registry.find(good, None).map(|engine| engine.name().to_string()).as_deref(), Ok(good));
+        }
+        for bad in ["fulgurit", "fulguritex", "fulgurite:", "fulgurite:fast", "rocksdb", ""] {
+            assert!(registry.find(bad, None).is_err(), "{bad}");
+        }
+        let error = registry.find("rocksdb", None).map(|_| ()).unwrap_err();
+        assert_eq!(error, "there is no engine `rocksdb`: there are fulgurite");
+    }
+}
