@@ -47,6 +47,7 @@ enum Message {
     Stage(Stage),
     Run(Option<Box<Run>>),
     Failed(String),
+    Refused(String),
 }
 
 /// The time between two stages that a child tells of.
@@ -126,6 +127,7 @@ impl Parent {
                 }
                 Message::Run(run) => return Ok(run.map(|run| *run)),
                 Message::Failed(what) => return Err(Error::Remote(what)),
+                Message::Refused(why) => return Err(Error::Refused(why)),
             }
         }
         let status = self.child.wait().map_err(Error::io("waiting for the process of a run"))?;
@@ -175,6 +177,7 @@ pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
     });
     tell(&match ran {
         Ok(run) => Message::Run(run.map(Box::new)),
+        Err(Error::Refused(why)) => Message::Refused(why),
         Err(error) => Message::Failed(with_causes(&error)),
     })
 }

@@ -25,6 +25,8 @@ pub enum Level {
     Async(Duration),
     /// At once; nothing is synced for its sake. Where the engine writes a log, the log is written.
     Unsynced,
+    /// When it is in a persistent buffer in front of the device.
+    Staged,
 }
 
 impl fmt::Display for Level {
@@ -34,6 +36,7 @@ impl fmt::Display for Level {
             Level::NoBarrier => f.write_str("no-barrier"),
             Level::Async(interval) => write!(f, "async:{}ms", interval.as_millis()),
             Level::Unsynced => f.write_str("unsynced"),
+            Level::Staged => f.write_str("staged"),
         }
     }
 }
@@ -42,13 +45,26 @@ impl FromStr for Level {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Level, String> {
-        let interval = text.strip_prefix("async:").and_then(|time| time.strip_suffix("ms"));
-        match (text, interval.and_then(|ms| ms.parse().ok())) {
-            ("sync", _) => Ok(Level::Sync),
-            ("no-barrier", _) => Ok(Level::NoBarrier),
-            ("unsynced", _) => Ok(Level::Unsynced),
-            (_, Some(ms)) if ms > 0 => Ok(Level::Async(Duration::from_millis(ms))),
-            _ => Err(format!("`{text}` is no durability: sync, no-barrier, async:10ms (any time), unsynced")),
+        match text {
+            "sync" => return Ok(Level::Sync),
+            "no-barrier" => return Ok(Level::NoBarrier),
+            "unsynced" | "none" => return Ok(Level::Unsynced),
+            "staged" => return Ok(Level::Staged),
+            _ => {}
+        }
+        let time = text.strip_prefix("async:").unwrap_or_default();
+        let digits = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+        let unit_ms = match &time[digits.len()..] {
+            "ms" => Some(1),
+            "s" => Some(1000),
+            _ => None,
+        };
+        let ms = digits.parse().ok().zip(unit_ms).and_then(|(time, unit): (u64, u64)| time.checked_mul(unit));
+        match ms {
+            Some(ms) if (1..=3_600_000).contains(&ms) => Ok(Level::Async(Duration::from_millis(ms))),
+            _ => Err("allowed are sync, async:TIME (a number and ms or s, up to an hour), unsynced, no-barrier, \
+                      staged"
+                .to_string()),
         }
     }
 }
@@ -318,4 +334,20 @@ counters! {
     parks,
     /// Calls that woke sleeping committers.
     wakes,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_read_as_they_are_written() {
+        for text in ["sync", "no-barrier", "unsynced", "staged", "async:10ms"] {
+            assert_eq!(text.parse::<Level>().map(|level| level.to_string()).as_deref(), Ok(text));
+        }
+        assert_eq!("async:2s".parse(), Ok(Level::Async(Duration::from_secs(2))));
+        for wrong in ["async", "async:", "async:5", "async:0ms", "async:2h", "sync:1s", "", "Sync", "async:99999999999999999999s"] {
+            assert!(wrong.parse::<Level>().is_err(), "{wrong}");
+        }
+    }
 }

@@ -40,6 +40,8 @@ pub enum Error {
     Conflict,
     /// The engine cannot do this.
     Unsupported(&'static str),
+    /// The engine does not do this here, with these settings: not a failure. Why.
+    Refused(String),
     /// What went wrong in the process of a run, in its words.
     Remote(String),
     /// Somebody wanted no more.
@@ -79,7 +81,7 @@ impl fmt::Display for Error {
             Error::Wrong(what) => write!(f, "after the run {what}: the figures are void"),
             Error::Conflict => f.write_str("the transaction conflicted with another: run it again"),
             Error::Unsupported(what) => write!(f, "the engine has no {what}"),
-            Error::Remote(what) => f.write_str(what),
+            Error::Remote(what) | Error::Refused(what) => f.write_str(what),
             Error::Interrupted => f.write_str("interrupted"),
             Error::Died => write!(f, "a thread or process of the benchmark died: its message is above"),
         }

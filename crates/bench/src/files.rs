@@ -1,4 +1,4 @@
-//! The files of a store as a whole: what they take on the disk, and the page cache.
+//! The files of a store as a whole: what they take on the disk, and the page cache; and the files of reports.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -46,4 +46,21 @@ fn each_file(env: &Arc<dyn Env>, dir: &Path, see: &mut dyn FnMut(&Path) -> Resul
         }
     }
     Ok(())
+}
+
+/// A file of the user's as text.
+pub(crate) fn read_text_file(path: &Path) -> std::io::Result<String> {
+    std::fs::read_to_string(path)
+}
+
+/// Writes a file of the user's, which gets its name when all of it is there.
+#[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
+pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&part);
+    }
+    written
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fulgurite::env::{Env, RealEnv};
 use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Table, Ticket};
 
+use crate::child::with_causes;
 use crate::counting_env::CountingEnv;
 use crate::engine::{
     Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Session, Statements, Store,
@@ -20,6 +21,8 @@ pub struct FulguriteEngine {
     pub name: String,
     /// How databases are opened.
     pub options: Options,
+    /// What of it does not exist yet, if it is wanted with that: it can do nothing then.
+    pub missing: Option<&'static str>,
 }
 
 impl Engine for FulguriteEngine {
@@ -37,8 +40,14 @@ impl Engine for FulguriteEngine {
         "snapshot"
     }
 
-    fn cannot(&self, needs: Needs, _: Level) -> Option<String> {
-        needs.bounded_memory.then(|| "it keeps all of a table that was read in memory".to_string())
+    fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
+        if let Some(missing) = self.missing {
+            return Some(format!("it has no {missing} yet"));
+        }
+        if level == Level::Staged {
+            return Some("it has no staging in persistent memory yet".to_string());
+        }
+        needs.bounded_memory.then(|| "it does not bound its memory yet: it keeps what was read".to_string())
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -63,6 +72,7 @@ fn durability_of(level: Level) -> Durability {
         Level::NoBarrier => Durability::NoBarrier,
         Level::Async(interval) => Durability::Async { interval },
         Level::Unsynced => Durability::None,
+        Level::Staged => Durability::Staged,
     }
 }
 

@@ -282,6 +282,7 @@ impl Runner<'_> {
                             }
                         }
                         Ok(None) => return Ok(End::Interrupted),
+                        Err(Error::Refused(why)) => row.not_available = Some(why),
                         Err(error) => {
                             // One engine that fails takes nothing from the others; its row says why.
                             failures += 1;

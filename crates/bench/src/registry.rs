@@ -50,17 +50,27 @@ impl Registry {
             return Ok(peer.clone());
         }
         let options = Options { i_know: i_know.map(str::to_string), ..Options::default() };
-        let options = match (name.strip_prefix(FULGURITE), name.split_once(':')) {
-            (Some(""), _) => options,
-            (Some(_), Some((FULGURITE, words))) => fulgurite_options(options, words)?,
+        let mut engine = FulguriteEngine { name: name.to_string(), options, missing: None };
+        match (name.strip_prefix(FULGURITE), name.split_once(':')) {
+            (Some(""), _) => {}
+            (Some(_), Some((FULGURITE, words))) => set_options(&mut engine, words)?,
             _ => return Err(format!("there is no engine `{name}`: there are {}", self.names().join(", "))),
-        };
-        Ok(Arc::new(FulguriteEngine { name: name.to_string(), options }))
+        }
+        Ok(Arc::new(engine))
     }
 }
 
-fn fulgurite_options(mut options: Options, words: &str) -> Result<Options, String> {
+/// What figures want of Fulgurite and it has not: by the word that asks for it.
+const MISSING: [(&str, &str); 3] =
+    [("lsm", "LSM tables"), ("gc", "relocation of live data out of old segments"), ("server", "server")];
+
+fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> {
+    let options = &mut engine.options;
     for word in words.split('+') {
+        if let Some((_, missing)) = MISSING.iter().find(|(asked, _)| *asked == word) {
+            engine.missing = Some(missing);
+            continue;
+        }
         let scheme = FlushScheme::ALL.into_iter().find(|scheme| scheme.name() == word);
         let waiting = [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
         match (scheme, waiting) {
@@ -70,7 +80,7 @@ fn fulgurite_options(mut options: Options, words: &str) -> Result<Options, Strin
             _ => return Err(format!("`{word}` is no option of {FULGURITE}: there are {FULGURITE_OPTIONS}")),
         }
     }
-    Ok(options)
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,0 +1,91 @@
+//! The command line of figures.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::parse::{scale, seconds};
+use super::{Failure, Program, finish, output};
+use crate::figures::{FIGURES, Settings};
+use crate::terminal::text_table;
+
+/// A figure or table of a paper, at a scale that takes a few minutes.
+#[derive(Debug, clap::Parser)]
+#[command(no_binary_name = true)]
+struct FigureArgs {
+    /// Its name.
+    name: String,
+    /// A directory on the disk to be measured.
+    #[arg(default_value = ".")]
+    dir: PathBuf,
+    /// Multiply the rows that are there beforehand; 1 is what takes a few minutes.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale)]
+    scale: f64,
+    /// How long each run of those that are limited by time takes.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    seconds: Option<Duration>,
+    /// How often all of it is run [default: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: Option<u32>,
+    /// Only these numbers of threads, where the figure has several.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    threads: Vec<u32>,
+    /// Only these of the engines that the figure compares, by the labels or the engines' names.
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    engine: Vec<String>,
+    /// Where the report, the tables and the plots are written.
+    #[arg(long, value_name = "DIR", default_value = "bench-results")]
+    out: PathBuf,
+    /// Word for word "the cache is power-safe": for no-barrier on a device that says it has a volatile cache.
+    #[arg(long, value_name = "SENTENCE")]
+    i_know: Option<String>,
+}
+
+pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> {
+    let args = match FigureArgs::try_parse_from(words) {
+        Ok(args) => args,
+        Err(error) => error.exit(),
+    };
+    let known = |figure: &&crate::figures::Figure| {
+        figure.name == args.name || figure.aliases.contains(&args.name.as_str())
+    };
+    let figure = FIGURES.iter().find(known).ok_or_else(|| {
+        let name = &args.name;
+        Failure::usage(format!("there is no workload, figure or table `{name}`: `{} list` shows all", program.name))
+    })?;
+    let settings = Settings { scale: args.scale, seconds: args.seconds, threads: args.threads.clone() };
+    let mut experiment = (figure.build)(&settings);
+    let total = experiment.candidates.len();
+    experiment.candidates.retain(|candidate| {
+        let wanted = args.engine.is_empty()
+            || args.engine.iter().any(|name| *name == candidate.label || *name == candidate.engine);
+        wanted && program.registry.find(&candidate.engine, None).is_ok()
+    });
+    if experiment.candidates.is_empty() {
+        return Err(Failure::usage(format!("none of the {total} engines of {} is left", figure.name)));
+    }
+    if args.engine.is_empty() && experiment.candidates.len() < total {
+        let missing = total - experiment.candidates.len();
+        experiment.notes.push(format!("{missing} engines of the figure are not in this program: bench-peers has them"));
+    }
+    let view = experiment.view.clone();
+    let plan = experiment.plan(figure, args.rounds, args.i_know.clone(), args.dir.clone());
+    make_dir(&args.out)?;
+    let report = program.measure(&plan)?;
+    if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
+        return finish(&report);
+    }
+    output::print(&text_table(&report, view.table))?;
+    for file in output::write_all(&args.out, &report, &view)? {
+        eprintln!("wrote {}", file.display());
+    }
+    finish(&report)
+}
+
+fn make_dir(dir: &std::path::Path) -> Result<(), Failure> {
+    let env = fulgurite::env::RealEnv::new();
+    let made = fulgurite::env::Env::disk(&*env).create_dir_all(dir);
+    made.map_err(|error| Failure::new(format!("making {}: {error}", dir.display())))
+}

@@ -1,0 +1,180 @@
+//! The command line of the benchmarks, shared by the programs that have them: `fulgurite bench`, which knows Fulgurite,
+//! and `bench-peers`, which knows other stores, too.
+
+mod compare;
+mod figure_args;
+mod list;
+mod options;
+mod output;
+mod parse;
+mod progress;
+mod workloads;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use fulgurite::env::{Env, RealEnv};
+
+use self::compare::CompareArgs;
+use self::options::RunArgs;
+use self::output::Outputs;
+use self::progress::Bar;
+use self::workloads::{
+    CommitArgs, DeleteQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs, PageVsLogArgs, ReadArgs,
+    ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
+};
+use crate::child::{Place, with_causes};
+use crate::figures::View;
+use crate::plan::Plan;
+use crate::registry::Registry;
+use crate::report::End;
+use crate::{Report, serve};
+
+/// What a program has to say of itself.
+pub struct Program {
+    /// How users call it: `fulgurite bench`, `bench-peers`.
+    pub name: &'static str,
+    /// The engines that it knows.
+    pub registry: Registry,
+    /// The arguments that lead its own program to [`Program::run`] with a hidden command, `cell`: that command not
+    /// included.
+    pub child_args: Vec<String>,
+    /// Whether a signal has asked to end.
+    pub asked: fn() -> bool,
+}
+
+/// Why a command ended without success.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What to tell the user; empty if all was said.
+    pub text: String,
+    /// The exit code: 1 if it failed, 2 for a wrong command line, 3 for a regression that `compare` found, 130 if it
+    /// was interrupted.
+    pub code: u8,
+}
+
+impl Failure {
+    fn new(text: impl Into<String>) -> Failure {
+        Failure { text: text.into(), code: 1 }
+    }
+
+    fn usage(text: impl Into<String>) -> Failure {
+        Failure { text: text.into(), code: 2 }
+    }
+
+    fn of(error: &dyn std::error::Error) -> Failure {
+        Failure::new(with_causes(error))
+    }
+}
+
+/// What to run: a workload, a figure of a paper, or something with reports.
+#[derive(Debug, clap::Subcommand)]
+pub enum What {
+    /// Commits that share flushes: inserts, updates and searches, OLTP (Son, Yeom and Han 2017, Fig. 5, 6, Table 1).
+    Commit(Box<CommitArgs>),
+    /// The core workloads A to F of the Yahoo! Cloud Serving Benchmark.
+    Ycsb(Box<YcsbArgs>),
+    /// TPC-C: five transactions on nine tables, by the rules of the specification, without think times.
+    Tpcc(Box<TpccArgs>),
+    /// TPC-B: one account, teller and branch in each transaction.
+    Tpcb(Box<TpcbArgs>),
+    /// The mix of LinkBench on a social graph.
+    Linkbench(Box<LinkBenchArgs>),
+    /// Small keys and 4 KiB values, written at random (WiscKey with a buffer in persistent memory, Fig. 5 to 8).
+    Wisckey(Box<WiscKeyArgs>),
+    /// Reads and updates in transactions of ten, A1 to A5, with the calls for files by kind (FlashTKV, Fig. 5).
+    PageVsLog(Box<PageVsLogArgs>),
+    /// Writers of their own keys beside readers of all, B1 to B3 (FlashTKV, Fig. 7).
+    MvccVsLock(Box<MvccVsLockArgs>),
+    /// Random point reads.
+    Read(Box<ReadArgs>),
+    /// Scans: forward and reverse, short and long.
+    Scan(Box<ScanArgs>),
+    /// Filling an empty table, sorted or in random order.
+    Load(Box<LoadArgs>),
+    /// A queue: rows are put at its end and taken from its head.
+    DeleteQueue(Box<DeleteQueueArgs>),
+    /// Random overwrites of the same rows, and what the files grow to meanwhile.
+    OverwriteSteady(Box<OverwriteArgs>),
+    /// Show the engines, workloads and figures.
+    List,
+    /// Compare two reports, and fail if the newer one is slower beyond the noise.
+    Compare(CompareArgs),
+    /// Make one HTML page of reports that were written before.
+    Page(output::PageArgs),
+    #[command(hide = true)]
+    Cell,
+    /// A figure or table of a paper.
+    #[command(external_subcommand)]
+    Figure(Vec<OsString>),
+}
+
+/// Help that follows the list of commands.
+pub const AFTER_HELP: &str = "\
+FIGURES:
+  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, flashtkv-figure6a, tpcb, ...; `list` shows
+  them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md, NAME.html and its plots.";
+
+impl Program {
+    /// Does what the command line wants.
+    ///
+    /// # Errors
+    /// What to tell the user, and the exit code.
+    pub fn run(&self, what: &What) -> Result<(), Failure> {
+        match what {
+            What::Commit(args) => self.workload(&args.run, args.view(self)?),
+            What::Ycsb(args) => self.workload(&args.run, args.view(self)?),
+            What::Tpcc(args) => self.workload(&args.run, args.view(self)?),
+            What::Tpcb(args) => self.workload(&args.run, args.view(self)?),
+            What::Linkbench(args) => self.workload(&args.run, args.view(self)?),
+            What::Wisckey(args) => self.workload(&args.run, args.view(self)?),
+            What::PageVsLog(args) => self.workload(&args.run, args.view(self)?),
+            What::MvccVsLock(args) => self.workload(&args.run, args.view(self)?),
+            What::Read(args) => self.workload(&args.run, args.view(self)?),
+            What::Scan(args) => self.workload(&args.run, args.view(self)?),
+            What::Load(args) => self.workload(&args.run, args.view(self)?),
+            What::DeleteQueue(args) => self.workload(&args.run, args.view(self)?),
+            What::OverwriteSteady(args) => self.workload(&args.run, args.view(self)?),
+            What::List => list::print(self),
+            What::Compare(args) => args.run(),
+            What::Page(args) => args.run(),
+            What::Cell => {
+                let env: Arc<dyn Env> = RealEnv::new();
+                serve(&env, &self.registry).map_err(|error| Failure::of(&error))
+            }
+            What::Figure(words) => figure_args::run(self, words),
+        }
+    }
+
+    fn workload(&self, run: &RunArgs, (plan, view): (Plan, View)) -> Result<(), Failure> {
+        let outputs = Outputs::of(run)?;
+        let report = self.measure(&plan)?;
+        outputs.write(&report, &view)?;
+        finish(&report)
+    }
+
+    /// Runs a plan under a progress bar.
+    fn measure(&self, plan: &Plan) -> Result<Report, Failure> {
+        let env: Arc<dyn Env> = RealEnv::new();
+        let program = std::env::current_exe();
+        let program =
+            program.map_err(|error| Failure::new(format!("asking for the path of this program: {error}")))?;
+        let args = self.child_args.iter().cloned().chain(["cell".to_string()]).collect();
+        let mut bar = Bar::new(self.asked);
+        let report = plan.run(&env, &self.registry, &Place::Child(program, args), &mut bar);
+        bar.finish();
+        report.map_err(|error| Failure::of(&error))
+    }
+}
+
+/// Whether all was run.
+fn finish(report: &Report) -> Result<(), Failure> {
+    match &report.end {
+        End::Complete => Ok(()),
+        End::Interrupted if report.is_empty() => {
+            Err(Failure { text: "interrupted: nothing was measured".into(), code: 130 })
+        }
+        End::Interrupted => Err(Failure { text: String::new(), code: 130 }),
+        End::Failed(why) => Err(Failure::new(why.clone())),
+    }
+}

@@ -1,0 +1,158 @@
+//! Options that all workloads have.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::parse::{bytes, scale, seconds, twice};
+use super::{Failure, Program};
+use crate::cell::{Limit, Load};
+use crate::engine::Level;
+use crate::plan::{Candidate, Plan, Point};
+use crate::spec::Spec;
+
+/// What is compared, how often and for how long.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RunArgs {
+    /// A directory on the disk to be measured.
+    #[arg(default_value = ".")]
+    pub(super) dir: PathBuf,
+    /// The engines to compare; `list` shows them [default: fulgurite].
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(super) engine: Vec<String>,
+    /// The one that the others are compared with [default: the first].
+    #[arg(long, value_name = "NAME")]
+    pub(super) baseline: Option<String>,
+    /// Numbers of threads [default: depends on the workload].
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub(super) threads: Vec<u32>,
+    /// Run so many operations of each thread.
+    #[arg(long, alias = "transactions", value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) operations: Option<u64>,
+    /// Run this long.
+    #[arg(long, value_name = "SECONDS", conflicts_with = "operations", value_parser = seconds)]
+    pub(super) seconds: Option<Duration>,
+    /// Operations of each thread before the measured ones.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) warm_up: u64,
+    /// How often all of it is run.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(super) rounds: u32,
+    /// How durable commits are when they are answered: sync, unsynced, async:TIME (async:10ms), no-barrier, staged.
+    #[arg(long, value_name = "LEVEL,...", value_delimiter = ',', default_value = "sync")]
+    pub(super) durability: Vec<Level>,
+    /// The memory of each engine for data.
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = bytes)]
+    pub(super) cache: u64,
+    /// Multiply the rows that are there beforehand.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale)]
+    pub(super) scale: f64,
+    /// Drop the store from the page cache after filling it.
+    #[arg(long)]
+    pub(super) cold: bool,
+    /// Word for word "the cache is power-safe": for no-barrier on a device that says it has a volatile cache.
+    #[arg(long, value_name = "SENTENCE")]
+    pub(super) i_know: Option<String>,
+    /// Write the report as JSON to this file; `-`: to standard output, instead of the table.
+    #[arg(long, value_name = "FILE|-")]
+    pub(super) json: Option<PathBuf>,
+    /// Write the tables as Markdown to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) markdown: Option<PathBuf>,
+    /// Draw the rates into this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) svg: Option<PathBuf>,
+    /// Write everything as one page to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(super) html: Option<PathBuf>,
+}
+
+/// What a workload wants where the command line says nothing.
+pub(super) struct Wanted {
+    pub name: &'static str,
+    pub title: String,
+    /// By the names of points; an empty name where there is only one.
+    pub specs: Vec<(String, Spec)>,
+    pub engines: &'static [&'static str],
+    pub threads: &'static [u32],
+    pub limit: Limit,
+    pub tickets: u32,
+    pub notes: Vec<String>,
+}
+
+impl RunArgs {
+    /// Rows at this scale, at least one.
+    pub(super) fn scaled(&self, rows: u64) -> u64 {
+        ((rows as f64 * self.scale).round() as u64).max(1)
+    }
+
+    /// What to run.
+    pub(super) fn plan(&self, program: &Program, wanted: Wanted) -> Result<Plan, Failure> {
+        let candidates = self.candidates(program, wanted.engines)?;
+        let baseline = self.baseline_of(&candidates)?;
+        let threads = if self.threads.is_empty() { wanted.threads.to_vec() } else { self.threads.clone() };
+        if let Some(threads) = twice(&threads) {
+            return Err(Failure::usage(format!("--threads names {threads} twice")));
+        }
+        let limit = match (self.operations, self.seconds) {
+            (Some(each), _) => Limit::Operations(each),
+            (_, Some(time)) => Limit::Time(time),
+            _ => wanted.limit,
+        };
+        let load = |threads| Load { threads, limit, warm_up: self.warm_up, tickets: wanted.tickets, cold: self.cold };
+        let points = wanted.specs.iter().flat_map(|(name, spec)| {
+            threads.iter().map(|threads| Point {
+                name: name.clone(),
+                workload: spec.clone(),
+                load: load(*threads),
+                cache_bytes: self.cache,
+            })
+        });
+        if self.durability.contains(&Level::NoBarrier) {
+            eprintln!(
+                "warning: what no-barrier answers is durable only if the device's cache survives a power cut"
+            );
+        }
+        Ok(Plan {
+            name: wanted.name.to_string(),
+            title: wanted.title,
+            candidates,
+            baseline,
+            points: points.collect(),
+            rounds: self.rounds,
+            i_know: self.i_know.clone(),
+            notes: wanted.notes,
+            dir: self.dir.clone(),
+        })
+    }
+
+    fn candidates(&self, program: &Program, engines: &[&str]) -> Result<Vec<Candidate>, Failure> {
+        let names: Vec<String> = match self.engine.is_empty() {
+            true => engines.iter().map(|name| name.to_string()).collect(),
+            false => self.engine.clone(),
+        };
+        if let Some(name) = twice(&names) {
+            return Err(Failure::usage(format!("--engine names {name} twice")));
+        }
+        let mut candidates = Vec::new();
+        for engine in names {
+            program.registry.find(&engine, self.i_know.as_deref()).map_err(Failure::usage)?;
+            for level in &self.durability {
+                let label = match self.durability.len() {
+                    1 => engine.clone(),
+                    _ => format!("{engine}, {level}"),
+                };
+                candidates.push(Candidate { label, engine: engine.clone(), level: *level });
+            }
+        }
+        Ok(candidates)
+    }
+
+    fn baseline_of(&self, candidates: &[Candidate]) -> Result<String, Failure> {
+        let Some(baseline) = &self.baseline else {
+            return Ok(candidates.first().map_or(String::new(), |first| first.label.clone()));
+        };
+        let found = candidates.iter().find(|candidate| candidate.label == *baseline || candidate.engine == *baseline);
+        let found = found.ok_or_else(|| Failure::usage(format!("--baseline {baseline} is not among what runs")))?;
+        Ok(found.label.clone())
+    }
+}

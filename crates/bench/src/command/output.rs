@@ -1,0 +1,146 @@
+//! Where reports go: the terminal and files.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::options::RunArgs;
+use super::Failure;
+use crate::figures::{View, view_of};
+use crate::files::{read_text_file, write_whole};
+use crate::html::{Section, html};
+use crate::markdown::markdown;
+use crate::plot::plot;
+use crate::terminal::text_table;
+use crate::Report;
+
+/// The files that were asked for.
+#[derive(Default)]
+pub(super) struct Outputs {
+    json: Option<PathBuf>,
+    markdown: Option<PathBuf>,
+    svg: Option<PathBuf>,
+    html: Option<PathBuf>,
+}
+
+impl Outputs {
+    /// Those of a workload's command line. Files that cannot be written are known before the work.
+    pub fn of(args: &RunArgs) -> Result<Outputs, Failure> {
+        let outputs = Outputs {
+            json: args.json.clone(),
+            markdown: args.markdown.clone(),
+            svg: args.svg.clone(),
+            html: args.html.clone(),
+        };
+        outputs.check()?;
+        Ok(outputs)
+    }
+
+    fn check(&self) -> Result<(), Failure> {
+        let files = [&self.json, &self.markdown, &self.svg, &self.html].into_iter().flatten();
+        for path in files.filter(|path| *path != Path::new("-")) {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            if !dir.is_dir() || path.is_dir() {
+                return Err(Failure::new(format!("{} cannot be written: no such directory", path.display())));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes and prints a report. One without any runs is not written: it would take the place of a better one.
+    pub fn write(&self, report: &Report, view: &View) -> Result<(), Failure> {
+        if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
+            return Ok(());
+        }
+        let json_to_stdout = self.json.as_deref() == Some(Path::new("-"));
+        if let Some(path) = self.json.as_deref().filter(|_| !json_to_stdout) {
+            write(path, &report.to_json())?;
+        }
+        if let Some(path) = &self.markdown {
+            write(path, &markdown(report, view.table))?;
+        }
+        if let Some(path) = &self.svg
+            && let Some((_, first)) = view.plots.first()
+        {
+            write(path, &plot(report, first).map_err(|error| Failure::of(&error))?)?;
+        }
+        if let Some(path) = &self.html {
+            write(path, &page(&[(report.clone(), view.clone())])?)?;
+        }
+        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.table) })
+    }
+}
+
+/// Writes everything of a figure into `dir`: NAME.json, NAME.md, NAME.html, and NAME.svg or NAME-PLOT.svg.
+pub(super) fn write_all(dir: &Path, report: &Report, view: &View) -> Result<Vec<PathBuf>, Failure> {
+    let mut files = Vec::new();
+    let mut add = |name: String, text: &str| {
+        let path = dir.join(name);
+        write(&path, text)?;
+        files.push(path);
+        Ok::<(), Failure>(())
+    };
+    add(format!("{}.json", report.name), &report.to_json())?;
+    add(format!("{}.md", report.name), &markdown(report, view.table))?;
+    for (suffix, spec) in &view.plots {
+        let svg = plot(report, spec).map_err(|error| Failure::of(&error))?;
+        add(format!("{}{suffix}.svg", report.name), &svg)?;
+    }
+    add(format!("{}.html", report.name), &page(&[(report.clone(), view.clone())])?)?;
+    Ok(files)
+}
+
+fn page(reports: &[(Report, View)]) -> Result<String, Failure> {
+    let mut sections = Vec::new();
+    for (report, view) in reports {
+        let mut plots = Vec::new();
+        for (_, spec) in &view.plots {
+            plots.push((spec.title.clone(), plot(report, spec).map_err(|error| Failure::of(&error))?));
+        }
+        sections.push(Section { report, table: view.table, plots });
+    }
+    Ok(html(&sections))
+}
+
+/// Reads a report.
+pub(super) fn read(path: &Path) -> Result<Report, Failure> {
+    let text = read_text_file(path)
+        .map_err(|error| Failure::new(format!("reading {}: {error}", path.display())))?;
+    Report::from_json(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+}
+
+/// Prints text; fine if nobody reads it to its end.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("writing standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    write_whole(path, text).map_err(|error| Failure::new(format!("writing {}: {error}", path.display())))
+}
+
+/// The reports, and the page.
+#[derive(Debug, clap::Args)]
+pub struct PageArgs {
+    /// Reports as JSON, in the order of the page.
+    #[arg(required = true)]
+    reports: Vec<PathBuf>,
+    /// The page.
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+}
+
+impl PageArgs {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let reports: Result<Vec<Report>, Failure> = self.reports.iter().map(|path| read(path)).collect();
+        let with_views = reports?.into_iter().map(|report| {
+            let view = view_of(&report);
+            (report, view)
+        });
+        write(&self.out, &page(&with_views.collect::<Vec<_>>())?)
+    }
+}

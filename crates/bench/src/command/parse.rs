@@ -1,0 +1,85 @@
+//! Values of options.
+
+use std::time::Duration;
+
+use crate::workload::Sizes;
+
+/// A number of seconds, fractions included.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_string())?;
+    if !(0.01..=86_400.0).contains(&seconds) {
+        return Err("allowed are 0.01 to 86400 seconds".into());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+/// Bytes with a unit: `256MiB`.
+pub(super) fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return Err("a number and a unit are expected: B, KiB, MiB or GiB".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "the number is missing or too large".to_string())?;
+    number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "that is too much".into())
+}
+
+/// A factor of sizes.
+pub(super) fn scale(text: &str) -> Result<f64, String> {
+    let scale: f64 = text.parse().map_err(|_| "a number is expected".to_string())?;
+    if !(0.0001..=10_000.0).contains(&scale) {
+        return Err("allowed are 0.0001 to 10000".into());
+    }
+    Ok(scale)
+}
+
+/// The lengths of keys and values: `20,100`.
+pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
+    let parsed = text.split_once(',').and_then(|(key, value)| Some((key.parse().ok()?, value.parse().ok()?)));
+    let (key_bytes, value_bytes) =
+        parsed.ok_or("two numbers of bytes are expected, of the key and the value: 20,100")?;
+    let sizes = Sizes { key_bytes, value_bytes };
+    if !(Sizes::KEY_BYTES_MIN..=Sizes::KEY_BYTES_MAX).contains(&key_bytes) {
+        let (least, most) = (Sizes::KEY_BYTES_MIN, Sizes::KEY_BYTES_MAX);
+        return Err(format!("a key has {least} to {most} bytes, not {key_bytes}"));
+    }
+    if value_bytes > Sizes::VALUE_BYTES_MAX {
+        return Err(format!("a value has at most {} bytes, not {value_bytes}", Sizes::VALUE_BYTES_MAX));
+    }
+    Ok(sizes)
+}
+
+/// The first value that comes again.
+pub(super) fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
+    values.iter().enumerate().find(|(place, value)| values[..*place].contains(value)).map(|(_, value)| value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_seconds_have_limits() {
+        assert_eq!(sizes("20,0"), Ok(Sizes { key_bytes: 20, value_bytes: 0 }));
+        for wrong in ["20", "11,100", "20,1048577", "a,b", "20,100,1"] {
+            assert!(sizes(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for wrong in ["0", "-1", "nan", "inf", "1s", "1e9"] {
+            assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn bytes_have_units() {
+        assert_eq!(bytes("256MiB"), Ok(256 << 20));
+        assert_eq!(bytes("4096"), Ok(4096));
+        for wrong in ["", "MiB", "1MB", "-1", "99999999999GiB"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What runs now and how long it will take, on standard error, if that is a terminal.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::cell::Stage;
+use crate::number::thousands;
+use crate::plan::{Progress, Watch};
+
+/// The bar's length.
+const WHOLE: u64 = 1000;
+
+/// A bar, and the signals.
+pub(super) struct Bar {
+    bar: ProgressBar,
+    asked: fn() -> bool,
+}
+
+impl Bar {
+    pub fn new(asked: fn() -> bool) -> Bar {
+        let bar = ProgressBar::with_draw_target(Some(WHOLE), ProgressDrawTarget::stderr());
+        if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
+            bar.set_style(style);
+        }
+        Bar { bar, asked }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+impl Watch for Bar {
+    fn go_on(&mut self) -> bool {
+        !(self.asked)()
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        let left = match progress.left_seconds {
+            None => String::new(),
+            Some(seconds) => format!("about {} left, ", span(seconds)),
+        };
+        let stage = match progress.stage {
+            Stage::Filling(part) => format!("filling, {:.0} %", part * 100.0),
+            Stage::Warming => "warming up".to_string(),
+            Stage::Running(operations) => format!("{} operations", thousands(operations)),
+            Stage::Checking => "checking what is there".to_string(),
+        };
+        let Progress { round, rounds, what, .. } = progress;
+        self.bar.set_message(format!("{left}round {round} of {rounds}, {what}: {stage}"));
+        if let Some(left) = progress.left_seconds {
+            let part = progress.done_seconds / (progress.done_seconds + left).max(f64::MIN_POSITIVE);
+            self.bar.set_position((part * WHOLE as f64) as u64);
+        }
+    }
+}
+
+/// Seconds as people say them.
+fn span(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_fitting_units() {
+        assert_eq!([0.4, 90.0, 601.0, 7260.0].map(span), ["0 s", "90 s", "11 min", "2 h 1 min"]);
+    }
+}

@@ -1,0 +1,196 @@
+//! *FlashTKV: a high-throughput transactional key-value store on flash solid state drives* (log as data, MVCC).
+
+use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, engines, point};
+use crate::cell::Limit;
+use crate::engine::Level;
+use crate::markdown::TableSpec;
+use crate::plan::Point;
+use crate::plot::{Kind, PlotSpec, X};
+use crate::spec::Spec;
+use crate::workload::TpccScale;
+
+/// 16-byte keys and 84-byte values, as many of them as make 100 MB.
+const PAIRS: u64 = 1_000_000;
+/// The paper's buffer is a fifth of its data.
+const PAIR_BYTES: u64 = 100;
+
+pub(super) const FIGURE_5: Figure = Figure {
+    name: "flashtkv-figure5",
+    aliases: &["flashtkv-figure5a", "flashtkv-figure5b", "flashtkv-figure5c", "table4", "flashtkv-table4"],
+    title: "Calls for files of pages and of logs, by the share of updates (FlashTKV, Fig. 5a to 5c, Table IV)",
+    build: |settings| {
+        let rows = settings.rows(PAIRS);
+        let mixes = [("A1", 0), ("A2", 25), ("A3", 50), ("A4", 75), ("A5", 100)];
+        let at = |bounded: bool, cache_bytes: u64, suffix: &str| -> Vec<Point> {
+            let of_mix = |(name, update_percent): &(&str, u64)| {
+                let workload = Spec::PageVsLog { rows, update_percent: *update_percent, bounded };
+                let mut point =
+                    point(&format!("{name}{suffix}"), workload, 1, Limit::Operations(10_000), cache_bytes);
+                point.load.warm_up = 2_000;
+                point
+            };
+            mixes.iter().map(of_mix).collect()
+        };
+        let calls = &[
+            ("reads", "reads"),
+            ("random_writes", "random writes"),
+            ("sequential_writes", "sequential writes"),
+            ("syncs", "syncs"),
+        ];
+        Experiment {
+            candidates: engines(&["fulgurite", "bdb", "bdb-je", "wiredtiger"], Level::Sync),
+            baseline: "fulgurite",
+            points: [
+                at(true, rows * PAIR_BYTES / 5, ""),
+                at(false, ALL_IN_MEMORY, " cached"),
+            ]
+            .concat(),
+            rounds: 3,
+            notes: vec![
+                "A1 to A5 have a cache of a fifth of the data, as in the paper; \"cached\" are the same with a cache \
+                 for all of it"
+                    .to_string(),
+                "the page cache of the operating system is not switched off as in the paper: the counts are what \
+                 counts, and the estimated time is what they would take on the paper's device"
+                    .to_string(),
+            ],
+            view: View {
+                table: TableSpec::IO,
+                plots: vec![
+                    ("-a", PlotSpec {
+                        title: "Calls for files".to_string(),
+                        x: X::Points,
+                        y: "reads",
+                        y_label: "calls",
+                        kind: Kind::Stacked(calls),
+                        log_y: false,
+                    }),
+                    ("-b", bars("Estimated time on the paper's device", "estimated_io_seconds", "seconds", true)),
+                    ("-c", bars("Time that it took here", "elapsed_seconds", "seconds", true)),
+                ],
+            },
+        }
+    },
+};
+
+const TPCC_ENGINES: [&str; 10] = [
+    "fulgurite", "bdb-mvcc", "bdb", "bdb-je", "wiredtiger", "rocksdb-txn", "lmdb", "sqlite", "redb", "fjall",
+];
+
+fn tpcc(warehouses: u16, bounded: bool) -> Spec {
+    Spec::Tpcc { scale: TpccScale::of_warehouses(warehouses), bounded }
+}
+
+/// Warehouses at this scale, at least one.
+fn warehouses(settings: &Settings, warehouses: u64) -> u16 {
+    u16::try_from(settings.rows(warehouses)).unwrap_or(u16::MAX)
+}
+
+/// About what a warehouse takes, bytes.
+const WAREHOUSE_BYTES: u64 = 100 << 20;
+
+fn tpcc_experiment(points: Vec<Point>, note: &str) -> Experiment {
+    Experiment {
+        candidates: engines(&TPCC_ENGINES, Level::Sync),
+        baseline: "fulgurite",
+        points,
+        rounds: 2,
+        notes: vec![
+            note.to_string(),
+            "without keying and think times; rates of all five transactions together, and tpm of New-Order alone".into(),
+        ],
+        view: View {
+            table: TableSpec::TPCC,
+            plots: vec![
+                ("", bars("TPC-C", "operations_per_second", "transactions/s", false)),
+                ("-io", bars("Estimated time for files on the paper's device", "estimated_io_seconds", "seconds", true)),
+            ],
+        },
+    }
+}
+
+pub(super) const FIGURE_6A: Figure = Figure {
+    name: "flashtkv-figure6a",
+    aliases: &["flashtkv-figure6", "flashtkv-figure6c", "table6", "flashtkv-table6", "tpcc-c"],
+    title: "TPC-C with the same data and caches of different sizes, C1 to C3 (FlashTKV, Fig. 6a, 6c, Table VI)",
+    build: |settings| {
+        let warehouses = warehouses(settings, 1);
+        let data_bytes = u64::from(warehouses) * WAREHOUSE_BYTES;
+        // The paper's 512 MB, 2 GB and 4 GB of 12 GB.
+        let at = |name: &str, percent: u64| {
+            point(name, tpcc(warehouses, true), 8, settings.time(5.0), data_bytes * percent / 100)
+        };
+        let cached = point("in memory", tpcc(warehouses, false), 8, settings.time(5.0), ALL_IN_MEMORY);
+        let points = vec![at("C1", 4), at("C2", 17), at("C3", 33), cached];
+        tpcc_experiment(points, "caches of 4, 17 and 33 % of the data, as in the paper, and one for all of it")
+    },
+};
+
+pub(super) const FIGURE_6B: Figure = Figure {
+    name: "flashtkv-figure6b",
+    aliases: &["tpcc-d"],
+    title: "TPC-C with the same cache and data of different sizes, D1 to D3 (FlashTKV, Fig. 6b, Table VI)",
+    build: |settings| {
+        let cache_bytes = (WAREHOUSE_BYTES as f64 * settings.scale * 0.33) as u64;
+        let at = |name: &str, factor: u64| {
+            let warehouses = warehouses(settings, factor);
+            point(name, tpcc(warehouses, true), 8, settings.time(5.0), cache_bytes)
+        };
+        let points = vec![at("D1", 1), at("D2", 2), at("D3", 3)];
+        let mut experiment = tpcc_experiment(points, "a cache of a third of D1's data, as in the paper");
+        experiment.rounds = 1;
+        experiment
+    },
+};
+
+pub(super) const FIGURE_7: Figure = Figure {
+    name: "flashtkv-figure7",
+    aliases: &["flashtkv-figure7a", "table5", "flashtkv-table5", "figure7"],
+    title: "Writers of their own keys beside readers of all: versions against locks (FlashTKV, Fig. 7a, Table V)",
+    build: |settings| {
+        let at = |name: &str, read_range: u64| {
+            point(name, Spec::MvccVsLock { read_range }, 16, settings.time(2.0), ALL_IN_MEMORY)
+        };
+        Experiment {
+            candidates: engines(&["fulgurite", "bdb", "bdb-mvcc", "bdb-je", "wiredtiger"], Level::Sync),
+            baseline: "bdb",
+            points: vec![at("B1", 8000), at("B2", 4000), at("B3", 1000)],
+            rounds: 3,
+            notes: vec![
+                "Fig. 7b is the same on a magnetic disk, which this machine has not".to_string(),
+                "8 writers and 8 readers; the paper gives the time of fixed work, here is the rate in fixed time".into(),
+            ],
+            view: View {
+                table: TableSpec::DEFAULT,
+                plots: vec![
+                    ("", bars("Writers and readers together", "operations_per_second", "operations/s", true)),
+                ],
+            },
+        }
+    },
+};
+
+pub(super) const TABLE_7: Figure = Figure {
+    name: "flashtkv-table7",
+    aliases: &["table7"],
+    title: "Aborted transactions of TPC-C with and without garbage collection (FlashTKV, Table VII)",
+    build: |settings| {
+        let workload = tpcc(warehouses(settings, 1), false);
+        Experiment {
+            candidates: vec![
+                candidate("fulgurite", "fulgurite", Level::Sync),
+                candidate("fulgurite, with GC", "fulgurite:gc", Level::Sync),
+                candidate("bdb-mvcc", "bdb-mvcc", Level::Sync),
+                candidate("wiredtiger", "wiredtiger", Level::Sync),
+            ],
+            baseline: "fulgurite",
+            points: vec![point("C3", workload, 8, settings.time(5.0), ALL_IN_MEMORY)],
+            rounds: 3,
+            notes: Vec::new(),
+            view: View {
+                table: TableSpec::TPCC,
+                plots: vec![("", bars("Conflicts", "conflict_share", "share of all attempts", false))],
+            },
+        }
+    },
+};

@@ -1,0 +1,218 @@
+//! The figures and tables of the papers that Fulgurite comes from, as plans: what each compares, at a scale that takes
+//! a few minutes on two processors.
+//!
+//! What an engine cannot do yet (data larger than memory, staging, LSM tables, a server) is in its figure all the same,
+//! as a row that says so.
+
+mod flashtkv;
+mod flush;
+mod niosit;
+mod peers;
+mod slides;
+mod wisckey;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::cell::{Limit, Load};
+use crate::engine::Level;
+use crate::markdown::TableSpec;
+use crate::plan::{Candidate, Plan, Point};
+use crate::plot::{Kind, PlotSpec, X};
+use crate::report::Report;
+use crate::spec::Spec;
+
+/// A figure or table.
+pub(crate) struct Figure {
+    /// What users and files call it.
+    pub name: &'static str,
+    /// Other names: of figures of the same paper that the same runs give, and short ones.
+    pub aliases: &'static [&'static str],
+    /// What it shows, and where it is from.
+    pub title: &'static str,
+    pub build: fn(&Settings) -> Experiment,
+}
+
+/// All of them, by paper.
+pub(crate) const FIGURES: &[Figure] = &[
+    flush::FIGURE_5A,
+    flush::FIGURE_5B,
+    flush::FIGURE_6,
+    flush::TABLE_1,
+    wisckey::FIGURE_5,
+    wisckey::FIGURE_6,
+    flashtkv::FIGURE_5,
+    flashtkv::FIGURE_6A,
+    flashtkv::FIGURE_6B,
+    flashtkv::FIGURE_7,
+    flashtkv::TABLE_7,
+    niosit::FIGURE_9,
+    slides::TPCB,
+    slides::POLLING,
+    slides::LINKBENCH,
+    slides::YCSB,
+    peers::PEERS,
+    peers::DELETE_QUEUE,
+    peers::OVERWRITE,
+];
+
+/// What the user may change.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Multiplies rows.
+    pub scale: f64,
+    /// Of runs that are limited by time.
+    pub seconds: Option<Duration>,
+    /// Only these numbers of threads, if there are any.
+    pub threads: Vec<u32>,
+}
+
+impl Settings {
+    fn rows(&self, rows: u64) -> u64 {
+        ((rows as f64 * self.scale).round() as u64).max(1)
+    }
+
+    fn time(&self, seconds: f64) -> Limit {
+        Limit::Time(self.seconds.unwrap_or(Duration::from_secs_f64(seconds)))
+    }
+
+    fn threads(&self, threads: &[u32]) -> Vec<u32> {
+        if self.threads.is_empty() { threads.to_vec() } else { self.threads.clone() }
+    }
+}
+
+/// What a figure compares, and how it is shown.
+#[derive(Clone)]
+pub(crate) struct Experiment {
+    pub candidates: Vec<Candidate>,
+    /// The label of one of them.
+    pub baseline: &'static str,
+    pub points: Vec<Point>,
+    /// How often it is run if the user does not say.
+    pub rounds: u32,
+    pub notes: Vec<String>,
+    pub view: View,
+}
+
+/// How a report is shown.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub table: &'static TableSpec,
+    /// By what is added to the name of the figure for the name of the file.
+    pub plots: Vec<(&'static str, PlotSpec)>,
+}
+
+impl Experiment {
+    /// The plan of the figure. The baseline is the first candidate if its own is not among them.
+    pub fn plan(self, figure: &Figure, rounds: Option<u32>, i_know: Option<String>, dir: PathBuf) -> Plan {
+        let is_there = self.candidates.iter().any(|candidate| candidate.label == self.baseline);
+        let first = self.candidates.first().map_or(String::new(), |first| first.label.clone());
+        Plan {
+            name: figure.name.to_string(),
+            title: figure.title.to_string(),
+            candidates: self.candidates,
+            baseline: if is_there { self.baseline.to_string() } else { first },
+            points: self.points,
+            rounds: rounds.unwrap_or(self.rounds),
+            i_know,
+            notes: self.notes,
+            dir,
+        }
+    }
+}
+
+/// How a report that was read from a file is shown: as its figure is, or as a workload.
+pub(crate) fn view_of(report: &Report) -> View {
+    let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
+    match FIGURES.iter().find(|figure| figure.name == report.name) {
+        Some(figure) => (figure.build)(&settings).view,
+        None => workload_view(&report.name, &report.title, report.rows.iter().map(|row| row.point.as_str())),
+    }
+}
+
+/// How the report of a workload is shown.
+pub(crate) fn workload_view<'a>(name: &str, title: &str, mut points: impl Iterator<Item = &'a str>) -> View {
+    let first = points.next();
+    let x = if points.all(|point| Some(point) == first) { X::Threads } else { X::Points };
+    let plots = match name {
+        "delete-queue" => vec![("", over_time("Operations a second over time", "operations_per_second"))],
+        "overwrite-steady" => vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
+        _ => vec![("", rates(title, x))],
+    };
+    let table = match name {
+        "commit" => TableSpec::TABLE_1,
+        "tpcc" => TableSpec::TPCC,
+        "page-vs-log" => TableSpec::IO,
+        _ => TableSpec::DEFAULT,
+    };
+    View { table, plots }
+}
+
+fn rates(title: &str, x: X) -> PlotSpec {
+    PlotSpec {
+        title: title.to_string(),
+        x,
+        y: "operations_per_second",
+        y_label: "operations/s",
+        kind: if x == X::Points { Kind::Bars } else { Kind::Lines },
+        log_y: false,
+    }
+}
+
+fn over_time(title: &str, y: &'static str) -> PlotSpec {
+    let y_label = if y == "disk_mib" { "MiB" } else { "operations/s" };
+    PlotSpec { title: title.to_string(), x: X::Time, y, y_label, kind: Kind::Lines, log_y: false }
+}
+
+fn bars(title: &str, y: &'static str, y_label: &'static str, log_y: bool) -> PlotSpec {
+    PlotSpec { title: title.to_string(), x: X::Points, y, y_label, kind: Kind::Bars, log_y }
+}
+
+/// Engines under their own names, all at one level.
+fn engines(names: &[&str], level: Level) -> Vec<Candidate> {
+    let candidate = |name: &&str| Candidate { label: name.to_string(), engine: name.to_string(), level };
+    names.iter().map(candidate).collect()
+}
+
+/// A candidate with a label of its own.
+fn candidate(label: &str, engine: &str, level: Level) -> Candidate {
+    Candidate { label: label.to_string(), engine: engine.to_string(), level }
+}
+
+/// A point for each number of threads.
+fn over_threads(threads: &[u32], workload: &Spec, limit: Limit, cache_bytes: u64) -> Vec<Point> {
+    let point = |threads: &u32| point("", workload.clone(), *threads, limit, cache_bytes);
+    threads.iter().map(point).collect()
+}
+
+fn point(name: &str, workload: Spec, threads: u32, limit: Limit, cache_bytes: u64) -> Point {
+    let load = Load { threads, limit, warm_up: 0, tickets: 0, cold: false };
+    Point { name: name.to_string(), workload, load, cache_bytes }
+}
+
+/// Enough for every data set of the figures.
+const ALL_IN_MEMORY: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_plans_can_be_made() {
+        let mut names = HashSet::new();
+        for figure in FIGURES {
+            for name in std::iter::once(&figure.name).chain(figure.aliases) {
+                assert!(names.insert(*name), "{name} is there twice");
+            }
+            let settings = Settings { scale: 0.01, seconds: None, threads: vec![2] };
+            let experiment = (figure.build)(&settings);
+            assert!(experiment.candidates.iter().any(|one| one.label == experiment.baseline), "{}", figure.name);
+            let labels: HashSet<&str> = experiment.candidates.iter().map(|one| one.label.as_str()).collect();
+            assert_eq!(labels.len(), experiment.candidates.len(), "{}", figure.name);
+            assert!(!experiment.points.is_empty() && !experiment.view.plots.is_empty(), "{}", figure.name);
+            experiment.points.iter().for_each(|point| drop(point.workload.build()));
+        }
+    }
+}

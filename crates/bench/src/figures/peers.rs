@@ -1,0 +1,112 @@
+//! What users of such stores do, on all of them.
+
+use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, engines, over_time, point};
+use crate::cell::Limit;
+use crate::engine::{Direction, Level};
+use crate::markdown::TableSpec;
+use crate::plan::Point;
+use crate::spec::Spec;
+use crate::workload::{Extent, Insert, LoadOrder, Oltp, TpccScale, YcsbMix};
+
+/// Every engine, once.
+const ENGINES: [&str; 14] = [
+    "fulgurite", "rocksdb", "rocksdb-txn", "rocksdb-blob", "wiredtiger", "bdb", "bdb-mvcc", "bdb-je", "lmdb",
+    "leveldb", "redb", "fjall", "sqlite", "fulgurite:lsm",
+];
+
+pub(super) const PEERS: Figure = Figure {
+    name: "peers",
+    aliases: &["all"],
+    title: "Every engine with every kind of work, each commit durable",
+    build: |settings| {
+        let rows = settings.rows(100_000);
+        let sizes = Insert::SIZES;
+        let timed = |name: &str, workload: Spec, threads: u32| {
+            point(name, workload, threads, settings.time(1.0), ALL_IN_MEMORY)
+        };
+        let whole = |name: &str, workload: Spec| point(name, workload, 1, Limit::Work, ALL_IN_MEMORY);
+        let ycsb = |mix: YcsbMix| Spec::Ycsb { mix, records: rows / 2, value_bytes: 1000 };
+        let load = |order: LoadOrder| Spec::Load { sizes, rows: 2 * rows, order, batch: 100 };
+        let scan = |extent: Extent, direction: Direction| Spec::Scan { sizes, rows, extent, direction };
+        let mut points: Vec<Point> = vec![
+            timed("insert, 1 thread", Spec::Insert(sizes), 1),
+            timed("insert, 32 threads", Spec::Insert(sizes), 32),
+            timed("oltp, 32 threads", Spec::Oltp(Oltp::SIZES, rows), 32),
+        ];
+        let mixes = [
+            ("ycsb a", YcsbMix::A), ("ycsb b", YcsbMix::B), ("ycsb c", YcsbMix::C), ("ycsb d", YcsbMix::D),
+            ("ycsb e", YcsbMix::E), ("ycsb f", YcsbMix::F),
+        ];
+        points.extend(mixes.map(|(name, mix)| timed(name, ycsb(mix), 8)));
+        points.extend([
+            timed("tpc-c", Spec::Tpcc { scale: TpccScale::of_warehouses(1), bounded: false }, 8),
+            timed("read", Spec::Read { sizes, rows, miss_percent: 0 }, 2),
+            timed("short scans", scan(Extent::Short, Direction::Forward), 2),
+            timed("long scans", scan(Extent::Long, Direction::Forward), 1),
+            timed("long reverse scans", scan(Extent::Long, Direction::Reverse), 1),
+            whole("load, sorted", load(LoadOrder::Sorted)),
+            whole("load, random", load(LoadOrder::Random)),
+            timed("delete queue", Spec::DeleteQueue { backlog: 1000, value_bytes: 100 }, 8),
+        ]);
+        Experiment {
+            candidates: engines(&ENGINES, Level::Sync),
+            baseline: "fulgurite",
+            points,
+            rounds: 3,
+            notes: vec!["loads commit 100 rows at a time".to_string()],
+            view: View {
+                table: TableSpec::DEFAULT,
+                plots: vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))],
+            },
+        }
+    },
+};
+
+pub(super) const DELETE_QUEUE: Figure = Figure {
+    name: "delete-queue-over-time",
+    aliases: &["queue"],
+    title: "A queue over time: what rows that were deleted cost the next look at its head",
+    build: |settings| Experiment {
+        candidates: engines(&["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"], Level::Unsynced),
+        baseline: "fulgurite",
+        points: vec![point(
+            "",
+            Spec::DeleteQueue { backlog: settings.rows(10_000), value_bytes: 100 },
+            2,
+            settings.time(10.0),
+            ALL_IN_MEMORY,
+        )],
+        rounds: 1,
+        notes: vec!["unsynced, so that the engine is seen and not the disk".to_string()],
+        view: View {
+            table: TableSpec::DEFAULT,
+            plots: vec![("", over_time("Puts and takes a second over time", "operations_per_second"))],
+        },
+    },
+};
+
+pub(super) const OVERWRITE: Figure = Figure {
+    name: "overwrite-over-time",
+    aliases: &["space"],
+    title: "Random overwrites over time: what the files grow to",
+    build: |settings| Experiment {
+        candidates: engines(
+            &["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "bdb-je", "redb", "fjall", "sqlite"],
+            Level::Unsynced,
+        ),
+        baseline: "fulgurite",
+        points: vec![point(
+            "",
+            Spec::Overwrite { rows: settings.rows(100_000), key_bytes: 20, value_bytes: 1000 },
+            4,
+            settings.time(10.0),
+            ALL_IN_MEMORY,
+        )],
+        rounds: 1,
+        notes: vec!["unsynced, so that all write as much as they can".to_string()],
+        view: View {
+            table: TableSpec::DEFAULT,
+            plots: vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
+        },
+    },
+};

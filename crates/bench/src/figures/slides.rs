@@ -1,0 +1,129 @@
+//! Sang-Won Lee, *Towards 0-Latency Durability* (talk, NVRAMOS 2014).
+
+use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, engines, over_threads, point, rates};
+use std::time::Duration;
+
+use crate::engine::Level;
+use crate::markdown::TableSpec;
+use crate::plan::Candidate;
+use crate::plot::{Kind, PlotSpec, X};
+use crate::spec::Spec;
+
+fn levels(engine: &str) -> Vec<Candidate> {
+    [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Unsynced, Level::Staged]
+        .into_iter()
+        .map(|level| candidate(&format!("{engine}, {level}"), engine, level))
+        .collect()
+}
+
+/// As many as there are clients at most, so that not all wait for the same branch.
+const BRANCHES: u64 = 120;
+
+fn tpcb(accounts_per_branch: u64) -> Spec {
+    Spec::Tpcb { branches: BRANCHES, accounts_per_branch }
+}
+
+pub(super) const TPCB: Figure = Figure {
+    name: "slides-tpcb",
+    aliases: &["tpcb-levels"],
+    title: "TPC-B by durability, with what is written to the log's device (0-latency durability: WAL devices)",
+    build: |settings| {
+        let mut candidates = levels("fulgurite");
+        for engine in ["wiredtiger", "bdb-mvcc", "rocksdb-txn"] {
+            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
+            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
+        }
+        let threads = settings.threads(&[10, 20, 40, 80, 120]);
+        Experiment {
+            candidates,
+            baseline: "fulgurite, sync",
+            points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(1.0), ALL_IN_MEMORY),
+            rounds: 3,
+            notes: vec![
+                "the talk compares a disk, an SSD and one with a durable cache, with asynchronous commits and a RAM \
+                 disk as what is ideal; here it is one device at each level of durability"
+                    .to_string(),
+            ],
+            view: View { table: TableSpec::WAL, plots: vec![("", rates("TPC-B", X::Threads))] },
+        }
+    },
+};
+
+pub(super) const POLLING: Figure = Figure {
+    name: "slides-polling",
+    aliases: &["polling", "slides-table2"],
+    title: "TPC-B: blocking against polling while a commit is on its way (0-latency durability, Table 2)",
+    build: |settings| {
+        let threads = settings.threads(&[80, 100, 120]);
+        Experiment {
+            candidates: engines(&["fulgurite:block", "fulgurite:spin-then-block"], Level::Sync),
+            baseline: "fulgurite:block",
+            points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0), ALL_IN_MEMORY),
+            rounds: 5,
+            notes: vec!["the talk polled with a device of about 100 us on 40 cores".to_string()],
+            view: View { table: TableSpec::WAL, plots: vec![("", rates("Waits of a commit", X::Threads))] },
+        }
+    },
+};
+
+pub(super) const LINKBENCH: Figure = Figure {
+    name: "slides-linkbench",
+    aliases: &["linkbench-levels"],
+    title: "The mix of LinkBench by durability (0-latency durability: storage options)",
+    build: |settings| {
+        let mut candidates = levels("fulgurite");
+        for engine in ["wiredtiger", "rocksdb-txn", "bdb-mvcc", "lmdb", "sqlite"] {
+            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
+            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
+        }
+        let workload = Spec::LinkBench { nodes: settings.rows(20_000) };
+        Experiment {
+            candidates,
+            baseline: "fulgurite, sync",
+            points: over_threads(&settings.threads(&[32]), &workload, settings.time(3.0), ALL_IN_MEMORY),
+            rounds: 3,
+            notes: vec![
+                "the talk switches the write barrier and the double write of MySQL off; here nothing is written twice \
+                 for the sake of torn pages, and the barrier is the difference between sync and no-barrier"
+                    .to_string(),
+            ],
+            view: View {
+                table: TableSpec::DEFAULT,
+                plots: vec![(
+                    "",
+                    PlotSpec {
+                        title: "The mix of LinkBench".to_string(),
+                        x: X::Points,
+                        y: "operations_per_second",
+                        y_label: "operations/s",
+                        kind: Kind::Bars,
+                        log_y: false,
+                    },
+                )],
+            },
+        }
+    },
+};
+
+pub(super) const YCSB: Figure = Figure {
+    name: "slides-ycsb",
+    aliases: &["slides-rocksdb"],
+    title: "Random overwrites of 800-byte documents with and without syncs (0-latency durability: YCSB on RocksDB)",
+    build: |settings| {
+        let mut candidates = levels("fulgurite");
+        candidates.push(candidate("rocksdb, sync", "rocksdb", Level::Sync));
+        candidates.push(candidate("rocksdb, unsynced", "rocksdb", Level::Unsynced));
+        let workload = Spec::Overwrite { rows: settings.rows(100_000), key_bytes: 12, value_bytes: 800 };
+        Experiment {
+            candidates,
+            baseline: "rocksdb, sync",
+            points: vec![point("", workload, 1, settings.time(3.0), ALL_IN_MEMORY)],
+            rounds: 3,
+            notes: vec!["the talk has a million documents; a tenth of them is here at scale 1".to_string()],
+            view: View {
+                table: TableSpec::DEFAULT,
+                plots: vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))],
+            },
+        }
+    },
+};

@@ -1,0 +1,67 @@
+//! *WiscKey with a write buffer in persistent memory* (WiscKey+NVDIMM), which builds on Lu et al., *WiscKey* (2016).
+
+use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, point};
+use crate::cell::Limit;
+use crate::engine::Level;
+use crate::markdown::TableSpec;
+use crate::spec::Spec;
+
+/// Rows beforehand, and writes: a quarter of the paper's.
+const ROWS: u64 = 65_536;
+
+fn experiment(settings: &Settings, candidates: Vec<crate::plan::Candidate>, notes: Vec<String>) -> Experiment {
+    let workload = Spec::WiscKey { base_rows: settings.rows(ROWS), writes: settings.rows(ROWS) };
+    let title = "4 KiB values in random order";
+    Experiment {
+        candidates,
+        baseline: "fulgurite, sync",
+        points: vec![point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
+        rounds: 3,
+        notes,
+        view: View {
+            table: TableSpec::WISCKEY,
+            plots: vec![
+                ("", bars(&format!("{title}: time of the whole workload"), "elapsed_seconds", "seconds", false)),
+                ("-syncs", bars(&format!("{title}: share of the time in syncs"), "sync_share", "share", false)),
+                ("-latency", bars(&format!("{title}: latency of 1 KiB"), "us_per_kib", "us/KiB", true)),
+            ],
+        },
+    }
+}
+
+pub(super) const FIGURE_5: Figure = Figure {
+    name: "wisckey-figure5",
+    aliases: &["wisckey-figure7", "wisckey-figure8"],
+    title: "4 KiB values in random order, with and without syncs, staged (WiscKey+NVDIMM, Fig. 5, 7, 8)",
+    build: |settings| {
+        let mut candidates = vec![
+            candidate("fulgurite, sync", "fulgurite", Level::Sync),
+            candidate("fulgurite, unsynced", "fulgurite", Level::Unsynced),
+            candidate("fulgurite, staged", "fulgurite", Level::Staged),
+        ];
+        for engine in ["rocksdb-blob", "rocksdb", "leveldb", "wiredtiger"] {
+            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
+            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
+        }
+        let notes = vec![
+            "the paper writes 2,097,152 values to WiscKey: its \"WiscKey\" is sync here, its \"without fsync\" is \
+             unsynced, its buffers in an NVDIMM are staged"
+                .to_string(),
+        ];
+        experiment(settings, candidates, notes)
+    },
+};
+
+pub(super) const FIGURE_6: Figure = Figure {
+    name: "wisckey-figure6",
+    aliases: &[],
+    title: "4 KiB values in random order by the size of the staging buffer (WiscKey+NVDIMM, Fig. 6)",
+    build: |settings| {
+        let candidates = vec![
+            candidate("fulgurite, sync", "fulgurite", Level::Sync),
+            candidate("staged, 1 MiB", "fulgurite", Level::Staged),
+            candidate("staged, 8 MiB", "fulgurite", Level::Staged),
+        ];
+        experiment(settings, candidates, Vec::new())
+    },
+};
