@@ -1,5 +1,6 @@
 //! What the threads do: tables, what is in them beforehand, and the operations of each thread.
 
+mod choose;
 mod insert;
 mod oltp;
 pub(crate) mod rows;
