@@ -14,12 +14,8 @@ use crate::{FulguriteEngine, Result};
 pub(crate) fn store(workload: &dyn Workload) -> (TempDir, Arc<dyn Store>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let engine = FulguriteEngine { name: "fulgurite".to_string(), options: Options::default() };
-    let opening = Opening {
-        dir: dir.path(),
-        tables: workload.tables(),
-        cache_bytes: 16 << 20,
-        level: Level::Unsynced,
-    };
+    let opening =
+        Opening { dir: dir.path(), tables: workload.tables(), cache_bytes: 16 << 20, level: Level::Unsynced };
     let store = engine.open(&opening).expect("a new store");
     workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("filling");
     (dir, store)
@@ -60,11 +56,7 @@ fn run_client(
 }
 
 /// A filled store on which `threads` threads did up to `steps` operations each, and which passed the workload's checks.
-pub(crate) fn checked(
-    workload: &dyn Workload,
-    threads: u32,
-    steps: u64,
-) -> (TempDir, Arc<dyn Store>, Done) {
+pub(crate) fn checked(workload: &dyn Workload, threads: u32, steps: u64) -> (TempDir, Arc<dyn Store>, Done) {
     let (dir, store) = store(workload);
     let done = run(workload, &store, threads, steps);
     workload.check(&*store, Some(&done)).expect("the store holds what it must");

@@ -4,12 +4,15 @@ mod choose;
 mod insert;
 mod oltp;
 pub(crate) mod rows;
+mod sealed;
 mod update_search;
+mod ycsb;
 
 pub use self::insert::Insert;
 pub use self::oltp::Oltp;
 pub use self::rows::Sizes;
 pub use self::update_search::UpdateSearch;
+pub use self::ycsb::{Mix, Ycsb};
 
 use crate::Result;
 use crate::engine::{Needs, Store};
