@@ -2,15 +2,21 @@
 
 mod choose;
 mod insert;
+mod load;
 mod oltp;
+mod read;
 pub(crate) mod rows;
+mod scan;
 mod sealed;
 mod update_search;
 mod ycsb;
 
 pub use self::insert::Insert;
+pub use self::load::{Load, Order};
 pub use self::oltp::Oltp;
+pub use self::read::Read;
 pub use self::rows::Sizes;
+pub use self::scan::{Extent, Scan};
 pub use self::update_search::UpdateSearch;
 pub use self::ycsb::{Mix, Ycsb};
 
