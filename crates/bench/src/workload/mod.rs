@@ -3,6 +3,7 @@
 mod choose;
 mod insert;
 mod load;
+mod mvcc_vs_lock;
 mod oltp;
 mod page_vs_log;
 mod read;
@@ -14,6 +15,7 @@ mod ycsb;
 
 pub use self::insert::Insert;
 pub use self::load::{Load, Order};
+pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};
 pub use self::oltp::Oltp;
 pub use self::page_vs_log::{PageVsLog, Updates};
 pub use self::read::Read;
