@@ -11,6 +11,7 @@ pub(crate) mod rows;
 mod scan;
 mod sealed;
 mod update_search;
+mod wisckey;
 mod ycsb;
 
 pub use self::insert::Insert;
@@ -22,6 +23,7 @@ pub use self::read::Read;
 pub use self::rows::Sizes;
 pub use self::scan::{Extent, Scan};
 pub use self::update_search::UpdateSearch;
+pub use self::wisckey::Wisckey;
 pub use self::ycsb::{Mix, Ycsb};
 
 use crate::Result;
