@@ -1,6 +1,7 @@
 //! What the threads do: tables, what is in them beforehand, and the operations of each thread.
 
 mod choose;
+mod delete_queue;
 mod insert;
 mod load;
 mod mvcc_vs_lock;
@@ -14,6 +15,7 @@ mod update_search;
 mod wisckey;
 mod ycsb;
 
+pub use self::delete_queue::DeleteQueue;
 pub use self::insert::Insert;
 pub use self::load::{Load, Order};
 pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};
