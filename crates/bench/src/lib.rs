@@ -61,6 +61,8 @@ mod report;
 mod run;
 mod scratch;
 mod spec;
+#[cfg(test)]
+mod testing;
 mod worker;
 pub mod workload;
 

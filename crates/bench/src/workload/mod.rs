@@ -1,14 +1,34 @@
 //! What the threads do: tables, what is in them beforehand, and the operations of each thread.
 
+mod choose;
+mod delete_queue;
 mod insert;
+mod load;
+mod mvcc_vs_lock;
 mod oltp;
+mod overwrite_steady;
+mod page_vs_log;
+mod read;
 pub(crate) mod rows;
+mod scan;
+mod sealed;
 mod update_search;
+mod wisckey;
+mod ycsb;
 
+pub use self::delete_queue::DeleteQueue;
 pub use self::insert::Insert;
+pub use self::load::{Load, Order};
+pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};
 pub use self::oltp::Oltp;
+pub use self::overwrite_steady::OverwriteSteady;
+pub use self::page_vs_log::{PageVsLog, Updates};
+pub use self::read::Read;
 pub use self::rows::Sizes;
+pub use self::scan::{Extent, Scan};
 pub use self::update_search::UpdateSearch;
+pub use self::wisckey::Wisckey;
+pub use self::ycsb::{Mix, Ycsb};
 
 use crate::Result;
 use crate::engine::{Needs, Store};

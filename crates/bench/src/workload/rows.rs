@@ -39,6 +39,14 @@ pub(crate) fn write_key(key: &mut [u8], row: u64) {
     }
 }
 
+/// The number of which [`write_key`] wrote `key`; `None` if there is none.
+pub(crate) fn read_key(key: &[u8]) -> Option<u64> {
+    key.iter().try_fold(0u64, |row, digit| match digit {
+        b'0'..=b'9' => row.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
+        _ => None,
+    })
+}
+
 /// Numbers that look random (SplitMix64), the same for the same seed.
 pub(crate) struct Random {
     state: u64,
@@ -140,6 +148,9 @@ mod tests {
             key
         });
         assert_eq!(&keys[4], b"012345678901");
+        assert_eq!(keys.map(|key| read_key(&key)), [0, 9, 10, 99, 12_345_678_901].map(Some));
+        assert_eq!(read_key(b"1x"), None);
+        assert_eq!(read_key(&[b'9'; 20]), None);
         assert!(keys.is_sorted());
         keys.reverse();
         assert!(!keys.is_sorted());

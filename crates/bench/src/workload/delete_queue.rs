@@ -1,0 +1,270 @@
+//! `delete-queue`: rows are appended at one end of a queue and taken away at the other.
+
+use std::collections::BTreeMap;
+
+use super::rows::{Sizes, fill};
+use super::sealed::{Seal, Writes, check_seals};
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Direction, Needs, Store, Verdict};
+use crate::lane::Lane;
+use crate::{Error, Result};
+
+/// A queue in a table, in which a store that marks deleted rows and removes them later must step over ever more marks.
+///
+/// Each thread has a queue of its own: the key is the number of the queue and the place in it, 4 and 8 bytes, the
+/// highest first. A push writes the row behind the last one. A pop scans from the beginning of the queue for the first
+/// row that is there, and deletes it, in one transaction. A client pushes and pops in turn, with a given number of rows
+/// in the queue whenever it has popped; the rows of the first queues are there beforehand, the others begin with as many
+/// pushes. What one looks at is how long a pop takes as time goes by.
+#[derive(Clone, Copy, Debug)]
+pub struct DeleteQueue {
+    queues: u32,
+    backlog: u64,
+    value_bytes: usize,
+}
+
+const PUSH: usize = 0;
+const POP: usize = 1;
+const KEY_BYTES: usize = 12;
+
+impl DeleteQueue {
+    /// Values, in bytes.
+    pub const VALUE_BYTES: usize = 100;
+    /// The shortest value, in bytes.
+    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
+    /// Rows in a queue.
+    pub const BACKLOG: u64 = 1000;
+
+    /// `queues` queues are filled beforehand, best as many as there are threads, with `backlog` rows each, at least
+    /// one, and values of `value_bytes`.
+    pub fn new(queues: u32, backlog: u64, value_bytes: usize) -> DeleteQueue {
+        DeleteQueue { queues, backlog, value_bytes }
+    }
+
+    fn row_bytes(&self) -> u64 {
+        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }.row_bytes()
+    }
+
+    fn loaded_rows(&self) -> u64 {
+        u64::from(self.queues) * self.backlog
+    }
+
+    fn rows_after(&self, done: &Done) -> u64 {
+        self.loaded_rows() + done.kinds[PUSH] - done.kinds[POP]
+    }
+}
+
+/// A place in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    queue: u32,
+    at: u64,
+}
+
+impl Place {
+    fn key(self) -> [u8; KEY_BYTES] {
+        let mut key = [0; KEY_BYTES];
+        key[..4].copy_from_slice(&self.queue.to_be_bytes());
+        key[4..].copy_from_slice(&self.at.to_be_bytes());
+        key
+    }
+
+    fn of(key: &[u8]) -> Option<Place> {
+        let (queue, at) = key.split_first_chunk()?;
+        Some(Place { queue: u32::from_be_bytes(*queue), at: u64::from_be_bytes(at.try_into().ok()?) })
+    }
+}
+
+impl Workload for DeleteQueue {
+    fn name(&self) -> &'static str {
+        "delete-queue"
+    }
+
+    fn about(&self) -> String {
+        format!(
+            "{} queues of {} rows, {KEY_BYTES}-byte keys, {}-byte values",
+            self.queues, self.backlog, self.value_bytes
+        )
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        &["queue"]
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { transactions: true, ..Needs::default() }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["push", "pop"]
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.loaded_rows() * self.row_bytes()
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        (self.row_bytes() + KEY_BYTES as u64) / 2
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
+        let mut value = vec![0; self.value_bytes];
+        fill(store, self.loaded_rows(), self.row_bytes(), filling, |row, open| {
+            let place = Place { queue: (row / self.backlog) as u32, at: row % self.backlog };
+            Seal { row: place.at, write: 0 }.write_over(&mut value);
+            open.put(0, &place.key(), &value)
+        })
+    }
+
+    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
+        Box::new(DeleteQueueClient {
+            queue: thread,
+            backlog: self.backlog,
+            head: 0,
+            tail: if thread < self.queues { self.backlog } else { 0 },
+            writes: Writes::of(thread),
+            value: vec![0; self.value_bytes],
+        })
+    }
+
+    /// The rows of each queue follow each other without a gap, and are at most one more than a client keeps; all
+    /// together they are as many as were pushed and not popped.
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        let mut queues = BTreeMap::new();
+        let found = check_seals(store, "queue", |key, seal| {
+            let Some(Place { queue, at }) = Place::of(key) else { return false };
+            let rows = queues.entry(queue).or_insert(at..at);
+            let follows = rows.end == at;
+            rows.end = at + 1;
+            follows && seal.row == at
+        })?;
+        for (queue, rows) in &queues {
+            let length = rows.end - rows.start;
+            let least = if *queue < self.queues { self.backlog } else { 1 };
+            if !(least..=self.backlog + 1).contains(&length) {
+                return Err(Error::Wrong(format!(
+                    "queue {queue} holds {length} rows, and not {least} to {}",
+                    self.backlog + 1
+                )));
+            }
+        }
+        if (0..self.queues).any(|queue| !queues.contains_key(&queue)) {
+            return Err(Error::Wrong("a queue is empty that never was".to_string()));
+        }
+        match done.map(|done| self.rows_after(done)) {
+            Some(expected) if expected != found => {
+                Err(Error::Wrong(format!("the table `queue` holds {found} rows instead of {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        Some(self.rows_after(done) * self.row_bytes())
+    }
+}
+
+struct DeleteQueueClient {
+    queue: u32,
+    backlog: u64,
+    /// The place of the first row.
+    head: u64,
+    /// The place behind the last row.
+    tail: u64,
+    writes: Writes,
+    value: Vec<u8>,
+}
+
+impl Client for DeleteQueueClient {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        if self.tail - self.head > self.backlog {
+            self.pop(lane)?;
+            return Ok(Step::Done(POP));
+        }
+        let place = Place { queue: self.queue, at: self.tail };
+        Seal { row: place.at, write: self.writes.next() }.write_over(&mut self.value);
+        lane.write(|open| open.put(0, &place.key(), &self.value).map(|()| Verdict::Commit))?;
+        self.tail += 1;
+        Ok(Step::Done(PUSH))
+    }
+}
+
+impl DeleteQueueClient {
+    fn pop(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+        let beginning = Place { queue: self.queue, at: 0 }.key();
+        let head = Place { queue: self.queue, at: self.head };
+        lane.write(|open| {
+            let mut first = None;
+            open.scan(0, Some(&beginning), Direction::Forward, &mut |key, _| {
+                first = Place::of(key);
+                Ok(false)
+            })?;
+            match first {
+                Some(first) if first == head => open.delete(0, &head.key())?,
+                // The pop of this row was answered before it was committed, and is not seen yet.
+                Some(Place { queue, at }) if queue == head.queue && at < head.at => {
+                    return Err(Error::Conflict);
+                }
+                _ => {
+                    return Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}")));
+                }
+            }
+            Ok(Verdict::Commit)
+        })?;
+        self.head += 1;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{checked, tamper};
+
+    fn small() -> DeleteQueue {
+        DeleteQueue::new(2, 50, 100)
+    }
+
+    #[test]
+    fn queues_keep_their_length() {
+        let (_dir, _store, done) = checked(&small(), 1, 500);
+        assert_eq!(done.kinds, [250, 250]);
+        // Two of the queues begin empty.
+        let (_dir, _store, done) = checked(&small(), 4, 501);
+        assert_eq!(done.kinds, [2 * 251 + 2 * 276, 2 * 250 + 2 * 225]);
+        assert_eq!(small().live_bytes(&done), Some((100 + 104) * 112));
+    }
+
+    #[test]
+    fn a_row_that_is_lost_or_back_is_noticed() {
+        let workload = small();
+        let (_dir, store, done) = checked(&workload, 1, 20);
+        let mut value = vec![0; 100];
+        Seal { row: 9, write: 0 }.write_over(&mut value);
+        tamper(&store, |open| open.put(0, &Place { queue: 0, at: 9 }.key(), &value));
+        assert!(workload.check(&*store, Some(&done)).is_err(), "a popped row is back");
+        workload.check(&*store, None).expect("before the last pop it was there");
+        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 15 }.key()));
+        assert!(workload.check(&*store, None).is_err(), "a row in the middle is gone");
+    }
+
+    #[test]
+    fn an_empty_queue_is_noticed() {
+        let workload = DeleteQueue::new(1, 1, 100);
+        let (_dir, store, _) = checked(&workload, 1, 2);
+        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 1 }.key()));
+        assert!(workload.check(&*store, None).is_err());
+    }
+
+    #[test]
+    fn a_client_notices_a_lost_head() {
+        let workload = small();
+        let (_dir, store, _) = checked(&workload, 0, 0);
+        let mut client = workload.client(0, 1);
+        let mut session = store.session().expect("a session");
+        let mut lane = Lane::new(&mut *session, 0);
+        client.step(&mut lane).expect("a push");
+        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 0 }.key()));
+        assert!(client.step(&mut lane).is_err());
+    }
+}

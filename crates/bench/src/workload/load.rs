@@ -1,0 +1,263 @@
+//! `load`: filling an empty table, as the measured part.
+
+use super::rows::{Random, Sizes, write_key};
+use super::sealed::{Seal, check_seals};
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Store, Verdict};
+use crate::lane::Lane;
+use crate::{Error, Result};
+
+/// Loads rows into an empty table, as `fillseq`, `fillrandom` and `fillbatch` of LevelDB's benchmark do.
+///
+/// The rows come in an order ([`Order`]) and are cut into batches; each transaction puts one batch, the last of which
+/// may be smaller. The batches are cut in turn into a contiguous share for each thread. A client that has loaded its
+/// share has nothing more to do: the time until then is the result. Keys are the numbers of the rows in decimal.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    sizes: Sizes,
+    rows: u64,
+    order: Order,
+    batch: u64,
+}
+
+/// In which order rows are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// By their keys.
+    Sorted,
+    /// Each row once, in an order that looks random and is always the same.
+    Random,
+}
+
+impl Load {
+    /// 20-byte keys, 100-byte values.
+    pub const SIZES: Sizes = Sizes { key_bytes: 20, value_bytes: 100 };
+    /// The shortest value, in bytes.
+    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
+
+    /// Loads `rows` rows, at least one, of that size; `batch` of them, at least one, a transaction.
+    pub fn new(sizes: Sizes, rows: u64, order: Order, batch: u64) -> Load {
+        Load { sizes, rows, order, batch }
+    }
+
+    fn batches(&self) -> u64 {
+        self.rows.div_ceil(self.batch)
+    }
+
+    fn rows_of_batch(&self, batch: u64) -> u64 {
+        self.batch.min(self.rows - batch * self.batch)
+    }
+
+    /// The first of the batches of a thread; those of the last thread end where those of thread `threads` would begin.
+    fn first_batch(&self, thread: u32, threads: u32) -> u64 {
+        let before = u128::from(self.batches()) * u128::from(thread) / u128::from(threads);
+        before as u64
+    }
+}
+
+impl Workload for Load {
+    fn name(&self) -> &'static str {
+        "load"
+    }
+
+    fn about(&self) -> String {
+        let Sizes { key_bytes, value_bytes } = self.sizes;
+        let order = match self.order {
+            Order::Sorted => "sorted",
+            Order::Random => "random",
+        };
+        format!(
+            "{} rows in {order} order, {key_bytes}-byte keys, {value_bytes}-byte values, {} rows a transaction",
+            self.rows, self.batch
+        )
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        &["rows"]
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["batch"]
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        0
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        self.batch.min(self.rows) * self.sizes.row_bytes()
+    }
+
+    fn fill(&self, store: &dyn Store, _: &mut Filling<'_>) -> Result<()> {
+        store.settle()
+    }
+
+    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
+        Box::new(LoadClient {
+            workload: *self,
+            next: self.first_batch(thread, threads),
+            end: self.first_batch(thread + 1, threads),
+            shuffle: Shuffle::new(self.rows),
+            key: vec![0; self.sizes.key_bytes],
+            value: vec![0; self.sizes.value_bytes],
+        })
+    }
+
+    /// Each batch is there as a whole or not at all, and as many are there as were answered.
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        let mut key_of_row = vec![0; self.sizes.key_bytes];
+        let mut found = vec![0; self.batches() as usize];
+        check_seals(store, "rows", |key, seal| {
+            write_key(&mut key_of_row, seal.row);
+            let rows = found.get_mut(seal.write as usize);
+            rows.is_some_and(|rows| {
+                *rows += 1;
+                key == key_of_row && seal.row < self.rows
+            })
+        })?;
+        for (batch, rows) in (0..).zip(&found) {
+            let all = self.rows_of_batch(batch);
+            if *rows != 0 && *rows != all {
+                return Err(Error::Wrong(format!(
+                    "{rows} of the {all} rows of transaction {batch} are there"
+                )));
+            }
+        }
+        let whole = found.iter().filter(|rows| **rows > 0).count() as u64;
+        match done.map(Done::operations) {
+            Some(expected) if expected != whole => {
+                Err(Error::Wrong(format!("{whole} transactions are in the store instead of {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        let rows = (done.operations() * self.batch).min(self.rows);
+        Some(rows * self.sizes.row_bytes())
+    }
+}
+
+struct LoadClient {
+    workload: Load,
+    next: u64,
+    end: u64,
+    shuffle: Shuffle,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Client for LoadClient {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        if self.next == self.end {
+            return Ok(Step::End);
+        }
+        let batch = self.next;
+        self.next += 1;
+        let first = batch * self.workload.batch;
+        let places = first..first + self.workload.rows_of_batch(batch);
+        lane.write(|open| {
+            for place in places.clone() {
+                let row = match self.workload.order {
+                    Order::Sorted => place,
+                    Order::Random => self.shuffle.item_at(place),
+                };
+                write_key(&mut self.key, row);
+                Seal { row, write: batch }.write_over(&mut self.value);
+                open.put(0, &self.key, &self.value)?;
+            }
+            Ok(Verdict::Commit)
+        })?;
+        Ok(Step::Done(0))
+    }
+}
+
+/// A fixed order of the numbers below a bound that looks random: a Feistel network over the smallest square of a power
+/// of two that holds them, walked until it comes out below the bound.
+struct Shuffle {
+    bound: u64,
+    half_bits: u32,
+}
+
+impl Shuffle {
+    const ROUNDS: u64 = 4;
+
+    /// Of the numbers 0 to `bound`, the last excluded: at least one.
+    fn new(bound: u64) -> Shuffle {
+        let bits = u64::BITS - (bound - 1).leading_zeros();
+        Shuffle { bound, half_bits: bits.div_ceil(2).max(1) }
+    }
+
+    /// The number at a place below the bound.
+    fn item_at(&self, place: u64) -> u64 {
+        let mut item = self.once(place);
+        while item >= self.bound {
+            item = self.once(item);
+        }
+        item
+    }
+
+    fn once(&self, number: u64) -> u64 {
+        let mask = (1u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (number >> self.half_bits, number & mask);
+        for round in 0..Shuffle::ROUNDS {
+            let mixed = Random::new(right << 8 | round).next() & mask;
+            (left, right) = (right, left ^ mixed);
+        }
+        left << self.half_bits | right
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{checked, run, store, tamper};
+
+    const ORDERS: [Order; 2] = [Order::Sorted, Order::Random];
+
+    #[test]
+    fn all_rows_are_loaded_once() {
+        for order in ORDERS {
+            for (rows, batch, threads) in [(1, 1, 4), (1000, 1, 1), (1000, 7, 4), (1000, 5000, 4)] {
+                let workload = Load::new(Load::SIZES, rows, order, batch);
+                let (_dir, _store, done) = checked(&workload, threads, u64::MAX);
+                assert_eq!(done.operations(), rows.div_ceil(batch));
+                assert_eq!(workload.live_bytes(&done), Some(rows * 120));
+            }
+        }
+    }
+
+    #[test]
+    fn a_load_may_end_early() {
+        let workload = Load::new(Load::SIZES, 1000, Order::Random, 10);
+        let (_dir, store) = store(&workload);
+        let mut done = run(&workload, &store, 4, 3);
+        assert_eq!(done.operations(), 12);
+        workload.check(&*store, Some(&done)).expect("what was answered is there");
+        done.kinds[0] += 1;
+        assert!(workload.check(&*store, Some(&done)).is_err(), "a transaction is missing");
+    }
+
+    #[test]
+    fn half_a_batch_is_noticed() {
+        let workload = Load::new(Load::SIZES, 100, Order::Sorted, 10);
+        let (_dir, store, done) = checked(&workload, 1, u64::MAX);
+        tamper(&store, |open| open.delete(0, b"00000000000000000055"));
+        assert!(workload.check(&*store, Some(&done)).is_err());
+        assert!(workload.check(&*store, None).is_err());
+    }
+
+    #[test]
+    fn shuffling_is_a_permutation_far_from_sorted() {
+        for bound in [1, 2, 3, 16, 17, 1000] {
+            let shuffle = Shuffle::new(bound);
+            let mut items: Vec<u64> = (0..bound).map(|place| shuffle.item_at(place)).collect();
+            if bound == 1000 {
+                let rises = items.windows(2).filter(|pair| pair[0] < pair[1]).count();
+                assert!((400..600).contains(&rises), "{rises} rises");
+            }
+            items.sort_unstable();
+            assert!(items.into_iter().eq(0..bound));
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! `scan`: reading rows in their order, forward or in reverse, a few or all of them.
+
+use super::rows::{Random, Sizes, write_key};
+use super::sealed::{Seal, check_sealed, fill_sealed};
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Direction, Store};
+use crate::lane::Lane;
+use crate::{Error, Result};
+
+/// Scans of a table that nobody writes, as `readseq`, `readreverse` and `seekrandom` of LevelDB's benchmark are.
+///
+/// Each operation is one scan in a transaction that reads. A short one reads [`Scan::SHORT_ROWS`] rows (all, if there
+/// are fewer) from a row on, all rows that have so many behind them being equally likely; a long one reads the whole
+/// table. Each client looks that it sees the very keys that it must, in their order; so each operation is as many rows
+/// as [`Scan::rows_per_scan`] says.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan {
+    sizes: Sizes,
+    rows: u64,
+    extent: Extent,
+    direction: Direction,
+}
+
+/// How far a scan goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// A few rows, from a random one on.
+    Short,
+    /// All rows.
+    Long,
+}
+
+impl Scan {
+    /// 20-byte keys, 100-byte values.
+    pub const SIZES: Sizes = Sizes { key_bytes: 20, value_bytes: 100 };
+    /// The shortest value, in bytes.
+    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
+    /// The rows of a short scan.
+    pub const SHORT_ROWS: u64 = 100;
+
+    /// Scans of `rows` rows, at least one, of that size.
+    pub fn new(sizes: Sizes, rows: u64, extent: Extent, direction: Direction) -> Scan {
+        Scan { sizes, rows, extent, direction }
+    }
+
+    /// How many rows each operation reads.
+    pub fn rows_per_scan(&self) -> u64 {
+        match self.extent {
+            Extent::Short => Scan::SHORT_ROWS.min(self.rows),
+            Extent::Long => self.rows,
+        }
+    }
+}
+
+impl Workload for Scan {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn about(&self) -> String {
+        let Sizes { key_bytes, value_bytes } = self.sizes;
+        format!(
+            "{} rows, {key_bytes}-byte keys, {value_bytes}-byte values, {} rows a scan",
+            self.rows,
+            self.rows_per_scan()
+        )
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        &["rows"]
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        match (self.direction, self.extent) {
+            (Direction::Forward, Extent::Short) => &["short-forward"],
+            (Direction::Forward, Extent::Long) => &["long-forward"],
+            (Direction::Reverse, Extent::Short) => &["short-reverse"],
+            (Direction::Reverse, Extent::Long) => &["long-reverse"],
+        }
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.rows * self.sizes.row_bytes()
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        0
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
+        fill_sealed(store, self.sizes, self.rows, filling)
+    }
+
+    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
+        Box::new(ScanClient {
+            workload: *self,
+            random: Random::new(u64::from(thread) << 32),
+            first: vec![0; self.sizes.key_bytes],
+            next: vec![0; self.sizes.key_bytes],
+        })
+    }
+
+    fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
+        check_sealed(store, "rows", self.rows)
+    }
+
+    fn live_bytes(&self, _: &Done) -> Option<u64> {
+        Some(self.loaded_bytes())
+    }
+}
+
+struct ScanClient {
+    workload: Scan,
+    random: Random,
+    first: Vec<u8>,
+    /// The key that is to be seen next.
+    next: Vec<u8>,
+}
+
+impl Client for ScanClient {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        let Scan { rows, extent, direction, .. } = self.workload;
+        let wanted = self.workload.rows_per_scan();
+        let skipped = self.random.below(rows - wanted + 1);
+        write_key(
+            &mut self.first,
+            match direction {
+                Direction::Forward => skipped,
+                Direction::Reverse => rows - 1 - skipped,
+            },
+        );
+        let from = (extent == Extent::Short).then_some(&self.first[..]);
+        let mut seen = 0;
+        lane.read(|open| {
+            seen = 0;
+            self.next.copy_from_slice(&self.first);
+            open.scan(0, from, direction, &mut |key, value| {
+                if key != self.next || value.len() != self.workload.sizes.value_bytes {
+                    return Err(unexpected(key, &self.next));
+                }
+                seen += 1;
+                turn(&mut self.next, direction);
+                Ok(extent == Extent::Long || seen < wanted)
+            })
+        })?;
+        match seen == wanted {
+            true => Ok(Step::Done(0)),
+            false => Err(Error::engine("scanning", format!("there were {seen} rows instead of {wanted}"))),
+        }
+    }
+}
+
+fn unexpected(key: &[u8], expected: &[u8]) -> Error {
+    let [key, expected] = [key, expected].map(String::from_utf8_lossy);
+    Error::engine("scanning", format!("there is {key} where {expected} should be"))
+}
+
+/// Makes a decimal key that of the row behind or before it; the one behind the last is the first.
+fn turn(key: &mut [u8], direction: Direction) {
+    let (from, to, by) = match direction {
+        Direction::Forward => (b'9', b'0', 1),
+        Direction::Reverse => (b'0', b'9', -1i8),
+    };
+    for digit in key.iter_mut().rev() {
+        if *digit != from {
+            *digit = digit.wrapping_add_signed(by);
+            return;
+        }
+        *digit = to;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{checked, tamper};
+
+    const VARIANTS: [(Extent, Direction); 4] = [
+        (Extent::Short, Direction::Forward),
+        (Extent::Short, Direction::Reverse),
+        (Extent::Long, Direction::Forward),
+        (Extent::Long, Direction::Reverse),
+    ];
+
+    #[test]
+    fn scans_see_all_rows_in_their_order() {
+        for (extent, direction) in VARIANTS {
+            for (rows, threads) in [(1, 1), (99, 1), (100, 4), (1234, 4)] {
+                let workload = Scan::new(Scan::SIZES, rows, extent, direction);
+                let (_dir, _store, done) = checked(&workload, threads, 20);
+                assert_eq!(done.operations(), 20 * u64::from(threads));
+            }
+        }
+    }
+
+    #[test]
+    fn a_row_that_is_missing_or_too_much_is_noticed() {
+        for (extent, direction) in VARIANTS {
+            let workload = Scan::new(Scan::SIZES, 100, extent, direction);
+            let (_dir, store, done) = checked(&workload, 1, 1);
+            let scan = || {
+                let mut session = store.session().expect("a session");
+                workload.client(0, 1).step(&mut Lane::new(&mut *session, 0))
+            };
+            tamper(&store, |open| open.put(0, b"000000000000000000505", b"between"));
+            assert!(scan().is_err());
+            assert!(workload.check(&*store, Some(&done)).is_err());
+            tamper(&store, |open| open.delete(0, b"000000000000000000505"));
+            scan().expect("all is as before");
+            tamper(&store, |open| open.delete(0, b"00000000000000000000"));
+            tamper(&store, |open| open.delete(0, b"00000000000000000099"));
+            assert!(scan().is_err());
+            assert!(workload.check(&*store, Some(&done)).is_err());
+        }
+    }
+
+    #[test]
+    fn keys_turn_as_their_rows() {
+        let mut key = *b"0199";
+        turn(&mut key, Direction::Forward);
+        assert_eq!(&key, b"0200");
+        turn(&mut key, Direction::Reverse);
+        assert_eq!(&key, b"0199");
+        turn(&mut key, Direction::Reverse);
+        assert_eq!(&key, b"0198");
+    }
+}

@@ -1,0 +1,174 @@
+//! Values that tell which row they belong to and which write they are from, so that a store that mixes up, tears or
+//! loses them is found out.
+
+use super::Filling;
+use super::rows::{Random, Sizes, fill, read_key, write_key};
+use super::update_search::missing;
+use crate::engine::{Direction, Ended, Mode, Store, Verdict};
+use crate::{Error, Result};
+
+/// What a value tells: the row and the write in eight bytes each, lowest first, and the rest of the value is made from
+/// the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seal {
+    /// The row that the value belongs to.
+    pub row: u64,
+    /// Which of the writes of the row: 0 for the filling.
+    pub write: u64,
+}
+
+impl Seal {
+    /// The shortest value: the row, the write, and eight bytes that are made from them.
+    pub const VALUE_BYTES_MIN: usize = 24;
+
+    /// Writes over all of `value`.
+    pub fn write_over(self, value: &mut [u8]) {
+        value[..8].copy_from_slice(&self.row.to_le_bytes());
+        value[8..16].copy_from_slice(&self.write.to_le_bytes());
+        self.rest().fill(&mut value[16..]);
+    }
+
+    /// What a whole value tells; `None` if it is not as it was written.
+    pub fn of(value: &[u8]) -> Option<Seal> {
+        let seal = Seal { row: word(value, 0)?, write: word(value, 8)? };
+        let mut rest = seal.rest();
+        let is_whole = value[16..].chunks(8).all(|chunk| rest.next().to_le_bytes().starts_with(chunk));
+        is_whole.then_some(seal)
+    }
+
+    fn rest(self) -> Random {
+        Random::new(self.row.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ self.write)
+    }
+}
+
+fn word(value: &[u8], at: usize) -> Option<u64> {
+    value.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+}
+
+/// An error unless the value that was found under `key` is one of `row`. It looks at the value's head only: the checks
+/// after a run look at the whole.
+pub(crate) fn expect_row(found: bool, key: &[u8], value: &[u8], row: u64) -> Result<()> {
+    match found {
+        false => Err(missing(key)),
+        true if word(value, 0) == Some(row) => Ok(()),
+        true => Err(Error::engine(
+            "searching",
+            format!("{} has the value of another row", String::from_utf8_lossy(key)),
+        )),
+    }
+}
+
+/// The writes of one thread, numbered so that no two of a run are the same.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writes {
+    next: u64,
+}
+
+impl Writes {
+    /// Those of thread number `thread`.
+    pub fn of(thread: u32) -> Writes {
+        Writes { next: (u64::from(thread) + 1) << 40 }
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+}
+
+/// Fills the table 0 with the rows 0 to `rows`, their keys in decimal, and settles the store.
+pub(crate) fn fill_sealed(
+    store: &dyn Store,
+    sizes: Sizes,
+    rows: u64,
+    filling: &mut Filling<'_>,
+) -> Result<()> {
+    let mut key = vec![0; sizes.key_bytes];
+    let mut value = vec![0; sizes.value_bytes];
+    fill(store, rows, sizes.row_bytes(), filling, |row, open| {
+        write_key(&mut key, row);
+        Seal { row, write: 0 }.write_over(&mut value);
+        open.put(0, &key, &value)
+    })
+}
+
+/// An error unless the table 0, which `name` is the name of, holds the rows 0 to `rows` under their keys in decimal,
+/// with whole values that are theirs.
+pub(crate) fn check_sealed(store: &dyn Store, name: &str, rows: u64) -> Result<()> {
+    let found = check_seals(store, name, |key, seal| seal.row < rows && read_key(key) == Some(seal.row))?;
+    match found == rows {
+        true => Ok(()),
+        false => Err(Error::Wrong(format!("the table `{name}` holds {found} rows instead of {rows}"))),
+    }
+}
+
+/// Counts the entries of the table 0, which `name` is the name of. An error if one is not whole, or `belongs` says that
+/// it has no business under its key.
+pub(crate) fn check_seals(
+    store: &dyn Store,
+    name: &str,
+    mut belongs: impl FnMut(&[u8], Seal) -> bool,
+) -> Result<u64> {
+    let mut rows = 0;
+    read_all(store, 0, &mut |key, value| {
+        rows += 1;
+        match Seal::of(value) {
+            Some(seal) if belongs(key, seal) => Ok(true),
+            seal => Err(Error::Wrong(format!(
+                "the table `{name}` holds under {} what was never written there: {}",
+                key.escape_ascii(),
+                seal.map_or("bytes of no value".to_string(), |Seal { row, write }| {
+                    format!("write {write} of row {row}")
+                }),
+            ))),
+        }
+    })?;
+    Ok(rows)
+}
+
+/// Shows all entries of a table in one transaction, when nobody writes.
+pub(crate) fn read_all(
+    store: &dyn Store,
+    table: usize,
+    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
+) -> Result<()> {
+    let ended = store.session()?.transact(Mode::Read, &mut |transaction| {
+        transaction.scan(table, None, Direction::Forward, visit)?;
+        Ok(Verdict::Commit)
+    })?;
+    match ended {
+        Ended::Conflict => Err(Error::engine("checking", "a scan conflicted while nobody wrote")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_tells_its_row_and_write() {
+        let mut value = vec![0; 99];
+        let seal = Seal { row: 5, write: 7 };
+        seal.write_over(&mut value);
+        assert_eq!(Seal::of(&value), Some(seal));
+        expect_row(true, b"5", &value, 5).expect("its own row");
+        assert!(expect_row(true, b"6", &value, 6).is_err());
+        assert!(expect_row(false, b"5", &value, 5).is_err());
+        for at in 0..value.len() {
+            value[at] ^= 1;
+            assert_eq!(Seal::of(&value), None, "byte {at} is not guarded");
+            value[at] ^= 1;
+        }
+        assert_eq!(Seal::of(&value[..15]), None);
+    }
+
+    #[test]
+    fn no_two_writes_are_the_same() {
+        let mut writes = Writes::of(0);
+        let next = writes.next();
+        assert!(next > 0);
+        assert_ne!(next, writes.next());
+        assert_ne!(next, Writes::of(1).next());
+    }
+}

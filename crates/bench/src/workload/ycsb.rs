@@ -1,0 +1,410 @@
+//! `ycsb-a` to `ycsb-f`: the core workloads of YCSB.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::choose::{Chooser, fnv1a_64};
+use super::rows::{Random, fill, write_key};
+use super::sealed::{Seal, Writes, check_seals, expect_row};
+use super::update_search::missing;
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Direction, Needs, Store, Verdict};
+use crate::lane::Lane;
+use crate::{Error, Result};
+
+/// The core workloads of YCSB (Cooper, Silberstein, Tam, Ramakrishnan and Sears, SoCC 2010, Table 2).
+///
+/// The key of record n is `user` and the FNV-1a hash of n without its sign, in decimal with leading zeros: 23 bytes, so
+/// that records in a row lie anywhere. The value stands for all ten fields of 100 bytes. An operation does one of
+///
+/// * read: a single read of a record, outside of a transaction;
+/// * update: writes a record as a whole, blindly;
+/// * insert: writes the next record that is not there yet;
+/// * scan: reads 1 to 100 records, each length being equally likely, from a record on, in a transaction that reads;
+/// * read-modify-write: reads a record and writes it as a whole, in one transaction.
+///
+/// Which record is Zipfian (0.99) over the loaded ones, popular ones lying anywhere; in [`Mix::D`] it is Zipfian from
+/// the newest one down. Records count as there when their insert and all before it were answered. Two things are not
+/// as in YCSB: an update writes all fields rather than one, and in [`Mix::E`] scans begin at loaded records only,
+/// though they pass over the inserted ones.
+#[derive(Clone, Debug)]
+pub struct Ycsb {
+    mix: Mix,
+    records: u64,
+    value_bytes: usize,
+    chooser: Chooser,
+    inserted: Arc<Inserted>,
+}
+
+/// Which of the core workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mix {
+    /// Update heavy: half reads, half updates.
+    A,
+    /// Read mostly: 95 % reads, 5 % updates.
+    B,
+    /// Reads only.
+    C,
+    /// Read latest: 95 % reads, most of them of the newest records, and 5 % inserts.
+    D,
+    /// Short ranges: 95 % scans, 5 % inserts.
+    E,
+    /// Half reads, half read-modify-writes.
+    F,
+}
+
+impl Mix {
+    /// All of them.
+    pub const ALL: [Mix; 6] = [Mix::A, Mix::B, Mix::C, Mix::D, Mix::E, Mix::F];
+
+    /// How many of a hundred operations are of the first kind.
+    fn first_percent(self) -> u64 {
+        match self {
+            Mix::A | Mix::F => 50,
+            Mix::B | Mix::D | Mix::E => 95,
+            Mix::C => 100,
+        }
+    }
+
+    fn kinds(self) -> &'static [&'static str] {
+        match self {
+            Mix::A | Mix::B => &["read", "update"],
+            Mix::C => &["read"],
+            Mix::D => &["read", "insert"],
+            Mix::E => &["scan", "insert"],
+            Mix::F => &["read", "read-modify-write"],
+        }
+    }
+
+    fn inserts(self) -> bool {
+        matches!(self, Mix::D | Mix::E)
+    }
+}
+
+/// The second kind of a mix; the first is that of most reads.
+const SECOND: usize = 1;
+const SCAN_RECORDS_MAX: u64 = 100;
+const USER: &[u8] = b"user";
+const KEY_BYTES: usize = USER.len() + 19;
+
+impl Ycsb {
+    /// Ten fields of 100 bytes.
+    pub const VALUE_BYTES: usize = 1000;
+    /// The shortest value, in bytes.
+    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
+
+    /// The workload on `records` loaded records, at least one, with values of `value_bytes`.
+    pub fn new(mix: Mix, records: u64, value_bytes: usize) -> Ycsb {
+        let chooser = match mix {
+            Mix::D => Chooser::latest(records),
+            _ => Chooser::scrambled(records),
+        };
+        Ycsb { mix, records, value_bytes, chooser, inserted: Arc::new(Inserted::new(records)) }
+    }
+
+    fn record_bytes(&self) -> u64 {
+        (KEY_BYTES + self.value_bytes) as u64
+    }
+
+    fn inserts_of(&self, done: &Done) -> u64 {
+        if self.mix.inserts() { done.kinds[SECOND] } else { 0 }
+    }
+}
+
+fn write_user(key: &mut [u8], record: u64) {
+    key[..USER.len()].copy_from_slice(USER);
+    write_key(&mut key[USER.len()..], (fnv1a_64(record) as i64).unsigned_abs());
+}
+
+impl Workload for Ycsb {
+    fn name(&self) -> &'static str {
+        match self.mix {
+            Mix::A => "ycsb-a",
+            Mix::B => "ycsb-b",
+            Mix::C => "ycsb-c",
+            Mix::D => "ycsb-d",
+            Mix::E => "ycsb-e",
+            Mix::F => "ycsb-f",
+        }
+    }
+
+    fn about(&self) -> String {
+        let percent = self.mix.first_percent();
+        let shares: Vec<String> = (self.mix.kinds().iter().zip([percent, 100 - percent]))
+            .map(|(kind, percent)| format!("{percent} % {kind}"))
+            .collect();
+        format!(
+            "{} records, {KEY_BYTES}-byte keys, {}-byte values, {}",
+            self.records,
+            self.value_bytes,
+            shares.join(", ")
+        )
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        &["usertable"]
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { transactions: self.mix == Mix::F, ..Needs::default() }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        self.mix.kinds()
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.records * self.record_bytes()
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        self.record_bytes() * (100 - self.mix.first_percent()) / 100
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
+        self.inserted.restart(self.records);
+        let mut key = vec![0; KEY_BYTES];
+        let mut value = vec![0; self.value_bytes];
+        fill(store, self.records, self.record_bytes(), filling, |row, open| {
+            write_user(&mut key, row);
+            Seal { row, write: 0 }.write_over(&mut value);
+            open.put(0, &key, &value)
+        })
+    }
+
+    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
+        Box::new(YcsbClient {
+            workload: self.clone(),
+            random: Random::new(u64::from(thread) << 32),
+            writes: Writes::of(thread),
+            key: vec![0; KEY_BYTES],
+            value: vec![0; self.value_bytes],
+        })
+    }
+
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        let mut expected = [0; KEY_BYTES];
+        let mut loaded = 0;
+        let found = check_seals(store, "usertable", |key, seal| {
+            write_user(&mut expected, seal.row);
+            loaded += u64::from(seal.row < self.records);
+            key == expected && (self.mix.inserts() || seal.row < self.records)
+        })?;
+        if loaded != self.records {
+            return Err(Error::Wrong(format!("{loaded} of the {} loaded records are there", self.records)));
+        }
+        match done.map(|done| self.records + self.inserts_of(done)) {
+            Some(expected) if found != expected => {
+                Err(Error::Wrong(format!("the table `usertable` holds {found} rows instead of {expected}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        Some((self.records + self.inserts_of(done)) * self.record_bytes())
+    }
+}
+
+struct YcsbClient {
+    workload: Ycsb,
+    random: Random,
+    writes: Writes,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Client for YcsbClient {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        let mix = self.workload.mix;
+        if self.random.below(100) < mix.first_percent() {
+            let record = self.choose();
+            match mix {
+                Mix::E => self.scan(lane)?,
+                _ => self.read(lane, record)?,
+            }
+            return Ok(Step::Done(0));
+        }
+        match mix {
+            Mix::D | Mix::E => self.insert(lane)?,
+            Mix::F => self.modify(lane)?,
+            Mix::A | Mix::B | Mix::C => {
+                let record = self.choose();
+                self.write(lane, record)?;
+            }
+        }
+        Ok(Step::Done(SECOND))
+    }
+}
+
+impl YcsbClient {
+    /// Chooses a record, and puts its key into `self.key`.
+    fn choose(&mut self) -> u64 {
+        let records = self.workload.inserted.answered();
+        let record = self.workload.chooser.next(&mut self.random, records);
+        write_user(&mut self.key, record);
+        record
+    }
+
+    fn read(&mut self, lane: &mut Lane<'_>, record: u64) -> Result<()> {
+        let found = lane.get(0, &self.key, &mut self.value)?;
+        if !found && record >= self.workload.records && lane.tickets() > 0 {
+            // Its insert was answered before it was committed, so it need not be seen yet.
+            return Ok(());
+        }
+        expect_row(found, &self.key, &self.value, record)
+    }
+
+    fn scan(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+        let wanted = self.random.within(1, SCAN_RECORDS_MAX);
+        let mut is_first = false;
+        lane.read(|open| {
+            let mut seen = 0;
+            open.scan(0, Some(&self.key), Direction::Forward, &mut |key, _| {
+                if seen == 0 {
+                    is_first = key == self.key;
+                }
+                seen += 1;
+                Ok(seen < wanted)
+            })
+        })?;
+        // A scan begins with the record that it was given.
+        if is_first { Ok(()) } else { Err(missing(&self.key)) }
+    }
+
+    fn insert(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+        let record = self.workload.inserted.begin();
+        write_user(&mut self.key, record);
+        self.write(lane, record)?;
+        self.workload.inserted.answer(record);
+        Ok(())
+    }
+
+    fn write(&mut self, lane: &mut Lane<'_>, record: u64) -> Result<()> {
+        self.value.resize(self.workload.value_bytes, 0);
+        Seal { row: record, write: self.writes.next() }.write_over(&mut self.value);
+        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        Ok(())
+    }
+
+    fn modify(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+        let record = self.choose();
+        let write = self.writes.next();
+        lane.write(|open| {
+            let found = open.get_for_update(0, &self.key, &mut self.value)?;
+            expect_row(found, &self.key, &self.value, record)?;
+            Seal { row: record, write }.write_over(&mut self.value);
+            open.put(0, &self.key, &self.value)?;
+            Ok(Verdict::Commit)
+        })?;
+        Ok(())
+    }
+}
+
+/// The records that are inserted, by all threads together. Reads may choose those below [`Inserted::answered`].
+#[derive(Debug)]
+struct Inserted {
+    next: AtomicU64,
+    answered: AtomicU64,
+    /// Answered ones with some before them that are not.
+    early: Mutex<BTreeSet<u64>>,
+}
+
+impl Inserted {
+    fn new(records: u64) -> Inserted {
+        let next = AtomicU64::new(records);
+        Inserted { next, answered: AtomicU64::new(records), early: Mutex::default() }
+    }
+
+    /// As for a new store with `records` loaded ones.
+    fn restart(&self, records: u64) {
+        self.early.lock().clear();
+        self.next.store(records, Ordering::Relaxed);
+        self.answered.store(records, Ordering::Release);
+    }
+
+    fn begin(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn answer(&self, record: u64) {
+        let mut early = self.early.lock();
+        early.insert(record);
+        let mut answered = self.answered.load(Ordering::Relaxed);
+        while early.remove(&answered) {
+            answered += 1;
+        }
+        self.answered.store(answered, Ordering::Release);
+    }
+
+    fn answered(&self) -> u64 {
+        self.answered.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{checked, run, store, tamper};
+
+    fn small(mix: Mix) -> Ycsb {
+        Ycsb::new(mix, 300, 100)
+    }
+
+    #[test]
+    fn all_mixes_leave_what_they_should() {
+        for mix in Mix::ALL {
+            for threads in [1, 4] {
+                let (_dir, _store, done) = checked(&small(mix), threads, 400);
+                assert_eq!(done.operations(), u64::from(threads) * 400);
+                let first = done.kinds[0] * 100 / done.operations();
+                assert!(first.abs_diff(mix.first_percent()) < 8, "{mix:?} has {first} % of its first kind");
+            }
+        }
+    }
+
+    #[test]
+    fn a_workload_serves_several_stores() {
+        let workload = small(Mix::D);
+        for _ in 0..2 {
+            let (_dir, store) = store(&workload);
+            let done = run(&workload, &store, 2, 200);
+            workload.check(&*store, Some(&done)).expect("the records of this store");
+            assert_eq!(workload.live_bytes(&done), Some((300 + done.kinds[1]) * 123));
+        }
+    }
+
+    #[test]
+    fn a_record_that_is_lost_or_foreign_is_noticed() {
+        let workload = small(Mix::E);
+        let (_dir, store, done) = checked(&workload, 1, 100);
+        let mut key = [0; KEY_BYTES];
+        let mut value = vec![0; 100];
+        write_user(&mut key, 300 + done.kinds[SECOND]);
+        Seal { row: 300 + done.kinds[SECOND], write: 1 }.write_over(&mut value);
+        tamper(&store, |open| open.put(0, &key, &value));
+        assert!(workload.check(&*store, Some(&done)).is_err(), "one record too many");
+        workload.check(&*store, None).expect("nobody knows how many were inserted");
+
+        write_user(&mut key, 5);
+        tamper(&store, |open| open.put(0, &key, &value));
+        assert!(workload.check(&*store, None).is_err(), "the value of another record");
+        tamper(&store, |open| open.delete(0, &key));
+        assert!(workload.check(&*store, None).is_err(), "a loaded record is gone");
+    }
+
+    #[test]
+    fn inserts_count_in_their_order() {
+        let inserted = Inserted::new(10);
+        assert_eq!([(); 3].map(|()| inserted.begin()), [10, 11, 12]);
+        inserted.answer(11);
+        assert_eq!(inserted.answered(), 10);
+        inserted.answer(10);
+        assert_eq!(inserted.answered(), 12);
+        inserted.restart(4);
+        assert_eq!((inserted.answered(), inserted.begin()), (4, 4));
+    }
+}
