@@ -9,7 +9,11 @@ mod io;
 pub mod lane;
 mod machine;
 mod metrics;
+mod number;
 mod report;
+mod report_file;
+#[cfg(test)]
+mod report_tests;
 mod run;
 mod scratch;
 pub mod workload;
@@ -21,5 +25,6 @@ pub use crate::io::IoCounts;
 pub use crate::machine::Machine;
 pub use crate::metrics::{METRICS, Metric, Summary};
 pub use crate::report::{End, FORMAT, Report, Row};
+pub use crate::report_file::ReadError;
 pub use crate::run::{KindRun, Latency, Run, Sample};
 pub use crate::workload::Workload;
