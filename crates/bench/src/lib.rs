@@ -12,6 +12,7 @@ mod machine;
 mod markdown;
 mod metrics;
 mod number;
+mod plot;
 mod report;
 mod report_file;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use crate::io::IoCounts;
 pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
 pub use crate::metrics::{METRICS, Metric, Summary};
+pub use crate::plot::{Kind, PlotSpec, X, plot};
 pub use crate::report::{End, FORMAT, Report, Row};
 pub use crate::report_file::ReadError;
 pub use crate::run::{KindRun, Latency, Run, Sample};
