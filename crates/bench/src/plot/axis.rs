@@ -47,7 +47,7 @@ impl Axis {
     }
 
     fn even_ticks(&self) -> Vec<f64> {
-        let step = nice_step(self.high / 6.0);
+        let step = nice_step(self.high / 8.0);
         (0..).map(|index| f64::from(index) * step).take_while(|value| *value <= self.high).collect()
     }
 
@@ -88,7 +88,10 @@ mod tests {
     #[test]
     fn even_axes_begin_at_zero_and_have_round_marks() {
         let axis = Axis::of([80_000.0, 123_456.0].into_iter(), false);
-        assert_eq!(texts(&axis), ["0", "50,000", "100,000"]);
+        assert_eq!(
+            texts(&axis),
+            ["0", "20,000", "40,000", "60,000", "80,000", "100,000", "120,000", "140,000"]
+        );
         assert_eq!((axis.height(0.0), axis.height(f64::INFINITY)), (0.0, 1.0));
         let small = Axis::of([0.8].into_iter(), false);
         assert_eq!(texts(&small), ["0", "0.2", "0.4", "0.6", "0.8"]);

@@ -106,8 +106,11 @@ impl<'a> Canvas<'a> {
         self.note(done);
     }
 
-    /// A line through all points, and only points where there is one.
+    /// A line through all points.
     pub fn path(&mut self, points: &[At], look: Look, opacity: f64, stroke_width: u32) {
+        if points.len() < 2 {
+            return;
+        }
         let style = ShapeStyle { color: look.color.mix(opacity), filled: false, stroke_width };
         let done = match look.fill {
             0 => self.backend.draw_path(points.iter().copied(), &style),

@@ -33,17 +33,20 @@ pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Res
     let count = layers.categories.len();
     for (index, cells) in cells.iter().enumerate() {
         let look = Look::of(index);
-        let places = cells.iter().enumerate().filter_map(|(at, cell)| {
-            Some((frame.slot(at as f64 + 0.5, count).round() as i32, *cell.value()?))
-        });
-        let places: Vec<(i32, Summary)> = places.collect();
-        let points: Vec<At> = places.iter().map(|(x, summary)| (*x, frame.y(summary.median))).collect();
-        canvas.path(&points, look, 1.0, 2);
-        for ((x, summary), point) in places.iter().zip(&points) {
+        let x = |at: usize| frame.slot(at as f64 + 0.5, count).round() as i32;
+        let place = |(at, cell): (usize, &Cell<Summary>)| Some((x(at), *cell.value()?));
+        let places: Vec<Option<(i32, Summary)>> = cells.iter().enumerate().map(place).collect();
+        // A line does not go on over a place where there is nothing.
+        for stretch in places.split(Option::is_none) {
+            let stretch = stretch.iter().flatten();
+            let points: Vec<At> = stretch.map(|(x, summary)| (*x, frame.y(summary.median))).collect();
+            canvas.path(&points, look, 1.0, 2);
+        }
+        for (x, summary) in places.into_iter().flatten() {
             if summary.min < summary.max {
-                canvas.spread(*x, frame.y(summary.max), frame.y(summary.min), look.color);
+                canvas.spread(x, frame.y(summary.max), frame.y(summary.min), look.color);
             }
-            canvas.marker(*point, look);
+            canvas.marker((x, frame.y(summary.median)), look);
         }
     }
     frame.draw_foot(&mut canvas);
@@ -257,7 +260,7 @@ fn not_available(canvas: &mut Canvas<'_>, frame: &Frame, left: i32, right: i32) 
 /// A figure above a bar: flat where there is room.
 fn figure(canvas: &mut Canvas<'_>, text: &str, (left, right): (i32, i32), top: i32) {
     let middle = (left + right) / 2;
-    match width(text, SMALL) <= right - left + 2 {
+    match width(text, SMALL) <= right - left {
         true => canvas.text(text, (middle, top - 8), SMALL, Anchor::Middle),
         false => canvas.text_upwards(text, (middle, top - 5), SMALL, Anchor::Start),
     }

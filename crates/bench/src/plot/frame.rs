@@ -52,7 +52,8 @@ impl Layout<'_> {
         let top = MARGIN + title.len() as i32 * (TITLE + 6) + 10;
         let legend_height = self.legend.len() as i32 * LEGEND_LINE;
         let bottom = top + DATA_HEIGHT.max(legend_height);
-        let picture_height = bottom + 10 + self.names_height + 10 + TEXT + MARGIN;
+        let label_height = if self.x_label.is_empty() { 0 } else { 10 + TEXT };
+        let picture_height = bottom + 10 + self.names_height + label_height + MARGIN;
 
         let mut canvas = Canvas::new(text, picture_width, picture_height);
         let frame = Frame { left, right, top, bottom, axis: self.axis };

@@ -60,7 +60,8 @@ fn the_legend_lies_beside_the_data() {
     for kind in [Kind::Lines, Kind::Bars] {
         let svg = plot(&many(), &PlotSpec { kind, x: X::Points, ..SPEC }).expect("drawn");
         let foot = values(&svg, "line", "x2").into_iter().max().expect("a foot");
-        let legend = svg.split("<text ").filter(|text| text.contains("\nengine-") || text.contains(">\nengine-"));
+        let legend =
+            svg.split("<text ").filter(|text| text.contains("\nengine-") || text.contains(">\nengine-"));
         let places = legend.map(|text| values(&format!("<text {text}"), "text", "x")[0]);
         let places: Vec<i32> = places.collect();
         assert_eq!(places.len(), 14);
@@ -80,7 +81,8 @@ fn higher_figures_have_higher_bars() {
 
 #[test]
 fn stacks_name_their_parts_and_their_bars() {
-    let kind = Kind::Stacked(&[("sync_lock_us", "sync lock"), ("sync_us", "sync"), ("flush_wait_us", "wait")]);
+    let kind =
+        Kind::Stacked(&[("sync_lock_us", "sync lock"), ("sync_us", "sync"), ("flush_wait_us", "wait")]);
     let svg = plot(&sample(), &PlotSpec { kind, ..SPEC }).expect("drawn");
     let texts = texts(&svg);
     assert_eq!(texts.iter().filter(|text| **text == "60").count(), 4 + 1, "four sums and a mark: {texts:?}");
@@ -110,4 +112,17 @@ fn a_report_without_figures_is_an_empty_picture() {
         let svg = plot(&report, &PlotSpec { x, kind, ..SPEC }).expect("drawn");
         assert_eq!(texts(&svg)[0], "Durable &lt;inserts&gt;");
     }
+}
+
+#[test]
+fn a_line_stops_where_nothing_is() {
+    let mut report = sample();
+    report.rows = [1, 2, 4, 8, 16].map(|threads| row("a", threads, rounds(100))).to_vec();
+    let lines = |report: &Report| {
+        let svg = plot(report, &PlotSpec { kind: Kind::Lines, ..SPEC }).expect("drawn");
+        svg.matches("<polyline ").count()
+    };
+    assert_eq!(lines(&report), 1 + 1, "the line and that of the legend");
+    report.rows[2].runs.clear();
+    assert_eq!(lines(&report), 2 + 1);
 }
