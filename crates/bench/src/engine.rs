@@ -219,7 +219,8 @@ pub trait Session {
 }
 
 /// Which way a scan goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From small keys to large ones.
     Forward,

@@ -3,11 +3,11 @@
 use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, engines, point};
 use crate::cell::Limit;
 use crate::engine::Level;
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::plan::Point;
 use crate::plot::{Kind, PlotSpec, X};
 use crate::spec::Spec;
-use crate::workload::TpccScale;
+use crate::workload::{Conflicts, TpccScale, Updates};
 
 /// 16-byte keys and 84-byte values, as many of them as make 100 MB.
 const PAIRS: u64 = 1_000_000;
@@ -20,16 +20,16 @@ pub(super) const FIGURE_5: Figure = Figure {
     title: "Calls for files of pages and of logs, by the share of updates (FlashTKV, Fig. 5a to 5c, Table IV)",
     build: |settings| {
         let rows = settings.rows(PAIRS);
-        let mixes = [("A1", 0), ("A2", 25), ("A3", 50), ("A4", 75), ("A5", 100)];
+        let mixes = ["A1", "A2", "A3", "A4", "A5"].into_iter().zip(Updates::ALL);
         let at = |bounded: bool, cache_bytes: u64, suffix: &str| -> Vec<Point> {
-            let of_mix = |(name, update_percent): &(&str, u64)| {
-                let workload = Spec::PageVsLog { rows, update_percent: *update_percent, bounded };
+            let of_mix = |(name, updates): (&str, Updates)| {
+                let workload = Spec::PageVsLog { updates, pairs: rows, bounded };
                 let mut point =
                     point(&format!("{name}{suffix}"), workload, 1, Limit::Operations(10_000), cache_bytes);
                 point.load.warm_up = 2_000;
                 point
             };
-            mixes.iter().map(of_mix).collect()
+            mixes.clone().map(of_mix).collect()
         };
         let calls = &[
             ("reads", "reads"),
@@ -55,10 +55,10 @@ pub(super) const FIGURE_5: Figure = Figure {
                     .to_string(),
             ],
             view: View {
-                table: TableSpec::IO,
+                table: &TableSpec::IO,
                 plots: vec![
                     ("-a", PlotSpec {
-                        title: "Calls for files".to_string(),
+                        title: "Calls for files",
                         x: X::Points,
                         y: "reads",
                         y_label: "calls",
@@ -100,7 +100,7 @@ fn tpcc_experiment(points: Vec<Point>, note: &str) -> Experiment {
             "without keying and think times; rates of all five transactions together, and tpm of New-Order alone".into(),
         ],
         view: View {
-            table: TableSpec::TPCC,
+            table: &TableSpec::TPC_C,
             plots: vec![
                 ("", bars("TPC-C", "operations_per_second", "transactions/s", false)),
                 ("-io", bars("Estimated time for files on the paper's device", "estimated_io_seconds", "seconds", true)),
@@ -148,22 +148,23 @@ pub(super) const FIGURE_7: Figure = Figure {
     aliases: &["flashtkv-figure7a", "table5", "flashtkv-table5", "figure7"],
     title: "Writers of their own keys beside readers of all: versions against locks (FlashTKV, Fig. 7a, Table V)",
     build: |settings| {
-        let at = |name: &str, read_range: u64| {
-            point(name, Spec::MvccVsLock { read_range }, 16, settings.time(2.0), ALL_IN_MEMORY)
+        let at = |(name, conflicts): (&str, Conflicts)| {
+            let workload = Spec::MvccVsLock { conflicts, writes: settings.rows(500), reads: settings.rows(50_000) };
+            point(name, workload, 16, Limit::Work, ALL_IN_MEMORY)
         };
         Experiment {
             candidates: engines(&["fulgurite", "bdb", "bdb-mvcc", "bdb-je", "wiredtiger"], Level::Sync),
             baseline: "bdb",
-            points: vec![at("B1", 8000), at("B2", 4000), at("B3", 1000)],
+            points: ["B1", "B2", "B3"].into_iter().zip(Conflicts::ALL).map(at).collect(),
             rounds: 3,
             notes: vec![
                 "Fig. 7b is the same on a magnetic disk, which this machine has not".to_string(),
-                "8 writers and 8 readers; the paper gives the time of fixed work, here is the rate in fixed time".into(),
+                "8 writers and 8 readers; the time until all have done their transactions".into(),
             ],
             view: View {
-                table: TableSpec::DEFAULT,
+                table: &TableSpec::WRITING,
                 plots: vec![
-                    ("", bars("Writers and readers together", "operations_per_second", "operations/s", true)),
+                    ("", bars("Writers and readers: time of it all", "elapsed_seconds", "seconds", true)),
                 ],
             },
         }
@@ -188,7 +189,7 @@ pub(super) const TABLE_7: Figure = Figure {
             rounds: 3,
             notes: Vec::new(),
             view: View {
-                table: TableSpec::TPCC,
+                table: &TableSpec::TPC_C,
                 plots: vec![("", bars("Conflicts", "conflict_share", "share of all attempts", false))],
             },
         }

@@ -2,7 +2,7 @@
 
 use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, engines, over_threads, rates};
 use crate::engine::Level;
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::plan::Candidate;
 use crate::plot::X;
 use crate::spec::Spec;
@@ -19,7 +19,7 @@ fn candidates(peers: &[&str]) -> Vec<Candidate> {
 
 fn experiment(
     settings: &Settings,
-    title: &str,
+    title: &'static str,
     workload: Spec,
     peers: &[&str],
     seconds: f64,
@@ -48,7 +48,7 @@ pub(super) const FIGURE_5A: Figure = Figure {
             "wiredtiger", "rocksdb", "bdb-mvcc", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite",
         ];
         let workload = Spec::Insert(Insert::SIZES);
-        experiment(settings, "Single inserts", workload, &peers, 1.0, TableSpec::DEFAULT)
+        experiment(settings, "Single inserts", workload, &peers, 1.0, &TableSpec::FULL)
     },
 };
 
@@ -59,7 +59,7 @@ pub(super) const FIGURE_5B: Figure = Figure {
     build: |settings| {
         let peers = ["wiredtiger", "rocksdb", "bdb-mvcc", "lmdb"];
         let workload = Spec::UpdateSearch(UpdateSearch::SIZES, settings.rows(100_000));
-        experiment(settings, "Half updates, half searches", workload, &peers, 1.0, TableSpec::DEFAULT)
+        experiment(settings, "Half updates, half searches", workload, &peers, 1.0, &TableSpec::FULL)
     },
 };
 
@@ -70,7 +70,7 @@ pub(super) const FIGURE_6: Figure = Figure {
     build: |settings| {
         let peers = ["wiredtiger", "rocksdb-txn", "bdb-mvcc", "lmdb"];
         let workload = Spec::Oltp(Oltp::SIZES, settings.rows(100_000));
-        experiment(settings, "OLTP transactions", workload, &peers, 1.0, TableSpec::DEFAULT)
+        experiment(settings, "OLTP transactions", workload, &peers, 1.0, &TableSpec::FULL)
     },
 };
 
@@ -80,6 +80,6 @@ pub(super) const TABLE_1: Figure = Figure {
     title: "Where the time of an insert goes, by scheme (flush aggregation, Table 1)",
     build: |settings| {
         let workload = Spec::Insert(Insert::SIZES);
-        experiment(settings, "Single inserts", workload, &[], 2.0, TableSpec::TABLE_1)
+        experiment(settings, "Single inserts", workload, &[], 2.0, &TableSpec::TABLE_1)
     },
 };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::cell::{Limit, Load};
 use crate::engine::Level;
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::plan::{Candidate, Plan, Point};
 use crate::plot::{Kind, PlotSpec, X};
 use crate::report::Report;
@@ -99,7 +99,7 @@ pub(crate) struct Experiment {
 pub(crate) struct View {
     pub table: &'static TableSpec,
     /// By what is added to the name of the figure for the name of the file.
-    pub plots: Vec<(&'static str, PlotSpec)>,
+    pub plots: Vec<(&'static str, PlotSpec<'static>)>,
 }
 
 impl Experiment {
@@ -126,31 +126,31 @@ pub(crate) fn view_of(report: &Report) -> View {
     let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
     match FIGURES.iter().find(|figure| figure.name == report.name) {
         Some(figure) => (figure.build)(&settings).view,
-        None => workload_view(&report.name, &report.title, report.rows.iter().map(|row| row.point.as_str())),
+        None => workload_view(&report.name, report.rows.iter().map(|row| row.point.as_str())),
     }
 }
 
 /// How the report of a workload is shown.
-pub(crate) fn workload_view<'a>(name: &str, title: &str, mut points: impl Iterator<Item = &'a str>) -> View {
+pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a str>) -> View {
     let first = points.next();
     let x = if points.all(|point| Some(point) == first) { X::Threads } else { X::Points };
     let plots = match name {
         "delete-queue" => vec![("", over_time("Operations a second over time", "operations_per_second"))],
         "overwrite-steady" => vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
-        _ => vec![("", rates(title, x))],
+        _ => vec![("", rates("Operations a second", x))],
     };
     let table = match name {
-        "commit" => TableSpec::TABLE_1,
-        "tpcc" => TableSpec::TPCC,
-        "page-vs-log" => TableSpec::IO,
-        _ => TableSpec::DEFAULT,
+        "commit" => &TableSpec::TABLE_1,
+        "tpcc" => &TableSpec::TPC_C,
+        "page-vs-log" => &TableSpec::IO,
+        _ => &TableSpec::FULL,
     };
     View { table, plots }
 }
 
-fn rates(title: &str, x: X) -> PlotSpec {
+fn rates(title: &'static str, x: X) -> PlotSpec<'static> {
     PlotSpec {
-        title: title.to_string(),
+        title,
         x,
         y: "operations_per_second",
         y_label: "operations/s",
@@ -159,13 +159,13 @@ fn rates(title: &str, x: X) -> PlotSpec {
     }
 }
 
-fn over_time(title: &str, y: &'static str) -> PlotSpec {
+fn over_time(title: &'static str, y: &'static str) -> PlotSpec<'static> {
     let y_label = if y == "disk_mib" { "MiB" } else { "operations/s" };
-    PlotSpec { title: title.to_string(), x: X::Time, y, y_label, kind: Kind::Lines, log_y: false }
+    PlotSpec { title, x: X::Time, y, y_label, kind: Kind::Lines, log_y: false }
 }
 
-fn bars(title: &str, y: &'static str, y_label: &'static str, log_y: bool) -> PlotSpec {
-    PlotSpec { title: title.to_string(), x: X::Points, y, y_label, kind: Kind::Bars, log_y }
+fn bars(title: &'static str, y: &'static str, y_label: &'static str, log_y: bool) -> PlotSpec<'static> {
+    PlotSpec { title, x: X::Points, y, y_label, kind: Kind::Bars, log_y }
 }
 
 /// Engines under their own names, all at one level.

@@ -2,10 +2,10 @@
 
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, point, rates};
 use crate::engine::Level;
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::plot::X;
 use crate::spec::Spec;
-use crate::workload::YcsbMix;
+use crate::workload::Mix;
 
 pub(super) const FIGURE_9: Figure = Figure {
     name: "niosit-figure9",
@@ -14,7 +14,7 @@ pub(super) const FIGURE_9: Figure = Figure {
     build: |settings| {
         let records = settings.rows(100_000);
         let mut points = Vec::new();
-        for (name, mix) in [("A", YcsbMix::A), ("B", YcsbMix::B)] {
+        for (name, mix) in [("A", Mix::A), ("B", Mix::B)] {
             for threads in settings.threads(&[1, 8, 32, 64]) {
                 let workload = Spec::Ycsb { mix, records, value_bytes: 100 };
                 points.push(point(name, workload, threads, settings.time(1.0), ALL_IN_MEMORY));
@@ -32,7 +32,7 @@ pub(super) const FIGURE_9: Figure = Figure {
             points,
             rounds: 3,
             notes: vec!["without a server this is the ceiling for one: the store alone".to_string()],
-            view: View { table: TableSpec::DEFAULT, plots: vec![("", rates("YCSB A and B", X::Points))] },
+            view: View { table: &TableSpec::FULL, plots: vec![("", rates("YCSB A and B", X::Points))] },
         }
     },
 };

@@ -3,10 +3,10 @@
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, engines, over_time, point};
 use crate::cell::Limit;
 use crate::engine::{Direction, Level};
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::plan::Point;
 use crate::spec::Spec;
-use crate::workload::{Extent, Insert, LoadOrder, Oltp, TpccScale, YcsbMix};
+use crate::workload::{Extent, Insert, Order, Oltp, TpccScale, Mix};
 
 /// Every engine, once.
 const ENGINES: [&str; 14] = [
@@ -25,8 +25,8 @@ pub(super) const PEERS: Figure = Figure {
             point(name, workload, threads, settings.time(1.0), ALL_IN_MEMORY)
         };
         let whole = |name: &str, workload: Spec| point(name, workload, 1, Limit::Work, ALL_IN_MEMORY);
-        let ycsb = |mix: YcsbMix| Spec::Ycsb { mix, records: rows / 2, value_bytes: 1000 };
-        let load = |order: LoadOrder| Spec::Load { sizes, rows: 2 * rows, order, batch: 100 };
+        let ycsb = |mix: Mix| Spec::Ycsb { mix, records: rows / 2, value_bytes: 1000 };
+        let load = |order: Order| Spec::Load { sizes, rows: 2 * rows, order, batch: 100 };
         let scan = |extent: Extent, direction: Direction| Spec::Scan { sizes, rows, extent, direction };
         let mut points: Vec<Point> = vec![
             timed("insert, 1 thread", Spec::Insert(sizes), 1),
@@ -34,8 +34,8 @@ pub(super) const PEERS: Figure = Figure {
             timed("oltp, 32 threads", Spec::Oltp(Oltp::SIZES, rows), 32),
         ];
         let mixes = [
-            ("ycsb a", YcsbMix::A), ("ycsb b", YcsbMix::B), ("ycsb c", YcsbMix::C), ("ycsb d", YcsbMix::D),
-            ("ycsb e", YcsbMix::E), ("ycsb f", YcsbMix::F),
+            ("ycsb a", Mix::A), ("ycsb b", Mix::B), ("ycsb c", Mix::C), ("ycsb d", Mix::D),
+            ("ycsb e", Mix::E), ("ycsb f", Mix::F),
         ];
         points.extend(mixes.map(|(name, mix)| timed(name, ycsb(mix), 8)));
         points.extend([
@@ -44,9 +44,9 @@ pub(super) const PEERS: Figure = Figure {
             timed("short scans", scan(Extent::Short, Direction::Forward), 2),
             timed("long scans", scan(Extent::Long, Direction::Forward), 1),
             timed("long reverse scans", scan(Extent::Long, Direction::Reverse), 1),
-            whole("load, sorted", load(LoadOrder::Sorted)),
-            whole("load, random", load(LoadOrder::Random)),
-            timed("delete queue", Spec::DeleteQueue { backlog: 1000, value_bytes: 100 }, 8),
+            whole("load, sorted", load(Order::Sorted)),
+            whole("load, random", load(Order::Random)),
+            timed("delete queue", Spec::DeleteQueue { queues: 8, backlog: 1000, value_bytes: 100 }, 8),
         ]);
         Experiment {
             candidates: engines(&ENGINES, Level::Sync),
@@ -55,7 +55,7 @@ pub(super) const PEERS: Figure = Figure {
             rounds: 3,
             notes: vec!["loads commit 100 rows at a time".to_string()],
             view: View {
-                table: TableSpec::DEFAULT,
+                table: &TableSpec::FULL,
                 plots: vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))],
             },
         }
@@ -71,7 +71,7 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
         baseline: "fulgurite",
         points: vec![point(
             "",
-            Spec::DeleteQueue { backlog: settings.rows(10_000), value_bytes: 100 },
+            Spec::DeleteQueue { queues: 2, backlog: settings.rows(10_000), value_bytes: 100 },
             2,
             settings.time(10.0),
             ALL_IN_MEMORY,
@@ -79,7 +79,7 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
         rounds: 1,
         notes: vec!["unsynced, so that the engine is seen and not the disk".to_string()],
         view: View {
-            table: TableSpec::DEFAULT,
+            table: &TableSpec::FULL,
             plots: vec![("", over_time("Puts and takes a second over time", "operations_per_second"))],
         },
     },
@@ -105,7 +105,7 @@ pub(super) const OVERWRITE: Figure = Figure {
         rounds: 1,
         notes: vec!["unsynced, so that all write as much as they can".to_string()],
         view: View {
-            table: TableSpec::DEFAULT,
+            table: &TableSpec::FULL,
             plots: vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
         },
     },

@@ -4,7 +4,7 @@ use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, engines, over_th
 use std::time::Duration;
 
 use crate::engine::Level;
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::plan::Candidate;
 use crate::plot::{Kind, PlotSpec, X};
 use crate::spec::Spec;
@@ -44,7 +44,7 @@ pub(super) const TPCB: Figure = Figure {
                  disk as what is ideal; here it is one device at each level of durability"
                     .to_string(),
             ],
-            view: View { table: TableSpec::WAL, plots: vec![("", rates("TPC-B", X::Threads))] },
+            view: View { table: &TableSpec::WAL, plots: vec![("", rates("TPC-B", X::Threads))] },
         }
     },
 };
@@ -61,7 +61,7 @@ pub(super) const POLLING: Figure = Figure {
             points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0), ALL_IN_MEMORY),
             rounds: 5,
             notes: vec!["the talk polled with a device of about 100 us on 40 cores".to_string()],
-            view: View { table: TableSpec::WAL, plots: vec![("", rates("Waits of a commit", X::Threads))] },
+            view: View { table: &TableSpec::WAL, plots: vec![("", rates("Waits of a commit", X::Threads))] },
         }
     },
 };
@@ -88,11 +88,11 @@ pub(super) const LINKBENCH: Figure = Figure {
                     .to_string(),
             ],
             view: View {
-                table: TableSpec::DEFAULT,
+                table: &TableSpec::FULL,
                 plots: vec![(
                     "",
                     PlotSpec {
-                        title: "The mix of LinkBench".to_string(),
+                        title: "The mix of LinkBench",
                         x: X::Points,
                         y: "operations_per_second",
                         y_label: "operations/s",
@@ -121,7 +121,7 @@ pub(super) const YCSB: Figure = Figure {
             rounds: 3,
             notes: vec!["the talk has a million documents; a tenth of them is here at scale 1".to_string()],
             view: View {
-                table: TableSpec::DEFAULT,
+                table: &TableSpec::FULL,
                 plots: vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))],
             },
         }

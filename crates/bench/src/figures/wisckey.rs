@@ -3,7 +3,7 @@
 use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, point};
 use crate::cell::Limit;
 use crate::engine::Level;
-use crate::markdown::TableSpec;
+use crate::table::TableSpec;
 use crate::spec::Spec;
 
 /// Rows beforehand, and writes: a quarter of the paper's.
@@ -11,7 +11,6 @@ const ROWS: u64 = 65_536;
 
 fn experiment(settings: &Settings, candidates: Vec<crate::plan::Candidate>, notes: Vec<String>) -> Experiment {
     let workload = Spec::WiscKey { base_rows: settings.rows(ROWS), writes: settings.rows(ROWS) };
-    let title = "4 KiB values in random order";
     Experiment {
         candidates,
         baseline: "fulgurite, sync",
@@ -19,11 +18,11 @@ fn experiment(settings: &Settings, candidates: Vec<crate::plan::Candidate>, note
         rounds: 3,
         notes,
         view: View {
-            table: TableSpec::WISCKEY,
+            table: &TableSpec::WRITING,
             plots: vec![
-                ("", bars(&format!("{title}: time of the whole workload"), "elapsed_seconds", "seconds", false)),
-                ("-syncs", bars(&format!("{title}: share of the time in syncs"), "sync_share", "share", false)),
-                ("-latency", bars(&format!("{title}: latency of 1 KiB"), "us_per_kib", "us/KiB", true)),
+                ("", bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false)),
+                ("-syncs", bars("4 KiB values in random order: share of the time in syncs", "sync_share", "share", false)),
+                ("-latency", bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true)),
             ],
         },
     }

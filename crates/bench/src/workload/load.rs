@@ -21,7 +21,8 @@ pub struct Load {
 }
 
 /// In which order rows are loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// By their keys.
     Sorted,
@@ -86,6 +87,10 @@ impl Workload for Load {
 
     fn bytes_per_operation(&self) -> u64 {
         self.batch.min(self.rows) * self.sizes.row_bytes()
+    }
+
+    fn work(&self) -> Option<u64> {
+        Some(self.batches())
     }
 
     fn fill(&self, store: &dyn Store, _: &mut Filling<'_>) -> Result<()> {

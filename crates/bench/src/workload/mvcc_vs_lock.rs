@@ -29,7 +29,8 @@ pub struct MvccVsLock {
 }
 
 /// How much readers get in the way of writers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Conflicts {
     /// Little: readers take the first 8,000 of 10,000 pairs.
     B1,

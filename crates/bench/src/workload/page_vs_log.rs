@@ -23,7 +23,8 @@ pub struct PageVsLog {
 }
 
 /// Which of the mixes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Updates {
     /// Retrievals only.
     A1,

@@ -22,7 +22,8 @@ pub struct Scan {
 }
 
 /// How far a scan goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Extent {
     /// A few rows, from a random one on.
     Short,

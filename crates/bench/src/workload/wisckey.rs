@@ -82,6 +82,10 @@ impl Workload for Wisckey {
         self.pair_bytes()
     }
 
+    fn work(&self) -> Option<u64> {
+        Some(self.writes)
+    }
+
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut value = vec![0; self.value_bytes];
         fill(store, self.pairs, self.pair_bytes(), filling, |row, open| {

@@ -40,7 +40,8 @@ pub struct Ycsb {
 }
 
 /// Which of the core workloads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Mix {
     /// Update heavy: half reads, half updates.
     A,

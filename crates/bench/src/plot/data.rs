@@ -1,0 +1,241 @@
+//! What a plot shows of a report: series by category, and samples over time.
+
+use crate::metrics::Summary;
+use crate::report::{Report, Row};
+use crate::run::{Run, Sample};
+use crate::table::Places;
+use crate::{Error, Result};
+
+/// What there is at one place of a plot.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cell<T> {
+    Value(T),
+    /// The engine cannot do this, or the figure means nothing there.
+    NotAvailable,
+    /// The report has nothing of this.
+    Absent,
+}
+
+impl<T> Cell<T> {
+    pub fn value(&self) -> Option<&T> {
+        if let Cell::Value(value) = self { Some(value) } else { None }
+    }
+
+    fn of(row: Option<&Row>, value: impl FnOnce(&Row) -> Option<T>) -> Cell<T> {
+        match row {
+            None => Cell::Absent,
+            Some(row) if row.runs.is_empty() && row.not_available.is_none() => Cell::Absent,
+            Some(row) => value(row).map_or(Cell::NotAvailable, Cell::Value),
+        }
+    }
+}
+
+/// The rows of a report as series of one place for each category.
+pub struct Layers<'a> {
+    pub categories: Vec<String>,
+    pub series: Vec<(String, Vec<Option<&'a Row>>)>,
+}
+
+impl<'a> Layers<'a> {
+    /// Threads are the categories; points belong to the series.
+    pub fn by_threads(report: &'a Report) -> Layers<'a> {
+        let places = Places { threads: false, ..Places::of(report) };
+        let mut rows: Vec<&Row> = report.rows.iter().collect();
+        rows.sort_by_key(|row| row.threads);
+        let mut layers = Layers::of(
+            &rows,
+            |row| row.threads.to_string(),
+            |row| joined(&[series_name(report, row), places.name(row)]),
+        );
+        // As the report has them, not as the smallest number of threads does.
+        let names =
+            distinct(report.rows.iter().map(|row| joined(&[series_name(report, row), places.name(row)])));
+        layers.series.sort_by_key(|(name, _)| names.iter().position(|known| known == name));
+        layers
+    }
+
+    /// Points, with whatever else differs, are the categories.
+    pub fn by_points(report: &'a Report) -> Layers<'a> {
+        let places = Places::of(report);
+        let rows: Vec<&Row> = report.rows.iter().collect();
+        Layers::of(&rows, |row| places.name(row), |row| series_name(report, row))
+    }
+
+    fn of(
+        rows: &[&'a Row],
+        category: impl Fn(&Row) -> String,
+        series: impl Fn(&Row) -> String,
+    ) -> Layers<'a> {
+        let categories = distinct(rows.iter().map(|row| category(row)));
+        let names = distinct(rows.iter().map(|row| series(row)));
+        let place = |name: &str, at: &str| {
+            rows.iter().copied().find(|row| series(row) == name && category(row) == at)
+        };
+        let series = names.into_iter().map(|name| {
+            let rows = categories.iter().map(|at| place(&name, at)).collect();
+            (name, rows)
+        });
+        Layers { series: series.collect(), categories }
+    }
+
+    /// A figure at each place of each series.
+    pub fn cells(&self, metric: &str) -> Vec<Vec<Cell<Summary>>> {
+        let cell = |row: &Option<&Row>| Cell::of(*row, |row| row.summary(metric));
+        self.series.iter().map(|(_, rows)| rows.iter().map(cell).collect()).collect()
+    }
+
+    /// Several figures at each place of each series; those that mean nothing are 0 if others mean something.
+    pub fn stacks(&self, metrics: &[(&str, &str)]) -> Vec<Vec<Cell<Vec<f64>>>> {
+        let stack = |row: &Row| {
+            let figures = metrics.iter().map(|(metric, _)| row.summary(metric).map(|summary| summary.median));
+            let figures: Vec<Option<f64>> = figures.collect();
+            let any = figures.iter().any(Option::is_some);
+            any.then(|| figures.into_iter().map(|figure| figure.unwrap_or(0.0).max(0.0)).collect())
+        };
+        let cell = |row: &Option<&Row>| Cell::of(*row, stack);
+        self.series.iter().map(|(_, rows)| rows.iter().map(cell).collect()).collect()
+    }
+}
+
+/// The samples of a run.
+#[derive(Debug, PartialEq)]
+pub struct Trace {
+    /// Its place among the series.
+    pub series: usize,
+    /// Whether it is the one in the middle among the runs of its row.
+    pub is_median: bool,
+    /// Seconds and values.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// The series of a plot over time, and the samples of all runs that count.
+///
+/// # Errors
+/// If the figure is not one of those that are sampled.
+pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)> {
+    let of_run = match metric {
+        "operations_per_second" => rates,
+        "disk_mib" => |run: &Run| sampled(run, |bytes| bytes / f64::from(1 << 20)),
+        "space_amplification" => |run: &Run| {
+            let live = run.live_bytes.filter(|live| *live > 0);
+            live.map_or(Vec::new(), |live| sampled(run, |bytes| bytes / live as f64))
+        },
+        _ => {
+            let known = "operations_per_second, disk_mib, space_amplification";
+            let what = format!("`{metric}` is not known over time: only {known} are");
+            return Err(Error::engine("drawing a plot", what));
+        }
+    };
+    let places = Places::of(report);
+    let name = |row: &Row| joined(&[series_name(report, row), places.name(row)]);
+    let names = distinct(report.rows.iter().map(name));
+    let mut traces = Vec::new();
+    for row in &report.rows {
+        let series = names.iter().position(|known| *known == name(row)).unwrap_or(0);
+        let mut runs: Vec<&Run> = row.counting().collect();
+        let rate = |run: &Run| run.operations as f64 / run.elapsed_ns.max(1) as f64;
+        runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+        for (index, run) in runs.iter().enumerate() {
+            let is_median = index == (runs.len() - 1) / 2;
+            traces.push(Trace { series, is_median, points: of_run(run) });
+        }
+    }
+    Ok((names, traces))
+}
+
+/// Operations a second from one sample to the next, at the end of that time.
+fn rates(run: &Run) -> Vec<(f64, f64)> {
+    let begin = Sample::default();
+    let before = std::iter::once(&begin).chain(&run.samples);
+    let pairs = before.zip(&run.samples).filter(|(before, after)| after.at_ns > before.at_ns);
+    let rate = |(before, after): (&Sample, &Sample)| {
+        let operations = after.operations.saturating_sub(before.operations) as f64;
+        (after.at_ns as f64 / 1e9, operations * 1e9 / (after.at_ns - before.at_ns) as f64)
+    };
+    pairs.map(rate).collect()
+}
+
+fn sampled(run: &Run, value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
+    let samples = run.samples.iter();
+    samples.map(|sample| (sample.at_ns as f64 / 1e9, value(sample.disk_bytes as f64))).collect()
+}
+
+/// The label, and the durability if one label has several.
+fn series_name(report: &Report, row: &Row) -> String {
+    let others = report.rows.iter().filter(|other| other.label == row.label);
+    let differs = others.into_iter().any(|other| other.level != row.level);
+    joined(&[row.label.clone(), if differs { row.level.clone() } else { String::new() }])
+}
+
+fn joined(parts: &[String]) -> String {
+    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
+    parts.join(", ")
+}
+
+fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report_tests::{rounds, row, run, sample};
+
+    #[test]
+    fn threads_are_in_order_and_series_as_in_the_report() {
+        let mut report = sample();
+        report.rows.rotate_left(3);
+        report.rows.push(row("new", 2, rounds(50)));
+        let layers = Layers::by_threads(&report);
+        assert_eq!(layers.categories, ["2", "8", "64"]);
+        let names: Vec<&str> = layers.series.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["fulgurite", "rocksdb", "lmdb", "new"]);
+        let cells = layers.cells("operations_per_second");
+        assert_eq!(cells[0][0], Cell::Absent);
+        assert_eq!(cells[0][1].value().map(|rate| rate.median), Some(96_000.0));
+        assert_eq!(cells[2][1..], [Cell::NotAvailable, Cell::NotAvailable]);
+    }
+
+    #[test]
+    fn durabilities_of_one_label_are_series() {
+        let mut report = sample();
+        report.rows = vec![row("a", 8, rounds(50)), row("a", 8, rounds(60)), row("b", 8, rounds(70))];
+        report.rows[1].level = "async:10ms".into();
+        report.rows[2].point = "A2".into();
+        let layers = Layers::by_points(&report);
+        let names: Vec<&str> = layers.series.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            (names, layers.categories),
+            (vec!["a, sync", "a, async:10ms", "b"], vec!["".into(), "A2".into()])
+        );
+    }
+
+    #[test]
+    fn stacks_have_a_part_for_each_metric() {
+        let mut report = sample();
+        report.rows[0].runs.truncate(1);
+        report.rows[0].runs[0].live_bytes = None;
+        let stacks = Layers::by_threads(&report).stacks(&[("reads", "reads"), ("space_amplification", "")]);
+        assert_eq!(stacks[0][0], Cell::Value(vec![1_000.0, 0.0]));
+        assert_eq!(stacks[2][0], Cell::NotAvailable);
+    }
+
+    #[test]
+    fn samples_become_rates_and_sizes() {
+        let mut report = sample();
+        report.rows = vec![row("a", 8, vec![run(1, 100), run(2, 300), run(3, 200)])];
+        let (names, traces) = traces(&report, "operations_per_second").expect("sampled");
+        assert_eq!(names, ["a"]);
+        assert_eq!(traces.iter().map(|trace| trace.is_median).collect::<Vec<_>>(), [false, true, false]);
+        assert_eq!(traces[1].points[..3], [(0.1, 200.0), (0.2, 200.0), (0.3, 100.0)]);
+        let space = super::traces(&report, "space_amplification").expect("sampled").1;
+        assert_eq!(space[1].points[0], (0.1, 0.3));
+        assert!(super::traces(&report, "p99_latency_us").is_err());
+    }
+}

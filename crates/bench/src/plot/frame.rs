@@ -1,0 +1,146 @@
+//! What is around the data: title, axes, legend. Everything has its own room, so that nothing is covered.
+
+use super::axis::Axis;
+use super::canvas::{Anchor, At, Canvas, INK, Look, PALE, TEXT, width};
+
+/// What a frame is made of.
+pub struct Layout<'a> {
+    pub title: &'a str,
+    pub x_label: &'a str,
+    pub y_label: &'a str,
+    /// How wide the data need to be at least.
+    pub data_width: i32,
+    /// How much room the names below the data need.
+    pub names_height: i32,
+    pub legend: Vec<(String, Swatch)>,
+    pub axis: Axis,
+}
+
+/// What the legend shows beside a name.
+#[derive(Clone, Copy)]
+pub enum Swatch {
+    Bar(Look),
+    Line(Look),
+}
+
+/// Where the data go.
+pub struct Frame {
+    pub left: i32,
+    pub right: i32,
+    pub top: i32,
+    pub bottom: i32,
+    axis: Axis,
+}
+
+const TITLE: i32 = 18;
+const MARGIN: i32 = 16;
+const DATA_WIDTH_MIN: i32 = 640;
+const DATA_HEIGHT: i32 = 380;
+const LEGEND_LINE: i32 = 20;
+const SWATCH: i32 = 30;
+
+impl Layout<'_> {
+    /// Draws it on a new picture, which is as large as it needs to be.
+    pub fn draw<'text>(&self, text: &'text mut String) -> (Canvas<'text>, Frame) {
+        let ticks = self.axis.ticks();
+        let ticks_width = ticks.iter().map(|(_, text)| width(text, TEXT)).max().unwrap_or(0);
+        let legend_width = self.legend.iter().map(|(name, _)| width(name, TEXT) + SWATCH).max();
+        let left = MARGIN + 24 + ticks_width + 8;
+        let right = left + self.data_width.max(DATA_WIDTH_MIN);
+        let picture_width = right + legend_width.map_or(0, |width| MARGIN + width) + MARGIN;
+        let title = wrapped(self.title, (picture_width - 2 * MARGIN) / width("x", TITLE));
+        let top = MARGIN + title.len() as i32 * (TITLE + 6) + 10;
+        let legend_height = self.legend.len() as i32 * LEGEND_LINE;
+        let bottom = top + DATA_HEIGHT.max(legend_height);
+        let label_height = if self.x_label.is_empty() { 0 } else { 10 + TEXT };
+        let picture_height = bottom + 10 + self.names_height + label_height + MARGIN;
+
+        let mut canvas = Canvas::new(text, picture_width, picture_height);
+        let frame = Frame { left, right, top, bottom, axis: self.axis };
+        for (line, y) in title.iter().zip((MARGIN + TITLE / 2..).step_by(TITLE as usize + 6)) {
+            canvas.bold(line, (MARGIN, y), TITLE);
+        }
+        for (value, text) in ticks {
+            let y = frame.y(value);
+            canvas.line((left, y), (right, y), PALE);
+            canvas.text(&text, (left - 8, y), TEXT, Anchor::End);
+        }
+        let middle = (top + bottom) / 2;
+        canvas.text_upwards(self.y_label, (MARGIN + TEXT / 2, middle), TEXT, Anchor::Middle);
+        let below = picture_height - MARGIN - TEXT / 2;
+        canvas.text(self.x_label, ((left + right) / 2, below), TEXT, Anchor::Middle);
+        self.draw_legend(&mut canvas, (right + MARGIN, top));
+        (canvas, frame)
+    }
+
+    fn draw_legend(&self, canvas: &mut Canvas<'_>, (x, top): At) {
+        for ((name, swatch), y) in
+            self.legend.iter().zip((top + LEGEND_LINE / 2..).step_by(LEGEND_LINE as usize))
+        {
+            match swatch {
+                Swatch::Bar(look) => canvas.bar((x + 4, y - 6), (x + 20, y + 6), *look),
+                Swatch::Line(look) => {
+                    canvas.path(&[(x, y), (x + 24, y)], *look, 1.0, 2);
+                    canvas.marker((x + 12, y), *look);
+                }
+            }
+            canvas.text(name, (x + SWATCH, y), TEXT, Anchor::Start);
+        }
+    }
+}
+
+impl Frame {
+    /// Where a value lies.
+    pub fn y(&self, value: f64) -> i32 {
+        self.bottom - (self.axis.height(value) * f64::from(self.bottom - self.top)).round() as i32
+    }
+
+    /// The left end of one of `count` slots that share the width; `slot` may be a fraction, and `count` its end.
+    pub fn slot(&self, slot: f64, count: usize) -> f64 {
+        f64::from(self.left) + slot * f64::from(self.right - self.left) / count.max(1) as f64
+    }
+
+    /// The foot of the data, drawn after them.
+    pub fn draw_foot(&self, canvas: &mut Canvas<'_>) {
+        canvas.line((self.left, self.bottom), (self.right, self.bottom), INK);
+    }
+
+    /// The names of slots below the foot, upwards if `upwards` says so.
+    pub fn draw_names(&self, canvas: &mut Canvas<'_>, names: &[String], offset: i32, upwards: bool) {
+        for (index, name) in names.iter().enumerate() {
+            let x = self.slot(index as f64 + 0.5, names.len()).round() as i32;
+            match upwards {
+                true => canvas.text_upwards(name, (x, self.bottom + 8), TEXT, Anchor::End),
+                false => canvas.text(name, (x, self.bottom + offset + 10 + TEXT / 2), TEXT, Anchor::Middle),
+            }
+        }
+    }
+}
+
+/// Breaks a text at spaces into lines of at most so many characters; a word that is longer keeps a line of its own.
+fn wrapped(text: &str, line_len_max: i32) -> Vec<String> {
+    let line_len_max = usize::try_from(line_len_max).unwrap_or(0);
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= line_len_max => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_titles_have_several_lines() {
+        assert_eq!(wrapped("a title of words", 8), ["a title", "of words"]);
+        assert_eq!(wrapped("unbreakable title", 4), ["unbreakable", "title"]);
+        assert!(wrapped("", 4).is_empty());
+    }
+}

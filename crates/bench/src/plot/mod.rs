@@ -1,0 +1,80 @@
+//! A report as a picture: lines, bars or stacked bars by threads or by points, and samples over time.
+
+mod axis;
+mod canvas;
+mod data;
+mod draw;
+mod frame;
+#[cfg(test)]
+mod plot_tests;
+
+use self::data::Layers;
+use crate::Result;
+use crate::report::Report;
+
+/// What a plot has from left to right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum X {
+    /// Numbers of threads, evenly spaced. Where points differ, they belong to the names of the series.
+    Threads,
+    /// Points, with workload and threads where those differ.
+    Points,
+    /// The time of a run: always lines. `y` is one of `operations_per_second`, `disk_mib` and `space_amplification`; the
+    /// last is reckoned by the bytes that are live at the end.
+    Time,
+}
+
+/// How a plot shows its figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A line for each engine; a bar through a point goes from the least round to the largest.
+    Lines,
+    /// A bar for each engine, grouped; `n/a` where the engine cannot do it.
+    Bars,
+    /// A bar for each engine, grouped, of several figures that add up: names of [`METRICS`](crate::METRICS) and what the
+    /// legend calls them, from below. `y` and `log_y` mean nothing then.
+    Stacked(&'static [(&'static str, &'static str)]),
+}
+
+/// What a plot shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlotSpec<'a> {
+    /// Above the plot.
+    pub title: &'a str,
+    /// From left to right.
+    pub x: X,
+    /// From below to above: the name of one of [`METRICS`](crate::METRICS).
+    pub y: &'static str,
+    /// What the axis calls it, unit included.
+    pub y_label: &'a str,
+    /// How it is drawn.
+    pub kind: Kind,
+    /// Whether the axis has powers of ten at even distances.
+    pub log_y: bool,
+}
+
+/// The picture as the text of an SVG file. A label has the same color, marker and stripes in all plots of a report in
+/// which labels alone are the series.
+///
+/// # Errors
+/// [`Error::Engine`](crate::Error::Engine) if the figure is not known over time, or the drawing failed.
+///
+/// # Panics
+/// If there is no metric of a name in `spec`.
+pub fn plot(report: &Report, spec: &PlotSpec<'_>) -> Result<String> {
+    let mut text = String::new();
+    let layers = match spec.x {
+        X::Time => {
+            draw::over_time(report, spec, &mut text)?;
+            return Ok(text);
+        }
+        X::Threads => Layers::by_threads(report),
+        X::Points => Layers::by_points(report),
+    };
+    match spec.kind {
+        Kind::Lines => draw::lines(&layers, spec, &mut text)?,
+        Kind::Bars => draw::bars(&layers, spec, &mut text)?,
+        Kind::Stacked(parts) => draw::stacked(&layers, spec, parts, &mut text)?,
+    }
+    Ok(text)
+}

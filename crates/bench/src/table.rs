@@ -1,0 +1,422 @@
+//! A report as tables of texts, for whatever draws them.
+
+use crate::metrics::Summary;
+use crate::number::{number, ratio};
+use crate::report::{Report, Row};
+use crate::run::KindRun;
+
+/// Which figures a table shows, beside what was run, the engine, the threads and the ratio to the baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSpec {
+    /// Names of [`METRICS`](crate::METRICS), each with the head of its column, unit included.
+    pub metrics: &'static [(&'static str, &'static str)],
+}
+
+impl TableSpec {
+    /// What there is to know of any benchmark.
+    pub const FULL: TableSpec = TableSpec {
+        metrics: &[
+            ("operations_per_second", "operations/s"),
+            ("mean_latency_us", "mean us"),
+            ("p50_latency_us", "p50 us"),
+            ("p99_latency_us", "p99 us"),
+            ("p999_latency_us", "p99.9 us"),
+            ("max_latency_us", "max us"),
+            ("cpu_seconds", "CPU s"),
+            ("peak_memory_mib", "peak memory MiB"),
+            ("device_mib", "to the device MiB"),
+            ("write_amplification", "write amplification"),
+            ("space_amplification", "space amplification"),
+            ("syncs", "syncs"),
+        ],
+    };
+    /// What fits a line of a terminal.
+    pub const TERMINAL: TableSpec = TableSpec {
+        metrics: &[
+            ("operations_per_second", "op/s"),
+            ("p50_latency_us", "p50 us"),
+            ("p99_latency_us", "p99 us"),
+            ("syncs_per_operation", "syncs/op"),
+            ("write_amplification", "write amp."),
+        ],
+    };
+    /// Table 1 of Son, Yeom and Han (2017): where the time of a transaction goes, and how well syncs are shared.
+    pub const TABLE_1: TableSpec = TableSpec {
+        metrics: &[
+            ("operations_per_second", "operations/s"),
+            ("mean_latency_us", "latency us"),
+            ("sync_lock_us", "sync lock us"),
+            ("sync_us", "sync us"),
+            ("flush_wait_us", "flush wait us"),
+            ("sync_locks", "sync locks"),
+            ("log_syncs", "syncs"),
+            ("consolidation", "consolidation"),
+            ("aggregation", "aggregation"),
+        ],
+    };
+    /// What TPC-C reports: new orders a minute, and what stood in their way.
+    pub const TPC_C: TableSpec = TableSpec {
+        metrics: &[
+            ("new_orders_per_minute", "new orders/min"),
+            ("operations_per_second", "transactions/s"),
+            ("mean_latency_us", "mean us"),
+            ("p50_latency_us", "p50 us"),
+            ("p99_latency_us", "p99 us"),
+            ("rolled_back_share", "rolled back, share"),
+            ("conflict_share", "conflicts, share"),
+            ("cpu_us", "CPU us/transaction"),
+            ("syncs_per_operation", "syncs/transaction"),
+            ("write_amplification", "write amplification"),
+            ("peak_memory_mib", "peak memory MiB"),
+        ],
+    };
+    /// How long a fixed amount of writing takes, and what part of it is in syncs.
+    pub const WRITING: TableSpec = TableSpec {
+        metrics: &[
+            ("elapsed_seconds", "time s"),
+            ("operations_per_second", "operations/s"),
+            ("p50_latency_us", "p50 us"),
+            ("p99_latency_us", "p99 us"),
+            ("us_per_kib", "us/KiB"),
+            ("sync_share", "in syncs, share"),
+            ("syncs", "syncs"),
+            ("write_amplification", "write amplification"),
+        ],
+    };
+    /// What goes to the device of the log, and in which pieces.
+    pub const WAL: TableSpec = TableSpec {
+        metrics: &[
+            ("operations_per_second", "transactions/s"),
+            ("p50_latency_us", "p50 us"),
+            ("p99_latency_us", "p99 us"),
+            ("written_mib_per_second", "written MiB/s"),
+            ("writes_per_second", "writes/s"),
+            ("kib_per_write", "KiB/write"),
+            ("syncs_per_operation", "syncs/transaction"),
+        ],
+    };
+    /// Calls for files by kind, and what they would take on a slow flash device.
+    pub const IO: TableSpec = TableSpec {
+        metrics: &[
+            ("operations_per_second", "operations/s"),
+            ("reads", "reads"),
+            ("random_writes", "random writes"),
+            ("sequential_writes", "sequential writes"),
+            ("syncs", "syncs"),
+            ("device_mib", "to the device MiB"),
+            ("estimated_io_seconds", "estimated I/O s"),
+        ],
+    };
+}
+
+/// Texts in columns.
+pub(crate) struct Grid {
+    pub heads: Vec<Head>,
+    pub rows: Vec<GridRow>,
+    /// Why rows are not available: the first is called `n/a (1)`.
+    pub reasons: Vec<String>,
+}
+
+pub(crate) struct Head {
+    pub text: String,
+    /// To the right.
+    pub is_number: bool,
+}
+
+pub(crate) struct GridRow {
+    pub cells: Vec<String>,
+    /// Whether it is the first of those that are to be compared with each other.
+    pub opens_group: bool,
+}
+
+/// What is said below a table with a row that is marked as [`label`] does.
+pub(crate) const PARTIAL_NOTE: &str =
+    "partial: the run was ended before its limit, the figures are of what was done until then";
+
+/// What stands for a figure that means nothing or is not known.
+const MISSING: &str = "–";
+
+/// The rows that are to be compared with each other, in the order in which the report has them.
+pub(crate) fn groups(report: &Report) -> Vec<Vec<&Row>> {
+    let mut groups: Vec<Vec<&Row>> = Vec::new();
+    for row in &report.rows {
+        match groups.iter_mut().find(|group| group[0].is_beside(row)) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups
+}
+
+/// What tells rows of one report apart, beside the label: only that which differs.
+pub(crate) struct Places {
+    pub workload: bool,
+    pub point: bool,
+    pub threads: bool,
+    pub level: bool,
+}
+
+impl Places {
+    pub fn of(report: &Report) -> Places {
+        let differs = |same: fn(&Row, &Row) -> bool| {
+            report.rows.first().is_some_and(|first| report.rows.iter().any(|row| !same(first, row)))
+        };
+        Places {
+            workload: differs(|a, b| a.workload == b.workload),
+            point: differs(|a, b| a.point == b.point),
+            threads: differs(|a, b| a.threads == b.threads),
+            level: differs(|a, b| a.level == b.level),
+        }
+    }
+
+    fn heads(&self) -> Vec<Head> {
+        let mut heads = Vec::new();
+        let columns = [(self.workload, "workload"), (self.point, "point")];
+        heads.extend(columns.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text_head(text)));
+        heads.push(number_head("threads"));
+        heads.push(text_head("engine"));
+        heads.extend(self.level.then(|| text_head("durability")));
+        heads
+    }
+
+    fn cells(&self, row: &Row) -> Vec<String> {
+        let mut cells = Vec::new();
+        cells.extend(self.workload.then(|| row.workload.clone()));
+        cells.extend(self.point.then(|| row.point.clone()));
+        cells.push(row.threads.to_string());
+        cells.push(label(row));
+        cells.extend(self.level.then(|| row.level.clone()));
+        cells
+    }
+
+    /// Those of a row in words: `update A1, 8 threads`; empty where all rows are alike.
+    pub fn name(&self, row: &Row) -> String {
+        let place = [
+            self.workload.then_some(&row.workload),
+            Some(&row.point).filter(|point| self.point && !point.is_empty()),
+        ];
+        let mut parts = Vec::from_iter(place.into_iter().flatten().map(String::as_str)).join(" ");
+        if self.threads {
+            let comma = if parts.is_empty() { "" } else { ", " };
+            parts +=
+                &format!("{comma}{} {}", row.threads, if row.threads == 1 { "thread" } else { "threads" });
+        }
+        parts
+    }
+}
+
+impl Grid {
+    /// A row for each row of the report.
+    ///
+    /// # Panics
+    /// If there is no metric of a name in `spec`.
+    pub fn of(report: &Report, spec: &TableSpec) -> Grid {
+        const RATE: &str = "operations_per_second";
+        let places = Places::of(report);
+        let compares = report.rows.iter().any(|row| row.label != report.baseline && !row.runs.is_empty());
+        // Behind the rate, of which it is the ratio; in front where there is no rate.
+        let rate = spec.metrics.iter().position(|(metric, _)| *metric == RATE);
+        let ratio_at = compares.then(|| rate.map_or(0, |at| at + 1));
+
+        let mut heads = places.heads();
+        let first_figure = heads.len();
+        heads.extend(spec.metrics.iter().map(|(_, head)| number_head(head)));
+        if let Some(at) = ratio_at {
+            heads.insert(first_figure + at, number_head("to baseline"));
+        }
+        let mut grid = Grid { heads, rows: Vec::new(), reasons: Vec::new() };
+        for group in groups(report) {
+            for (index, row) in group.into_iter().enumerate() {
+                let mut cells = places.cells(row);
+                cells.extend(spec.metrics.iter().map(|(metric, _)| median(row.summary(metric))));
+                if let Some(at) = ratio_at {
+                    cells.insert(first_figure + at, spread(report.ratio(row)));
+                }
+                if let Some(state) = grid.state(row) {
+                    cells.truncate(first_figure);
+                    cells.push(state);
+                    cells.resize(grid.heads.len(), String::new());
+                }
+                grid.rows.push(GridRow { cells, opens_group: index == 0 });
+            }
+        }
+        grid
+    }
+
+    /// What stands in place of figures; `None` if there are figures.
+    fn state(&mut self, row: &Row) -> Option<String> {
+        let Some(reason) = &row.not_available else {
+            return row.runs.is_empty().then(|| "not run".to_string());
+        };
+        let reason = format!("{}: {reason}", row.label);
+        let known = self.reasons.iter().position(|known| *known == reason);
+        let number = known.unwrap_or_else(|| {
+            self.reasons.push(reason);
+            self.reasons.len() - 1
+        });
+        Some(format!("n/a ({})", number + 1))
+    }
+
+    /// A row for each kind of operation of each row, with a title; one for each workload that has several kinds.
+    pub fn of_kinds(report: &Report) -> Vec<(String, Grid)> {
+        let mut workloads: Vec<&str> = Vec::new();
+        for row in &report.rows {
+            let has_kinds = row.runs.iter().any(|run| run.kinds.len() > 1);
+            if has_kinds && !workloads.contains(&row.workload.as_str()) {
+                workloads.push(&row.workload);
+            }
+        }
+        workloads
+            .into_iter()
+            .map(|workload| (format!("{workload} by kind of operation"), kinds_of_workload(report, workload)))
+            .collect()
+    }
+}
+
+fn kinds_of_workload(report: &Report, workload: &str) -> Grid {
+    let places = Places { workload: false, ..Places::of(report) };
+    let mut heads = places.heads();
+    heads.push(text_head("kind"));
+    heads.extend(["operations/s", "p50 us", "p99 us", "rolled back"].map(number_head));
+    let mut rows = Vec::new();
+    for group in groups(report) {
+        for row in group.into_iter().filter(|row| row.workload == workload) {
+            let kinds = row.counting().next().map_or(&[][..], |run| &run.kinds);
+            for (index, kind) in kinds.iter().enumerate() {
+                let mut cells = places.cells(row);
+                cells.push(kind.kind.clone());
+                cells.extend(kind_figures(row, &kind.kind).map(median));
+                rows.push(GridRow { cells, opens_group: index == 0 });
+            }
+        }
+    }
+    Grid { heads, rows, reasons: Vec::new() }
+}
+
+/// Operations a second, median and 99th percentile of the latency in microseconds, and how many were rolled back.
+fn kind_figures(row: &Row, kind: &str) -> [Option<Summary>; 4] {
+    let summary = |of: fn(&KindRun, f64) -> f64| {
+        let values = row.counting().filter_map(|run| {
+            let kind = run.kinds.iter().find(|known| known.kind == kind)?;
+            Some(of(kind, run.elapsed_ns.max(1) as f64 / 1e9))
+        });
+        Summary::of(values.collect())
+    };
+    [
+        summary(|kind, seconds| (kind.operations + kind.rolled_back) as f64 / seconds),
+        summary(|kind, _| kind.latency.p50_ns as f64 / 1e3),
+        summary(|kind, _| kind.latency.p99_ns as f64 / 1e3),
+        summary(|kind, _| kind.rolled_back as f64),
+    ]
+}
+
+/// The label of a row, marked if its figures are of an interrupted run.
+fn label(row: &Row) -> String {
+    if row.is_partial() { format!("{} (partial)", row.label) } else { row.label.clone() }
+}
+
+fn median(summary: Option<Summary>) -> String {
+    summary.map_or(MISSING.to_string(), |summary| number(summary.median))
+}
+
+/// `1.42 (1.31–1.50)`.
+fn spread(summary: Option<Summary>) -> String {
+    summary.map_or(MISSING.to_string(), |Summary { median, min, max }| {
+        format!("{} ({}–{})", ratio(median), ratio(min), ratio(max))
+    })
+}
+
+fn text_head(text: &str) -> Head {
+    Head { text: text.into(), is_number: false }
+}
+
+fn number_head(text: &str) -> Head {
+    Head { text: text.into(), is_number: true }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::METRICS;
+    use crate::report_tests::{rounds, row, run, sample};
+
+    fn lines(grid: &Grid) -> Vec<String> {
+        grid.rows.iter().map(|row| row.cells.join("|")).collect()
+    }
+
+    const SPEC: TableSpec =
+        TableSpec { metrics: &[("operations_per_second", "op/s"), ("p99_latency_us", "p99 us")] };
+
+    #[test]
+    fn all_tables_show_metrics_that_exist() {
+        use TableSpec as T;
+        for spec in [T::FULL, T::TERMINAL, T::TABLE_1, T::TPC_C, T::IO] {
+            for (name, _) in spec.metrics {
+                assert!(METRICS.iter().any(|metric| metric.name == *name), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_have_figures_ratios_and_reasons() {
+        let grid = Grid::of(&sample(), &SPEC);
+        let heads: Vec<&str> = grid.heads.iter().map(|head| head.text.as_str()).collect();
+        assert_eq!(heads, ["threads", "engine", "op/s", "to baseline", "p99 us"]);
+        let expected = [
+            "8|fulgurite|96,000|1.50 (1.50–1.50)|333",
+            "8|rocksdb|64,000|1.00 (1.00–1.00)|500",
+            "8|lmdb|n/a (1)||",
+            "64|fulgurite|768,000|1.50 (1.50–1.50)|41.7",
+            "64|rocksdb|512,000|1.00 (1.00–1.00)|62.5",
+            "64|lmdb|n/a (1)||",
+        ];
+        assert_eq!(lines(&grid), expected);
+        assert_eq!(grid.reasons, ["lmdb: it has no <transactions> | of several statements"]);
+    }
+
+    #[test]
+    fn what_belongs_together_is_put_together() {
+        let mut report = sample();
+        report.rows.swap(1, 4);
+        let grid = Grid::of(&report, &SPEC);
+        let opening = grid.rows.iter().filter(|row| row.opens_group).map(|row| row.cells[0].as_str());
+        assert_eq!(opening.collect::<Vec<_>>(), ["8", "64"]);
+    }
+
+    #[test]
+    fn only_what_differs_has_a_column() {
+        let mut report = sample();
+        report.rows = vec![row("a", 1, rounds(100)), row("a", 1, vec![])];
+        report.rows[1].point = "A2".into();
+        report.rows[1].level = "async:10ms".into();
+        report.baseline = "a".into();
+        let grid = Grid::of(&report, &SPEC);
+        assert_eq!(
+            lines(&grid),
+            ["|1|a|sync|100|42,100", "A2|1|a|async:10ms|not run|"]
+                .map(|line| { line.replace("42,100", "320,000") })
+        );
+        let places = Places::of(&report);
+        assert_eq!(report.rows.iter().map(|row| places.name(row)).collect::<Vec<_>>(), ["", "A2"]);
+    }
+
+    #[test]
+    fn an_interrupted_run_is_marked() {
+        let mut report = sample();
+        let mut ended = run(1, 1_000);
+        ended.interrupted = true;
+        report.rows = vec![row("a", 1, vec![ended])];
+        assert_eq!(Grid::of(&report, &SPEC).rows[0].cells[1], "a (partial)");
+    }
+
+    #[test]
+    fn kinds_have_their_own_table() {
+        let mut kinds = Grid::of_kinds(&sample());
+        let (title, grid) = kinds.remove(0);
+        assert_eq!((title.as_str(), kinds.len()), ("insert by kind of operation", 0));
+        assert_eq!(
+            lines(&grid)[..2],
+            ["8|fulgurite|new-order|48,000|104|417|960", "8|fulgurite|read|48,000|62.5|250|0"]
+        );
+    }
+}
