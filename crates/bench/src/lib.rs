@@ -1,11 +1,13 @@
 //! Benchmarks of transactional key-value stores.
 
 mod bare;
+mod compare;
 mod counting_env;
 pub mod engine;
 mod error;
 mod fulgurite_engine;
 mod head;
+mod html;
 mod io;
 pub mod lane;
 mod machine;
@@ -23,9 +25,11 @@ mod table;
 mod terminal;
 pub mod workload;
 
+pub use crate::compare::{Change, ComparedRow, Comparison, Verdict, compare};
 pub use crate::engine::Engine;
 pub use crate::error::{Error, Result};
 pub use crate::fulgurite_engine::FulguriteEngine;
+pub use crate::html::{Section, html};
 pub use crate::io::IoCounts;
 pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
