@@ -105,12 +105,12 @@ impl Frame {
         canvas.line((self.left, self.bottom), (self.right, self.bottom), INK);
     }
 
-    /// The names of slots below the foot, upwards if `upwards` says so.
+    /// The names of slots `offset` below the foot, upwards if `upwards` says so.
     pub fn draw_names(&self, canvas: &mut Canvas<'_>, names: &[String], offset: i32, upwards: bool) {
         for (index, name) in names.iter().enumerate() {
             let x = self.slot(index as f64 + 0.5, names.len()).round() as i32;
             match upwards {
-                true => canvas.text_upwards(name, (x, self.bottom + 8), TEXT, Anchor::End),
+                true => canvas.text_upwards(name, (x, self.bottom + offset + 8), TEXT, Anchor::End),
                 false => canvas.text(name, (x, self.bottom + offset + 10 + TEXT / 2), TEXT, Anchor::Middle),
             }
         }

@@ -1,0 +1,398 @@
+//! Two reports of the same benchmark: what became faster or slower, and what is noise.
+
+use std::fmt;
+
+use crate::head::{device, processors};
+use crate::metrics::Summary;
+use crate::number::{number, utc};
+use crate::report::{Report, Row};
+use crate::table::{Grid, GridRow, Head};
+use crate::terminal::push_grid;
+
+/// Medians that differ by less than this part are the same, whatever the rounds say.
+const CHANGE_MIN: f64 = 0.05;
+/// With fewer rounds nothing is said.
+const ROUNDS_MIN: usize = 3;
+
+/// What is compared, and whether more of it is better.
+const RATE: &str = "operations_per_second";
+const LATENCY: &str = "p99_latency_us";
+
+/// The difference between an old report and a new one. `Display` is a table for the terminal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comparison {
+    /// What each report is: version and date.
+    pub old: String,
+    /// The same of the new one.
+    pub new: String,
+    /// What makes the reports hard to compare, in sentences: another machine, other settings.
+    pub warnings: Vec<String>,
+    /// One for each row that was measured in both, in the order of the new report.
+    pub rows: Vec<ComparedRow>,
+    /// Rows that only the old report has figures of: what they are, and why if that is known.
+    pub only_old: Vec<String>,
+    /// Rows that only the new report has figures of.
+    pub only_new: Vec<String>,
+}
+
+/// A row of both reports.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ComparedRow {
+    /// The workload's name.
+    pub workload: String,
+    /// The point; may be empty.
+    pub point: String,
+    /// How many threads.
+    pub threads: u32,
+    /// What the engine is called.
+    pub label: String,
+    /// When commits were acknowledged.
+    pub level: String,
+    /// Operations a second: more is better.
+    pub rate: Change,
+    /// 99th percentile of the latency, microseconds: less is better.
+    pub p99: Change,
+}
+
+/// A figure in both reports.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// Over the rounds of the old report.
+    pub old: Summary,
+    /// Over the rounds of the new one.
+    pub new: Summary,
+    /// How much more the new median is, in percent of the old one.
+    pub percent: f64,
+    /// What to think of it.
+    pub verdict: Verdict,
+}
+
+/// What a change means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It became worse: all rounds are worse than all rounds before, and the medians differ by more than 5 %.
+    Regression,
+    /// It became better, by the same measure.
+    Improvement,
+    /// Neither.
+    Unchanged,
+    /// Less than three rounds in one of the reports: too few to tell.
+    TooFewRounds,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Verdict::Regression => "WORSE",
+            Verdict::Improvement => "better",
+            Verdict::Unchanged => "same",
+            Verdict::TooFewRounds => "too few rounds to tell",
+        })
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Better {
+    More,
+    Less,
+}
+
+/// Compares the rows of two reports that have the same workload, point, number of threads, label and durability.
+pub fn compare(old: &Report, new: &Report) -> Comparison {
+    let mut comparison = Comparison {
+        old: format!("version {}, {}", old.version, utc(old.began_ms)),
+        new: format!("version {}, {}", new.version, utc(new.began_ms)),
+        warnings: warnings(old, new),
+        rows: Vec::new(),
+        only_old: Vec::new(),
+        only_new: Vec::new(),
+    };
+    for row in &new.rows {
+        let before = twin(old, row);
+        if let Some(compared) = before.and_then(|before| compare_rows(before, row)) {
+            comparison.rows.push(compared);
+        } else if is_measured(row) {
+            comparison.only_new.push(describe(row, before));
+        }
+    }
+    for row in old.rows.iter().filter(|row| is_measured(row)) {
+        let after = twin(new, row);
+        if !after.is_some_and(is_measured) {
+            comparison.only_old.push(describe(row, after));
+        }
+    }
+    comparison
+}
+
+impl Comparison {
+    /// Whether anything became worse.
+    pub fn has_regressions(&self) -> bool {
+        self.count(Verdict::Regression) > 0
+    }
+
+    /// How many rates and latencies have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        let verdicts = self.rows.iter().flat_map(|row| [row.rate.verdict, row.p99.verdict]);
+        verdicts.filter(|found| *found == verdict).count()
+    }
+}
+
+fn is_measured(row: &Row) -> bool {
+    row.summary(RATE).is_some()
+}
+
+fn twin<'a>(report: &'a Report, row: &Row) -> Option<&'a Row> {
+    let is_twin = |other: &&Row| other.is_beside(row) && other.label == row.label && other.level == row.level;
+    report.rows.iter().find(is_twin)
+}
+
+fn compare_rows(old: &Row, new: &Row) -> Option<ComparedRow> {
+    Some(ComparedRow {
+        workload: new.workload.clone(),
+        point: new.point.clone(),
+        threads: new.threads,
+        label: new.label.clone(),
+        level: new.level.clone(),
+        rate: change(old, new, RATE, Better::More)?,
+        p99: change(old, new, LATENCY, Better::Less)?,
+    })
+}
+
+fn change(old: &Row, new: &Row, metric: &str, better: Better) -> Option<Change> {
+    let rounds = old.counting().count().min(new.counting().count());
+    let is_partial = old.is_partial() || new.is_partial();
+    let (old, new) = (old.summary(metric)?, new.summary(metric)?);
+    let part = match old.median == new.median {
+        true => 0.0,
+        false => new.median / old.median - 1.0,
+    };
+    let rises = old.max < new.min && part > CHANGE_MIN;
+    let falls = new.max < old.min && part < -CHANGE_MIN;
+    let verdict = match (rises, falls, better) {
+        _ if rounds < ROUNDS_MIN || is_partial => Verdict::TooFewRounds,
+        (true, _, Better::More) | (_, true, Better::Less) => Verdict::Improvement,
+        (true, _, Better::Less) | (_, true, Better::More) => Verdict::Regression,
+        _ => Verdict::Unchanged,
+    };
+    Some(Change { old, new, percent: part * 100.0, verdict })
+}
+
+/// A row that is in one report alone, and why it is not in the other, whose row of the same kind is given.
+fn describe(row: &Row, other: Option<&Row>) -> String {
+    let point = if row.point.is_empty() { String::new() } else { format!(" {}", row.point) };
+    let why = match other {
+        None => "no such row",
+        Some(other) => other.not_available.as_deref().unwrap_or("not run"),
+    };
+    let Row { workload, threads, label, level, .. } = row;
+    format!("{workload}{point}, threads {threads}, {label}, {level} (in the other report: {why})")
+}
+
+fn warnings(old: &Report, new: &Report) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut note = |what: &str, old: String, new: String| {
+        if old != new {
+            warnings.push(format!("ran {what}: {}, now {}", shown(&old), shown(&new)));
+        }
+    };
+    note("another benchmark", old.name.clone(), new.name.clone());
+    note("on another machine", processors(&old.machine), processors(&new.machine));
+    note("on another device", device(&old.machine), device(&new.machine));
+    note("on another file system", old.machine.file_system.clone(), new.machine.file_system.clone());
+    note("on another kernel", old.machine.kernel.clone(), new.machine.kernel.clone());
+    for name in
+        old.settings.keys().chain(new.settings.keys().filter(|name| !old.settings.contains_key(*name)))
+    {
+        let value = |report: &Report| report.settings.get(name).cloned().unwrap_or_default();
+        note(&format!("with another setting `{name}`"), value(old), value(new));
+    }
+    for row in &new.rows {
+        let Some(before) = twin(old, row) else { continue };
+        let workload = format!("`{}` with other parameters", row.workload);
+        note(&workload, before.parameters.clone(), row.parameters.clone());
+        note(
+            &format!("`{}` in another version or with other settings", row.label),
+            before.about.clone(),
+            row.about.clone(),
+        );
+        let cache = |row: &Row| crate::number::bytes(row.cache_bytes);
+        note(&format!("`{}` with another cache", row.label), cache(before), cache(row));
+    }
+    for (which, report) in [("old", old), ("new", new)] {
+        let found = crate::head::warnings(report);
+        warnings.extend(found.into_iter().map(|warning| format!("in the {which} report: {warning}")));
+    }
+    let mut seen = Vec::new();
+    warnings.retain(|warning| {
+        let is_new = !seen.contains(warning);
+        seen.push(warning.clone());
+        is_new
+    });
+    warnings
+}
+
+fn shown(text: &str) -> &str {
+    if text.is_empty() { "nothing" } else { text }
+}
+
+impl fmt::Display for Comparison {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "old: {}\nnew: {}", self.old, self.new)?;
+        for warning in &self.warnings {
+            writeln!(f, "warning: {warning}")?;
+        }
+        let mut table = String::new();
+        push_grid(&mut table, &self.grid());
+        write!(f, "\n{table}\n")?;
+        for (which, rows) in [("old", &self.only_old), ("new", &self.only_new)] {
+            for row in rows {
+                writeln!(f, "only in the {which} report: {row}")?;
+            }
+        }
+        writeln!(
+            f,
+            "{} worse, {} better, {} the same, {} with too few rounds to tell",
+            self.count(Verdict::Regression),
+            self.count(Verdict::Improvement),
+            self.count(Verdict::Unchanged),
+            self.count(Verdict::TooFewRounds)
+        )
+    }
+}
+
+impl Comparison {
+    fn grid(&self) -> Grid {
+        let head = |is_number| move |text: &str| Head { text: text.into(), is_number };
+        let mut heads: Vec<Head> = ["workload", "point"].map(head(false)).into();
+        heads.push(head(true)("threads"));
+        heads.extend(["engine", "durability"].map(head(false)));
+        for figure in ["op/s", "p99 us"] {
+            heads.extend(["old ", "new "].map(|which| head(true)(&format!("{which}{figure}"))));
+            heads.push(head(true)("change"));
+            heads.push(head(false)(""));
+        }
+        let row = |row: &ComparedRow| {
+            let mut cells =
+                vec![row.workload.clone(), row.point.clone(), row.threads.to_string(), row.label.clone()];
+            cells.push(row.level.clone());
+            for Change { old, new, percent, verdict } in [row.rate, row.p99] {
+                cells.extend([number(old.median), number(new.median)]);
+                cells.extend([format!("{percent:+.1} %"), verdict.to_string()]);
+            }
+            GridRow { cells, opens_group: true }
+        };
+        Grid { heads, rows: self.rows.iter().map(row).collect(), reasons: Vec::new() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report_tests::{rounds, row, run, sample};
+
+    /// A report of one row.
+    fn of(rates: &[u64]) -> Report {
+        let runs = rates.iter().zip(1..).map(|(rate, round)| run(round, *rate)).collect();
+        Report { rows: vec![row("a", 8, runs)], ..sample() }
+    }
+
+    fn verdicts(old: &[u64], new: &[u64]) -> (Verdict, Verdict) {
+        let comparison = compare(&of(old), &of(new));
+        (comparison.rows[0].rate.verdict, comparison.rows[0].p99.verdict)
+    }
+
+    #[test]
+    fn a_change_beyond_the_noise_is_told() {
+        use Verdict::{Improvement, Regression};
+        assert_eq!(verdicts(&[100, 102, 104], &[80, 85, 90]), (Regression, Regression));
+        assert_eq!(verdicts(&[80, 85, 90], &[100, 102, 104]), (Improvement, Improvement));
+        let worse = compare(&of(&[100, 100, 100]), &of(&[50, 50, 50]));
+        assert_eq!((worse.rows[0].rate.percent, worse.rows[0].p99.percent), (-50.0, 100.0));
+        assert!(worse.has_regressions());
+    }
+
+    #[test]
+    fn rounds_that_overlap_are_noise() {
+        let unchanged = (Verdict::Unchanged, Verdict::Unchanged);
+        assert_eq!(verdicts(&[100, 110, 120], &[60, 70, 101]), unchanged);
+        assert_eq!(verdicts(&[100, 100, 100], &[100, 100, 100]), unchanged);
+    }
+
+    #[test]
+    fn small_changes_are_none() {
+        assert_eq!(verdicts(&[1000, 1001, 1002], &[960, 961, 962]).0, Verdict::Unchanged);
+        assert_eq!(verdicts(&[1000, 1001, 1002], &[940, 941, 942]).0, Verdict::Regression);
+    }
+
+    #[test]
+    fn two_rounds_tell_nothing() {
+        let few = (Verdict::TooFewRounds, Verdict::TooFewRounds);
+        assert_eq!(verdicts(&[100, 101, 102], &[10, 11]), few);
+        assert_eq!(verdicts(&[100], &[10, 11, 12]), few);
+        assert!(!compare(&of(&[100]), &of(&[10])).has_regressions());
+    }
+
+    #[test]
+    fn rows_of_one_report_are_listed() {
+        let (mut old, mut new) = (sample(), sample());
+        old.rows.push(row("gone", 8, rounds(10)));
+        old.rows.push(row("broken", 8, rounds(10)));
+        let mut broken = row("broken", 8, vec![]);
+        broken.not_available = Some("it has no scans".into());
+        new.rows.push(broken);
+        new.rows[1].level = "no-barrier".into();
+        let comparison = compare(&old, &new);
+        assert_eq!(comparison.rows.len(), 3);
+        let only_old = [
+            "insert, threads 8, rocksdb, sync (in the other report: no such row)",
+            "insert, threads 8, gone, sync (in the other report: no such row)",
+            "insert, threads 8, broken, sync (in the other report: it has no scans)",
+        ];
+        assert_eq!(comparison.only_old, only_old);
+        assert_eq!(
+            comparison.only_new,
+            ["insert, threads 8, rocksdb, no-barrier (in the other report: no such row)"]
+        );
+    }
+
+    #[test]
+    fn other_machines_and_settings_are_warned_of() {
+        let (old, mut new) = (sample(), sample());
+        assert!(compare(&old, &new).warnings.is_empty());
+        new.machine.device = Some("sda".into());
+        new.machine.kernel = "6.2.0".into();
+        new.settings.insert("rounds".into(), "5".into());
+        new.settings.insert("pinned".into(), "yes".into());
+        new.rows[0].about = "fulgurite 1.3".into();
+        new.rows[3].about = "fulgurite 1.3".into();
+        let cache = "its cache does not outlive a power cut, a sync flushes it";
+        let expected = [
+            format!("ran on another device: nvme0n1, {cache}, now sda, {cache}"),
+            "ran on another kernel: 6.1.0, now 6.2.0".into(),
+            "ran with another setting `rounds`: 3, now 5".into(),
+            "ran with another setting `pinned`: nothing, now yes".into(),
+            "ran `fulgurite` in another version or with other settings: fulgurite 1.2, now fulgurite 1.3"
+                .into(),
+        ];
+        assert_eq!(compare(&old, &new).warnings, expected);
+    }
+
+    #[test]
+    fn the_table_says_it_all() {
+        let mut new = of(&[80, 85, 90]);
+        new.rows.push(row("b", 8, rounds(10)));
+        let text = compare(&of(&[100, 102, 104]), &new).to_string();
+        let expected = "\
+old: version 0.1.0, 2026-03-01 17:05 UTC
+new: version 0.1.0, 2026-03-01 17:05 UTC
+
+workload  point  threads  engine  durability  old op/s  new op/s   change         old p99 us  new p99 us   change
+--------  -----  -------  ------  ----------  --------  --------  -------  -----  ----------  ----------  -------  -----
+insert                 8  a       sync             102        85  -16.7 %  WORSE     314,000     376,000  +20.0 %  WORSE
+
+only in the new report: insert, threads 8, b, sync (in the other report: no such row)
+2 worse, 0 better, 0 the same, 0 with too few rounds to tell
+";
+        assert_eq!(text, expected);
+    }
+}

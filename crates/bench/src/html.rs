@@ -1,0 +1,268 @@
+//! Reports as a page for the browser, which needs nothing but itself.
+
+use std::fmt::{self, Write};
+
+use crate::head;
+use crate::metrics::{METRICS, Summary};
+use crate::number::{number, utc};
+use crate::report::{Report, Row};
+use crate::table::{Grid, PARTIAL_NOTE, Places, TableSpec, groups};
+
+/// A benchmark on the page.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    /// What was measured.
+    pub report: &'a Report,
+    /// The columns of its table.
+    pub table: &'a TableSpec,
+    /// Pictures as [`plot`](crate::plot) draws them, each with what is written below it. They go onto the page as they
+    /// are, everything else is escaped.
+    pub plots: Vec<(String, String)>,
+}
+
+const STYLE: &str = include_str!("html.css");
+
+/// The page: a table of contents, and for each section the head, plots, tables, notes, and all metrics folded away.
+///
+/// # Panics
+/// If there is no metric of a name in a table.
+pub fn html(sections: &[Section<'_>]) -> String {
+    let mut page = String::new();
+    // Writing to a string does not fail.
+    let _ = write_page(&mut page, sections);
+    page
+}
+
+fn write_page(page: &mut String, sections: &[Section<'_>]) -> fmt::Result {
+    let title = match sections {
+        [section] => Escaped(&section.report.title).to_string(),
+        _ => "Benchmarks".to_string(),
+    };
+    write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<nav>\n<ol>\n"
+    )?;
+    for (index, Section { report, .. }) in sections.iter().enumerate() {
+        let began = utc(report.began_ms);
+        let title = Escaped(&report.title);
+        writeln!(page, "<li><a href=\"#section-{}\">{title}</a> <small>{began}</small></li>", index + 1)?;
+    }
+    page.push_str("</ol>\n</nav>\n");
+    for (index, section) in sections.iter().enumerate() {
+        writeln!(page, "<section id=\"section-{}\">", index + 1)?;
+        write_section(page, section)?;
+        page.push_str("</section>\n");
+    }
+    page.push_str("</body>\n</html>\n");
+    Ok(())
+}
+
+fn write_section(page: &mut String, Section { report, table, plots }: &Section<'_>) -> fmt::Result {
+    writeln!(page, "<h2>{}</h2>", Escaped(&report.title))?;
+    write_facts(page, &head::facts(report))?;
+    write_list(page, "Warnings", "warnings", &head::warnings(report))?;
+    for (caption, svg) in plots {
+        let caption = Escaped(caption);
+        writeln!(page, "<figure>\n{svg}<figcaption>{caption}</figcaption>\n</figure>")?;
+    }
+    page.push_str("<h3>Figures</h3>\n");
+    write_grid(page, &Grid::of(report, table))?;
+    if report.rows.iter().any(Row::is_partial) {
+        writeln!(page, "<p>{PARTIAL_NOTE}</p>")?;
+    }
+    for (title, grid) in Grid::of_kinds(report) {
+        writeln!(page, "<h3>{}</h3>", Escaped(&title))?;
+        write_grid(page, &grid)?;
+    }
+    write_list(page, "Notes", "notes", &report.notes)?;
+    page.push_str("<h3>Engines</h3>\n");
+    write_facts(page, &head::engines(report))?;
+    page.push_str(
+        "<details>\n<summary>All metrics: medians, and the smallest and the largest round</summary>\n",
+    );
+    let places = Places::of(report);
+    for group in groups(report) {
+        write_metrics(page, &places.name(group[0]), &group)?;
+    }
+    page.push_str("</details>\n");
+    Ok(())
+}
+
+fn write_facts(page: &mut String, facts: &[(String, String)]) -> fmt::Result {
+    page.push_str("<dl>\n");
+    for (name, value) in facts {
+        writeln!(page, "<dt>{}</dt><dd>{}</dd>", Escaped(name), Escaped(value))?;
+    }
+    page.push_str("</dl>\n");
+    Ok(())
+}
+
+fn write_list(page: &mut String, title: &str, class: &str, sentences: &[String]) -> fmt::Result {
+    if sentences.is_empty() {
+        return Ok(());
+    }
+    writeln!(page, "<h3>{title}</h3>\n<ul class=\"{class}\">")?;
+    for sentence in sentences {
+        writeln!(page, "<li>{}</li>", Escaped(sentence))?;
+    }
+    page.push_str("</ul>\n");
+    Ok(())
+}
+
+fn write_grid(page: &mut String, grid: &Grid) -> fmt::Result {
+    let class = |column: usize| if grid.heads[column].is_number { " class=\"number\"" } else { "" };
+    page.push_str("<div class=\"wide\">\n<table>\n<thead><tr>");
+    for (column, head) in grid.heads.iter().enumerate() {
+        write!(page, "<th{}>{}</th>", class(column), Escaped(&head.text))?;
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in &grid.rows {
+        page.push_str(if row.opens_group { "<tr class=\"first\">" } else { "<tr>" });
+        for (column, cell) in row.cells.iter().enumerate() {
+            write!(page, "<td{}>{}</td>", class(column), Escaped(cell))?;
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n");
+    if grid.reasons.is_empty() {
+        return Ok(());
+    }
+    page.push_str("<p>n/a:</p>\n<ol>\n");
+    for reason in &grid.reasons {
+        writeln!(page, "<li>{}</li>", Escaped(reason))?;
+    }
+    page.push_str("</ol>\n");
+    Ok(())
+}
+
+/// A row for each metric that any of these has, a column for each of them that was run.
+fn write_metrics(page: &mut String, name: &str, group: &[&Row]) -> fmt::Result {
+    let rows: Vec<&Row> = group.iter().copied().filter(|row| !row.runs.is_empty()).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    if !name.is_empty() {
+        writeln!(page, "<h4>{}</h4>", Escaped(name))?;
+    }
+    page.push_str("<div class=\"wide\">\n<table>\n<thead><tr><th>metric</th>");
+    for row in &rows {
+        let (label, level) = (Escaped(&row.label), Escaped(&row.level));
+        write!(page, "<th class=\"number\">{label} <small>{level}</small></th>")?;
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for metric in METRICS {
+        let summaries: Vec<Option<Summary>> = rows.iter().map(|row| row.summary(metric.name)).collect();
+        if summaries.iter().all(Option::is_none) {
+            continue;
+        }
+        write!(page, "<tr><td><code>{}</code></td>", metric.name)?;
+        for summary in summaries {
+            write!(page, "<td class=\"number\">{}</td>", summary.map_or("–".to_string(), spread))?;
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody>\n</table>\n</div>\n");
+    Ok(())
+}
+
+fn spread(Summary { median, min, max }: Summary) -> String {
+    match min < max {
+        true => format!("{} <small>({}–{})</small>", number(median), number(min), number(max)),
+        false => number(median),
+    }
+}
+
+/// Text that HTML shows as it is, within elements and attributes.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '&' => f.write_str("&amp;")?,
+                '<' => f.write_str("&lt;")?,
+                '>' => f.write_str("&gt;")?,
+                '"' => f.write_str("&quot;")?,
+                '\'' => f.write_str("&#39;")?,
+                _ => f.write_char(character)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report_tests::sample;
+
+    fn page() -> String {
+        let mut report = sample();
+        report.notes.push("<script>alert('1')</script>".into());
+        report.rows[0].label = "<b>\"full\"</b>".into();
+        let plots = vec![("rates & <more>".to_string(), "<svg>picture</svg>\n".to_string())];
+        html(&[
+            Section { report: &report, table: &TableSpec::FULL, plots },
+            Section { report: &sample(), table: &TableSpec::TERMINAL, plots: vec![] },
+        ])
+    }
+
+    #[test]
+    fn texts_are_escaped() {
+        let page = page();
+        assert!(page.contains("<li>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;</li>"), "{page}");
+        assert!(page.contains("<td>&lt;b&gt;&quot;full&quot;&lt;/b&gt;</td>"), "{page}");
+        assert!(
+            page.contains("<svg>picture</svg>\n<figcaption>rates &amp; &lt;more&gt;</figcaption>"),
+            "{page}"
+        );
+        assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
+    }
+
+    #[test]
+    fn the_page_needs_nothing_else() {
+        let page = page();
+        for resource in ["<link", "<img", "@import", "url(", "src="] {
+            assert!(!page.contains(resource), "{resource}");
+        }
+        assert!(page.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn elements_are_closed() {
+        let page = page();
+        for element in
+            ["section", "table", "tr", "td", "th", "ol", "ul", "dl", "details", "figure", "div", "p"]
+        {
+            let opened =
+                page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
+            assert!(opened > 0, "{element}");
+            assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
+        }
+    }
+
+    #[test]
+    fn sections_have_head_table_reasons_and_all_metrics() {
+        let page = page();
+        let parts = [
+            "<li><a href=\"#section-2\">Inserts &amp; &lt;syncs&gt;</a> <small>2026-03-01 17:05 UTC</small></li>",
+            "<section id=\"section-2\">",
+            "<dt>kernel</dt><dd>6.1.0</dd>",
+            "<th class=\"number\">to baseline</th>",
+            "<tr class=\"first\"><td class=\"number\">8</td><td>fulgurite</td><td class=\"number\">96,000</td>",
+            "<li>lmdb: it has no &lt;transactions&gt; | of several statements</li>",
+            "<h3>insert by kind of operation</h3>",
+            "<details>",
+            "<h4>8 threads</h4>",
+            "<tr><td><code>operations_per_second</code></td><td class=\"number\">96,000 \
+             <small>(91,200–101,000)</small></td>",
+        ];
+        let mut from = 0;
+        for part in parts {
+            let at = page[from..].find(part).unwrap_or_else(|| panic!("{part} is missing in\n{page}"));
+            from += at;
+        }
+    }
+}
