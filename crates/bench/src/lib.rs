@@ -12,6 +12,8 @@ mod metrics;
 mod report;
 mod run;
 mod scratch;
+#[cfg(test)]
+mod testing;
 pub mod workload;
 
 pub use crate::engine::Engine;

@@ -3,11 +3,15 @@
 mod insert;
 mod oltp;
 pub(crate) mod rows;
+mod tpcb;
+mod tpcc;
 mod update_search;
 
 pub use self::insert::Insert;
 pub use self::oltp::Oltp;
 pub use self::rows::Sizes;
+pub use self::tpcb::Tpcb;
+pub use self::tpcc::{Scale, Tpcc};
 pub use self::update_search::UpdateSearch;
 
 use crate::Result;
