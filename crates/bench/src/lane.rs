@@ -32,7 +32,8 @@ pub(crate) struct LaneCounts {
 }
 
 impl<'a> Lane<'a> {
-    /// A lane that waits for each commit if `tickets` is 0, and otherwise has up to so many in flight.
+    /// A lane that waits for each commit if `tickets` is 0. Otherwise it waits for none, and keeps them for whoever
+    /// drives it: only an engine with [`Needs::tickets`](crate::engine::Needs::tickets) can do that.
     pub fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
         Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default() }
     }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Direction;
 use crate::workload::{
-    Conflicts, DeleteQueue, Extent, Insert, LinkBench, Load, Mix, MvccVsLock, MvccVsLockParameters, Oltp, Order,
+    Conflicts, DeleteQueue, Extent, Insert, Load, Mix, MvccVsLock, MvccVsLockParameters, Oltp, Order,
     OverwriteSteady, PageVsLog, Read, Scan, Sizes, Tpcb, Tpcc, TpccScale, UpdateSearch, Updates, Wisckey, Workload,
     Ycsb,
 };
@@ -19,7 +19,7 @@ pub enum Spec {
     Oltp(Sizes, u64),
     Ycsb { mix: Mix, records: u64, value_bytes: usize },
     Tpcc { scale: TpccScale, bounded: bool },
-    Tpcb { branches: u64, accounts_per_branch: u64 },
+    Tpcb { branches: u32, accounts_per_branch: u32 },
     LinkBench { nodes: u64 },
     WiscKey { base_rows: u64, writes: u64 },
     PageVsLog { updates: Updates, pairs: u64, bounded: bool },
@@ -41,7 +41,7 @@ impl Spec {
             Spec::Ycsb { mix, records, value_bytes } => Box::new(Ycsb::new(mix, records, value_bytes)),
             Spec::Tpcc { scale, bounded } => Box::new(Tpcc::new(scale, bounded)),
             Spec::Tpcb { branches, accounts_per_branch } => Box::new(Tpcb::new(branches, accounts_per_branch)),
-            Spec::LinkBench { nodes } => Box::new(LinkBench::new(nodes)),
+            Spec::LinkBench { nodes } => unreachable!("{nodes}"),
             Spec::WiscKey { base_rows, writes } => {
                 Box::new(Wisckey::new(base_rows, writes, Wisckey::VALUE_BYTES))
             }

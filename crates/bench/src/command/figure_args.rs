@@ -77,7 +77,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
         return finish(&report);
     }
-    output::print(&text_table(&report, view.table))?;
+    output::print(&text_table(&report, view.terminal))?;
     for file in output::write_all(&args.out, &report, &view)? {
         eprintln!("wrote {}", file.display());
     }

@@ -66,7 +66,7 @@ impl Outputs {
         if let Some(path) = &self.html {
             write(path, &page(&[(report.clone(), view.clone())])?)?;
         }
-        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.table) })
+        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal) })
     }
 }
 
@@ -94,7 +94,7 @@ fn page(reports: &[(Report, View)]) -> Result<String, Failure> {
     for (report, view) in reports {
         let mut plots = Vec::new();
         for (_, spec) in &view.plots {
-            plots.push((spec.title.clone(), plot(report, spec).map_err(|error| Failure::of(&error))?));
+            plots.push((spec.title.to_string(), plot(report, spec).map_err(|error| Failure::of(&error))?));
         }
         sections.push(Section { report, table: view.table, plots });
     }

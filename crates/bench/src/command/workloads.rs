@@ -179,8 +179,8 @@ impl YcsbArgs {
 
 /// TPC-C: five transactions on nine tables, by the rules of the specification, without keying and think times.
 ///
-/// The consistency conditions 3.3.2.1 to 3.3.2.4 are checked after each run. A scale below 1 shrinks the tables of each
-/// warehouse.
+/// The consistency conditions 3.3.2.1 to 3.3.2.4 are checked after each run. Less than one warehouse, by --scale, is
+/// that part of one's rows.
 #[derive(Debug, clap::Args)]
 pub struct TpccArgs {
     #[command(flatten)]
@@ -192,7 +192,7 @@ pub struct TpccArgs {
 
 impl TpccArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let scale = TpccScale::of_warehouses(self.warehouses).shrunk(self.run.scale.min(1.0));
+        let scale = TpccScale::part(f64::from(self.warehouses) * self.run.scale);
         planned(&self.run, program, wanted("tpcc", "TPC-C", only(Spec::Tpcc { scale, bounded: false })))
     }
 }
@@ -205,8 +205,8 @@ pub struct TpcbArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Branches.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=100_000))]
-    branches: u64,
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    branches: u32,
     /// Accounts of a branch, before --scale.
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(1..))]
     accounts: u64,
@@ -214,8 +214,8 @@ pub struct TpcbArgs {
 
 impl TpcbArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let spec =
-            Spec::Tpcb { branches: self.branches, accounts_per_branch: self.run.scaled(self.accounts) };
+        let accounts_per_branch = self.run.scaled(self.accounts).min(u32::MAX.into()) as u32;
+        let spec = Spec::Tpcb { branches: self.branches, accounts_per_branch };
         planned(&self.run, program, wanted("tpcb", "TPC-B", only(spec)))
     }
 }

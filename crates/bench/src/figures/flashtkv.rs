@@ -1,6 +1,6 @@
 //! *FlashTKV: a high-throughput transactional key-value store on flash solid state drives* (log as data, MVCC).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, engines, point};
+use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, candidate, engines, point};
 use crate::cell::Limit;
 use crate::engine::Level;
 use crate::table::TableSpec;
@@ -54,9 +54,7 @@ pub(super) const FIGURE_5: Figure = Figure {
                  counts, and the estimated time is what they would take on the paper's device"
                     .to_string(),
             ],
-            view: View {
-                table: &TableSpec::IO,
-                plots: vec![
+            view: View::new(&TableSpec::IO, vec![
                     ("-a", PlotSpec {
                         title: "Calls for files",
                         x: X::Points,
@@ -67,8 +65,7 @@ pub(super) const FIGURE_5: Figure = Figure {
                     }),
                     ("-b", bars("Estimated time on the paper's device", "estimated_io_seconds", "seconds", true)),
                     ("-c", bars("Time that it took here", "elapsed_seconds", "seconds", true)),
-                ],
-            },
+                ]),
         }
     },
 };
@@ -77,13 +74,8 @@ const TPCC_ENGINES: [&str; 10] = [
     "fulgurite", "bdb-mvcc", "bdb", "bdb-je", "wiredtiger", "rocksdb-txn", "lmdb", "sqlite", "redb", "fjall",
 ];
 
-fn tpcc(warehouses: u16, bounded: bool) -> Spec {
-    Spec::Tpcc { scale: TpccScale::of_warehouses(warehouses), bounded }
-}
-
-/// Warehouses at this scale, at least one.
-fn warehouses(settings: &Settings, warehouses: u64) -> u16 {
-    u16::try_from(settings.rows(warehouses)).unwrap_or(u16::MAX)
+fn tpcc(warehouses: f64, bounded: bool) -> Spec {
+    Spec::Tpcc { scale: TpccScale::part(warehouses), bounded }
 }
 
 /// About what a warehouse takes, bytes.
@@ -99,13 +91,10 @@ fn tpcc_experiment(points: Vec<Point>, note: &str) -> Experiment {
             note.to_string(),
             "without keying and think times; rates of all five transactions together, and tpm of New-Order alone".into(),
         ],
-        view: View {
-            table: &TableSpec::TPC_C,
-            plots: vec![
+        view: View::new(&TableSpec::TPC_C, vec![
                 ("", bars("TPC-C", "operations_per_second", "transactions/s", false)),
                 ("-io", bars("Estimated time for files on the paper's device", "estimated_io_seconds", "seconds", true)),
-            ],
-        },
+            ]),
     }
 }
 
@@ -114,8 +103,8 @@ pub(super) const FIGURE_6A: Figure = Figure {
     aliases: &["flashtkv-figure6", "flashtkv-figure6c", "table6", "flashtkv-table6", "tpcc-c"],
     title: "TPC-C with the same data and caches of different sizes, C1 to C3 (FlashTKV, Fig. 6a, 6c, Table VI)",
     build: |settings| {
-        let warehouses = warehouses(settings, 1);
-        let data_bytes = u64::from(warehouses) * WAREHOUSE_BYTES;
+        let warehouses = settings.scale;
+        let data_bytes = (warehouses * WAREHOUSE_BYTES as f64) as u64;
         // The paper's 512 MB, 2 GB and 4 GB of 12 GB.
         let at = |name: &str, percent: u64| {
             point(name, tpcc(warehouses, true), 8, settings.time(5.0), data_bytes * percent / 100)
@@ -132,11 +121,11 @@ pub(super) const FIGURE_6B: Figure = Figure {
     title: "TPC-C with the same cache and data of different sizes, D1 to D3 (FlashTKV, Fig. 6b, Table VI)",
     build: |settings| {
         let cache_bytes = (WAREHOUSE_BYTES as f64 * settings.scale * 0.33) as u64;
-        let at = |name: &str, factor: u64| {
-            let warehouses = warehouses(settings, factor);
-            point(name, tpcc(warehouses, true), 8, settings.time(5.0), cache_bytes)
+        let at = |name: &str, factor: f64| {
+            let workload = tpcc(settings.scale * factor, true);
+            point(name, workload, 8, settings.time(5.0), cache_bytes)
         };
-        let points = vec![at("D1", 1), at("D2", 2), at("D3", 3)];
+        let points = vec![at("D1", 1.0), at("D2", 2.0), at("D3", 3.0)];
         let mut experiment = tpcc_experiment(points, "a cache of a third of D1's data, as in the paper");
         experiment.rounds = 1;
         experiment
@@ -161,12 +150,9 @@ pub(super) const FIGURE_7: Figure = Figure {
                 "Fig. 7b is the same on a magnetic disk, which this machine has not".to_string(),
                 "8 writers and 8 readers; the time until all have done their transactions".into(),
             ],
-            view: View {
-                table: &TableSpec::WRITING,
-                plots: vec![
+            view: View::new(&TableSpec::WRITING, vec![
                     ("", bars("Writers and readers: time of it all", "elapsed_seconds", "seconds", true)),
-                ],
-            },
+                ]),
         }
     },
 };
@@ -176,7 +162,7 @@ pub(super) const TABLE_7: Figure = Figure {
     aliases: &["table7"],
     title: "Aborted transactions of TPC-C with and without garbage collection (FlashTKV, Table VII)",
     build: |settings| {
-        let workload = tpcc(warehouses(settings, 1), false);
+        let workload = tpcc(settings.scale, false);
         Experiment {
             candidates: vec![
                 candidate("fulgurite", "fulgurite", Level::Sync),
@@ -188,10 +174,7 @@ pub(super) const TABLE_7: Figure = Figure {
             points: vec![point("C3", workload, 8, settings.time(5.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: Vec::new(),
-            view: View {
-                table: &TableSpec::TPC_C,
-                plots: vec![("", bars("Conflicts", "conflict_share", "share of all attempts", false))],
-            },
+            view: View::new(&TableSpec::TPC_C, vec![("", bars("Conflicts", "conflict_share", "share of all attempts", false))]),
         }
     },
 };

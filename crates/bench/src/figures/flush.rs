@@ -35,7 +35,7 @@ fn experiment(
              proposes, fulgurite ours"
                 .to_string(),
         ],
-        view: View { table, plots: vec![("", rates(title, X::Threads))] },
+        view: View::new(table, vec![("", rates(title, X::Threads))]),
     }
 }
 

@@ -98,6 +98,8 @@ pub(crate) struct Experiment {
 #[derive(Clone)]
 pub(crate) struct View {
     pub table: &'static TableSpec,
+    /// What fits a terminal of it.
+    pub terminal: &'static TableSpec,
     /// By what is added to the name of the figure for the name of the file.
     pub plots: Vec<(&'static str, PlotSpec<'static>)>,
 }
@@ -145,7 +147,15 @@ pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a
         "page-vs-log" => &TableSpec::IO,
         _ => &TableSpec::FULL,
     };
-    View { table, plots }
+    View::new(table, plots)
+}
+
+impl View {
+    /// A table that is not special is shorter on a terminal.
+    fn new(table: &'static TableSpec, plots: Vec<(&'static str, PlotSpec<'static>)>) -> View {
+        let terminal = if *table == TableSpec::FULL { &TableSpec::TERMINAL } else { table };
+        View { table, terminal, plots }
+    }
 }
 
 fn rates(title: &'static str, x: X) -> PlotSpec<'static> {

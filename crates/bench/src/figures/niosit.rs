@@ -32,7 +32,7 @@ pub(super) const FIGURE_9: Figure = Figure {
             points,
             rounds: 3,
             notes: vec!["without a server this is the ceiling for one: the store alone".to_string()],
-            view: View { table: &TableSpec::FULL, plots: vec![("", rates("YCSB A and B", X::Points))] },
+            view: View::new(&TableSpec::FULL, vec![("", rates("YCSB A and B", X::Points))]),
         }
     },
 };

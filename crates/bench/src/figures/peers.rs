@@ -39,7 +39,7 @@ pub(super) const PEERS: Figure = Figure {
         ];
         points.extend(mixes.map(|(name, mix)| timed(name, ycsb(mix), 8)));
         points.extend([
-            timed("tpc-c", Spec::Tpcc { scale: TpccScale::of_warehouses(1), bounded: false }, 8),
+            timed("tpc-c", Spec::Tpcc { scale: TpccScale::part(settings.scale), bounded: false }, 8),
             timed("read", Spec::Read { sizes, rows, miss_percent: 0 }, 2),
             timed("short scans", scan(Extent::Short, Direction::Forward), 2),
             timed("long scans", scan(Extent::Long, Direction::Forward), 1),
@@ -54,10 +54,7 @@ pub(super) const PEERS: Figure = Figure {
             points,
             rounds: 3,
             notes: vec!["loads commit 100 rows at a time".to_string()],
-            view: View {
-                table: &TableSpec::FULL,
-                plots: vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))],
-            },
+            view: View::new(&TableSpec::FULL, vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))]),
         }
     },
 };
@@ -78,10 +75,7 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
         )],
         rounds: 1,
         notes: vec!["unsynced, so that the engine is seen and not the disk".to_string()],
-        view: View {
-            table: &TableSpec::FULL,
-            plots: vec![("", over_time("Puts and takes a second over time", "operations_per_second"))],
-        },
+        view: View::new(&TableSpec::FULL, vec![("", over_time("Puts and takes a second over time", "operations_per_second"))]),
     },
 };
 
@@ -104,9 +98,6 @@ pub(super) const OVERWRITE: Figure = Figure {
         )],
         rounds: 1,
         notes: vec!["unsynced, so that all write as much as they can".to_string()],
-        view: View {
-            table: &TableSpec::FULL,
-            plots: vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
-        },
+        view: View::new(&TableSpec::FULL, vec![("", over_time("Bytes on the disk over time", "disk_mib"))]),
     },
 };

@@ -17,10 +17,10 @@ fn levels(engine: &str) -> Vec<Candidate> {
 }
 
 /// As many as there are clients at most, so that not all wait for the same branch.
-const BRANCHES: u64 = 120;
+const BRANCHES: u32 = 120;
 
 fn tpcb(accounts_per_branch: u64) -> Spec {
-    Spec::Tpcb { branches: BRANCHES, accounts_per_branch }
+    Spec::Tpcb { branches: BRANCHES, accounts_per_branch: accounts_per_branch.min(u32::MAX.into()) as u32 }
 }
 
 pub(super) const TPCB: Figure = Figure {
@@ -44,7 +44,7 @@ pub(super) const TPCB: Figure = Figure {
                  disk as what is ideal; here it is one device at each level of durability"
                     .to_string(),
             ],
-            view: View { table: &TableSpec::WAL, plots: vec![("", rates("TPC-B", X::Threads))] },
+            view: View::new(&TableSpec::WAL, vec![("", rates("TPC-B", X::Threads))]),
         }
     },
 };
@@ -61,7 +61,7 @@ pub(super) const POLLING: Figure = Figure {
             points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0), ALL_IN_MEMORY),
             rounds: 5,
             notes: vec!["the talk polled with a device of about 100 us on 40 cores".to_string()],
-            view: View { table: &TableSpec::WAL, plots: vec![("", rates("Waits of a commit", X::Threads))] },
+            view: View::new(&TableSpec::WAL, vec![("", rates("Waits of a commit", X::Threads))]),
         }
     },
 };
@@ -87,9 +87,7 @@ pub(super) const LINKBENCH: Figure = Figure {
                  for the sake of torn pages, and the barrier is the difference between sync and no-barrier"
                     .to_string(),
             ],
-            view: View {
-                table: &TableSpec::FULL,
-                plots: vec![(
+            view: View::new(&TableSpec::FULL, vec![(
                     "",
                     PlotSpec {
                         title: "The mix of LinkBench",
@@ -99,8 +97,7 @@ pub(super) const LINKBENCH: Figure = Figure {
                         kind: Kind::Bars,
                         log_y: false,
                     },
-                )],
-            },
+                )]),
         }
     },
 };
@@ -120,10 +117,7 @@ pub(super) const YCSB: Figure = Figure {
             points: vec![point("", workload, 1, settings.time(3.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: vec!["the talk has a million documents; a tenth of them is here at scale 1".to_string()],
-            view: View {
-                table: &TableSpec::FULL,
-                plots: vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))],
-            },
+            view: View::new(&TableSpec::FULL, vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))]),
         }
     },
 };

@@ -17,14 +17,11 @@ fn experiment(settings: &Settings, candidates: Vec<crate::plan::Candidate>, note
         points: vec![point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
         rounds: 3,
         notes,
-        view: View {
-            table: &TableSpec::WRITING,
-            plots: vec![
+        view: View::new(&TableSpec::WRITING, vec![
                 ("", bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false)),
                 ("-syncs", bars("4 KiB values in random order: share of the time in syncs", "sync_share", "share", false)),
                 ("-latency", bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true)),
-            ],
-        },
+            ]),
     }
 }
 

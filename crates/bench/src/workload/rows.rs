@@ -2,7 +2,7 @@
 
 use super::Filling;
 use crate::Result;
-use crate::engine::{Mode, Store, Verdict};
+use crate::engine::{Direction, Mode, Store, Verdict};
 use crate::lane::{Lane, Open};
 
 /// Filling commits about this many bytes at a time.
@@ -118,13 +118,32 @@ pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
     let mut rows = 0;
     store.session()?.transact(Mode::Read, &mut |transaction| {
         rows = 0;
-        transaction.scan(table, None, crate::engine::Direction::Forward, &mut |_, _| {
+        transaction.scan(table, None, Direction::Forward, &mut |_, _| {
             rows += 1;
             Ok(true)
         })?;
         Ok(Verdict::Commit)
     })?;
     Ok(rows)
+}
+
+/// Shows all rows of a table to `visit`, in the order of their keys, and gives what it made of them. It is begun again
+/// after a conflict.
+pub(crate) fn fold<S: Default>(
+    store: &dyn Store,
+    table: usize,
+    mut visit: impl FnMut(&mut S, &[u8], &[u8]) -> Result<()>,
+) -> Result<S> {
+    let mut session = store.session()?;
+    let mut state = S::default();
+    Lane::new(&mut *session, 0).read(|open| {
+        state = S::default();
+        open.scan(table, None, Direction::Forward, &mut |key, value| {
+            visit(&mut state, key, value)?;
+            Ok(true)
+        })
+    })?;
+    Ok(state)
 }
 
 /// An error unless `table` holds `expected` entries.

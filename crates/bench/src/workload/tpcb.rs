@@ -1,0 +1,336 @@
+//! `tpcb`: a bank that is nothing but its busiest rows.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+
+use super::rows::{Random, check_rows, fill, fold};
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Direction, Needs, Store, Verdict};
+use crate::lane::{Lane, Open};
+use crate::{Error, Result};
+
+const BRANCHES: usize = 0;
+const TELLERS: usize = 1;
+const ACCOUNTS: usize = 2;
+const HISTORY: usize = 3;
+const TABLES: &[&str] = &["branches", "tellers", "accounts", "history"];
+
+/// Tellers of a branch.
+const TELLERS_PER_BRANCH: u32 = 10;
+/// A branch, a teller or an account: key and value.
+const ROW_BYTES: usize = 100;
+/// A row of the history: key and value.
+const HISTORY_BYTES: usize = 50;
+/// The largest amount that comes or goes.
+const DELTA_MAX: u64 = 999_999;
+
+/// TPC-B by its specification 2.0, on tables of keys and values.
+///
+/// A transaction changes the balance of an account by an amount, writes a row of history, changes the balances of a
+/// teller and of its branch by the same amount, and returns the account's. The teller is any; the account is in 85 of
+/// 100 cases one of the teller's branch, otherwise one of another. Branches are few and each transaction changes one:
+/// that is where transactions wait for each other or conflict.
+///
+/// Branches, tellers and accounts have numbers as keys, big-endian, and 100 bytes with key and value; a row of history
+/// has 50, and as its key the thread and the number of the transaction in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Tpcb {
+    branches: u32,
+    accounts_per_branch: u32,
+}
+
+impl Tpcb {
+    /// What the specification has.
+    pub const ACCOUNTS_PER_BRANCH: u32 = 100_000;
+
+    /// The workload with that many rows, both at least 1. There are ten tellers a branch.
+    pub fn new(branches: u32, accounts_per_branch: u32) -> Tpcb {
+        Tpcb { branches, accounts_per_branch }
+    }
+
+    fn tellers(&self) -> u32 {
+        self.branches * TELLERS_PER_BRANCH
+    }
+
+    fn accounts(&self) -> u64 {
+        u64::from(self.branches) * u64::from(self.accounts_per_branch)
+    }
+
+    fn rows(&self) -> u64 {
+        u64::from(self.branches) + u64::from(self.tellers()) + self.accounts()
+    }
+}
+
+impl Workload for Tpcb {
+    fn name(&self) -> &'static str {
+        "tpcb"
+    }
+
+    fn about(&self) -> String {
+        let Tpcb { branches, accounts_per_branch } = self;
+        format!("{branches} branches with 10 tellers and {accounts_per_branch} accounts each")
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        TABLES
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { transactions: true, ..Needs::default() }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        &["transaction"]
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.rows() * ROW_BYTES as u64
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        (3 * ROW_BYTES + HISTORY_BYTES) as u64
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
+        let (branches, tellers) = (u64::from(self.branches), u64::from(self.tellers()));
+        fill(store, self.rows(), ROW_BYTES as u64, filling, |row, open| {
+            if row < branches {
+                put_balance(open, BRANCHES, &(row as u32).to_be_bytes(), 0)
+            } else if row < branches + tellers {
+                put_balance(open, TELLERS, &((row - branches) as u32).to_be_bytes(), 0)
+            } else {
+                put_balance(open, ACCOUNTS, &(row - branches - tellers).to_be_bytes(), 0)
+            }
+        })
+    }
+
+    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
+        let random = Random::new(u64::from(thread) << 32);
+        Box::new(Terminal { bank: *self, thread, random, next: None, value: Vec::new() })
+    }
+
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        let history = Sums::of_history(store, self)?;
+        check_rows(store, BRANCHES, "branches", self.branches.into())?;
+        check_rows(store, TELLERS, "tellers", self.tellers().into())?;
+        check_rows(store, ACCOUNTS, "accounts", self.accounts())?;
+        history.check(&Sums::of_balances(store)?)?;
+        done.map_or(Ok(()), |done| check_rows(store, HISTORY, "history", done.operations()))
+    }
+
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        Some(self.loaded_bytes() + done.operations() * HISTORY_BYTES as u64)
+    }
+}
+
+/// Balances that are not 0, by number, of branches, tellers and accounts.
+#[derive(Default)]
+struct Sums {
+    tables: [BTreeMap<u64, i64>; 3],
+}
+
+impl Sums {
+    /// As the tables say.
+    fn of_balances(store: &dyn Store) -> Result<Sums> {
+        let of_table = |table| {
+            fold(store, table, |sums: &mut BTreeMap<u64, i64>, key, value| {
+                let (number, balance) = number(key).zip(balance(value)).ok_or_else(|| strange(table))?;
+                if balance != 0 {
+                    sums.insert(number, balance);
+                }
+                Ok(())
+            })
+        };
+        Ok(Sums { tables: [of_table(BRANCHES)?, of_table(TELLERS)?, of_table(ACCOUNTS)?] })
+    }
+
+    /// As the history says.
+    fn of_history(store: &dyn Store, bank: &Tpcb) -> Result<Sums> {
+        let mut sums = fold(store, HISTORY, |sums: &mut Sums, _, value| {
+            let row = History::decode(value).ok_or_else(|| strange(HISTORY))?;
+            if row.teller >= bank.tellers() || row.branch != row.teller / TELLERS_PER_BRANCH {
+                return Err(strange(HISTORY));
+            }
+            let numbers = [row.branch.into(), row.teller.into(), row.account];
+            for (sums, number) in sums.tables.iter_mut().zip(numbers) {
+                *sums.entry(number).or_default() += row.delta;
+            }
+            Ok(())
+        })?;
+        sums.tables.iter_mut().for_each(|sums| sums.retain(|_, sum| *sum != 0));
+        Ok(sums)
+    }
+
+    /// Every row, not only the sum of each table, is what the history makes of it.
+    fn check(&self, balances: &Sums) -> Result<()> {
+        let [branches, tellers, accounts] =
+            [BRANCHES, TELLERS, ACCOUNTS].map(|table| balances.tables[table].values().sum::<i64>());
+        let history: i64 = self.tables[BRANCHES].values().sum();
+        if [branches, tellers, accounts] != [history; 3] {
+            return Err(Error::Wrong(format!(
+                "the history sums up to {history}, the branches to {branches}, the tellers to {tellers}, the accounts to \
+                 {accounts}"
+            )));
+        }
+        for table in [BRANCHES, TELLERS, ACCOUNTS] {
+            if self.tables[table] != balances.tables[table] {
+                let table = TABLES[table];
+                return Err(Error::Wrong(format!(
+                    "some balances of `{table}` are not what the history says"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Terminal {
+    bank: Tpcb,
+    thread: u32,
+    random: Random,
+    /// The number of the next transaction, once it is known.
+    next: Option<u64>,
+    value: Vec<u8>,
+}
+
+impl Terminal {
+    /// What the next transaction does.
+    fn pick(&mut self) -> History {
+        let Tpcb { branches, accounts_per_branch } = self.bank;
+        let teller = self.random.below(self.bank.tellers().into()) as u32;
+        let home = teller / TELLERS_PER_BRANCH;
+        let at_home = branches == 1 || self.random.below(100) < 85;
+        let account_branch = match at_home {
+            true => home,
+            false => {
+                let other = self.random.below(u64::from(branches) - 1) as u32;
+                other + u32::from(other >= home)
+            }
+        };
+        let within = self.random.below(accounts_per_branch.into());
+        let account = u64::from(account_branch) * u64::from(accounts_per_branch) + within;
+        let delta = self.random.within(0, 2 * DELTA_MAX) as i64 - DELTA_MAX as i64;
+        History { account, teller, branch: home, delta, time: 0 }
+    }
+
+    /// The number after the newest one that the store has of this thread.
+    fn next_number(&mut self, lane: &mut Lane<'_>) -> Result<u64> {
+        if let Some(next) = self.next {
+            return Ok(next);
+        }
+        let mut next = 0;
+        let end = history_key(self.thread, u64::MAX);
+        lane.read(|open| {
+            next = 0;
+            open.scan(HISTORY, Some(&end), Direction::Reverse, &mut |key, _| {
+                let number = key.strip_prefix(&self.thread.to_be_bytes());
+                next = number.and_then(|number| number.try_into().ok()).map_or(0, u64::from_be_bytes) + 1;
+                next *= u64::from(number.is_some());
+                Ok(false)
+            })
+        })?;
+        Ok(next)
+    }
+}
+
+impl Client for Terminal {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        let number = self.next_number(lane)?;
+        let transaction = History { time: number, ..self.pick() };
+        let key = history_key(self.thread, number);
+        lane.write(|open| {
+            black_box(transaction.run(open, &key, &mut self.value)?);
+            Ok(Verdict::Commit)
+        })?;
+        self.next = Some(number + 1);
+        Ok(Step::Done(0))
+    }
+}
+
+/// A transaction, and the row of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct History {
+    account: u64,
+    teller: u32,
+    branch: u32,
+    delta: i64,
+    /// By a clock that ticks once a transaction of the thread.
+    time: u64,
+}
+
+impl History {
+    /// The new balance of the account.
+    fn run(&self, open: &mut Open<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<i64> {
+        let balance = add(open, ACCOUNTS, &self.account.to_be_bytes(), self.delta, value)?;
+        open.put(HISTORY, key, &self.encode())?;
+        add(open, TELLERS, &self.teller.to_be_bytes(), self.delta, value)?;
+        add(open, BRANCHES, &self.branch.to_be_bytes(), self.delta, value)?;
+        Ok(balance)
+    }
+
+    /// Account, teller, branch, amount and time, little-endian, and blanks.
+    fn encode(&self) -> [u8; HISTORY_BYTES - HISTORY_KEY_BYTES] {
+        let mut row = [b' '; HISTORY_BYTES - HISTORY_KEY_BYTES];
+        row[..8].copy_from_slice(&self.account.to_le_bytes());
+        row[8..12].copy_from_slice(&self.teller.to_le_bytes());
+        row[12..16].copy_from_slice(&self.branch.to_le_bytes());
+        row[16..24].copy_from_slice(&self.delta.to_le_bytes());
+        row[24..32].copy_from_slice(&self.time.to_le_bytes());
+        row
+    }
+
+    fn decode(row: &[u8]) -> Option<History> {
+        let row: &[u8; HISTORY_BYTES - HISTORY_KEY_BYTES] = row.try_into().ok()?;
+        Some(History {
+            account: u64::from_le_bytes(row[..8].try_into().ok()?),
+            teller: u32::from_le_bytes(row[8..12].try_into().ok()?),
+            branch: u32::from_le_bytes(row[12..16].try_into().ok()?),
+            delta: i64::from_le_bytes(row[16..24].try_into().ok()?),
+            time: u64::from_le_bytes(row[24..32].try_into().ok()?),
+        })
+    }
+}
+
+const HISTORY_KEY_BYTES: usize = 12;
+
+fn history_key(thread: u32, number: u64) -> [u8; HISTORY_KEY_BYTES] {
+    let mut key = [0; HISTORY_KEY_BYTES];
+    key[..4].copy_from_slice(&thread.to_be_bytes());
+    key[4..].copy_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// Writes a row with this balance: eight bytes, little-endian, and blanks.
+fn put_balance(open: &mut Open<'_>, table: usize, key: &[u8], balance: i64) -> Result<()> {
+    let mut row = [b' '; ROW_BYTES];
+    row[..8].copy_from_slice(&balance.to_le_bytes());
+    open.put(table, key, &row[..ROW_BYTES - key.len()])
+}
+
+/// The number that a key is.
+fn number(key: &[u8]) -> Option<u64> {
+    let branch_or_teller = || key.try_into().ok().map(u32::from_be_bytes).map(u64::from);
+    key.try_into().ok().map(u64::from_be_bytes).or_else(branch_or_teller)
+}
+
+fn balance(row: &[u8]) -> Option<i64> {
+    row.first_chunk().map(|bytes| i64::from_le_bytes(*bytes))
+}
+
+/// Adds to a balance, and gives the new one.
+fn add(open: &mut Open<'_>, table: usize, key: &[u8], delta: i64, value: &mut Vec<u8>) -> Result<i64> {
+    if !open.get_for_update(table, key, value)? {
+        let what = format!("a row of the table `{}` that was filled in is not there", TABLES[table]);
+        return Err(Error::engine("reading", what));
+    }
+    let balance = balance(value).ok_or_else(|| strange(table))? + delta;
+    put_balance(open, table, key, balance)?;
+    Ok(balance)
+}
+
+fn strange(table: usize) -> Error {
+    Error::Wrong(format!("the table `{}` has a row that nobody wrote", TABLES[table]))
+}
