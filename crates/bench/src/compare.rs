@@ -14,8 +14,9 @@ const CHANGE_MIN: f64 = 0.05;
 /// With fewer rounds nothing is said.
 const ROUNDS_MIN: usize = 3;
 
-/// What is compared, and whether more of it is better.
+/// What is compared: more is better.
 const RATE: &str = "operations_per_second";
+/// And this: less is better.
 const LATENCY: &str = "p99_latency_us";
 
 /// The difference between an old report and a new one. `Display` is a table for the terminal.

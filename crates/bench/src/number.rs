@@ -19,11 +19,6 @@ pub(crate) fn ratio(value: f64) -> String {
     if (0.1..10.0).contains(&value) { format!("{value:.2}") } else { number(value) }
 }
 
-/// A whole number with its thousands apart.
-pub(crate) fn count(value: u64) -> String {
-    grouped(&value.to_string())
-}
-
 /// A size in the largest binary unit of which there is one.
 pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];

@@ -25,8 +25,8 @@ impl TableSpec {
             ("cpu_seconds", "CPU s"),
             ("peak_memory_mib", "peak memory MiB"),
             ("device_mib", "to the device MiB"),
-            ("write_amplification", "write amplification"),
-            ("space_amplification", "space amplification"),
+            ("write_amplification", "write amp."),
+            ("space_amplification", "space amp."),
             ("syncs", "syncs"),
         ],
     };

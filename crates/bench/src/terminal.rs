@@ -15,11 +15,16 @@ use crate::table::{Grid, PARTIAL_NOTE, TableSpec};
 pub fn text_table(report: &Report, table: &TableSpec) -> String {
     let mut text = format!("{}\n\n", report.title);
     push_facts(&mut text, &head::facts(report));
+    text.push('\n');
     push_facts(&mut text, &head::engines(report));
-    for warning in head::warnings(report) {
+    text.push('\n');
+    let warnings = head::warnings(report);
+    for warning in &warnings {
         let _ = writeln!(text, "warning: {warning}");
     }
-    text.push('\n');
+    if !warnings.is_empty() {
+        text.push('\n');
+    }
     push_grid(&mut text, &Grid::of(report, table));
     if report.rows.iter().any(|row| row.is_partial()) {
         let _ = writeln!(text, "{PARTIAL_NOTE}");
@@ -122,8 +127,8 @@ n/a (1) lmdb: it has no <transactions> | of several statements
         let text = text_table(&report, &TableSpec::TERMINAL);
         let parts = [
             "Inserts & <syncs>\n\nbenchmark    fig-5a\n",
-            "\nfulgurite  fulgurite 1.2; snapshot\n",
-            "\nwarning: the databases lie in memory",
+            "\n\nfulgurite  fulgurite 1.2; snapshot\n",
+            "\n\nwarning: the databases lie in memory",
             "\n\nthreads  engine ",
             "\ninsert by kind of operation\n\nthreads  engine     kind ",
             "\nnote: Keys come *in order*.\n",

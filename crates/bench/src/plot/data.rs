@@ -40,39 +40,33 @@ impl<'a> Layers<'a> {
     /// Threads are the categories; points belong to the series.
     pub fn by_threads(report: &'a Report) -> Layers<'a> {
         let places = Places { threads: false, ..Places::of(report) };
-        let mut rows: Vec<&Row> = report.rows.iter().collect();
-        rows.sort_by_key(|row| row.threads);
-        let mut layers = Layers::of(
-            &rows,
-            |row| row.threads.to_string(),
-            |row| joined(&[series_name(report, row), places.name(row)]),
-        );
-        // As the report has them, not as the smallest number of threads does.
-        let names =
-            distinct(report.rows.iter().map(|row| joined(&[series_name(report, row), places.name(row)])));
-        layers.series.sort_by_key(|(name, _)| names.iter().position(|known| known == name));
-        layers
+        let mut threads: Vec<u32> = report.rows.iter().map(|row| row.threads).collect();
+        threads.sort_unstable();
+        threads.dedup();
+        let named = report.rows.iter().map(|row| {
+            let series = joined(&[series_name(report, row), places.name(row)]);
+            (row.threads.to_string(), series, row)
+        });
+        Layers::of(threads.iter().map(u32::to_string).collect(), named.collect())
     }
 
     /// Points, with whatever else differs, are the categories.
     pub fn by_points(report: &'a Report) -> Layers<'a> {
         let places = Places::of(report);
-        let rows: Vec<&Row> = report.rows.iter().collect();
-        Layers::of(&rows, |row| places.name(row), |row| series_name(report, row))
+        let named = report.rows.iter().map(|row| (places.name(row), series_name(report, row), row));
+        let named: Vec<(String, String, &Row)> = named.collect();
+        Layers::of(distinct(named.iter().map(|(category, ..)| category.clone())), named)
     }
 
-    fn of(
-        rows: &[&'a Row],
-        category: impl Fn(&Row) -> String,
-        series: impl Fn(&Row) -> String,
-    ) -> Layers<'a> {
-        let categories = distinct(rows.iter().map(|row| category(row)));
-        let names = distinct(rows.iter().map(|row| series(row)));
-        let place = |name: &str, at: &str| {
-            rows.iter().copied().find(|row| series(row) == name && category(row) == at)
+    /// Of rows, each with its category and its series.
+    fn of(categories: Vec<String>, named: Vec<(String, String, &'a Row)>) -> Layers<'a> {
+        let names = distinct(named.iter().map(|(_, series, _)| series.clone()));
+        let find = |category: &String, series: &String| {
+            let found = named.iter().find(|(at, of, _)| (at, of) == (category, series));
+            found.map(|(.., row)| *row)
         };
         let series = names.into_iter().map(|name| {
-            let rows = categories.iter().map(|at| place(&name, at)).collect();
+            let rows = categories.iter().map(|category| find(category, &name)).collect();
             (name, rows)
         });
         Layers { series: series.collect(), categories }
@@ -128,10 +122,11 @@ pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)
     };
     let places = Places::of(report);
     let name = |row: &Row| joined(&[series_name(report, row), places.name(row)]);
-    let names = distinct(report.rows.iter().map(name));
+    let of_rows: Vec<String> = report.rows.iter().map(name).collect();
+    let names = distinct(of_rows.iter().cloned());
     let mut traces = Vec::new();
-    for row in &report.rows {
-        let series = names.iter().position(|known| *known == name(row)).unwrap_or(0);
+    for (row, name) in report.rows.iter().zip(&of_rows) {
+        let series = names.iter().position(|known| known == name).unwrap_or(0);
         let mut runs: Vec<&Run> = row.counting().collect();
         let rate = |run: &Run| run.operations as f64 / run.elapsed_ns.max(1) as f64;
         runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
