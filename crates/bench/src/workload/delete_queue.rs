@@ -206,7 +206,10 @@ impl DeleteQueueClient {
                     return Err(Error::Conflict);
                 }
                 _ => {
-                    return Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}")));
+                    return Err(Error::engine(
+                        "popping",
+                        format!("{first:?} is the first row, not {head:?}"),
+                    ));
                 }
             }
             Ok(Verdict::Commit)

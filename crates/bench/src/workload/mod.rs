@@ -12,6 +12,7 @@ mod read;
 pub(crate) mod rows;
 mod scan;
 mod sealed;
+mod shuffle;
 mod update_search;
 mod wisckey;
 mod ycsb;
