@@ -3,6 +3,7 @@
 mod choose;
 mod delete_queue;
 mod insert;
+mod linkbench;
 mod load;
 mod mvcc_vs_lock;
 mod oltp;
@@ -19,6 +20,7 @@ mod ycsb;
 
 pub use self::delete_queue::DeleteQueue;
 pub use self::insert::Insert;
+pub use self::linkbench::LinkBench;
 pub use self::load::{Load, Order};
 pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};
 pub use self::oltp::Oltp;
