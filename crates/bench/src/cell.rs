@@ -99,7 +99,8 @@ impl Cell<'_> {
     pub fn run(&self, watcher: Watcher<'_>) -> Result<Option<Run>> {
         let began_ns = self.env.clock().monotonic_ns();
         let mut store = self.open()?;
-        let filled = self.workload.fill(&*store, &mut Filling::new(&mut |part| watcher(Stage::Filling(part))));
+        let filled =
+            self.workload.fill(&*store, &mut Filling::new(&mut |part| watcher(Stage::Filling(part))));
         match filled {
             Err(Error::Interrupted) => return store.close().map(|()| None),
             filled => filled?,
@@ -161,7 +162,8 @@ impl Cell<'_> {
             return Ok(None);
         }
         store.settle()?;
-        let written = machine::device_bytes(&**self.env).zip(device_bytes).map(|(after, before)| after - before);
+        let written =
+            machine::device_bytes(&**self.env).zip(device_bytes).map(|(after, before)| after - before);
         let mut run = self.run_of(&outcomes, &begin, &end);
         run.interrupted = interrupted;
         run.device_bytes = written;
@@ -264,7 +266,9 @@ fn done_of(outcomes: &[Outcome], kinds: usize) -> Done {
     };
     Done {
         kinds: (0..kinds).map(|kind| sum(kind, |kind| kind.operations + kind.warm_operations)).collect(),
-        rolled_back: (0..kinds).map(|kind| sum(kind, |kind| kind.rolled_back + kind.warm_rolled_back)).collect(),
+        rolled_back: (0..kinds)
+            .map(|kind| sum(kind, |kind| kind.rolled_back + kind.warm_rolled_back))
+            .collect(),
     }
 }
 

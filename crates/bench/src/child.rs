@@ -77,7 +77,8 @@ impl Place {
         match self {
             Place::Here => job.run(env, registry, watcher),
             Place::Child(program, args) => {
-                let child = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+                let child =
+                    Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
                 let what = format!("starting {} for a run", program.display());
                 Parent { child: child.map_err(Error::io(what))? }.run(job, watcher)
             }

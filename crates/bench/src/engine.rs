@@ -62,9 +62,11 @@ impl FromStr for Level {
         let ms = digits.parse().ok().zip(unit_ms).and_then(|(time, unit): (u64, u64)| time.checked_mul(unit));
         match ms {
             Some(ms) if (1..=3_600_000).contains(&ms) => Ok(Level::Async(Duration::from_millis(ms))),
-            _ => Err("allowed are sync, async:TIME (a number and ms or s, up to an hour), unsynced, no-barrier, \
+            _ => Err(
+                "allowed are sync, async:TIME (a number and ms or s, up to an hour), unsynced, no-barrier, \
                       staged"
-                .to_string()),
+                    .to_string(),
+            ),
         }
     }
 }
@@ -347,7 +349,17 @@ mod tests {
             assert_eq!(text.parse::<Level>().map(|level| level.to_string()).as_deref(), Ok(text));
         }
         assert_eq!("async:2s".parse(), Ok(Level::Async(Duration::from_secs(2))));
-        for wrong in ["async", "async:", "async:5", "async:0ms", "async:2h", "sync:1s", "", "Sync", "async:99999999999999999999s"] {
+        for wrong in [
+            "async",
+            "async:",
+            "async:5",
+            "async:0ms",
+            "async:2h",
+            "sync:1s",
+            "",
+            "Sync",
+            "async:99999999999999999999s",
+        ] {
             assert!(wrong.parse::<Level>().is_err(), "{wrong}");
         }
     }

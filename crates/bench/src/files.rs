@@ -29,7 +29,9 @@ pub(crate) fn drop_from_page_cache(env: &Arc<dyn Env>, dir: &Path) -> Result<()>
             fdatasync(&file)?;
             fadvise(&file, 0, None, Advice::DontNeed)
         });
-        dropped.map_err(|errno| Error::io(format!("dropping {} from the page cache", path.display()))(errno.into()))
+        dropped.map_err(|errno| {
+            Error::io(format!("dropping {} from the page cache", path.display()))(errno.into())
+        })
     })
 }
 

@@ -51,8 +51,10 @@ impl Engine for FulguriteEngine {
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
-        let opened =
-            |source| Error::engine(format!("opening a database in {}", opening.dir.display()), source);
+        let opened = |source| match source {
+            fulgurite::Error::BadOptions { .. } => Error::Refused(with_causes(&source)),
+            source => Error::engine(format!("opening a database in {}", opening.dir.display()), source),
+        };
         let env = Arc::new(CountingEnv::new(RealEnv::new()));
         let options = Options { durability: durability_of(opening.level), ..self.options.clone() };
         let db =
@@ -153,7 +155,11 @@ impl Session for OpenSession<'_> {
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
         if mode == Mode::Read {
             let mut open = Reading { snapshot: self.store.db.snapshot(), tables: &self.store.tables };
-            return statements(&mut open).map(|_| Ended::Committed);
+            return match statements(&mut open) {
+                Ok(_) => Ok(Ended::Committed),
+                Err(Error::Conflict) => Ok(Ended::Conflict),
+                Err(error) => Err(error),
+            };
         }
         let txn = match self.run(statements)? {
             Ok(txn) => txn,

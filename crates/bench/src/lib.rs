@@ -61,10 +61,10 @@ pub mod lane;
 mod machine;
 mod markdown;
 mod metrics;
-mod plan;
-mod registry;
 mod number;
+mod plan;
 mod plot;
+mod registry;
 mod report;
 mod report_file;
 #[cfg(test)]
@@ -72,11 +72,11 @@ mod report_tests;
 mod run;
 mod scratch;
 mod spec;
+mod table;
+mod terminal;
 #[cfg(test)]
 mod testing;
 mod worker;
-mod table;
-mod terminal;
 pub mod workload;
 
 pub use crate::cell::{Cell, Limit, Load, Stage, Watcher};
@@ -91,8 +91,8 @@ pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
 pub use crate::metrics::{METRICS, Metric, Summary};
 pub use crate::plan::{Candidate, Plan, Point, Progress, Watch};
-pub use crate::registry::{FULGURITE_OPTIONS, Registry};
 pub use crate::plot::{Kind, PlotSpec, X, plot};
+pub use crate::registry::{FULGURITE_OPTIONS, Registry};
 pub use crate::report::{End, FORMAT, Report, Row};
 pub use crate::report_file::ReadError;
 pub use crate::run::{KindRun, Latency, Run, Sample};

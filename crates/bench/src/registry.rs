@@ -72,7 +72,8 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
             continue;
         }
         let scheme = FlushScheme::ALL.into_iter().find(|scheme| scheme.name() == word);
-        let waiting = [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
+        let waiting =
+            [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
         match (scheme, waiting) {
             (Some(scheme), _) => options.flush_scheme = scheme,
             (_, Some(waiting)) => options.waiting = waiting,
@@ -91,7 +92,10 @@ mod tests {
     fn options_are_in_the_name() {
         let registry = Registry::default();
         for good in ["fulgurite", "fulgurite:own-lsn", "fulgurite:aggregated+block", "fulgurite:buffered"] {
-            assert_eq!(registry.find(good, None).map(|engine| engine.name().to_string()).as_deref(), Ok(good));
+            assert_eq!(
+                registry.find(good, None).map(|engine| engine.name().to_string()).as_deref(),
+                Ok(good)
+            );
         }
         for bad in ["fulgurit", "fulguritex", "fulgurite:", "fulgurite:fast", "rocksdb", ""] {
             assert!(registry.find(bad, None).is_err(), "{bad}");

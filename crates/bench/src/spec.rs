@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Direction;
 use crate::workload::{
-    Conflicts, DeleteQueue, Extent, Insert, Load, Mix, MvccVsLock, MvccVsLockParameters, Oltp, Order,
-    OverwriteSteady, PageVsLog, Read, Scan, Sizes, Tpcb, Tpcc, TpccScale, UpdateSearch, Updates, Wisckey, Workload,
-    Ycsb,
+    Conflicts, DeleteQueue, Extent, Insert, LinkBench, Load, Mix, MvccVsLock, MvccVsLockParameters, Oltp,
+    Order, OverwriteSteady, PageVsLog, Read, Scan, Sizes, Tpcb, Tpcc, TpccScale, UpdateSearch, Updates,
+    Wisckey, Workload, Ycsb,
 };
 
 /// A workload and its parameters; each is described at the workload.
@@ -40,8 +40,10 @@ impl Spec {
             Spec::Oltp(sizes, rows) => Box::new(Oltp::new(sizes, rows)),
             Spec::Ycsb { mix, records, value_bytes } => Box::new(Ycsb::new(mix, records, value_bytes)),
             Spec::Tpcc { scale, bounded } => Box::new(Tpcc::new(scale, bounded)),
-            Spec::Tpcb { branches, accounts_per_branch } => Box::new(Tpcb::new(branches, accounts_per_branch)),
-            Spec::LinkBench { nodes } => unreachable!("{nodes}"),
+            Spec::Tpcb { branches, accounts_per_branch } => {
+                Box::new(Tpcb::new(branches, accounts_per_branch))
+            }
+            Spec::LinkBench { nodes } => Box::new(LinkBench::new(nodes)),
             Spec::WiscKey { base_rows, writes } => {
                 Box::new(Wisckey::new(base_rows, writes, Wisckey::VALUE_BYTES))
             }
@@ -57,7 +59,9 @@ impl Spec {
                 Box::new(MvccVsLock::new(conflicts, parameters))
             }
             Spec::Read { sizes, rows, miss_percent } => Box::new(Read::new(sizes, rows, miss_percent)),
-            Spec::Scan { sizes, rows, extent, direction } => Box::new(Scan::new(sizes, rows, extent, direction)),
+            Spec::Scan { sizes, rows, extent, direction } => {
+                Box::new(Scan::new(sizes, rows, extent, direction))
+            }
             Spec::Load { sizes, rows, order, batch } => Box::new(Load::new(sizes, rows, order, batch)),
             Spec::DeleteQueue { queues, backlog, value_bytes } => {
                 Box::new(DeleteQueue::new(queues, backlog, value_bytes))

@@ -247,7 +247,12 @@ impl Worker<'_> {
     }
 
     /// Does the next operation; waits only if `tickets` commits are in flight already.
-    fn deferred_operation(&mut self, lane: &mut Lane<'_>, tickets: usize, outcome: &mut Outcome) -> Result<()> {
+    fn deferred_operation(
+        &mut self,
+        lane: &mut Lane<'_>,
+        tickets: usize,
+        outcome: &mut Outcome,
+    ) -> Result<()> {
         if lane.pending().len() >= tickets
             && let Some(commit) = lane.pending().pop_front()
         {

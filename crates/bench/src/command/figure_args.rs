@@ -53,7 +53,10 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     };
     let figure = FIGURES.iter().find(known).ok_or_else(|| {
         let name = &args.name;
-        Failure::usage(format!("there is no workload, figure or table `{name}`: `{} list` shows all", program.name))
+        Failure::usage(format!(
+            "there is no workload, figure or table `{name}`: `{} list` shows all",
+            program.name
+        ))
     })?;
     let settings = Settings { scale: args.scale, seconds: args.seconds, threads: args.threads.clone() };
     let mut experiment = (figure.build)(&settings);
@@ -68,7 +71,9 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     }
     if args.engine.is_empty() && experiment.candidates.len() < total {
         let missing = total - experiment.candidates.len();
-        experiment.notes.push(format!("{missing} engines of the figure are not in this program: bench-peers has them"));
+        experiment
+            .notes
+            .push(format!("{missing} engines of the figure are not in this program: bench-peers has them"));
     }
     let view = experiment.view.clone();
     let plan = experiment.plan(figure, args.rounds, args.i_know.clone(), args.dir.clone());

@@ -20,7 +20,8 @@ pub(super) fn print(program: &Program) -> Result<(), Failure> {
     writeln!(text, "  {:<14} with options: {FULGURITE_OPTIONS}", "fulgurite:...").expect("strings take all");
     text += "\nFIGURES AND TABLES\n";
     for figure in FIGURES {
-        let names = std::iter::once(&figure.name).chain(figure.aliases).copied().collect::<Vec<_>>().join(", ");
+        let names =
+            std::iter::once(&figure.name).chain(figure.aliases).copied().collect::<Vec<_>>().join(", ");
         writeln!(text, "  {names}\n      {}", figure.title).expect("strings take all");
     }
     text += "\nWORKLOADS have a help of their own: see --help.\n";

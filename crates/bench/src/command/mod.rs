@@ -20,8 +20,8 @@ use self::options::RunArgs;
 use self::output::Outputs;
 use self::progress::Bar;
 use self::workloads::{
-    CommitArgs, DeleteQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs, PageVsLogArgs, ReadArgs,
-    ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
+    CommitArgs, DeleteQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs, PageVsLogArgs,
+    ReadArgs, ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
 };
 use crate::child::{Place, with_causes};
 use crate::figures::View;
@@ -102,6 +102,7 @@ pub enum What {
     Compare(CompareArgs),
     /// Make one HTML page of reports that were written before.
     Page(output::PageArgs),
+    /// Do one run that is told on standard input: what this program starts itself with.
     #[command(hide = true)]
     Cell,
     /// A figure or table of a paper.

@@ -98,7 +98,13 @@ impl RunArgs {
             (_, Some(time)) => Limit::Time(time),
             _ => wanted.limit,
         };
-        let load = |threads| Load { threads, limit, warm_up: self.warm_up, tickets: wanted.tickets, cold: self.cold };
+        let load = |threads| Load {
+            threads,
+            limit,
+            warm_up: self.warm_up,
+            tickets: wanted.tickets,
+            cold: self.cold,
+        };
         let points = wanted.specs.iter().flat_map(|(name, spec)| {
             threads.iter().map(|threads| Point {
                 name: name.clone(),
@@ -151,8 +157,10 @@ impl RunArgs {
         let Some(baseline) = &self.baseline else {
             return Ok(candidates.first().map_or(String::new(), |first| first.label.clone()));
         };
-        let found = candidates.iter().find(|candidate| candidate.label == *baseline || candidate.engine == *baseline);
-        let found = found.ok_or_else(|| Failure::usage(format!("--baseline {baseline} is not among what runs")))?;
+        let found =
+            candidates.iter().find(|candidate| candidate.label == *baseline || candidate.engine == *baseline);
+        let found =
+            found.ok_or_else(|| Failure::usage(format!("--baseline {baseline} is not among what runs")))?;
         Ok(found.label.clone())
     }
 }

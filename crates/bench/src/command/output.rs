@@ -3,15 +3,15 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::options::RunArgs;
 use super::Failure;
+use super::options::RunArgs;
+use crate::Report;
 use crate::figures::{View, view_of};
 use crate::files::{read_text_file, write_whole};
 use crate::html::{Section, html};
 use crate::markdown::markdown;
 use crate::plot::plot;
 use crate::terminal::text_table;
-use crate::Report;
 
 /// The files that were asked for.
 #[derive(Default)]
@@ -103,8 +103,8 @@ fn page(reports: &[(Report, View)]) -> Result<String, Failure> {
 
 /// Reads a report.
 pub(super) fn read(path: &Path) -> Result<Report, Failure> {
-    let text = read_text_file(path)
-        .map_err(|error| Failure::new(format!("reading {}: {error}", path.display())))?;
+    let text =
+        read_text_file(path).map_err(|error| Failure::new(format!("reading {}: {error}", path.display())))?;
     Report::from_json(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
 }
 

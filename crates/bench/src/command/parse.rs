@@ -25,7 +25,10 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
         _ => return Err("a number and a unit are expected: B, KiB, MiB or GiB".into()),
     };
     let number: u64 = number.parse().map_err(|_| "the number is missing or too large".to_string())?;
-    number.checked_shl(shift).filter(|bytes| bytes >> shift == number).ok_or_else(|| "that is too much".into())
+    number
+        .checked_shl(shift)
+        .filter(|bytes| bytes >> shift == number)
+        .ok_or_else(|| "that is too much".into())
 }
 
 /// A factor of sizes.

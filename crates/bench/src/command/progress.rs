@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::cell::Stage;
-use crate::number::count;
+use crate::number::number;
 use crate::plan::{Progress, Watch};
 
 /// The bar's length.
@@ -46,7 +46,7 @@ impl Watch for Bar {
         let stage = match progress.stage {
             Stage::Filling(part) => format!("filling, {:.0} %", part * 100.0),
             Stage::Warming => "warming up".to_string(),
-            Stage::Running(operations) => format!("{} operations", count(operations)),
+            Stage::Running(operations) => format!("{} operations", number(operations as f64)),
             Stage::Checking => "checking what is there".to_string(),
         };
         let Progress { round, rounds, what, .. } = progress;

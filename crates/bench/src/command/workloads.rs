@@ -47,7 +47,9 @@ fn only(spec: Spec) -> Vec<(String, Spec)> {
 fn checked(given: Option<Sizes>, default: Sizes, value_bytes_min: usize) -> Result<Sizes, Failure> {
     let sizes = given.unwrap_or(default);
     match sizes.value_bytes < value_bytes_min {
-        true => Err(Failure::usage(format!("--sizes: a value of this workload has at least {value_bytes_min} bytes"))),
+        true => Err(Failure::usage(format!(
+            "--sizes: a value of this workload has at least {value_bytes_min} bytes"
+        ))),
         false => Ok(sizes),
     }
 }
@@ -395,8 +397,8 @@ impl LoadArgs {
         let sizes = checked(Some(self.table.sizes), Insert::SIZES, crate::workload::Load::VALUE_BYTES_MIN)?;
         let rows = self.run.scaled(self.table.rows);
         let specs = [("sorted", Order::Sorted), ("random", Order::Random)];
-        let specs =
-            specs.map(|(name, order)| (name.to_string(), Spec::Load { sizes, rows, order, batch: self.batch }));
+        let specs = specs
+            .map(|(name, order)| (name.to_string(), Spec::Load { sizes, rows, order, batch: self.batch }));
         let wanted =
             Wanted { threads: &[1], limit: Limit::Work, ..wanted("load", "Filling a table", specs.to_vec()) };
         planned(&self.run, program, wanted)

@@ -3,10 +3,10 @@
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, candidate, engines, point};
 use crate::cell::Limit;
 use crate::engine::Level;
-use crate::table::TableSpec;
 use crate::plan::Point;
 use crate::plot::{Kind, PlotSpec, X};
 use crate::spec::Spec;
+use crate::table::TableSpec;
 use crate::workload::{Conflicts, TpccScale, Updates};
 
 /// 16-byte keys and 84-byte values, as many of them as make 100 MB.
@@ -71,7 +71,16 @@ pub(super) const FIGURE_5: Figure = Figure {
 };
 
 const TPCC_ENGINES: [&str; 10] = [
-    "fulgurite", "bdb-mvcc", "bdb", "bdb-je", "wiredtiger", "rocksdb-txn", "lmdb", "sqlite", "redb", "fjall",
+    "fulgurite",
+    "bdb-mvcc",
+    "bdb",
+    "bdb-je",
+    "wiredtiger",
+    "rocksdb-txn",
+    "lmdb",
+    "sqlite",
+    "redb",
+    "fjall",
 ];
 
 fn tpcc(warehouses: f64, bounded: bool) -> Spec {
@@ -111,7 +120,10 @@ pub(super) const FIGURE_6A: Figure = Figure {
         };
         let cached = point("in memory", tpcc(warehouses, false), 8, settings.time(5.0), ALL_IN_MEMORY);
         let points = vec![at("C1", 4), at("C2", 17), at("C3", 33), cached];
-        tpcc_experiment(points, "caches of 4, 17 and 33 % of the data, as in the paper, and one for all of it")
+        tpcc_experiment(
+            points,
+            "caches of 4, 17 and 33 % of the data, as in the paper, and one for all of it",
+        )
     },
 };
 
@@ -138,7 +150,8 @@ pub(super) const FIGURE_7: Figure = Figure {
     title: "Writers of their own keys beside readers of all: versions against locks (FlashTKV, Fig. 7a, Table V)",
     build: |settings| {
         let at = |(name, conflicts): (&str, Conflicts)| {
-            let workload = Spec::MvccVsLock { conflicts, writes: settings.rows(500), reads: settings.rows(50_000) };
+            let workload =
+                Spec::MvccVsLock { conflicts, writes: settings.rows(500), reads: settings.rows(50_000) };
             point(name, workload, 16, Limit::Work, ALL_IN_MEMORY)
         };
         Experiment {
@@ -150,9 +163,10 @@ pub(super) const FIGURE_7: Figure = Figure {
                 "Fig. 7b is the same on a magnetic disk, which this machine has not".to_string(),
                 "8 writers and 8 readers; the time until all have done their transactions".into(),
             ],
-            view: View::new(&TableSpec::WRITING, vec![
-                    ("", bars("Writers and readers: time of it all", "elapsed_seconds", "seconds", true)),
-                ]),
+            view: View::new(
+                &TableSpec::WRITING,
+                vec![("", bars("Writers and readers: time of it all", "elapsed_seconds", "seconds", true))],
+            ),
         }
     },
 };
@@ -174,7 +188,10 @@ pub(super) const TABLE_7: Figure = Figure {
             points: vec![point("C3", workload, 8, settings.time(5.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: Vec::new(),
-            view: View::new(&TableSpec::TPC_C, vec![("", bars("Conflicts", "conflict_share", "share of all attempts", false))]),
+            view: View::new(
+                &TableSpec::TPC_C,
+                vec![("", bars("Conflicts", "conflict_share", "share of all attempts", false))],
+            ),
         }
     },
 };

@@ -2,10 +2,10 @@
 
 use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, engines, over_threads, rates};
 use crate::engine::Level;
-use crate::table::TableSpec;
 use crate::plan::Candidate;
 use crate::plot::X;
 use crate::spec::Spec;
+use crate::table::TableSpec;
 use crate::workload::{Insert, Oltp, UpdateSearch};
 
 /// The schemes of the paper: what it found (each committer syncs for itself up to its own LSN), and what it proposes;
@@ -44,9 +44,8 @@ pub(super) const FIGURE_5A: Figure = Figure {
     aliases: &["figure5a"],
     title: "Single inserts, each durable: schemes of flushing, and peers (flush aggregation, Fig. 5a)",
     build: |settings| {
-        let peers = [
-            "wiredtiger", "rocksdb", "bdb-mvcc", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite",
-        ];
+        let peers =
+            ["wiredtiger", "rocksdb", "bdb-mvcc", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
         let workload = Spec::Insert(Insert::SIZES);
         experiment(settings, "Single inserts", workload, &peers, 1.0, &TableSpec::FULL)
     },

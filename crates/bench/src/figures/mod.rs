@@ -16,11 +16,11 @@ use std::time::Duration;
 
 use crate::cell::{Limit, Load};
 use crate::engine::Level;
-use crate::table::TableSpec;
 use crate::plan::{Candidate, Plan, Point};
 use crate::plot::{Kind, PlotSpec, X};
 use crate::report::Report;
 use crate::spec::Spec;
+use crate::table::TableSpec;
 
 /// A figure or table.
 pub(crate) struct Figure {
@@ -218,7 +218,11 @@ mod tests {
             }
             let settings = Settings { scale: 0.01, seconds: None, threads: vec![2] };
             let experiment = (figure.build)(&settings);
-            assert!(experiment.candidates.iter().any(|one| one.label == experiment.baseline), "{}", figure.name);
+            assert!(
+                experiment.candidates.iter().any(|one| one.label == experiment.baseline),
+                "{}",
+                figure.name
+            );
             let labels: HashSet<&str> = experiment.candidates.iter().map(|one| one.label.as_str()).collect();
             assert_eq!(labels.len(), experiment.candidates.len(), "{}", figure.name);
             assert!(!experiment.points.is_empty() && !experiment.view.plots.is_empty(), "{}", figure.name);

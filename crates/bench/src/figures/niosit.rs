@@ -2,9 +2,9 @@
 
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, point, rates};
 use crate::engine::Level;
-use crate::table::TableSpec;
 use crate::plot::X;
 use crate::spec::Spec;
+use crate::table::TableSpec;
 use crate::workload::Mix;
 
 pub(super) const FIGURE_9: Figure = Figure {

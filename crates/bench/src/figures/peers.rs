@@ -3,15 +3,27 @@
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, engines, over_time, point};
 use crate::cell::Limit;
 use crate::engine::{Direction, Level};
-use crate::table::TableSpec;
 use crate::plan::Point;
 use crate::spec::Spec;
-use crate::workload::{Extent, Insert, Order, Oltp, TpccScale, Mix};
+use crate::table::TableSpec;
+use crate::workload::{Extent, Insert, Mix, Oltp, Order, TpccScale};
 
 /// Every engine, once.
 const ENGINES: [&str; 14] = [
-    "fulgurite", "rocksdb", "rocksdb-txn", "rocksdb-blob", "wiredtiger", "bdb", "bdb-mvcc", "bdb-je", "lmdb",
-    "leveldb", "redb", "fjall", "sqlite", "fulgurite:lsm",
+    "fulgurite",
+    "rocksdb",
+    "rocksdb-txn",
+    "rocksdb-blob",
+    "wiredtiger",
+    "bdb",
+    "bdb-mvcc",
+    "bdb-je",
+    "lmdb",
+    "leveldb",
+    "redb",
+    "fjall",
+    "sqlite",
+    "fulgurite:lsm",
 ];
 
 pub(super) const PEERS: Figure = Figure {
@@ -34,8 +46,12 @@ pub(super) const PEERS: Figure = Figure {
             timed("oltp, 32 threads", Spec::Oltp(Oltp::SIZES, rows), 32),
         ];
         let mixes = [
-            ("ycsb a", Mix::A), ("ycsb b", Mix::B), ("ycsb c", Mix::C), ("ycsb d", Mix::D),
-            ("ycsb e", Mix::E), ("ycsb f", Mix::F),
+            ("ycsb a", Mix::A),
+            ("ycsb b", Mix::B),
+            ("ycsb c", Mix::C),
+            ("ycsb d", Mix::D),
+            ("ycsb e", Mix::E),
+            ("ycsb f", Mix::F),
         ];
         points.extend(mixes.map(|(name, mix)| timed(name, ycsb(mix), 8)));
         points.extend([
@@ -54,7 +70,10 @@ pub(super) const PEERS: Figure = Figure {
             points,
             rounds: 3,
             notes: vec!["loads commit 100 rows at a time".to_string()],
-            view: View::new(&TableSpec::FULL, vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))]),
+            view: View::new(
+                &TableSpec::FULL,
+                vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))],
+            ),
         }
     },
 };
@@ -64,7 +83,10 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
     aliases: &["queue"],
     title: "A queue over time: what rows that were deleted cost the next look at its head",
     build: |settings| Experiment {
-        candidates: engines(&["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"], Level::Unsynced),
+        candidates: engines(
+            &["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"],
+            Level::Unsynced,
+        ),
         baseline: "fulgurite",
         points: vec![point(
             "",
@@ -75,7 +97,10 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
         )],
         rounds: 1,
         notes: vec!["unsynced, so that the engine is seen and not the disk".to_string()],
-        view: View::new(&TableSpec::FULL, vec![("", over_time("Puts and takes a second over time", "operations_per_second"))]),
+        view: View::new(
+            &TableSpec::FULL,
+            vec![("", over_time("Puts and takes a second over time", "operations_per_second"))],
+        ),
     },
 };
 
@@ -85,7 +110,18 @@ pub(super) const OVERWRITE: Figure = Figure {
     title: "Random overwrites over time: what the files grow to",
     build: |settings| Experiment {
         candidates: engines(
-            &["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "bdb-je", "redb", "fjall", "sqlite"],
+            &[
+                "fulgurite",
+                "rocksdb",
+                "leveldb",
+                "wiredtiger",
+                "lmdb",
+                "bdb",
+                "bdb-je",
+                "redb",
+                "fjall",
+                "sqlite",
+            ],
             Level::Unsynced,
         ),
         baseline: "fulgurite",

@@ -4,10 +4,10 @@ use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, engines, over_th
 use std::time::Duration;
 
 use crate::engine::Level;
-use crate::table::TableSpec;
 use crate::plan::Candidate;
 use crate::plot::{Kind, PlotSpec, X};
 use crate::spec::Spec;
+use crate::table::TableSpec;
 
 fn levels(engine: &str) -> Vec<Candidate> {
     [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Unsynced, Level::Staged]
@@ -117,7 +117,10 @@ pub(super) const YCSB: Figure = Figure {
             points: vec![point("", workload, 1, settings.time(3.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: vec!["the talk has a million documents; a tenth of them is here at scale 1".to_string()],
-            view: View::new(&TableSpec::FULL, vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))]),
+            view: View::new(
+                &TableSpec::FULL,
+                vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))],
+            ),
         }
     },
 };

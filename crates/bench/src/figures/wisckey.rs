@@ -3,13 +3,17 @@
 use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, point};
 use crate::cell::Limit;
 use crate::engine::Level;
-use crate::table::TableSpec;
 use crate::spec::Spec;
+use crate::table::TableSpec;
 
 /// Rows beforehand, and writes: a quarter of the paper's.
 const ROWS: u64 = 65_536;
 
-fn experiment(settings: &Settings, candidates: Vec<crate::plan::Candidate>, notes: Vec<String>) -> Experiment {
+fn experiment(
+    settings: &Settings,
+    candidates: Vec<crate::plan::Candidate>,
+    notes: Vec<String>,
+) -> Experiment {
     let workload = Spec::WiscKey { base_rows: settings.rows(ROWS), writes: settings.rows(ROWS) };
     Experiment {
         candidates,
@@ -17,11 +21,28 @@ fn experiment(settings: &Settings, candidates: Vec<crate::plan::Candidate>, note
         points: vec![point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
         rounds: 3,
         notes,
-        view: View::new(&TableSpec::WRITING, vec![
-                ("", bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false)),
-                ("-syncs", bars("4 KiB values in random order: share of the time in syncs", "sync_share", "share", false)),
-                ("-latency", bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true)),
-            ]),
+        view: View::new(
+            &TableSpec::WRITING,
+            vec![
+                (
+                    "",
+                    bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false),
+                ),
+                (
+                    "-syncs",
+                    bars(
+                        "4 KiB values in random order: share of the time in syncs",
+                        "sync_share",
+                        "share",
+                        false,
+                    ),
+                ),
+                (
+                    "-latency",
+                    bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true),
+                ),
+            ],
+        ),
     }
 }
 

@@ -17,7 +17,8 @@ use crate::{FulguriteEngine, Result};
 /// A new store with what `workload` fills it with. The directory goes when it is dropped.
 pub(crate) fn store(workload: &dyn Workload) -> (TempDir, Arc<dyn Store>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let engine = FulguriteEngine { name: "fulgurite".to_string(), options: Options::default(), missing: None };
+    let engine =
+        FulguriteEngine { name: "fulgurite".to_string(), options: Options::default(), missing: None };
     let opening =
         Opening { dir: dir.path(), tables: workload.tables(), cache_bytes: 16 << 20, level: Level::Unsynced };
     let store = engine.open(&opening).expect("a new store");

@@ -26,12 +26,12 @@ pub(crate) enum Chooser {
 impl Chooser {
     /// Popular items spread among `items`, at least one: the hash of a Zipfian rank says which.
     pub fn scrambled(items: u64) -> Chooser {
-        Chooser::Scrambled { ranks: Zipfian::new(SCRAMBLED_RANKS), items }
+        Chooser::Scrambled { ranks: Zipfian::new(SCRAMBLED_RANKS, THETA), items }
     }
 
     /// The newest item being the most popular, of `items` to begin with, at least one.
     pub fn latest(items: u64) -> Chooser {
-        Chooser::Latest(Zipfian::new(items))
+        Chooser::Latest(Zipfian::new(items, THETA))
     }
 
     /// One of the items 0 to `items`, the last excluded: at least one, and never fewer than before.
@@ -47,19 +47,20 @@ impl Chooser {
     }
 }
 
-/// Ranks from 0: rank r is drawn in proportion to 1 / (r + 1)^0.99. The first two ranks are drawn exactly so, the
+/// Ranks from 0: rank r is drawn in proportion to 1 / (r + 1)^theta. The first two ranks are drawn exactly so, the
 /// others about so.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipfian {
+    theta: f64,
     items: u64,
     zeta: f64,
     eta: f64,
 }
 
 impl Zipfian {
-    /// Of `items` ranks, at least one.
-    pub fn new(items: u64) -> Zipfian {
-        let mut zipfian = Zipfian { items: 0, zeta: 0.0, eta: 0.0 };
+    /// Of `items` ranks, at least one; `theta` lies between 0 and 1.
+    pub fn new(items: u64, theta: f64) -> Zipfian {
+        let mut zipfian = Zipfian { theta, items: 0, zeta: 0.0, eta: 0.0 };
         zipfian.grow(items);
         zipfian
     }
@@ -69,10 +70,10 @@ impl Zipfian {
         if items <= self.items {
             return;
         }
-        self.zeta += zeta_between(self.items, items);
+        self.zeta += zeta_between(self.items, items, self.theta);
         self.items = items;
-        let least = (2.0 / items as f64).powf(1.0 - THETA);
-        self.eta = (1.0 - least) / (1.0 - zeta_between(0, 2) / self.zeta);
+        let least = (2.0 / items as f64).powf(1.0 - self.theta);
+        self.eta = (1.0 - least) / (1.0 - zeta_of_two(self.theta) / self.zeta);
     }
 
     /// A rank.
@@ -82,28 +83,28 @@ impl Zipfian {
         if place < 1.0 || self.items == 1 {
             return 0;
         }
-        if place < zeta_of_two() || self.items == 2 {
+        if place < zeta_of_two(self.theta) || self.items == 2 {
             return 1;
         }
-        let share = (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - THETA));
+        let share = (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - self.theta));
         ((self.items as f64 * share) as u64).min(self.items - 1)
     }
 }
 
-fn zeta_of_two() -> f64 {
-    1.0 + 0.5f64.powf(THETA)
+fn zeta_of_two(theta: f64) -> f64 {
+    1.0 + 0.5f64.powf(theta)
 }
 
-/// The sum of 1 / i^0.99 for the i above `from` and up to `to`. Where many terms are left they are summed as Euler and
+/// The sum of 1 / i^theta for the i above `from` and up to `to`. Where many terms are left they are summed as Euler and
 /// Maclaurin did, to some twelve digits.
-fn zeta_between(from: u64, to: u64) -> f64 {
-    let term = |i: u64| (i as f64).powf(-THETA);
+fn zeta_between(from: u64, to: u64, theta: f64) -> f64 {
+    let term = |i: u64| (i as f64).powf(-theta);
     let end = to.min(from + TERMS);
     let mut sum: f64 = (from + 1..=end).map(term).sum();
     if end < to {
         let (low, high) = (end as f64, to as f64);
-        let integral = (high.powf(1.0 - THETA) - low.powf(1.0 - THETA)) / (1.0 - THETA);
-        let slope = |x: f64| -THETA * x.powf(-THETA - 1.0);
+        let integral = (high.powf(1.0 - theta) - low.powf(1.0 - theta)) / (1.0 - theta);
+        let slope = |x: f64| -theta * x.powf(-theta - 1.0);
         sum += integral + (term(to) - term(end)) / 2.0 + (slope(high) - slope(low)) / 12.0;
     }
     sum
@@ -150,21 +151,21 @@ mod tests {
     fn zeta_sums_are_right() {
         // What YCSB has for so many items.
         let known = 26.469_028_201_783_02;
-        assert!((zeta_between(0, SCRAMBLED_RANKS) - known).abs() < 1e-6);
+        assert!((zeta_between(0, SCRAMBLED_RANKS, THETA) - known).abs() < 1e-6);
         let term_by_term: f64 = (1..=100_000u32).map(|i| f64::from(i).powf(-THETA)).sum();
-        assert!((zeta_between(0, 100_000) - term_by_term).abs() < 1e-10);
-        assert_eq!(zeta_between(0, 2), zeta_of_two());
+        assert!((zeta_between(0, 100_000, THETA) - term_by_term).abs() < 1e-10);
+        assert_eq!(zeta_between(0, 2, THETA), zeta_of_two(THETA));
     }
 
     #[test]
     fn the_newest_items_are_the_most_popular() {
-        let zeta = zeta_between(0, 1000);
+        let zeta = zeta_between(0, 1000, THETA);
         let counts = counts(&mut Chooser::latest(1000), 1000);
         assert_share(counts[999], 1.0 / zeta);
         assert_share(counts[998], 0.5f64.powf(THETA) / zeta);
         let newest: u64 = counts[900..].iter().sum();
         let share = newest as f64 / DRAWS as f64;
-        let theory = zeta_between(0, 100) / zeta;
+        let theory = zeta_between(0, 100, THETA) / zeta;
         assert!((share - theory).abs() < 0.03, "the newest tenth has {share}, not {theory}");
     }
 
@@ -175,7 +176,7 @@ mod tests {
         let hottest = (0..items).max_by_key(|item| counts[*item as usize]).expect("items");
         assert_eq!(hottest, fnv1a_64(0) % items);
         // Beside the first rank, so many of the ten thousand million ranks have the same place.
-        let first = 1.0 / zeta_between(0, SCRAMBLED_RANKS);
+        let first = 1.0 / zeta_between(0, SCRAMBLED_RANKS, THETA);
         let share = counts[hottest as usize] as f64 / DRAWS as f64;
         assert!((first..first + 0.004).contains(&share), "the hottest item has {share}, its rank {first}");
         let in_first_half: u64 = counts[..items as usize / 2].iter().sum();
@@ -184,13 +185,21 @@ mod tests {
     }
 
     #[test]
+    fn less_skew_is_drawn_as_theory_says() {
+        let ranks = Zipfian::new(100, 0.5);
+        let mut random = Random::new(3);
+        let firsts = (0..DRAWS).filter(|_| ranks.next(&mut random) == 0).count() as u64;
+        assert_share(firsts, 1.0 / zeta_between(0, 100, 0.5));
+    }
+
+    #[test]
     fn growing_is_like_starting_with_more() {
-        let mut grown = Zipfian::new(1);
+        let mut grown = Zipfian::new(1, THETA);
         for items in 2..=500 {
             grown.grow(items);
         }
         grown.grow(100_000);
-        let new = Zipfian::new(100_000);
+        let new = Zipfian::new(100_000, THETA);
         assert!((grown.zeta - new.zeta).abs() < 1e-9 && (grown.eta - new.eta).abs() < 1e-9);
         grown.grow(10);
         assert_eq!(grown.items, 100_000);
@@ -208,7 +217,7 @@ mod tests {
         let mut latest = Chooser::latest(1);
         latest.next(&mut Random::new(1), 1000);
         let counts = counts(&mut latest, 1000);
-        assert_share(counts[999], 1.0 / zeta_between(0, 1000));
+        assert_share(counts[999], 1.0 / zeta_between(0, 1000, THETA));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! `load`: filling an empty table, as the measured part.
 
-use super::rows::{Random, Sizes, write_key};
+use super::rows::{Sizes, write_key};
 use super::sealed::{Seal, check_seals};
+use super::shuffle::Shuffle;
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Store, Verdict};
 use crate::lane::Lane;
@@ -177,42 +178,6 @@ impl Client for LoadClient {
     }
 }
 
-/// A fixed order of the numbers below a bound that looks random: a Feistel network over the smallest square of a power
-/// of two that holds them, walked until it comes out below the bound.
-struct Shuffle {
-    bound: u64,
-    half_bits: u32,
-}
-
-impl Shuffle {
-    const ROUNDS: u64 = 4;
-
-    /// Of the numbers 0 to `bound`, the last excluded: at least one.
-    fn new(bound: u64) -> Shuffle {
-        let bits = u64::BITS - (bound - 1).leading_zeros();
-        Shuffle { bound, half_bits: bits.div_ceil(2).max(1) }
-    }
-
-    /// The number at a place below the bound.
-    fn item_at(&self, place: u64) -> u64 {
-        let mut item = self.once(place);
-        while item >= self.bound {
-            item = self.once(item);
-        }
-        item
-    }
-
-    fn once(&self, number: u64) -> u64 {
-        let mask = (1u64 << self.half_bits) - 1;
-        let (mut left, mut right) = (number >> self.half_bits, number & mask);
-        for round in 0..Shuffle::ROUNDS {
-            let mixed = Random::new(right << 8 | round).next() & mask;
-            (left, right) = (right, left ^ mixed);
-        }
-        left << self.half_bits | right
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -250,19 +215,5 @@ mod tests {
         tamper(&store, |open| open.delete(0, b"00000000000000000055"));
         assert!(workload.check(&*store, Some(&done)).is_err());
         assert!(workload.check(&*store, None).is_err());
-    }
-
-    #[test]
-    fn shuffling_is_a_permutation_far_from_sorted() {
-        for bound in [1, 2, 3, 16, 17, 1000] {
-            let shuffle = Shuffle::new(bound);
-            let mut items: Vec<u64> = (0..bound).map(|place| shuffle.item_at(place)).collect();
-            if bound == 1000 {
-                let rises = items.windows(2).filter(|pair| pair[0] < pair[1]).count();
-                assert!((400..600).contains(&rises), "{rises} rises");
-            }
-            items.sort_unstable();
-            assert!(items.into_iter().eq(0..bound));
-        }
     }
 }

@@ -3,6 +3,7 @@
 mod choose;
 mod delete_queue;
 mod insert;
+mod linkbench;
 mod load;
 mod mvcc_vs_lock;
 mod oltp;
@@ -12,6 +13,7 @@ mod read;
 pub(crate) mod rows;
 mod scan;
 mod sealed;
+mod shuffle;
 mod tpcb;
 mod tpcc;
 mod update_search;
@@ -20,6 +22,7 @@ mod ycsb;
 
 pub use self::delete_queue::DeleteQueue;
 pub use self::insert::Insert;
+pub use self::linkbench::LinkBench;
 pub use self::load::{Load, Order};
 pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};
 pub use self::oltp::Oltp;

@@ -4,7 +4,7 @@
 use super::Filling;
 use super::rows::{Random, Sizes, fill, read_key, write_key};
 use super::update_search::missing;
-use crate::engine::{Direction, Ended, Mode, Store, Verdict};
+use crate::engine::{Direction, Ended, Mode, Store, Verdict, Visit};
 use crate::{Error, Result};
 
 /// What a value tells: the row and the write in eight bytes each, lowest first, and the rest of the value is made from
@@ -127,11 +127,7 @@ pub(crate) fn check_seals(
 }
 
 /// Shows all entries of a table in one transaction, when nobody writes.
-pub(crate) fn read_all(
-    store: &dyn Store,
-    table: usize,
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<bool>,
-) -> Result<()> {
+pub(crate) fn read_all(store: &dyn Store, table: usize, visit: Visit<'_>) -> Result<()> {
     let ended = store.session()?.transact(Mode::Read, &mut |transaction| {
         transaction.scan(table, None, Direction::Forward, visit)?;
         Ok(Verdict::Commit)

@@ -1,0 +1,232 @@
+//! What the graph looks like, and how it lies in tables.
+
+use crate::workload::rows::Random;
+use crate::workload::sealed::Seal;
+
+/// Nodes; the key is the id.
+pub(super) const NODES: usize = 0;
+/// Links, hidden ones included; the key is the list and the id at the other end.
+pub(super) const LINKS: usize = 1;
+/// Visible links by time; the key is the list, the time with all bits turned over, so that the newest comes first, and
+/// the id at the other end. The value has all else that a list of links shows.
+pub(super) const BY_TIME: usize = 2;
+/// How many links of a list are visible; the key is the list.
+pub(super) const COUNTS: usize = 3;
+
+/// Links have one of so many types.
+pub(super) const LINK_TYPES: u32 = 2;
+/// No loaded node has more links, and no list that is got has more.
+pub(super) const LINKS_MAX: u64 = 10_000;
+/// Time goes on from here after loading.
+pub(super) const LOADED_TIME: u64 = LINKS_MAX + 1;
+
+/// How fast nodes with more links become rarer: a node has at least k links with probability k^-1.3.
+const DEGREE_EXPONENT: f64 = 1.3;
+const NODE_TYPE: u32 = 2048;
+const NODE_HEAD_BYTES: usize = 12;
+pub(super) const NODE_DATA_BYTES: usize = 128;
+pub(super) const NODE_KEY_BYTES: usize = 8;
+pub(super) const NODE_VALUE_BYTES: usize = NODE_HEAD_BYTES + NODE_DATA_BYTES;
+
+pub(super) const LIST_BYTES: usize = 12;
+pub(super) const LINK_KEY_BYTES: usize = LIST_BYTES + 8;
+pub(super) const LINK_VALUE_BYTES: usize = 21;
+pub(super) const INDEX_KEY_BYTES: usize = LIST_BYTES + 16;
+pub(super) const INDEX_VALUE_BYTES: usize = 12;
+pub(super) const COUNT_VALUE_BYTES: usize = 24;
+
+/// How many links of one type a node has when it is loaded; the first type has the odd one. They go to the node itself
+/// and to those behind it.
+pub(super) fn loaded_links(list: List) -> u64 {
+    let share = 1.0 - Random::new(!list.id1).unit();
+    let all = (share.powf(-1.0 / DEGREE_EXPONENT) as u64).min(LINKS_MAX);
+    let types = u64::from(LINK_TYPES);
+    all / types + u64::from(u64::from(list.kind) < all % types)
+}
+
+/// The value of a node: its type, its time, and data that tells its id and version.
+pub(super) fn write_node(value: &mut Vec<u8>, id: u64, version: u64, time: u64) {
+    value.clear();
+    value.extend_from_slice(&NODE_TYPE.to_be_bytes());
+    value.extend_from_slice(&time.to_be_bytes());
+    value.resize(NODE_VALUE_BYTES, 0);
+    Seal { row: id, write: version }.write_over(&mut value[NODE_HEAD_BYTES..]);
+}
+
+/// The data of a node's value; none if it is too short.
+pub(super) fn node_data(value: &[u8]) -> &[u8] {
+    value.get(NODE_HEAD_BYTES..).unwrap_or_default()
+}
+
+/// The links of one type from a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct List {
+    pub id1: u64,
+    pub kind: u32,
+}
+
+impl List {
+    /// The key of its count, and the beginning of the keys of its links.
+    pub fn key(self) -> [u8; LIST_BYTES] {
+        concat([&self.id1.to_be_bytes(), &self.kind.to_be_bytes()])
+    }
+
+    pub fn of(key: &[u8]) -> Option<List> {
+        let mut fields = Fields(key);
+        let list = List { id1: fields.u64()?, kind: fields.u32()? };
+        fields.end(list)
+    }
+
+    pub fn link_key(self, id2: u64) -> [u8; LINK_KEY_BYTES] {
+        concat([&self.key(), &id2.to_be_bytes()])
+    }
+}
+
+/// A link from a node to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub list: List,
+    pub id2: u64,
+    pub is_visible: bool,
+    pub version: u32,
+    pub time: u64,
+}
+
+impl Link {
+    pub fn key(&self) -> [u8; LINK_KEY_BYTES] {
+        self.list.link_key(self.id2)
+    }
+
+    pub fn value(&self) -> [u8; LINK_VALUE_BYTES] {
+        let visible = [u8::from(self.is_visible)];
+        concat([&visible, &self.version.to_be_bytes(), &self.time.to_be_bytes(), &self.data()])
+    }
+
+    /// `None` if that is no link as it was written.
+    pub fn of(key: &[u8], value: &[u8]) -> Option<Link> {
+        let list = List::of(key.get(..LIST_BYTES)?)?;
+        let mut fields = Fields(&key[LIST_BYTES..]);
+        let id2 = fields.u64()?;
+        fields.end(())?;
+        let mut fields = Fields(value);
+        let [visible] = fields.take()?;
+        let link = Link { list, id2, is_visible: visible == 1, version: fields.u32()?, time: fields.u64()? };
+        (fields.take()? == link.data()).then_some(())?;
+        fields.end(link)
+    }
+
+    pub fn index_key(&self) -> [u8; INDEX_KEY_BYTES] {
+        concat([&self.list.key(), &(!self.time).to_be_bytes(), &self.id2.to_be_bytes()])
+    }
+
+    pub fn index_value(&self) -> [u8; INDEX_VALUE_BYTES] {
+        concat([&self.version.to_be_bytes(), &self.data()])
+    }
+
+    /// Its text, which is made from the rest.
+    fn data(&self) -> [u8; 8] {
+        let ends = self.list.id1 ^ self.id2.rotate_left(32) ^ u64::from(self.list.kind).rotate_left(16);
+        Random::new(ends ^ u64::from(self.version).rotate_left(48)).next().to_be_bytes()
+    }
+}
+
+/// What is known of a list of links.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub links: u64,
+    pub version: u64,
+    pub time: u64,
+}
+
+impl Count {
+    pub fn value(&self) -> [u8; COUNT_VALUE_BYTES] {
+        concat([&self.links.to_be_bytes(), &self.version.to_be_bytes(), &self.time.to_be_bytes()])
+    }
+
+    pub fn of(value: &[u8]) -> Option<Count> {
+        let mut fields = Fields(value);
+        let count = Count { links: fields.u64()?, version: fields.u64()?, time: fields.u64()? };
+        fields.end(count)
+    }
+}
+
+/// The parts one behind the other; they are `N` bytes.
+fn concat<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> [u8; N] {
+    let mut whole = [0; N];
+    let mut at = 0;
+    for part in parts {
+        whole[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    debug_assert_eq!(at, N);
+    whole
+}
+
+/// What is left of bytes that are taken apart.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    /// `whole`, if nothing is left.
+    fn end<T>(&self, whole: T) -> Option<T> {
+        self.0.is_empty().then_some(whole)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: List = List { id1: 7, kind: 1 };
+
+    #[test]
+    fn links_are_read_as_they_were_written() {
+        let link = Link { list: LIST, id2: 9, is_visible: true, version: 3, time: 77 };
+        assert_eq!(Link::of(&link.key(), &link.value()), Some(link));
+        let hidden = Link { is_visible: false, ..link };
+        assert_eq!(Link::of(&hidden.key(), &hidden.value()), Some(hidden));
+        assert_eq!(
+            Link::of(&Link { id2: 8, ..link }.key(), &link.value()),
+            None,
+            "the text is of another link"
+        );
+        assert_eq!(Link::of(&link.key(), &link.value()[..20]), None);
+        assert_eq!(Link::of(&link.key()[..19], &link.value()), None);
+        let count = Count { links: 1, version: 2, time: 3 };
+        assert_eq!(Count::of(&count.value()), Some(count));
+        assert_eq!(List::of(&LIST.key()), Some(LIST));
+    }
+
+    #[test]
+    fn newer_links_come_first_in_their_list() {
+        let link = |id1, time, id2| {
+            Link { list: List { id1, kind: 0 }, id2, is_visible: true, version: 0, time }.index_key()
+        };
+        assert!([link(1, 500, 1), link(1, 499, 9), link(1, 0, 1), link(2, 900, 1)].is_sorted());
+    }
+
+    #[test]
+    fn degrees_follow_a_power_law() {
+        let degree = |id1| (0..LINK_TYPES).map(|kind| loaded_links(List { id1, kind })).sum::<u64>();
+        let degrees: Vec<u64> = (0..100_000).map(degree).collect();
+        for least in [1, 2, 10, 100] {
+            let share = degrees.iter().filter(|degree| **degree >= least).count() as f64 / 1e5;
+            let theory = (least as f64).powf(-DEGREE_EXPONENT);
+            assert!((share / theory - 1.0).abs() < 0.15, "{share} instead of {theory} have {least} links");
+        }
+        assert!(degrees.iter().all(|degree| (1..=LINKS_MAX).contains(degree)));
+    }
+}

@@ -1,0 +1,311 @@
+//! `linkbench`: nodes and links of a social graph.
+
+mod check;
+mod client;
+mod graph;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use self::client::LinkBenchClient;
+use self::graph::{
+    BY_TIME, COUNT_VALUE_BYTES, COUNTS, Count, INDEX_KEY_BYTES, INDEX_VALUE_BYTES, LINK_KEY_BYTES,
+    LINK_TYPES, LINK_VALUE_BYTES, LINKS, LIST_BYTES, Link, List, NODE_KEY_BYTES, NODE_VALUE_BYTES, NODES,
+    loaded_links, write_node,
+};
+use super::choose::Zipfian;
+use super::rows::{Random, fill};
+use super::shuffle::Shuffle;
+use super::{Client, Done, Filling, Workload};
+use crate::Result;
+use crate::engine::{Needs, Store};
+use crate::lane::Open;
+
+/// A social graph under the mix of operations of LinkBench (Armstrong, Ponnekanti, Borthakur and Callaghan, SIGMOD
+/// 2013), as key-value transactions.
+///
+/// A node has an id, a type, a version, a time and 128 bytes of data. A link goes from a node (id1) to another (id2) and
+/// has one of two types, a visibility, a version, a time and 8 bytes of data; the links of one type from a node are a
+/// list. The tables are
+///
+/// * `nodes`: id to the rest of the node;
+/// * `links`: list (id1 and type) and id2 to the rest of the link, hidden links included;
+/// * `by_time`: list, time (latest first) and id2 to what else a list shows of a visible link;
+/// * `counts`: list to the number of its visible links, a version and a time.
+///
+/// A loaded node has at least k links with probability k^-1.3, at most 10,000 and fewer than four on the average; they
+/// go to itself and the nodes behind it. The operations, their shares in percent being those of the paper, are
+///
+/// * add link (8.99): reads the link, writes it and its entry by time, takes the old entry away, and adds one to the
+///   count, if it was not visible; in 5 of 100 cases the link is a loaded one;
+/// * delete link (2.99): hides the link, takes its entry away and one from the count, if it was visible (90 of 100 are
+///   loaded ones); update link (8.01): like add link, 90 of 100 being loaded ones;
+/// * count links (4.89): reads the count of a list;
+/// * multiget link (0.53): reads 2.6 links of a list on the average, at most 128, in one transaction; half are loaded;
+/// * get link list (50.72): reads the newest links of a list, at most 10,000;
+/// * add node (2.57): writes a node with the next id; update node (7.36): reads a node and writes it with another
+///   version; delete node (1.01): deletes a node; get node (12.93): reads one.
+///
+/// All that one operation writes is one transaction. The nodes of operations are loaded ones, popular ones lying
+/// anywhere: Zipfian with 0.8 for reads of links, 0.741 for writes, 0.625 for reads of nodes, 0.606 for updates;
+/// deleted nodes are drawn uniformly. As in LinkBench, deleting a node leaves its links, and a deleted node may be
+/// asked for. Left out are the few reads of a list's older links and the slight preference of nodes with many links;
+/// and data always has the median length.
+#[derive(Clone, Debug)]
+pub struct LinkBench {
+    nodes: u64,
+    links: u64,
+    popular: [Zipfian; 4],
+    shuffle: Shuffle,
+    /// The id of the next node that is added.
+    next_node: Arc<AtomicU64>,
+}
+
+/// Which operations a node is popular with: a place in [`LinkBench::popular`].
+#[derive(Clone, Copy)]
+enum Popularity {
+    LinkReads,
+    LinkWrites,
+    NodeReads,
+    NodeUpdates,
+}
+
+/// Of [`Popularity`], in its order.
+const SKEWS: [f64; 4] = [0.8, 0.741, 0.625, 0.606];
+
+/// An operation: a place in [`KINDS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    AddLink,
+    DeleteLink,
+    UpdateLink,
+    CountLinks,
+    MultigetLink,
+    GetLinkList,
+    AddNode,
+    UpdateNode,
+    DeleteNode,
+    GetNode,
+}
+
+const KINDS: &[&str] = &[
+    "add-link",
+    "delete-link",
+    "update-link",
+    "count-links",
+    "multiget-link",
+    "get-link-list",
+    "add-node",
+    "update-node",
+    "delete-node",
+    "get-node",
+];
+
+/// The operations, and how many of ten thousand are of each.
+const MIX: [(Operation, u64); 10] = [
+    (Operation::AddLink, 899),
+    (Operation::DeleteLink, 299),
+    (Operation::UpdateLink, 801),
+    (Operation::CountLinks, 489),
+    (Operation::MultigetLink, 53),
+    (Operation::GetLinkList, 5072),
+    (Operation::AddNode, 257),
+    (Operation::UpdateNode, 736),
+    (Operation::DeleteNode, 101),
+    (Operation::GetNode, 1293),
+];
+
+impl Operation {
+    fn drawn(random: &mut Random) -> Operation {
+        let mut place = random.below(10_000);
+        for (operation, share) in MIX {
+            match place.checked_sub(share) {
+                Some(rest) => place = rest,
+                None => return operation,
+            }
+        }
+        unreachable!("the shares are ten thousand")
+    }
+}
+
+const NODE_BYTES: u64 = (NODE_KEY_BYTES + NODE_VALUE_BYTES) as u64;
+/// In `links` and `by_time`.
+const LINK_BYTES: u64 = (LINK_KEY_BYTES + LINK_VALUE_BYTES + INDEX_KEY_BYTES + INDEX_VALUE_BYTES) as u64;
+const COUNT_BYTES: u64 = (LIST_BYTES + COUNT_VALUE_BYTES) as u64;
+
+impl LinkBench {
+    /// Of `nodes` loaded nodes, at least one; about half a kilobyte each with its links.
+    pub fn new(nodes: u64) -> LinkBench {
+        LinkBench {
+            nodes,
+            links: (0..nodes).flat_map(lists).map(loaded_links).sum(),
+            popular: SKEWS.map(|skew| Zipfian::new(nodes, skew)),
+            shuffle: Shuffle::new(nodes),
+            next_node: Arc::new(AtomicU64::new(nodes)),
+        }
+    }
+
+    fn node(&self, popularity: Popularity, random: &mut Random) -> u64 {
+        self.shuffle.item_at(self.popular[popularity as usize].next(random))
+    }
+
+    /// How many nodes were added, and how many deleted, some of them perhaps twice.
+    fn nodes_changed(done: &Done) -> (u64, u64) {
+        (done.kinds[Operation::AddNode as usize], done.kinds[Operation::DeleteNode as usize])
+    }
+}
+
+/// The lists of a node.
+fn lists(id1: u64) -> impl Iterator<Item = List> {
+    (0..LINK_TYPES).map(move |kind| List { id1, kind })
+}
+
+impl Workload for LinkBench {
+    fn name(&self) -> &'static str {
+        "linkbench"
+    }
+
+    fn about(&self) -> String {
+        format!("{} nodes, {} links, {LINK_TYPES} types of links", self.nodes, self.links)
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        &["nodes", "links", "by_time", "counts"]
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { transactions: true, ..Needs::default() }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        KINDS
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES) + self.links * LINK_BYTES
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        let written = MIX.map(|(operation, share)| match operation {
+            Operation::AddLink | Operation::DeleteLink | Operation::UpdateLink => {
+                share * (LINK_BYTES + COUNT_BYTES)
+            }
+            Operation::AddNode | Operation::UpdateNode => share * NODE_BYTES,
+            _ => 0,
+        });
+        written.iter().sum::<u64>() / 10_000
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
+        self.next_node.store(self.nodes, Ordering::Relaxed);
+        let mut value = Vec::new();
+        let bytes = self.loaded_bytes() / self.nodes;
+        fill(store, self.nodes, bytes, filling, |id, open| load_node(open, id, &mut value))
+    }
+
+    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
+        Box::new(LinkBenchClient::new(self.clone(), thread, threads))
+    }
+
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        check::check(self, store, done)
+    }
+}
+
+/// Puts a node, its links, of which the last is the newest, and their counts.
+fn load_node(open: &mut Open<'_>, id: u64, value: &mut Vec<u8>) -> Result<()> {
+    write_node(value, id, 0, 0);
+    open.put(NODES, &id.to_be_bytes(), value)?;
+    for list in lists(id) {
+        let links = loaded_links(list);
+        for time in 0..links {
+            let link = Link { list, id2: id + time, is_visible: true, version: 0, time };
+            open.put(LINKS, &link.key(), &link.value())?;
+            open.put(BY_TIME, &link.index_key(), &link.index_value())?;
+        }
+        open.put(COUNTS, &list.key(), &Count { links, version: 0, time: links }.value())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{checked, store, tamper};
+    use crate::workload::rows::count_rows;
+
+    #[test]
+    fn the_graph_stays_whole() {
+        for threads in [1, 4] {
+            let (_dir, store, done) = checked(&LinkBench::new(200), threads, 2000);
+            assert_eq!(done.operations(), 2000 * u64::from(threads));
+            let links = count_rows(&*store, LINKS).expect("links");
+            assert!(links > LinkBench::new(200).links, "links were added");
+            assert!(count_rows(&*store, BY_TIME).expect("entries") < links, "links were hidden");
+        }
+    }
+
+    #[test]
+    fn operations_are_as_frequent_as_in_the_paper() {
+        assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u64>(), 10_000);
+        assert!((0..).zip(MIX).all(|(place, (operation, _))| operation as usize == place));
+        let mut random = Random::new(1);
+        let mut drawn = [0u64; 10];
+        for _ in 0..100_000 {
+            drawn[Operation::drawn(&mut random) as usize] += 1;
+        }
+        for ((operation, share), drawn) in MIX.into_iter().zip(drawn) {
+            let expected = share * 10;
+            let slack = 4 * expected.isqrt();
+            assert!(drawn.abs_diff(expected) < slack, "{drawn} of {operation:?} instead of {expected}");
+        }
+    }
+
+    #[test]
+    fn a_loaded_graph_is_whole_and_as_large_as_it_says() {
+        let workload = LinkBench::new(300);
+        let (_dir, store) = store(&workload);
+        workload.check(&*store, None).expect("a whole graph");
+        let rows = [NODES, LINKS, BY_TIME, COUNTS].map(|table| count_rows(&*store, table).expect("rows"));
+        assert_eq!(rows, [300, workload.links, workload.links, 600]);
+    }
+
+    #[test]
+    fn what_is_not_whole_is_noticed() {
+        let workload = LinkBench::new(50);
+        let (_dir, store, done) = checked(&workload, 1, 300);
+        let list = List { id1: 10, kind: 0 };
+        let link = Link { list, id2: 9, is_visible: true, version: 5, time: 3 };
+        let fails = |why: &str| assert!(workload.check(&*store, None).is_err(), "{why}");
+
+        tamper(&store, |open| open.put(LINKS, &link.key(), &link.value()));
+        fails("a visible link that is not in the index");
+        tamper(&store, |open| open.put(BY_TIME, &link.index_key(), &link.index_value()));
+        fails("a link that is not in the count");
+        tamper(&store, |open| open.delete(COUNTS, &list.key()));
+        fails("no count");
+
+        let hidden = Link { is_visible: false, ..link };
+        tamper(&store, |open| {
+            let mut links = 0;
+            open.put(LINKS, &hidden.key(), &hidden.value())?;
+            open.delete(BY_TIME, &link.index_key())?;
+            open.scan(BY_TIME, Some(&list.key()), crate::engine::Direction::Forward, &mut |key, _| {
+                let is_of_list = key.starts_with(&list.key());
+                links += u64::from(is_of_list);
+                Ok(is_of_list)
+            })?;
+            open.put(COUNTS, &list.key(), &Count { links, version: 0, time: 0 }.value())
+        });
+        workload.check(&*store, Some(&done)).expect("all is well again");
+
+        tamper(&store, |open| open.put(NODES, &60_000u64.to_be_bytes(), b"text"));
+        fails("no node");
+        tamper(&store, |open| {
+            open.delete(NODES, &60_000u64.to_be_bytes())?;
+            (0..50u64).try_for_each(|id| open.delete(NODES, &id.to_be_bytes()))
+        });
+        workload.check(&*store, None).expect("nobody knows how many were deleted");
+        assert!(workload.check(&*store, Some(&done)).is_err(), "too few nodes");
+    }
+}
