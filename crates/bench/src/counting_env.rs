@@ -10,7 +10,7 @@ use fulgurite::env::{Clock, DeviceInfo, DirEntry, Disk, Env, File, Joiner, Lock,
 
 use crate::io::IoCounts;
 
-/// A write that begins in the block in which the last one ended continues it.
+/// A write that begins in the last block of the one before continues it.
 const BLOCK_BYTES: u64 = 4096;
 
 /// The environment below, and counts of its files.
@@ -151,7 +151,8 @@ impl CountingFile {
     fn write(&self, offset: u64, len: usize) {
         let counts = &*self.counts;
         let before = self.end.swap(offset + len as u64, Relaxed);
-        let is_next = (before - before % BLOCK_BYTES..=before).contains(&offset);
+        let last_block = before.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
+        let is_next = (last_block..=before).contains(&offset);
         let (writes, bytes) = match is_next {
             true => (&*counts.sequential_writes, &counts.sequential_bytes),
             false => (&counts.random_writes, &counts.random_bytes),
@@ -228,6 +229,7 @@ mod tests {
         file.write_at(&[1; 100], 0).unwrap();
         file.write_at(&[1; 100], 100).unwrap();
         file.write_at(&[1; 4096], 0).unwrap();
+        file.write_at(&[1; 4096], 0).unwrap();
         file.write_at(&[1; 10], 40960).unwrap();
         file.write_at_dsync(&[1; 10], 8192).unwrap();
         file.sync_data().unwrap();
@@ -236,8 +238,8 @@ mod tests {
         let expected = IoCounts {
             reads: 1,
             read_bytes: 50,
-            sequential_writes: 3,
-            sequential_bytes: 4296,
+            sequential_writes: 4,
+            sequential_bytes: 8392,
             random_writes: 2,
             random_bytes: 20,
             syncs: 2,

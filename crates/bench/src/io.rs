@@ -2,8 +2,8 @@
 
 /// Calls to the operating system for files, and their bytes.
 ///
-/// A write is *sequential* if it begins where the last one to the same file ended, or in the block of 4 KiB in which
-/// that was, as an appended log does; otherwise it is *random*. A write that returns when it is durable counts as a
+/// A write is *sequential* if it begins where the last one to the same file ended, or in the last block of 4 KiB that
+/// that one wrote, as an appended log does; otherwise it is *random*. A write that returns when it is durable counts as a
 /// write and as a sync.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]

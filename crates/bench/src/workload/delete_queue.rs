@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rows::{Sizes, fill};
+use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, Writes, check_seals};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Direction, Store, Verdict};
@@ -148,12 +148,7 @@ impl Workload for DeleteQueue {
         if (0..self.queues).any(|queue| !queues.contains_key(&queue)) {
             return Err(Error::Wrong("a queue is empty that never was".to_string()));
         }
-        match done.map(|done| self.rows_after(done)) {
-            Some(expected) if expected != found => {
-                Err(Error::Wrong(format!("the table `queue` holds {found} rows instead of {expected}")))
-            }
-            _ => Ok(()),
-        }
+        expect_rows("queue", found, done.map_or(found, |done| self.rows_after(done)))
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::rows::{Random, Sizes, write_key};
+use super::rows::{Random, Sizes, expect_rows, write_key};
 use super::sealed::{Seal, check_seals, expect_row, fill_sealed};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Store, Verdict};
@@ -143,7 +143,11 @@ impl Workload for MvccVsLock {
     }
 
     fn bytes_per_operation(&self) -> u64 {
-        PAIRS_OF_WRITER * self.parameters.sizes.row_bytes()
+        let MvccVsLockParameters { sizes, writers_percent, writes_per_thread, reads_per_thread, .. } =
+            self.parameters;
+        let writers = u64::from(writers_percent.max(1));
+        let [writes, reads] = [writes_per_thread * writers, reads_per_thread * (100 - writers)];
+        PAIRS_OF_WRITER * sizes.row_bytes() * writes / (writes + reads).max(1)
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
@@ -187,9 +191,7 @@ impl Workload for MvccVsLock {
             write_key(&mut key_of_pair, seal.row);
             key == key_of_pair && seal.row < pairs
         })?;
-        if found != pairs {
-            return Err(Error::Wrong(format!("the table `pairs` holds {found} rows instead of {pairs}")));
-        }
+        expect_rows("pairs", found, pairs)?;
         let mut transactions = 0;
         for (writer, pairs) in written {
             let stamp = pairs[0].1;

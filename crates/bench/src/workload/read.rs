@@ -1,6 +1,6 @@
 //! `read`: single reads of random keys, some of which may not be there.
 
-use super::rows::{Random, Sizes, fill, write_key};
+use super::rows::{Random, Sizes, expect_rows, fill, write_key};
 use super::sealed::{Seal, check_seals, expect_row};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::Store;
@@ -88,12 +88,7 @@ impl Workload for Read {
             write_key(&mut expected, seal.row.saturating_mul(2));
             key == expected && seal.row < self.rows && seal.write == 0
         })?;
-        match found == self.rows {
-            true => Ok(()),
-            false => {
-                Err(Error::Wrong(format!("the table `rows` holds {found} rows instead of {}", self.rows)))
-            }
-        }
+        expect_rows("rows", found, self.rows)
     }
 
     fn live_bytes(&self, _: &Done) -> Option<u64> {

@@ -4,6 +4,7 @@ use super::Filling;
 use crate::Result;
 use crate::engine::{Direction, Mode, Store, Verdict};
 use crate::lane::{Lane, Open};
+use crate::{Error, Result};
 
 /// Filling commits about this many bytes at a time.
 const BATCH_BYTES: u64 = 64 << 10;
@@ -148,11 +149,15 @@ pub(crate) fn fold<S: Default>(
 
 /// An error unless `table` holds `expected` entries.
 pub(crate) fn check_rows(store: &dyn Store, table: usize, name: &str, expected: u64) -> Result<()> {
-    let found = count_rows(store, table)?;
-    if found == expected {
-        return Ok(());
+    expect_rows(name, count_rows(store, table)?, expected)
+}
+
+/// An error unless so many entries were found in a table as it must hold.
+pub(crate) fn expect_rows(name: &str, found: u64, expected: u64) -> Result<()> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(Error::Wrong(format!("the table `{name}` holds {found} rows instead of {expected}"))),
     }
-    Err(crate::Error::Wrong(format!("the table `{name}` holds {found} rows instead of {expected}")))
 }
 
 #[cfg(test)]

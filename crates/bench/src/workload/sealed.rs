@@ -2,7 +2,7 @@
 //! loses them is found out.
 
 use super::Filling;
-use super::rows::{Random, Sizes, fill, read_key, write_key};
+use super::rows::{Random, Sizes, expect_rows, fill, read_key, write_key};
 use super::update_search::missing;
 use crate::engine::{Direction, Ended, Mode, Store, Verdict, Visit};
 use crate::{Error, Result};
@@ -96,10 +96,7 @@ pub(crate) fn fill_sealed(
 /// with whole values that are theirs.
 pub(crate) fn check_sealed(store: &dyn Store, name: &str, rows: u64) -> Result<()> {
     let found = check_seals(store, name, |key, seal| seal.row < rows && read_key(key) == Some(seal.row))?;
-    match found == rows {
-        true => Ok(()),
-        false => Err(Error::Wrong(format!("the table `{name}` holds {found} rows instead of {rows}"))),
-    }
+    expect_rows(name, found, rows)
 }
 
 /// Counts the entries of the table 0, which `name` is the name of. An error if one is not whole, or `belongs` says that

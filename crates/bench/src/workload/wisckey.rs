@@ -1,11 +1,11 @@
 //! `wisckey`: a given number of writes of large values under random keys.
 
-use super::rows::{Random, Sizes, fill};
+use super::rows::{Random, Sizes, expect_rows, fill};
 use super::sealed::{Seal, Writes, check_seals};
 use super::{Client, Done, Filling, Step, Workload};
+use crate::Result;
 use crate::engine::{Store, Verdict};
 use crate::lane::Lane;
-use crate::{Error, Result};
 
 /// The writes that WiscKey with a buffer in NVDIMM was measured with (Section 5.1 of that paper; Fig. 5 to 8): values
 /// of 4 KiB under random keys of 8 bytes, each a transaction of its own, into a store that holds such pairs.
@@ -108,12 +108,7 @@ impl Workload for Wisckey {
     fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
         let belongs = |key: &[u8], seal: Seal| seal.row < self.pairs && key == key_of(seal.row);
         let found = check_seals(store, "pairs", belongs)?;
-        match found == self.pairs {
-            true => Ok(()),
-            false => {
-                Err(Error::Wrong(format!("the table `pairs` holds {found} rows instead of {}", self.pairs)))
-            }
-        }
+        expect_rows("pairs", found, self.pairs)
     }
 
     fn live_bytes(&self, _: &Done) -> Option<u64> {
