@@ -1,7 +1,6 @@
 //! Keys, values and random numbers.
 
 use super::Filling;
-use crate::Result;
 use crate::engine::{Direction, Mode, Store, Verdict};
 use crate::lane::{Lane, Open};
 use crate::{Error, Result};
