@@ -256,7 +256,7 @@ fn a_delivery_takes_the_oldest_order_of_each_district() {
     let lines = (1..=order.lines).map(|number| row!(&bed, OrderLine, ORDER_LINE, oldest.line_key(number)));
     let amounts: Vec<i64> =
         lines.filter(|line| line.delivered_ms == 99).map(|line| line.amount.into()).collect();
-    assert_eq!(amounts.len(), order.lines.into());
+    assert_eq!(amounts.len(), usize::from(order.lines));
     let owner = row!(&bed, Customer, CUSTOMER, key);
     assert_eq!((owner.balance, owner.deliveries), (amounts.iter().sum::<i64>() - 1000, 1));
     assert!(bed.rows(NEW_ORDER).iter().all(|(key, _)| key.starts_with(&[0, 2])));
