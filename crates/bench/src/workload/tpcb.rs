@@ -226,9 +226,9 @@ impl Terminal {
         lane.read(|open| {
             next = 0;
             open.scan(HISTORY, Some(&end), Direction::Reverse, &mut |key, _| {
-                let number = key.strip_prefix(&self.thread.to_be_bytes());
-                next = number.and_then(|number| number.try_into().ok()).map_or(0, u64::from_be_bytes) + 1;
-                next *= u64::from(number.is_some());
+                let number =
+                    key.strip_prefix(&self.thread.to_be_bytes()).and_then(|rest| rest.try_into().ok());
+                next = number.map_or(0, |number| u64::from_be_bytes(number) + 1);
                 Ok(false)
             })
         })?;

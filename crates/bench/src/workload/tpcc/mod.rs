@@ -53,7 +53,7 @@ const STOCK_LEVEL: usize = 4;
 /// - A delivery delivers the oldest order of each of the ten districts at once and in one transaction; a district
 ///   without one is skipped.
 /// - Order-status and stock-level only read.
-/// - Dates are those of a clock that ticks once a transaction.
+/// - Dates are those of a clock of the terminal that ticks once a transaction that writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Tpcc {
     scale: Scale,

@@ -63,7 +63,7 @@ impl Terminal {
         self.now_ms
     }
 
-    /// One in `of`.
+    /// Whether something happens that does so in `parts` of `of` cases.
     pub fn chance(&mut self, parts: u64, of: u64) -> bool {
         self.random.below(of) < parts
     }

@@ -1,0 +1,200 @@
+//! A process that runs a workload is killed with SIGKILL, again and again on one store: after each recovery the
+//! workload's invariants hold, every transaction that was acknowledged is there, and none is there that nobody began.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite::Options;
+use fulgurite::env::{Env, RealEnv};
+use fulgurite_bench::engine::{Direction, Level, Mode, Opening, Store, Transaction, Verdict};
+use fulgurite_bench::lane::Lane;
+use fulgurite_bench::workload::{Filling, Scale, Step, Tpcb, Tpcc};
+use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
+
+const DIR: &str = "FULGURITE_CRASH_DIR";
+const WORKLOAD: &str = "FULGURITE_CRASH_WORKLOAD";
+const LEVEL: &str = "FULGURITE_CRASH_LEVEL";
+const THREADS: u32 = 4;
+const KILLS: u64 = 3;
+/// The latest kill comes after so many acknowledged transactions.
+const ACKNOWLEDGED_MAX: u64 = 6000;
+/// What the process that is killed writes to its standard error, in a line of its own: once filled, and with the kind
+/// after each transaction.
+const BEGIN: &str = "begin";
+const ACK: &str = "ack ";
+
+/// A small workload by name, and the tables that get one row with each transaction of the kind with the same place.
+fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
+    let scale = Scale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
+    match name {
+        "tpcc" => (Box::new(Tpcc::new(scale)), &["orders", "history"]),
+        _ => (Box::new(Tpcb::new(3, 500)), &["history"]),
+    }
+}
+
+/// Folds and checkpoints come often, so that kills hit them, too.
+fn open(workload: &dyn Workload, dir: &Path, level: Level) -> Result<Arc<dyn Store>> {
+    let options = Options { delta_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
+    let engine = FulguriteEngine { name: "fulgurite".into(), options };
+    engine.open(&Opening { dir, tables: workload.tables(), cache_bytes: 1 << 26, level })
+}
+
+fn rows(store: &dyn Store, workload: &dyn Workload, table: &str) -> u64 {
+    let table = workload.tables().iter().position(|name| *name == table).expect("a table of that name");
+    let mut rows = 0;
+    let count = &mut |transaction: &mut dyn Transaction| {
+        rows = 0;
+        transaction.scan(table, None, Direction::Forward, &mut |_, _| {
+            rows += 1;
+            Ok(true)
+        })?;
+        Ok(Verdict::Commit)
+    };
+    store.session().and_then(|mut session| session.transact(Mode::Read, count)).expect("it reads");
+    rows
+}
+
+// The process that is killed.
+
+/// Does nothing unless the process was started by one of the tests below.
+#[test]
+fn killed_process() {
+    let Ok(dir) = std::env::var(DIR) else { return };
+    let (workload, counted) = workload(&std::env::var(WORKLOAD).expect("set with the others"));
+    let level = std::env::var(LEVEL).expect("set with the others").parse().expect("a level");
+    let store = open(&*workload, Path::new(&dir), level).expect("it opens");
+    let is_empty = rows(&*store, &*workload, workload.tables()[0]) == 0;
+    if is_empty {
+        workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("it fills");
+    }
+    say(BEGIN);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, workload) = (&*store, &*workload);
+            scope.spawn(move || run(store, workload, thread, counted.len()));
+        }
+    });
+}
+
+/// Runs a client until the process is killed.
+fn run(store: &dyn Store, workload: &dyn Workload, thread: u32, counted: usize) {
+    let mut client = workload.client(thread, THREADS);
+    let mut session = store.session().expect("a session");
+    let mut lane = Lane::new(&mut *session, 0);
+    loop {
+        match client.step(&mut lane).expect("nothing fails") {
+            Step::Done(kind) if kind < counted => say(&format!("{ACK}{kind}")),
+            Step::Done(_) | Step::RolledBack(_) => {}
+            Step::End => panic!("it has no end"),
+        }
+    }
+}
+
+/// Writes a line with one call; ends the process when the test is gone.
+fn say(what: &str) {
+    std::io::stderr().write_all(format!("{what}\n").as_bytes()).expect("the test reads it");
+}
+
+// The tests.
+
+/// Runs the workload and kills it after `wanted` acknowledged transactions; how many of each kind were acknowledged.
+fn run_and_kill(name: &str, dir: &Path, level: Level, wanted: u64, kinds: usize) -> Vec<u64> {
+    let mut child = Command::new(std::env::current_exe().expect("this test"))
+        .args(["--exact", "killed_process", "--nocapture"])
+        .env(DIR, dir)
+        .env(WORKLOAD, name)
+        .env(LEVEL, level.to_string())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the test starts itself");
+    let mut acknowledged = vec![0; kinds];
+    let (mut has_begun, mut rest) = (false, String::new());
+    for line in BufReader::new(child.stderr.take().expect("it is piped")).lines() {
+        let line = line.expect("text");
+        match line.strip_prefix(ACK).map(|kind| kind.parse::<usize>()) {
+            Some(Ok(kind)) => acknowledged[kind] += 1,
+            _ if line == BEGIN => has_begun = true,
+            _ => rest.push_str(&line),
+        }
+        if has_begun && acknowledged.iter().sum::<u64>() >= wanted {
+            // What it has written until then is still read.
+            child.kill().expect("it is a child");
+        }
+    }
+    let status: ExitStatus = child.wait().expect("it is a child");
+    assert_eq!(status.code(), None, "it was not killed but ended: {rest}");
+    acknowledged
+}
+
+/// Rows of a table that transactions wrote.
+#[derive(Debug)]
+struct Survived {
+    acknowledged: u64,
+    found: u64,
+}
+
+/// Runs the workload, kills it, recovers the store and checks it; what survived of the tables that are counted, which
+/// had `before` rows.
+fn kill_once(name: &str, dir: &Path, level: Level, wanted: u64, before: &mut [u64]) -> Vec<Survived> {
+    let (workload, tables) = workload(name);
+    let acknowledged = run_and_kill(name, dir, level, wanted, tables.len());
+    let store = open(&*workload, dir, Level::Sync).expect("it is recovered");
+    workload.check(&*store, None).expect("all that holds at any moment holds");
+    let survived = tables.iter().zip(before).zip(acknowledged).map(|((table, before), acknowledged)| {
+        let now = rows(&*store, &*workload, table);
+        let found = now.checked_sub(*before).expect("nothing that had survived goes away");
+        *before = now;
+        Survived { acknowledged, found }
+    });
+    let survived = survived.collect();
+    store.close().expect("it closes");
+    survived
+}
+
+fn survives(name: &str) {
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let mut before = filled(name);
+    for kill in 0..KILLS {
+        // Also the moment after the filling.
+        let wanted = RealEnv::new().random_u64() % (ACKNOWLEDGED_MAX * (kill + 1) / KILLS);
+        let survived = kill_once(name, dir.path(), Level::Sync, wanted, &mut before);
+        println!("kill {kill} of {name}: {survived:?}");
+        for Survived { acknowledged, found } in survived {
+            assert!(found >= acknowledged, "{acknowledged} were acknowledged, {found} are there");
+            let begun = acknowledged + u64::from(THREADS);
+            assert!(found <= begun, "at most {begun} were begun, {found} are there");
+        }
+    }
+}
+
+/// How many rows filling leaves in the counted tables.
+fn filled(name: &str) -> Vec<u64> {
+    match name {
+        "tpcc" => vec![2 * 10 * 30, 2 * 10 * 40],
+        _ => vec![0],
+    }
+}
+
+#[test]
+fn tpcc_survives_kills() {
+    survives("tpcc");
+}
+
+#[test]
+fn tpcb_survives_kills() {
+    survives("tpcb");
+}
+
+/// The canary: what is acknowledged before it is written is lost, and that is seen.
+#[test]
+fn commits_that_were_acknowledged_too_early_are_missed() {
+    let dir = tempfile::tempdir().expect("a directory for the test");
+    let level = Level::Async(Duration::from_secs(600));
+    let survived = kill_once("tpcb", dir.path(), level, 500, &mut filled("tpcb"));
+    assert!(survived[0].found < survived[0].acknowledged, "{survived:?}");
+}
