@@ -11,7 +11,7 @@ use fulgurite::Options;
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{Direction, Level, Mode, Opening, Store, Transaction, Verdict};
 use fulgurite_bench::lane::Lane;
-use fulgurite_bench::workload::{Filling, Scale, Step, Tpcb, Tpcc};
+use fulgurite_bench::workload::{Filling, Step, Tpcb, Tpcc, TpccScale};
 use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
 
 const DIR: &str = "FULGURITE_CRASH_DIR";
@@ -28,9 +28,9 @@ const ACK: &str = "ack ";
 
 /// A small workload by name, and the tables that get one row with each transaction of the kind with the same place.
 fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
-    let scale = Scale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
+    let scale = TpccScale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
     match name {
-        "tpcc" => (Box::new(Tpcc::new(scale)), &["orders", "history"]),
+        "tpcc" => (Box::new(Tpcc::new(scale, false)), &["orders", "history"]),
         _ => (Box::new(Tpcb::new(3, 500)), &["history"]),
     }
 }
@@ -38,7 +38,7 @@ fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
 /// Folds and checkpoints come often, so that kills hit them, too.
 fn open(workload: &dyn Workload, dir: &Path, level: Level) -> Result<Arc<dyn Store>> {
     let options = Options { delta_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
-    let engine = FulguriteEngine { name: "fulgurite".into(), options };
+    let engine = FulguriteEngine { name: "fulgurite".into(), options, missing: None };
     engine.open(&Opening { dir, tables: workload.tables(), cache_bytes: 1 << 26, level })
 }
 

@@ -88,7 +88,7 @@ fn amounts_and_branches_are_as_the_rules_want() {
     for _ in 0..20_000 {
         let History { account, teller, branch, delta, .. } = terminal.pick();
         assert!(delta.unsigned_abs() <= DELTA_MAX && branch == teller / 10 && account < 150);
-        at_home += u32::from(account / 50 == branch.into());
+        at_home += u32::from(account / 50 == u64::from(branch));
         tellers[teller as usize] += 1;
     }
     assert!((16_700..17_300).contains(&at_home), "{at_home}");
