@@ -26,6 +26,9 @@
 #define CHECKPOINT_POLL_SECONDS 1
 /* What it takes at least. */
 #define CACHE_BYTES_MIN (UINT64_C(1) << 20)
+/* More than a page of 4 KiB, in values that are short enough to lie in it. */
+#define FILLERS 8
+#define FILLER_BYTES 900
 #define GIB (UINT64_C(1) << 30)
 
 struct peer_store {
@@ -97,18 +100,69 @@ static int open_env(struct peer_store *store, const struct peer_opening *opening
                      0);
 }
 
+static int fill(DB *db, DB_TXN *txn, int delete)
+{
+    char value[FILLER_BYTES] = {0};
+    int error = 0;
+    for (unsigned char number = 0; number < FILLERS && error == 0; number++) {
+        DBT key = {.data = &number, .size = 1};
+        DBT filler = {.data = value, .size = sizeof value};
+        error = delete ? db->del(db, txn, &key, 0) : db->put(db, txn, &key, &filler, 0);
+    }
+    return error;
+}
+
+/*
+ * Splits the root of an empty tree for good, since the tree is not to shrink (`DB_REVSPLITOFF`). While the root is a
+ * leaf, two snapshots that write to it crash 5.3: `__bam_get_root` gives back a page that the failed `__memp_dirty`
+ * already gave back.
+ */
+static int split_root(DB_ENV *env, DB *db)
+{
+    DB_TXN *txn;
+    DBT key = {.flags = DB_DBT_MALLOC}, value = {.flags = DB_DBT_MALLOC};
+    DBC *cursor;
+    int error = env->txn_begin(env, NULL, &txn, 0);
+    if (error != 0)
+        return error;
+    error = db->cursor(db, txn, &cursor, 0);
+    if (error == 0) {
+        error = cursor->get(cursor, &key, &value, DB_FIRST);
+        cursor->close(cursor);
+    }
+    free(key.data);
+    free(value.data);
+    if (error == DB_NOTFOUND) {
+        error = fill(db, txn, 0);
+        if (error == 0)
+            error = fill(db, txn, 1);
+    }
+    if (error == 0)
+        return txn->commit(txn, 0);
+    txn->abort(txn);
+    return error;
+}
+
+static int open_table(struct peer_store *store, DB **opened, const char *name)
+{
+    char file[NAME_BYTES];
+    u_int32_t flags = DB_CREATE | DB_AUTO_COMMIT | DB_THREAD | (store->has_versions ? DB_MULTIVERSION : 0);
+    int error = db_create(opened, store->env, 0);
+    if (error != 0)
+        return error;
+    DB *db = *opened;
+    if (store->has_versions)
+        db->set_flags(db, DB_REVSPLITOFF);
+    snprintf(file, sizeof file, "%s.db", name);
+    error = db->open(db, NULL, file, NULL, DB_BTREE, flags, 0);
+    return error == 0 && store->has_versions ? split_root(store->env, db) : error;
+}
+
 static int open_tables(struct peer_store *store, const struct peer_opening *opening)
 {
-    u_int32_t flags = DB_CREATE | DB_AUTO_COMMIT | DB_THREAD | (store->has_versions ? DB_MULTIVERSION : 0);
     int error = 0;
-    for (size_t table = 0; table < store->table_count && error == 0; table++) {
-        char file[NAME_BYTES];
-        snprintf(file, sizeof file, "%s.db", opening->tables[table]);
-        error = db_create(&store->tables[table], store->env, 0);
-        DB *db = store->tables[table];
-        if (error == 0)
-            error = db->open(db, NULL, file, NULL, DB_BTREE, flags, 0);
-    }
+    for (size_t table = 0; table < store->table_count && error == 0; table++)
+        error = open_table(store, &store->tables[table], opening->tables[table]);
     return error;
 }
 
