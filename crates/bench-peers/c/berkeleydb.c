@@ -26,7 +26,8 @@
 #define CHECKPOINT_POLL_SECONDS 1
 /* What it takes at least. */
 #define CACHE_BYTES_MIN (UINT64_C(1) << 20)
-/* More than a page of 4 KiB, in values that are short enough to lie in it. */
+#define PAGE_BYTES 4096
+/* More than a page, in values that are short enough to lie in it. */
 #define FILLERS 8
 #define FILLER_BYTES 900
 #define GIB (UINT64_C(1) << 30)
@@ -151,6 +152,7 @@ static int open_table(struct peer_store *store, DB **opened, const char *name)
     if (error != 0)
         return error;
     DB *db = *opened;
+    db->set_pagesize(db, PAGE_BYTES);
     if (store->has_versions)
         db->set_flags(db, DB_REVSPLITOFF);
     snprintf(file, sizeof file, "%s.db", name);

@@ -25,8 +25,57 @@ const BATCHES_ONLY: &str = "it has batches of writes, and nothing that isolates 
 
 /// All engines of C.
 pub(crate) fn engines() -> Vec<Box<dyn Engine>> {
-    let groups = [wiredtiger(), berkeleydb()];
+    let groups = [rocksdb(), leveldb(), wiredtiger(), berkeleydb()];
     groups.into_iter().flatten().map(|engine| Box::new(engine) as Box<dyn Engine>).collect()
+}
+
+fn rocksdb() -> Vec<CEngine> {
+    let plain = CEngine {
+        name: "rocksdb",
+        library: rocksdb_library(),
+        variant: 0,
+        title: "RocksDB",
+        settings: "no compression; bloom filters of 10 bits a key; memtables, index and filters within the cache size",
+        isolation: "none: batches of writes, snapshots for reads",
+        no_transactions: Some(BATCHES_ONLY),
+    };
+    let txn = CEngine {
+        name: "rocksdb-txn",
+        library: rocksdb_library(),
+        variant: 1,
+        settings: "TransactionDB, deadlocks detected; else as rocksdb",
+        isolation: "snapshot, with locks of what is written",
+        no_transactions: None,
+        ..plain
+    };
+    let blob = CEngine {
+        name: "rocksdb-blob",
+        library: rocksdb_library(),
+        variant: 2,
+        settings: "values from 512 bytes in blob files, which are collected; else as rocksdb",
+        ..plain
+    };
+    vec![plain, txn, blob]
+}
+
+fn rocksdb_library() -> Result<&'static Library, &'static str> {
+    library!("rocksdb", peer_rocksdb, "librocksdb-dev")
+}
+
+fn leveldb() -> Vec<CEngine> {
+    vec![CEngine {
+        name: "leveldb",
+        library: leveldb_library(),
+        variant: 0,
+        title: "LevelDB",
+        settings: "no compression; bloom filter of 10 bits a key; memtables within the cache size",
+        isolation: "none: batches of writes, snapshots for reads",
+        no_transactions: Some(BATCHES_ONLY),
+    }]
+}
+
+fn leveldb_library() -> Result<&'static Library, &'static str> {
+    library!("leveldb", peer_leveldb, "libleveldb-dev")
 }
 
 fn wiredtiger() -> Vec<CEngine> {
