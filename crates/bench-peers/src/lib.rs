@@ -2,6 +2,7 @@
 
 mod c_engine;
 mod c_engines;
+pub mod interpose;
 
 use fulgurite_bench::Engine;
 
