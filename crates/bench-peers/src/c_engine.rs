@@ -132,9 +132,7 @@ pub(crate) struct CEngine {
 impl CEngine {
     fn library(&self) -> Result<&'static Library, String> {
         self.library.map_err(|package| {
-            format!(
-                "bench-peers was built without {package}: `apt-get install {package}` and build it again"
-            )
+            format!("bench-peers was built without {package}: `apt-get install {package}` and build it again")
         })
     }
 }
@@ -173,8 +171,7 @@ impl Engine for CEngine {
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
         let what = || format!("opening a database in {}", opening.dir.display());
         let library = self.library().map_err(|missing| Error::engine(what(), missing))?;
-        let c_string =
-            |bytes: &[u8]| CString::new(bytes).map_err(|source| Error::engine(what(), source));
+        let c_string = |bytes: &[u8]| CString::new(bytes).map_err(|source| Error::engine(what(), source));
         let dir = c_string(opening.dir.as_os_str().as_bytes())?;
         let tables =
             opening.tables.iter().map(|name| c_string(name.as_bytes())).collect::<Result<Vec<_>>>()?;

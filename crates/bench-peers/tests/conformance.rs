@@ -72,8 +72,7 @@ fn all(session: &mut dyn Session, table: usize) -> Entries {
 
 /// Keys with bytes that strings do not have.
 fn keys() -> Vec<Vec<u8>> {
-    let short: [&[u8]; 9] =
-        [b"\0", b"\0\0", b"\0\xff", b"a", b"a\0", b"a\0b", b"ab", b"\xff", b"\xff\xff\0"];
+    let short: [&[u8]; 9] = [b"\0", b"\0\0", b"\0\xff", b"a", b"a\0", b"a\0b", b"ab", b"\xff", b"\xff\xff\0"];
     short.iter().map(|key| key.to_vec()).chain([vec![0xff; 480], vec![0; 480]]).collect()
 }
 
@@ -165,7 +164,8 @@ fn scans_are_ordered_and_complete() {
                 write(&mut *session, |txn| txn.put(table, key, value));
             }
         }
-        let absent: [&[u8]; 7] = [b"\0\0\0\0\0\0\0", b"\0\0\0x", b"a\x02", b"b", b"\xff\xfe", &[0xff; 7], b"\x01\0\0\0\0\0\0"];
+        let absent: [&[u8]; 7] =
+            [b"\0\0\0\0\0\0\0", b"\0\0\0x", b"a\x02", b"b", b"\xff\xfe", &[0xff; 7], b"\x01\0\0\0\0\0\0"];
         let present = models[0].keys().step_by(25).map(|key| &key[..]);
         let bounds: Vec<Option<&[u8]>> = absent.into_iter().chain(present).map(Some).chain([None]).collect();
         for (table, model) in models.iter().enumerate() {
@@ -229,9 +229,7 @@ fn a_transaction_sees_its_own_writes() {
         let dir = tempfile::tempdir().unwrap();
         let store = open(engine, dir.path(), Level::Unsynced);
         let mut session = store.session().unwrap();
-        write(&mut *session, |txn| {
-            (0..10u8).try_for_each(|number| txn.put(0, &[number], b"old"))
-        });
+        write(&mut *session, |txn| (0..10u8).try_for_each(|number| txn.put(0, &[number], b"old")));
         write(&mut *session, |txn| {
             let mut value = Vec::new();
             txn.put(0, &[3], b"new")?;
@@ -262,10 +260,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// Increments one number in many threads; `read` reads it in a transaction.
-fn increment(
-    store: &dyn Store,
-    read: fn(&mut dyn Transaction, &mut Vec<u8>) -> Result<bool>,
-) {
+fn increment(store: &dyn Store, read: fn(&mut dyn Transaction, &mut Vec<u8>) -> Result<bool>) {
     const THREADS: u64 = 4;
     const TIMES: u64 = 200;
     write(&mut *store.session().unwrap(), |txn| txn.put(0, b"sum", &0u64.to_le_bytes()));
@@ -376,7 +371,9 @@ fn closing_and_opening_keeps_everything() {
             let store = open(engine, dir.path(), level);
             let mut session = store.session().unwrap();
             for (table, model) in models.iter().enumerate() {
-                write(&mut *session, |txn| model.iter().try_for_each(|(key, value)| txn.put(table, key, value)));
+                write(&mut *session, |txn| {
+                    model.iter().try_for_each(|(key, value)| txn.put(table, key, value))
+                });
             }
             drop(session);
             store.settle().unwrap();

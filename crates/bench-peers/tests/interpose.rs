@@ -5,22 +5,26 @@ mod common;
 use std::ffi::{CString, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard};
 
 use bench_peers::interpose::counts;
-use common::{child, each, engine, open, write};
+use common::{child, each, engine, open, trace, write};
 use fulgurite_bench::IoCounts;
 use fulgurite_bench::engine::{Level, Needs};
 
 const CHILD_ENGINE: &str = "INTERPOSE_ENGINE";
+const CHILD_ALONE: &str = "INTERPOSE_ALONE";
 const CHILD_DIR: &str = "INTERPOSE_DIR";
 const COMMITS: u64 = 50;
 
-/// The counts are the process's, so one test at a time.
-fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+/// Whether this is the process of a test that runs `name` alone, as counts are the process's; if not, starts that
+/// process, and waits for it.
+fn is_alone(name: &str) -> bool {
+    if std::env::var(CHILD_ALONE).is_ok() {
+        return true;
+    }
+    let output = child(name, &[(CHILD_ALONE, "1")]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    false
 }
 
 fn c_open(path: &Path, flags: c_int) -> c_int {
@@ -49,7 +53,9 @@ fn c_write(fd: c_int, len: usize, offset: Option<i64>) {
 
 #[test]
 fn calls_are_told_apart() {
-    let _alone = alone();
+    if !is_alone("calls_are_told_apart") {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let before = counts();
@@ -84,7 +90,9 @@ fn calls_are_told_apart() {
 
 #[test]
 fn errors_stay_what_they_are_and_pipes_do_not_count() {
-    let _alone = alone();
+    if !is_alone("errors_stay_what_they_are_and_pipes_do_not_count") {
+        return;
+    }
     let before = counts();
     // SAFETY: there is no such descriptor, and nothing is written.
     assert_eq!(unsafe { libc::write(-1, std::ptr::null(), 0) }, -1);
@@ -121,7 +129,6 @@ fn each_of_c(check: impl Fn(&str)) {
 
 #[test]
 fn syncs_of_a_shared_library_are_counted() {
-    let _alone = alone();
     each_of_c(|name| {
         let dir = tempfile::tempdir().unwrap();
         let before = counts();
@@ -142,31 +149,14 @@ fn child_that_is_traced() {
 
 #[test]
 fn the_kernel_counts_the_same_syncs() {
-    let _alone = alone();
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        eprintln!("skipped: there is no strace");
-        return;
-    }
     each_of_c(|name| {
         let dir = tempfile::tempdir().unwrap();
-        let trace = dir.path().join("trace");
-        let db = dir.path().join("db");
-        // The system's own: the counted calls are what this test is about.
-        let made = Command::new("mkdir").arg(&db).status().unwrap();
-        assert!(made.success());
-        let told = [(CHILD_ENGINE, name), (CHILD_DIR, db.to_str().unwrap())];
-        let mut traced = Command::new("strace");
-        traced.args(["-f", "-e", "trace=fsync,fdatasync,msync", "-o"]).arg(&trace);
-        let child = child("child_that_is_traced", &told);
-        traced.arg(child.get_program()).args(child.get_args()).envs(told);
-        let output = traced.output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let counted = text.lines().find_map(|line| line.strip_prefix("counted ")?.parse::<usize>().ok());
-        let traced = String::from_utf8(std::process::Command::new("cat").arg(&trace).output().unwrap().stdout);
-        let calls = traced.unwrap();
-        let is_sync = |line: &&str| {
-            ["fsync(", "fdatasync("].iter().any(|call| line.contains(call)) || line.contains("MS_SYNC")
-        };
-        assert_eq!(counted, Some(calls.lines().filter(is_sync).count()), "{name}");
+        let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap())];
+        let Some(traced) = trace("child_that_is_traced", &told, "fsync,fdatasync,msync") else { return };
+        let counted = |line: &str| line.strip_prefix("counted ")?.parse::<usize>().ok();
+        let counted = traced.stdout.lines().find_map(counted);
+        let is_sync =
+            |line: &&str| ["fsync(", "fdatasync(", "MS_SYNC"].iter().any(|call| line.contains(call));
+        assert_eq!(counted, Some(traced.calls.lines().filter(is_sync).count()), "{name}");
     });
 }
