@@ -1,0 +1,120 @@
+//! The engines of C: which there are, and how they are set.
+
+use fulgurite_bench::Engine;
+
+use crate::c_engine::{CEngine, Library};
+
+/// The `struct peer_library` of a file of C, or the package that was missing when this crate was built.
+macro_rules! library {
+    ($peer:literal, $symbol:ident, $package:literal) => {{
+        #[cfg(peer = $peer)]
+        {
+            unsafe extern "C" {
+                safe static $symbol: Library;
+            }
+            Ok(&$symbol)
+        }
+        #[cfg(not(peer = $peer))]
+        {
+            Err($package)
+        }
+    }};
+}
+
+const BATCHES_ONLY: &str = "it has batches of writes, and nothing that isolates reads and writes together";
+
+/// All engines of C.
+pub(crate) fn engines() -> Vec<Box<dyn Engine>> {
+    let groups = [rocksdb(), leveldb(), wiredtiger(), berkeleydb()];
+    groups.into_iter().flatten().map(|engine| Box::new(engine) as Box<dyn Engine>).collect()
+}
+
+fn rocksdb() -> Vec<CEngine> {
+    let plain = CEngine {
+        name: "rocksdb",
+        library: rocksdb_library(),
+        variant: 0,
+        title: "RocksDB",
+        settings: "no compression; bloom filters of 10 bits a key; memtables, index and filters within the cache size",
+        isolation: "none: batches of writes, snapshots for reads",
+        no_transactions: Some(BATCHES_ONLY),
+    };
+    let txn = CEngine {
+        name: "rocksdb-txn",
+        library: rocksdb_library(),
+        variant: 1,
+        settings: "TransactionDB, deadlocks detected; else as rocksdb",
+        isolation: "snapshot, with locks of what is written",
+        no_transactions: None,
+        ..plain
+    };
+    let blob = CEngine {
+        name: "rocksdb-blob",
+        library: rocksdb_library(),
+        variant: 2,
+        settings: "values from 512 bytes in blob files, which are collected; else as rocksdb",
+        ..plain
+    };
+    vec![plain, txn, blob]
+}
+
+fn rocksdb_library() -> Result<&'static Library, &'static str> {
+    library!("rocksdb", peer_rocksdb, "librocksdb-dev")
+}
+
+fn leveldb() -> Vec<CEngine> {
+    vec![CEngine {
+        name: "leveldb",
+        library: leveldb_library(),
+        variant: 0,
+        title: "LevelDB",
+        settings: "no compression; bloom filter of 10 bits a key; memtables within the cache size",
+        isolation: "none: batches of writes, snapshots for reads",
+        no_transactions: Some(BATCHES_ONLY),
+    }]
+}
+
+fn leveldb_library() -> Result<&'static Library, &'static str> {
+    library!("leveldb", peer_leveldb, "libleveldb-dev")
+}
+
+fn wiredtiger() -> Vec<CEngine> {
+    vec![CEngine {
+        name: "wiredtiger",
+        library: wiredtiger_library(),
+        variant: 0,
+        title: "WiredTiger",
+        settings: "log, fsync; a checkpoint a minute or 100 MiB of log",
+        isolation: "snapshot",
+        no_transactions: None,
+    }]
+}
+
+fn wiredtiger_library() -> Result<&'static Library, &'static str> {
+    library!("wiredtiger", peer_wiredtiger, "libwiredtiger-dev")
+}
+
+fn berkeleydb() -> Vec<CEngine> {
+    let settings = "regions in the heap, log buffer 4 MiB; a checkpoint a minute or 64 MiB of log";
+    let locking = CEngine {
+        name: "bdb",
+        library: berkeleydb_library(),
+        variant: 0,
+        title: "Berkeley DB",
+        settings,
+        isolation: "serializable, by locks of pages",
+        no_transactions: None,
+    };
+    let mvcc = CEngine {
+        name: "bdb-mvcc",
+        library: berkeleydb_library(),
+        variant: 1,
+        isolation: "snapshot, by versions of pages",
+        ..locking
+    };
+    vec![locking, mvcc]
+}
+
+fn berkeleydb_library() -> Result<&'static Library, &'static str> {
+    library!("berkeleydb", peer_berkeleydb, "libdb5.3-dev")
+}

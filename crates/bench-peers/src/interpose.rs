@@ -1,0 +1,272 @@
+//! Counts what the whole process does with files, whoever does it: the functions of the C library for reads, writes and
+//! syncs are defined here, count, and make the system call. An executable that calls [`counts`] is linked with them, and
+//! exports them, so that shared libraries find them before those of the C library.
+//!
+//! Only regular files count, and syncs of anything. A file that is written through a mapping counts when it is synced.
+//! Code that makes system calls by itself, as Fulgurite's, is not seen.
+//!
+//! What a descriptor is, is asked of the kernel once, and forgotten when it is opened or closed.
+
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+
+use fulgurite_bench::IoCounts;
+use libc::{iovec, mode_t, off_t, size_t, ssize_t};
+
+/// Descriptors from here on are not looked at.
+const DESCRIPTORS: usize = 1 << 16;
+/// A write that begins in the block in which the last one ended continues it.
+const BLOCK_BYTES: u64 = 4096;
+
+const _: () = assert!(size_of::<off_t>() == 8 && size_of::<usize>() == 8, "offsets go into one register");
+
+/// What is known of a descriptor.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Kind {
+    Unknown = 0,
+    /// No regular file.
+    Other = 1,
+    File = 2,
+    /// A regular file whose writes return when they are durable.
+    SyncedFile = 3,
+}
+
+/// The [`Kind`] of each descriptor.
+static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(Kind::Unknown as u8) }; DESCRIPTORS];
+/// Where the last write through each descriptor ended.
+static ENDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
+
+static READS: AtomicU64 = AtomicU64::new(0);
+static READ_BYTES: AtomicU64 = AtomicU64::new(0);
+static SEQUENTIAL_WRITES: AtomicU64 = AtomicU64::new(0);
+static SEQUENTIAL_BYTES: AtomicU64 = AtomicU64::new(0);
+static RANDOM_WRITES: AtomicU64 = AtomicU64::new(0);
+static RANDOM_BYTES: AtomicU64 = AtomicU64::new(0);
+static SYNCS: AtomicU64 = AtomicU64::new(0);
+static SYNC_NS: AtomicU64 = AtomicU64::new(0);
+
+/// What the process has done with files since it began, through the C library.
+pub fn counts() -> IoCounts {
+    IoCounts {
+        reads: READS.load(Relaxed),
+        read_bytes: READ_BYTES.load(Relaxed),
+        sequential_writes: SEQUENTIAL_WRITES.load(Relaxed),
+        sequential_bytes: SEQUENTIAL_BYTES.load(Relaxed),
+        random_writes: RANDOM_WRITES.load(Relaxed),
+        random_bytes: RANDOM_BYTES.load(Relaxed),
+        syncs: SYNCS.load(Relaxed),
+        sync_ns: SYNC_NS.load(Relaxed),
+    }
+}
+
+/// A descriptor that the tables know.
+#[derive(Clone, Copy)]
+struct Descriptor {
+    fd: c_int,
+    place: usize,
+}
+
+impl Descriptor {
+    fn of(fd: c_int) -> Option<Descriptor> {
+        let place = usize::try_from(fd).ok().filter(|place| *place < DESCRIPTORS)?;
+        Some(Descriptor { fd, place })
+    }
+
+    fn forget(self) {
+        KINDS[self.place].store(Kind::Unknown as u8, Relaxed);
+    }
+
+    fn kind(self) -> Kind {
+        match KINDS[self.place].load(Relaxed) {
+            1 => Kind::Other,
+            2 => Kind::File,
+            3 => Kind::SyncedFile,
+            _ => self.look(),
+        }
+    }
+
+    #[cold]
+    fn look(self) -> Kind {
+        // SAFETY: `stat` is plain data, for which zeros are valid.
+        let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: the kernel fills in `stat`, or says that there is no such descriptor.
+        if unsafe { libc::fstat(self.fd, &mut stat) } != 0 {
+            return Kind::Other;
+        }
+        // SAFETY: this only asks for flags.
+        let flags = unsafe { libc::fcntl(self.fd, libc::F_GETFL) };
+        let kind = match (stat.st_mode & libc::S_IFMT == libc::S_IFREG, flags & libc::O_DSYNC != 0) {
+            (false, _) => Kind::Other,
+            (true, false) => Kind::File,
+            (true, true) => Kind::SyncedFile,
+        };
+        ENDS[self.place].store(0, Relaxed);
+        KINDS[self.place].store(kind as u8, Relaxed);
+        kind
+    }
+
+    /// Where the next read or write without an offset goes.
+    fn position(self) -> u64 {
+        // SAFETY: this moves nothing.
+        let at = unsafe { libc::lseek(self.fd, 0, libc::SEEK_CUR) };
+        at.max(0) as u64
+    }
+
+    fn count_write(self, begin: u64, bytes: u64) {
+        let before = ENDS[self.place].swap(begin + bytes, Relaxed);
+        let is_next = (before - before % BLOCK_BYTES..=before).contains(&begin);
+        let (writes, written) = match is_next {
+            true => (&SEQUENTIAL_WRITES, &SEQUENTIAL_BYTES),
+            false => (&RANDOM_WRITES, &RANDOM_BYTES),
+        };
+        writes.fetch_add(1, Relaxed);
+        written.fetch_add(bytes, Relaxed);
+    }
+}
+
+fn now_ns() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel fills in `time`.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Makes a call that returns when something is durable, and counts it if it succeeds.
+fn synced(call: impl FnOnce() -> c_long) -> c_long {
+    let began_ns = now_ns();
+    let result = call();
+    if result >= 0 {
+        SYNC_NS.fetch_add(now_ns() - began_ns, Relaxed);
+        SYNCS.fetch_add(1, Relaxed);
+    }
+    result
+}
+
+/// Makes a call that reads, and counts it if it reads from a file.
+fn read_from(fd: c_int, call: impl FnOnce() -> c_long) -> ssize_t {
+    let result = call();
+    let is_file = Descriptor::of(fd).is_some_and(|descriptor| descriptor.kind() != Kind::Other);
+    if let (Ok(bytes), true) = (u64::try_from(result), is_file) {
+        READS.fetch_add(1, Relaxed);
+        READ_BYTES.fetch_add(bytes, Relaxed);
+    }
+    result as ssize_t
+}
+
+/// Makes a call that writes, at an offset or (negative) wherever the file is, and counts it if it writes to a file.
+fn write_to(fd: c_int, offset: off_t, is_synced: bool, call: impl FnOnce() -> c_long) -> ssize_t {
+    let descriptor = Descriptor::of(fd).map(|descriptor| (descriptor, descriptor.kind()));
+    let Some((descriptor, kind @ (Kind::File | Kind::SyncedFile))) = descriptor else {
+        return call() as ssize_t;
+    };
+    let result = match is_synced || kind == Kind::SyncedFile {
+        true => synced(call),
+        false => call(),
+    };
+    if let Ok(bytes) = u64::try_from(result) {
+        let begin = u64::try_from(offset).unwrap_or_else(|_| descriptor.position().saturating_sub(bytes));
+        descriptor.count_write(begin, bytes);
+    }
+    result as ssize_t
+}
+
+fn opened(result: c_long) -> c_int {
+    if let Some(descriptor) = Descriptor::of(result as c_int) {
+        descriptor.forget();
+    }
+    result as c_int
+}
+
+/// Makes a system call: the C library's `syscall` sets `errno` as its wrappers do. All arguments fit registers.
+macro_rules! call {
+    ($number:ident $(, $argument:expr)*) => {
+        // SAFETY: these are the arguments of whoever called the function of this name, who answers for them.
+        unsafe { libc::syscall(libc::$number $(, $argument)*) }
+    };
+}
+
+/// Defines functions of the C library under several names.
+macro_rules! define {
+    ($(fn [$($name:ident)+] $arguments:tt -> $result:ty $body:block)+) => {
+        $($(
+            // SAFETY: the function does what the C library's of this name does.
+            #[unsafe(no_mangle)]
+            extern "C" fn $name $arguments -> $result $body
+        )+)+
+    };
+}
+
+define! {
+    fn [fsync] (fd: c_int) -> c_int {
+        synced(|| call!(SYS_fsync, fd)) as c_int
+    }
+
+    fn [fdatasync] (fd: c_int) -> c_int {
+        synced(|| call!(SYS_fdatasync, fd)) as c_int
+    }
+
+    fn [msync] (begin: *mut c_void, len: size_t, flags: c_int) -> c_int {
+        let call = || call!(SYS_msync, begin, len, flags);
+        let result = if flags & libc::MS_SYNC != 0 { synced(call) } else { call() };
+        result as c_int
+    }
+
+    fn [read] (fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t {
+        read_from(fd, || call!(SYS_read, fd, buf, len))
+    }
+
+    fn [pread pread64] (fd: c_int, buf: *mut c_void, len: size_t, offset: off_t) -> ssize_t {
+        read_from(fd, || call!(SYS_pread64, fd, buf, len, offset))
+    }
+
+    fn [readv] (fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
+        read_from(fd, || call!(SYS_readv, fd, pieces, count))
+    }
+
+    fn [preadv preadv64] (fd: c_int, pieces: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        read_from(fd, || call!(SYS_preadv, fd, pieces, count, offset, 0))
+    }
+
+    fn [preadv2 preadv64v2] (fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        read_from(fd, || call!(SYS_preadv2, fd, pieces, count, offset, 0, flags))
+    }
+
+    fn [write] (fd: c_int, buf: *const c_void, len: size_t) -> ssize_t {
+        write_to(fd, -1, false, || call!(SYS_write, fd, buf, len))
+    }
+
+    fn [pwrite pwrite64] (fd: c_int, buf: *const c_void, len: size_t, offset: off_t) -> ssize_t {
+        write_to(fd, offset, false, || call!(SYS_pwrite64, fd, buf, len, offset))
+    }
+
+    fn [writev] (fd: c_int, pieces: *const iovec, count: c_int) -> ssize_t {
+        write_to(fd, -1, false, || call!(SYS_writev, fd, pieces, count))
+    }
+
+    fn [pwritev pwritev64] (fd: c_int, pieces: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        write_to(fd, offset, false, || call!(SYS_pwritev, fd, pieces, count, offset, 0))
+    }
+
+    fn [pwritev2 pwritev64v2] (fd: c_int, pieces: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        let is_synced = flags & libc::RWF_DSYNC != 0 || flags & libc::RWF_SYNC != 0;
+        write_to(fd, offset, is_synced, || call!(SYS_pwritev2, fd, pieces, count, offset, 0, flags))
+    }
+
+    // The C library's take the mode as a variable argument, which is in the same register if it is given, and not used
+    // if it is not.
+    fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        opened(call!(SYS_openat, libc::AT_FDCWD, path, flags, mode as c_uint))
+    }
+
+    fn [openat openat64] (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        opened(call!(SYS_openat, dir, path, flags, mode as c_uint))
+    }
+
+    fn [close] (fd: c_int) -> c_int {
+        if let Some(descriptor) = Descriptor::of(fd) {
+            descriptor.forget();
+        }
+        call!(SYS_close, fd) as c_int
+    }
+}

@@ -1,0 +1,98 @@
+//! What the tests of all engines share.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use fulgurite_bench::engine::{
+    Ended, Engine, Level, Mode, Needs, Opening, Session, Store, Transaction, Verdict,
+};
+use fulgurite_bench::{FulguriteEngine, Result};
+
+/// The tables of every store.
+pub const TABLES: [&str; 2] = ["first", "second"];
+const CACHE_BYTES: u64 = 32 << 20;
+
+/// All engines of the crate, and Fulgurite.
+pub fn engines() -> Vec<Box<dyn Engine>> {
+    let mut engines = bench_peers::engines();
+    engines
+        .push(Box::new(FulguriteEngine { name: "fulgurite".into(), options: fulgurite::Options::default() }));
+    engines
+}
+
+/// Runs `check` with every engine that can do what it needs. What is skipped is said.
+pub fn each(needs: Needs, level: Level, check: impl Fn(&dyn Engine)) {
+    for engine in engines() {
+        match engine.cannot(needs, level) {
+            Some(reason) => eprintln!("skipped {}: {reason}", engine.name()),
+            None => {
+                eprintln!("with {}:", engine.name());
+                check(&*engine);
+            }
+        }
+    }
+}
+
+pub fn open(engine: &dyn Engine, dir: &Path, level: Level) -> Arc<dyn Store> {
+    let opening = Opening { dir, tables: &TABLES, cache_bytes: CACHE_BYTES, level };
+    engine.open(&opening).unwrap_or_else(|error| panic!("{}: {error}", engine.name()))
+}
+
+/// Runs statements until they do not conflict.
+pub fn run(
+    session: &mut dyn Session,
+    mode: Mode,
+    mut statements: impl FnMut(&mut dyn Transaction) -> Result<Verdict>,
+) -> Ended {
+    loop {
+        match session.transact(mode, &mut statements).unwrap() {
+            Ended::Conflict => {}
+            ended => return ended,
+        }
+    }
+}
+
+/// Commits what `statements` write.
+pub fn write(session: &mut dyn Session, mut statements: impl FnMut(&mut dyn Transaction) -> Result<()>) {
+    let ended = run(session, Mode::Write, |txn| statements(txn).map(|()| Verdict::Commit));
+    assert_eq!(ended, Ended::Committed);
+}
+
+/// What a process under `strace` wrote, and which calls it made.
+#[allow(dead_code, reason = "not every test traces")]
+pub struct Traced {
+    pub stdout: String,
+    pub calls: String,
+}
+
+/// Runs a test once more, traced; `None`, and says so, if there is no `strace`.
+#[allow(dead_code, reason = "not every test traces")]
+pub fn trace(name: &str, told: &[(&str, &str)], calls: &str) -> Option<Traced> {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        eprintln!("skipped: there is no strace");
+        return None;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut traced = Command::new("strace");
+    traced.args(["-f", "-e", &format!("trace={calls}"), "-o"]).arg(file.path());
+    let child = child(name, told);
+    traced.arg(child.get_program()).args(child.get_args()).envs(told.iter().copied());
+    let output = traced.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some(Traced { stdout, calls: std::fs::read_to_string(file.path()).unwrap() })
+}
+
+/// Runs the test `name` of this executable once more, in a process of its own that is told `told`.
+pub fn child(name: &str, told: &[(&str, &str)]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    command.envs(told.iter().copied());
+    command
+}
+
+/// The engine of that name.
+pub fn engine(name: &str) -> Box<dyn Engine> {
+    engines().into_iter().find(|engine| engine.name() == name).unwrap()
+}

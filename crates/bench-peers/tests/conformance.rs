@@ -1,0 +1,435 @@
+//! What every engine has to do alike, so that what is measured is the same work.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use common::{child, each, engine, open, run, write};
+use fulgurite_bench::engine::{Direction, Ended, Level, Mode, Needs, Session, Store, Transaction, Verdict};
+use fulgurite_bench::{Error, Result};
+
+const ANY: Needs = Needs { transactions: false, snapshots: false, tickets: false, bounded_memory: false };
+const TRANSACTIONS: Needs = Needs { transactions: true, ..ANY };
+const SNAPSHOTS: Needs = Needs { snapshots: true, ..ANY };
+const LEVELS: [Level; 2] = [Level::Sync, Level::Unsynced];
+
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// What is told to the process that is going to be killed.
+const CHILD_ENGINE: &str = "CONFORMANCE_ENGINE";
+const CHILD_DIR: &str = "CONFORMANCE_DIR";
+
+fn got(session: &mut dyn Session, table: usize, key: &[u8]) -> Option<Vec<u8>> {
+    let mut value = b"left over".to_vec();
+    let found = session.get(table, key, &mut value).unwrap();
+    assert!(found || value.is_empty(), "what was there before has to go");
+    found.then_some(value)
+}
+
+fn value_in(txn: &mut dyn Transaction, table: usize, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    let mut value = b"left over".to_vec();
+    Ok(txn.get(table, key, &mut value)?.then_some(value))
+}
+
+fn entries_in(
+    txn: &mut dyn Transaction,
+    table: usize,
+    from: Option<&[u8]>,
+    direction: Direction,
+    most: usize,
+) -> Result<Entries> {
+    let mut entries = Entries::new();
+    txn.scan(table, from, direction, &mut |key, value| {
+        entries.push((key.to_vec(), value.to_vec()));
+        Ok(entries.len() < most)
+    })?;
+    Ok(entries)
+}
+
+fn entries(
+    session: &mut dyn Session,
+    table: usize,
+    from: Option<&[u8]>,
+    direction: Direction,
+    most: usize,
+) -> Entries {
+    let mut entries = Entries::new();
+    run(session, Mode::Read, |txn| {
+        entries = entries_in(txn, table, from, direction, most)?;
+        Ok(Verdict::Commit)
+    });
+    entries
+}
+
+fn all(session: &mut dyn Session, table: usize) -> Entries {
+    entries(session, table, None, Direction::Forward, usize::MAX)
+}
+
+/// Keys with bytes that strings do not have.
+fn keys() -> Vec<Vec<u8>> {
+    let short: [&[u8]; 9] = [b"\0", b"\0\0", b"\0\xff", b"a", b"a\0", b"a\0b", b"ab", b"\xff", b"\xff\xff\0"];
+    short.iter().map(|key| key.to_vec()).chain([vec![0xff; 480], vec![0; 480]]).collect()
+}
+
+fn value_of(key: &[u8], bytes: usize) -> Vec<u8> {
+    key.iter().copied().cycle().zip(0u8..=250).map(|(byte, place)| byte ^ place).cycle().take(bytes).collect()
+}
+
+#[test]
+fn what_was_put_is_read() {
+    each(ANY, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        let mut session = store.session().unwrap();
+        for bytes in [1, 100, 511, 512, 4096, 65_537, 1 << 20, 0] {
+            for key in keys() {
+                write(&mut *session, |txn| txn.put(0, &key, &value_of(&key, bytes)));
+            }
+            for key in keys() {
+                assert_eq!(got(&mut *session, 0, &key), Some(value_of(&key, bytes)));
+                assert_eq!(got(&mut *session, 1, &key), None, "tables are apart");
+                run(&mut *session, Mode::Read, |txn| {
+                    assert_eq!(value_in(txn, 0, &key)?, Some(value_of(&key, bytes)));
+                    assert_eq!(value_in(txn, 1, &key)?, None);
+                    Ok(Verdict::Commit)
+                });
+            }
+        }
+        assert_eq!(got(&mut *session, 0, b"absent"), None);
+        for key in keys() {
+            write(&mut *session, |txn| txn.delete(0, &key));
+            write(&mut *session, |txn| txn.delete(0, &key));
+            assert_eq!(got(&mut *session, 0, &key), None);
+        }
+        assert_eq!(all(&mut *session, 0), []);
+        drop(session);
+        store.close().unwrap();
+    });
+}
+
+/// Two tables with keys of few different bytes, so that many begin alike.
+fn models() -> [BTreeMap<Vec<u8>, Vec<u8>>; 2] {
+    let mut number = 1u64;
+    let mut next = |below: u64| {
+        number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (number >> 33) % below
+    };
+    let mut model = |rows: usize| {
+        let row = |_| {
+            let len = 1 + next(6);
+            let key: Vec<u8> = (0..len).map(|_| [0, 1, b'a', 0xff][next(4) as usize]).collect();
+            let value = value_of(&key, next(1000) as usize);
+            (key, value)
+        };
+        (0..rows).map(row).collect()
+    };
+    [model(600), model(300)]
+}
+
+fn expected(
+    model: &BTreeMap<Vec<u8>, Vec<u8>>,
+    from: Option<&[u8]>,
+    direction: Direction,
+    most: usize,
+) -> Entries {
+    let copied = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+    match direction {
+        Direction::Forward => {
+            let begins = |key: &Vec<u8>| from.is_none_or(|from| &key[..] >= from);
+            model.iter().filter(|(key, _)| begins(key)).take(most).map(copied).collect()
+        }
+        Direction::Reverse => {
+            let begins = |key: &Vec<u8>| from.is_none_or(|from| &key[..] <= from);
+            model.iter().rev().filter(|(key, _)| begins(key)).take(most).map(copied).collect()
+        }
+    }
+}
+
+#[test]
+fn scans_are_ordered_and_complete() {
+    let models = models();
+    each(ANY, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        let mut session = store.session().unwrap();
+        for (table, model) in models.iter().enumerate() {
+            assert_eq!(all(&mut *session, table), [], "a new table is empty");
+            assert_eq!(entries(&mut *session, table, Some(b"a"), Direction::Reverse, 1), []);
+            for (key, value) in model {
+                write(&mut *session, |txn| txn.put(table, key, value));
+            }
+        }
+        let absent: [&[u8]; 7] =
+            [b"\0\0\0\0\0\0\0", b"\0\0\0x", b"a\x02", b"b", b"\xff\xfe", &[0xff; 7], b"\x01\0\0\0\0\0\0"];
+        let present = models[0].keys().step_by(25).map(|key| &key[..]);
+        let bounds: Vec<Option<&[u8]>> = absent.into_iter().chain(present).map(Some).chain([None]).collect();
+        for (table, model) in models.iter().enumerate() {
+            for from in &bounds {
+                for direction in [Direction::Forward, Direction::Reverse] {
+                    for most in [1, 3, usize::MAX] {
+                        let shown = entries(&mut *session, table, *from, direction, most);
+                        assert!(
+                            shown == expected(model, *from, direction, most),
+                            "table {table} {direction:?} from {from:?}, at most {most}"
+                        );
+                    }
+                }
+            }
+        }
+        drop(session);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn what_is_undone_leaves_nothing() {
+    each(ANY, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        let mut session = store.session().unwrap();
+        write(&mut *session, |txn| txn.put(0, b"kept", b"old"));
+        let change = |txn: &mut dyn Transaction| {
+            txn.put(0, b"new", b"x")?;
+            txn.put(1, b"new", b"x")?;
+            txn.put(0, b"kept", b"new")?;
+            txn.delete(0, b"kept")
+        };
+        let ended = run(&mut *session, Mode::Write, |txn| change(txn).map(|()| Verdict::Rollback));
+        assert_eq!(ended, Ended::RolledBack);
+        let failed = session.transact(Mode::Write, &mut |txn| {
+            change(txn)?;
+            Err(Error::Unsupported("luck"))
+        });
+        assert!(matches!(failed, Err(Error::Unsupported("luck"))));
+        let ended = session.transact(Mode::Write, &mut |txn| {
+            change(txn)?;
+            Err(Error::Conflict)
+        });
+        assert!(matches!(ended, Ok(Ended::Conflict)));
+        let failed = session.transact(Mode::Read, &mut |txn| {
+            txn.scan(0, None, Direction::Forward, &mut |_, _| Err(Error::Unsupported("luck")))?;
+            Ok(Verdict::Commit)
+        });
+        assert!(matches!(failed, Err(Error::Unsupported("luck"))), "a visitor's error is passed on");
+        assert_eq!(all(&mut *session, 0), [(b"kept".to_vec(), b"old".to_vec())]);
+        assert_eq!(all(&mut *session, 1), []);
+        drop(session);
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn a_transaction_sees_its_own_writes() {
+    each(TRANSACTIONS, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        let mut session = store.session().unwrap();
+        write(&mut *session, |txn| (0..10u8).try_for_each(|number| txn.put(0, &[number], b"old")));
+        write(&mut *session, |txn| {
+            let mut value = Vec::new();
+            txn.put(0, &[3], b"new")?;
+            txn.delete(0, &[4])?;
+            txn.put(0, &[4, 4], b"more")?;
+            txn.put(0, &[5], b"gone")?;
+            txn.delete(0, &[5])?;
+            assert_eq!(value_in(txn, 0, &[3])?.unwrap(), b"new");
+            assert_eq!(value_in(txn, 0, &[4])?, None);
+            assert!(txn.get_for_update(0, &[4, 4], &mut value)?);
+            assert_eq!(value, b"more");
+            assert!(!txn.get_for_update(0, &[5], &mut value)?);
+            let expected = [(&[3][..], &b"new"[..]), (&[4, 4], b"more"), (&[6], b"old")];
+            let mut expected = expected.map(|(key, value)| (key.to_vec(), value.to_vec()));
+            assert_eq!(entries_in(txn, 0, Some(&[3]), Direction::Forward, 3)?, expected);
+            expected.reverse();
+            assert_eq!(entries_in(txn, 0, Some(&[6]), Direction::Reverse, 3)?, expected);
+            Ok(())
+        });
+        assert_eq!(all(&mut *session, 0).len(), 9);
+        drop(session);
+        store.close().unwrap();
+    });
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().unwrap())
+}
+
+/// Increments one number in many threads; `read` reads it in a transaction.
+fn increment(store: &dyn Store, read: fn(&mut dyn Transaction, &mut Vec<u8>) -> Result<bool>) {
+    const THREADS: u64 = 4;
+    const TIMES: u64 = 200;
+    write(&mut *store.session().unwrap(), |txn| txn.put(0, b"sum", &0u64.to_le_bytes()));
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let mut session = store.session().unwrap();
+                for _ in 0..TIMES {
+                    write(&mut *session, |txn| {
+                        let mut value = Vec::new();
+                        assert!(read(txn, &mut value)?);
+                        txn.put(0, b"sum", &(number(&value) + 1).to_le_bytes())
+                    });
+                }
+            });
+        }
+    });
+    let sum = got(&mut *store.session().unwrap(), 0, b"sum").unwrap();
+    assert_eq!(number(&sum), THREADS * TIMES);
+}
+
+#[test]
+fn no_increment_is_lost() {
+    each(TRANSACTIONS, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        increment(&*store, |txn, value| txn.get_for_update(0, b"sum", value));
+        increment(&*store, |txn, value| txn.get(0, b"sum", value));
+        store.close().unwrap();
+    });
+}
+
+/// A second writer begins before the first one commits, and writes the same key without reading it for update.
+#[test]
+fn the_later_of_two_writers_conflicts_or_waits() {
+    each(TRANSACTIONS, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        write(&mut *store.session().unwrap(), |txn| txn.put(0, b"key", b"none"));
+        let both_have_read = Barrier::new(2);
+        let append = |own: &[u8]| {
+            let mut session = store.session().unwrap();
+            let mut attempts = 0;
+            write(&mut *session, |txn| {
+                let mut value = Vec::new();
+                txn.get(0, b"key", &mut value)?;
+                attempts += 1;
+                if attempts == 1 {
+                    both_have_read.wait();
+                }
+                value.extend_from_slice(own);
+                txn.put(0, b"key", &value)
+            });
+            attempts
+        };
+        let attempts = std::thread::scope(|scope| {
+            let other = scope.spawn(|| append(b", b"));
+            append(b", a") + other.join().unwrap()
+        });
+        assert!(attempts > 2, "both had read the same value, so one had to be run again");
+        let value = got(&mut *store.session().unwrap(), 0, b"key").unwrap();
+        assert!(value == b"none, a, b" || value == b"none, b, a", "{value:?}");
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn a_transaction_that_reads_sees_one_state() {
+    const COMMITS: u64 = 400;
+    each(SNAPSHOTS, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        let set = |session: &mut dyn Session, value: u64| {
+            write(session, |txn| (0..2).try_for_each(|table| txn.put(table, b"key", &value.to_le_bytes())));
+        };
+        set(&mut *store.session().unwrap(), 0);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    let mut session = store.session().unwrap();
+                    while !is_over.load(Relaxed) {
+                        run(&mut *session, Mode::Read, |txn| {
+                            let value = value_in(txn, 0, b"key")?.unwrap();
+                            let scanned = entries_in(txn, 1, None, Direction::Forward, 1)?;
+                            assert_eq!(scanned[0].1, value);
+                            assert_eq!(value_in(txn, 0, b"key")?.unwrap(), value);
+                            Ok(Verdict::Commit)
+                        });
+                        std::thread::yield_now();
+                    }
+                });
+            }
+            let mut session = store.session().unwrap();
+            (1..=COMMITS).for_each(|value| set(&mut *session, value));
+            is_over.store(true, Relaxed);
+        });
+        store.close().unwrap();
+    });
+}
+
+#[test]
+fn closing_and_opening_keeps_everything() {
+    let models = models();
+    for level in LEVELS {
+        each(ANY, level, |engine| {
+            let dir = tempfile::tempdir().unwrap();
+            let store = open(engine, dir.path(), level);
+            let mut session = store.session().unwrap();
+            for (table, model) in models.iter().enumerate() {
+                write(&mut *session, |txn| {
+                    model.iter().try_for_each(|(key, value)| txn.put(table, key, value))
+                });
+            }
+            drop(session);
+            store.settle().unwrap();
+            write(&mut *store.session().unwrap(), |txn| txn.put(1, b"last", b"one"));
+            store.close().unwrap();
+            drop(store);
+            let store = open(engine, dir.path(), level);
+            let mut session = store.session().unwrap();
+            assert_eq!(got(&mut *session, 1, b"last").unwrap(), b"one");
+            write(&mut *session, |txn| txn.delete(1, b"last"));
+            for (table, model) in models.iter().enumerate() {
+                assert!(all(&mut *session, table).into_iter().eq(model.clone()), "table {table}");
+            }
+            drop(session);
+            store.close().unwrap();
+        });
+    }
+}
+
+/// Commits without end and says each time when it is done.
+#[test]
+fn child_that_is_killed() {
+    let (Ok(name), Ok(dir)) = (std::env::var(CHILD_ENGINE), std::env::var(CHILD_DIR)) else { return };
+    let store = open(&*engine(&name), Path::new(&dir), Level::Sync);
+    let mut session = store.session().unwrap();
+    let mut out = std::io::stdout();
+    for number in 0u64.. {
+        write(&mut *session, |txn| {
+            (0..2).try_for_each(|table| txn.put(table, &number.to_be_bytes(), &value_of(b"v", 300)))
+        });
+        writeln!(out, "\nacknowledged {number}").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_loses_no_acknowledged_commit() {
+    const COMMITS: u64 = 100;
+    each(ANY, Level::Sync, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let told = [(CHILD_ENGINE, engine.name()), (CHILD_DIR, dir.path().to_str().unwrap())];
+        let mut process = child("child_that_is_killed", &told).stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
+        let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
+        let enough = acknowledged.take_while(|number| *number < COMMITS).last();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert_eq!(enough, Some(COMMITS - 1), "the process died by itself");
+        let store = open(engine, dir.path(), Level::Sync);
+        let mut session = store.session().unwrap();
+        let [first, second] = [0, 1].map(|table| all(&mut *session, table));
+        assert!(first == second, "a commit is there as a whole or not at all");
+        assert!(first.len() as u64 > COMMITS);
+        let numbers = first.iter().map(|(key, _)| u64::from_be_bytes(key[..].try_into().unwrap()));
+        assert!(numbers.eq(0..first.len() as u64));
+        drop(session);
+        store.close().unwrap();
+    });
+}

@@ -1,0 +1,145 @@
+//! Whether the levels mean the same everywhere: what each engine asks of the kernel for 200 commits.
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use common::{each, engine, open, trace, write};
+use fulgurite_bench::engine::{Level, Needs};
+
+const CHILD_ENGINE: &str = "PARITY_ENGINE";
+const CHILD_DIR: &str = "PARITY_DIR";
+const CHILD_LEVEL: &str = "PARITY_LEVEL";
+const COMMITS: usize = 200;
+
+/// What may make something durable, and what opens files that do so with each write.
+const CALLS: &str = "fsync,fdatasync,msync,write,writev,pwrite64,pwritev,pwritev2,open,openat,close";
+/// What the traced process writes to its standard error before the commits, and after them.
+const BEGIN: &str = "parity begins";
+const END: &str = "parity ends";
+
+#[test]
+fn child_that_commits() {
+    let told = |name| std::env::var(name).ok();
+    let (Some(name), Some(dir), Some(level)) = (told(CHILD_ENGINE), told(CHILD_DIR), told(CHILD_LEVEL))
+    else {
+        return;
+    };
+    let store = open(&*engine(&name), Path::new(&dir), level.parse().unwrap());
+    let mut session = store.session().unwrap();
+    eprintln!("{BEGIN}");
+    for number in 0..COMMITS {
+        write(&mut *session, |txn| txn.put(0, &(number as u64).to_be_bytes(), &[7; 100]));
+    }
+    eprintln!("{END}");
+    drop(session);
+    store.close().unwrap();
+}
+
+/// Finds the calls that make something durable.
+#[derive(Default)]
+struct Syncs {
+    /// Descriptors whose writes are synchronous.
+    synced: BTreeSet<u64>,
+    /// Processes with an `openat` for such a descriptor that has not returned.
+    opening: BTreeMap<u64, bool>,
+}
+
+impl Syncs {
+    /// Whether this line of a trace (`1234 call(arguments) = result`) is one.
+    fn is_sync(&mut self, line: &str) -> bool {
+        let (process, rest) = line.split_once(' ').unwrap_or_default();
+        let process: u64 = process.parse().unwrap_or_default();
+        let rest = rest.trim_start();
+        let call = rest.split_once('(').map_or("", |(call, _)| call);
+        let fd = rest.split(['(', ',', ')']).nth(1).and_then(|fd| fd.parse::<u64>().ok());
+        let on_synced = fd.is_some_and(|fd| self.synced.contains(&fd));
+        if call.starts_with("open") {
+            self.opening.insert(process, rest.contains("O_DSYNC") || rest.contains("O_SYNC"));
+        }
+        if call.starts_with("open") || rest.starts_with("<... open") {
+            self.opened(process, rest);
+        }
+        match call {
+            "fsync" | "fdatasync" => true,
+            "msync" => rest.contains("MS_SYNC"),
+            "pwritev2" if rest.contains("RWF_DSYNC") || rest.contains("RWF_SYNC") => true,
+            "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2" => on_synced,
+            _ => false,
+        }
+    }
+
+    /// Takes note of the descriptor that a call returned, if it did.
+    fn opened(&mut self, process: u64, rest: &str) {
+        let Some(fd) = rest.rsplit_once(" = ").and_then(|(_, fd)| fd.trim().parse::<u64>().ok()) else {
+            return;
+        };
+        match self.opening.remove(&process) {
+            Some(true) => self.synced.insert(fd),
+            _ => self.synced.remove(&fd),
+        };
+    }
+}
+
+fn syncs_of_commits(calls: &str) -> usize {
+    let mut syncs = Syncs::default();
+    let mut count = 0;
+    let mut is_between = false;
+    for line in calls.lines() {
+        is_between = (is_between || line.contains(BEGIN)) && !line.contains(END);
+        count += usize::from(syncs.is_sync(line) && is_between);
+    }
+    count
+}
+
+#[test]
+fn traces_are_read() {
+    let trace = r#"
+10    fsync(3) = 0
+10    openat(AT_FDCWD, "log", O_RDWR|O_DSYNC) = 7
+11    openat(AT_FDCWD, "lock", O_RDWR|O_SYNC <unfinished ...>
+10    write(2, "parity begins\n", 14) = 14
+11    <... openat resumed>) = 8
+10    fsync(3) = 0
+10    fdatasync(3 <unfinished ...>
+10    <... fdatasync resumed>) = 0
+10    msync(0x7f0000000000, 4096, MS_SYNC) = 0
+10    msync(0x7f0000000000, 4096, MS_ASYNC) = 0
+10    pwrite64(7, "x", 1, 0) = 1
+10    pwrite64(8, "x", 1, 0) = 1
+10    pwrite64(9, "x", 1, 0) = 1
+10    pwritev2(9, [{iov_base="x", iov_len=1}], 1, 0, RWF_DSYNC) = 1
+10    pwritev2(9, [{iov_base="x", iov_len=1}], 1, 0, 0) = 1
+10    openat(AT_FDCWD, "other", O_RDWR) = 7
+10    pwrite64(7, "x", 1, 0) = 1
+10    write(2, "parity ends\n", 12) = 12
+10    fsync(3) = 0
+"#;
+    assert_eq!(syncs_of_commits(trace), 6);
+}
+
+fn syncs(name: &str, level: Level) -> Option<usize> {
+    let dir = tempfile::tempdir().unwrap();
+    let level = level.to_string();
+    let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level)];
+    let traced = trace("child_that_commits", &told, CALLS)?;
+    assert!(traced.calls.contains(BEGIN) && traced.calls.contains(END), "{name}: the trace is not whole");
+    Some(syncs_of_commits(&traced.calls))
+}
+
+#[test]
+fn each_commit_is_synced() {
+    each(Needs::default(), Level::Sync, |engine| {
+        let Some(syncs) = syncs(engine.name(), Level::Sync) else { return };
+        assert!(syncs >= COMMITS, "{} has {syncs} syncs for {COMMITS} commits", engine.name());
+    });
+}
+
+#[test]
+fn unsynced_commits_are_not_synced() {
+    each(Needs::default(), Level::Unsynced, |engine| {
+        let Some(syncs) = syncs(engine.name(), Level::Unsynced) else { return };
+        assert!(syncs < COMMITS / 10, "{} has {syncs} syncs for {COMMITS} commits", engine.name());
+    });
+}
