@@ -1,1 +1,3 @@
+//! Nothing is built beside the crate.
+
 fn main() {}
