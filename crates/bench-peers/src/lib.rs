@@ -2,12 +2,16 @@
 
 mod lmdb;
 mod parts;
+mod redb;
+mod sqlite;
 
 use fulgurite_bench::Engine;
 
 pub use crate::lmdb::Lmdb;
+pub use crate::redb::Redb;
+pub use crate::sqlite::Sqlite;
 
 /// All engines of this crate.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(Lmdb)]
+    vec![Box::new(Lmdb), Box::new(Redb), Box::new(Sqlite)]
 }
