@@ -1,5 +1,6 @@
 //! Other stores as engines of Fulgurite's benchmarks.
 
+mod fjall;
 mod lmdb;
 mod parts;
 mod redb;
@@ -7,11 +8,12 @@ mod sqlite;
 
 use fulgurite_bench::Engine;
 
+pub use crate::fjall::Fjall;
 pub use crate::lmdb::Lmdb;
 pub use crate::redb::Redb;
 pub use crate::sqlite::Sqlite;
 
 /// All engines of this crate.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    vec![Box::new(Lmdb), Box::new(Redb), Box::new(Sqlite)]
+    vec![Box::new(Lmdb), Box::new(Redb), Box::new(Sqlite), Box::new(Fjall)]
 }
