@@ -112,12 +112,7 @@ impl Session for FjallSession {
     }
 }
 
-fn get(
-    view: &impl Readable,
-    table: &OptimisticTxKeyspace,
-    key: &[u8],
-    value: &mut Vec<u8>,
-) -> Result<bool> {
+fn get(view: &impl Readable, table: &OptimisticTxKeyspace, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
     let found = view.get(table.inner(), key).map_err(failed("reading"))?;
     Ok(copied(found.as_deref(), value))
 }

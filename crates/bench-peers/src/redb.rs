@@ -136,6 +136,12 @@ impl Session for RedbSession {
             Mode::Write => self.write(statements),
         }
     }
+
+    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+        let txn = self.0.db.begin_read().map_err(failed("beginning to read"))?;
+        let opened = txn.open_table(definition(&self.0.names[table]));
+        get(&opened.map_err(failed("opening a table"))?, key, value)
+    }
 }
 
 type Bytes = &'static [u8];

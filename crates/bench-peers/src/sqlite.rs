@@ -185,12 +185,10 @@ struct SqliteSession {
 impl SqliteSession {
     fn run(&self, begin: &'static str, writes: bool, statements: Statements<'_>) -> Result<Ended> {
         let ended = self.attempt(begin, writes, statements);
-        if !self.connection.is_autocommit() {
-            self.execute("ROLLBACK")?;
-        }
+        let undone = if self.connection.is_autocommit() { Ok(()) } else { self.execute("ROLLBACK") };
         match ended {
-            Err(Error::Conflict) => Ok(Ended::Conflict),
-            ended => ended,
+            Err(Error::Conflict) => undone.map(|()| Ended::Conflict),
+            ended => ended.and_then(|ended| undone.map(|()| ended)),
         }
     }
 

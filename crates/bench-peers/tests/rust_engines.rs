@@ -1,5 +1,6 @@
 //! What every engine must do, tried on each one that can be opened here.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bench_peers::engines;
@@ -300,6 +301,57 @@ fn what_was_closed_is_there_again() {
             session.transact(Mode::Read, check).unwrap();
             drop(session);
             store.close().unwrap();
+        }
+    }
+}
+
+/// Like a process that dies: what is only in memory is not in the copy.
+#[test]
+fn what_is_durable_is_in_the_files() {
+    for engine in engines() {
+        for level in LEVELS {
+            if engine.cannot(TRANSACTIONS, level).is_some() {
+                continue;
+            }
+            let (dir, copy) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+            let store = open(&*engine, &dir, level);
+            let mut session = store.session().unwrap();
+            put_keys(&mut *session, &["a", "b"]);
+            put_keys(&mut *session, &["c"]);
+            if level != Level::Sync {
+                store.settle().unwrap();
+            }
+            copy_files(dir.path(), copy.path());
+            drop(session);
+            store.close().unwrap();
+            let store = open(&*engine, &copy, level);
+            let mut session = store.session().unwrap();
+            let check = &mut |txn: &mut dyn Transaction| {
+                let keys = scan(txn, None, Direction::Forward, 9)?;
+                assert_eq!(keys, ["a", "b", "c"], "{} at {level}", engine.name());
+                Ok(Verdict::Commit)
+            };
+            session.transact(Mode::Read, check).unwrap();
+            drop(session);
+            store.close().unwrap();
+        }
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the files of other stores are copied, not those of a database"
+    )]
+    let entries = std::fs::read_dir(from).unwrap();
+    for entry in entries {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            std::fs::create_dir(&target).unwrap();
+            copy_files(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).unwrap();
         }
     }
 }
