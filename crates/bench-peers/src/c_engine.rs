@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
 
+use crate::parts::only_sync_and_unsynced;
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Verdict,
     Visit,
@@ -158,14 +159,8 @@ impl Engine for CEngine {
         if let Err(missing) = self.library() {
             return Some(missing);
         }
-        let level = match level {
-            Level::Sync | Level::Unsynced => None,
-            Level::NoBarrier => Some("its commits wait for the device's cache, or not at all"),
-            Level::Async(_) => Some("it has no bound on how late an unsynced commit is synced"),
-        };
         let transactions = self.no_transactions.filter(|_| needs.transactions);
-        let tickets = needs.tickets.then_some("a commit that is not waited for cannot be asked later");
-        level.or(transactions).or(tickets).map(str::to_string)
+        only_sync_and_unsynced(needs, level).or(transactions.map(str::to_string))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {

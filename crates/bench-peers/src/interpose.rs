@@ -115,7 +115,8 @@ impl Descriptor {
 
     fn count_write(self, begin: u64, bytes: u64) {
         let before = ENDS[self.place].swap(begin + bytes, Relaxed);
-        let is_next = (before - before % BLOCK_BYTES..=before).contains(&begin);
+        let last_block = before.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
+        let is_next = (last_block..=before).contains(&begin);
         let (writes, written) = match is_next {
             true => (&SEQUENTIAL_WRITES, &SEQUENTIAL_BYTES),
             false => (&RANDOM_WRITES, &RANDOM_BYTES),

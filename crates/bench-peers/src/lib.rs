@@ -1,14 +1,30 @@
 //! Other stores as engines of Fulgurite's benchmarks.
 
+mod bdb_je;
 mod c_engine;
 mod c_engines;
+mod fjall;
 pub mod interpose;
+mod lmdb;
+mod parts;
+mod redb;
+mod sqlite;
 
 use fulgurite_bench::Engine;
 
+pub use crate::bdb_je::BdbJe;
+pub use crate::fjall::Fjall;
+pub use crate::lmdb::Lmdb;
+pub use crate::redb::Redb;
+pub use crate::sqlite::Sqlite;
+
 /// All engines of this crate. One whose library was missing when the crate was built is listed, and cannot do anything.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    let mut engines = Vec::new();
-    engines.extend(c_engines::engines());
+    let mut engines = c_engines::engines();
+    engines.push(Box::new(Lmdb));
+    engines.push(Box::new(Redb));
+    engines.push(Box::new(Sqlite));
+    engines.push(Box::new(Fjall));
+    engines.push(Box::new(BdbJe));
     engines
 }
