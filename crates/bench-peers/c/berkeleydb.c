@@ -4,11 +4,14 @@
  * Variants: 0 locks pages in two phases, readers too; 1 keeps old versions of pages, and its transactions read the state
  * in which they began (`DB_MULTIVERSION`, `DB_TXN_SNAPSHOT`).
  */
+#define _GNU_SOURCE
 #include "peer.h"
 
 #include <db.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,9 +30,7 @@
 /* What it takes at least. */
 #define CACHE_BYTES_MIN (UINT64_C(1) << 20)
 #define PAGE_BYTES 4096
-/* More than a page, in values that are short enough to lie in it. */
-#define FILLERS 8
-#define FILLER_BYTES 900
+#define ADDED_TO_BELOW_BYTES UINT64_C(500000000)
 #define GIB (UINT64_C(1) << 30)
 
 struct peer_store {
@@ -70,15 +71,65 @@ static enum peer_code code_of(int error, const char *what)
     }
 }
 
+/*
+ * A mend of libdb 5.3, which otherwise crashes `bdb-mvcc`. When a snapshot is to write to the root of a tree that another
+ * has changed meanwhile, `__bam_get_root` overlooks that `__memp_dirty` failed: it gives back the page that it did not
+ * get, and goes on with it. So its call to give back no page leads out of it, with the answer that it should have had:
+ * a conflict. What it locked is the transaction's, which has to be undone.
+ *
+ * The library calls both functions through its table of symbols, where those of the executable come first.
+ */
+typedef int get_root(void *cursor, u_int32_t page, int level, u_int32_t flags, int *stack);
+typedef int put_page(void *file, void *thread, void *page, int priority);
+static get_root *library_get_root;
+static put_page *library_put_page;
+static _Thread_local jmp_buf out_of_get_root;
+static _Thread_local int is_in_get_root;
+
+int __bam_get_root(void *cursor, u_int32_t page, int level, u_int32_t flags, int *stack);
+int __memp_fput(void *file, void *thread, void *page, int priority);
+
+int __bam_get_root(void *cursor, u_int32_t page, int level, u_int32_t flags, int *stack)
+{
+    if (_setjmp(out_of_get_root) != 0) {
+        is_in_get_root = 0;
+        return DB_LOCK_DEADLOCK;
+    }
+    is_in_get_root = 1;
+    int error = library_get_root(cursor, page, level, flags, stack);
+    is_in_get_root = 0;
+    return error;
+}
+
+int __memp_fput(void *file, void *thread, void *page, int priority)
+{
+    if (page == NULL && is_in_get_root)
+        longjmp(out_of_get_root, 1);
+    return library_put_page(file, thread, page, priority);
+}
+
+static void find_mended(void)
+{
+    *(void **)&library_get_root = dlsym(RTLD_NEXT, "__bam_get_root");
+    *(void **)&library_put_page = dlsym(RTLD_NEXT, "__memp_fput");
+}
+
 static const char *version(void)
 {
     return db_version(NULL, NULL, NULL);
 }
 
+/* What to ask for: the library adds a quarter to caches below 500 MB. */
+static uint64_t cache_bytes_of(const struct peer_opening *opening)
+{
+    uint64_t bytes = opening->cache_bytes < CACHE_BYTES_MIN ? CACHE_BYTES_MIN : opening->cache_bytes;
+    return bytes < ADDED_TO_BELOW_BYTES ? bytes / 5 * 4 : bytes;
+}
+
 /* The regions are in the heap of the process (`DB_PRIVATE`): in files they would be written to the disk, too. */
 static int open_env(struct peer_store *store, const struct peer_opening *opening)
 {
-    uint64_t cache_bytes = opening->cache_bytes < CACHE_BYTES_MIN ? CACHE_BYTES_MIN : opening->cache_bytes;
+    uint64_t cache_bytes = cache_bytes_of(opening);
     int error = db_env_create(&store->env, 0);
     if (error != 0)
         return error;
@@ -101,49 +152,6 @@ static int open_env(struct peer_store *store, const struct peer_opening *opening
                      0);
 }
 
-static int fill(DB *db, DB_TXN *txn, int delete)
-{
-    char value[FILLER_BYTES] = {0};
-    int error = 0;
-    for (unsigned char number = 0; number < FILLERS && error == 0; number++) {
-        DBT key = {.data = &number, .size = 1};
-        DBT filler = {.data = value, .size = sizeof value};
-        error = delete ? db->del(db, txn, &key, 0) : db->put(db, txn, &key, &filler, 0);
-    }
-    return error;
-}
-
-/*
- * Splits the root of an empty tree for good, since the tree is not to shrink (`DB_REVSPLITOFF`). While the root is a
- * leaf, two snapshots that write to it crash 5.3: `__bam_get_root` gives back a page that the failed `__memp_dirty`
- * already gave back.
- */
-static int split_root(DB_ENV *env, DB *db)
-{
-    DB_TXN *txn;
-    DBT key = {.flags = DB_DBT_MALLOC}, value = {.flags = DB_DBT_MALLOC};
-    DBC *cursor;
-    int error = env->txn_begin(env, NULL, &txn, 0);
-    if (error != 0)
-        return error;
-    error = db->cursor(db, txn, &cursor, 0);
-    if (error == 0) {
-        error = cursor->get(cursor, &key, &value, DB_FIRST);
-        cursor->close(cursor);
-    }
-    free(key.data);
-    free(value.data);
-    if (error == DB_NOTFOUND) {
-        error = fill(db, txn, 0);
-        if (error == 0)
-            error = fill(db, txn, 1);
-    }
-    if (error == 0)
-        return txn->commit(txn, 0);
-    txn->abort(txn);
-    return error;
-}
-
 static int open_table(struct peer_store *store, DB **opened, const char *name)
 {
     char file[NAME_BYTES];
@@ -153,11 +161,8 @@ static int open_table(struct peer_store *store, DB **opened, const char *name)
         return error;
     DB *db = *opened;
     db->set_pagesize(db, PAGE_BYTES);
-    if (store->has_versions)
-        db->set_flags(db, DB_REVSPLITOFF);
     snprintf(file, sizeof file, "%s.db", name);
-    error = db->open(db, NULL, file, NULL, DB_BTREE, flags, 0);
-    return error == 0 && store->has_versions ? split_root(store->env, db) : error;
+    return db->open(db, NULL, file, NULL, DB_BTREE, flags, 0);
 }
 
 static int open_tables(struct peer_store *store, const struct peer_opening *opening)
@@ -227,6 +232,10 @@ static int close_all(struct peer_store *store)
 
 static enum peer_code open_store(const struct peer_opening *opening, struct peer_store **opened)
 {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_mended);
+    if (library_get_root == NULL || library_put_page == NULL)
+        return peer_fail("opening the database: libdb lacks what is mended: link the shared library of 5.3");
     struct peer_store *store = calloc(1, sizeof *store);
     store->has_versions = opening->variant == 1;
     store->table_count = opening->table_count;

@@ -109,6 +109,7 @@ fn berkeleydb() -> Vec<CEngine> {
         name: "bdb-mvcc",
         library: berkeleydb_library(),
         variant: 1,
+        settings: "a crash of 5.3 mended; else as bdb",
         isolation: "snapshot, by versions of pages",
         ..locking
     };

@@ -23,6 +23,7 @@ type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 /// What is told to the process that is going to be killed.
 const CHILD_ENGINE: &str = "CONFORMANCE_ENGINE";
 const CHILD_DIR: &str = "CONFORMANCE_DIR";
+const CHILD_LEVEL: &str = "CONFORMANCE_LEVEL";
 
 fn got(session: &mut dyn Session, table: usize, key: &[u8]) -> Option<Vec<u8>> {
     let mut value = b"left over".to_vec();
@@ -327,6 +328,33 @@ fn the_later_of_two_writers_conflicts_or_waits() {
     });
 }
 
+/// The threads write neighbouring keys into an empty table, so that they split the same pages.
+#[test]
+fn many_threads_fill_a_table() {
+    const THREADS: u64 = 4;
+    const ROWS: u64 = 1500;
+    each(ANY, Level::Unsynced, |engine| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), Level::Unsynced);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let store = &store;
+                scope.spawn(move || {
+                    let mut session = store.session().unwrap();
+                    for row in 0..ROWS {
+                        let key = (row * THREADS + thread).to_be_bytes();
+                        write(&mut *session, |txn| txn.put(0, &key, &value_of(&key, 400)));
+                    }
+                });
+            }
+        });
+        let rows = all(&mut *store.session().unwrap(), 0);
+        let expected = (0..THREADS * ROWS).map(|row| row.to_be_bytes());
+        assert!(rows.into_iter().eq(expected.map(|key| (key.to_vec(), value_of(&key, 400)))));
+        store.close().unwrap();
+    });
+}
+
 #[test]
 fn a_transaction_that_reads_sees_one_state() {
     const COMMITS: u64 = 400;
@@ -396,8 +424,12 @@ fn closing_and_opening_keeps_everything() {
 /// Commits without end and says each time when it is done.
 #[test]
 fn child_that_is_killed() {
-    let (Ok(name), Ok(dir)) = (std::env::var(CHILD_ENGINE), std::env::var(CHILD_DIR)) else { return };
-    let store = open(&*engine(&name), Path::new(&dir), Level::Sync);
+    let told = |name| std::env::var(name).ok();
+    let (Some(name), Some(dir), Some(level)) = (told(CHILD_ENGINE), told(CHILD_DIR), told(CHILD_LEVEL))
+    else {
+        return;
+    };
+    let store = open(&*engine(&name), Path::new(&dir), level.parse().unwrap());
     let mut session = store.session().unwrap();
     let mut out = std::io::stdout();
     for number in 0u64.. {
@@ -409,27 +441,43 @@ fn child_that_is_killed() {
     }
 }
 
+/// Lets a process commit and kills it; what it had acknowledged has to be there.
+fn kill(name: &str, level: Level) {
+    const COMMITS: u64 = 100;
+    let dir = tempfile::tempdir().unwrap();
+    let level_name = level.to_string();
+    let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
+    let mut process = child("child_that_is_killed", &told).stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
+    let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
+    let enough = acknowledged.take_while(|number| *number < COMMITS).last();
+    process.kill().unwrap();
+    process.wait().unwrap();
+    assert_eq!(enough, Some(COMMITS - 1), "the process died by itself");
+    let store = open(&*engine(name), dir.path(), level);
+    let mut session = store.session().unwrap();
+    let [first, second] = [0, 1].map(|table| all(&mut *session, table));
+    assert!(first == second, "a commit is there as a whole or not at all");
+    assert!(first.len() as u64 > COMMITS);
+    let numbers = first.iter().map(|(key, _)| u64::from_be_bytes(key[..].try_into().unwrap()));
+    assert!(numbers.eq(0..first.len() as u64));
+    drop(session);
+    store.close().unwrap();
+}
+
 #[test]
 fn a_killed_process_loses_no_acknowledged_commit() {
-    const COMMITS: u64 = 100;
-    each(ANY, Level::Sync, |engine| {
-        let dir = tempfile::tempdir().unwrap();
-        let told = [(CHILD_ENGINE, engine.name()), (CHILD_DIR, dir.path().to_str().unwrap())];
-        let mut process = child("child_that_is_killed", &told).stdout(Stdio::piped()).spawn().unwrap();
-        let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
-        let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
-        let enough = acknowledged.take_while(|number| *number < COMMITS).last();
-        process.kill().unwrap();
-        process.wait().unwrap();
-        assert_eq!(enough, Some(COMMITS - 1), "the process died by itself");
-        let store = open(engine, dir.path(), Level::Sync);
-        let mut session = store.session().unwrap();
-        let [first, second] = [0, 1].map(|table| all(&mut *session, table));
-        assert!(first == second, "a commit is there as a whole or not at all");
-        assert!(first.len() as u64 > COMMITS);
-        let numbers = first.iter().map(|(key, _)| u64::from_be_bytes(key[..].try_into().unwrap()));
-        assert!(numbers.eq(0..first.len() as u64));
-        drop(session);
-        store.close().unwrap();
+    each(ANY, Level::Sync, |engine| kill(engine.name(), Level::Sync));
+}
+
+/// Unsynced, these write their logs before they answer: the kernel has them.
+#[test]
+fn a_log_is_written_before_the_answer() {
+    const WITH_LOGS: [&str; 7] =
+        ["rocksdb", "rocksdb-txn", "rocksdb-blob", "leveldb", "wiredtiger", "bdb", "bdb-mvcc"];
+    each(ANY, Level::Unsynced, |engine| {
+        if WITH_LOGS.contains(&engine.name()) {
+            kill(engine.name(), Level::Unsynced);
+        }
     });
 }
