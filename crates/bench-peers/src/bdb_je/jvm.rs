@@ -24,7 +24,9 @@ pub(super) struct Built {
 include!(concat!(env!("OUT_DIR"), "/built.rs"));
 
 /// Heap for everything but the cache, bytes.
-const HEAP_BESIDE_CACHE: u64 = 256 << 20;
+const HEAP_BESIDE_CACHE: u64 = 96 << 20;
+/// The smallest cache that the heap is made for, bytes: a process may open several stores with small ones.
+const CACHE_BYTES_MIN: u64 = 64 << 20;
 
 /// The heap that leaves room for a cache of so many bytes, and for what has to be collected yet.
 pub(super) fn heap_bytes(cache_bytes: u64) -> u64 {
@@ -70,6 +72,7 @@ impl Jvm {
     /// # Errors
     /// If something is missing, or if it was started for a smaller cache.
     pub fn running(cache_bytes: u64) -> Result<&'static Jvm> {
+        let cache_bytes = cache_bytes.max(CACHE_BYTES_MIN);
         let mut running = RUNNING.lock();
         let jvm = match *running {
             Some(jvm) => jvm,
