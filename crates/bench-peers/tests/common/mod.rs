@@ -16,8 +16,11 @@ const CACHE_BYTES: u64 = 32 << 20;
 /// All engines of the crate, and Fulgurite.
 pub fn engines() -> Vec<Box<dyn Engine>> {
     let mut engines = bench_peers::engines();
-    engines
-        .push(Box::new(FulguriteEngine { name: "fulgurite".into(), options: fulgurite::Options::default() }));
+    engines.push(Box::new(FulguriteEngine {
+        name: "fulgurite".into(),
+        options: fulgurite::Options::default(),
+        missing: None,
+    }));
     engines
 }
 
