@@ -145,7 +145,8 @@ impl Cell<'_> {
             poll(Stage::Warming);
         }
         let too_early = shared.stop.load(Ordering::Relaxed);
-        let device_bytes = machine::device_bytes(&**self.env);
+        files::write_back(self.dir)?;
+        let device_bytes = machine::device_bytes(&**self.env, self.dir);
         let begin = shared.moment();
         let mut sampler = Sampler::new(self);
         shared.open_gate();
@@ -162,8 +163,9 @@ impl Cell<'_> {
             return Ok(None);
         }
         store.settle()?;
-        let written =
-            machine::device_bytes(&**self.env).zip(device_bytes).map(|(after, before)| after - before);
+        files::write_back(self.dir)?;
+        let after = machine::device_bytes(&**self.env, self.dir);
+        let written = after.zip(device_bytes).map(|(after, before)| after.saturating_sub(before));
         let mut run = self.run_of(&outcomes, &begin, &end);
         run.interrupted = interrupted;
         run.device_bytes = written;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fulgurite::env::Env;
-use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open};
+use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, open, syncfs};
 
 use crate::{Error, Result};
 
@@ -33,6 +33,13 @@ pub(crate) fn drop_from_page_cache(env: &Arc<dyn Env>, dir: &Path) -> Result<()>
             Error::io(format!("dropping {} from the page cache", path.display()))(errno.into())
         })
     })
+}
+
+/// Has the kernel write back the whole file system of `dir`, so that what was written counts, and nothing else later.
+pub(crate) fn write_back(dir: &Path) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let written = open(dir, flags, Mode::empty()).and_then(|dir| syncfs(&dir));
+    written.map_err(|errno| Error::io(format!("writing back {}", dir.display()))(errno.into()))
 }
 
 fn each_file(env: &Arc<dyn Env>, dir: &Path, see: &mut dyn FnMut(&Path) -> Result<()>) -> Result<()> {

@@ -76,12 +76,30 @@ pub(crate) fn read_field(env: &dyn Env, path: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes that this process has had written to devices, those that it took back before they were not counted. Pages that
-/// are written to again before they go to the device count once.
-pub(crate) fn device_bytes(env: &dyn Env) -> Option<u64> {
+/// Bytes that were written to the device below `dir`, by whichever process; where the kernel does not count for the
+/// device, those that this process had written to any.
+///
+/// The count of a process is worse: a small write to a large page of the page cache counts as all of that page.
+pub(crate) fn device_bytes(env: &dyn Env, dir: &Path) -> Option<u64> {
+    let device = env.disk().device(dir).ok().and_then(|info| info.device);
+    let stats = read_text(env, Path::new("/proc/diskstats"));
+    if let Some(sectors) = device.zip(stats).and_then(|(device, stats)| sectors_written(&stats, &device)) {
+        return Some(sectors * SECTOR_BYTES);
+    }
     let written = read_field(env, "/proc/self/io", "write_bytes")?;
     let cancelled = read_field(env, "/proc/self/io", "cancelled_write_bytes").unwrap_or(0);
     Some(written.saturating_sub(cancelled))
+}
+
+/// The unit of the kernel's counts, whatever the device's.
+const SECTOR_BYTES: u64 = 512;
+
+/// Reads the line of a device in `/proc/diskstats`: two numbers, its name, four numbers of reads, then writes that were
+/// done, that were merged, and sectors written.
+fn sectors_written(stats: &str, device: &str) -> Option<u64> {
+    let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    let line = stats.lines().map(words).find(|words| words.get(2).is_some_and(|name| name == device))?;
+    line.get(9)?.parse().ok()
 }
 
 /// The most memory that this process ever had.
@@ -175,6 +193,15 @@ mod tests {
         assert_eq!(parse_times(text), Some(MachineTimes { idle: 120, busy: 25, processors: 2 }));
         assert_eq!(parse_times("cpu  1 2\n"), None);
         assert_eq!(parse_times(""), None);
+    }
+
+    #[test]
+    fn sectors_are_found_by_the_name_of_the_device() {
+        let stats =
+            " 254       0 vda 5 1 80 7 9 2 4096 3 0 10 20\n 254       1 vda1 5 1 80 7 9 2 8 3 0 10 20\n";
+        assert_eq!(sectors_written(stats, "vda"), Some(4096));
+        assert_eq!(sectors_written(stats, "vda1"), Some(8));
+        assert_eq!(sectors_written(stats, "sda"), None);
     }
 
     #[test]
