@@ -185,7 +185,7 @@ static enum peer_code get(struct peer_session *session, size_t table, struct pee
                           struct peer_bytes *value)
 {
     char *error = NULL;
-    struct peer_bytes full;
+    struct peer_bytes full = {0};
     (void)for_update;
     if (set_key(session, table, key, &full) != PEER_OK)
         return PEER_ERROR;
@@ -200,7 +200,7 @@ static enum peer_code get(struct peer_session *session, size_t table, struct pee
 
 static enum peer_code put(struct peer_session *session, size_t table, struct peer_bytes key, struct peer_bytes value)
 {
-    struct peer_bytes full;
+    struct peer_bytes full = {0};
     if (set_key(session, table, key, &full) != PEER_OK)
         return PEER_ERROR;
     leveldb_writebatch_put(session->batch, full.data, full.size, value.data, value.size);
@@ -209,7 +209,7 @@ static enum peer_code put(struct peer_session *session, size_t table, struct pee
 
 static enum peer_code remove_key(struct peer_session *session, size_t table, struct peer_bytes key)
 {
-    struct peer_bytes full;
+    struct peer_bytes full = {0};
     if (set_key(session, table, key, &full) != PEER_OK)
         return PEER_ERROR;
     leveldb_writebatch_delete(session->batch, full.data, full.size);
@@ -237,7 +237,7 @@ static void seek_back(leveldb_iterator_t *entries, struct peer_bytes bound, int 
 static enum peer_code position(struct peer_session *session, leveldb_iterator_t *entries, size_t table,
                                const struct peer_bytes *from, int reverse)
 {
-    struct peer_bytes bound;
+    struct peer_bytes bound = {0};
     struct peer_bytes nothing = {.data = NULL, .size = 0};
     /* Backwards from the end of a table is backwards from the beginning of the next one. */
     size_t first = from == NULL && reverse ? table + 1 : table;
