@@ -49,7 +49,6 @@ fn rocksdb() -> Vec<CEngine> {
         settings: "TransactionDB, deadlocks detected; else as rocksdb",
         isolation: "snapshot, with locks of what is written",
         no_transactions: None,
-        ..plain
     };
     let blob = CEngine {
         name: "rocksdb-blob",
