@@ -18,7 +18,9 @@
 #include <time.h>
 
 #define NAME_BYTES 128
-#define LOCKS_MAX 200000
+/* A transaction that reads a whole table locks all its pages. Memory for locks is taken as they are. */
+#define LOCKS_MAX 20000000
+#define LOCK_BUCKETS 131071
 #define TRANSACTIONS_MAX 10000
 #define LOG_BUFFER_BYTES (4u << 20)
 #define LOG_FILE_BYTES (64u << 20)
@@ -136,8 +138,9 @@ static int open_env(struct peer_store *store, const struct peer_opening *opening
     DB_ENV *env = store->env;
     env->set_cachesize(env, (u_int32_t)(cache_bytes / GIB), (u_int32_t)(cache_bytes % GIB), 1);
     env->set_lk_max_locks(env, LOCKS_MAX);
-    env->set_lk_max_lockers(env, LOCKS_MAX);
+    env->set_lk_max_lockers(env, TRANSACTIONS_MAX);
     env->set_lk_max_objects(env, LOCKS_MAX);
+    env->set_lk_tablesize(env, LOCK_BUCKETS);
     /* The oldest transaction is never the victim, so one always goes on. */
     env->set_lk_detect(env, DB_LOCK_YOUNGEST);
     env->set_tx_max(env, TRANSACTIONS_MAX);

@@ -52,7 +52,7 @@ static enum peer_code code_of(char *error, const char *what)
 static const char *version(void)
 {
     static _Thread_local char text[32];
-    snprintf(text, sizeof text, "%d.%d", leveldb_major_version(), leveldb_minor_version());
+    snprintf(text, sizeof text, "LevelDB %d.%d", leveldb_major_version(), leveldb_minor_version());
     return text;
 }
 

@@ -39,6 +39,7 @@ struct peer_session;
 typedef int (*peer_visit)(void *state, struct peer_bytes key, struct peer_bytes value);
 
 struct peer_library {
+    /* The library and its version: `LevelDB 1.23`. */
     const char *(*version)(void);
 
     /* Opens, or creates, or recovers a database with all its tables. */

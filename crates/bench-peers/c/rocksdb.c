@@ -69,7 +69,7 @@ static enum peer_code code_of(char *error, const char *what)
 
 static const char *version(void)
 {
-    return PEER_ROCKSDB_VERSION;
+    return "RocksDB " PEER_ROCKSDB_VERSION;
 }
 
 /* Two memtables a table as by default, unless that is more than the share. */

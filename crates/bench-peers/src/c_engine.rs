@@ -120,8 +120,6 @@ pub(crate) struct CEngine {
     pub library: Result<&'static Library, &'static str>,
     /// What the library's file of C numbers it.
     pub variant: c_int,
-    /// The library's name in prose.
-    pub title: &'static str,
     /// Settings that are not the library's own defaults.
     pub settings: &'static str,
     /// How transactions are isolated.
@@ -144,11 +142,15 @@ impl Engine for CEngine {
     }
 
     fn about(&self) -> String {
-        let version = self.library.map_or("not built".into(), |library| {
-            // SAFETY: the version is a string that ends in 0 and stays as it is.
-            unsafe { CStr::from_ptr((library.version)()) }.to_string_lossy()
-        });
-        format!("{} ({version}), {}", self.title, self.settings)
+        let library = match self.library() {
+            Ok(library) => library,
+            Err(missing) => return missing,
+        };
+        // SAFETY: the version is a string that ends in 0 and stays as it is until this thread's next call.
+        let version = unsafe { CStr::from_ptr((library.version)()) }.to_string_lossy();
+        // Some say when they were released, too: `Berkeley DB 5.3.28: (September  9, 2013)`.
+        let version = version.split(':').next().unwrap_or_default();
+        format!("{version}, {}", self.settings)
     }
 
     fn isolation(&self) -> &str {
@@ -413,6 +415,54 @@ unsafe extern "C" fn show(state: *mut c_void, key: Bytes, value: Bytes) -> c_int
         Err(error) => {
             shown.outcome = Err(error);
             0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn missing() -> CEngine {
+        CEngine {
+            name: "some",
+            library: Err("libsome-dev"),
+            variant: 0,
+            settings: "",
+            isolation: "",
+            no_transactions: None,
+        }
+    }
+
+    #[test]
+    fn a_missing_library_is_named() {
+        let sentence =
+            "bench-peers was built without libsome-dev: `apt-get install libsome-dev` and build it again";
+        assert_eq!(missing().cannot(Needs::default(), Level::Sync).as_deref(), Some(sentence));
+        assert_eq!(missing().about(), sentence);
+        let opening = Opening { dir: Path::new("dir"), tables: &[], cache_bytes: 0, level: Level::Sync };
+        let error = missing().open(&opening).err().map(|error| error.to_string());
+        assert_eq!(error, Some(format!("opening a database in dir: {sentence}")));
+    }
+
+    #[test]
+    fn what_they_cannot_do_is_said() {
+        let tickets = Needs { tickets: true, ..Needs::default() };
+        let transactions = Needs { transactions: true, ..Needs::default() };
+        let others = Needs { snapshots: true, bounded_memory: true, ..Needs::default() };
+        for engine in crate::c_engines::c_engines().into_iter().filter(|engine| engine.library.is_ok()) {
+            let about = engine.about();
+            assert!(about.starts_with(|letter: char| letter.is_ascii_uppercase()), "{about}");
+            assert_eq!(engine.cannot(others, Level::Sync), None);
+            assert_eq!(engine.cannot(others, Level::Unsynced), None);
+            assert!(engine.cannot(others, Level::NoBarrier).is_some());
+            assert!(engine.cannot(others, Level::Async(Duration::from_millis(1))).is_some());
+            assert!(engine.cannot(tickets, Level::Sync).is_some());
+            let is_plain = ["rocksdb", "rocksdb-blob", "leveldb"].contains(&engine.name);
+            assert_eq!(engine.cannot(transactions, Level::Sync).is_some(), is_plain, "{}", engine.name);
         }
     }
 }

@@ -24,9 +24,13 @@ macro_rules! library {
 const BATCHES_ONLY: &str = "it has batches of writes, and nothing that isolates reads and writes together";
 
 /// All engines of C.
-pub(crate) fn engines() -> Vec<Box<dyn Engine>> {
-    let groups = [rocksdb(), leveldb(), wiredtiger(), berkeleydb()];
-    groups.into_iter().flatten().map(|engine| Box::new(engine) as Box<dyn Engine>).collect()
+pub(crate) fn engines() -> impl Iterator<Item = Box<dyn Engine>> {
+    c_engines().into_iter().map(|engine| Box::new(engine) as Box<dyn Engine>)
+}
+
+/// The same as what they are.
+pub(crate) fn c_engines() -> Vec<CEngine> {
+    [rocksdb(), leveldb(), wiredtiger(), berkeleydb()].into_iter().flatten().collect()
 }
 
 fn rocksdb() -> Vec<CEngine> {
@@ -34,7 +38,6 @@ fn rocksdb() -> Vec<CEngine> {
         name: "rocksdb",
         library: rocksdb_library(),
         variant: 0,
-        title: "RocksDB",
         settings: "no compression; bloom filters of 10 bits a key; memtables, index and filters within the cache size",
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
@@ -46,7 +49,6 @@ fn rocksdb() -> Vec<CEngine> {
         settings: "TransactionDB, deadlocks detected; else as rocksdb",
         isolation: "snapshot, with locks of what is written",
         no_transactions: None,
-        ..plain
     };
     let blob = CEngine {
         name: "rocksdb-blob",
@@ -67,7 +69,6 @@ fn leveldb() -> Vec<CEngine> {
         name: "leveldb",
         library: leveldb_library(),
         variant: 0,
-        title: "LevelDB",
         settings: "no compression; bloom filter of 10 bits a key; memtables within the cache size",
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
@@ -83,7 +84,6 @@ fn wiredtiger() -> Vec<CEngine> {
         name: "wiredtiger",
         library: wiredtiger_library(),
         variant: 0,
-        title: "WiredTiger",
         settings: "log, fsync; a checkpoint a minute or 100 MiB of log",
         isolation: "snapshot",
         no_transactions: None,
@@ -100,7 +100,6 @@ fn berkeleydb() -> Vec<CEngine> {
         name: "bdb",
         library: berkeleydb_library(),
         variant: 0,
-        title: "Berkeley DB",
         settings,
         isolation: "serializable, by locks of pages",
         no_transactions: None,

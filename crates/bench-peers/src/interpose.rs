@@ -3,7 +3,7 @@
 //! exports them, so that shared libraries find them before those of the C library.
 //!
 //! Only regular files count, and syncs of anything. A file that is written through a mapping counts when it is synced.
-//! Code that makes system calls by itself, as Fulgurite's, is not seen.
+//! Code that makes system calls by itself, as Fulgurite's, is not seen, nor are the streams of the C library.
 //!
 //! What a descriptor is, is asked of the kernel once, and forgotten when it is opened or closed.
 
