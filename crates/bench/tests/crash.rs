@@ -19,8 +19,6 @@ const WORKLOAD: &str = "FULGURITE_CRASH_WORKLOAD";
 const STEPS: &str = "FULGURITE_CRASH_STEPS";
 const THREADS: u32 = 4;
 const KILLS: u64 = 3;
-/// One store at a time: a process that is being started holds the locks of all files that its parent has open.
-static TURN: Mutex<()> = Mutex::new(());
 /// The latest kill comes after so many acknowledged transactions.
 const ACKNOWLEDGED_MAX: u64 = 6000;
 /// What the process that is killed writes to its standard error, in a line of its own: once filled, and with the kind
@@ -106,6 +104,9 @@ fn say(what: &str) {
 
 // The tests.
 
+/// One store at a time: a process that is being started holds the locks of all files that its parent has open.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// How long a process runs.
 #[derive(Clone, Copy)]
 struct Life {
@@ -142,7 +143,10 @@ fn run_and_kill(name: &str, dir: &Path, life: Life, kinds: usize) -> Vec<u64> {
         }
     }
     let status: ExitStatus = child.wait().expect("it is a child");
-    assert_eq!(status.code(), None, "it was not killed but ended: {rest}");
+    assert!(
+        status.code().is_none() && rest.is_empty(),
+        "it or a thread ended before it was killed, {status}: {rest}"
+    );
     acknowledged
 }
 
