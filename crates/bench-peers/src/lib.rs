@@ -20,7 +20,7 @@ pub use crate::sqlite::Sqlite;
 
 /// All engines of this crate. One whose library was missing when the crate was built is listed, and cannot do anything.
 pub fn engines() -> Vec<Box<dyn Engine>> {
-    let mut engines = c_engines::engines();
+    let mut engines: Vec<Box<dyn Engine>> = c_engines::engines().collect();
     engines.push(Box::new(Lmdb));
     engines.push(Box::new(Redb));
     engines.push(Box::new(Sqlite));

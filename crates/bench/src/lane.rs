@@ -102,7 +102,8 @@ fn retry(counts: &mut LaneCounts, mut once: impl FnMut(&mut Written) -> Result<E
     for conflicts in 0..CONFLICTS_MAX {
         let mut written = Written::default();
         match once(&mut written)? {
-            Ended::Conflict => {}
+            // Whoever it got in the way of may wait for this processor.
+            Ended::Conflict => std::thread::yield_now(),
             ended => {
                 counts.conflicts += conflicts;
                 if ended == Ended::Committed {
