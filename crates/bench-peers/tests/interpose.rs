@@ -135,8 +135,8 @@ fn syncs_of_a_shared_library_are_counted() {
         commit(name, dir.path());
         let counted = counts().since(&before);
         assert!(counted.syncs >= COMMITS, "{name}: {counted:?}");
-        assert!(counted.sequential_writes >= COMMITS, "{name}: {counted:?}");
-        assert!(counted.sequential_bytes >= COMMITS * 100, "{name}: {counted:?}");
+        assert!(counted.sequential_writes + counted.random_writes >= COMMITS, "{name}: {counted:?}");
+        assert!(counted.sequential_bytes + counted.random_bytes >= COMMITS * 100, "{name}: {counted:?}");
     });
 }
 
@@ -157,6 +157,11 @@ fn the_kernel_counts_the_same_syncs() {
         let counted = traced.stdout.lines().find_map(counted);
         let is_sync =
             |line: &&str| ["fsync(", "fdatasync(", "MS_SYNC"].iter().any(|call| line.contains(call));
-        assert_eq!(counted, Some(traced.calls.lines().filter(is_sync).count()), "{name}");
+        let syncs = traced.calls.lines().filter(is_sync).count();
+        match name {
+            // It also writes through a descriptor whose writes are syncs themselves.
+            "lmdb" => assert!(counted > Some(syncs), "{name}: {counted:?}, {syncs}"),
+            _ => assert_eq!(counted, Some(syncs), "{name}"),
+        }
     });
 }
