@@ -1,12 +1,19 @@
 //! What a client works with: a session that runs a transaction until it does not conflict, and counts.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use crate::engine::{Direction, Ended, Mode, Pending, Session, Transaction, Verdict, Visit};
 use crate::{Error, Result};
 
 /// After so many conflicts in a row of one transaction something is wrong.
 const CONFLICTS_MAX: u64 = 1_000_000;
+
+/// A transaction that conflicts is run again at once so many times; after that it pauses, twice as long each time, up to
+/// a limit.
+const YIELDS: u64 = 3;
+const PAUSE: Duration = Duration::from_micros(20);
+const PAUSE_DOUBLINGS: u64 = 6;
 
 /// The session of one thread, with counts of what went through it.
 pub struct Lane<'a> {
@@ -98,12 +105,20 @@ impl<'a> Lane<'a> {
     }
 }
 
+/// Lets those go on whom a transaction got in the way of: they may wait for this processor, or for a disk. Engines that
+/// let a later writer conflict at once, where others let it wait, need this to get anywhere.
+fn back_off(conflicts: u64) {
+    match conflicts {
+        0..YIELDS => std::thread::yield_now(),
+        _ => std::thread::park_timeout(PAUSE * (1 << (conflicts - YIELDS).min(PAUSE_DOUBLINGS))),
+    }
+}
+
 fn retry(counts: &mut LaneCounts, mut once: impl FnMut(&mut Written) -> Result<Ended>) -> Result<Ended> {
     for conflicts in 0..CONFLICTS_MAX {
         let mut written = Written::default();
         match once(&mut written)? {
-            // Whoever it got in the way of may wait for this processor.
-            Ended::Conflict => std::thread::yield_now(),
+            Ended::Conflict => back_off(conflicts),
             ended => {
                 counts.conflicts += conflicts;
                 if ended == Ended::Committed {
