@@ -1,5 +1,7 @@
 //! A report as tables of texts, for whatever draws them.
 
+use std::collections::BTreeMap;
+
 use crate::metrics::Summary;
 use crate::number::{number, ratio};
 use crate::report::{Report, Row};
@@ -161,10 +163,18 @@ impl Places {
         let differs = |same: fn(&Row, &Row) -> bool| {
             report.rows.first().is_some_and(|first| report.rows.iter().any(|row| !same(first, row)))
         };
+        // What follows from the name of the point need not be said.
+        let beside = |same: fn(&Row, &Row) -> bool| {
+            let mut seen: BTreeMap<&str, &Row> = BTreeMap::new();
+            report.rows.iter().any(|row| {
+                let first = *seen.entry(&row.point).or_insert(row);
+                !same(first, row) || row.point.is_empty() && report.rows.iter().any(|other| !same(row, other))
+            })
+        };
         Places {
-            workload: differs(|a, b| a.workload == b.workload),
+            workload: beside(|a, b| a.workload == b.workload),
             point: differs(|a, b| a.point == b.point),
-            threads: differs(|a, b| a.threads == b.threads),
+            threads: beside(|a, b| a.threads == b.threads),
             level: differs(|a, b| a.level == b.level),
         }
     }
