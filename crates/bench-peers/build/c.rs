@@ -26,7 +26,10 @@ pub fn build() {
     build.file("c/peer.c").std("gnu11").extra_warnings(true);
     let mut links = Vec::new();
     for library in &LIBRARIES {
-        let Some(header) = find(library.header) else { continue };
+        let Some(header) = find(library.header) else {
+            come_back(library);
+            continue;
+        };
         build.file(format!("c/{}.c", library.name));
         if library.name == "rocksdb" {
             build.define("PEER_ROCKSDB_VERSION", &*format!("\"{}\"", rocksdb_version(&header)));
@@ -40,6 +43,12 @@ pub fn build() {
     }
     // What `interpose.rs` defines has to be found by shared libraries that are loaded later, too.
     println!("cargo:rustc-link-arg=-rdynamic");
+}
+
+/// Has cargo run this each time, as it does not see a package being installed: it watches a file that is never there.
+fn come_back(library: &Library) {
+    let out = std::env::var("OUT_DIR").unwrap_or_default();
+    println!("cargo:rerun-if-changed={out}/no-{}", library.name);
 }
 
 /// Where the compiler finds the header: what it includes names its file in a line `# 1 "/path/header"`.
