@@ -7,9 +7,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
 
 use fulgurite::env::Env;
 use serde::{Deserialize, Serialize};
@@ -52,6 +54,12 @@ enum Message {
 
 /// The time between two stages that a child tells of.
 const TELL_NS: u64 = 100_000_000;
+/// How often a parent looks whether to go on while its child says nothing.
+const LOOK: Duration = Duration::from_millis(100);
+/// A child that says nothing for so long hangs: the longest thing that it does in silence is to close a store.
+const SILENCE_NS_MAX: u64 = 600_000_000_000;
+/// One that was asked to end has so long to do that.
+const ENDING_NS_MAX: u64 = 30_000_000_000;
 
 /// Where runs are done.
 #[derive(Clone, Debug)]
@@ -80,7 +88,7 @@ impl Place {
                 let child =
                     Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
                 let what = format!("starting {} for a run", program.display());
-                Parent { child: child.map_err(Error::io(what))? }.run(job, watcher)
+                Parent { env, child: child.map_err(Error::io(what))? }.run(job, watcher)
             }
         }
     }
@@ -105,39 +113,78 @@ impl Job {
 }
 
 /// A child that is waited for, or killed, when this goes.
-struct Parent {
+struct Parent<'a> {
+    env: &'a Arc<dyn Env>,
     child: Child,
 }
 
-impl Parent {
+impl Parent<'_> {
     fn run(mut self, job: &Job, watcher: Watcher<'_>) -> Result<Option<Run>> {
         let mut stdin = self.child.stdin.take();
-        let stdout = BufReader::new(self.child.stdout.take().expect("it was asked for"));
+        let messages = self.listen()?;
         if let Some(stdin) = &mut stdin {
             send_job(stdin, job)?;
         }
-        for line in stdout.lines() {
-            let line = line.map_err(Error::io("reading what a run says"))?;
-            // Libraries print to standard output, too.
-            let Ok(message) = serde_json::from_str(&line) else { continue };
-            match message {
-                Message::Stage(stage) => {
-                    if !watcher(stage) {
-                        drop(stdin.take());
-                    }
-                }
-                Message::Run(run) => return Ok(run.map(|run| *run)),
-                Message::Failed(what) => return Err(Error::Remote(what)),
-                Message::Refused(why) => return Err(Error::Refused(why)),
+        let clock = self.env.clock();
+        let mut stage = Stage::Filling(0.0);
+        let mut heard_ns = clock.monotonic_ns();
+        let mut asked_ns = None;
+        loop {
+            match messages.recv_timeout(LOOK) {
+                Ok(Message::Run(run)) => return Ok(run.map(|run| *run)),
+                Ok(Message::Failed(what)) => return Err(Error::Remote(what)),
+                Ok(Message::Refused(why)) => return Err(Error::Refused(why)),
+                Ok(Message::Stage(now)) => (stage, heard_ns) = (now, clock.monotonic_ns()),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return self.died(job),
+            }
+            let now_ns = clock.monotonic_ns();
+            if !watcher(stage) && asked_ns.is_none() {
+                drop(stdin.take());
+                asked_ns = Some(now_ns);
+            }
+            if asked_ns.is_some_and(|asked_ns| now_ns - asked_ns > ENDING_NS_MAX) {
+                return Ok(None);
+            }
+            if now_ns - heard_ns > SILENCE_NS_MAX {
+                let seconds = SILENCE_NS_MAX / 1_000_000_000;
+                return Err(Error::engine("running", format!("it hung: nothing was heard for {seconds} s")));
             }
         }
+    }
+
+    /// What the child says, from a thread that ends with the child.
+    fn listen(&mut self) -> Result<Receiver<Message>> {
+        let stdout = self.child.stdout.take().expect("it was asked for");
+        let (sender, messages) = channel();
+        let listen = move || {
+            for message in messages_of(stdout) {
+                if sender.send(message).is_err() {
+                    break;
+                }
+            }
+        };
+        let started = self.env.spawn("bench-listener", Box::new(listen));
+        started.map_err(Error::io("starting a thread"))?;
+        Ok(messages)
+    }
+
+    fn died(mut self, job: &Job) -> Result<Option<Run>> {
         let status = self.child.wait().map_err(Error::io("waiting for the process of a run"))?;
-        eprintln!("the process of a run with {} ended without a result: {status}", job.engine);
-        Err(Error::Died)
+        Err(Error::engine(
+            "running",
+            format!("the process of {} ended without a result: {status}", job.engine),
+        ))
     }
 }
 
-impl Drop for Parent {
+/// Libraries print to standard output, too: what is no message is left out.
+fn messages_of(stdout: ChildStdout) -> impl Iterator<Item = Message> {
+    let lines = BufReader::new(stdout).split(b'\n').map_while(std::result::Result::ok);
+    lines.filter_map(|line| serde_json::from_slice(&line).ok())
+}
+
+impl Drop for Parent<'_> {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         // It has said all; what it does to end is of no interest, and a JVM may take its time.

@@ -126,22 +126,27 @@ metrics! {
         let bytes = run.io.sequential_bytes + run.io.random_bytes;
         ratio(bytes as f64 / 1024.0, run.io.sequential_writes + run.io.random_writes)
     },
-    "sync_lock_us" => |run| per_operation_us(run, run.counters.sync_lock_ns),
-    "sync_us" => |run| per_operation_us(run, run.counters.sync_ns + run.counters.write_ns),
-    "flush_wait_us" => |run| per_operation_us(run, run.counters.flush_wait_ns),
-    "sync_locks" => |run| Some(run.counters.sync_locks as f64),
-    "log_syncs" => |run| Some(run.counters.syncs as f64),
+    "sync_lock_us" => |run| counted(run).and(per_operation_us(run, run.counters.sync_lock_ns)),
+    "sync_us" => |run| counted(run).and(per_operation_us(run, run.counters.sync_ns + run.counters.write_ns)),
+    "flush_wait_us" => |run| counted(run).and(per_operation_us(run, run.counters.flush_wait_ns)),
+    "sync_locks" => |run| counted(run).and(Some(run.counters.sync_locks as f64)),
+    "log_syncs" => |run| counted(run).and(Some(run.counters.syncs as f64)),
     "consolidation" => |run| ratio(run.counters.commits as f64, run.counters.groups),
     "aggregation" => |run| ratio(run.counters.requests_completed as f64, run.counters.syncs),
-    "flush_waits" => |run| Some(run.counters.flush_waits as f64),
-    "parks" => |run| Some(run.counters.parks as f64),
-    "wakes" => |run| Some(run.counters.wakes as f64),
-    "log_writes" => |run| Some(run.counters.writes as f64),
-    "log_bytes" => |run| ratio(run.counters.written_bytes as f64, run.operations),
+    "flush_waits" => |run| counted(run).and(Some(run.counters.flush_waits as f64)),
+    "parks" => |run| counted(run).and(Some(run.counters.parks as f64)),
+    "wakes" => |run| counted(run).and(Some(run.counters.wakes as f64)),
+    "log_writes" => |run| counted(run).and(Some(run.counters.writes as f64)),
+    "log_bytes" => |run| counted(run).and(ratio(run.counters.written_bytes as f64, run.operations)),
 }
 
 fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
+}
+
+/// Nothing of a run whose engine counts no commits.
+fn counted(run: &Run) -> Option<()> {
+    (run.counters.commits > 0).then_some(())
 }
 
 fn ratio(value: f64, by: u64) -> Option<f64> {

@@ -30,6 +30,9 @@ impl TableSpec {
             ("write_amplification", "write amp."),
             ("space_amplification", "space amp."),
             ("syncs", "syncs"),
+            ("of_bare_writes", "of bare writes"),
+            ("fairness", "fairness"),
+            ("idle_share", "CPU idle"),
         ],
     };
     /// What fits a line of a terminal.
@@ -46,6 +49,9 @@ impl TableSpec {
     pub const TABLE_1: TableSpec = TableSpec {
         metrics: &[
             ("operations_per_second", "operations/s"),
+            ("of_bare_writes", "of bare writes"),
+            ("p50_latency_us", "p50 us"),
+            ("p99_latency_us", "p99 us"),
             ("mean_latency_us", "latency us"),
             ("sync_lock_us", "sync lock us"),
             ("sync_us", "sync us"),

@@ -26,13 +26,13 @@ struct FigureArgs {
     /// How long each run of those that are limited by time takes.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     seconds: Option<Duration>,
-    /// How often all of it is run [default: 3].
+    /// How often all of it is run [default: 1 to 5, by the figure].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: Option<u32>,
     /// Only these numbers of threads, where the figure has several.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     threads: Vec<u32>,
-    /// Only these of the engines that the figure compares, by the labels or the engines' names.
+    /// Only these of the engines that the figure compares, by their names.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     engine: Vec<String>,
     /// Where the report, the tables and the plots are written.
@@ -62,8 +62,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     let mut experiment = (figure.build)(&settings);
     let total = experiment.candidates.len();
     experiment.candidates.retain(|candidate| {
-        let wanted = args.engine.is_empty()
-            || args.engine.iter().any(|name| *name == candidate.label || *name == candidate.engine);
+        let wanted = args.engine.is_empty() || args.engine.iter().any(|name| *name == candidate.engine);
         wanted && program.registry.find(&candidate.engine, None).is_ok()
     });
     if experiment.candidates.is_empty() {

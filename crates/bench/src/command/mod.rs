@@ -113,7 +113,7 @@ pub enum What {
 /// Help that follows the list of commands.
 pub const AFTER_HELP: &str = "\
 FIGURES:
-  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, flashtkv-figure6a, tpcb, ...; `list` shows
+  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, flashtkv-figure6a, slides-tpcb, ...; `list` shows
   them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md, NAME.html and its plots.";
 
 impl Program {

@@ -39,7 +39,7 @@ pub(super) const FIGURE_5: Figure = Figure {
         ];
         Experiment {
             candidates: engines(&["fulgurite", "bdb", "bdb-je", "wiredtiger"], Level::Sync),
-            baseline: "fulgurite",
+            baseline: "bdb",
             points: [
                 at(true, rows * PAIR_BYTES / 5, ""),
                 at(false, ALL_IN_MEMORY, " cached"),
@@ -93,7 +93,7 @@ const WAREHOUSE_BYTES: u64 = 100 << 20;
 fn tpcc_experiment(points: Vec<Point>, note: &str) -> Experiment {
     Experiment {
         candidates: engines(&TPCC_ENGINES, Level::Sync),
-        baseline: "fulgurite",
+        baseline: "bdb",
         points,
         rounds: 2,
         notes: vec![
