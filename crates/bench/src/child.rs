@@ -56,8 +56,9 @@ enum Message {
 const TELL_NS: u64 = 100_000_000;
 /// How often a parent looks whether to go on while its child says nothing.
 const LOOK: Duration = Duration::from_millis(100);
-/// A child that says nothing for so long hangs: the longest thing that it does in silence is to close a store.
-const SILENCE_NS_MAX: u64 = 600_000_000_000;
+/// A child whose run does not come on for so long hangs. The longest thing that it does without coming on is to check a
+/// store, and to close it.
+const STANDSTILL_NS_MAX: u64 = 300_000_000_000;
 /// One that was asked to end has so long to do that.
 const ENDING_NS_MAX: u64 = 30_000_000_000;
 
@@ -127,14 +128,15 @@ impl Parent<'_> {
         }
         let clock = self.env.clock();
         let mut stage = Stage::Filling(0.0);
-        let mut heard_ns = clock.monotonic_ns();
+        let mut came_on_ns = clock.monotonic_ns();
         let mut asked_ns = None;
         loop {
             match messages.recv_timeout(LOOK) {
                 Ok(Message::Run(run)) => return Ok(run.map(|run| *run)),
                 Ok(Message::Failed(what)) => return Err(Error::Remote(what)),
                 Ok(Message::Refused(why)) => return Err(Error::Refused(why)),
-                Ok(Message::Stage(now)) => (stage, heard_ns) = (now, clock.monotonic_ns()),
+                Ok(Message::Stage(now)) if now != stage => (stage, came_on_ns) = (now, clock.monotonic_ns()),
+                Ok(Message::Stage(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.died(job),
             }
@@ -146,9 +148,9 @@ impl Parent<'_> {
             if asked_ns.is_some_and(|asked_ns| now_ns - asked_ns > ENDING_NS_MAX) {
                 return Ok(None);
             }
-            if now_ns - heard_ns > SILENCE_NS_MAX {
-                let seconds = SILENCE_NS_MAX / 1_000_000_000;
-                return Err(Error::engine("running", format!("it hung: nothing was heard for {seconds} s")));
+            if now_ns - came_on_ns > STANDSTILL_NS_MAX {
+                let seconds = STANDSTILL_NS_MAX / 1_000_000_000;
+                return Err(Error::engine("running", format!("it hung: it did not come on for {seconds} s")));
             }
         }
     }
