@@ -25,8 +25,8 @@ pub(super) const FIGURE_5: Figure = Figure {
             let of_mix = |(name, updates): (&str, Updates)| {
                 let workload = Spec::PageVsLog { updates, pairs: rows, bounded };
                 let mut point =
-                    point(&format!("{name}{suffix}"), workload, 1, Limit::Operations(10_000), cache_bytes);
-                point.load.warm_up = 2_000;
+                    point(&format!("{name}{suffix}"), workload, 1, Limit::Operations(5_000), cache_bytes);
+                point.load.warm_up = 1_000;
                 point
             };
             mixes.clone().map(of_mix).collect()
@@ -45,7 +45,7 @@ pub(super) const FIGURE_5: Figure = Figure {
                 at(false, ALL_IN_MEMORY, " cached"),
             ]
             .concat(),
-            rounds: 3,
+            rounds: 2,
             notes: vec![
                 "A1 to A5 have a cache of a fifth of the data, as in the paper; \"cached\" are the same with a cache \
                  for all of it"
@@ -116,9 +116,9 @@ pub(super) const FIGURE_6A: Figure = Figure {
         let data_bytes = (warehouses * WAREHOUSE_BYTES as f64) as u64;
         // The paper's 512 MB, 2 GB and 4 GB of 12 GB.
         let at = |name: &str, percent: u64| {
-            point(name, tpcc(warehouses, true), 8, settings.time(5.0), data_bytes * percent / 100)
+            point(name, tpcc(warehouses, true), 8, settings.time(3.0), data_bytes * percent / 100)
         };
-        let cached = point("in memory", tpcc(warehouses, false), 8, settings.time(5.0), ALL_IN_MEMORY);
+        let cached = point("in memory", tpcc(warehouses, false), 8, settings.time(3.0), ALL_IN_MEMORY);
         let points = vec![at("C1", 4), at("C2", 17), at("C3", 33), cached];
         tpcc_experiment(
             points,
@@ -135,7 +135,7 @@ pub(super) const FIGURE_6B: Figure = Figure {
         let cache_bytes = (WAREHOUSE_BYTES as f64 * settings.scale * 0.33) as u64;
         let at = |name: &str, factor: f64| {
             let workload = tpcc(settings.scale * factor, true);
-            point(name, workload, 8, settings.time(5.0), cache_bytes)
+            point(name, workload, 8, settings.time(3.0), cache_bytes)
         };
         let points = vec![at("D1", 1.0), at("D2", 2.0), at("D3", 3.0)];
         let mut experiment = tpcc_experiment(points, "a cache of a third of D1's data, as in the paper");
@@ -185,7 +185,7 @@ pub(super) const TABLE_7: Figure = Figure {
                 candidate("wiredtiger", "wiredtiger", Level::Sync),
             ],
             baseline: "fulgurite",
-            points: vec![point("C3", workload, 8, settings.time(5.0), ALL_IN_MEMORY)],
+            points: vec![point("C3", workload, 8, settings.time(3.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: Vec::new(),
             view: View::new(

@@ -34,7 +34,7 @@ pub(super) const PEERS: Figure = Figure {
         let rows = settings.rows(100_000);
         let sizes = Insert::SIZES;
         let timed = |name: &str, workload: Spec, threads: u32| {
-            point(name, workload, threads, settings.time(1.0), ALL_IN_MEMORY)
+            point(name, workload, threads, settings.time(0.8), ALL_IN_MEMORY)
         };
         let whole = |name: &str, workload: Spec| point(name, workload, 1, Limit::Work, ALL_IN_MEMORY);
         let ycsb = |mix: Mix| Spec::Ycsb { mix, records: rows / 2, value_bytes: 1000 };
@@ -68,7 +68,7 @@ pub(super) const PEERS: Figure = Figure {
             candidates: engines(&ENGINES, Level::Sync),
             baseline: "fulgurite",
             points,
-            rounds: 3,
+            rounds: 2,
             notes: vec!["loads commit 100 rows at a time".to_string()],
             view: View::new(
                 &TableSpec::FULL,

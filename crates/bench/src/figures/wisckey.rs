@@ -19,7 +19,7 @@ fn experiment(
         candidates,
         baseline: "fulgurite, sync",
         points: vec![point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
-        rounds: 3,
+        rounds: 2,
         notes,
         view: View::new(
             &TableSpec::WRITING,
