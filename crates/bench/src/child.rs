@@ -3,9 +3,10 @@
 //!
 //! The parent starts its own program with some arguments, which lead it to [`serve`], and writes a [`Job`] to its
 //! standard input: one line of JSON. The child answers with lines of JSON, [`Message`]s. It ends its run early when its
-//! standard input ends, which is also what happens if the parent dies.
+//! standard input ends, and at once if its parent is gone.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
@@ -51,6 +52,9 @@ enum Message {
     Failed(String),
     Refused(String),
 }
+
+/// How often a child that was asked to end looks whether its parent is there.
+const ORPHAN_POLL: Duration = Duration::from_millis(100);
 
 /// The time between two stages that a child tells of.
 const TELL_NS: u64 = 100_000_000;
@@ -210,9 +214,15 @@ pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
     let job: Job = serde_json::from_str(&line).map_err(|error| Error::engine("reading a job", error))?;
     let stop = Arc::new(AtomicBool::new(false));
     let stopping = stop.clone();
+    let (parent, theirs) = (parent_id(), env.clone());
     let watch = move || {
         let _ = std::io::stdin().read_line(&mut String::new());
         stopping.store(true, Ordering::Relaxed);
+        while parent_id() == parent {
+            theirs.clock().sleep(ORPHAN_POLL);
+        }
+        // Nobody waits for this run any more; an engine that hangs would keep it for ever.
+        std::process::exit(1);
     };
     env.spawn("bench-parent", Box::new(watch)).map_err(Error::io("starting a thread"))?;
     let mut told_ns = 0;

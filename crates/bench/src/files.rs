@@ -1,7 +1,7 @@
 //! The files of a store as a whole: what they take on the disk, and the page cache; and the files of reports.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fulgurite::env::Env;
@@ -62,14 +62,30 @@ pub(crate) fn read_text_file(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
+/// Whether [`write_whole`] will work, as far as that can be known before.
+#[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
+pub(crate) fn can_write(path: &Path) -> std::io::Result<()> {
+    if path.is_dir() {
+        return Err(std::io::ErrorKind::IsADirectory.into());
+    }
+    let part = part_of(path);
+    std::fs::write(&part, "").and_then(|()| std::fs::remove_file(&part))
+}
+
 /// Writes a file of the user's, which gets its name when all of it is there.
 #[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
 pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", std::process::id()));
+    let part = part_of(path);
     let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&part);
     }
     written
+}
+
+/// What a file is called before all of it is there.
+fn part_of(path: &Path) -> PathBuf {
+    let mut part = path.as_os_str().to_owned();
+    part.push(format!(".{}.part", std::process::id()));
+    part.into()
 }

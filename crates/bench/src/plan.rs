@@ -143,11 +143,14 @@ impl Plan {
         let points = self.points.iter().map(|point| {
             let workload = point.workload.build();
             let threads = u64::from(point.load.threads);
-            let operations = match point.load.limit {
-                Limit::Operations(each) => each.saturating_add(point.load.warm_up).saturating_mul(threads),
+            let measured = match point.load.limit {
+                Limit::Operations(each) => each.saturating_mul(threads),
                 Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
                 Limit::Work => workload.work().unwrap_or(0),
             };
+            let operations = measured
+                .saturating_add(point.load.warm_up.saturating_mul(threads))
+                .min(workload.work().unwrap_or(u64::MAX));
             let written = match workload.bytes_per_operation() {
                 0 => 0,
                 bytes => operations.saturating_mul(bytes + OVERHEAD_BYTES),
@@ -282,11 +285,11 @@ impl Runner<'_> {
                             }
                         }
                         Ok(None) => return Ok(End::Interrupted),
-                        Err(Error::Refused(why)) => row.not_available = Some(why),
+                        Err(Error::Refused(why)) => row.give_up(why),
                         Err(error) => {
                             // One engine that fails takes nothing from the others; its row says why.
                             failures += 1;
-                            row.not_available = Some(format!("failed: {}", with_causes(&error)));
+                            row.give_up(format!("failed: {}", with_causes(&error)));
                         }
                     }
                 }
@@ -294,7 +297,8 @@ impl Runner<'_> {
         }
         match failures {
             0 => Ok(End::Complete),
-            _ => Ok(End::Failed(format!("{failures} rows failed: their reasons are with them"))),
+            1 => Ok(End::Failed("1 row failed: its reason is in the table".into())),
+            _ => Ok(End::Failed(format!("{failures} rows failed: their reasons are in the table"))),
         }
     }
 
@@ -343,7 +347,7 @@ impl Runner<'_> {
 fn part_of(point: &Point, stage: Stage) -> f64 {
     match (stage, point.load.limit) {
         (Stage::Running(done), Limit::Operations(each)) => {
-            done as f64 / (each * u64::from(point.load.threads)).max(1) as f64
+            done as f64 / each.saturating_mul(point.load.threads.into()).max(1) as f64
         }
         _ => 0.0,
     }

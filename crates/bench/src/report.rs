@@ -73,13 +73,19 @@ pub struct Row {
     pub level: String,
     /// The memory that the engine had for data.
     pub cache_bytes: u64,
-    /// Why the engine cannot do this; nothing was run then.
+    /// Why the engine cannot do this, or how it failed; there are no runs then.
     pub not_available: Option<String>,
     /// At most one for each round.
     pub runs: Vec<Run>,
 }
 
 impl Row {
+    /// The engine cannot do this, or failed: what it did in earlier rounds is worth nothing.
+    pub(crate) fn give_up(&mut self, why: String) {
+        self.not_available = Some(why);
+        self.runs.clear();
+    }
+
     /// The runs that count: those that came to their limit; without one, the one that was interrupted.
     pub fn counting(&self) -> impl Iterator<Item = &Run> {
         let complete = self.runs.iter().any(|run| !run.interrupted);

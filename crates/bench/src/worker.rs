@@ -148,9 +148,21 @@ impl Drop for CountDown<'_> {
     }
 }
 
+/// Ends the run if its thread panics.
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
 /// The body of thread number `thread`: warms up, waits for the gate, measures.
 pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
     let _running = CountDown(&shared.running);
+    let _stopping = StopOnPanic(&shared.stop);
     let cold = CountDown(&shared.cold);
     let outcome = measured(shared, thread, client, cold);
     if outcome.is_err() {

@@ -1,304 +1,218 @@
-//! Small benchmarks run to their end, their sums are right, and their reports are what is documented.
+//! `fulgurite bench`: every workload and most figures at a tiny scale, what is written of them, and reports side by
+//! side.
 
 mod common;
 
 use common::Place;
 use serde_json::Value;
 
-/// Runs `bench commit` with these arguments and `--json -`.
+/// The report of a benchmark of one round that has to end well and to leave nothing behind.
 fn bench(place: &Place, args: &[&str]) -> Value {
-    let mut all = vec!["bench", "commit", "--json", "-"];
-    all.extend(args);
-    let report = serde_json::from_str(&place.ok(&all)).expect("JSON");
+    let all = [&["bench"], args, &["--rounds", "1", "--json", "-"]].concat();
+    let report: Value = serde_json::from_str(&place.ok(&all)).expect("JSON");
     assert!(place.names().is_empty(), "left behind: {:?}", place.names());
     report
 }
 
+fn list<'a>(value: &'a Value, key: &str) -> &'a Vec<Value> {
+    value[key].as_array().expect("a list")
+}
+
+/// The only run of each row.
 fn runs(report: &Value) -> Vec<&Value> {
-    let series = report["series"].as_array().expect("a list");
-    series.iter().flat_map(|series| series["runs"].as_array().expect("a list")).collect()
+    let rows = list(report, "rows").iter();
+    rows.map(|row| {
+        assert_eq!((&row["not_available"], list(row, "runs").len()), (&Value::Null, 1), "{row}");
+        &row["runs"][0]
+    })
+    .collect()
+}
+
+/// The report of a workload of so many rows, each of which did something and passed the checks.
+fn smoke(args: &[&str], rows: usize) -> Value {
+    let place = Place::new();
+    let report = bench(&place, args);
+    assert_eq!((&report["end"], &report["name"]), (&"complete".into(), &args[0].into()));
+    let runs = runs(&report);
+    assert_eq!(runs.len(), rows, "{args:?}");
+    for run in runs {
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let kinds = list(run, "kinds").iter();
+        let of_kinds: u64 =
+            kinds.map(|kind| number(&kind["operations"]) + number(&kind["rolled_back"])).sum();
+        assert!(of_kinds > 0 && of_kinds == number(&run["operations"]), "{args:?}: {run}");
+        assert!(number(&run["elapsed_ns"]) > 0 && run["interrupted"] == false, "{args:?}: {run}");
+        assert!(run["bare_writes_per_second"].as_f64() > Some(0.0), "{args:?}: {run}");
+    }
+    report
 }
 
 #[test]
-fn inserts_of_every_scheme_are_all_there() {
-    let place = Place::new();
-    let report = bench(&place, &["--threads", "1,4", "--transactions", "50", "--rounds", "2"]);
-    assert_eq!((&report["state"], &report["error"]), (&"complete".into(), &Value::Null));
-    let names: Vec<(&str, u64)> = report["series"]
-        .as_array()
-        .expect("a list")
-        .iter()
-        .map(|series| {
-            (series["engine"].as_str().expect("a name"), series["threads"].as_u64().expect("a number"))
-        })
-        .collect();
-    let expected = [1, 4].map(|threads| ["own-lsn", "aggregated", "combined"].map(|name| (name, threads)));
-    assert_eq!(names, expected.concat());
-    for series in report["series"].as_array().expect("a list") {
-        let rows = 50 * series["threads"].as_u64().expect("a number");
-        assert_eq!(series["runs"].as_array().map(Vec::len), Some(2));
-        for run in series["runs"].as_array().expect("a list") {
-            assert_eq!(
-                (&run["rows"][0], &run["transactions"], &run["commits"]),
-                (&rows.into(), &rows.into(), &rows.into())
-            );
-            assert!(run["writes"].as_f64() >= Some(1.0), "{run}");
-        }
-        if series["engine"] == "own-lsn" {
-            assert_eq!(series["of_baseline"], 1.0);
-        }
+fn commits_of_every_kind() {
+    let few = |workload| ["commit", "--workload", workload, "--rows", "300", "--operations", "40"];
+    let report = smoke(&[&few("insert")[..], &["--threads", "1,3"]].concat(), 6);
+    let rows: Vec<(&Value, &Value)> =
+        list(&report, "rows").iter().map(|row| (&row["label"], &row["threads"])).collect();
+    let labels = ["fulgurite:own-lsn", "fulgurite:aggregated", "fulgurite:combined"].map(Value::from);
+    let threads = [Value::from(1), Value::from(3)];
+    let expected: Vec<(&Value, &Value)> =
+        threads.iter().flat_map(|threads| labels.iter().map(move |label| (label, threads))).collect();
+    assert_eq!(rows, expected);
+    for (row, run) in list(&report, "rows").iter().zip(runs(&report)) {
+        assert_eq!(run["operations"], 40 * row["threads"].as_u64().expect("a number"));
+        assert_eq!(run["operations"], run["counters"]["commits"]);
     }
+    smoke(&[&few("update-search")[..], &["--threads", "2", "--tickets", "8"]].concat(), 3);
+    smoke(&[&few("oltp")[..], &["--threads", "2", "--warm-up", "10"]].concat(), 3);
 }
 
 #[test]
-fn the_report_has_the_documented_shape() {
-    let place = Place::new();
-    let report =
-        bench(&place, &["--threads", "2", "--seconds", "0.3", "--rounds", "1", "--scheme", "combined"]);
-    let keys =
-        |value: &Value| -> Vec<String> { value.as_object().expect("an object").keys().cloned().collect() };
-    let documented = include_str!("../../../docs/performance.md");
-    let series = &report["series"][0];
-    let parts = [
-        &report,
-        &report["settings"],
-        &report["machine"],
-        &report["bare_writes_per_second"],
-        series,
-        &series["summary"],
-        &series["runs"][0],
-    ];
-    for part in parts {
-        for key in keys(part) {
-            assert!(documented.contains(&format!("`{key}`")), "docs/performance.md does not tell of {key}");
-        }
-    }
-    assert_eq!(report["settings"]["seconds"], 0.3);
-    assert_eq!(report["settings"]["transactions_per_thread"], Value::Null);
-    assert_eq!(report["settings"]["durability"], "sync");
-    let summary = &series["summary"];
-    for metric in [
-        "transactions_per_second",
-        "of_bare_writes",
-        "mean_latency_us",
-        "sync_us",
-        "p99_latency_us",
-        "fairness",
-    ] {
-        let [least, median, most] = ["min", "median", "max"].map(|part| summary[metric][part].as_f64());
-        assert!(least > Some(0.0) && least <= median && median <= most, "{metric}: {}", summary[metric]);
-    }
-    let latencies = ["p50", "p99", "p999", "max"]
-        .map(|part| summary[format!("{part}_latency_us")]["median"].as_f64().expect("a number"));
-    assert!(latencies.is_sorted(), "{latencies:?}");
-    assert!(report["bare_writes_per_second"]["summary"]["median"].as_f64() > Some(0.0));
-    assert_eq!(report["bare_writes_per_second"]["all"].as_array().map(Vec::len), Some(1));
+fn ycsb_and_reads() {
+    smoke(&["ycsb", "--records", "300", "--operations", "60", "--threads", "2"], 6);
+    smoke(&["read", "--rows", "500", "--misses", "10", "--operations", "60", "--threads", "2", "--cold"], 1);
+    smoke(&["scan", "--rows", "300", "--seconds", "0.05"], 4);
 }
 
 #[test]
-fn oltp_leaves_as_many_rows_as_it_found() {
+fn tpc_and_linkbench() {
+    let report = smoke(&["tpcc", "--scale", "0.01", "--operations", "60", "--threads", "2"], 1);
+    assert_eq!(runs(&report)[0]["kinds"].as_array().map(Vec::len), Some(5));
+    smoke(&["tpcb", "--branches", "2", "--accounts", "100", "--operations", "60", "--threads", "3"], 1);
+    smoke(&["linkbench", "--nodes", "200", "--operations", "60", "--threads", "2"], 1);
+}
+
+#[test]
+fn what_ends_by_itself() {
+    smoke(&["wisckey", "--pairs", "50", "--writes", "60"], 1);
+    smoke(&["load", "--rows", "500", "--threads", "2"], 2);
+    smoke(&["mvcc-vs-lock", "--scale", "0.02", "--threads", "4"], 3);
+}
+
+#[test]
+fn what_goes_on() {
+    smoke(&["page-vs-log", "--pairs", "500", "--operations", "30", "--threads", "2"], 5);
+    smoke(&["delete-queue", "--backlog", "20", "--operations", "50", "--threads", "2"], 1);
+    smoke(&["overwrite-steady", "--rows", "200", "--seconds", "0.2"], 1);
+}
+
+#[test]
+fn levels_are_candidates_and_what_is_missing_has_a_reason() {
     let place = Place::new();
-    let report = bench(
-        &place,
-        &["--workload", "oltp", "--rows", "500", "--threads", "1,3", "--transactions", "40", "--rounds", "1"],
+    let levels = "sync,unsynced,async:5ms,no-barrier,staged";
+    let args = ["bench", "commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
+    let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--i-know", "the cache is power-safe"];
+    let ran = place.run(&[&args[..], &rest].concat());
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("warning: what no-barrier answers"), "{}", ran.stderr);
+    let report: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    let rows = list(&report, "rows");
+    let labels: Vec<&str> = rows.iter().map(|row| row["label"].as_str().expect("a label")).collect();
+    assert_eq!(
+        labels.join("|"),
+        levels.split(',').map(|level| format!("fulgurite, {level}")).collect::<Vec<_>>().join("|")
     );
-    assert_eq!(report["settings"]["value_bytes"], 188);
-    for run in runs(&report) {
-        assert_eq!((&run["rows"][0], &run["rows"][1]), (&500.into(), &500.into()));
+    for row in &rows[..4] {
+        assert_eq!(row["runs"][0]["operations"], 60, "{row}");
     }
+    assert_eq!(rows[4]["runs"].as_array().map(Vec::len), Some(0));
+    assert!(rows[4]["not_available"].as_str().is_some_and(|why| !why.is_empty()), "{}", rows[4]);
 }
 
 #[test]
-fn transactions_that_took_the_same_row_are_run_again() {
+fn the_files_are_what_was_asked_for() {
     let place = Place::new();
-    let report = bench(
-        &place,
-        &[
-            "--workload",
-            "oltp",
-            "--rows",
-            "1",
-            "--threads",
-            "4",
-            "--transactions",
-            "200",
-            "--rounds",
-            "1",
-            "--scheme",
-            "combined",
-        ],
-    );
-    let run = runs(&report)[0];
-    assert_eq!((&run["rows"][0], &run["rows"][1]), (&1.into(), &1.into()));
-    assert!(run["conflicts"].as_f64() > Some(0.0), "four threads on one row conflict: {run}");
-}
-
-#[test]
-fn half_of_update_search_commits() {
-    let place = Place::new();
-    let report = bench(
-        &place,
-        &[
-            "--workload",
-            "update-search",
-            "--rows",
-            "300",
-            "--threads",
-            "2",
-            "--transactions",
-            "400",
-            "--rounds",
-            "1",
-        ],
-    );
-    for run in runs(&report) {
-        assert_eq!((&run["rows"][0], &run["transactions"]), (&300.into(), &800.into()));
-        let commits = run["commits"].as_u64().expect("a number");
-        assert!((300..500).contains(&commits), "{commits} of 800 transactions were updates");
-    }
-}
-
-#[test]
-fn every_durability_and_tickets_lose_nothing() {
-    let place = Place::new();
-    let small = ["--threads", "2", "--transactions", "60", "--rounds", "1", "--scheme", "combined"];
-    let power_safe = ["--durability", "no-barrier", "--i-know", "the cache is power-safe"];
-    for more in [
-        &["--durability", "async:5ms"][..],
-        &["--durability", "none"],
-        &power_safe,
-        &["--tickets", "1"],
-        &["--tickets", "16"],
-        &["--tickets", "16", "--workload", "update-search", "--rows", "60"],
-        &["--tickets", "16", "--durability", "async:5ms", "--warm-up", "30"],
-        &["--waiting", "block"],
-        &["--waiting", "spin-then-block"],
-        &["--sizes", "12,0"],
-        &["--sizes", "40,5000"],
-    ] {
-        let report = bench(&place, &[&small, more].concat());
-        let run = runs(&report)[0];
-        let rows = if more.contains(&"--warm-up") {
-            180
-        } else if more.contains(&"--rows") {
-            60
-        } else {
-            120
-        };
-        assert_eq!((&run["rows"][0], &run["transactions"]), (&rows.into(), &120.into()), "{more:?}");
-        for setting in more.chunks(2).filter(|setting| ["--durability", "--waiting"].contains(&setting[0])) {
-            assert_eq!(report["settings"][&setting[0][2..]], setting[1]);
-        }
-    }
-}
-
-#[test]
-fn people_get_tables_and_a_picture() {
-    let place = Place::new();
-    let said = place.ok(&[
-        "bench",
-        "commit",
-        "--threads",
-        "1,2",
-        "--transactions",
-        "30",
-        "--rounds",
-        "1",
-        "--svg",
-        "x.svg",
-        "--json",
-        "x.json",
-        "--baseline",
-        "aggregated",
-    ]);
-    for heading in [
-        "sync lock us",
-        "flush wait us",
-        "consol.",
-        "aggre.",
-        "of aggregated",
-        "p99.9 us",
-        "cpu us",
-        "bare device",
-    ] {
-        assert!(said.contains(heading), "{heading} is missing:\n{said}");
-    }
-    for scheme in ["own-lsn", "aggregated", "combined"] {
-        let rows = said.lines().filter(|line| line.contains(&format!("  {scheme} ")));
-        assert_eq!(rows.count(), 4, "two numbers of threads in two tables:\n{said}");
+    let files = ["--json", "a.json", "--markdown", "a.md", "--svg", "a.svg", "--html", "a.html"];
+    let args = ["bench", "commit", "--threads", "1,2", "--operations", "30", "--rounds", "1"];
+    let said = place.ok(&[&args[..], &files].concat());
+    for words in ["Single inserts", "bare device", "aggregation", "fulgurite:own-lsn"] {
+        assert!(said.contains(words), "{words} is missing:\n{said}");
     }
     let mut names = place.names();
     names.sort();
-    assert_eq!(names, ["x.json", "x.svg"]);
-    let svg = String::from_utf8(place.read("x.svg")).expect("text");
-    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
-    assert!(svg.contains("own-lsn") && svg.contains("transactions/s"), "{svg}");
-    let value: Value = serde_json::from_slice(&place.read("x.json")).expect("JSON");
-    assert_eq!(value["settings"]["baseline"], "aggregated");
+    assert_eq!(names, ["a.html", "a.json", "a.md", "a.svg"]);
+    let text = |name: &str| String::from_utf8(place.read(name)).expect("text");
+    let report: Value = serde_json::from_str(&text("a.json")).expect("JSON");
+    assert_eq!(list(&report, "rows").len(), 6);
+    is_svg(&text("a.svg"));
+    assert!(text("a.md").contains("| fulgurite:aggregated |"), "{}", text("a.md"));
+    is_page(&text("a.html"));
+    place.ok(&["bench", "page", "a.json", "a.json", "--out", "b.html"]);
+    is_page(&text("b.html"));
+    assert_eq!(text("b.html").matches("<svg").count(), 2 * text("a.html").matches("<svg").count());
+}
+
+fn is_svg(text: &str) {
+    assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{text}");
+    assert!(!text.contains("NaN"), "{text}");
+}
+
+fn is_page(text: &str) {
+    assert!(
+        text.to_lowercase().starts_with("<!doctype html>") && text.trim_end().ends_with("</html>"),
+        "{text}"
+    );
+    assert!(text.contains("<table") && text.contains("<svg") && !text.contains("NaN"), "{text}");
+    for tag in ["svg", "table", "tr", "body", "html"] {
+        let opened = text.matches(&format!("<{tag}>")).count() + text.matches(&format!("<{tag} ")).count();
+        assert_eq!(opened, text.matches(&format!("</{tag}>")).count(), "{tag}");
+    }
+}
+
+/// Not run here: they do a fixed number of operations in many rows.
+const LONG_FIGURES: [&str; 2] = ["flashtkv-figure5", "peers"];
+
+#[test]
+fn figures_write_all_there_is() {
+    let place = Place::new();
+    let said = place.ok(&["bench", "list"]);
+    assert!(said.contains("ENGINES\n  fulgurite ") && said.contains("isolation: snapshot"), "{said}");
+    let figures = said.split("FIGURES AND TABLES\n").nth(1).expect("a list of figures").lines();
+    let names = figures.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
+    let names: Vec<&str> = names.filter_map(|line| line.split(',').next()).collect();
+    assert!(names.len() > 15 && LONG_FIGURES.iter().all(|name| names.contains(name)), "{names:?}");
+    for name in names.into_iter().filter(|name| !LONG_FIGURES.contains(name)) {
+        let tiny =
+            ["--scale", "0.01", "--seconds", "0.05", "--rounds", "1", "--threads", "2", "--out", "out"];
+        let ran = place.run(&[&["bench", name], &tiny[..]].concat());
+        assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
+        assert_eq!(place.names(), ["out"], "{name}");
+        let text = |end: &str| String::from_utf8(place.read(&format!("out/{name}{end}"))).expect("text");
+        let report: Value = serde_json::from_str(&text(".json")).expect("JSON");
+        assert_eq!((&report["end"], &report["name"]), (&"complete".into(), &name.into()));
+        for row in list(&report, "rows") {
+            let was_run = !list(row, "runs").is_empty();
+            assert_eq!(was_run, row["not_available"].is_null(), "{name}: {row}");
+            assert!(row["not_available"].as_str().is_none_or(|why| why.len() > 5), "{name}: {row}");
+        }
+        assert!(text(".md").contains("| --"), "{name}");
+        is_page(&text(".html"));
+        let plots = ran
+            .stderr
+            .lines()
+            .filter_map(|line| line.strip_prefix("wrote ").filter(|file| file.ends_with(".svg")));
+        let plots: Vec<String> =
+            plots.map(|file| String::from_utf8(place.read(file)).expect("text")).collect();
+        assert!(!plots.is_empty(), "{name}: {}", ran.stderr);
+        plots.iter().for_each(|plot| is_svg(plot));
+    }
 }
 
 #[test]
-fn a_signal_ends_the_run_and_prints_what_there_is() {
+fn a_slower_report_is_told_from_the_same() {
     let place = Place::new();
-    let mut child = place.start(&[
-        "bench",
-        "commit",
-        "--threads",
-        "2",
-        "--seconds",
-        "20",
-        "--rounds",
-        "2",
-        "--scheme",
-        "combined",
-        "--json",
-        "-",
-    ]);
-    let pause = |ms| std::thread::park_timeout(std::time::Duration::from_millis(ms));
-    let begun = || place.names().iter().any(|name| place.file(name).join("db/log").exists());
-    while !begun() && child.try_wait().unwrap().is_none() {
-        pause(20);
+    let args = ["bench", "commit", "--engine", "fulgurite", "--threads", "1", "--operations", "30"];
+    place.ok(&[&args[..], &["--rounds", "3", "--json", "old.json"]].concat());
+    let said = place.ok(&["bench", "compare", "old.json", "old.json"]);
+    assert!(said.contains("0 worse, 0 better, 2 the same"), "{said}");
+    let mut report: Value = serde_json::from_slice(&place.read("old.json")).expect("JSON");
+    for run in report["rows"][0]["runs"].as_array_mut().expect("a list") {
+        run["elapsed_ns"] = (run["elapsed_ns"].as_u64().expect("a number") * 100).into();
     }
-    pause(500);
-    let kill = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(kill.success());
-    let ran: common::Ran = child.wait_with_output().unwrap().into();
-    assert_eq!(ran.code, Some(130), "{}", ran.stderr);
-    let report: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
-    assert_eq!((&report["state"], &report["series"][0]["partial"]), (&"interrupted".into(), &true.into()));
-    let run = &report["series"][0]["runs"][0];
-    assert_eq!((&run["interrupted"], &run["rows"][0]), (&true.into(), &run["transactions"]));
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
-}
-
-#[test]
-fn what_is_not_known_is_told_with_what_is() {
-    let place = Place::new();
-    for (args, part) in [
-        (&["--scheme", "best"][..], "own-lsn, aggregated, combined"),
-        (&["--baseline", "best"], "own-lsn, aggregated, combined"),
-        (&["--scheme", "combined", "--baseline", "own-lsn"], "own-lsn is not among the schemes"),
-        (&["--scheme", "combined,combined"], "combined twice"),
-        (&["--workload", "delete"], "insert, update-search, oltp"),
-        (&["--durability", "fast"], "sync, async:TIME"),
-        (&["--durability", "async"], "sync, async:TIME"),
-        (&["--waiting", "spin"], "block, spin-then-block"),
-        (&["--threads", "0"], "1..=4096"),
-        (&["--threads", "1,1"], "1 twice"),
-        (&["--transactions", "0"], "--transactions"),
-        (&["--transactions", "1", "--seconds", "1"], "cannot be used with"),
-        (&["--seconds", "0"], "0.01 to 86400"),
-        (&["--rounds", "0"], "--rounds"),
-        (&["--sizes", "4,100"], "12 to 1024 bytes"),
-        (&["--sizes", "20"], "20,100"),
-        (&["--workload", "oltp", "--sizes", "20,7"], "at least 8 bytes"),
-        (&["--rows", "0"], "--rows"),
-    ] {
-        place.run(&[&["bench", "commit"], args].concat()).fails(2, part);
-    }
-    place.run(&["bench", "commit", "missing"]).fails(1, "missing: No such file or directory");
-    place.run(&["bench", "commit", "--transactions", "1000000000000"]).fails(1, "give another directory");
-    place.run(&["bench", "commit", "--json", "none/x.json"]).fails(1, "none/x.json");
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
-    assert!(place.ok(&["bench", "commit", "--help"]).contains("EXAMPLES:"));
+    place.write("new.json", report.to_string());
+    let ran = place.run(&["bench", "compare", "old.json", "new.json"]);
+    let said = String::from_utf8(ran.stdout).expect("text");
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "{said}");
+    let row = said.lines().find(|line| line.contains("WORSE")).expect("a row");
+    assert!(row.contains("insert") && row.contains("fulgurite") && row.contains("-9"), "{said}");
+    assert!(place.ok(&["bench", "compare", "new.json", "old.json"]).contains("1 better"));
 }

@@ -23,6 +23,43 @@ fn every_help_has_examples() {
     }
 }
 
+/// What users type behind `bench`.
+const BENCHMARKS: [&str; 13] = [
+    "commit",
+    "ycsb",
+    "tpcc",
+    "tpcb",
+    "linkbench",
+    "wisckey",
+    "page-vs-log",
+    "mvcc-vs-lock",
+    "read",
+    "scan",
+    "load",
+    "delete-queue",
+    "overwrite-steady",
+];
+
+#[test]
+fn every_benchmark_explains_itself() {
+    let place = Place::new();
+    let overview = place.ok(&["bench", "--help"]);
+    assert!(overview.contains("FIGURES:"), "{overview}");
+    for name in BENCHMARKS {
+        let about = overview.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{name} ")));
+        let about = about.expect("a line in the overview").trim();
+        let help = place.ok(&["bench", name, "--help"]);
+        assert!(!about.is_empty() && help.starts_with(about), "{name}: {about}: {help}");
+        for part in ["--engine <NAME,...>", "--durability", "--rounds", "--html", "Usage: fulgurite bench"] {
+            assert!(help.contains(part), "{name} has no {part}: {help}");
+        }
+        assert!(!help.contains("--scheme") && !help.contains("--transactions"), "{name}: {help}");
+    }
+    assert!(place.ok(&["bench", "ycsb", "--help"]).contains("scrambled Zipfian"));
+    let figure = place.ok(&["bench", "figure5a", "--help"]);
+    assert!(figure.contains("Usage: fulgurite bench") && figure.contains("--out <DIR>"), "{figure}");
+}
+
 #[test]
 fn a_wrong_command_line_has_its_exit_code() {
     let place = Place::new();

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
-use super::parse::{scale, seconds};
+use super::parse::{scale, seconds, twice};
 use super::{Failure, Program, finish, output};
-use crate::figures::{FIGURES, Settings};
+use crate::figures::{Experiment, FIGURES, Figure, Settings};
+use crate::plan::Candidate;
 use crate::terminal::text_table;
 
 /// A figure or table of a paper, at a scale that takes a few minutes.
@@ -44,13 +45,10 @@ struct FigureArgs {
 }
 
 pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> {
-    let args = match FigureArgs::try_parse_from(words) {
-        Ok(args) => args,
-        Err(error) => error.exit(),
-    };
-    let known = |figure: &&crate::figures::Figure| {
-        figure.name == args.name || figure.aliases.contains(&args.name.as_str())
-    };
+    let command = FigureArgs::command().bin_name(program.name);
+    let parsed = command.try_get_matches_from(words).and_then(|words| FigureArgs::from_arg_matches(&words));
+    let args = parsed.unwrap_or_else(|error| error.exit());
+    let known = |figure: &&Figure| figure.name == args.name || figure.aliases.contains(&args.name.as_str());
     let figure = FIGURES.iter().find(known).ok_or_else(|| {
         let name = &args.name;
         Failure::usage(format!(
@@ -58,22 +56,12 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
             program.name
         ))
     })?;
+    if let Some(threads) = twice(&args.threads) {
+        return Err(Failure::usage(format!("--threads names {threads} twice")));
+    }
     let settings = Settings { scale: args.scale, seconds: args.seconds, threads: args.threads.clone() };
     let mut experiment = (figure.build)(&settings);
-    let total = experiment.candidates.len();
-    experiment.candidates.retain(|candidate| {
-        let wanted = args.engine.is_empty() || args.engine.iter().any(|name| *name == candidate.engine);
-        wanted && program.registry.find(&candidate.engine, None).is_ok()
-    });
-    if experiment.candidates.is_empty() {
-        return Err(Failure::usage(format!("none of the {total} engines of {} is left", figure.name)));
-    }
-    if args.engine.is_empty() && experiment.candidates.len() < total {
-        let missing = total - experiment.candidates.len();
-        experiment
-            .notes
-            .push(format!("{missing} engines of the figure are not in this program: bench-peers has them"));
-    }
+    choose(&mut experiment, program, figure, &args.engine)?;
     let view = experiment.view.clone();
     let plan = experiment.plan(figure, args.rounds, args.i_know.clone(), args.dir.clone());
     make_dir(&args.out)?;
@@ -86,6 +74,53 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
         eprintln!("wrote {}", file.display());
     }
     finish(&report)
+}
+
+/// Leaves the engines that the user wants, or else those that the program has.
+fn choose(
+    experiment: &mut Experiment,
+    program: &Program,
+    figure: &Figure,
+    wanted: &[String],
+) -> Result<(), Failure> {
+    let is_called =
+        |candidate: &Candidate, name: &String| *name == candidate.label || *name == candidate.engine;
+    let is_known = |candidate: &Candidate| program.registry.find(&candidate.engine, None).is_ok();
+    for name in wanted {
+        match experiment.candidates.iter().find(|candidate| is_called(candidate, name)) {
+            Some(candidate) if is_known(candidate) => {}
+            Some(_) => {
+                return Err(Failure::usage(format!("`{name}` is not in this program: bench-peers has it")));
+            }
+            None => {
+                let labels = experiment.candidates.iter().map(|candidate| candidate.label.as_str());
+                let labels = labels.collect::<Vec<_>>().join("; ");
+                return Err(Failure::usage(format!(
+                    "`{name}` is not in {}: there are {labels}",
+                    figure.name
+                )));
+            }
+        }
+    }
+    let total = experiment.candidates.len();
+    experiment.candidates.retain(|candidate| match wanted {
+        [] => is_known(candidate),
+        wanted => wanted.iter().any(|name| is_called(candidate, name)),
+    });
+    let left = experiment.candidates.len();
+    if left == 0 {
+        return Err(Failure::usage(format!(
+            "none of the {total} engines of {} is in this program",
+            figure.name
+        )));
+    }
+    if wanted.is_empty() && left < total {
+        let missing = total - left;
+        experiment
+            .notes
+            .push(format!("{missing} engines of the figure are not in this program: bench-peers has them"));
+    }
+    Ok(())
 }
 
 fn make_dir(dir: &std::path::Path) -> Result<(), Failure> {

@@ -68,33 +68,24 @@ impl Failure {
 }
 
 /// What to run: a workload, a figure of a paper, or something with reports.
+#[expect(
+    missing_docs,
+    reason = "workloads are described at their arguments: that is the help of the command line"
+)]
 #[derive(Debug, clap::Subcommand)]
 pub enum What {
-    /// Commits that share flushes: inserts, updates and searches, OLTP (Son, Yeom and Han 2017, Fig. 5, 6, Table 1).
     Commit(Box<CommitArgs>),
-    /// The core workloads A to F of the Yahoo! Cloud Serving Benchmark.
     Ycsb(Box<YcsbArgs>),
-    /// TPC-C: five transactions on nine tables, by the rules of the specification, without think times.
     Tpcc(Box<TpccArgs>),
-    /// TPC-B: one account, teller and branch in each transaction.
     Tpcb(Box<TpcbArgs>),
-    /// The mix of LinkBench on a social graph.
     Linkbench(Box<LinkBenchArgs>),
-    /// Small keys and 4 KiB values, written at random (WiscKey with a buffer in persistent memory, Fig. 5 to 8).
     Wisckey(Box<WiscKeyArgs>),
-    /// Reads and updates in transactions of ten, A1 to A5, with the calls for files by kind (FlashTKV, Fig. 5).
     PageVsLog(Box<PageVsLogArgs>),
-    /// Writers of their own keys beside readers of all, B1 to B3 (FlashTKV, Fig. 7).
     MvccVsLock(Box<MvccVsLockArgs>),
-    /// Random point reads.
     Read(Box<ReadArgs>),
-    /// Scans: forward and reverse, short and long.
     Scan(Box<ScanArgs>),
-    /// Filling an empty table, sorted or in random order.
     Load(Box<LoadArgs>),
-    /// A queue: rows are put at its end and taken from its head.
     DeleteQueue(Box<DeleteQueueArgs>),
-    /// Random overwrites of the same rows, and what the files grow to meanwhile.
     OverwriteSteady(Box<OverwriteArgs>),
     /// Show the engines, workloads and figures.
     List,

@@ -10,6 +10,9 @@ use crate::engine::Level;
 use crate::plan::{Candidate, Plan, Point};
 use crate::spec::Spec;
 
+/// More than any disk takes, and few enough that their bytes can be reckoned.
+const ROWS_MAX: f64 = 1e12;
+
 /// What is compared, how often and for how long.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
@@ -81,8 +84,14 @@ pub(super) struct Wanted {
 
 impl RunArgs {
     /// Rows at this scale, at least one.
-    pub(super) fn scaled(&self, rows: u64) -> u64 {
-        ((rows as f64 * self.scale).round() as u64).max(1)
+    pub(super) fn scaled(&self, rows: u64) -> Result<u64, Failure> {
+        let scaled = (rows as f64 * self.scale).round();
+        match scaled <= ROWS_MAX {
+            true => Ok((scaled as u64).max(1)),
+            false => {
+                Err(Failure::usage(format!("{rows} times --scale {} is more than {ROWS_MAX}", self.scale)))
+            }
+        }
     }
 
     /// What to run.
@@ -138,6 +147,9 @@ impl RunArgs {
         };
         if let Some(name) = twice(&names) {
             return Err(Failure::usage(format!("--engine names {name} twice")));
+        }
+        if let Some(level) = twice(&self.durability) {
+            return Err(Failure::usage(format!("--durability names {level} twice")));
         }
         let mut candidates = Vec::new();
         for engine in names {

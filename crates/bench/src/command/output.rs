@@ -7,7 +7,7 @@ use super::Failure;
 use super::options::RunArgs;
 use crate::Report;
 use crate::figures::{View, view_of};
-use crate::files::{read_text_file, write_whole};
+use crate::files::{can_write, read_text_file, write_whole};
 use crate::html::{Section, html};
 use crate::markdown::markdown;
 use crate::plot::plot;
@@ -36,12 +36,11 @@ impl Outputs {
     }
 
     fn check(&self) -> Result<(), Failure> {
-        let files = [&self.json, &self.markdown, &self.svg, &self.html].into_iter().flatten();
-        for path in files.filter(|path| *path != Path::new("-")) {
-            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            if !dir.is_dir() || path.is_dir() {
-                return Err(Failure::new(format!("{} cannot be written: no such directory", path.display())));
-            }
+        let json = self.json.as_ref().filter(|path| *path != Path::new("-"));
+        for path in
+            [json, self.markdown.as_ref(), self.svg.as_ref(), self.html.as_ref()].into_iter().flatten()
+        {
+            can_write(path).map_err(|error| Failure::new(format!("writing {}: {error}", path.display())))?;
         }
         Ok(())
     }
@@ -105,7 +104,7 @@ fn page(reports: &[(Report, View)]) -> Result<String, Failure> {
 pub(super) fn read(path: &Path) -> Result<Report, Failure> {
     let text =
         read_text_file(path).map_err(|error| Failure::new(format!("reading {}: {error}", path.display())))?;
-    Report::from_json(&text).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    Report::from_json(&text).map_err(|error| Failure::new(format!("{} {error}", path.display())))
 }
 
 /// Prints text; fine if nobody reads it to its end.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::options::{RunArgs, Wanted};
-use super::parse::sizes;
+use super::parse::{sizes, twice};
 use super::{Failure, Program};
 use crate::cell::Limit;
 use crate::engine::Direction;
@@ -74,7 +74,7 @@ EXAMPLES:
   What weaker durability would be worth:
     fulgurite bench commit /mnt/disk --engine fulgurite --durability sync,async:10ms,unsynced";
 
-/// Commits that share flushes.
+/// Commits that share flushes: inserts, updates and searches, OLTP (Son, Yeom and Han 2017, Fig. 5, 6, Table 1).
 ///
 /// Runs each scheme with each number of threads, several rounds of all of them in turn, each run in a process of its own
 /// with a fresh database, and prints medians over the rounds with their spread: rates, latencies, where the time went,
@@ -113,7 +113,7 @@ enum CommitWorkload {
 
 impl CommitArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let rows = self.run.scaled(self.rows);
+        let rows = self.run.scaled(self.rows)?;
         let (title, spec) = match self.workload {
             CommitWorkload::Insert => {
                 ("Single inserts", Spec::Insert(checked(self.sizes, Insert::SIZES, 0)?))
@@ -170,10 +170,13 @@ enum MixName {
 
 impl YcsbArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
+        if let Some(mix) = twice(&self.mix) {
+            return Err(Failure::usage(format!("--mix names {mix:?} twice")));
+        }
+        let (records, value_bytes) = (self.run.scaled(self.records)?, self.value_bytes as usize);
         let spec = |name: &MixName| {
             let mix = Mix::ALL[*name as usize];
-            let value_bytes = self.value_bytes as usize;
-            (format!("{name:?}"), Spec::Ycsb { mix, records: self.run.scaled(self.records), value_bytes })
+            (format!("{name:?}"), Spec::Ycsb { mix, records, value_bytes })
         };
         planned(&self.run, program, wanted("ycsb", "YCSB", self.mix.iter().map(spec).collect()))
     }
@@ -216,7 +219,7 @@ pub struct TpcbArgs {
 
 impl TpcbArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let accounts_per_branch = self.run.scaled(self.accounts).min(u32::MAX.into()) as u32;
+        let accounts_per_branch = self.run.scaled(self.accounts)?.min(u32::MAX.into()) as u32;
         let spec = Spec::Tpcb { branches: self.branches, accounts_per_branch };
         planned(&self.run, program, wanted("tpcb", "TPC-B", only(spec)))
     }
@@ -234,12 +237,12 @@ pub struct LinkBenchArgs {
 
 impl LinkBenchArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let spec = Spec::LinkBench { nodes: self.run.scaled(self.nodes) };
+        let spec = Spec::LinkBench { nodes: self.run.scaled(self.nodes)? };
         planned(&self.run, program, wanted("linkbench", "The mix of LinkBench", only(spec)))
     }
 }
 
-/// Writes of 8-byte keys and 4 KiB values in random order over pairs that are there.
+/// 8-byte keys and 4 KiB values, written in random order (WiscKey with a buffer in persistent memory, Fig. 5 to 8).
 #[derive(Debug, clap::Args)]
 pub struct WiscKeyArgs {
     #[command(flatten)]
@@ -256,7 +259,7 @@ pub struct WiscKeyArgs {
 impl WiscKeyArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let spec =
-            Spec::WiscKey { base_rows: self.run.scaled(self.pairs), writes: self.run.scaled(self.writes) };
+            Spec::WiscKey { base_rows: self.run.scaled(self.pairs)?, writes: self.run.scaled(self.writes)? };
         let wanted = Wanted {
             threads: &[1],
             limit: Limit::Work,
@@ -266,7 +269,7 @@ impl WiscKeyArgs {
     }
 }
 
-/// Reads and updates in transactions of ten, in the mixes A1 to A5 of FlashTKV, with the calls for files by kind.
+/// Reads and updates in transactions of ten, A1 to A5, with the calls for files by kind (FlashTKV, Fig. 5).
 #[derive(Debug, clap::Args)]
 pub struct PageVsLogArgs {
     #[command(flatten)]
@@ -281,8 +284,8 @@ pub struct PageVsLogArgs {
 
 impl PageVsLogArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
+        let pairs = self.run.scaled(self.pairs)?;
         let spec = |updates: Updates| {
-            let pairs = self.run.scaled(self.pairs);
             (format!("{updates:?}"), Spec::PageVsLog { updates, pairs, bounded: self.bounded })
         };
         let specs = Updates::ALL.into_iter().map(spec).collect();
@@ -295,7 +298,7 @@ impl PageVsLogArgs {
     }
 }
 
-/// Writers of their own keys beside readers of all, by how much they share: B1 to B3 of FlashTKV.
+/// Writers of their own keys beside readers of all, by how much they share, B1 to B3 (FlashTKV, Fig. 7).
 #[derive(Debug, clap::Args)]
 pub struct MvccVsLockArgs {
     #[command(flatten)]
@@ -310,10 +313,9 @@ pub struct MvccVsLockArgs {
 
 impl MvccVsLockArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let spec = |conflicts: Conflicts| {
-            let (writes, reads) = (self.run.scaled(self.writes), self.run.scaled(self.reads));
-            (format!("{conflicts:?}"), Spec::MvccVsLock { conflicts, writes, reads })
-        };
+        let (writes, reads) = (self.run.scaled(self.writes)?, self.run.scaled(self.reads)?);
+        let spec =
+            |conflicts: Conflicts| (format!("{conflicts:?}"), Spec::MvccVsLock { conflicts, writes, reads });
         let specs = Conflicts::ALL.into_iter().map(spec).collect();
         let wanted = Wanted {
             threads: &[8],
@@ -350,7 +352,7 @@ pub struct ReadArgs {
 impl ReadArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let sizes = checked(Some(self.table.sizes), Read::SIZES, Read::VALUE_BYTES_MIN)?;
-        let spec = Spec::Read { sizes, rows: self.run.scaled(self.table.rows), miss_percent: self.misses };
+        let spec = Spec::Read { sizes, rows: self.run.scaled(self.table.rows)?, miss_percent: self.misses };
         planned(&self.run, program, wanted("read", "Point reads", only(spec)))
     }
 }
@@ -367,7 +369,7 @@ pub struct ScanArgs {
 impl ScanArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let sizes = checked(Some(self.table.sizes), Scan::SIZES, Scan::VALUE_BYTES_MIN)?;
-        let rows = self.run.scaled(self.table.rows);
+        let rows = self.run.scaled(self.table.rows)?;
         let specs = [
             ("short", Extent::Short, Direction::Forward),
             ("short reverse", Extent::Short, Direction::Reverse),
@@ -395,7 +397,7 @@ pub struct LoadArgs {
 impl LoadArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let sizes = checked(Some(self.table.sizes), Insert::SIZES, crate::workload::Load::VALUE_BYTES_MIN)?;
-        let rows = self.run.scaled(self.table.rows);
+        let rows = self.run.scaled(self.table.rows)?;
         let specs = [("sorted", Order::Sorted), ("random", Order::Random)];
         let specs = specs
             .map(|(name, order)| (name.to_string(), Spec::Load { sizes, rows, order, batch: self.batch }));
@@ -420,7 +422,7 @@ impl DeleteQueueArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let spec = Spec::DeleteQueue {
             queues: self.run.threads.iter().copied().max().unwrap_or(8),
-            backlog: self.run.scaled(self.backlog),
+            backlog: self.run.scaled(self.backlog)?,
             value_bytes: DeleteQueue::VALUE_BYTES,
         };
         let wanted =
@@ -442,7 +444,7 @@ impl OverwriteArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let sizes = checked(Some(self.table.sizes), Insert::SIZES, OverwriteSteady::VALUE_BYTES_MIN)?;
         let Sizes { key_bytes, value_bytes } = sizes;
-        let spec = Spec::Overwrite { rows: self.run.scaled(self.table.rows), key_bytes, value_bytes };
+        let spec = Spec::Overwrite { rows: self.run.scaled(self.table.rows)?, key_bytes, value_bytes };
         let wanted = Wanted {
             threads: &[4],
             limit: Limit::Time(Duration::from_secs(30)),

@@ -1,0 +1,495 @@
+//! The driver, with Fulgurite and with an engine that lies, fails, dies, refuses and waits as the tests like it.
+
+mod fake;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fake::{Fake, Fault, Seen};
+use fulgurite::env::{Env, RealEnv};
+use fulgurite_bench::engine::{Direction, Level};
+use fulgurite_bench::workload::{Extent, Insert, Oltp, Order, Read, TpccScale, UpdateSearch};
+use fulgurite_bench::{
+    Candidate, End, Engine, Error, Limit, Load, Place, Plan, Point, Progress, Registry, Report, Result, Run,
+    Spec, Stage, Watch, text_table,
+};
+use fulgurite_bench::{TableSpec, markdown};
+
+const INSERT: Spec = Spec::Insert(Insert::SIZES);
+/// Bytes of a key and a value of [`INSERT`].
+const ROW_BYTES: u64 = 120;
+const TWENTY: Load = Load { threads: 1, limit: Limit::Operations(20), warm_up: 0, tickets: 0, cold: false };
+
+/// Notes all it is told, and wants no more once it was told of this.
+struct Watcher {
+    shown: Vec<Progress>,
+    until: fn(&Progress) -> bool,
+}
+
+impl Watch for Watcher {
+    fn go_on(&mut self) -> bool {
+        !self.shown.iter().any(self.until)
+    }
+
+    fn show(&mut self, progress: &Progress) {
+        self.shown.push(progress.clone());
+    }
+}
+
+/// A plan with engines of these faults, in a directory of its own.
+struct Bench {
+    dir: tempfile::TempDir,
+    registry: Registry,
+    seen: Vec<Arc<Seen>>,
+    plan: Plan,
+}
+
+impl Bench {
+    /// Each engine inserts twenty rows with one thread, in one round.
+    fn new(faults: &[Fault]) -> Bench {
+        let dir = tempfile::tempdir().expect("a directory for the test");
+        let engines = ["first", "second", "third"].into_iter().zip(faults);
+        let engines: Vec<Fake> = engines.map(|(name, fault)| Fake::new(name, *fault)).collect();
+        let seen = engines.iter().map(|engine| engine.seen.clone()).collect();
+        let candidates = engines.iter().map(|engine| candidate(engine.name)).collect();
+        let peers = engines.into_iter().map(|engine| Box::new(engine) as Box<dyn Engine>).collect();
+        let plan = Plan {
+            name: "test".into(),
+            title: "A test".into(),
+            candidates,
+            baseline: "first".into(),
+            points: vec![point("", INSERT, TWENTY)],
+            rounds: 1,
+            i_know: None,
+            notes: Vec::new(),
+            dir: dir.path().to_path_buf(),
+        };
+        Bench { dir, registry: Registry::new(peers, None), seen, plan }
+    }
+
+    /// Fulgurite alone.
+    fn fulgurite(workload: Spec, load: Load) -> Bench {
+        let mut bench = Bench::new(&[]);
+        (bench.plan.candidates, bench.plan.baseline) = (vec![candidate("fulgurite")], "fulgurite".into());
+        bench.plan.points = vec![point("", workload, load)];
+        bench
+    }
+
+    fn begin(&self, until: fn(&Progress) -> bool) -> (Result<Report>, Vec<Progress>) {
+        let env: Arc<dyn Env> = RealEnv::new();
+        let mut watcher = Watcher { shown: Vec::new(), until };
+        let report = self.plan.run(&env, &self.registry, &Place::Here, &mut watcher);
+        let left = env.disk().list(self.dir.path()).expect("it is there");
+        assert!(left.is_empty(), "left behind: {left:?}");
+        (report, watcher.shown)
+    }
+
+    fn run_until(&self, until: fn(&Progress) -> bool) -> Report {
+        let report = self.begin(until).0.expect("it begins");
+        let read = Report::from_json(&report.to_json()).expect("it reads what it wrote");
+        assert_eq!(read, report);
+        assert!(text_table(&report, &TableSpec::FULL).contains("A test"));
+        assert!(markdown(&report, &TableSpec::FULL).contains("A test"));
+        report
+    }
+
+    fn run(&self) -> Report {
+        self.run_until(|_| false)
+    }
+
+    /// Runs what has to succeed, and gives its only run.
+    fn only_run(&self) -> Run {
+        let mut report = self.run();
+        assert_eq!(report.end, End::Complete, "{:?}", report.rows[0].not_available);
+        assert_eq!(runs(&report), [1]);
+        report.rows.remove(0).runs.remove(0)
+    }
+
+    fn opened(&self) -> Vec<u64> {
+        self.seen.iter().map(|seen| seen.opened.load(Ordering::Relaxed)).collect()
+    }
+}
+
+fn candidate(engine: &str) -> Candidate {
+    Candidate { label: engine.into(), engine: engine.into(), level: Level::Sync }
+}
+
+fn point(name: &str, workload: Spec, load: Load) -> Point {
+    Point { name: name.into(), workload, load, cache_bytes: 64 << 20 }
+}
+
+fn runs(report: &Report) -> Vec<usize> {
+    report.rows.iter().map(|row| row.runs.len()).collect()
+}
+
+fn reason(report: &Report, row: usize) -> &str {
+    report.rows[row].not_available.as_deref().expect("a reason")
+}
+
+// Order.
+
+#[test]
+fn rounds_take_turns_beside_the_bare_device() {
+    let mut bench = Bench::new(&[Fault::Nothing, Fault::Nothing]);
+    bench.plan.points =
+        [("A", 1), ("B", 3)].map(|(name, threads)| point(name, INSERT, Load { threads, ..TWENTY })).into();
+    bench.plan.rounds = 2;
+    let (report, shown) = bench.begin(|_| false);
+    let report = report.expect("it begins");
+    assert_eq!((&report.end, runs(&report)), (&End::Complete, vec![2; 4]));
+    let mut order: Vec<(u32, &str)> = shown.iter().map(|shown| (shown.round, shown.what.as_str())).collect();
+    order.dedup();
+    let of_round = [
+        "the bare device",
+        "first, A, 1 thread",
+        "second, A, 1 thread",
+        "the bare device",
+        "first, B, 3 threads",
+        "second, B, 3 threads",
+    ];
+    let whole: Vec<(u32, &str)> =
+        [1, 2].iter().flat_map(|round| of_round.map(|what| (*round, what))).collect();
+    assert_eq!(order, whole);
+    assert!(shown.iter().all(|shown| shown.rounds == 2 && shown.done_seconds >= 0.0));
+    for pair in report.rows.chunks(2) {
+        let [first, second] = pair else { panic!("two engines at each point") };
+        assert!(first.is_beside(second) && first.point == second.point);
+        for (place, (one, other)) in first.runs.iter().zip(&second.runs).enumerate() {
+            let operations = 20 * u64::from(first.threads);
+            assert_eq!((one.round, other.round), (place as u32 + 1, place as u32 + 1));
+            assert_eq!((one.operations, one.counters.commits), (operations, operations));
+            assert!(one.bare_writes_per_second > 0.0, "they ran beside the same bare device");
+            assert_eq!(one.bare_writes_per_second, other.bare_writes_per_second);
+        }
+    }
+    assert_eq!(report.ratio(&report.rows[0]).map(|ratio| (ratio.min, ratio.max)), Some((1.0, 1.0)));
+    assert_eq!(bench.opened(), [4, 4], "a fresh store for each run");
+}
+
+#[test]
+fn how_long_it_takes_is_told_before_it_is_known() {
+    let mut bench = Bench::new(&[Fault::Nothing, Fault::Cannot]);
+    bench.plan.points[0].load.limit = Limit::Time(Duration::from_millis(100));
+    bench.plan.rounds = 2;
+    let (_, shown) = bench.begin(|_| false);
+    let left: Vec<f64> = shown.iter().filter_map(|shown| shown.left_seconds).collect();
+    assert_eq!(left.len(), shown.len(), "a limit of time tells it at once");
+    assert!(left.iter().all(|left| (0.0..5.0).contains(left)), "{left:?}");
+    assert!(left.last() < left.first(), "{left:?}");
+}
+
+// Limits.
+
+#[test]
+fn operations_are_those_of_each_thread() {
+    let mut bench = Bench::new(&[Fault::Nothing]);
+    bench.plan.points[0].load.threads = 3;
+    let run = bench.only_run();
+    assert_eq!((run.operations, run.counters.commits, run.conflicts), (60, 60, 0));
+    assert_eq!((run.user_bytes, run.live_bytes), (60 * ROW_BYTES, Some(60 * ROW_BYTES)));
+    assert_eq!(run.fairness, None);
+    let latency = run.latency;
+    assert!([latency.p50_ns, latency.p99_ns, latency.p999_ns, latency.max_ns].is_sorted(), "{latency:?}");
+    assert!(latency.p50_ns > 0 && latency.mean_ns <= latency.max_ns, "{latency:?}");
+}
+
+#[test]
+fn time_ends_a_run_and_is_sampled() {
+    let mut bench = Bench::new(&[Fault::IsSlow]);
+    let time = Duration::from_millis(250);
+    bench.plan.points[0].load = Load { threads: 2, limit: Limit::Time(time), ..TWENTY };
+    let run = bench.only_run();
+    let elapsed = Duration::from_nanos(run.elapsed_ns);
+    assert!(elapsed >= time && !run.interrupted, "{elapsed:?}");
+    assert!(run.latency.p50_ns >= fake::SLOW.as_nanos() as u64, "{:?}", run.latency);
+    assert!(run.fairness.is_some_and(|fairness| fairness > 0.0 && fairness <= 1.0), "{:?}", run.fairness);
+    assert!((2..=25).contains(&run.samples.len()), "{:?}", run.samples);
+    assert!(run.samples.is_sorted_by(|a, b| a.at_ns < b.at_ns && a.operations <= b.operations));
+    let last = run.samples.last().expect("there are some");
+    assert!(
+        last.operations > 0
+            && last.operations <= run.operations
+            && last.at_ns <= run.elapsed_ns + 100_000_000
+    );
+}
+
+#[test]
+fn clients_that_end_end_the_run() {
+    let workload = Spec::Load { sizes: Insert::SIZES, rows: 95, order: Order::Random, batch: 10 };
+    let mut bench = Bench::new(&[Fault::Nothing]);
+    for limit in [Limit::Work, Limit::Operations(1000), Limit::Time(Duration::from_secs(100))] {
+        bench.plan.points = vec![point("", workload.clone(), Load { threads: 3, limit, ..TWENTY })];
+        let run = bench.only_run();
+        assert_eq!((run.operations, run.user_bytes), (10, 95 * ROW_BYTES), "{limit:?}");
+    }
+}
+
+// What is counted.
+
+#[test]
+fn warm_up_is_checked_and_not_measured() {
+    for tickets in [0, 4] {
+        let mut bench = Bench::new(&[Fault::Nothing]);
+        bench.plan.points[0].load = Load { threads: 3, warm_up: 7, tickets, ..TWENTY };
+        let run = bench.only_run();
+        assert_eq!((run.operations, run.counters.commits), (60, 60));
+        assert_eq!((run.user_bytes, run.live_bytes), (60 * ROW_BYTES, Some(3 * 27 * ROW_BYTES)));
+        assert_eq!(run.kinds[0].operations, 60);
+    }
+    let mut bench = Bench::new(&[Fault::Loses]);
+    bench.plan.points[0].load.warm_up = 15;
+    let report = bench.run();
+    assert!(reason(&report, 0).contains("holds 34 rows instead of 35"), "{}", reason(&report, 0));
+}
+
+#[test]
+fn tickets_are_how_many_commits_are_in_flight() {
+    for tickets in [1, 4, 100] {
+        let mut bench = Bench::new(&[Fault::Nothing]);
+        bench.plan.points[0].load.tickets = tickets;
+        let run = bench.only_run();
+        assert_eq!((run.operations, run.kinds[0].operations), (20, 20));
+        let in_flight = bench.seen[0].in_flight_max.load(Ordering::Relaxed);
+        assert_eq!(in_flight, u64::from(tickets.min(20)));
+    }
+    let load = Load { threads: 2, tickets: 8, warm_up: 3, ..TWENTY };
+    for (workload, rows) in [(INSERT, 46), (Spec::UpdateSearch(UpdateSearch::SIZES, 30), 30)] {
+        let run = Bench::fulgurite(workload, load).only_run();
+        assert_eq!((run.operations, run.live_bytes), (40, Some(rows * ROW_BYTES)));
+    }
+}
+
+#[test]
+fn conflicts_are_counted_and_run_again() {
+    let mut bench = Bench::new(&[Fault::Conflicts]);
+    for tickets in [0, 4] {
+        bench.plan.points[0].load = Load { threads: 3, tickets, ..TWENTY };
+        let run = bench.only_run();
+        // Of the attempts every second one conflicts, and the last one does not.
+        assert_eq!((run.operations, run.conflicts, run.counters.commits), (60, 59, 119));
+        assert_eq!(run.user_bytes, 60 * ROW_BYTES, "what was undone does not count");
+    }
+}
+
+#[test]
+fn the_kinds_are_all_operations() {
+    let scale = TpccScale { warehouses: 1, items: 100, customers_per_district: 30, orders_per_district: 30 };
+    let load = Load { threads: 2, limit: Limit::Operations(150), warm_up: 10, ..TWENTY };
+    for (workload, rolls_back) in [
+        (Spec::UpdateSearch(UpdateSearch::SIZES, 50), false),
+        (Spec::Oltp(Oltp::SIZES, 50), false),
+        (Spec::Tpcc { scale, bounded: false }, true),
+    ] {
+        let run = Bench::fulgurite(workload.clone(), load).only_run();
+        let names: Vec<&str> = run.kinds.iter().map(|kind| kind.kind.as_str()).collect();
+        assert_eq!(names, workload.build().kinds());
+        let rolled_back: u64 = run.kinds.iter().map(|kind| kind.rolled_back).sum();
+        let done: u64 = run.kinds.iter().map(|kind| kind.operations).sum();
+        assert_eq!((done + rolled_back, run.operations), (300, 300));
+        assert!(rolled_back == 0 || rolls_back, "{rolled_back} were rolled back");
+        assert!(run.kinds.iter().all(|kind| kind.latency.max_ns <= run.latency.max_ns));
+        assert!(run.user_bytes > 0 && run.io.syncs > 0 && run.disk_bytes > 0 && run.fill_ns > 0, "{run:?}");
+    }
+}
+
+#[test]
+fn a_cold_store_was_closed_and_opened_again() {
+    let workload = Spec::Read { sizes: Read::SIZES, rows: 2000, miss_percent: 20 };
+    let load = Load { threads: 2, limit: Limit::Operations(300), ..TWENTY };
+    for cold in [false, true] {
+        let mut bench = Bench::fulgurite(workload.clone(), Load { cold, ..load });
+        let counting = Fake::new("counting", Fault::Nothing);
+        let seen = counting.seen.clone();
+        bench.registry = Registry::new(vec![Box::new(counting)], None);
+        bench.plan.candidates.push(candidate("counting"));
+        let report = bench.run();
+        assert_eq!((&report.end, report.rows[0].runs[0].operations), (&End::Complete, 600));
+        assert_eq!(seen.opened.load(Ordering::Relaxed), if cold { 2 } else { 1 });
+        assert_eq!(report.settings.contains_key("page cache"), cold);
+    }
+}
+
+#[test]
+fn scans_count_the_rows_that_are_there() {
+    let load = Load { limit: Limit::Operations(5), ..TWENTY };
+    for direction in [Direction::Forward, Direction::Reverse] {
+        let workload = Spec::Scan { sizes: Read::SIZES, rows: 300, extent: Extent::Long, direction };
+        let mut bench = Bench::new(&[Fault::Nothing]);
+        bench.plan.points = vec![point("", workload, load)];
+        let run = bench.only_run();
+        assert_eq!((run.operations, run.user_bytes), (5, 0));
+    }
+}
+
+// Failures.
+
+#[test]
+fn an_engine_that_loses_a_commit_is_found_out_and_leaves_the_others() {
+    let bench = Bench::new(&[Fault::Nothing, Fault::Loses, Fault::Nothing]);
+    let report = bench.run();
+    assert_eq!(runs(&report), [1, 0, 1]);
+    assert_eq!(report.end, End::Failed("1 row failed: its reason is in the table".into()));
+    let expected = "failed: after the run the table `rows` holds 19 rows instead of 20: the figures are void";
+    assert_eq!(reason(&report, 1), expected);
+    let table = text_table(&report, &TableSpec::FULL);
+    assert!(table.contains("n/a (1)") && table.contains(expected), "{table}");
+}
+
+#[test]
+fn an_engine_that_fails_says_why_and_is_not_run_again() {
+    for (fault, what) in [
+        (Fault::Fails, "failed: committing: the disk is gone"),
+        (Fault::DoesNotOpen, "failed: opening: the disk is gone"),
+        (Fault::DoesNotClose, "failed: closing: the disk is gone"),
+    ] {
+        let mut bench = Bench::new(&[fault, Fault::Nothing]);
+        bench.plan.rounds = 2;
+        let report = bench.run();
+        assert_eq!((runs(&report), bench.opened()), (vec![0, 2], vec![1, 2]), "{fault:?}");
+        assert_eq!(reason(&report, 0), what);
+        assert!(matches!(report.end, End::Failed(_)));
+        assert_eq!(report.ratio(&report.rows[1]), None, "there is no baseline any more");
+    }
+}
+
+#[test]
+fn an_engine_that_fails_while_it_warms_up_ends() {
+    let mut bench = Bench::new(&[Fault::Fails, Fault::Nothing]);
+    bench.plan.points[0].load = Load { threads: 3, warm_up: 1000, ..TWENTY };
+    let report = bench.run();
+    assert_eq!((reason(&report, 0), runs(&report)), ("failed: committing: the disk is gone", vec![0, 1]));
+}
+
+#[test]
+fn an_engine_that_fails_in_a_later_round_has_no_figures() {
+    let mut bench = Bench::new(&[Fault::FailsLater, Fault::Nothing]);
+    bench.plan.rounds = 3;
+    let report = bench.run();
+    assert_eq!((runs(&report), bench.opened()), (vec![0, 3], vec![2, 3]));
+    assert_eq!(reason(&report, 0), "failed: committing: the disk is gone");
+}
+
+#[test]
+fn a_thread_that_panics_ends_its_run() {
+    for warm_up in [0, 20] {
+        let mut bench = Bench::new(&[Fault::Panics, Fault::Nothing]);
+        let limit = Limit::Time(Duration::from_secs(if warm_up == 0 { 100 } else { 1 }));
+        bench.plan.points[0].load = Load { threads: 2, warm_up, limit, ..TWENTY };
+        bench.plan.candidates.truncate(1);
+        let report = bench.run();
+        assert_eq!(runs(&report), [0]);
+        let expected = format!("failed: {}", Error::Died);
+        assert_eq!(reason(&report, 0), expected);
+    }
+}
+
+#[test]
+fn what_an_engine_cannot_do_is_not_run() {
+    let mut bench = Bench::new(&[Fault::Cannot, Fault::Refuses, Fault::Nothing]);
+    bench.plan.rounds = 2;
+    let report = bench.run();
+    assert_eq!((&report.end, runs(&report)), (&End::Complete, vec![0, 0, 2]));
+    assert_eq!(reason(&report, 0), "it has nothing");
+    assert_eq!(reason(&report, 1), "the machine has no such device");
+    assert_eq!(bench.opened(), [0, 1, 2], "one said it beforehand, one when it was opened");
+}
+
+#[test]
+fn fulgurite_has_no_staging_and_says_so() {
+    let mut bench = Bench::fulgurite(INSERT, TWENTY);
+    bench.plan.candidates[0].level = Level::Staged;
+    let report = bench.run();
+    assert_eq!((&report.end, runs(&report)), (&End::Complete, vec![0]));
+    assert!(!reason(&report, 0).is_empty() && !reason(&report, 0).starts_with("failed"));
+}
+
+// Interruptions.
+
+#[test]
+fn an_interruption_before_anything_is_measured_leaves_nothing() {
+    let bench = Bench::new(&[Fault::Nothing]);
+    let report = bench.run_until(|_| true);
+    assert_eq!((&report.end, bench.opened()), (&End::Interrupted, vec![0]));
+    let workload = Spec::Read { sizes: Read::SIZES, rows: 100_000, miss_percent: 0 };
+    let endless = Load { limit: Limit::Time(Duration::from_secs(100)), warm_up: u64::MAX, ..TWENTY };
+    let bench = Bench::fulgurite(workload, endless);
+    let stages: [fn(&Progress) -> bool; 2] = [
+        |progress| matches!(progress.stage, Stage::Filling(part) if part > 0.01),
+        |progress| progress.what != "the bare device" && progress.stage == Stage::Warming,
+    ];
+    for until in stages {
+        let report = bench.run_until(until);
+        assert!(report.end == End::Interrupted && report.is_empty(), "{:?}", report.end);
+        assert_eq!(report.rows[0].not_available, None);
+    }
+}
+
+#[test]
+fn what_was_measured_until_an_interruption_stays_and_is_marked() {
+    let mut bench = Bench::new(&[Fault::IsSlow, Fault::IsSlow]);
+    bench.plan.points[0].load = Load { threads: 2, limit: Limit::Operations(u64::MAX), ..TWENTY };
+    bench.plan.points[0].workload = Spec::Read { sizes: Read::SIZES, rows: 100, miss_percent: 0 };
+    let report = bench.run_until(|progress| matches!(progress.stage, Stage::Running(done) if done > 50));
+    assert_eq!((&report.end, runs(&report)), (&End::Interrupted, vec![1, 0]));
+    let (row, run) = (&report.rows[0], &report.rows[0].runs[0]);
+    assert!(row.is_partial() && run.interrupted && run.operations > 50);
+    assert!(run.bare_writes_per_second > 0.0 && !run.samples.is_empty());
+    assert!(text_table(&report, &TableSpec::FULL).contains("not run"));
+}
+
+#[test]
+fn an_interruption_keeps_the_rounds_that_are_complete() {
+    let mut bench = Bench::new(&[Fault::IsSlow, Fault::IsSlow]);
+    bench.plan.rounds = 3;
+    bench.plan.points[0].load.limit = Limit::Operations(100);
+    let report = bench.run_until(|progress| {
+        progress.round == 2 && matches!(progress.stage, Stage::Running(done) if done > 0)
+    });
+    assert_eq!((&report.end, runs(&report)), (&End::Interrupted, vec![2, 1]));
+    let interrupted: Vec<bool> = report.rows[0].runs.iter().map(|run| run.interrupted).collect();
+    assert_eq!(interrupted, [false, true]);
+    assert_eq!((report.rows[0].is_partial(), report.rows[0].counting().count()), (false, 1));
+}
+
+// What is not begun.
+
+#[test]
+fn a_run_that_does_not_fit_the_disk_is_not_begun() {
+    let mut bench = Bench::new(&[Fault::Nothing]);
+    let short = Limit::Time(Duration::from_secs(1));
+    for (limit, warm_up) in [
+        (Limit::Operations(u64::MAX), 0),
+        (Limit::Time(Duration::from_secs(1 << 40)), 0),
+        (Limit::Operations(1), u64::MAX),
+        (short, u64::MAX),
+    ] {
+        bench.plan.points[0].load = Load { limit, warm_up, ..TWENTY };
+        let (error, shown) = bench.begin(|_| false);
+        let error = error.expect_err("no disk is that large");
+        assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+        assert!(error.to_string().contains("give another directory"), "{error}");
+        assert!(shown.is_empty() && bench.opened() == [0]);
+    }
+}
+
+#[test]
+fn an_engine_that_nobody_knows_is_an_error() {
+    let mut bench = Bench::new(&[Fault::Nothing]);
+    bench.plan.candidates.push(candidate("fourth"));
+    let (error, shown) = bench.begin(|_| false);
+    let error = error.expect_err("it is not there");
+    let expected = "choosing the engines: there is no engine `fourth`: there are fulgurite, first";
+    assert_eq!(error.to_string(), expected);
+    assert!(shown.is_empty() && bench.opened() == [0]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let mut bench = Bench::new(&[Fault::Nothing]);
+    bench.plan.dir.push("missing");
+    let (error, shown) = bench.begin(|_| false);
+    let error = error.expect_err("it is not there");
+    assert!(matches!(error, Error::Io { .. }) && error.to_string().contains("missing"), "{error}");
+    assert!(shown.is_empty());
+}
