@@ -10,7 +10,7 @@ use crate::{Error, Result};
 const BLOCK_BYTES: usize = 4096;
 const FILE_BYTES: usize = 16 << 20;
 /// How long one measurement takes.
-const MEASURE_NS: u64 = 300_000_000;
+const MEASURE_NS: u64 = 100_000_000;
 
 /// A file full of zeros, allocated and durable, for writing one block at a time.
 pub(crate) struct BareDevice {

@@ -44,8 +44,9 @@ pub struct Load {
     pub threads: u32,
     /// When the run is over.
     pub limit: Limit,
-    /// Operations of each thread before the measured ones.
-    pub warm_up: u64,
+    /// What each thread does before the measured part: so many operations, or as many as it does in a time.
+    /// [`Limit::Work`]: none.
+    pub warm_up: Limit,
     /// Commits that a thread has in flight; 0: it waits for each.
     pub tickets: u32,
     /// Whether the store is closed, its files are dropped from the page cache, and it is opened again before the
@@ -145,18 +146,23 @@ impl Cell<'_> {
             poll(Stage::Warming);
         }
         let too_early = shared.stop.load(Ordering::Relaxed);
-        files::write_back(self.dir)?;
+        let written_back = files::write_back(self.dir);
+        if written_back.is_err() {
+            shared.stop.store(true, Ordering::Relaxed);
+        }
         let device_bytes = machine::device_bytes(&**self.env, self.dir);
         let begin = shared.moment();
         let mut sampler = Sampler::new(self);
+        let mut sampled = Ok(());
         shared.open_gate();
         while shared.running.load(Ordering::Acquire) > 0 {
             let done = shared.done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
-            sampler.look(done)?;
+            sampled = sampled.and_then(|()| sampler.look(done));
             poll(Stage::Running(done));
         }
         let died = threads.into_iter().map(Joiner::join).filter(|returned| !returned).count();
-        started?;
+        // Only now, when no thread is left.
+        started.and(written_back).and(sampled)?;
         let outcomes = outcomes(&shared)?;
         let end = shared.end.lock().take().filter(|_| died == 0).ok_or(Error::Died)?;
         if interrupted && too_early {

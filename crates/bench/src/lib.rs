@@ -27,7 +27,7 @@
 //!     points: vec![Point {
 //!         name: String::new(),
 //!         workload: Spec::Insert(Insert::SIZES),
-//!         load: Load { threads: 2, limit: Limit::Operations(100), warm_up: 0, tickets: 0, cold: false },
+//!         load: Load { threads: 2, limit: Limit::Operations(100), warm_up: Limit::Work, tickets: 0, cold: false },
 //!         cache_bytes: 64 << 20,
 //!     }],
 //!     rounds: 1,

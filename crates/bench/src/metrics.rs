@@ -74,7 +74,8 @@ metrics! {
     "operations_per_second" => |run| ratio(run.operations as f64 * 1e9, run.elapsed_ns),
     "of_bare_writes" => |run| {
         let rate = ratio(run.operations as f64 * 1e9, run.elapsed_ns)?;
-        (run.bare_writes_per_second > 0.0).then(|| rate / run.bare_writes_per_second)
+        let bare = (run.bare_writes_per_second + run.bare_writes_per_second_after) / 2.0;
+        (bare > 0.0).then(|| rate / bare)
     },
     "elapsed_seconds" => |run| Some(run.elapsed_ns as f64 / 1e9),
     "fill_seconds" => |run| Some(run.fill_ns as f64 / 1e9),

@@ -21,8 +21,8 @@ use crate::{Error, Result};
 
 /// What to run: each candidate at each point, in several rounds, each run with a fresh store.
 ///
-/// A round is, for each point, the bare device and then one candidate after the other, so that what is compared ran in
-/// the same minute.
+/// A round is, for each point, one candidate after the other, the bare device before and after each, so that what is
+/// compared ran in the same minute. Each round begins with another candidate.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// A short name: of a figure, or of a workload.
@@ -143,14 +143,17 @@ impl Plan {
         let points = self.points.iter().map(|point| {
             let workload = point.workload.build();
             let threads = u64::from(point.load.threads);
-            let measured = match point.load.limit {
+            let operations_in = |limit: Limit| match limit {
                 Limit::Operations(each) => each.saturating_mul(threads),
                 Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
-                Limit::Work => workload.work().unwrap_or(0),
+                Limit::Work => 0,
             };
-            let operations = measured
-                .saturating_add(point.load.warm_up.saturating_mul(threads))
-                .min(workload.work().unwrap_or(u64::MAX));
+            let work = workload.work();
+            let limited = operations_in(point.load.limit).saturating_add(operations_in(point.load.warm_up));
+            let operations = match point.load.limit {
+                Limit::Work => work.unwrap_or(0),
+                _ => limited.min(work.unwrap_or(u64::MAX)),
+            };
             let written = match workload.bytes_per_operation() {
                 0 => 0,
                 bytes => operations.saturating_mul(bytes + OVERHEAD_BYTES),
@@ -220,13 +223,13 @@ impl Plan {
         if let Some(point) = self.points.first().filter(|first| {
             self.points.iter().all(|point| Load { threads: first.load.threads, ..point.load } == first.load)
         }) {
-            let limit = match point.load.limit {
+            let words = |limit: Limit, work: &str| match limit {
                 Limit::Operations(each) => format!("{each} operations a thread"),
                 Limit::Time(time) => format!("{} s", time.as_secs_f64()),
-                Limit::Work => "until all is done".to_string(),
+                Limit::Work => work.to_string(),
             };
-            settings.insert("each run".into(), limit);
-            settings.insert("warm-up".into(), format!("{} operations a thread", point.load.warm_up));
+            settings.insert("each run".into(), words(point.load.limit, "until all is done"));
+            settings.insert("warm-up".into(), words(point.load.warm_up, "none"));
             if point.load.tickets > 0 {
                 settings.insert("in flight".into(), format!("{} commits a thread", point.load.tickets));
             }
@@ -263,12 +266,9 @@ impl Runner<'_> {
         let mut failures = 0;
         for round in 1..=self.plan.rounds {
             for (place, point) in self.plan.points.iter().enumerate() {
-                self.show(round, "the bare device", Stage::Warming);
-                if !self.watch.go_on() {
-                    return Ok(End::Interrupted);
-                }
-                let bare_writes_per_second = bare.writes_per_second()?;
-                for (candidate, contender) in self.plan.candidates.iter().enumerate() {
+                for step in 0..self.plan.candidates.len() {
+                    // Whoever comes first in one round comes later in the next.
+                    let candidate = (step + round as usize - 1) % self.plan.candidates.len();
                     let run = place * self.plan.candidates.len() + candidate;
                     let row = &mut report.rows[run];
                     if row.not_available.is_some() {
@@ -276,10 +276,21 @@ impl Runner<'_> {
                         self.forecast.finished();
                         continue;
                     }
-                    match self.one(round, run, point, contender) {
+                    self.show(round, "the bare device", Stage::Warming);
+                    if !self.watch.go_on() {
+                        return Ok(End::Interrupted);
+                    }
+                    let bare_writes_per_second = bare.writes_per_second()?;
+                    match self.one(round, run, point, &self.plan.candidates[candidate]) {
                         Ok(Some(measured)) => {
                             let interrupted = measured.interrupted;
-                            row.runs.push(Run { round, bare_writes_per_second, ..measured });
+                            let bare_writes_per_second_after = bare.writes_per_second()?;
+                            row.runs.push(Run {
+                                round,
+                                bare_writes_per_second,
+                                bare_writes_per_second_after,
+                                ..measured
+                            });
                             if interrupted {
                                 return Ok(End::Interrupted);
                             }

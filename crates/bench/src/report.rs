@@ -153,9 +153,28 @@ impl Report {
                 shares().fold(0.0, f64::max) * 100.0
             ));
         }
+        let drifts: Vec<f64> = self.rows.iter().flat_map(|row| &row.runs).filter_map(bare_drift).collect();
+        let drifted = drifts.iter().filter(|drift| **drift > BARE_DRIFT_MAX).count();
+        if drifted > 0 {
+            warnings.push(format!(
+                "the bare device was more than {BARE_DRIFT_MAX} times as fast before as after, or the other way round, \
+                 in {drifted} of {} runs, up to {:.1} times",
+                drifts.len(),
+                drifts.iter().copied().fold(0.0, f64::max)
+            ));
+        }
         warnings
     }
 }
+
+/// How many times as fast the bare device was on the one side of a run as on the other.
+fn bare_drift(run: &Run) -> Option<f64> {
+    let (before, after) = (run.bare_writes_per_second, run.bare_writes_per_second_after);
+    (before > 0.0 && after > 0.0).then(|| before.max(after) / before.min(after))
+}
+
+/// A run around which the device itself changes by more than this says little of the engine.
+const BARE_DRIFT_MAX: f64 = 1.5;
 
 #[cfg(test)]
 mod tests {

@@ -36,6 +36,8 @@ pub struct Run {
     pub fairness: Option<f64>,
     /// What the bare device did just before: blocks of 4 KiB a second, each durable before the next.
     pub bare_writes_per_second: f64,
+    /// And just after.
+    pub bare_writes_per_second_after: f64,
     /// Bytes that were written to the device from the beginning of the measured part until all of it was settled and
     /// written back, by other processes, too; `None` if the kernel does not tell.
     pub device_bytes: Option<u64>,

@@ -202,10 +202,18 @@ struct Worker<'a> {
 
 impl Worker<'_> {
     fn warm_up(&mut self, lane: &mut Lane<'_>) -> Result<()> {
-        for _ in 0..self.shared.load.warm_up {
-            if self.shared.stopped() {
+        let began_ns = self.shared.now_ns();
+        let mut begun = 0;
+        loop {
+            let over = match self.shared.load.warm_up {
+                Limit::Operations(operations) => begun >= operations,
+                Limit::Time(time) => u128::from(self.shared.now_ns() - began_ns) >= time.as_nanos(),
+                Limit::Work => true,
+            };
+            if over || self.ended || self.shared.stopped() {
                 break;
             }
+            begun += 1;
             match self.client.step(lane)? {
                 Step::Done(kind) => self.kinds[kind].warm_operations += 1,
                 Step::RolledBack(kind) => self.kinds[kind].warm_rolled_back += 1,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::parse::{bytes, scale, seconds, twice};
+use super::parse::{bytes, scale, seconds, twice, warm_up};
 use super::{Failure, Program};
 use crate::cell::{Limit, Load};
 use crate::engine::Level;
@@ -34,9 +34,10 @@ pub struct RunArgs {
     /// Run this long.
     #[arg(long, value_name = "SECONDS", conflicts_with = "operations", value_parser = seconds)]
     pub(super) seconds: Option<Duration>,
-    /// Operations of each thread before the measured ones.
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(super) warm_up: u64,
+    /// What each thread does before the measured part: N operations, or as many as in a time (2s, 500ms) [default: 1s
+    /// before runs that are limited by time, otherwise 0].
+    #[arg(long, value_name = "N|TIME", value_parser = warm_up)]
+    pub(super) warm_up: Option<Limit>,
     /// How often all of it is run.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
@@ -107,13 +108,12 @@ impl RunArgs {
             (_, Some(time)) => Limit::Time(time),
             _ => wanted.limit,
         };
-        let load = |threads| Load {
-            threads,
-            limit,
-            warm_up: self.warm_up,
-            tickets: wanted.tickets,
-            cold: self.cold,
+        let default_warm_up = match limit {
+            Limit::Time(_) => Limit::Time(Duration::from_secs(1)),
+            _ => Limit::Operations(0),
         };
+        let warm_up = self.warm_up.unwrap_or(default_warm_up);
+        let load = |threads| Load { threads, limit, warm_up, tickets: wanted.tickets, cold: self.cold };
         let points = wanted.specs.iter().flat_map(|(name, spec)| {
             threads.iter().map(|threads| Point {
                 name: name.clone(),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::cell::Limit;
 use crate::workload::Sizes;
 
 /// A number of seconds, fractions included.
@@ -11,6 +12,19 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
         return Err("allowed are 0.01 to 86400 seconds".into());
     }
     Ok(Duration::from_secs_f64(seconds))
+}
+
+/// A number of operations, or a time.
+pub(super) fn warm_up(text: &str) -> Result<Limit, String> {
+    if let Ok(operations) = text.parse() {
+        return Ok(Limit::Operations(operations));
+    }
+    let time = text.strip_suffix("ms").map(|ms| (ms, 1)).or(text.strip_suffix('s').map(|s| (s, 1000)));
+    let ms = time.and_then(|(number, unit_ms)| number.parse::<u64>().ok()?.checked_mul(unit_ms));
+    match ms {
+        Some(ms) if ms <= 86_400_000 => Ok(Limit::Time(Duration::from_millis(ms))),
+        _ => Err("a number of operations, or a time with s or ms is expected: 1000, 2s".into()),
+    }
 }
 
 /// Bytes with a unit: `256MiB`.
@@ -74,6 +88,16 @@ mod tests {
         assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
         for wrong in ["0", "-1", "nan", "inf", "1s", "1e9"] {
             assert!(seconds(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn warm_ups_are_operations_or_times() {
+        assert_eq!(warm_up("0"), Ok(Limit::Operations(0)));
+        assert_eq!(warm_up("2s"), Ok(Limit::Time(Duration::from_secs(2))));
+        assert_eq!(warm_up("500ms"), Ok(Limit::Time(Duration::from_millis(500))));
+        for wrong in ["", "s", "-1", "1m", "1.5s", "99999999999999999999s", "99999999s"] {
+            assert!(warm_up(wrong).is_err(), "{wrong}");
         }
     }
 

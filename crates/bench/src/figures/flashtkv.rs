@@ -26,7 +26,7 @@ pub(super) const FIGURE_5: Figure = Figure {
                 let workload = Spec::PageVsLog { updates, pairs: rows, bounded };
                 let mut point =
                     point(&format!("{name}{suffix}"), workload, 1, Limit::Operations(5_000), cache_bytes);
-                point.load.warm_up = 1_000;
+                point.load.warm_up = Limit::Operations(1_000);
                 point
             };
             mixes.clone().map(of_mix).collect()

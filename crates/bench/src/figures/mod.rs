@@ -196,9 +196,16 @@ fn over_threads(threads: &[u32], workload: &Spec, limit: Limit, cache_bytes: u64
 }
 
 fn point(name: &str, workload: Spec, threads: u32, limit: Limit, cache_bytes: u64) -> Point {
-    let load = Load { threads, limit, warm_up: 0, tickets: 0, cold: false };
+    let warm_up = match limit {
+        Limit::Time(time) => Limit::Time(time.min(WARM_UP)),
+        _ => Limit::Operations(0),
+    };
+    let load = Load { threads, limit, warm_up, tickets: 0, cold: false };
     Point { name: name.to_string(), workload, load, cache_bytes }
 }
+
+/// Before the measured part of runs that are limited by time.
+const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Enough for every data set of the figures.
 const ALL_IN_MEMORY: u64 = 1 << 30;
