@@ -185,6 +185,10 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
         kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
     };
     let warm = worker.warm_up(&mut Lane::new(&mut *session, 0));
+    if warm.is_err() {
+        // The others would warm up to their end before anybody looks.
+        shared.stop.store(true, Ordering::Relaxed);
+    }
     drop(cold);
     shared.pass_gate();
     warm?;

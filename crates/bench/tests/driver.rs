@@ -371,16 +371,22 @@ fn an_engine_that_fails_in_a_later_round_has_no_figures() {
 }
 
 #[test]
-fn a_thread_that_panics_ends_its_run() {
-    for warm_up in [0, 20] {
-        let mut bench = Bench::new(&[Fault::Panics, Fault::Nothing]);
-        let limit = Limit::Time(Duration::from_secs(if warm_up == 0 { 100 } else { 1 }));
-        bench.plan.points[0].load = Load { threads: 2, warm_up: Limit::Operations(warm_up), limit, ..TWENTY };
-        bench.plan.candidates.truncate(1);
-        let report = bench.run();
-        assert_eq!(runs(&report), [0]);
-        let expected = format!("failed: {}", Error::Died);
-        assert_eq!(reason(&report, 0), expected);
+fn a_thread_that_fails_or_panics_ends_those_beside_it() {
+    let died = format!("failed: {}", Error::Died);
+    for (fault, why) in
+        [(Fault::Fails, "failed: committing: the disk is gone"), (Fault::Panics, died.as_str())]
+    {
+        for warm_up in [0, 15_000] {
+            let mut bench = Bench::new(&[fault]);
+            let limit = Limit::Time(Duration::from_secs(30));
+            bench.plan.points[0].load =
+                Load { threads: 2, warm_up: Limit::Operations(warm_up), limit, ..TWENTY };
+            let (report, shown) = bench.begin(|_| false);
+            let report = report.expect("it begins");
+            assert_eq!((runs(&report), reason(&report, 0)), (vec![0], why));
+            let seconds = shown.last().map(|shown| shown.done_seconds);
+            assert!(seconds.is_some_and(|seconds| seconds < 15.0), "{fault:?}: {seconds:?}");
+        }
     }
 }
 
@@ -448,7 +454,7 @@ fn an_interruption_keeps_the_rounds_that_are_complete() {
         progress.round == 2 && matches!(progress.stage, Stage::Running(done) if done > 0)
     });
     assert_eq!((&report.end, runs(&report)), (&End::Interrupted, vec![1, 2]));
-    let interrupted: Vec<bool> = report.rows[0].runs.iter().map(|run| run.interrupted).collect();
+    let interrupted: Vec<bool> = report.rows[1].runs.iter().map(|run| run.interrupted).collect();
     assert_eq!(interrupted, [false, true]);
     assert_eq!((report.rows[0].is_partial(), report.rows[0].counting().count()), (false, 1));
 }
