@@ -6,7 +6,7 @@ use crate::head;
 use crate::metrics::{METRICS, Summary};
 use crate::number::{number, utc};
 use crate::report::{Report, Row};
-use crate::table::{Grid, PARTIAL_NOTE, Places, TableSpec, groups};
+use crate::table::{Grid, PARTIAL_NOTE, Places, RATES_TITLE, TableSpec, groups};
 
 /// A benchmark on the page.
 #[derive(Clone, Debug)]
@@ -66,6 +66,10 @@ fn write_section(page: &mut String, Section { report, table, plots }: &Section<'
     for (caption, svg) in plots {
         let caption = Escaped(caption);
         writeln!(page, "<figure>\n{svg}<figcaption>{caption}</figcaption>\n</figure>")?;
+    }
+    if let Some(rates) = Grid::of_rates(report) {
+        writeln!(page, "<h3>{}</h3>", Escaped(RATES_TITLE))?;
+        write_grid(page, &rates)?;
     }
     page.push_str("<h3>Figures</h3>\n");
     write_grid(page, &Grid::of(report, table))?;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::head;
 use crate::report::Report;
-use crate::table::{Grid, PARTIAL_NOTE, TableSpec};
+use crate::table::{Grid, PARTIAL_NOTE, RATES_TITLE, TableSpec};
 
 /// The report as a section of a document: its head, warnings, a table, tables by kind of operation, and notes.
 ///
@@ -14,6 +14,10 @@ pub fn markdown(report: &Report, table: &TableSpec) -> String {
     let mut text = format!("## {}\n\n", escaped(&report.title));
     push_facts(&mut text, &head::facts(report));
     push_list(&mut text, "Warnings", &head::warnings(report));
+    if let Some(rates) = Grid::of_rates(report) {
+        let _ = write!(text, "### {}\n\n", escaped(RATES_TITLE));
+        push_grid(&mut text, &rates);
+    }
     text += "### Figures\n\n";
     push_grid(&mut text, &Grid::of(report, table));
     if report.rows.iter().any(|row| row.is_partial()) {

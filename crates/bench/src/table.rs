@@ -221,7 +221,53 @@ impl Places {
     }
 }
 
+/// What stands beside the fastest of a line.
+const FASTEST: &str = "▲";
+/// What is written above a grid of [`Grid::of_rates`].
+pub(crate) const RATES_TITLE: &str = "Operations a second; ▲ marks the fastest of a line";
+
 impl Grid {
+    /// The rates alone, a line for each place and a column for each label: what shows at a glance who is ahead where.
+    /// `None` where there is one place, or one label.
+    pub fn of_rates(report: &Report) -> Option<Grid> {
+        let places = Places::of(report);
+        let groups = groups(report);
+        let mut labels: Vec<&str> = Vec::new();
+        for row in &report.rows {
+            if !labels.contains(&row.label.as_str()) {
+                labels.push(&row.label);
+            }
+        }
+        if groups.len() < 2 || labels.len() < 2 {
+            return None;
+        }
+        let rates = |group: &[&Row]| -> Vec<Option<f64>> {
+            let rate = |label: &&str| {
+                let row = group.iter().find(|row| row.label == **label)?;
+                Some(row.summary("operations_per_second")?.median)
+            };
+            labels.iter().map(rate).collect()
+        };
+        let cells = |group: &Vec<&Row>| {
+            let rates = rates(group);
+            let best = rates.iter().flatten().copied().fold(0.0, f64::max);
+            let cell = |rate: &Option<f64>| match rate {
+                None => "n/a".to_string(),
+                Some(rate) if *rate == best => format!("{} {FASTEST}", number(*rate)),
+                Some(rate) => number(*rate),
+            };
+            let cells = std::iter::once(places.name(group[0])).chain(rates.iter().map(cell));
+            GridRow { cells: cells.collect(), opens_group: false }
+        };
+        Some(Grid {
+            heads: std::iter::once(text_head(""))
+                .chain(labels.iter().map(|label| number_head(label)))
+                .collect(),
+            rows: groups.iter().map(cells).collect(),
+            reasons: Vec::new(),
+        })
+    }
+
     /// A row for each row of the report.
     ///
     /// # Panics
@@ -366,11 +412,26 @@ mod tests {
     #[test]
     fn all_tables_show_metrics_that_exist() {
         use TableSpec as T;
-        for spec in [T::FULL, T::TERMINAL, T::TABLE_1, T::TPC_C, T::IO] {
+        for spec in [T::FULL, T::TERMINAL, T::TABLE_1, T::TPC_C, T::IO, T::WRITING, T::WAL] {
             for (name, _) in spec.metrics {
                 assert!(METRICS.iter().any(|metric| metric.name == *name), "{name}");
             }
         }
+    }
+
+    #[test]
+    fn rates_side_by_side_show_who_is_ahead() {
+        let grid = Grid::of_rates(&sample()).expect("two places, three labels");
+        let heads: Vec<&str> = grid.heads.iter().map(|head| head.text.as_str()).collect();
+        assert_eq!(heads, ["", "fulgurite", "rocksdb", "lmdb"]);
+        assert_eq!(lines(&grid).len(), 2);
+        for line in lines(&grid) {
+            let cells: Vec<&str> = line.split('|').collect();
+            assert!(cells[1].ends_with(FASTEST) && !cells[2].ends_with(FASTEST), "{line}");
+            assert_eq!(cells[3], "n/a");
+        }
+        let one = Report { rows: sample().rows.drain(..2).collect(), ..sample() };
+        assert!(Grid::of_rates(&one).is_none(), "one place");
     }
 
     #[test]
