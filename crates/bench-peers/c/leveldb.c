@@ -68,7 +68,7 @@ static void set_options(struct peer_store *store, const struct peer_opening *ope
     leveldb_options_set_filter_policy(store->options, store->filter);
     leveldb_options_set_compression(store->options, leveldb_no_compression);
     store->write_options = leveldb_writeoptions_create();
-    leveldb_writeoptions_set_sync(store->write_options, opening->sync != 0);
+    leveldb_writeoptions_set_sync(store->write_options, opening->durability == PEER_SYNCED);
 }
 
 static void free_store(struct peer_store *store)

@@ -3,6 +3,7 @@
 use fulgurite_bench::Engine;
 
 use crate::c_engine::{CEngine, Library};
+use crate::parts::{ALL_LEVELS, WRITTEN_LEVELS};
 
 /// The `struct peer_library` of a file of C, or the package that was missing when this crate was built.
 macro_rules! library {
@@ -39,6 +40,7 @@ fn rocksdb() -> Vec<CEngine> {
         library: rocksdb_library(),
         variant: 0,
         settings: "no compression; bloom filters of 10 bits a key; memtables, index and filters within the cache size",
+        levels: ALL_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
     };
@@ -47,6 +49,7 @@ fn rocksdb() -> Vec<CEngine> {
         library: rocksdb_library(),
         variant: 1,
         settings: "TransactionDB, deadlocks detected; else as rocksdb",
+        levels: ALL_LEVELS,
         isolation: "snapshot, with locks of what is written",
         no_transactions: None,
     };
@@ -70,6 +73,7 @@ fn leveldb() -> Vec<CEngine> {
         library: leveldb_library(),
         variant: 0,
         settings: "no compression; bloom filter of 10 bits a key; memtables within the cache size",
+        levels: WRITTEN_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
     }]
@@ -85,6 +89,7 @@ fn wiredtiger() -> Vec<CEngine> {
         library: wiredtiger_library(),
         variant: 0,
         settings: "log, fsync; a checkpoint a minute or 100 MiB of log",
+        levels: ALL_LEVELS,
         isolation: "snapshot",
         no_transactions: None,
     }]
@@ -101,6 +106,7 @@ fn berkeleydb() -> Vec<CEngine> {
         library: berkeleydb_library(),
         variant: 0,
         settings,
+        levels: ALL_LEVELS,
         isolation: "serializable, by locks of pages",
         no_transactions: None,
     };

@@ -9,7 +9,7 @@ use fulgurite_bench::{Error, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
-use crate::parts::{Held, bounds, copied, failed, only_sync_and_unsynced, read_only, undone};
+use crate::parts::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, read_only, undone};
 
 /// How far the file may grow, bytes: only address space is taken for it.
 const MAP_BYTES: usize = 256 << 30;
@@ -39,7 +39,7 @@ impl Engine for Lmdb {
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
         let unbounded = "it maps its file, and how much of it is in memory is up to the kernel".to_string();
-        only_sync_and_unsynced(needs, level).or(needs.bounded_memory.then_some(unbounded))
+        not_offered(needs, level, WRITTEN_LEVELS).or(needs.bounded_memory.then_some(unbounded))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
