@@ -86,6 +86,7 @@ static rocksdb_options_t *options_of(const struct peer_opening *opening, rocksdb
     rocksdb_options_set_create_if_missing(options, 1);
     rocksdb_options_set_create_missing_column_families(options, 1);
     rocksdb_options_set_db_write_buffer_size(options, memtables_bytes(opening));
+    rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
     rocksdb_options_set_compression(options, rocksdb_no_compression);
     rocksdb_options_set_manual_wal_flush(options, opening->durability == PEER_MEMORY);
     rocksdb_block_based_table_options_t *tables = rocksdb_block_based_options_create();

@@ -75,7 +75,7 @@ static int connect(const struct peer_opening *opening, WT_CONNECTION **connectio
     char config[CONFIG_BYTES];
     uint64_t cache_bytes = opening->cache_bytes < CACHE_BYTES_MIN ? CACHE_BYTES_MIN : opening->cache_bytes;
     snprintf(config, sizeof config,
-             "create,cache_size=%" PRIu64 ",session_max=%d,log=(enabled=true),"
+             "create,cache_size=%" PRIu64 ",session_max=%d,log=(enabled=true,zero_fill=true),"
              "transaction_sync=(%s),checkpoint=(wait=%d,log_size=%dMB)",
              cache_bytes, SESSIONS_MAX, sync_of(opening), CHECKPOINT_SECONDS, CHECKPOINT_LOG_MIB);
     return wiredtiger_open(opening->dir, NULL, config, connection);

@@ -39,7 +39,9 @@ fn rocksdb() -> Vec<CEngine> {
         name: "rocksdb",
         library: rocksdb_library(),
         variant: 0,
-        settings: "no compression; bloom filters of 10 bits a key; memtables, index and filters within the cache size",
+        settings: "no compression, dynamic level bytes; bloom filters of 10 bits a key; memtables, index and filters within \
+                   the cache size; its log files are not used again, which 7.8 does not do with recovery to a point in \
+                   time",
         levels: ALL_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
@@ -72,7 +74,8 @@ fn leveldb() -> Vec<CEngine> {
         name: "leveldb",
         library: leveldb_library(),
         variant: 0,
-        settings: "no compression; bloom filter of 10 bits a key; memtables within the cache size",
+        settings: "no compression; bloom filter of 10 bits a key; two memtables of an eighth of the cache size each, 64 MiB at \
+                   most, within it",
         levels: WRITTEN_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
@@ -88,7 +91,7 @@ fn wiredtiger() -> Vec<CEngine> {
         name: "wiredtiger",
         library: wiredtiger_library(),
         variant: 0,
-        settings: "log, fsync; a checkpoint a minute or 100 MiB of log",
+        settings: "log, fsync, log files filled with zeros beforehand; a checkpoint a minute or 100 MiB of log",
         levels: ALL_LEVELS,
         isolation: "snapshot",
         no_transactions: None,
@@ -100,7 +103,7 @@ fn wiredtiger_library() -> Result<&'static Library, &'static str> {
 }
 
 fn berkeleydb() -> Vec<CEngine> {
-    let settings = "regions in the heap, log buffer 4 MiB; a checkpoint a minute or 64 MiB of log";
+    let settings = "regions in the heap, log buffer 4 MiB, log files filled with zeros beforehand; a checkpoint a minute or 64 MiB of log";
     let locking = CEngine {
         name: "bdb",
         library: berkeleydb_library(),
