@@ -147,8 +147,10 @@ static int open_env(struct peer_store *store, const struct peer_opening *opening
     env->set_lg_bsize(env, LOG_BUFFER_BYTES);
     env->set_lg_max(env, LOG_FILE_BYTES);
     env->log_set_config(env, DB_LOG_AUTO_REMOVE, 1);
-    if (!opening->sync)
-        env->set_flags(env, DB_TXN_WRITE_NOSYNC, 1);
+    /* With zeros in it beforehand, a synced file of the log need not have its metadata written each time. */
+    env->log_set_config(env, DB_LOG_ZERO, 1);
+    if (opening->durability != PEER_SYNCED)
+        env->set_flags(env, opening->durability == PEER_WRITTEN ? DB_TXN_WRITE_NOSYNC : DB_TXN_NOSYNC, 1);
     return env->open(env, opening->dir,
                      DB_CREATE | DB_INIT_TXN | DB_INIT_LOCK | DB_INIT_LOG | DB_INIT_MPOOL | DB_RECOVER | DB_THREAD |
                          DB_PRIVATE,

@@ -13,10 +13,11 @@
 
 #define BLOOM_BITS 10
 #define TABLES_MAX 255
-/* The library's own default; there are two at a time. */
-#define MEMTABLE_BYTES (UINT64_C(4) << 20)
-/* However little memory there is, the cache has so much. */
-#define CACHE_BYTES_MIN (UINT64_C(1) << 20)
+/* A memtable takes this part of the memory, and so much at most; there are two at a time. */
+#define MEMTABLE_SHARE 8
+#define MEMTABLE_BYTES_MAX (UINT64_C(64) << 20)
+/* However little memory there is, it is taken for so much. */
+#define MEMORY_BYTES_MIN (UINT64_C(2) << 20)
 
 struct peer_store {
     leveldb_t *db;
@@ -58,17 +59,19 @@ static const char *version(void)
 
 static void set_options(struct peer_store *store, const struct peer_opening *opening)
 {
-    uint64_t least = 2 * MEMTABLE_BYTES + CACHE_BYTES_MIN;
-    uint64_t memory = opening->cache_bytes < least ? least : opening->cache_bytes;
-    store->cache = leveldb_cache_create_lru(memory - 2 * MEMTABLE_BYTES);
+    uint64_t memory = opening->cache_bytes < MEMORY_BYTES_MIN ? MEMORY_BYTES_MIN : opening->cache_bytes;
+    uint64_t share = memory / MEMTABLE_SHARE;
+    uint64_t memtable = share < MEMTABLE_BYTES_MAX ? share : MEMTABLE_BYTES_MAX;
+    store->cache = leveldb_cache_create_lru(memory - 2 * memtable);
     store->filter = leveldb_filterpolicy_create_bloom(BLOOM_BITS);
     store->options = leveldb_options_create();
     leveldb_options_set_create_if_missing(store->options, 1);
+    leveldb_options_set_write_buffer_size(store->options, memtable);
     leveldb_options_set_cache(store->options, store->cache);
     leveldb_options_set_filter_policy(store->options, store->filter);
     leveldb_options_set_compression(store->options, leveldb_no_compression);
     store->write_options = leveldb_writeoptions_create();
-    leveldb_writeoptions_set_sync(store->write_options, opening->sync != 0);
+    leveldb_writeoptions_set_sync(store->write_options, opening->durability == PEER_SYNCED);
 }
 
 static void free_store(struct peer_store *store)

@@ -13,6 +13,9 @@
 
 enum peer_code { PEER_OK = 0, PEER_NOT_FOUND = 1, PEER_CONFLICT = 2, PEER_ERROR = 3 };
 
+/* What a commit waits for: nothing, that its log is with the operating system, or with the disk. */
+enum peer_durability { PEER_MEMORY = 0, PEER_WRITTEN = 1, PEER_SYNCED = 2 };
+
 /* Bytes that somebody else owns. An empty one may point nowhere. */
 struct peer_bytes {
     const void *data;
@@ -25,8 +28,8 @@ struct peer_opening {
     const char *const *tables;
     size_t table_count;
     uint64_t cache_bytes;
-    /* Whether a commit waits for the disk; otherwise its log is written, and not synced. */
-    int sync;
+    /* An `enum peer_durability`. */
+    int durability;
     /* Which of the library's engines this is: each file says what its numbers mean. */
     int variant;
 };

@@ -86,7 +86,9 @@ static rocksdb_options_t *options_of(const struct peer_opening *opening, rocksdb
     rocksdb_options_set_create_if_missing(options, 1);
     rocksdb_options_set_create_missing_column_families(options, 1);
     rocksdb_options_set_db_write_buffer_size(options, memtables_bytes(opening));
+    rocksdb_options_set_level_compaction_dynamic_level_bytes(options, 1);
     rocksdb_options_set_compression(options, rocksdb_no_compression);
+    rocksdb_options_set_manual_wal_flush(options, opening->durability == PEER_MEMORY);
     rocksdb_block_based_table_options_t *tables = rocksdb_block_based_options_create();
     rocksdb_block_based_options_set_block_cache(tables, cache);
     rocksdb_block_based_options_set_filter_policy(tables, rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS));
@@ -146,7 +148,7 @@ static enum peer_code open_store(const struct peer_opening *opening, struct peer
     store->cache = rocksdb_cache_create_lru(opening->cache_bytes - memtables_bytes(opening));
     store->options = options_of(opening, store->cache);
     store->write_options = rocksdb_writeoptions_create();
-    rocksdb_writeoptions_set_sync(store->write_options, opening->sync != 0);
+    rocksdb_writeoptions_set_sync(store->write_options, opening->durability == PEER_SYNCED);
     store->txn_options = rocksdb_transaction_options_create();
     rocksdb_transaction_options_set_set_snapshot(store->txn_options, 1);
     /* Otherwise a deadlock ends by a timeout of a second. */

@@ -57,15 +57,27 @@ static const char *version(void)
     return wiredtiger_version(NULL, NULL, NULL);
 }
 
-/* Without `sync` a commit still writes its log to the operating system: `enabled=false` would leave it in memory. */
+/* `method=none` writes the log with each commit and does not sync it, `enabled=false` leaves it in memory. */
+static const char *sync_of(const struct peer_opening *opening)
+{
+    switch (opening->durability) {
+    case PEER_MEMORY:
+        return "enabled=false";
+    case PEER_WRITTEN:
+        return "enabled=true,method=none";
+    default:
+        return "enabled=true,method=fsync";
+    }
+}
+
 static int connect(const struct peer_opening *opening, WT_CONNECTION **connection)
 {
     char config[CONFIG_BYTES];
     uint64_t cache_bytes = opening->cache_bytes < CACHE_BYTES_MIN ? CACHE_BYTES_MIN : opening->cache_bytes;
     snprintf(config, sizeof config,
-             "create,cache_size=%" PRIu64 ",session_max=%d,log=(enabled=true),"
-             "transaction_sync=(enabled=true,method=%s),checkpoint=(wait=%d,log_size=%dMB)",
-             cache_bytes, SESSIONS_MAX, opening->sync ? "fsync" : "none", CHECKPOINT_SECONDS, CHECKPOINT_LOG_MIB);
+             "create,cache_size=%" PRIu64 ",session_max=%d,log=(enabled=true,zero_fill=true),"
+             "transaction_sync=(%s),checkpoint=(wait=%d,log_size=%dMB)",
+             cache_bytes, SESSIONS_MAX, sync_of(opening), CHECKPOINT_SECONDS, CHECKPOINT_LOG_MIB);
     return wiredtiger_open(opening->dir, NULL, config, connection);
 }
 

@@ -33,8 +33,8 @@ final class Peer {
         return JEVersion.CURRENT_VERSION.getNumericVersionString();
     }
 
-    /** Opens an environment, and its tables, whose names are separated by commas. */
-    static Peer open(String directory, String names, long cacheBytes, boolean sync) {
+    /** Opens an environment, and its tables, whose names are separated by commas. Commits stay in memory (0), are written (1), or synced (2). */
+    static Peer open(String directory, String names, long cacheBytes, int durability) {
         EnvironmentConfig config = new EnvironmentConfig();
         config.setAllowCreate(true).setTransactional(true).setCacheSize(cacheBytes);
         Environment environment = new Environment(new File(directory), config);
@@ -44,7 +44,10 @@ final class Peer {
         for (int i = 0; i < split.length; i++) {
             tables[i] = environment.openDatabase(null, split[i], each);
         }
-        return new Peer(environment, tables, sync ? Durability.COMMIT_SYNC : Durability.COMMIT_WRITE_NO_SYNC);
+        Durability[] durabilities = {
+            Durability.COMMIT_NO_SYNC, Durability.COMMIT_WRITE_NO_SYNC, Durability.COMMIT_SYNC
+        };
+        return new Peer(environment, tables, durabilities[durability]);
     }
 
     PeerSession session() {

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::parts::only_sync_and_unsynced;
+use crate::parts::{durability_number, not_offered};
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Verdict,
     Visit,
@@ -67,7 +67,7 @@ struct COpening {
     tables: *const *const c_char,
     table_count: usize,
     cache_bytes: u64,
-    sync: c_int,
+    durability: c_int,
     variant: c_int,
 }
 
@@ -122,6 +122,8 @@ pub(crate) struct CEngine {
     pub variant: c_int,
     /// Settings that are not the library's own defaults.
     pub settings: &'static str,
+    /// Its durabilities.
+    pub levels: &'static [Level],
     /// How transactions are isolated.
     pub isolation: &'static str,
     /// Why it has no isolated transactions that write; `None` if it has.
@@ -162,7 +164,7 @@ impl Engine for CEngine {
             return Some(missing);
         }
         let transactions = self.no_transactions.filter(|_| needs.transactions);
-        only_sync_and_unsynced(needs, level).or(transactions.map(str::to_string))
+        not_offered(needs, level, self.levels).or(transactions.map(str::to_string))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -178,7 +180,7 @@ impl Engine for CEngine {
             tables: tables.as_ptr(),
             table_count: tables.len(),
             cache_bytes: opening.cache_bytes,
-            sync: (opening.level == Level::Sync).into(),
+            durability: durability_number(opening.level),
             variant: self.variant,
         };
         let mut store = ptr::null_mut();
@@ -425,6 +427,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::parts::ALL_LEVELS;
 
     fn missing() -> CEngine {
         CEngine {
@@ -432,6 +435,7 @@ mod tests {
             library: Err("libsome-dev"),
             variant: 0,
             settings: "",
+            levels: ALL_LEVELS,
             isolation: "",
             no_transactions: None,
         }
@@ -458,6 +462,7 @@ mod tests {
             assert!(about.starts_with(|letter: char| letter.is_ascii_uppercase()), "{about}");
             assert_eq!(engine.cannot(others, Level::Sync), None);
             assert_eq!(engine.cannot(others, Level::Unsynced), None);
+            assert_eq!(engine.cannot(others, Level::Memory).is_some(), engine.name == "leveldb");
             assert!(engine.cannot(others, Level::NoBarrier).is_some());
             assert!(engine.cannot(others, Level::Async(Duration::from_millis(1))).is_some());
             assert!(engine.cannot(tickets, Level::Sync).is_some());

@@ -3,6 +3,7 @@
 use fulgurite_bench::Engine;
 
 use crate::c_engine::{CEngine, Library};
+use crate::parts::{ALL_LEVELS, WRITTEN_LEVELS};
 
 /// The `struct peer_library` of a file of C, or the package that was missing when this crate was built.
 macro_rules! library {
@@ -38,7 +39,10 @@ fn rocksdb() -> Vec<CEngine> {
         name: "rocksdb",
         library: rocksdb_library(),
         variant: 0,
-        settings: "no compression; bloom filters of 10 bits a key; memtables, index and filters within the cache size",
+        settings: "no compression, dynamic level bytes; bloom filters of 10 bits a key; memtables, index and filters within \
+                   the cache size; its log files are not used again, which 7.8 does not do with recovery to a point in \
+                   time",
+        levels: ALL_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
     };
@@ -47,6 +51,7 @@ fn rocksdb() -> Vec<CEngine> {
         library: rocksdb_library(),
         variant: 1,
         settings: "TransactionDB, deadlocks detected; else as rocksdb",
+        levels: ALL_LEVELS,
         isolation: "snapshot, with locks of what is written",
         no_transactions: None,
     };
@@ -69,7 +74,9 @@ fn leveldb() -> Vec<CEngine> {
         name: "leveldb",
         library: leveldb_library(),
         variant: 0,
-        settings: "no compression; bloom filter of 10 bits a key; memtables within the cache size",
+        settings: "no compression; bloom filter of 10 bits a key; two memtables of an eighth of the cache size each, 64 MiB at \
+                   most, within it",
+        levels: WRITTEN_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
     }]
@@ -84,7 +91,8 @@ fn wiredtiger() -> Vec<CEngine> {
         name: "wiredtiger",
         library: wiredtiger_library(),
         variant: 0,
-        settings: "log, fsync; a checkpoint a minute or 100 MiB of log",
+        settings: "log, fsync, log files filled with zeros beforehand; a checkpoint a minute or 100 MiB of log",
+        levels: ALL_LEVELS,
         isolation: "snapshot",
         no_transactions: None,
     }]
@@ -95,12 +103,13 @@ fn wiredtiger_library() -> Result<&'static Library, &'static str> {
 }
 
 fn berkeleydb() -> Vec<CEngine> {
-    let settings = "regions in the heap, log buffer 4 MiB; a checkpoint a minute or 64 MiB of log";
+    let settings = "regions in the heap, log buffer 4 MiB, log files filled with zeros beforehand; a checkpoint a minute or 64 MiB of log";
     let locking = CEngine {
         name: "bdb",
         library: berkeleydb_library(),
         variant: 0,
         settings,
+        levels: ALL_LEVELS,
         isolation: "serializable, by locks of pages",
         no_transactions: None,
     };

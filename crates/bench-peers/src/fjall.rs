@@ -11,7 +11,7 @@ use fulgurite_bench::engine::{
 };
 use fulgurite_bench::{Error, Result};
 
-use crate::parts::{Held, bounds, copied, failed, only_sync_and_unsynced, read_only, undone};
+use crate::parts::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, read_only, undone};
 
 /// The memory table of a keyspace as fjall has it by default, bytes: it gets no larger here.
 const MEMTABLE_BYTES_MAX: u64 = 64 << 20;
@@ -31,7 +31,7 @@ impl Engine for Fjall {
         format!(
             "fjall {version}, optimistic transactions; half of the cache as given is its block cache, the other half \
              is for memory tables of 1 to 64 MiB, an active and a sealed one a keyspace; sync: PersistMode::SyncData, \
-             unsynced: Buffer"
+             unsynced: Buffer, memory: none; no compression"
         )
     }
 
@@ -41,7 +41,7 @@ impl Engine for Fjall {
     }
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
-        only_sync_and_unsynced(needs, level)
+        not_offered(needs, level, ALL_LEVELS)
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -55,8 +55,9 @@ impl Engine for Fjall {
         let tables = opening.tables.iter().map(|name| db.keyspace(name, options));
         let tables = tables.collect::<Result<Vec<_>, _>>().map_err(opened)?;
         let commit = match opening.level {
-            Level::Unsynced => PersistMode::Buffer,
-            _ => PersistMode::SyncData,
+            Level::Memory => None,
+            Level::Unsynced => Some(PersistMode::Buffer),
+            _ => Some(PersistMode::SyncData),
         };
         Ok(Arc::new(FjallStore(Held::new(OpenFjall { db, tables, commit }))))
     }
@@ -65,7 +66,8 @@ impl Engine for Fjall {
 struct OpenFjall {
     db: OptimisticTxDatabase,
     tables: Vec<OptimisticTxKeyspace>,
-    commit: PersistMode,
+    /// What is done for each commit beside putting it into the buffer of the journal.
+    commit: Option<PersistMode>,
 }
 
 struct FjallStore(Held<OpenFjall>);
@@ -94,7 +96,7 @@ impl Session for FjallSession {
             let verdict = statements(&mut Reading { snapshot: db.read_tx(), tables });
             return Ok(undone(verdict)?.unwrap_or(Ended::Committed));
         }
-        let txn = db.write_tx().map_err(failed("beginning to write"))?.durability(Some(*commit));
+        let txn = db.write_tx().map_err(failed("beginning to write"))?.durability(*commit);
         let mut writing = Writing { txn, tables };
         if let Some(ended) = undone(statements(&mut writing))? {
             writing.txn.rollback();

@@ -10,6 +10,7 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
+use crossbeam_utils::CachePadded;
 use fulgurite_bench::IoCounts;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
@@ -37,14 +38,17 @@ static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(Kind::Unknown as 
 /// Where the last write through each descriptor ended.
 static ENDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-static READS: AtomicU64 = AtomicU64::new(0);
-static READ_BYTES: AtomicU64 = AtomicU64::new(0);
-static SEQUENTIAL_WRITES: AtomicU64 = AtomicU64::new(0);
-static SEQUENTIAL_BYTES: AtomicU64 = AtomicU64::new(0);
-static RANDOM_WRITES: AtomicU64 = AtomicU64::new(0);
-static RANDOM_BYTES: AtomicU64 = AtomicU64::new(0);
-static SYNCS: AtomicU64 = AtomicU64::new(0);
-static SYNC_NS: AtomicU64 = AtomicU64::new(0);
+/// Has cache lines of its own, so that threads that count different things do not wait for each other.
+type Counter = CachePadded<AtomicU64>;
+
+static READS: Counter = Counter::new(AtomicU64::new(0));
+static READ_BYTES: Counter = Counter::new(AtomicU64::new(0));
+static SEQUENTIAL_WRITES: Counter = Counter::new(AtomicU64::new(0));
+static SEQUENTIAL_BYTES: Counter = Counter::new(AtomicU64::new(0));
+static RANDOM_WRITES: Counter = Counter::new(AtomicU64::new(0));
+static RANDOM_BYTES: Counter = Counter::new(AtomicU64::new(0));
+static SYNCS: Counter = Counter::new(AtomicU64::new(0));
+static SYNC_NS: Counter = Counter::new(AtomicU64::new(0));
 
 /// What the process has done with files since it began, through the C library.
 pub fn counts() -> IoCounts {

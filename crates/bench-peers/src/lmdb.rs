@@ -9,14 +9,14 @@ use fulgurite_bench::{Error, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
-use crate::parts::{Held, bounds, copied, failed, only_sync_and_unsynced, read_only, undone};
+use crate::parts::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, read_only, undone};
 
 /// How far the file may grow, bytes: only address space is taken for it.
 const MAP_BYTES: usize = 256 << 30;
 /// How many threads may read at once.
 const READERS_MAX: u32 = 1024;
 
-/// LMDB by the crate `heed`: one named database a table.
+/// LMDB by the crate `heed`: one named database a table, if there are several.
 pub struct Lmdb;
 
 impl Engine for Lmdb {
@@ -27,7 +27,8 @@ impl Engine for Lmdb {
     fn about(&self) -> String {
         let heed::LmdbVersion { major, minor, patch, .. } = heed::lmdb_version();
         format!(
-            "LMDB {major}.{minor}.{patch}, map of {} GiB, {READERS_MAX} readers, cached by the page cache alone; \
+            "LMDB {major}.{minor}.{patch}, map of {} GiB, {READERS_MAX} readers, cached by the page cache alone; a \
+             single table is the database without a name; \
              unsynced: MDB_NOSYNC",
             MAP_BYTES >> 30
         )
@@ -39,7 +40,7 @@ impl Engine for Lmdb {
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
         let unbounded = "it maps its file, and how much of it is in memory is up to the kernel".to_string();
-        only_sync_and_unsynced(needs, level).or(needs.bounded_memory.then_some(unbounded))
+        not_offered(needs, level, WRITTEN_LEVELS).or(needs.bounded_memory.then_some(unbounded))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -61,10 +62,13 @@ impl Engine for Lmdb {
 
 type Table = heed::Database<'static, Bytes, Bytes>;
 
+/// A single table is the database without a name: the root of named ones is a page more to write with each commit.
 fn open_tables(env: &Env, names: &[&str]) -> heed::Result<Vec<Table>> {
+    let is_alone = names.len() == 1;
     let create = |name: &&str| -> heed::Result<Table> {
+        let name = (!is_alone).then_some(*name);
         let created = env.create_databases_and_commit(env.write_txn()?, |opener, txn| {
-            opener.create_database(txn, Some(name)).map(CommitOrAbort::<_, heed::Error>::Commit)
+            opener.create_database(txn, name).map(CommitOrAbort::<_, heed::Error>::Commit)
         })?;
         created.into()
     };

@@ -77,14 +77,34 @@ pub(crate) fn read_only() -> Error {
     Error::Unsupported("writes in a transaction that reads")
 }
 
-/// Why an engine cannot do this that syncs a commit before it returns, or never.
-pub(crate) fn only_sync_and_unsynced(needs: Needs, level: Level) -> Option<String> {
+/// The levels of engines whose commits can be answered before they are written, too.
+pub(crate) const ALL_LEVELS: &[Level] = &[Level::Sync, Level::Unsynced, Level::Memory];
+/// Those of engines that write with each commit.
+pub(crate) const WRITTEN_LEVELS: &[Level] = &[Level::Sync, Level::Unsynced];
+
+/// Why an engine with these levels, and without commits that are waited for later, cannot do this.
+pub(crate) fn not_offered(needs: Needs, level: Level, levels: &[Level]) -> Option<String> {
+    if needs.tickets {
+        return Some("its commits cannot be waited for later".to_string());
+    }
+    let reason = match level {
+        _ if levels.contains(&level) => return None,
+        Level::Sync => "it does not sync its commits",
+        Level::Unsynced => "its commits reach the operating system when they are synced: see memory",
+        Level::Memory => "it writes with each commit: see unsynced",
+        Level::NoBarrier => "it cannot leave the device's cache alone while it syncs",
+        Level::Async(_) => "it cannot acknowledge a commit and sync it within a time",
+        Level::Staged => "it stages nothing in persistent memory",
+    };
+    Some(reason.to_string())
+}
+
+/// The `enum peer_durability` of `c/peer.h`, by which Java numbers levels, too.
+pub(crate) fn durability_number(level: Level) -> i32 {
     match level {
-        _ if needs.tickets => Some("its commits cannot be waited for later".to_string()),
-        Level::Sync | Level::Unsynced => None,
-        Level::NoBarrier => Some("it cannot leave the device's cache alone while it syncs".to_string()),
-        Level::Async(_) => Some("it cannot acknowledge a commit and sync it within a time".to_string()),
-        Level::Staged => Some("it stages nothing in persistent memory".to_string()),
+        Level::Memory => 0,
+        Level::Unsynced => 1,
+        _ => 2,
     }
 }
 
@@ -106,10 +126,11 @@ mod tests {
     }
 
     #[test]
-    fn only_two_levels_without_tickets_are_offered() {
-        let levels = [Level::Sync, Level::Unsynced, Level::NoBarrier, Level::Async(Duration::from_millis(1))];
-        let offered = |needs| levels.map(|level| only_sync_and_unsynced(needs, level).is_none());
-        assert_eq!(offered(Needs::default()), [true, true, false, false]);
-        assert_eq!(offered(Needs { tickets: true, ..Needs::default() }), [false; 4]);
+    fn only_its_levels_without_tickets_are_offered() {
+        let all = [Level::Sync, Level::Unsynced, Level::Memory, Level::Async(Duration::from_millis(1))];
+        let offered = |needs, levels| all.map(|level| not_offered(needs, level, levels).is_none());
+        assert_eq!(offered(Needs::default(), ALL_LEVELS), [true, true, true, false]);
+        assert_eq!(offered(Needs::default(), WRITTEN_LEVELS), [true, true, false, false]);
+        assert_eq!(offered(Needs { tickets: true, ..Needs::default() }, ALL_LEVELS), [false; 4]);
     }
 }

@@ -12,10 +12,12 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use crate::parts::{Held, bounds, copied, failed, only_sync_and_unsynced, read_only, undone};
+use crate::parts::{Held, bounds, copied, failed, not_offered, read_only, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.redb";
+/// It writes when it syncs, and not otherwise.
+const LEVELS: &[Level] = &[Level::Sync, Level::Memory];
 
 /// redb with its own defaults but for the size of the cache.
 pub struct Redb;
@@ -28,7 +30,7 @@ impl Engine for Redb {
     fn about(&self) -> String {
         let version = env!("REDB_VERSION");
         format!(
-            "redb {version}, cache as given; unsynced: Durability::None, which keeps what is new in memory until the \
+            "redb {version}, cache as given; memory: Durability::None, which keeps what is new in memory until the \
              next synced commit"
         )
     }
@@ -38,7 +40,7 @@ impl Engine for Redb {
     }
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
-        only_sync_and_unsynced(needs, level)
+        not_offered(needs, level, LEVELS)
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -50,7 +52,7 @@ impl Engine for Redb {
         builder.set_cache_size(usize::try_from(opening.cache_bytes).unwrap_or(usize::MAX));
         let db = builder.create(opening.dir.join(FILE)).map_err(|error| opened(error.into()))?;
         let durability = match opening.level {
-            Level::Unsynced => Durability::None,
+            Level::Memory => Durability::None,
             _ => Durability::Immediate,
         };
         let open = OpenRedb { db, names, durability };

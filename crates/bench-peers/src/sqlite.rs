@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params_from_iter};
 
-use crate::parts::{Held, copied, failed, only_sync_and_unsynced, read_only, undone};
+use crate::parts::{Held, WRITTEN_LEVELS, copied, failed, not_offered, read_only, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.sqlite";
@@ -40,7 +40,7 @@ impl Engine for Sqlite {
     }
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
-        only_sync_and_unsynced(needs, level)
+        not_offered(needs, level, WRITTEN_LEVELS)
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {

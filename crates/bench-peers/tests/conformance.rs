@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use common::{child, each, engine, open, run, write};
-use fulgurite_bench::engine::{Direction, Ended, Level, Mode, Needs, Session, Store, Transaction, Verdict};
+use common::{child, each, each_without_syncs, engine, open, run, write};
+use fulgurite_bench::engine::{
+    Direction, Ended, Level, Mode, Needs, Opening, Session, Store, Transaction, Verdict,
+};
 use fulgurite_bench::{Error, Result};
 
 const ANY: Needs = Needs { transactions: false, snapshots: false, tickets: false, bounded_memory: false };
 const TRANSACTIONS: Needs = Needs { transactions: true, ..ANY };
 const SNAPSHOTS: Needs = Needs { snapshots: true, ..ANY };
-const LEVELS: [Level; 2] = [Level::Sync, Level::Unsynced];
+const LEVELS: [Level; 3] = [Level::Sync, Level::Unsynced, Level::Memory];
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -84,9 +86,9 @@ fn value_of(key: &[u8], bytes: usize) -> Vec<u8> {
 
 #[test]
 fn what_was_put_is_read() {
-    each(ANY, Level::Unsynced, |engine| {
+    each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         let mut session = store.session().unwrap();
         for bytes in [1, 100, 511, 512, 4096, 65_537, 1 << 20, 0] {
             for key in keys() {
@@ -155,9 +157,9 @@ fn expected(
 #[test]
 fn scans_are_ordered_and_complete() {
     let models = models();
-    each(ANY, Level::Unsynced, |engine| {
+    each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         let mut session = store.session().unwrap();
         for (table, model) in models.iter().enumerate() {
             assert_eq!(all(&mut *session, table), [], "a new table is empty");
@@ -190,9 +192,9 @@ fn scans_are_ordered_and_complete() {
 
 #[test]
 fn what_is_undone_leaves_nothing() {
-    each(ANY, Level::Unsynced, |engine| {
+    each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         let mut session = store.session().unwrap();
         write(&mut *session, |txn| txn.put(0, b"kept", b"old"));
         let change = |txn: &mut dyn Transaction| {
@@ -227,9 +229,9 @@ fn what_is_undone_leaves_nothing() {
 
 #[test]
 fn a_transaction_sees_its_own_writes() {
-    each(TRANSACTIONS, Level::Unsynced, |engine| {
+    each_without_syncs(TRANSACTIONS, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         let mut session = store.session().unwrap();
         write(&mut *session, |txn| (0..10u8).try_for_each(|number| txn.put(0, &[number], b"old")));
         write(&mut *session, |txn| {
@@ -286,9 +288,9 @@ fn increment(store: &dyn Store, read: fn(&mut dyn Transaction, &mut Vec<u8>) -> 
 
 #[test]
 fn no_increment_is_lost() {
-    each(TRANSACTIONS, Level::Unsynced, |engine| {
+    each_without_syncs(TRANSACTIONS, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         increment(&*store, |txn, value| txn.get_for_update(0, b"sum", value));
         increment(&*store, |txn, value| txn.get(0, b"sum", value));
         store.close().unwrap();
@@ -317,9 +319,9 @@ fn they_met((count, _): &(Mutex<u32>, Condvar)) -> bool {
 /// A second writer begins before the first one commits, and writes the same key without reading it for update.
 #[test]
 fn the_later_of_two_writers_conflicts_or_waits() {
-    each(TRANSACTIONS, Level::Unsynced, |engine| {
+    each_without_syncs(TRANSACTIONS, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         write(&mut *store.session().unwrap(), |txn| txn.put(0, b"key", b"none"));
         let readers = (Mutex::new(0), Condvar::new());
         let append = |own: &[u8]| {
@@ -354,9 +356,9 @@ fn the_later_of_two_writers_conflicts_or_waits() {
 fn many_threads_fill_a_table() {
     const THREADS: u64 = 4;
     const ROWS: u64 = 1500;
-    each(ANY, Level::Unsynced, |engine| {
+    each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
                 let store = &store;
@@ -379,9 +381,9 @@ fn many_threads_fill_a_table() {
 #[test]
 fn a_transaction_that_reads_sees_one_state() {
     const COMMITS: u64 = 400;
-    each(SNAPSHOTS, Level::Unsynced, |engine| {
+    each_without_syncs(SNAPSHOTS, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), Level::Unsynced);
+        let store = open(engine, dir.path(), level);
         let set = |session: &mut dyn Session, value: u64| {
             write(session, |txn| (0..2).try_for_each(|table| txn.put(table, b"key", &value.to_le_bytes())));
         };
@@ -491,14 +493,27 @@ fn a_killed_process_loses_no_acknowledged_commit() {
     each(ANY, Level::Sync, |engine| kill(engine.name(), Level::Sync));
 }
 
-/// Unsynced, these write their logs before they answer: the kernel has them.
+/// Unsynced, they write before they answer: the operating system has it.
 #[test]
-fn a_log_is_written_before_the_answer() {
-    const WITH_LOGS: [&str; 7] =
-        ["rocksdb", "rocksdb-txn", "rocksdb-blob", "leveldb", "wiredtiger", "bdb", "bdb-mvcc"];
-    each(ANY, Level::Unsynced, |engine| {
-        if WITH_LOGS.contains(&engine.name()) {
-            kill(engine.name(), Level::Unsynced);
-        }
+fn a_killed_process_loses_nothing_that_was_written() {
+    each(ANY, Level::Unsynced, |engine| kill(engine.name(), Level::Unsynced));
+}
+
+/// An engine may keep a single table in another way than several.
+#[test]
+fn a_single_table_is_kept() {
+    each_without_syncs(ANY, |engine, level| {
+        let dir = tempfile::tempdir().unwrap();
+        let opening = Opening { dir: dir.path(), tables: &["only"], cache_bytes: 32 << 20, level };
+        let store = engine.open(&opening).unwrap();
+        write(&mut *store.session().unwrap(), |txn| {
+            (0..9).try_for_each(|number: u8| txn.put(0, &[number], &value_of(&[number], 100)))
+        });
+        store.close().unwrap();
+        drop(store);
+        let store = engine.open(&opening).unwrap();
+        let expected = (0..9).map(|number| (vec![number], value_of(&[number], 100)));
+        assert!(all(&mut *store.session().unwrap(), 0).into_iter().eq(expected));
+        store.close().unwrap();
     });
 }

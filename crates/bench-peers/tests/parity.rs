@@ -13,8 +13,10 @@ const CHILD_DIR: &str = "PARITY_DIR";
 const CHILD_LEVEL: &str = "PARITY_LEVEL";
 const COMMITS: usize = 200;
 
-/// What may make something durable, and what opens files that do so with each write.
+/// What writes or may make something durable, and what opens files that do so with each write.
 const CALLS: &str = "fsync,fdatasync,msync,write,writev,pwrite64,pwritev,pwritev2,open,openat,close";
+/// Those of them that write.
+const WRITES: [&str; 5] = ["write", "writev", "pwrite64", "pwritev", "pwritev2"];
 /// What the traced process writes to its standard error before the commits, and after them.
 const BEGIN: &str = "parity begins";
 const END: &str = "parity ends";
@@ -37,6 +39,20 @@ fn child_that_commits() {
     store.close().unwrap();
 }
 
+/// The name of the call in a line of a trace (`1234 call(arguments) = result`), and its first argument, if that is a
+/// descriptor.
+fn call_of(line: &str) -> (&str, Option<u64>) {
+    let rest = line.split_once(' ').unwrap_or_default().1.trim_start();
+    let call = rest.split_once('(').map_or("", |(call, _)| call);
+    (call, rest.split(['(', ',', ')']).nth(1).and_then(|fd| fd.parse().ok()))
+}
+
+/// Whether this line is a write, other than to the standard streams.
+fn is_write(line: &str) -> bool {
+    let (call, fd) = call_of(line);
+    WRITES.contains(&call) && fd.is_some_and(|fd| fd > 2)
+}
+
 /// Finds the calls that make something durable.
 #[derive(Default)]
 struct Syncs {
@@ -47,13 +63,12 @@ struct Syncs {
 }
 
 impl Syncs {
-    /// Whether this line of a trace (`1234 call(arguments) = result`) is one.
+    /// Whether this line is one.
     fn is_sync(&mut self, line: &str) -> bool {
         let (process, rest) = line.split_once(' ').unwrap_or_default();
         let process: u64 = process.parse().unwrap_or_default();
         let rest = rest.trim_start();
-        let call = rest.split_once('(').map_or("", |(call, _)| call);
-        let fd = rest.split(['(', ',', ')']).nth(1).and_then(|fd| fd.parse::<u64>().ok());
+        let (call, fd) = call_of(line);
         let on_synced = fd.is_some_and(|fd| self.synced.contains(&fd));
         if call.starts_with("open") {
             self.opening.insert(process, rest.contains("O_DSYNC") || rest.contains("O_SYNC"));
@@ -65,8 +80,7 @@ impl Syncs {
             "fsync" | "fdatasync" => true,
             "msync" => rest.contains("MS_SYNC"),
             "pwritev2" if rest.contains("RWF_DSYNC") || rest.contains("RWF_SYNC") => true,
-            "write" | "writev" | "pwrite64" | "pwritev" | "pwritev2" => on_synced,
-            _ => false,
+            _ => WRITES.contains(&call) && on_synced,
         }
     }
 
@@ -82,15 +96,23 @@ impl Syncs {
     }
 }
 
-fn syncs_of_commits(calls: &str) -> usize {
+/// Calls between the first commit and the last one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Asked {
+    syncs: usize,
+    writes: usize,
+}
+
+fn asked_by_commits(calls: &str) -> Asked {
     let mut syncs = Syncs::default();
-    let mut count = 0;
+    let mut asked = Asked::default();
     let mut is_between = false;
     for line in calls.lines() {
         is_between = (is_between || line.contains(BEGIN)) && !line.contains(END);
-        count += usize::from(syncs.is_sync(line) && is_between);
+        asked.syncs += usize::from(syncs.is_sync(line) && is_between);
+        asked.writes += usize::from(is_write(line) && is_between);
     }
-    count
+    asked
 }
 
 #[test]
@@ -116,30 +138,38 @@ fn traces_are_read() {
 10    write(2, "parity ends\n", 12) = 12
 10    fsync(3) = 0
 "#;
-    assert_eq!(syncs_of_commits(trace), 6);
+    assert_eq!(asked_by_commits(trace), Asked { syncs: 6, writes: 6 });
 }
 
-fn syncs(name: &str, level: Level) -> Option<usize> {
+fn asked(name: &str, level: Level) -> Option<Asked> {
     let dir = tempfile::tempdir().unwrap();
     let level = level.to_string();
     let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level)];
     let traced = trace("child_that_commits", &told, CALLS)?;
     assert!(traced.calls.contains(BEGIN) && traced.calls.contains(END), "{name}: the trace is not whole");
-    Some(syncs_of_commits(&traced.calls))
+    Some(asked_by_commits(&traced.calls))
+}
+
+/// Checks what each engine with this level asks for.
+fn check(level: Level, is_right: impl Fn(&Asked) -> bool) {
+    each(Needs::default(), level, |engine| {
+        let Some(asked) = asked(engine.name(), level) else { return };
+        assert!(is_right(&asked), "{} at {level}: {asked:?} for {COMMITS} commits", engine.name());
+        eprintln!("{asked:?}");
+    });
 }
 
 #[test]
 fn each_commit_is_synced() {
-    each(Needs::default(), Level::Sync, |engine| {
-        let Some(syncs) = syncs(engine.name(), Level::Sync) else { return };
-        assert!(syncs >= COMMITS, "{} has {syncs} syncs for {COMMITS} commits", engine.name());
-    });
+    check(Level::Sync, |asked| asked.syncs >= COMMITS);
 }
 
 #[test]
-fn unsynced_commits_are_not_synced() {
-    each(Needs::default(), Level::Unsynced, |engine| {
-        let Some(syncs) = syncs(engine.name(), Level::Unsynced) else { return };
-        assert!(syncs < COMMITS / 10, "{} has {syncs} syncs for {COMMITS} commits", engine.name());
-    });
+fn unsynced_commits_are_written_and_not_synced() {
+    check(Level::Unsynced, |asked| asked.syncs < COMMITS / 10 && asked.writes >= COMMITS);
+}
+
+#[test]
+fn commits_to_memory_are_not_written_one_by_one() {
+    check(Level::Memory, |asked| asked.syncs < COMMITS / 10 && asked.writes < COMMITS);
 }

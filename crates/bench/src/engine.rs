@@ -23,8 +23,12 @@ pub enum Level {
     NoBarrier,
     /// At once; it is written and synced within this time.
     Async(Duration),
-    /// At once; nothing is synced for its sake. Where the engine writes a log, the log is written.
+    /// When it is written, that is, handed to the operating system; nothing is synced for its sake. It outlives a kill
+    /// of the process, and may be lost with the operating system.
     Unsynced,
+    /// At once, in the memory of the process; it is written whenever the engine sees fit. A kill of the process may lose
+    /// it.
+    Memory,
     /// When it is in a persistent buffer in front of the device.
     Staged,
 }
@@ -36,6 +40,7 @@ impl fmt::Display for Level {
             Level::NoBarrier => f.write_str("no-barrier"),
             Level::Async(interval) => write!(f, "async:{}ms", interval.as_millis()),
             Level::Unsynced => f.write_str("unsynced"),
+            Level::Memory => f.write_str("memory"),
             Level::Staged => f.write_str("staged"),
         }
     }
@@ -48,7 +53,8 @@ impl FromStr for Level {
         match text {
             "sync" => return Ok(Level::Sync),
             "no-barrier" => return Ok(Level::NoBarrier),
-            "unsynced" | "none" => return Ok(Level::Unsynced),
+            "unsynced" => return Ok(Level::Unsynced),
+            "memory" | "none" => return Ok(Level::Memory),
             "staged" => return Ok(Level::Staged),
             _ => {}
         }
@@ -62,11 +68,11 @@ impl FromStr for Level {
         let ms = digits.parse().ok().zip(unit_ms).and_then(|(time, unit): (u64, u64)| time.checked_mul(unit));
         match ms {
             Some(ms) if (1..=3_600_000).contains(&ms) => Ok(Level::Async(Duration::from_millis(ms))),
-            _ => Err(
-                "allowed are sync, async:TIME (a number and ms or s, up to an hour), unsynced, no-barrier, \
-                      staged"
-                    .to_string(),
-            ),
+            _ => {
+                Err("allowed are sync, async:TIME (a number and ms or s, up to an hour), unsynced, memory, \
+                      no-barrier, staged"
+                    .to_string())
+            }
         }
     }
 }
@@ -345,9 +351,10 @@ mod tests {
 
     #[test]
     fn levels_are_read_as_they_are_written() {
-        for text in ["sync", "no-barrier", "unsynced", "staged", "async:10ms"] {
+        for text in ["sync", "no-barrier", "unsynced", "memory", "staged", "async:10ms"] {
             assert_eq!(text.parse::<Level>().map(|level| level.to_string()).as_deref(), Ok(text));
         }
+        assert_eq!("none".parse(), Ok(Level::Memory));
         assert_eq!("async:2s".parse(), Ok(Level::Async(Duration::from_secs(2))));
         for wrong in [
             "async",

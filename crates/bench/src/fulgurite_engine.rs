@@ -44,19 +44,25 @@ impl Engine for FulguriteEngine {
         if let Some(missing) = self.missing {
             return Some(format!("it has no {missing} yet"));
         }
-        if level == Level::Staged {
-            return Some("it has no staging in persistent memory yet".to_string());
+        match level {
+            Level::Staged => return Some("it has no staging in persistent memory yet".to_string()),
+            Level::Unsynced => {
+                let nearest = "its commits reach the operating system with the next write of the log: see memory and async";
+                return Some(nearest.to_string());
+            }
+            Level::Sync | Level::NoBarrier | Level::Async(_) | Level::Memory => {}
         }
         needs.bounded_memory.then(|| "it does not bound its memory yet: it keeps what was read".to_string())
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
+        let durability = durability_of(opening.level)?;
         let opened = |source| match source {
             fulgurite::Error::BadOptions { .. } => Error::Refused(with_causes(&source)),
             source => Error::engine(format!("opening a database in {}", opening.dir.display()), source),
         };
         let env = Arc::new(CountingEnv::new(RealEnv::new()));
-        let options = Options { durability: durability_of(opening.level), ..self.options.clone() };
+        let options = Options { durability, ..self.options.clone() };
         let db =
             Database::open_with(env.clone() as Arc<dyn Env>, opening.dir, options, |_| {}).map_err(opened)?;
         let table = |name: &&str| match db.open_table(name) {
@@ -68,13 +74,14 @@ impl Engine for FulguriteEngine {
     }
 }
 
-fn durability_of(level: Level) -> Durability {
+fn durability_of(level: Level) -> Result<Durability> {
     match level {
-        Level::Sync => Durability::Sync,
-        Level::NoBarrier => Durability::NoBarrier,
-        Level::Async(interval) => Durability::Async { interval },
-        Level::Unsynced => Durability::None,
-        Level::Staged => Durability::Staged,
+        Level::Sync => Ok(Durability::Sync),
+        Level::NoBarrier => Ok(Durability::NoBarrier),
+        Level::Async(interval) => Ok(Durability::Async { interval }),
+        Level::Memory => Ok(Durability::None),
+        Level::Staged => Ok(Durability::Staged),
+        Level::Unsynced => Err(Error::Unsupported("commits that are written and not synced")),
     }
 }
 

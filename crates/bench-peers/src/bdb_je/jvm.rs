@@ -107,17 +107,17 @@ impl Jvm {
         Ok(Jvm { vm, peer, cache_bytes, methods })
     }
 
-    /// `Peer.open`.
-    pub fn open(&self, dir: &str, tables: &str, cache_bytes: u64, sync: bool) -> Result<Object> {
+    /// `Peer.open`, with a durability as `durability_number` numbers it.
+    pub fn open(&self, dir: &str, tables: &str, cache_bytes: u64, durability: i32) -> Result<Object> {
         let open = |env: &mut Env<'_>| {
             let (dir, tables) = (env.new_string(dir)?, env.new_string(tables)?);
             let arguments = [
                 JValue::Object(&dir),
                 JValue::Object(&tables),
                 JValue::Long(i64::try_from(cache_bytes).unwrap_or(i64::MAX)),
-                JValue::Bool(sync),
+                JValue::Int(durability),
             ];
-            let signature = jni_sig!("(Ljava/lang/String;Ljava/lang/String;JZ)LPeer;");
+            let signature = jni_sig!("(Ljava/lang/String;Ljava/lang/String;JI)LPeer;");
             let opened = env.call_static_method(&*self.peer, jni_str!("open"), signature, &arguments)?.l()?;
             env.new_global_ref(opened)
         };

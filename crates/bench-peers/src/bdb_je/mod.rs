@@ -23,7 +23,7 @@ use jni::sys::jvalue;
 
 use self::jvm::{Jvm, Object, heap_bytes, jar, library};
 use self::memory::Shared;
-use crate::parts::{Held, copied, only_sync_and_unsynced, read_only, undone};
+use crate::parts::{ALL_LEVELS, Held, copied, durability_number, not_offered, read_only, undone};
 
 /// What the methods of `PeerSession` return for an entry that is not there.
 const ABSENT: i32 = -1;
@@ -57,7 +57,7 @@ impl Engine for BdbJe {
         format!(
             "Berkeley DB Java Edition ({version}) in a Java virtual machine within the process, its cache as given, the \
              heap (-Xmx) one and a half times that and {} MiB, setSerializableIsolation; sync: COMMIT_SYNC, unsynced: \
-             COMMIT_WRITE_NO_SYNC",
+             COMMIT_WRITE_NO_SYNC, memory: COMMIT_NO_SYNC",
             heap_bytes(0) >> 20
         )
     }
@@ -70,7 +70,7 @@ impl Engine for BdbJe {
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
         let no_snapshots = "its readers lock what they read, and see no snapshot".to_string();
         let cannot = BdbJe::missing().map(|missing| format!("bdb-je: {missing}"));
-        cannot.or(only_sync_and_unsynced(needs, level)).or(needs.snapshots.then_some(no_snapshots))
+        cannot.or(not_offered(needs, level, ALL_LEVELS)).or(needs.snapshots.then_some(no_snapshots))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
@@ -78,7 +78,7 @@ impl Engine for BdbJe {
         let jvm = Jvm::running(cache_bytes)?;
         let dir =
             dir.to_str().ok_or_else(|| Error::engine("opening an environment", "its path is not UTF-8"))?;
-        let peer = jvm.open(dir, &tables.join(","), cache_bytes, level != Level::Unsynced)?;
+        let peer = jvm.open(dir, &tables.join(","), cache_bytes, durability_number(level))?;
         Ok(Arc::new(JeStore { jvm, peer: Held::new(peer) }))
     }
 }

@@ -26,13 +26,25 @@ pub fn engines() -> Vec<Box<dyn Engine>> {
 
 /// Runs `check` with every engine that can do what it needs. What is skipped is said.
 pub fn each(needs: Needs, level: Level, check: impl Fn(&dyn Engine)) {
+    engines().iter().for_each(|engine| check_one(&**engine, needs, level, |_| check(&**engine)));
+}
+
+/// The same at the strongest level of each engine at which it does not sync.
+#[allow(dead_code, reason = "not every test is for all that do not sync")]
+pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
     for engine in engines() {
-        match engine.cannot(needs, level) {
-            Some(reason) => eprintln!("skipped {}: {reason}", engine.name()),
-            None => {
-                eprintln!("with {}:", engine.name());
-                check(&*engine);
-            }
+        let is_written = engine.cannot(needs, Level::Unsynced).is_none();
+        let level = if is_written { Level::Unsynced } else { Level::Memory };
+        check_one(&*engine, needs, level, |level| check(&*engine, level));
+    }
+}
+
+fn check_one(engine: &dyn Engine, needs: Needs, level: Level, check: impl Fn(Level)) {
+    match engine.cannot(needs, level) {
+        Some(reason) => eprintln!("skipped {}: {reason}", engine.name()),
+        None => {
+            eprintln!("with {}:", engine.name());
+            check(level);
         }
     }
 }

@@ -41,7 +41,8 @@ pub struct RunArgs {
     /// How often all of it is run.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
-    /// How durable commits are when they are answered: sync, unsynced, async:TIME (async:10ms), no-barrier, staged.
+    /// How durable commits are when they are answered: sync, unsynced, memory, async:TIME (async:10ms),
+    /// no-barrier, staged.
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',', default_value = "sync")]
     pub(super) durability: Vec<Level>,
     /// The memory of each engine for data.

@@ -72,7 +72,7 @@ EXAMPLES:
     fulgurite bench commit /mnt/disk --engine fulgurite --tickets 16
 
   What weaker durability would be worth:
-    fulgurite bench commit /mnt/disk --engine fulgurite --durability sync,async:10ms,unsynced";
+    fulgurite bench commit /mnt/disk --engine fulgurite --durability sync,async:10ms,memory";
 
 /// Commits that share flushes: inserts, updates and searches, OLTP (Son, Yeom and Han 2017, Fig. 5, 6, Table 1).
 ///

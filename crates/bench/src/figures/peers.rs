@@ -85,7 +85,7 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
     build: |settings| Experiment {
         candidates: engines(
             &["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"],
-            Level::Unsynced,
+            Level::Sync,
         ),
         baseline: "fulgurite",
         points: vec![point(
@@ -96,7 +96,7 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
             ALL_IN_MEMORY,
         )],
         rounds: 1,
-        notes: vec!["unsynced, so that the engine is seen and not the disk".to_string()],
+        notes: Vec::new(),
         view: View::new(
             &TableSpec::FULL,
             vec![("", over_time("Puts and takes a second over time", "operations_per_second"))],
@@ -122,7 +122,7 @@ pub(super) const OVERWRITE: Figure = Figure {
                 "fjall",
                 "sqlite",
             ],
-            Level::Unsynced,
+            Level::Sync,
         ),
         baseline: "fulgurite",
         points: vec![point(
@@ -133,7 +133,7 @@ pub(super) const OVERWRITE: Figure = Figure {
             ALL_IN_MEMORY,
         )],
         rounds: 1,
-        notes: vec!["unsynced, so that all write as much as they can".to_string()],
+        notes: Vec::new(),
         view: View::new(&TableSpec::FULL, vec![("", over_time("Bytes on the disk over time", "disk_mib"))]),
     },
 };

@@ -10,7 +10,7 @@ use crate::spec::Spec;
 use crate::table::TableSpec;
 
 fn levels(engine: &str) -> Vec<Candidate> {
-    [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Unsynced, Level::Staged]
+    [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Memory, Level::Staged]
         .into_iter()
         .map(|level| candidate(&format!("{engine}, {level}"), engine, level))
         .collect()
@@ -33,6 +33,7 @@ pub(super) const TPCB: Figure = Figure {
             candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
             candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
+        candidates.push(candidate("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
         let threads = settings.threads(&[10, 20, 40, 80, 120]);
         Experiment {
             candidates,
@@ -76,6 +77,7 @@ pub(super) const LINKBENCH: Figure = Figure {
             candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
             candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
+        candidates.push(candidate("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
         let workload = Spec::LinkBench { nodes: settings.rows(20_000) };
         Experiment {
             candidates,
@@ -110,6 +112,7 @@ pub(super) const YCSB: Figure = Figure {
         let mut candidates = levels("fulgurite");
         candidates.push(candidate("rocksdb, sync", "rocksdb", Level::Sync));
         candidates.push(candidate("rocksdb, unsynced", "rocksdb", Level::Unsynced));
+        candidates.push(candidate("rocksdb, memory", "rocksdb", Level::Memory));
         let workload = Spec::Overwrite { rows: settings.rows(100_000), key_bytes: 12, value_bytes: 800 };
         Experiment {
             candidates,

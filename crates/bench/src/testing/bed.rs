@@ -29,7 +29,7 @@ impl<W: Workload> Bed<W> {
             dir: dir.path(),
             tables: workload.tables(),
             cache_bytes: 1 << 26,
-            level: Level::Unsynced,
+            level: Level::Memory,
         };
         let store = engine.open(&opening).expect("it opens");
         workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("it fills");

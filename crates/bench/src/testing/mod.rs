@@ -20,7 +20,7 @@ pub(crate) fn store(workload: &dyn Workload) -> (TempDir, Arc<dyn Store>) {
     let engine =
         FulguriteEngine { name: "fulgurite".to_string(), options: Options::default(), missing: None };
     let opening =
-        Opening { dir: dir.path(), tables: workload.tables(), cache_bytes: 16 << 20, level: Level::Unsynced };
+        Opening { dir: dir.path(), tables: workload.tables(), cache_bytes: 16 << 20, level: Level::Memory };
     let store = engine.open(&opening).expect("a new store");
     workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("filling");
     (dir, store)
