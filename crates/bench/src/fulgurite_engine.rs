@@ -282,17 +282,16 @@ fn show<'a, 'k>(
         Direction::Reverse => (Unbounded, near),
     })
     .map_err(failed("scanning"))?;
-    let mut next = || match direction {
-        Direction::Forward => entries.next(),
-        Direction::Reverse => entries.next_back(),
-    };
-    while let Some(entry) = next() {
-        let (key, value) = entry.map_err(failed("scanning"))?;
-        if !visit(&key, &value)? {
-            break;
+    loop {
+        let entry = match direction {
+            Direction::Forward => entries.next_entry(),
+            Direction::Reverse => entries.next_entry_back(),
+        };
+        match entry.map_err(failed("scanning"))? {
+            Some((key, value)) if visit(key, value)? => {}
+            _ => return Ok(()),
         }
     }
-    Ok(())
 }
 
 impl Pending for Ticket {

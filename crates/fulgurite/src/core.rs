@@ -174,7 +174,7 @@ impl Core {
     }
 
     /// The value of a version, if it has not expired by now.
-    pub fn live_value(&self, table: TableId, key: &[u8], version: &Version) -> Result<Option<Value>> {
+    pub fn live_value(&self, table: TableId, key: &[u8], version: Version) -> Result<Option<Value>> {
         if version.expires_at_ms != 0 && !version.is_live_at(self.now_ms()) {
             return Ok(None);
         }
@@ -182,9 +182,9 @@ impl Core {
     }
 
     /// The value of a version: from memory as it is, or from the log, verified.
-    pub fn resolve(&self, table: TableId, key: &[u8], version: &Version) -> Result<Value> {
+    pub fn resolve(&self, table: TableId, key: &[u8], version: Version) -> Result<Value> {
         if !version.flags.is_out_of_line() {
-            return Ok(Value(version.payload.clone()));
+            return Ok(Value(version.payload));
         }
         self.read_value(table, key, version.csn, &version.payload)
     }
@@ -214,27 +214,29 @@ impl Core {
 
     /// What a transaction itself wrote to a key.
     pub fn own_value(&self, table: TableId, key: &[u8], op: &WriteOp, now_ms: u64) -> Result<Option<Value>> {
-        if op.expires_at_ms != 0 && op.expires_at_ms <= now_ms {
+        if !op.is_live_at(now_ms) {
             return Ok(None);
         }
         match &op.value {
             WriteValue::Delete => Ok(None),
             WriteValue::Inline(bytes) => Ok(Some(Value::from(bytes.to_vec()))),
-            WriteValue::Parts(spilled) => {
-                let place = &spilled.1;
-                let mut bytes = Vec::with_capacity(place.len as usize);
-                for extent in &place.extents {
-                    bytes.extend_from_slice(&self.log.read_bytes(extent.lsn, extent.len)?);
-                }
-                if value_checksum(table, key, &[&bytes]) != place.checksum {
-                    return Err(Error::damaged(format!(
-                        "the value of key {}, written ahead by this transaction, fails its checksum",
-                        readable(key)
-                    )));
-                }
-                Ok(Some(Value::from(bytes)))
-            }
+            WriteValue::Parts(spilled) => self.read_own_value(table, key, &spilled.1).map(Some),
         }
+    }
+
+    /// Reads a value that a transaction itself wrote ahead, and verifies its checksum.
+    pub fn read_own_value(&self, table: TableId, key: &[u8], place: &OutOfLine) -> Result<Value> {
+        let mut bytes = Vec::with_capacity(place.len as usize);
+        for extent in &place.extents {
+            bytes.extend_from_slice(&self.log.read_bytes(extent.lsn, extent.len)?);
+        }
+        if value_checksum(table, key, &[&bytes]) != place.checksum {
+            return Err(Error::damaged(format!(
+                "the value of key {}, written ahead by this transaction, fails its checksum",
+                readable(key)
+            )));
+        }
+        Ok(Value::from(bytes))
     }
 
     /// Runs a transaction, again when it conflicts.

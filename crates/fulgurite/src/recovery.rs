@@ -277,7 +277,7 @@ pub(crate) fn restore_tables(catalog: &Arc<Catalog>, record: &CheckpointRecord) 
     while let Some(key) = cursor.key() {
         if key != crate::catalog::NEXT_ID_KEY {
             let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
-            let id = decode_row(&cursor.version().payload)?;
+            let id = decode_row(cursor.version().payload)?;
             let root = record.tables.get(&id).map_or(Lsn::NULL, |table| table.root);
             let table = catalog.prepare(id, name, root);
             restore_range_deletes(&table, record);

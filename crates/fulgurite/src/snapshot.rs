@@ -43,7 +43,7 @@ impl Snapshot {
         table.state.check_seen(self.guard.csn)?;
         let hash = hash_key(table.state.id, key);
         let version = self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)?;
-        version.map(|version| self.core.resolve(table.state.id, key, &version)).transpose()
+        version.map(|version| self.core.resolve(table.state.id, key, version)).transpose()
     }
 
     /// The entries of `range` in order; `.rev()` goes backward. `..` is the whole table.

@@ -44,7 +44,7 @@ impl Table {
         let at = self.core.pipeline.read_csn();
         self.state.check_seen(at)?;
         let Some(version) = self.state.index.get_newest(key, hash, at, 0)? else { return Ok(None) };
-        self.core.live_value(self.state.id, key, &version)
+        self.core.live_value(self.state.id, key, version)
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
@@ -62,7 +62,7 @@ impl Table {
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
-        self.core.live_value(self.state.id, key, &version)
+        self.core.live_value(self.state.id, key, version)
     }
 
     /// Writes `key`; by default durable when it returns.

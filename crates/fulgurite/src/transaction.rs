@@ -156,7 +156,7 @@ impl Transaction {
             return Ok(None);
         };
         self.reads.saw(version.csn);
-        Ok(Some(self.core.resolve(table.id, key, &version)?))
+        Ok(Some(self.core.resolve(table.id, key, version)?))
     }
 
     /// Writes `key`, whether or not it exists.

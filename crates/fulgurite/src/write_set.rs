@@ -25,6 +25,14 @@ pub(crate) struct WriteOp {
     pub hash: u64,
 }
 
+impl WriteOp {
+    /// Whether the transaction, whose time is `now_ms`, sees a value here.
+    pub fn is_live_at(&self, now_ms: u64) -> bool {
+        let expired = self.expires_at_ms != 0 && self.expires_at_ms <= now_ms;
+        !expired && !matches!(self.value, WriteValue::Delete)
+    }
+}
+
 /// The value to write.
 #[derive(Clone, Debug)]
 pub(crate) enum WriteValue {

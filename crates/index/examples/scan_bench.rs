@@ -10,7 +10,7 @@ use fulgurite_index::delta::{BlockBuilder, DeltaOp, KeyRange};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
     FoldSource, ImageReport, IndexError, Owner, Pinned, PruneRules, StaticCursor, StaticPart, TryError,
-    Version, VersionFlags,
+    Version, VersionFlags, VersionRef,
 };
 
 const ROWS: u64 = 4_000_000;
@@ -57,8 +57,11 @@ impl StaticCursor for NumberCursor {
     fn pinned_key(&self) -> Pinned {
         self.pin()
     }
-    fn version(&self) -> Version {
-        Version { csn: Csn(1), flags: VersionFlags(0), expires_at_ms: 0, payload: self.pin() }
+    fn version(&self) -> VersionRef<'_> {
+        VersionRef { csn: Csn(1), flags: VersionFlags(0), expires_at_ms: 0, payload: &self.keys[self.place] }
+    }
+    fn pinned_payload(&self) -> Pinned {
+        self.pin()
     }
 }
 

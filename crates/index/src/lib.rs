@@ -12,4 +12,4 @@ pub use static_part::{
     AccountChange, FoldSource, FoldVersion, ImageReport, IndexError, NodeKind, NodeStore, PruneRules,
     StaticCursor, StaticPart, StoreError, TryError,
 };
-pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags};
+pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fulgurite_base::{Csn, DecodeError, Lsn, TableId};
 
-use crate::version::{Pinned, Version, VersionFlags};
+use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
 /// Where node records are kept: the engine puts them into the bulk stream of its log.
 pub trait NodeStore: Send + Sync {
@@ -221,5 +221,10 @@ pub trait StaticCursor: Send {
     ///
     /// # Panics
     /// At the end.
-    fn version(&self) -> Version;
+    fn version(&self) -> VersionRef<'_>;
+    /// The current version's payload, pinned.
+    ///
+    /// # Panics
+    /// At the end.
+    fn pinned_payload(&self) -> Pinned;
 }

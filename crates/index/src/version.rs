@@ -46,7 +46,34 @@ pub struct Version {
 }
 
 impl Version {
+    /// The same without the pin.
+    pub fn borrowed(&self) -> VersionRef<'_> {
+        let Version { csn, flags, expires_at_ms, ref payload } = *self;
+        VersionRef { csn, flags, expires_at_ms, payload }
+    }
+
     /// Whether a reader whose transaction fixed `now_ms` sees a value here.
+    pub fn is_live_at(&self, now_ms: u64) -> bool {
+        self.borrowed().is_live_at(now_ms)
+    }
+}
+
+/// A version found in a table, borrowed from whoever found it: a cursor until it moves on.
+#[derive(Clone, Copy, Debug)]
+pub struct VersionRef<'a> {
+    /// Which commit wrote it.
+    pub csn: Csn,
+    /// What kind it is.
+    pub flags: VersionFlags,
+    /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
+    pub expires_at_ms: u64,
+    /// The value's bytes; with [`VersionFlags::OUT_OF_LINE`] an encoded [`OutOfLine`].
+    pub payload: &'a [u8],
+}
+
+impl VersionRef<'_> {
+    /// Whether a reader whose transaction fixed `now_ms` sees a value here.
+    #[inline]
     pub fn is_live_at(&self, now_ms: u64) -> bool {
         !self.flags.is_tombstone() && (self.expires_at_ms == 0 || self.expires_at_ms > now_ms)
     }

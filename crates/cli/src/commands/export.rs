@@ -85,16 +85,15 @@ fn write_file(range: Range<'_>, writer: RowWriter, path: &Path) -> Result<(), Fa
 }
 
 fn write_rows(
-    range: Range<'_>,
+    mut range: Range<'_>,
     mut writer: RowWriter,
     out: &mut impl Write,
     failed: &dyn Fn(io::Error) -> Failure,
 ) -> Result<(), Failure> {
-    for entry in range {
-        let (key, value) = entry?;
-        writer.write(&key, &value, out).map_err(|error| match error.kind() {
+    while let Some((key, value)) = range.next_entry()? {
+        writer.write(key, value, out).map_err(|error| match error.kind() {
             io::ErrorKind::InvalidData => {
-                Failure::new(format!("the row of key {} cannot be written: {error}", text::quoted(&key)))
+                Failure::new(format!("the row of key {} cannot be written: {error}", text::quoted(key)))
             }
             _ => failed(error),
         })?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use fulgurite::{Range, Value};
+use fulgurite::Range;
 use serde_json::json;
 
 use crate::failure::Failure;
@@ -65,21 +65,26 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// The entries that were asked for, in the order that was asked for.
-fn entries<'a>(
+/// Shows the entries that were asked for, in the order that was asked for.
+fn for_each(
     args: &Args,
-    range: Range<'a>,
-) -> Box<dyn Iterator<Item = fulgurite::Result<(Value, Value)>> + 'a> {
-    let limit = args.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    if args.reverse { Box::new(range.rev().take(limit)) } else { Box::new(range.take(limit)) }
+    mut range: Range<'_>,
+    mut show: impl FnMut(&[u8], &[u8]) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    for _ in 0..args.limit.unwrap_or(u64::MAX) {
+        let entry = if args.reverse { range.next_entry_back()? } else { range.next_entry()? };
+        let Some((key, value)) = entry else { break };
+        show(key, value)?;
+    }
+    Ok(())
 }
 
 fn print_count(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(), Failure> {
     let mut count: u64 = 0;
-    for entry in entries(args, range) {
-        entry?;
+    for_each(args, range, |_, _| {
         count += 1;
-    }
+        Ok(())
+    })?;
     match (args.json, output.is_terminal()) {
         (true, _) => output.json(&json!({ "count": count })),
         (false, true) => output.line(text::number(count)),
@@ -91,17 +96,14 @@ fn print_entries(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(
     let format = if args.json { Format::Jsonl } else { Format::Tsv };
     let mut writer = RowWriter::new(format).hex(args.format.hex).keys_only(args.keys_only);
     let for_people = output.is_terminal() && !args.json;
-    for entry in entries(args, range) {
-        let (key, value) = entry?;
-        if for_people {
-            let show = |bytes: &[u8]| if args.format.hex { hex(bytes) } else { text::printable(bytes) };
-            match args.keys_only {
-                true => output.line(show(&key))?,
-                false => output.line(format!("{}\t{}", show(&key), show(&value)))?,
-            }
-        } else {
-            writer.write(&key, &value, output).map_err(Failure::output)?;
+    for_each(args, range, |key, value| {
+        if !for_people {
+            return writer.write(key, value, output).map_err(Failure::output);
         }
-    }
-    Ok(())
+        let show = |bytes: &[u8]| if args.format.hex { hex(bytes) } else { text::printable(bytes) };
+        match args.keys_only {
+            true => output.line(show(key)),
+            false => output.line(format!("{}\t{}", show(key), show(value))),
+        }
+    })
 }

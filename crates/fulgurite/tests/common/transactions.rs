@@ -138,20 +138,27 @@ impl OpenTxn {
     }
 }
 
-/// Takes entries from both ends, by the bits of `turns`, until they meet.
+/// Takes entries from both ends, by the bits of `turns`, until they meet; some are lent, some are to keep.
 fn interleave(mut found: fulgurite::Range<'_>, expected: Vec<(Key, Entry)>, turns: u64) -> Outcome {
     let mut expected = VecDeque::from(expected);
     for nth in 0.. {
         let back = turns >> (nth % 64) & 1 == 1;
-        let (entry, model) = if back {
-            (found.next_back(), expected.pop_back())
-        } else {
-            (found.next(), expected.pop_front())
+        let lent = (turns ^ 0x9E37_79B9_7F4A_7C15) >> (nth * 5 % 64) & 1 == 1;
+        let model = if back { expected.pop_back() } else { expected.pop_front() };
+        let kept = match (lent, back) {
+            (true, _) => None,
+            (false, true) => found.next_back().transpose().map_err(said("a scan"))?,
+            (false, false) => found.next().transpose().map_err(said("a scan"))?,
         };
-        let entry = entry.transpose().map_err(said("a scan"))?;
+        let entry = match (lent, back) {
+            (false, _) => kept.as_ref().map(|(key, value)| (&**key, &**value)),
+            (true, true) => found.next_entry_back().map_err(said("a scan"))?,
+            (true, false) => found.next_entry().map_err(said("a scan"))?,
+        };
         match (entry, model) {
             (None, None) => return Ok(()),
-            (Some((key, value)), Some((model_key, model))) if key == model_key && value == *model.value => {}
+            (Some((key, value)), Some((model_key, model)))
+                if *key == *model_key && *value == *model.value => {}
             (entry, model) => {
                 let found = entry.map(|(key, value)| (key.escape_ascii().to_string(), value.len()));
                 let model = model.map(|(key, entry)| (key.escape_ascii().to_string(), entry.value.len()));

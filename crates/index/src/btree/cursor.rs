@@ -6,9 +6,10 @@ use std::sync::Arc;
 use fulgurite_base::Csn;
 
 use super::load::Core;
+use super::node::leaf::EntryPlace;
 use super::path::{Path, Target};
 use super::read;
-use crate::{IndexError, Pinned, StaticCursor, Version};
+use crate::{IndexError, Pinned, StaticCursor, VersionRef};
 
 /// A cursor over a [`super::BTree`]; see [`StaticCursor`]. It keeps the leaf that it is in, and the inner nodes above
 /// it, in memory.
@@ -18,11 +19,13 @@ pub struct BTreeCursor {
     path: Path,
     /// The current entry of the path's leaf.
     index: usize,
+    /// That entry, decoded.
+    entry: EntryPlace,
 }
 
 impl BTreeCursor {
     pub(crate) fn new(core: Arc<Core>, at: Csn) -> BTreeCursor {
-        BTreeCursor { core, at, path: Path::default(), index: 0 }
+        BTreeCursor { core, at, path: Path::default(), index: 0, entry: EntryPlace::default() }
     }
 
     /// Goes to the first visible entry, from the key that starts at entry `from` of the path's leaf on.
@@ -30,6 +33,7 @@ impl BTreeCursor {
         while let Some(leaf) = self.path.leaf() {
             if let Some(index) = leaf.visible_from(from, self.at) {
                 self.index = index;
+                self.entry.set(leaf, index);
                 return Ok(());
             }
             self.path.next_leaf(&self.core)?;
@@ -43,6 +47,7 @@ impl BTreeCursor {
         while let Some(leaf) = self.path.leaf() {
             if let Some(index) = leaf.visible_before(end, self.at) {
                 self.index = index;
+                self.entry.set(leaf, index);
                 return Ok(());
             }
             self.path.previous_leaf(&self.core)?;
@@ -87,6 +92,7 @@ impl StaticCursor for BTreeCursor {
         let from = leaf.group_end(self.index);
         if let Some(index) = leaf.visible_from(from, self.at) {
             self.index = index;
+            self.entry.set(leaf, index);
             return Ok(());
         }
         self.path.next_leaf(&self.core)?;
@@ -101,16 +107,22 @@ impl StaticCursor for BTreeCursor {
 
     #[inline]
     fn key(&self) -> Option<&[u8]> {
-        self.path.leaf().map(|leaf| leaf.entry(self.index).key)
+        self.path.leaf().map(|leaf| self.entry.key(leaf))
     }
 
     fn pinned_key(&self) -> Pinned {
         let leaf = self.path.leaf().expect("the cursor is at an entry");
-        read::pin(Arc::clone(leaf), leaf.entry(self.index).key)
+        read::pin(Arc::clone(leaf), self.entry.key(leaf))
     }
 
-    fn version(&self) -> Version {
+    #[inline]
+    fn version(&self) -> VersionRef<'_> {
         let leaf = self.path.leaf().expect("the cursor is at an entry");
-        read::version(Arc::clone(leaf), &leaf.entry(self.index))
+        self.entry.version(leaf)
+    }
+
+    fn pinned_payload(&self) -> Pinned {
+        let leaf = self.path.leaf().expect("the cursor is at an entry");
+        read::pin(Arc::clone(leaf), self.entry.version(leaf).payload)
     }
 }

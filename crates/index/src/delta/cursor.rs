@@ -10,7 +10,7 @@ use super::KeyRange;
 use super::generation::Generation;
 use super::list::GenerationList;
 use super::node::{NodeRef, Position, key_prefix};
-use crate::version::{Pinned, Version};
+use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the generations that its delta had when it was made. It sees each key's newest version at or below its
 /// CSN, tombstones included, and stays right while commits above that CSN are applied.
@@ -123,8 +123,16 @@ impl DeltaCursor {
     ///
     /// # Panics
     /// At the end.
-    pub fn version(&self) -> Version {
-        self.current.expect("the cursor is at an entry").version()
+    pub fn version(&self) -> VersionRef<'_> {
+        self.current.expect("the cursor is at an entry").version_ref()
+    }
+
+    /// The current version's payload, pinned.
+    ///
+    /// # Panics
+    /// At the end.
+    pub fn pinned_payload(&self) -> Pinned {
+        self.current.expect("the cursor is at an entry").pinned_payload()
     }
 }
 

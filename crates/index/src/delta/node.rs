@@ -13,7 +13,7 @@ use fulgurite_base::{Csn, Lsn};
 
 use super::block::{BlockHeader, BlockRef};
 use super::sync::AtomicPtr;
-use crate::version::{Owner, Pinned, Version, VersionFlags};
+use crate::version::{Owner, Pinned, Version, VersionFlags, VersionRef};
 
 /// Most links of a node. With one in four nodes going up a level this is enough for 4^16 entries.
 pub(super) const HEIGHT_MAX: usize = 16;
@@ -210,14 +210,22 @@ impl<'a> NodeRef<'a> {
 
     /// What a reader gets: it keeps this commit's block, not the generation.
     pub fn version(self) -> Version {
+        let VersionRef { csn, flags, expires_at_ms, .. } = self.version_ref();
+        Version { csn, flags, expires_at_ms, payload: self.pinned_payload() }
+    }
+
+    pub fn version_ref(self) -> VersionRef<'a> {
+        let expires_at_ms = self.header().expires_at_ms;
+        VersionRef { csn: self.csn(), flags: self.flags(), expires_at_ms, payload: self.payload() }
+    }
+
+    pub fn pinned_payload(self) -> Pinned {
         let payload = self.payload();
-        let payload = match payload.len() {
+        match payload.len() {
             0 => Pinned::EMPTY,
             // SAFETY: the payload lies in the block, which never moves or changes it while a reference exists.
             _ => unsafe { Pinned::new(Owner::Block(self.block()), payload) },
-        };
-        let expires_at_ms = self.header().expires_at_ms;
-        Version { csn: self.csn(), flags: self.flags(), expires_at_ms, payload }
+        }
     }
 
     pub fn pinned_key(self) -> Pinned {

@@ -7,7 +7,7 @@ use super::{ReadPoint, Table, is_seen};
 use crate::delta::DeltaCursor;
 use crate::range_delete::RangeState;
 use crate::static_part::{IndexError, StaticCursor, StaticPart};
-use crate::version::{Pinned, Version};
+use crate::version::{Pinned, VersionRef};
 
 /// After how many steps a cursor looks whether the generations that it holds were dropped meanwhile.
 const ROWS_PER_LOOK: u32 = 1024;
@@ -25,8 +25,6 @@ pub struct Cursor<S: StaticPart> {
     /// Taken before `delta` (INV-IDX-6).
     ranges: RangeState,
     place: Place,
-    /// The version at the current place.
-    version: Option<Version>,
     forward: bool,
     rows_until_look: u32,
     /// Where to seek to when the view is taken anew; kept for its memory.
@@ -62,7 +60,6 @@ impl<S: StaticPart> Cursor<S> {
             static_part,
             ranges,
             place: Place::End,
-            version: None,
             forward: true,
             rows_until_look: ROWS_PER_LOOK,
             saved_key: Vec::new(),
@@ -127,8 +124,24 @@ impl<S: StaticPart> Cursor<S> {
     /// # Panics
     /// At the end.
     #[inline]
-    pub fn version(&self) -> &Version {
-        self.version.as_ref().expect("the cursor is at an entry")
+    pub fn version(&self) -> VersionRef<'_> {
+        match self.place {
+            Place::End => panic!("the cursor is at the end"),
+            Place::Static => self.static_part.version(),
+            Place::Delta | Place::Both => self.delta.version(),
+        }
+    }
+
+    /// The current version's payload, pinned.
+    ///
+    /// # Panics
+    /// At the end.
+    pub fn pinned_payload(&self) -> Pinned {
+        match self.place {
+            Place::End => panic!("the cursor is at the end"),
+            Place::Static => self.static_part.pinned_payload(),
+            Place::Delta | Place::Both => self.delta.pinned_payload(),
+        }
     }
 
     fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
@@ -173,7 +186,7 @@ impl<S: StaticPart> Cursor<S> {
     ) -> Result<(), IndexError> {
         let result = work(self);
         if result.is_err() {
-            (self.place, self.version) = (Place::End, None);
+            self.place = Place::End;
         }
         result
     }
@@ -233,19 +246,11 @@ impl<S: StaticPart> Cursor<S> {
     fn settle(&mut self) -> Result<(), IndexError> {
         loop {
             self.place = self.nearest();
-            let version = match self.place {
-                Place::End => {
-                    self.version = None;
-                    return Ok(());
-                }
-                Place::Static => self.static_part.version(),
-                Place::Delta | Place::Both => self.delta.version(),
-            };
-            match self.judge(&version) {
-                Seen::Yes => {
-                    self.version = Some(version);
-                    return Ok(());
-                }
+            if self.place == Place::End {
+                return Ok(());
+            }
+            match self.judge() {
+                Seen::Yes => return Ok(()),
                 Seen::No => self.step_cursors()?,
                 Seen::Unknown => self.look_again()?,
             }
@@ -268,7 +273,8 @@ impl<S: StaticPart> Cursor<S> {
     }
 
     #[inline]
-    fn judge(&self, version: &Version) -> Seen {
+    fn judge(&self) -> Seen {
+        let version = self.version();
         let state = self.table.range_deletes.state();
         if state == self.ranges && state.is_empty() {
             return if version.is_live_at(self.at.now_ms) { Seen::Yes } else { Seen::No };

@@ -10,7 +10,7 @@ use parking_lot::RwLock;
 
 use crate::delta::KeyRange;
 use crate::static_part::*;
-use crate::version::{Pinned, Version};
+use crate::version::{Pinned, Version, VersionRef};
 
 type Map = BTreeMap<Vec<u8>, Vec<Version>>;
 
@@ -180,7 +180,11 @@ impl StaticCursor for MapCursor {
         Pinned::from_vec(self.leaf[0].0.clone())
     }
 
-    fn version(&self) -> Version {
-        self.leaf[0].1.clone()
+    fn version(&self) -> VersionRef<'_> {
+        self.leaf[0].1.borrowed()
+    }
+
+    fn pinned_payload(&self) -> Pinned {
+        self.leaf[0].1.payload.clone()
     }
 }

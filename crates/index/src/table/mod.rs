@@ -24,7 +24,7 @@ pub use cursor::Cursor;
 use crate::delta::{Block, Delta, KeyRange, RecoveredBatch};
 use crate::range_delete::RangeDeletes;
 use crate::static_part::{IndexError, PruneRules, StaticPart, TryError};
-use crate::version::Version;
+use crate::version::{Version, VersionRef};
 
 /// How a table keeps its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl<S: StaticPart> Table<S> {
             None => self.static_part.get(key, at.csn)?,
             found => found,
         };
-        Ok(found.filter(|version| is_seen(version, deleted, at.now_ms)))
+        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, at.now_ms)))
     }
 
     /// Like [`Table::get`], from memory only.
@@ -120,7 +120,7 @@ impl<S: StaticPart> Table<S> {
             None => self.static_part.try_get(key, at.csn)?,
             found => found,
         };
-        Ok(found.filter(|version| is_seen(version, deleted, at.now_ms)))
+        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, at.now_ms)))
     }
 
     /// The newest value of `key`, for a single read without a registered snapshot. `delta_at` is a CSN up to which
@@ -147,7 +147,7 @@ impl<S: StaticPart> Table<S> {
             None => self.static_part.get(key, Csn::MAX)?,
             found => found,
         };
-        Ok(found.filter(|version| is_seen(version, deleted, now_ms)))
+        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
     }
 
     /// Like [`Table::get_newest`], from memory only.
@@ -164,7 +164,7 @@ impl<S: StaticPart> Table<S> {
             None => self.static_part.try_get(key, Csn::MAX)?,
             found => found,
         };
-        Ok(found.filter(|version| is_seen(version, deleted, now_ms)))
+        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
     }
 
     /// The CSN of the newest write to `key` (version, tombstone or range delete), if it is newer than `than`.
@@ -277,7 +277,7 @@ enum Recent {
 
 /// Whether a reader sees a value in this version. What is older is not seen in any case.
 #[inline]
-fn is_seen(version: &Version, deleted: Option<Csn>, now_ms: u64) -> bool {
+fn is_seen(version: VersionRef<'_>, deleted: Option<Csn>, now_ms: u64) -> bool {
     version.is_live_at(now_ms) && deleted.is_none_or(|deleted| version.csn >= deleted)
 }
 

@@ -242,7 +242,8 @@ impl World {
             assert_eq!(open.cursor.key(), open.key.as_deref());
             if let Some(key) = &open.key {
                 assert_eq!(&open.cursor.pinned_key()[..], &key[..]);
-                assert_eq!(&open.cursor.version().payload[..], self.value(key, open.at).unwrap());
+                assert_eq!(open.cursor.version().payload, self.value(key, open.at).unwrap());
+                assert_eq!(&open.cursor.pinned_payload()[..], self.value(key, open.at).unwrap());
             }
         }
         self.cursors.push(open);

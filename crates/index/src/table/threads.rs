@@ -93,12 +93,12 @@ impl Engine {
     }
 
     fn read(&self) {
-        let number = |version: &Version| u64::from_le_bytes(version.payload[..].try_into().unwrap());
+        let number = |payload: &[u8]| u64::from_le_bytes(payload.try_into().unwrap());
         self.with_snapshot(|at| {
             for i in 0..KEYS {
                 let key = i.to_be_bytes();
                 let found = self.table.get(&key, hash_key(TABLE, &key), at).unwrap();
-                assert_eq!(found.as_ref().map(number), written_at(i, at.csn.0));
+                assert_eq!(found.map(|version| number(&version.payload)), written_at(i, at.csn.0));
             }
             let mut cursor = self.table.cursor(at);
             for forward in [true, false] {
@@ -110,7 +110,7 @@ impl Engine {
                 }
                 for i in keys {
                     assert_eq!(cursor.key(), Some(&i.to_be_bytes()[..]));
-                    assert_eq!(Some(number(cursor.version())), written_at(i, at.csn.0));
+                    assert_eq!(Some(number(cursor.version().payload)), written_at(i, at.csn.0));
                     if forward { cursor.next() } else { cursor.prev() }.unwrap();
                 }
                 assert_eq!(cursor.key(), None);
@@ -120,7 +120,7 @@ impl Engine {
             let key = i.to_be_bytes();
             let before = self.visible.load(Ordering::Acquire);
             let found = self.table.get_newest(&key, hash_key(TABLE, &key), Csn(before), 0).unwrap();
-            assert!(found.as_ref().map(number) >= written_at(i, before));
+            assert!(found.map(|version| number(&version.payload)) >= written_at(i, before));
         }
     }
 

@@ -61,10 +61,12 @@ fn check_scans(tree: &BTree, done: &AtomicBool) {
             assert!(last.as_deref().is_none_or(|last| last < own), "each key once, in order");
             let version = cursor.version();
             assert!(version.payload.is_empty() || *version.payload == version.csn.0.to_le_bytes());
+            let (csn, payload) = (version.csn, cursor.pinned_payload());
+            assert_eq!(&*payload, version.payload);
             let number: u64 = std::str::from_utf8(own).unwrap().parse().unwrap();
             always += u64::from(number.is_multiple_of(3) && number < KEYS);
             last = Some(own.to_vec());
-            pins.push((version.csn, version.payload, cursor.pinned_key()));
+            pins.push((csn, payload, cursor.pinned_key()));
             cursor.next().unwrap();
         }
         assert_eq!(always, KEYS / 3);
