@@ -98,7 +98,7 @@ fn what_goes_on() {
 #[test]
 fn levels_are_candidates_and_what_is_missing_has_a_reason() {
     let place = Place::new();
-    let levels = "sync,unsynced,async:5ms,no-barrier,staged";
+    let levels = "sync,memory,async:5ms,no-barrier,staged";
     let args = ["bench", "commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
     let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--i-know", "the cache is power-safe"];
     let ran = place.run(&[&args[..], &rest].concat());
