@@ -45,7 +45,7 @@ pub(super) const FIGURE_5A: Figure = Figure {
     title: "Single inserts, each durable: schemes of flushing, and peers (flush aggregation, Fig. 5a)",
     build: |settings| {
         let peers =
-            ["wiredtiger", "rocksdb", "bdb-mvcc", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
+            ["wiredtiger", "rocksdb", "bdb", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
         let workload = Spec::Insert(Insert::SIZES);
         experiment(settings, "Single inserts", workload, &peers, 1.0, &TableSpec::FULL)
     },
@@ -56,7 +56,7 @@ pub(super) const FIGURE_5B: Figure = Figure {
     aliases: &["figure5b"],
     title: "Half updates, half searches (flush aggregation, Fig. 5b)",
     build: |settings| {
-        let peers = ["wiredtiger", "rocksdb", "bdb-mvcc", "lmdb"];
+        let peers = ["wiredtiger", "rocksdb", "bdb", "lmdb"];
         let workload = Spec::UpdateSearch(UpdateSearch::SIZES, settings.rows(100_000));
         experiment(settings, "Half updates, half searches", workload, &peers, 1.0, &TableSpec::FULL)
     },
@@ -67,7 +67,7 @@ pub(super) const FIGURE_6: Figure = Figure {
     aliases: &["figure6"],
     title: "Transactions like those of sysbench OLTP (flush aggregation, Fig. 6)",
     build: |settings| {
-        let peers = ["wiredtiger", "rocksdb-txn", "bdb-mvcc", "lmdb"];
+        let peers = ["wiredtiger", "rocksdb-txn", "bdb", "lmdb"];
         let workload = Spec::Oltp(Oltp::SIZES, settings.rows(100_000));
         experiment(settings, "OLTP transactions", workload, &peers, 1.0, &TableSpec::FULL)
     },

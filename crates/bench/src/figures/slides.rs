@@ -29,7 +29,7 @@ pub(super) const TPCB: Figure = Figure {
     title: "TPC-B by durability, with what is written to the log's device (0-latency durability: WAL devices)",
     build: |settings| {
         let mut candidates = levels("fulgurite");
-        for engine in ["wiredtiger", "bdb-mvcc", "rocksdb-txn"] {
+        for engine in ["wiredtiger", "bdb", "rocksdb-txn"] {
             candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
             candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
@@ -73,7 +73,7 @@ pub(super) const LINKBENCH: Figure = Figure {
     title: "The mix of LinkBench by durability (0-latency durability: storage options)",
     build: |settings| {
         let mut candidates = levels("fulgurite");
-        for engine in ["wiredtiger", "rocksdb-txn", "bdb-mvcc", "lmdb", "sqlite"] {
+        for engine in ["wiredtiger", "rocksdb-txn", "bdb", "lmdb", "sqlite"] {
             candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
             candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
