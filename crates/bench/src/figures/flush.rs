@@ -44,8 +44,7 @@ pub(super) const FIGURE_5A: Figure = Figure {
     aliases: &["figure5a"],
     title: "Single inserts, each durable: schemes of flushing, and peers (flush aggregation, Fig. 5a)",
     build: |settings| {
-        let peers =
-            ["wiredtiger", "rocksdb", "bdb", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
+        let peers = ["wiredtiger", "rocksdb", "bdb", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
         let workload = Spec::Insert(Insert::SIZES);
         experiment(settings, "Single inserts", workload, &peers, 1.0, &TableSpec::FULL)
     },
