@@ -46,8 +46,14 @@ impl Place {
         std::fs::create_dir_all(self.file(name)).expect("making a directory of the test");
     }
 
+    /// Removes a directory with all that is in it, if it is there.
     pub fn remove_dir(&self, name: &str) {
-        std::fs::remove_dir_all(self.file(name)).expect("removing a directory of the test");
+        match std::fs::remove_dir_all(self.file(name)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                panic!("removing a directory of the test: {error}")
+            }
+            _ => {}
+        }
     }
 
     /// The names of all files in the directory.
