@@ -142,13 +142,13 @@ impl Plan {
     pub fn needed_bytes(&self) -> u64 {
         let points = self.points.iter().map(|point| {
             let workload = point.workload.build();
-            let threads = u64::from(point.load.threads);
+            let threads = point.load.threads;
             let operations_in = |limit: Limit| match limit {
-                Limit::Operations(each) => each.saturating_mul(threads),
+                Limit::Operations(each) => each.saturating_mul(threads.into()),
                 Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
                 Limit::Work => 0,
             };
-            let work = workload.work();
+            let work = workload.work(threads);
             let limited = operations_in(point.load.limit).saturating_add(operations_in(point.load.warm_up));
             let operations = match point.load.limit {
                 Limit::Work => work.unwrap_or(0),

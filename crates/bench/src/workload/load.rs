@@ -90,7 +90,7 @@ impl Workload for Load {
         self.batch.min(self.rows) * self.sizes.row_bytes()
     }
 
-    fn work(&self) -> Option<u64> {
+    fn work(&self, _: u32) -> Option<u64> {
         Some(self.batches())
     }
 

@@ -67,8 +67,9 @@ pub trait Workload: Send + Sync {
     /// About how many bytes of keys and values an operation writes.
     fn bytes_per_operation(&self) -> u64;
 
-    /// How many operations all clients do before they end, for a workload whose clients end.
-    fn work(&self) -> Option<u64> {
+    /// How many operations `threads` clients do before they have all ended, for a workload whose clients end.
+    fn work(&self, threads: u32) -> Option<u64> {
+        let _ = threads;
         None
     }
 

@@ -150,6 +150,12 @@ impl Workload for MvccVsLock {
         PAIRS_OF_WRITER * sizes.row_bytes() * writes / (writes + reads).max(1)
     }
 
+    fn work(&self, threads: u32) -> Option<u64> {
+        let MvccVsLockParameters { writes_per_thread, reads_per_thread, .. } = self.parameters;
+        let writers = self.writers(threads);
+        Some(u64::from(writers) * writes_per_thread + u64::from(threads - writers) * reads_per_thread)
+    }
+
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         fill_sealed(store, self.parameters.sizes, self.parameters.pairs, filling)
     }

@@ -82,7 +82,7 @@ impl Workload for Wisckey {
         self.pair_bytes()
     }
 
-    fn work(&self) -> Option<u64> {
+    fn work(&self, _: u32) -> Option<u64> {
         Some(self.writes)
     }
 

@@ -44,6 +44,11 @@ pub(super) fn loaded_links(list: List) -> u64 {
     all / types + u64::from(u64::from(list.kind) < all % types)
 }
 
+/// How many links of both types a node has on the average: the sum over k of the share of nodes that have at least k.
+pub(super) fn average_degree() -> f64 {
+    (1..=LINKS_MAX).map(|least| (least as f64).powf(-DEGREE_EXPONENT)).sum()
+}
+
 /// The value of a node: its type, its time, and data that tells its id and version.
 pub(super) fn write_node(value: &mut Vec<u8>, id: u64, version: u64, time: u64) {
     value.clear();

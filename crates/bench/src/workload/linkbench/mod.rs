@@ -11,7 +11,7 @@ use self::client::LinkBenchClient;
 use self::graph::{
     BY_TIME, COUNT_VALUE_BYTES, COUNTS, Count, INDEX_KEY_BYTES, INDEX_VALUE_BYTES, LINK_KEY_BYTES,
     LINK_TYPES, LINK_VALUE_BYTES, LINKS, LIST_BYTES, Link, List, NODE_KEY_BYTES, NODE_VALUE_BYTES, NODES,
-    loaded_links, write_node,
+    average_degree, loaded_links, write_node,
 };
 use super::choose::Zipfian;
 use super::rows::{Random, fill};
@@ -54,7 +54,6 @@ use crate::lane::Open;
 #[derive(Clone, Debug)]
 pub struct LinkBench {
     nodes: u64,
-    links: u64,
     popular: [Zipfian; 4],
     shuffle: Shuffle,
     /// The id of the next node that is added.
@@ -138,11 +137,15 @@ impl LinkBench {
     pub fn new(nodes: u64) -> LinkBench {
         LinkBench {
             nodes,
-            links: (0..nodes).flat_map(lists).map(loaded_links).sum(),
             popular: SKEWS.map(|skew| Zipfian::new(nodes, skew)),
             shuffle: Shuffle::new(nodes),
             next_node: Arc::new(AtomicU64::new(nodes)),
         }
+    }
+
+    /// About how many links are loaded: those of so many nodes on the average.
+    fn links(&self) -> u64 {
+        (self.nodes as f64 * average_degree()) as u64
     }
 
     fn node(&self, popularity: Popularity, random: &mut Random) -> u64 {
@@ -166,7 +169,7 @@ impl Workload for LinkBench {
     }
 
     fn about(&self) -> String {
-        format!("{} nodes, {} links, {LINK_TYPES} types of links", self.nodes, self.links)
+        format!("{} nodes, about {} links, {LINK_TYPES} types of links", self.nodes, self.links())
     }
 
     fn tables(&self) -> &'static [&'static str] {
@@ -182,7 +185,7 @@ impl Workload for LinkBench {
     }
 
     fn loaded_bytes(&self) -> u64 {
-        self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES) + self.links * LINK_BYTES
+        self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES) + self.links() * LINK_BYTES
     }
 
     fn bytes_per_operation(&self) -> u64 {
@@ -234,13 +237,23 @@ mod tests {
     use crate::testing::{checked, store, tamper};
     use crate::workload::rows::count_rows;
 
+    fn links_of(nodes: u64) -> u64 {
+        (0..nodes).flat_map(lists).map(loaded_links).sum()
+    }
+
+    #[test]
+    fn the_number_of_links_is_about_what_is_said() {
+        let (said, loaded) = (LinkBench::new(200_000).links() as f64, links_of(200_000) as f64);
+        assert!((said / loaded - 1.0).abs() < 0.1, "{said} instead of {loaded}");
+    }
+
     #[test]
     fn the_graph_stays_whole() {
         for threads in [1, 4] {
             let (_dir, store, done) = checked(&LinkBench::new(200), threads, 2000);
             assert_eq!(done.operations(), 2000 * u64::from(threads));
             let links = count_rows(&*store, LINKS).expect("links");
-            assert!(links > LinkBench::new(200).links, "links were added");
+            assert!(links > links_of(200), "links were added");
             assert!(count_rows(&*store, BY_TIME).expect("entries") < links, "links were hidden");
         }
     }
@@ -267,7 +280,7 @@ mod tests {
         let (_dir, store) = store(&workload);
         workload.check(&*store, None).expect("a whole graph");
         let rows = [NODES, LINKS, BY_TIME, COUNTS].map(|table| count_rows(&*store, table).expect("rows"));
-        assert_eq!(rows, [300, workload.links, workload.links, 600]);
+        assert_eq!(rows, [300, links_of(300), links_of(300), 600]);
     }
 
     #[test]
