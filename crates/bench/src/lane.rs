@@ -1,6 +1,7 @@
 //! What a client works with: a session that runs a transaction until it does not conflict, and counts.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::engine::{Direction, Ended, Mode, Pending, Session, Transaction, Verdict, Visit};
@@ -21,6 +22,7 @@ pub struct Lane<'a> {
     tickets: usize,
     pending: VecDeque<Commit>,
     counts: LaneCounts,
+    given_up: Option<&'a AtomicBool>,
 }
 
 /// A commit that was deferred, with the moment its transaction began.
@@ -42,7 +44,13 @@ impl<'a> Lane<'a> {
     /// A lane that waits for each commit if `tickets` is 0. Otherwise it waits for none, and keeps them for whoever
     /// drives it: only an engine with [`Needs::tickets`](crate::engine::Needs::tickets) can do that.
     pub fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
-        Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default() }
+        Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default(), given_up: None }
+    }
+
+    /// A transaction that conflicts while this is set is not run again: [`Error::Interrupted`]. What it waits for may
+    /// be what a thread that failed has left behind.
+    pub(crate) fn until(self, given_up: &'a AtomicBool) -> Lane<'a> {
+        Lane { given_up: Some(given_up), ..self }
     }
 
     /// A single read, outside of any transaction: [`Session::get`].
@@ -59,7 +67,7 @@ impl<'a> Lane<'a> {
     /// Whatever the engine or the statements say.
     pub fn read(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<()>) -> Result<()> {
         let session = &mut *self.session;
-        retry(&mut self.counts, |_| {
+        retry(&mut self.counts, self.given_up, |_| {
             let run = &mut |transaction: &mut dyn Transaction| {
                 statements(&mut Open::new(transaction)).map(|()| Verdict::Commit)
             };
@@ -74,8 +82,8 @@ impl<'a> Lane<'a> {
     /// # Errors
     /// Whatever the engine or the statements say.
     pub fn write(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<Verdict>) -> Result<bool> {
-        let Lane { session, tickets, pending, counts } = self;
-        let ended = retry(counts, |written| {
+        let Lane { session, tickets, pending, counts, given_up } = self;
+        let ended = retry(counts, *given_up, |written| {
             let run = &mut |transaction: &mut dyn Transaction| {
                 let mut open = Open::new(transaction);
                 let verdict = statements(&mut open);
@@ -114,10 +122,17 @@ fn back_off(conflicts: u64) {
     }
 }
 
-fn retry(counts: &mut LaneCounts, mut once: impl FnMut(&mut Written) -> Result<Ended>) -> Result<Ended> {
+fn retry(
+    counts: &mut LaneCounts,
+    given_up: Option<&AtomicBool>,
+    mut once: impl FnMut(&mut Written) -> Result<Ended>,
+) -> Result<Ended> {
     for conflicts in 0..CONFLICTS_MAX {
         let mut written = Written::default();
         match once(&mut written)? {
+            Ended::Conflict if given_up.is_some_and(|given_up| given_up.load(Ordering::Relaxed)) => {
+                return Err(Error::Interrupted);
+            }
             Ended::Conflict => back_off(conflicts),
             ended => {
                 counts.conflicts += conflicts;
@@ -198,5 +213,19 @@ impl<'a> Open<'a> {
         visit: Visit<'_>,
     ) -> Result<()> {
         self.transaction.scan(table, from, direction, visit)
+    }
+
+    /// [`Transaction::scan_for_update`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::scan`].
+    pub fn scan_for_update(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        self.transaction.scan_for_update(table, from, direction, visit)
     }
 }

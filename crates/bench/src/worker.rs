@@ -33,6 +33,8 @@ pub(crate) struct Shared {
     pub running: AtomicU32,
     /// Set to have all end after the operation at hand.
     pub stop: AtomicBool,
+    /// Set when a thread failed: the others then do not insist on what they are at.
+    failed: AtomicBool,
     gate: (Mutex<bool>, Condvar),
     /// Measured operations of each thread so far.
     pub done: Vec<CachePadded<AtomicU64>>,
@@ -101,6 +103,7 @@ impl Shared {
             cold: AtomicU32::new(load.threads),
             running: AtomicU32::new(load.threads),
             stop: AtomicBool::new(false),
+            failed: AtomicBool::new(false),
             gate: Default::default(),
             done: (0..load.threads).map(|_| CachePadded::default()).collect(),
             end: Mutex::new(None),
@@ -134,6 +137,12 @@ impl Shared {
         self.env.clock().monotonic_ns()
     }
 
+    /// A thread failed: all others end as soon as they can.
+    fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
     fn stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
@@ -149,12 +158,12 @@ impl Drop for CountDown<'_> {
 }
 
 /// Ends the run if its thread panics.
-struct StopOnPanic<'a>(&'a AtomicBool);
+struct StopOnPanic<'a>(&'a Shared);
 
 impl Drop for StopOnPanic<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.store(true, Ordering::Relaxed);
+            self.0.fail();
         }
     }
 }
@@ -162,11 +171,11 @@ impl Drop for StopOnPanic<'_> {
 /// The body of thread number `thread`: warms up, waits for the gate, measures.
 pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
     let _running = CountDown(&shared.running);
-    let _stopping = StopOnPanic(&shared.stop);
+    let _stopping = StopOnPanic(shared);
     let cold = CountDown(&shared.cold);
     let outcome = measured(shared, thread, client, cold);
     if outcome.is_err() {
-        shared.stop.store(true, Ordering::Relaxed);
+        shared.fail();
     }
     let mut outcomes = shared.outcomes.lock();
     outcomes.push(outcome);
@@ -184,15 +193,16 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
         ended: false,
         kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
     };
-    let warm = worker.warm_up(&mut Lane::new(&mut *session, 0));
+    let warm = worker.warm_up(&mut Lane::new(&mut *session, 0).until(&shared.failed));
     if warm.is_err() {
         // The others would warm up to their end before anybody looks.
-        shared.stop.store(true, Ordering::Relaxed);
+        shared.fail();
     }
     drop(cold);
     shared.pass_gate();
     warm?;
-    worker.measure(&mut Lane::new(&mut *session, shared.load.tickets as usize))
+    let tickets = shared.load.tickets as usize;
+    worker.measure(&mut Lane::new(&mut *session, tickets).until(&shared.failed))
 }
 
 struct Worker<'a> {
@@ -318,9 +328,11 @@ impl Worker<'_> {
     }
 }
 
-/// The outcomes of all threads.
+/// The outcomes of all threads, or why the first one failed.
 pub(crate) fn outcomes(shared: &Shared) -> Result<Vec<Outcome>> {
-    let outcomes: Result<Vec<Outcome>> = shared.outcomes.lock().drain(..).collect();
-    let outcomes = outcomes?;
+    let mut outcomes = std::mem::take(&mut *shared.outcomes.lock());
+    // Those that were interrupted gave up because of another.
+    outcomes.sort_by_key(|outcome| matches!(outcome, Err(Error::Interrupted)));
+    let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>>>()?;
     if outcomes.len() < shared.load.threads as usize { Err(Error::Died) } else { Ok(outcomes) }
 }

@@ -373,8 +373,9 @@ fn an_engine_that_fails_in_a_later_round_has_no_figures() {
 #[test]
 fn a_thread_that_fails_or_panics_ends_those_beside_it() {
     let died = format!("failed: {}", Error::Died);
+    let failed = "failed: committing: the disk is gone";
     for (fault, why) in
-        [(Fault::Fails, "failed: committing: the disk is gone"), (Fault::Panics, died.as_str())]
+        [(Fault::Fails, failed), (Fault::FailsAndLocks, failed), (Fault::Panics, died.as_str())]
     {
         for warm_up in [0, 15_000] {
             let mut bench = Bench::new(&[fault]);

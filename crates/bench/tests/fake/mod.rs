@@ -23,6 +23,8 @@ pub enum Fault {
     Fails,
     /// The tenth commit of the second store that it opens fails.
     FailsLater,
+    /// Its tenth commit fails, and what that had locked stays locked: all later ones conflict.
+    FailsAndLocks,
     /// Its tenth commit panics.
     Panics,
     /// Every second attempt to commit has to be made again.
@@ -123,11 +125,18 @@ struct FakeStore {
 impl FakeStore {
     fn commit(&self, statements: Statements<'_>) -> Result<Ended> {
         let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
+        if self.fault == Fault::FailsAndLocks && commit == 10 {
+            // The other threads are to be in the middle of a commit.
+            RealEnv::new().clock().sleep(10 * SLOW);
+        }
         match self.fault {
-            Fault::Fails if commit == 10 => return Err(Error::engine("committing", "the disk is gone")),
+            Fault::Fails | Fault::FailsAndLocks if commit == 10 => {
+                return Err(Error::engine("committing", "the disk is gone"));
+            }
             Fault::Panics if commit == 10 => panic!("a panic that the test wants"),
             // A thread that goes on alone takes no memory to speak of.
             Fault::IsSlow | Fault::Fails | Fault::Panics => RealEnv::new().clock().sleep(SLOW),
+            Fault::FailsAndLocks if commit > 10 => return Ok(Ended::Conflict),
             _ => {}
         }
         let mut tables = self.tables.lock().expect("a lock");
