@@ -369,34 +369,36 @@ static int set_key(struct peer_session *session, struct peer_bytes key)
     return 0;
 }
 
-static int position(DBC *cursor, struct peer_session *session, const struct peer_bytes *from, int reverse)
+static int position(DBC *cursor, struct peer_session *session, const struct peer_bytes *from, int reverse,
+                    u_int32_t lock)
 {
     if (from == NULL)
-        return move_cursor(cursor, session, reverse ? DB_LAST : DB_FIRST);
+        return move_cursor(cursor, session, lock | (reverse ? DB_LAST : DB_FIRST));
     int error = set_key(session, *from);
     if (error != 0)
         return error;
-    error = move_cursor(cursor, session, DB_SET_RANGE);
+    error = move_cursor(cursor, session, lock | DB_SET_RANGE);
     if (!reverse)
         return error;
     if (error == DB_NOTFOUND)
-        return move_cursor(cursor, session, DB_LAST);
+        return move_cursor(cursor, session, lock | DB_LAST);
     if (error == 0 && peer_compare(bytes_of(&session->key), *from) > 0)
-        return move_cursor(cursor, session, DB_PREV);
+        return move_cursor(cursor, session, lock | DB_PREV);
     return error;
 }
 
 static enum peer_code scan(struct peer_session *session, size_t table, const struct peer_bytes *from, int reverse,
-                           peer_visit visit, void *state)
+                           int for_update, peer_visit visit, void *state)
 {
     DB *db = session->store->tables[table];
     DBC *cursor;
+    u_int32_t lock = for_update ? DB_RMW : 0;
     int error = db->cursor(db, session->txn, &cursor, 0);
     if (error != 0)
         return code_of(error, "opening a cursor");
-    error = position(cursor, session, from, reverse);
+    error = position(cursor, session, from, reverse, lock);
     while (error == 0 && visit(state, bytes_of(&session->key), bytes_of(&session->value)))
-        error = move_cursor(cursor, session, reverse ? DB_PREV : DB_NEXT);
+        error = move_cursor(cursor, session, lock | (reverse ? DB_PREV : DB_NEXT));
     int closed = cursor->close(cursor);
     if (error == 0 || error == DB_NOTFOUND)
         error = closed;

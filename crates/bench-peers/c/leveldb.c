@@ -259,8 +259,9 @@ static int is_in(const leveldb_iterator_t *entries, size_t table)
 }
 
 static enum peer_code scan(struct peer_session *session, size_t table, const struct peer_bytes *from, int reverse,
-                           peer_visit visit, void *state)
+                           int for_update, peer_visit visit, void *state)
 {
+    (void)for_update;
     char *error = NULL;
     leveldb_iterator_t *entries = leveldb_create_iterator(session->store->db, session->read_options);
     enum peer_code code = position(session, entries, table, from, reverse);

@@ -71,10 +71,11 @@ struct peer_library {
     enum peer_code (*remove)(struct peer_session *session, size_t table, struct peer_bytes key);
     /*
      * Shows entries from the first that is not below `from` upwards, or, in reverse, from the last that is not above it
-     * downwards; from that end of the table if `from` is NULL. In a transaction only.
+     * downwards; from that end of the table if `from` is NULL. In a transaction only; one that is going to write the
+     * entries has them locked for that, by a library that locks.
      */
     enum peer_code (*scan)(struct peer_session *session, size_t table, const struct peer_bytes *from, int reverse,
-                           peer_visit visit, void *state);
+                           int for_update, peer_visit visit, void *state);
 };
 
 /* The sentence of the last PEER_ERROR on this thread. */

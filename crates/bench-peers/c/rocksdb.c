@@ -359,8 +359,9 @@ static void position(rocksdb_iterator_t *entries, const struct peer_bytes *from,
 }
 
 static enum peer_code scan(struct peer_session *session, size_t table, const struct peer_bytes *from, int reverse,
-                           peer_visit visit, void *state)
+                           int for_update, peer_visit visit, void *state)
 {
+    (void)for_update;
     char *error = NULL;
     rocksdb_iterator_t *entries = iterator_of(session, session->store->families[table + 1]);
     position(entries, from, reverse);

@@ -266,8 +266,9 @@ static int position(WT_CURSOR *cursor, const struct peer_bytes *from, int revers
 }
 
 static enum peer_code scan(struct peer_session *session, size_t table, const struct peer_bytes *from, int reverse,
-                           peer_visit visit, void *state)
+                           int for_update, peer_visit visit, void *state)
 {
+    (void)for_update;
     WT_CURSOR *cursor = session->cursors[table];
     int error = position(cursor, from, reverse);
     for (; error == 0; error = step(cursor, reverse)) {

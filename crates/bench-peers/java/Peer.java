@@ -85,6 +85,7 @@ final class PeerSession {
     private Transaction transaction;
     private Cursor cursor;
     private boolean reverse;
+    private LockMode mode;
     /** Whether the cursor is at an entry. */
     private boolean found;
     /** Whether that entry is in the buffer by now, or was. */
@@ -162,8 +163,9 @@ final class PeerSession {
     }
 
     /** Begins a scan at a key, or at that end of the table if its length is negative. */
-    int scan(int table, int keyBytes, boolean reverse) {
+    int scan(int table, int keyBytes, boolean reverse, boolean update) {
         this.reverse = reverse;
+        this.mode = update ? LockMode.RMW : LockMode.DEFAULT;
         this.shown = false;
         try {
             cursor = peer.tables[table].openCursor(transaction, null);
@@ -175,20 +177,20 @@ final class PeerSession {
     }
 
     private OperationStatus end() {
-        return reverse ? cursor.getLast(key, value, null) : cursor.getFirst(key, value, null);
+        return reverse ? cursor.getLast(key, value, mode) : cursor.getFirst(key, value, mode);
     }
 
     private OperationStatus near(int keyBytes) {
         take(key, 0, keyBytes);
         byte[] from = key.getData();
-        OperationStatus status = cursor.getSearchKeyRange(key, value, null);
+        OperationStatus status = cursor.getSearchKeyRange(key, value, mode);
         if (!reverse) {
             return status;
         }
         if (status != OperationStatus.SUCCESS) {
-            return cursor.getLast(key, value, null);
+            return cursor.getLast(key, value, mode);
         }
-        return java.util.Arrays.equals(from, key.getData()) ? status : cursor.getPrev(key, value, null);
+        return java.util.Arrays.equals(from, key.getData()) ? status : cursor.getPrev(key, value, mode);
     }
 
     /** Puts up to so many entries into the buffer, and returns how long they are together: 0 at the end. */
@@ -220,7 +222,7 @@ final class PeerSession {
         if (!found || !shown) {
             return;
         }
-        OperationStatus status = reverse ? cursor.getPrev(key, value, null) : cursor.getNext(key, value, null);
+        OperationStatus status = reverse ? cursor.getPrev(key, value, mode) : cursor.getNext(key, value, mode);
         found = status == OperationStatus.SUCCESS;
         shown = false;
     }

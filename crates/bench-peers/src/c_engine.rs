@@ -100,7 +100,7 @@ pub(crate) struct Library {
     get: unsafe extern "C" fn(*mut CSession, usize, Bytes, c_int, *mut Bytes) -> Code,
     put: unsafe extern "C" fn(*mut CSession, usize, Bytes, Bytes) -> Code,
     remove: unsafe extern "C" fn(*mut CSession, usize, Bytes) -> Code,
-    scan: unsafe extern "C" fn(*mut CSession, usize, *const Bytes, c_int, CVisit, *mut c_void) -> Code,
+    scan: unsafe extern "C" fn(*mut CSession, usize, *const Bytes, c_int, c_int, CVisit, *mut c_void) -> Code,
 }
 
 unsafe extern "C" {
@@ -337,6 +337,27 @@ impl CTransaction<'_> {
         unsafe { (this.library.commit)(this.session) }.check("committing").map(|_| ())
     }
 
+    fn show(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        for_update: bool,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        assert!(table < self.tables, "the workload uses a table that it did not open");
+        let from = from.map(Bytes::of);
+        let from = from.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let reverse = (direction == Direction::Reverse).into();
+        let mut shown = Shown { visit, outcome: Ok(()) };
+        let state = ptr::from_mut(&mut shown).cast();
+        // SAFETY: the session has a transaction, the table exists, and `from` and `shown` outlive the call.
+        let code = unsafe {
+            (self.library.scan)(self.session, table, from, reverse, for_update.into(), show, state)
+        };
+        shown.outcome.and(code.check("scanning").map(|_| ()))
+    }
+
     fn check_write(&self, table: usize) -> Result<()> {
         assert!(table < self.tables, "the workload uses a table that it did not open");
         match self.writes {
@@ -385,15 +406,18 @@ impl Transaction for CTransaction<'_> {
         direction: Direction,
         visit: Visit<'_>,
     ) -> Result<()> {
-        assert!(table < self.tables, "the workload uses a table that it did not open");
-        let from = from.map(Bytes::of);
-        let from = from.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let reverse = direction == Direction::Reverse;
-        let mut shown = Shown { visit, outcome: Ok(()) };
-        let state = ptr::from_mut(&mut shown).cast();
-        // SAFETY: the session has a transaction, the table exists, and `from` and `shown` outlive the call.
-        let code = unsafe { (self.library.scan)(self.session, table, from, reverse.into(), show, state) };
-        shown.outcome.and(code.check("scanning").map(|_| ()))
+        self.show(table, from, direction, false, visit)
+    }
+
+    fn scan_for_update(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        self.check_write(table)?;
+        self.show(table, from, direction, true, visit)
     }
 }
 

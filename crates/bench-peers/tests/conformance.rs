@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{child, each, each_without_syncs, engine, open, run, write};
 use fulgurite_bench::engine::{
@@ -251,6 +251,12 @@ fn a_transaction_sees_its_own_writes() {
             assert_eq!(entries_in(txn, 0, Some(&[3]), Direction::Forward, 3)?, expected);
             expected.reverse();
             assert_eq!(entries_in(txn, 0, Some(&[6]), Direction::Reverse, 3)?, expected);
+            let mut for_update = Entries::new();
+            txn.scan_for_update(0, Some(&[6]), Direction::Reverse, &mut |key, value| {
+                for_update.push((key.to_vec(), value.to_vec()));
+                Ok(for_update.len() < 3)
+            })?;
+            assert_eq!(for_update, expected);
             Ok(())
         });
         assert_eq!(all(&mut *session, 0).len(), 9);
@@ -293,6 +299,56 @@ fn no_increment_is_lost() {
         let store = open(engine, dir.path(), level);
         increment(&*store, |txn, value| txn.get_for_update(0, b"sum", value));
         increment(&*store, |txn, value| txn.get(0, b"sum", value));
+        store.close().unwrap();
+    });
+}
+
+/// Takes the first row of table 0; `None` if there is none.
+fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
+    let mut first = None;
+    write(session, |txn| {
+        first = None;
+        txn.scan_for_update(0, None, Direction::Forward, &mut |key, _| {
+            first = Some(key.to_vec());
+            Ok(false)
+        })?;
+        let Some(key) = &first else { return Ok(()) };
+        if !txn.get_for_update(0, key, &mut Vec::new())? {
+            // Somebody took it since: this engine's scans do not lock.
+            return Err(Error::Conflict);
+        }
+        txn.delete(0, key)
+    });
+    first
+}
+
+/// Each row is taken once, and within a time in which nobody can have waited for others to give up.
+#[test]
+fn rows_that_are_scanned_for_update_are_taken_once() {
+    const THREADS: u64 = 4;
+    const ROWS: u64 = 400;
+    each_without_syncs(TRANSACTIONS, |engine, level| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), level);
+        write(&mut *store.session().unwrap(), |txn| {
+            (0..ROWS).try_for_each(|row| txn.put(0, &row.to_be_bytes(), b"row"))
+        });
+        let began = Instant::now();
+        let taken = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let mut session = store.session().unwrap();
+                    while let Some(row) = take_first(&mut *session) {
+                        taken.lock().unwrap().push(row);
+                    }
+                });
+            }
+        });
+        assert!(began.elapsed() < Duration::from_secs(30), "{}: {:?}", engine.name(), began.elapsed());
+        let mut taken = taken.into_inner().unwrap();
+        taken.sort();
+        assert_eq!(taken, (0..ROWS).map(|row| row.to_be_bytes().to_vec()).collect::<Vec<_>>());
         store.close().unwrap();
     });
 }

@@ -282,6 +282,21 @@ pub trait Transaction {
         direction: Direction,
         visit: Visit<'_>,
     ) -> Result<()>;
+
+    /// Like [`Transaction::scan`], for entries that this transaction is going to write: an engine that locks takes the
+    /// locks of the writes at once, as in [`Transaction::get_for_update`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::scan`].
+    fn scan_for_update(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        self.scan(table, from, direction, visit)
+    }
 }
 
 /// A commit that is on its way to the disk.

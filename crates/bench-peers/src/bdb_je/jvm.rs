@@ -255,7 +255,7 @@ methods! {
     get = session "get" "(IIZ)I",
     put = session "put" "(III)I",
     delete = session "delete" "(II)I",
-    scan = session "scan" "(IIZ)I",
+    scan = session "scan" "(IIZZ)I",
     next = session "next" "(I)I",
     end_scan = session "endScan" "()V",
 }

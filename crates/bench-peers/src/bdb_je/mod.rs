@@ -179,11 +179,13 @@ impl JeSession {
         table: usize,
         from: Option<&[u8]>,
         direction: Direction,
+        update: bool,
         visit: Visit<'_>,
     ) -> Result<()> {
         self.place(from.unwrap_or_default(), &[])?;
         let key_bytes = from.map_or(jvalue { i: -1 }, |from| int(from.len()));
-        let arguments = [int(table), key_bytes, jvalue { z: direction == Direction::Reverse }];
+        let reverse = jvalue { z: direction == Direction::Reverse };
+        let arguments = [int(table), key_bytes, reverse, jvalue { z: update }];
         let shown =
             self.number(self.jvm.methods.scan, &arguments, "scanning").and_then(|_| self.show_all(visit));
         let ended = self.run(self.jvm.methods.end_scan, &[], "scanning");
@@ -291,7 +293,17 @@ impl Transaction for Open<'_> {
         direction: Direction,
         visit: Visit<'_>,
     ) -> Result<()> {
-        self.session.show(table, from, direction, visit)
+        self.session.show(table, from, direction, false, visit)
+    }
+
+    fn scan_for_update(
+        &mut self,
+        table: usize,
+        from: Option<&[u8]>,
+        direction: Direction,
+        visit: Visit<'_>,
+    ) -> Result<()> {
+        self.session.show(table, from, direction, self.writes, visit)
     }
 }
 

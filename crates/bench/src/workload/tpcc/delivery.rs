@@ -62,7 +62,7 @@ impl Delivery {
 fn oldest(open: &mut Open<'_>, district: DistrictId) -> Result<Option<OrderId>> {
     let mut oldest = None;
     let begin = OrderId { district, order: 0 }.key();
-    open.scan(NEW_ORDER, Some(&begin), Direction::Forward, &mut |key, _| {
+    open.scan_for_update(NEW_ORDER, Some(&begin), Direction::Forward, &mut |key, _| {
         oldest = last_number(key).filter(|_| key.starts_with(&district.key()));
         Ok(false)
     })?;
