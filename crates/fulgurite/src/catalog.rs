@@ -22,6 +22,15 @@ pub(crate) const NEXT_ID_KEY: &[u8] = b"\0next";
 const ROW_VERSION: u8 = 1;
 const KIND_BTREE: u8 = 1;
 
+/// The catalog's own settings, whatever the options: opening reads its rows before anything else, so they stay in their
+/// leaves.
+const CATALOG_INLINE_MAX: usize = 1024;
+
+/// Up to how many bytes values of a table live in its leaves.
+pub(crate) fn inline_max_of(table: TableId, options_max: usize) -> usize {
+    if table == TableId::CATALOG { CATALOG_INLINE_MAX } else { options_max }
+}
+
 /// A table in memory.
 pub(crate) struct TableState {
     pub id: TableId,
@@ -90,7 +99,8 @@ impl Catalog {
     pub fn new(store: Arc<dyn NodeStore>, options: &Options, root: Lsn) -> Catalog {
         let btree = BTreeOptions { leaf_bytes: options.leaf_bytes, ..BTreeOptions::default() };
         let table = TableOptions { inline_max: options.inline_bytes_max };
-        let root = new_state(TableId::CATALOG, "", &store, &btree, &table, root);
+        let own = TableOptions { inline_max: inline_max_of(TableId::CATALOG, table.inline_max) };
+        let root = new_state(TableId::CATALOG, "", &store, &BTreeOptions::default(), &own, root);
         Catalog {
             store,
             btree,

@@ -42,6 +42,8 @@ pub struct CheckReport {
     pub frames: u64,
     /// One sentence for each thing that is wrong; empty: the database is sound.
     pub problems: Vec<String>,
+    /// One sentence for each thing that is worth knowing and harms nothing.
+    pub notes: Vec<String>,
 }
 
 /// How many entries or segments lie between two progress reports.
@@ -74,7 +76,7 @@ pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Res
 }
 
 impl CheckReport {
-    fn problem(&mut self, what: String) {
+    pub(crate) fn problem(&mut self, what: String) {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(what);
         } else if self.problems.len() == PROBLEMS_MAX {
@@ -157,6 +159,9 @@ impl TreeVisitor for Checker<'_> {
                 done: self.entries,
                 total: self.total.max(self.entries),
             });
+        }
+        if self.table == TableId::CATALOG {
+            self.report.catalog_row(self.core, &entry);
         }
         if !entry.flags.is_out_of_line() {
             return Ok(());

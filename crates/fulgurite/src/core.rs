@@ -191,25 +191,7 @@ impl Core {
 
     /// Reads an out-of-line value and verifies its checksum.
     pub fn read_value(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
-        let place = OutOfLine::decode(payload).map_err(|error| {
-            Error::damaged(format!(
-                "the place of the value of key {} does not decode: {error}",
-                readable(key)
-            ))
-        })?;
-        let mut bytes = Vec::with_capacity(place.len as usize);
-        for extent in &place.extents {
-            bytes.extend_from_slice(&self.log.read_bytes(extent.lsn, extent.len)?);
-        }
-        if seal_checksum(value_checksum(table, key, &[&bytes]), csn) != place.checksum {
-            let lsn = place.extents.first().map(|extent| extent.lsn).unwrap_or_default();
-            return Err(Error::damaged(format!(
-                "the value of key {} in table {table} at {lsn} (commit {csn}, {} bytes) fails its checksum",
-                readable(key),
-                place.len
-            )));
-        }
-        Ok(Value::from(bytes))
+        read_value(&self.log, table, key, csn, payload)
     }
 
     /// What a transaction itself wrote to a key.
@@ -273,4 +255,24 @@ impl Core {
         let wait_us = self.env.random_u64() % max_us;
         self.env.clock().sleep(std::time::Duration::from_micros(wait_us));
     }
+}
+
+/// Reads an out-of-line value and verifies its checksum.
+pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
+    let place = OutOfLine::decode(payload).map_err(|error| {
+        Error::damaged(format!("the place of the value of key {} does not decode: {error}", readable(key)))
+    })?;
+    let mut bytes = Vec::with_capacity(place.len as usize);
+    for extent in &place.extents {
+        bytes.extend_from_slice(&log.read_bytes(extent.lsn, extent.len)?);
+    }
+    if seal_checksum(value_checksum(table, key, &[&bytes]), csn) != place.checksum {
+        let lsn = place.extents.first().map(|extent| extent.lsn).unwrap_or_default();
+        return Err(Error::damaged(format!(
+            "the value of key {} in table {table} at {lsn} (commit {csn}, {} bytes) fails its checksum",
+            readable(key),
+            place.len
+        )));
+    }
+    Ok(Value::from(bytes))
 }

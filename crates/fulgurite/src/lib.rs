@@ -35,6 +35,7 @@ mod background;
 mod body;
 mod catalog;
 pub mod check;
+mod check_catalog;
 mod checkpoint;
 mod checkpoint_record;
 mod commit;

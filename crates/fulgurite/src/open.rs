@@ -202,7 +202,7 @@ fn restore(
     let (record, record_segments) = read_checkpoint(log, current.checkpoint)?;
     let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
     let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
-    restore_tables(&catalog, &record)?;
+    restore_tables(log, &catalog, &record)?;
     replay.finish(log, pins, &catalog)?;
     let mut space = Space::new(accounts_of(&record), record_segments);
     for id in record.tables.keys().filter(|id| catalog.by_id(**id).is_none()) {

@@ -1,17 +1,19 @@
 //! From what is on disk to an open database. The cases are in `docs/recovery.md`.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 use fulgurite_index::delta::{RecoveredBuilder, RecoveredOp};
-use fulgurite_index::{Extent, OutOfLine, VersionFlags};
+use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
 use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
 
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
-use crate::catalog::{Catalog, CatalogOp, TableState, decode_row};
+use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
 use crate::checkpoint_record::CheckpointRecord;
+use crate::core::read_value;
 use crate::spill::{SpillPins, resolve_places};
 use crate::write_set::DeletedRange;
 use crate::{Error, Result};
@@ -90,7 +92,7 @@ impl<'p> Replay<'p> {
                     }
                 }
             }
-            let inline_max = self.inline_max;
+            let inline_max = inline_max_of(table, self.inline_max);
             let recovered = self.table(table);
             if let Op::DeleteRange { start, end } = op {
                 recovered.ranges.push((DeletedRange { start: start.into(), end: end.map(Into::into) }, csn));
@@ -268,7 +270,7 @@ fn recovered_op<'a>(
 }
 
 /// Brings the tables of a checkpoint into the catalog; the catalog's own tree has its root from the same record.
-pub(crate) fn restore_tables(catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
+pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
     catalog.raise_next_id(record.next_table_id);
     restore_range_deletes(&catalog.root, record);
     let mut cursor =
@@ -277,7 +279,7 @@ pub(crate) fn restore_tables(catalog: &Arc<Catalog>, record: &CheckpointRecord) 
     while let Some(key) = cursor.key() {
         if key != crate::catalog::NEXT_ID_KEY {
             let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
-            let id = decode_row(cursor.version().payload)?;
+            let id = decode_row(&row_of(log, key, cursor.version())?)?;
             let root = record.tables.get(&id).map_or(Lsn::NULL, |table| table.root);
             let table = catalog.prepare(id, name, root);
             restore_range_deletes(&table, record);
@@ -286,6 +288,15 @@ pub(crate) fn restore_tables(catalog: &Arc<Catalog>, record: &CheckpointRecord) 
         cursor.next()?;
     }
     Ok(())
+}
+
+/// The row that a version of the catalog holds. In a leaf, unless an earlier version of this program wrote it there with
+/// a small [`inline_bytes_max`](crate::Options::inline_bytes_max): then its place in the log.
+pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Result<Cow<'v, [u8]>> {
+    if !version.flags.is_out_of_line() {
+        return Ok(Cow::Borrowed(version.payload));
+    }
+    Ok(Cow::Owned(read_value(log, TableId::CATALOG, name, version.csn, version.payload)?.to_vec()))
 }
 
 fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use common::images::{Plan, Tally, at_each_operation};
@@ -11,22 +12,31 @@ use common::rng::Rng;
 use common::tap::Tap;
 use common::verify::{verify, verify_image};
 use common::workload::Workload;
-use fulgurite::Database;
 use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite::{Database, Options};
 
 /// Lives through one process: opens, compares, works for a while, and stops somewhere in between.
 struct Life {
     history: Arc<Mutex<History>>,
     rng: Rng,
+    /// The options of each life, by its number.
+    options: fn(u64) -> Options,
+    opened: Cell<u64>,
 }
 
 impl Life {
     fn new(seed: u64) -> Life {
-        Life { history: Arc::default(), rng: Rng::new(seed) }
+        Life {
+            history: Arc::default(),
+            rng: Rng::new(seed),
+            options: |_| common::options(),
+            opened: Cell::new(seed),
+        }
     }
 
     fn open(&self, sim: &Arc<SimEnv>) -> Result<Database, String> {
-        let db = common::open(sim.clone()).map_err(|error| format!("opening failed: {error}"))?;
+        let options = (self.options)(self.opened.replace(self.opened.get() + 1));
+        let db = common::open_as(sim.clone(), options).map_err(|error| format!("opening failed: {error}"))?;
         let mut history = self.history.lock().unwrap();
         let csn = verify(&db, &**sim, &history)?;
         history.recovered(csn);
@@ -91,6 +101,23 @@ fn many_crashes_with_checkpoints() {
         let mut sim = SimEnv::new(seed);
         for nth in 1..=6 {
             let left = life.work(&sim, 300, true);
+            sim =
+                left.unwrap_or_else(|what| panic!("seed {seed}, life {nth}: {what}\n{}", again(TEST, seed)));
+        }
+        let outcome = life.open(&sim);
+        outcome.unwrap_or_else(|what| panic!("seed {seed}, at the end: {what}\n{}", again(TEST, seed)));
+    }
+}
+
+/// Another combination of legal options in each life.
+#[test]
+fn many_crashes_with_extreme_options() {
+    const TEST: &str = "many_crashes_with_extreme_options";
+    for seed in seeds(TEST, 25) {
+        let mut life = Life { options: common::extremes::options, ..Life::new(seed * 1000) };
+        let mut sim = SimEnv::new(seed);
+        for nth in 1..=6 {
+            let left = life.work(&sim, 200, seed % 2 == 0);
             sim =
                 left.unwrap_or_else(|what| panic!("seed {seed}, life {nth}: {what}\n{}", again(TEST, seed)));
         }

@@ -75,6 +75,22 @@ fn verify(db: &Database) {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
+/// What `fulgurite check` says of the database that the old program wrote and could never open again.
+#[test]
+fn a_database_that_inline_bytes_max_0_made_unopenable_opens_again() {
+    let dir = tempfile::tempdir().unwrap();
+    unpack(&root().join("v1-catalog-out-of-line"), dir.path());
+    for inline_bytes_max in [1024, 0] {
+        let options = Options { create: false, inline_bytes_max, ..Options::default() };
+        let db = Database::open(dir.path(), options).unwrap();
+        verify(&db);
+        let report = db.check(|_| {}).unwrap();
+        assert_eq!(report.notes.len(), 3, "one of each table: {:?}", report.notes);
+        assert!(report.notes.iter().all(|note| note.contains("catalog")), "{:?}", report.notes);
+        db.close().unwrap();
+    }
+}
+
 #[test]
 fn every_fixture_opens() {
     if let Ok(name) = std::env::var("FULGURITE_WRITE_FIXTURE") {

@@ -11,6 +11,7 @@ use common::oracle::Key;
 use common::rng::Rng;
 use common::session::{Action, Session, ValueSpec};
 use common::verify::guarded;
+use fulgurite::Options;
 use fulgurite::env::sim::CrashKind;
 
 const STEPS: u64 = 250;
@@ -121,10 +122,10 @@ fn actions(seed: u64) -> Vec<Action> {
 }
 
 /// Runs a list; an error says at which step what went wrong.
-fn run(actions: &[Action]) -> Result<(), (usize, String)> {
+fn run(actions: &[Action], options: fn(u64) -> Options) -> Result<(), (usize, String)> {
     let mut at = 0;
     let outcome = guarded(|| {
-        let mut session = Session::start(1);
+        let mut session = Session::start(1, options);
         for (nth, action) in actions.iter().enumerate() {
             at = nth;
             session.step(action)?;
@@ -135,14 +136,14 @@ fn run(actions: &[Action]) -> Result<(), (usize, String)> {
 }
 
 /// Leaves out what the failure does not need.
-fn shorten(mut actions: Vec<Action>, mut what: String) -> (Vec<Action>, String) {
+fn shorten(mut actions: Vec<Action>, mut what: String, options: fn(u64) -> Options) -> (Vec<Action>, String) {
     let mut chunk = actions.len() / 2;
     while chunk > 0 {
         let mut start = 0;
         while start < actions.len() {
             let mut fewer = actions.clone();
             fewer.drain(start..(start + chunk).min(actions.len()));
-            match run(&fewer) {
+            match run(&fewer, options) {
                 Err((at, error)) => {
                     fewer.truncate(at + 1);
                     (actions, what) = (fewer, error);
@@ -155,23 +156,45 @@ fn shorten(mut actions: Vec<Action>, mut what: String) -> (Vec<Action>, String) 
     (actions, what)
 }
 
-#[test]
-fn whatever_is_done_reads_like_the_model() {
+/// Runs lists of many seeds; shows the shortest form of one that fails.
+fn run_all(test: &str, runs: u64, options: fn(u64) -> Options, change: fn(&mut Vec<Action>)) {
     let seeds: Vec<u64> = match common::setting("FULGURITE_MODEL_SEED") {
         Some(seed) => vec![seed],
-        None => (1..=common::setting("FULGURITE_MODEL_RUNS").unwrap_or(120)).collect(),
+        None => (1..=common::setting("FULGURITE_MODEL_RUNS").unwrap_or(runs)).collect(),
     };
     for seed in seeds {
         let mut list = actions(seed);
-        if let Err((at, what)) = run(&list) {
+        change(&mut list);
+        if let Err((at, what)) = run(&list, options) {
             list.truncate(at + 1);
-            let (list, short) = shorten(list, what.clone());
+            let (list, short) = shorten(list, what.clone(), options);
             let list: Vec<String> = list.iter().map(|action| format!("    {action:?}")).collect();
             panic!(
                 "seed {seed}, step {at}: {what}\nthe shortest list gives: {short}\n{}\nagain: FULGURITE_MODEL_SEED={seed} \
-                 cargo test -p fulgurite --test model",
+                 cargo test -p fulgurite --test model {test}",
                 list.join("\n")
             );
         }
     }
+}
+
+#[test]
+fn whatever_is_done_reads_like_the_model() {
+    run_all("whatever_is_done", 120, |_| common::options(), |_| {});
+}
+
+/// Another combination of legal options at each of many openings.
+#[test]
+fn extreme_options_read_like_the_model() {
+    run_all("extreme_options", 40, common::extremes::options, |list| {
+        let mut rng = Rng::new(list.len() as u64);
+        for at in (0..list.len()).step_by(25).skip(1) {
+            let seed = rng.next();
+            list[at] = match rng.below(3) {
+                0 => Action::Reopen,
+                1 => Action::Crash { kind: CrashKind::PowerCut, seed },
+                _ => Action::Crash { kind: CrashKind::Kill, seed },
+            };
+        }
+    });
 }

@@ -225,3 +225,18 @@ fn a_check_goes_on_behind_damage() {
     assert!(report.problems.len() >= 3, "{:?}", report.problems);
     assert!(report.entries >= 100, "{report:?}");
 }
+
+#[test]
+fn values_outside_their_leaves_do_not_keep_a_database_from_opening_again() {
+    for inline_bytes_max in [0, 1, 6, 7] {
+        let env = SimEnv::new(16);
+        let open = || common::open_as(env.clone(), Options { inline_bytes_max, ..common::options() });
+        let db = open().unwrap();
+        db.create_table("t").unwrap().put(b"k", b"v").unwrap();
+        db.close().unwrap();
+        let db = open().unwrap_or_else(|error| panic!("inline_bytes_max {inline_bytes_max}: {error}"));
+        assert_eq!(db.open_table("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
+        let report = db.check(|_| {}).unwrap();
+        assert_eq!((report.problems.len(), report.notes.len()), (0, 0), "{report:?}");
+    }
+}

@@ -62,6 +62,9 @@ fn print(args: &Args, report: &CheckReport, seconds: f64) -> Result<(), Failure>
     for problem in &report.problems {
         output.line(format!("problem: {problem}"))?;
     }
+    for note in &report.notes {
+        output.line(format!("note: {note}"))?;
+    }
     output.line(format!(
         "read {} in {} with the catalog, {}, {} outside of them ({}), {} in {}; {seconds:.2} s",
         count(report.entries, "entry"),
@@ -87,6 +90,7 @@ fn as_json(report: &CheckReport, seconds: f64) -> Value {
     json!({
         "sound": report.problems.is_empty(),
         "problems": report.problems,
+        "notes": report.notes,
         "tables": report.tables,
         "entries": report.entries,
         "node_records": report.node_records,

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::Result;
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op};
-use crate::catalog::{Catalog, CatalogOp, TableState};
+use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
 use crate::commit::Apply;
 use crate::spill::Spill;
 use crate::write_set::{DeletedRange, TableWrites, WriteSet, WriteValue};
@@ -89,6 +89,7 @@ fn bytes_max(writes: &WriteSet) -> usize {
 /// own in the log.
 fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> Result<()> {
     for TableWrites { table, ops, .. } in &mut writes.tables {
+        let inline_max = inline_max_of(table.id, inline_max);
         for (key, op) in ops {
             if let WriteValue::Inline(value) = &op.value
                 && value.len() > inline_max
@@ -102,6 +103,7 @@ fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> 
 
 fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
     let table = writes.table.id;
+    let inline_max = inline_max_of(table, inline_max);
     for range in &writes.ranges {
         body::encode_op(table, &Op::DeleteRange { start: &range.start, end: range.end.as_deref() }, out);
     }

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod extremes;
 pub mod images;
 pub mod model;
 pub mod oracle;
@@ -37,6 +38,11 @@ pub fn options() -> Options {
 /// Opens the database of an environment.
 pub fn open(env: Arc<dyn Env>) -> Result<Database> {
     Database::open_with(env, PATH, options(), |_| {})
+}
+
+/// Opens the database of an environment with given options.
+pub fn open_as(env: Arc<dyn Env>, options: Options) -> Result<Database> {
+    Database::open_with(env, PATH, options, |_| {})
 }
 
 /// A number from the environment.

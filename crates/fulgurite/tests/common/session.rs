@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use fulgurite::env::Env;
 use fulgurite::env::sim::{CrashKind, SimEnv};
-use fulgurite::{Database, Error, Snapshot, Table};
+use fulgurite::{Database, Error, Options, Snapshot, Table};
 
 use super::model::{Entry, State};
-use super::open;
+use super::open_as;
 use super::oracle::{Id, Key, Oracle, Txn};
 use super::rng::Rng;
 use super::transactions::{OpenTxn, Outcome, said};
@@ -73,6 +73,9 @@ struct OpenSnapshot {
 pub struct Session {
     sim: Arc<SimEnv>,
     db: Option<Database>,
+    /// The options of each opening, by its number.
+    options: fn(u64) -> Options,
+    opened: u64,
     oracle: Oracle,
     tables: BTreeMap<Id, Table>,
     txns: BTreeMap<usize, OpenTxn>,
@@ -84,13 +87,15 @@ fn table_name(nth: usize) -> String {
 }
 
 impl Session {
-    pub fn start(seed: u64) -> Session {
+    pub fn start(seed: u64, options: fn(u64) -> Options) -> Session {
         let sim = SimEnv::new(seed);
-        let db = open(sim.clone()).expect("a new database opens");
+        let db = open_as(sim.clone(), options(0)).expect("a new database opens");
         let oracle = Oracle::new();
         Session {
             sim,
             db: Some(db),
+            options,
+            opened: 1,
             oracle,
             tables: BTreeMap::new(),
             txns: BTreeMap::new(),
@@ -306,7 +311,8 @@ impl Session {
     }
 
     fn enter(&mut self) -> Outcome {
-        let db = open(self.sim.clone()).map_err(said("opening"))?;
+        let db = open_as(self.sim.clone(), (self.options)(self.opened)).map_err(said("opening"))?;
+        self.opened += 1;
         let csn = db.snapshot().csn().0;
         if csn < self.oracle.acknowledged || csn > self.oracle.csn() {
             return Err(format!("opening found commit {csn}, {} was acknowledged", self.oracle.acknowledged));
