@@ -9,7 +9,7 @@ pub mod table;
 mod version;
 
 pub use static_part::{
-    AccountChange, FoldSource, FoldVersion, ImageReport, IndexError, NodeKind, NodeStore, PruneRules,
-    StaticCursor, StaticPart, StoreError, TryError,
+    AccountChange, FoldSource, FoldVersion, ImageReport, IndexError, KeySpan, NodeKind, NodeStore,
+    PruneRules, StaticCursor, StaticPart, StoreError, TryError,
 };
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -227,4 +227,24 @@ pub trait StaticCursor: Send {
     /// # Panics
     /// At the end.
     fn pinned_payload(&self) -> Pinned;
+
+    /// After an error: the keys of the node that could not be read. `None` if the last seek or step succeeded.
+    fn unread(&self) -> Option<KeySpan> {
+        None
+    }
+
+    /// After an error: moves past the keys that [`StaticCursor::unread`] names, to the next key if `forward`, else to
+    /// the previous one. Fails like a step does if the neighbour cannot be read either. After a success it does nothing.
+    fn skip_unread(&mut self, _forward: bool) -> Result<(), IndexError> {
+        Ok(())
+    }
+}
+
+/// The keys from one on and before another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySpan {
+    /// The first key that belongs to it.
+    pub from: Box<[u8]>,
+    /// The first key that does not; `None`: all keys from `from` on belong to it.
+    pub to: Option<Box<[u8]>>,
 }

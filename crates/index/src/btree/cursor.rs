@@ -9,7 +9,7 @@ use super::load::Core;
 use super::node::leaf::EntryPlace;
 use super::path::{Path, Target};
 use super::read;
-use crate::{IndexError, Pinned, StaticCursor, VersionRef};
+use crate::{IndexError, KeySpan, Pinned, StaticCursor, VersionRef};
 
 /// A cursor over a [`super::BTree`]; see [`StaticCursor`]. It keeps the leaf that it is in, and the inner nodes above
 /// it, in memory.
@@ -124,5 +124,22 @@ impl StaticCursor for BTreeCursor {
     fn pinned_payload(&self) -> Pinned {
         let leaf = self.path.leaf().expect("the cursor is at an entry");
         read::pin(Arc::clone(leaf), self.entry.version(leaf).payload)
+    }
+
+    fn unread(&self) -> Option<KeySpan> {
+        self.path.unread().map(|place| KeySpan { from: place.lower.into(), to: place.upper.map(Into::into) })
+    }
+
+    fn skip_unread(&mut self, forward: bool) -> Result<(), IndexError> {
+        if self.path.unread().is_none() {
+            return Ok(());
+        }
+        if forward {
+            self.path.next_leaf(&self.core)?;
+            return self.forward(0);
+        }
+        self.path.previous_leaf(&self.core)?;
+        let end = self.path.leaf().map_or(0, |leaf| leaf.count());
+        self.backward(end)
     }
 }

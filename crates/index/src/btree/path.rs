@@ -24,6 +24,8 @@ pub(crate) enum Target<'a> {
 pub(crate) struct Path {
     steps: Vec<(Arc<Inner>, usize)>,
     leaf: Option<Arc<Leaf>>,
+    /// The last move ended at a node that could not be read: the one that the last step leads to, or the root.
+    failed: bool,
 }
 
 impl Path {
@@ -36,11 +38,18 @@ impl Path {
     pub(crate) fn clear(&mut self) {
         self.steps.clear();
         self.leaf = None;
+        self.failed = false;
+    }
+
+    /// The key range of the node that the last move could not read. A move to a neighbour passes over it.
+    pub(crate) fn unread(&self) -> Option<Place<'_>> {
+        self.failed.then(|| self.steps.last().map_or(Place::ROOT, |(inner, index)| inner.child_place(*index)))
     }
 
     /// Goes to the leaf that has the target.
     pub(crate) fn seek(&mut self, core: &Core, target: Target<'_>) -> Result<(), IndexError> {
         self.clear();
+        self.failed = true;
         let root = core.node_of(&core.root, Place::ROOT)?;
         self.descend(core, root, target)
     }
@@ -48,9 +57,11 @@ impl Path {
     /// Goes to the next leaf in key order.
     pub(crate) fn next_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
         self.leaf = None;
+        self.failed = false;
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index + 1 < inner.children().len() {
                 *index += 1;
+                self.failed = true;
                 let node = core.child_of(inner, *index)?;
                 return self.descend(core, node, Target::First);
             }
@@ -62,9 +73,11 @@ impl Path {
     /// Goes to the previous leaf in key order.
     pub(crate) fn previous_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
         self.leaf = None;
+        self.failed = false;
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index > 0 {
                 *index -= 1;
+                self.failed = true;
                 let node = core.child_of(inner, *index)?;
                 return self.descend(core, node, Target::Last);
             }
@@ -78,6 +91,7 @@ impl Path {
             match node {
                 Node::Leaf(leaf) => {
                     self.leaf = Some(leaf);
+                    self.failed = false;
                     return Ok(());
                 }
                 Node::Inner(inner) => {
@@ -86,8 +100,9 @@ impl Path {
                         Target::First => 0,
                         Target::Last => inner.children().len() - 1,
                     };
-                    node = core.child_of(&inner, index)?;
-                    self.steps.push((inner, index));
+                    // The step comes first: it says which keys are missing if the child cannot be read.
+                    let (inner, index) = self.steps.push_mut((inner, index));
+                    node = core.child_of(inner, *index)?;
                 }
             }
         }

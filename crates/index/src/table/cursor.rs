@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{ReadPoint, Table, is_seen};
 use crate::delta::DeltaCursor;
 use crate::range_delete::RangeState;
-use crate::static_part::{IndexError, StaticCursor, StaticPart};
+use crate::static_part::{IndexError, KeySpan, StaticCursor, StaticPart};
 use crate::version::{Pinned, VersionRef};
 
 /// After how many steps a cursor looks whether the generations that it holds were dropped meanwhile.
@@ -142,6 +142,23 @@ impl<S: StaticPart> Cursor<S> {
             Place::Static => self.static_part.pinned_payload(),
             Place::Delta | Place::Both => self.delta.pinned_payload(),
         }
+    }
+
+    /// After an error: the keys of the node that could not be read. `None` if the last seek or step succeeded.
+    pub fn unread(&self) -> Option<KeySpan> {
+        self.static_part.unread()
+    }
+
+    /// After an error: goes on behind the node that could not be read, in the direction of the move that failed.
+    ///
+    /// What the delta has of the unread keys is not passed over: it is newer than what the node has of them. Fails like
+    /// a step does if the neighbour cannot be read either; then this works again.
+    pub fn skip_unread(&mut self) -> Result<(), IndexError> {
+        // The failed move left the delta's cursor where it belongs: that one moves first, and cannot fail.
+        self.at_end_on_error(|cursor| {
+            cursor.static_part.skip_unread(cursor.forward)?;
+            cursor.settle()
+        })
     }
 
     fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn};
 use fulgurite_index::btree::BTree;
-use fulgurite_index::{IndexError, StaticCursor, StaticPart};
+use fulgurite_index::{IndexError, KeySpan, StaticCursor, StaticPart};
 
 use crate::support::*;
 
@@ -113,4 +113,59 @@ fn errors_name_the_record() {
     }
     store.records.lock().unwrap().remove(&root);
     assert!(matches!(read_all(&store, root, &batch), Err(IndexError::Store { lsn, .. }) if lsn == root));
+}
+
+/// All keys that a cursor gives which passes over what it cannot read, and the spans that it passed over.
+fn read_around(store: &Arc<MemStore>, root: Lsn, forward: bool) -> (Vec<Vec<u8>>, Vec<KeySpan>) {
+    let tree = BTree::open(TABLE, root, store.clone(), small_nodes());
+    let mut cursor = tree.cursor(Csn::MAX);
+    let (mut keys, mut unread) = (Vec::new(), Vec::new());
+    let mut moved = match forward {
+        true => cursor.seek(Bound::Unbounded),
+        false => cursor.seek_back(Bound::Unbounded),
+    };
+    loop {
+        moved = match moved {
+            Ok(()) => {
+                assert_eq!(cursor.unread(), None);
+                let Some(key) = cursor.key() else { return (keys, unread) };
+                keys.push(key.to_vec());
+                if forward { cursor.next() } else { cursor.prev() }
+            }
+            Err(_) => {
+                unread.push(cursor.unread().expect("a node was not read"));
+                assert!(cursor.key().is_none());
+                cursor.skip_unread(forward)
+            }
+        };
+    }
+}
+
+/// One bad node takes its own keys and no others: each key is given, or is in a span that is named.
+#[test]
+fn a_cursor_goes_on_behind_nodes_that_cannot_be_read() {
+    let (store, root, batch) = build();
+    let whole = store.records.lock().unwrap().clone();
+    let lsns: Vec<Lsn> = whole.keys().copied().collect();
+    let (mut rng, mut passed, mut given) = (Rng(5), 0, 0);
+    for round in 0..400 {
+        let bad: Vec<Lsn> = (0..1 + round % 4).map(|_| lsns[rng.below(lsns.len() as u64) as usize]).collect();
+        bad.iter().for_each(|lsn| {
+            store.records.lock().unwrap().remove(lsn);
+        });
+        let (keys, spans) = read_around(&store, root, true);
+        let (mut backward, mut spans_backward) = read_around(&store, root, false);
+        store.records.lock().unwrap().clone_from(&whole);
+        (backward.reverse(), spans_backward.reverse());
+        assert_eq!((&keys, &spans), (&backward, &spans_backward), "{bad:?}");
+        let is_in =
+            |span: &KeySpan, key: &[u8]| *key >= *span.from && span.to.as_ref().is_none_or(|to| *key < **to);
+        for key in batch.keys() {
+            let unread = spans.iter().filter(|span| is_in(span, key)).count();
+            assert_eq!(unread + usize::from(keys.contains(key)), 1, "{key:?}: {spans:?}");
+        }
+        passed += spans.len();
+        given += keys.len();
+    }
+    assert!(passed > 200 && given > 400 * batch.len() / 4, "{passed} spans passed, {given} keys given");
 }
