@@ -53,6 +53,7 @@ mod open;
 mod options;
 mod read_set;
 mod recovery;
+mod salvage;
 mod scan;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
@@ -80,7 +81,8 @@ pub use crate::error::{CsnRange, Error, ErrorKind, Result};
 pub use crate::latency::{Latencies, Latency};
 pub use crate::options::{Isolation, Options, POWER_SAFE_CACHE};
 pub use crate::recovery::RecoveryProgress;
-pub use crate::scan::Range;
+pub use crate::salvage::{LeftOut, Salvage, Salvaged};
+pub use crate::scan::{EntryWithExpiry, Range};
 pub use crate::snapshot::Snapshot;
 pub use crate::stats::Stats;
 pub use crate::table::Table;

@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use fulgurite_base::TableId;
+use fulgurite_index::KeySpan;
 use fulgurite_index::btree::BTree;
 use fulgurite_index::table::{Cursor, ReadPoint};
 
@@ -15,7 +17,7 @@ use crate::write_set::{TableWrites, WriteOp, WriteValue, check_key};
 use crate::{Result, Value};
 
 /// An owned range of keys.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     start: Bound<Box<[u8]>>,
     end: Bound<Box<[u8]>>,
@@ -31,6 +33,12 @@ impl Bounds {
             })
         };
         Ok(Bounds { start: own(range.start_bound())?, end: own(range.end_bound())? })
+    }
+
+    /// The same, to keep.
+    pub fn to_keep(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let (start, end) = self.as_ref();
+        (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))
     }
 
     /// All keys that start with `prefix`.
@@ -73,6 +81,23 @@ impl Bounds {
         let Some(start) = start else { return Ok(None) };
         let end = end.flatten();
         Ok(end.as_ref().is_none_or(|end| *end > start).then_some((start, end)))
+    }
+
+    /// The part of `other`, which begins at a key and ends before one, that lies in this range.
+    fn clip(&self, other: Bounds) -> Bounds {
+        let lower = |bound: &Bound<Box<[u8]>>| match bound {
+            Bound::Included(key) => (key.clone(), 0),
+            Bound::Excluded(key) => (key.clone(), 1),
+            Bound::Unbounded => (Box::default(), 0),
+        };
+        let upper = |bound: &Bound<Box<[u8]>>| match bound {
+            Bound::Included(key) => (false, key.clone(), 1),
+            Bound::Excluded(key) => (false, key.clone(), 0),
+            Bound::Unbounded => (true, Box::default(), 0),
+        };
+        let start = if lower(&self.start) > lower(&other.start) { self.start.clone() } else { other.start };
+        let end = if upper(&self.end) < upper(&other.end) { self.end.clone() } else { other.end };
+        Bounds { start, end }
     }
 
     fn is_past_end(&self, key: &[u8]) -> bool {
@@ -127,6 +152,9 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
     }
 }
 
+/// A key and its value, lent, and when they expire; `None`: never.
+pub type EntryWithExpiry<'a> = (&'a [u8], &'a [u8], Option<SystemTime>);
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -142,6 +170,8 @@ enum Stand<'a> {
     Given,
     /// This own entry was given last, or passed because it is a delete; the cursor is at what comes after it.
     GivenOwn(&'a [u8], &'a WriteOp),
+    /// The cursor met a node that it cannot read, and is to go on behind it.
+    Unread,
 }
 
 /// One end of an iteration: the table's cursor merged with own writes.
@@ -237,6 +267,49 @@ impl<'a> Range<'a> {
         self.lend(Direction::Backward)
     }
 
+    /// Like [`Range::next_entry`], with the time at which the entry expires; `None`: never.
+    ///
+    /// # Errors
+    /// Those of [`Range::next_entry`].
+    pub fn next_entry_with_expiry(&mut self) -> Result<Option<EntryWithExpiry<'_>>> {
+        if !self.advance(Direction::Forward)? {
+            return Ok(None);
+        }
+        let side = self.front.as_ref().expect("it was advanced");
+        let expires_at = side.expires_at();
+        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
+        self.done = entry.is_err();
+        entry.map(|(key, value)| Some((key, value, expires_at)))
+    }
+
+    /// The next entry to keep, with the time at which it expires.
+    pub(crate) fn next_kept(&mut self) -> Result<Option<(Value, Value, Option<SystemTime>)>> {
+        let entry = self.give(Direction::Forward)?;
+        let expires_at = self.front.as_ref().and_then(Side::expires_at);
+        Ok(entry.map(|(key, value)| (key, value, expires_at)))
+    }
+
+    /// What the error that ended this iteration, forward and without own writes, left unread: the keys of a node, or
+    /// the one key whose value it is.
+    pub(crate) fn unread(&self) -> Option<Bounds> {
+        let cursor = &self.front.as_ref()?.cursor;
+        if let Some(KeySpan { from, to }) = cursor.unread() {
+            let end = to.map_or(Bound::Unbounded, Bound::Excluded);
+            return Some(self.bounds.clip(Bounds { start: Bound::Included(from), end }));
+        }
+        let key: Box<[u8]> = cursor.key()?.into();
+        Some(Bounds { start: Bound::Included(key.clone()), end: Bound::Included(key) })
+    }
+
+    /// Goes on after an error, behind what [`Range::unread`] names: the next entry is the one after that.
+    pub(crate) fn pass_unread(&mut self) {
+        assert!(self.own.is_none() && self.back.is_none(), "only a forward scan of a snapshot goes on");
+        if let Some(front) = self.front.as_mut().filter(|front| front.cursor.unread().is_some()) {
+            front.stand = Stand::Unread;
+        }
+        self.done = false;
+    }
+
     fn lend(&mut self, direction: Direction) -> Result<Option<(&[u8], &[u8])>> {
         if !self.advance(direction)? {
             return Ok(None);
@@ -318,10 +391,20 @@ impl<'a> Side<'a> {
     /// The key of the entry where it stands.
     fn key(&self) -> Option<&[u8]> {
         match self.stand {
-            Stand::Fresh => None,
+            Stand::Fresh | Stand::Unread => None,
             Stand::Given => self.cursor.key(),
             Stand::GivenOwn(key, _) => Some(key),
         }
+    }
+
+    /// When the entry where it stands expires.
+    fn expires_at(&self) -> Option<SystemTime> {
+        let expires_at_ms = match self.stand {
+            Stand::GivenOwn(_, op) => op.expires_at_ms,
+            Stand::Given if self.cursor.key().is_some() => self.cursor.version().expires_at_ms,
+            Stand::Fresh | Stand::Given | Stand::Unread => 0,
+        };
+        (expires_at_ms != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(expires_at_ms))
     }
 
     /// The entry where it stands; `read` takes a value that has to be read.
@@ -339,7 +422,7 @@ impl<'a> Side<'a> {
                 WriteValue::Parts(spilled) => core.read_own_value(table, key, &spilled.1)?,
                 WriteValue::Delete => unreachable!("an iteration does not stop at a delete"),
             },
-            Stand::Fresh | Stand::Given => {
+            Stand::Fresh | Stand::Given | Stand::Unread => {
                 let version = self.cursor.version();
                 if !version.flags.is_out_of_line() {
                     return Ok((key, version.payload));
@@ -371,6 +454,7 @@ impl<'a> Side<'a> {
         match self.stand {
             Stand::Fresh => self.start(bounds)?,
             Stand::Given => self.move_cursor()?,
+            Stand::Unread => self.cursor.skip_unread()?,
             Stand::GivenOwn(..) => {}
         }
         loop {

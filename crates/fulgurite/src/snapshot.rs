@@ -7,6 +7,7 @@ use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::table::ReadPoint;
 
 use crate::core::Core;
+use crate::salvage::Salvage;
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
@@ -60,6 +61,15 @@ impl Snapshot {
     /// Those of [`Transaction::range`](crate::Transaction::range).
     pub fn prefix(&self, table: &Table, prefix: &[u8]) -> Result<Range<'static>> {
         self.range_of(table, Bounds::prefix(prefix)?)
+    }
+
+    /// The entries of `range` in order, without those that cannot be read: each part that is left out is named in
+    /// its place. For saving what is left of a damaged table; [`Snapshot::range`] ends at the first error.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`](crate::Transaction::range).
+    pub fn salvage<'k>(&self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Salvage> {
+        Ok(Salvage::new(self.range(table, range)?))
     }
 
     fn range_of(&self, table: &Table, bounds: Bounds) -> Result<Range<'static>> {

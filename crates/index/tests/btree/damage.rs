@@ -156,7 +156,8 @@ fn a_cursor_goes_on_behind_nodes_that_cannot_be_read() {
         let (keys, spans) = read_around(&store, root, true);
         let (mut backward, mut spans_backward) = read_around(&store, root, false);
         store.records.lock().unwrap().clone_from(&whole);
-        (backward.reverse(), spans_backward.reverse());
+        backward.reverse();
+        spans_backward.reverse();
         assert_eq!((&keys, &spans), (&backward, &spans_backward), "{bad:?}");
         let is_in =
             |span: &KeySpan, key: &[u8]| *key >= *span.from && span.to.as_ref().is_none_or(|to| *key < **to);

@@ -1,0 +1,101 @@
+//! What is left of a damaged table: a scan that goes on behind what it cannot read, and names it.
+
+use std::ops::Bound;
+use std::time::SystemTime;
+
+use crate::scan::{Bounds, Range};
+use crate::{Error, Result, Value};
+
+/// What comes next from a [`Salvage`].
+#[derive(Debug)]
+pub enum Salvaged {
+    /// An entry, as a scan gives it.
+    Entry {
+        /// The key.
+        key: Value,
+        /// Its value.
+        value: Value,
+        /// When it expires; `None`: never.
+        expires_at: Option<SystemTime>,
+    },
+    /// A part of the table that cannot be read.
+    LeftOut(LeftOut),
+}
+
+/// A part of a table that a [`Salvage`] left out.
+#[derive(Debug)]
+pub struct LeftOut {
+    /// The keys that it may have had: those of one node of the tree, or one key whose value is damaged. What was
+    /// written to these keys so recently that it is not in the tree yet is given all the same.
+    pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
+    /// Why it cannot be read.
+    pub error: Error,
+}
+
+/// The entries of a table in key order at one snapshot, without those that cannot be read: made by
+/// [`Snapshot::salvage`](crate::Snapshot::salvage).
+///
+/// Damage to a leaf leaves out its keys, damage to an inner node those of all leaves below it, damage to a value that
+/// is kept apart its key. [`Error::Damaged`] and [`Error::Io`] leave something out; after any other error the iteration
+/// is over.
+///
+/// ```
+/// use fulgurite::{Database, Options, Salvaged};
+///
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = Database::open(&dir.path().join("data"), Options::default())?;
+/// let stock = db.table("stock")?;
+/// stock.put(b"apples", b"7")?;
+/// for item in db.snapshot().salvage(&stock, ..)? {
+///     match item? {
+///         Salvaged::Entry { key, value, .. } => println!("{key:?} = {value:?}"),
+///         Salvaged::LeftOut(part) => eprintln!("left out {:?}: {}", part.keys, part.error),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Salvage {
+    range: Range<'static>,
+    /// What was named last. A scan that looks up its place anew meets the same node a second time.
+    named: Option<Bounds>,
+}
+
+impl Salvage {
+    pub(crate) fn new(range: Range<'static>) -> Salvage {
+        Salvage { range, named: None }
+    }
+
+    fn go_on(&mut self) -> Result<Option<Salvaged>> {
+        loop {
+            let error = match self.range.next_kept() {
+                Ok(entry) => {
+                    return Ok(entry.map(|(key, value, expires_at)| Salvaged::Entry {
+                        key,
+                        value,
+                        expires_at,
+                    }));
+                }
+                Err(error @ (Error::Damaged { .. } | Error::Io { .. })) => error,
+                Err(error) => return Err(error),
+            };
+            let Some(unread) = self.range.unread() else { return Err(error) };
+            self.range.pass_unread();
+            if self.named.as_ref() == Some(&unread) {
+                continue;
+            }
+            let keys = unread.to_keep();
+            self.named = Some(unread);
+            return Ok(Some(Salvaged::LeftOut(LeftOut { keys, error })));
+        }
+    }
+}
+
+impl Iterator for Salvage {
+    type Item = Result<Salvaged>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.go_on().transpose()
+    }
+}
