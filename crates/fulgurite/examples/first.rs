@@ -7,13 +7,13 @@ fn main() -> fulgurite::Result<()> {
 
     let db = Database::open("./data", Options::default())?; // creates, or recovers
     let users = db.table("users")?; // opens, or creates
-    users.put(b"alice", b"1")?; // durable when it returns
+    users.put("alice", "1")?; // durable when it returns
     let mut txn = db.begin(); // snapshot isolation
-    let alice = txn.get(&users, b"alice")?;
-    txn.put(&users, b"bob", b"2")?;
+    let alice = txn.get(&users, "alice")?;
+    txn.put(&users, "bob", "2")?;
     txn.commit()?; // Ok(Commit { csn }) or Error::Conflict
-    db.transact(|txn| txn.put(&users, b"carol", b"3"))?; // retries conflicts, with a limit
-    for entry in db.snapshot().range(&users, b"b".as_slice()..)? {
+    db.transact(|txn| txn.put(&users, "carol", "3"))?; // retries conflicts, with a limit
+    for entry in db.snapshot().range(&users, "b"..)? {
         let (key, value) = entry?;
         println!("{key:?} = {value:?}");
     }

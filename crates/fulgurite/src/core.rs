@@ -20,9 +20,8 @@ use crate::hooks::Hooks;
 use crate::options::level_refusal;
 use crate::snapshots::Snapshots;
 use crate::spill::{Spill, SpillPins};
-use crate::transaction::{Commit, Transaction};
 use crate::write_set::{WriteOp, WriteValue};
-use crate::{Error, Isolation, Options, Result, Value};
+use crate::{Error, Options, Result, Value};
 
 /// An open database.
 pub(crate) struct Core {
@@ -219,41 +218,6 @@ impl Core {
             )));
         }
         Ok(Value::from(bytes))
-    }
-
-    /// Runs a transaction, again when it conflicts.
-    pub fn retry<T>(
-        self: &Arc<Core>,
-        isolation: Isolation,
-        mut body: impl FnMut(&mut Transaction) -> Result<T>,
-    ) -> Result<(T, Commit)> {
-        let attempts = self.options.conflict_retries_max.saturating_add(1);
-        for attempt in 0..attempts {
-            let mut txn = Transaction::begin(self, isolation);
-            let outcome = match body(&mut txn) {
-                Ok(value) => txn.commit().map(|commit| (value, commit)),
-                Err(error @ Error::Conflict { .. }) => Err(error),
-                Err(error) => {
-                    txn.rollback_durable()?;
-                    return Err(error);
-                }
-            };
-            match outcome {
-                Err(Error::Conflict { .. }) => self.back_off(attempt),
-                other => return other,
-            }
-        }
-        Err(Error::TooManyConflicts { attempts })
-    }
-
-    /// After the first few conflicts waits a little, longer each time and never the same for two.
-    fn back_off(&self, attempt: u32) {
-        if attempt < 3 {
-            return;
-        }
-        let max_us = 20u64 << attempt.min(8);
-        let wait_us = self.env.random_u64() % max_us;
-        self.env.clock().sleep(std::time::Duration::from_micros(wait_us));
     }
 }
 

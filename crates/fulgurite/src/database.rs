@@ -2,17 +2,16 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fulgurite_base::{Csn, Epoch, Lsn};
 use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::LogStats;
-use parking_lot::Mutex;
 
-use crate::background::Background;
 use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
+#[cfg(all(test, not(feature = "shuttle")))]
 use crate::core::Core;
+use crate::handle::Handle;
 use crate::open::open_core;
 use crate::recovery::RecoveryProgress;
 use crate::snapshot::Snapshot;
@@ -20,15 +19,18 @@ use crate::stats::Stats;
 use crate::transaction::{Commit, Transaction};
 use crate::{Error, Isolation, Options, Result, Table};
 
-/// An open database. Cheap to clone, good for any thread; the last clone that goes closes it.
+/// An open database. Cheap to clone, good for any thread.
 ///
 /// One process at a time holds a database. Everything that its methods return `Ok` for survives a power cut, unless a
 /// lower [`Durability`](crate::Durability) was asked for.
+///
+/// **It stays open as long as a handle to it lives**: a `Database`, [`Table`], [`Transaction`], [`Snapshot`] or
+/// [`Range`](crate::Range). The drop of the last one closes it, with a checkpoint; [`Database::close`] does so at once
+/// and reports errors. A [`Ticket`](crate::Ticket), [`Value`](crate::Value) or [`Savepoint`](crate::Savepoint) keeps
+/// nothing open: each stays good after the close.
 #[derive(Clone)]
 pub struct Database {
-    core: Arc<Core>,
-    /// Closes the database when the last clone goes.
-    _closer: Arc<Closer>,
+    core: Handle,
 }
 
 impl Database {
@@ -49,11 +51,8 @@ impl Database {
         options: Options,
         mut progress: impl FnMut(RecoveryProgress),
     ) -> Result<Database> {
-        let core = Arc::new(open_core(env, path.as_ref(), options, &mut progress)?);
-        let background = if core.options.background { Some(Background::start(&core)?) } else { None };
-        let closer =
-            Closer { core: core.clone(), background: Mutex::new(background), done: Mutex::new(false) };
-        Ok(Database { core, _closer: Arc::new(closer) })
+        let core = open_core(env, path.as_ref(), options, &mut progress)?;
+        Ok(Database { core: Handle::new(core)? })
     }
 
     /// A handle to the table `name`, which is created if it does not exist.
@@ -159,22 +158,117 @@ impl Database {
     }
 
     /// Runs `body` in a transaction and commits it; again, with a limit ([`Options::conflict_retries_max`]), when it
-    /// conflicts. By default durable when it returns. `body` may run several times: it should do nothing but use the
-    /// transaction, and read through it: what it reads through a [`Table`] is not validated.
+    /// conflicts. By default durable when it returns. Any `Err` of `body` rolls back: nothing of it happened.
+    ///
+    /// `body` may run several times: it should do nothing but use the transaction.
+    ///
+    /// **Inside, everything goes through the transaction.** `txn.get(&users, key)` reads the transaction's snapshot and
+    /// its own writes, and is validated at commit. `users.get(key)` compiles, too, and is another operation: it reads what
+    /// is newest and durable, misses the transaction's own writes, and nothing notices when another commit changes the key
+    /// meanwhile. `users.put(key, value)` is a commit of its own: it stays when `body` fails, happens once more with each
+    /// retry, and if `body` has read the key, the transaction conflicts with it every time
+    /// ([`Error::TooManyConflicts`]).
+    ///
+    /// An application's own error is carried by [`Database::transact_as`]. `Ok(Err(mine))` is no way to return one from
+    /// here: it is an `Ok`, and commits.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// let hits = db.table("hits")?;
+    /// let count = db.transact(|txn| {
+    ///     let count = txn.get(&hits, "/")?.map_or(0, |value| value.len()) + 1;
+    ///     txn.put(&hits, "/", vec![b'|'; count])?;
+    ///     Ok(count)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// Whatever `body` returns, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] but conflicts.
+    /// Whatever `body` returns, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] but conflicts. If what
+    /// `body` read turns out not to be durable, its error may rest on what a crash undoes: then it is
+    /// [`Error::OutcomeUnknown`] instead.
+    #[must_use = "an error says that nothing was committed, or that it is not known"]
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
-        self.core.retry(Isolation::Snapshot, body).map(|(value, _)| value)
+        self.transact_with(Isolation::Snapshot, body).map(|(value, _)| value)
     }
 
     /// Like [`Database::transact`] at a given isolation; also returns the commit.
+    ///
+    /// # Errors
+    /// Those of [`Database::transact`].
+    #[must_use = "an error says that nothing was committed, or that it is not known"]
     pub fn transact_with<T>(
         &self,
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Commit)> {
         self.core.retry(isolation, body)
+    }
+
+    /// Like [`Database::transact`] for a `body` with errors of the application, which wrap an [`Error`] with `From`. Any
+    /// `Err` of `body` rolls back and ends the retries: nothing of it happened.
+    ///
+    /// `E` is inferred where `body` makes such an error itself, or where the result is returned without a `?`; else write
+    /// `transact_as::<_, MyError>(...)`. (That is why [`Database::transact`] is another method: one with any `E` would
+    /// need the annotation even where `E` is [`Error`].)
+    ///
+    /// ```
+    /// use fulgurite::{Database, Options};
+    ///
+    /// #[derive(Debug)]
+    /// enum BookingError {
+    ///     SoldOut,
+    ///     Storage(fulgurite::Error),
+    /// }
+    ///
+    /// impl From<fulgurite::Error> for BookingError {
+    ///     fn from(error: fulgurite::Error) -> BookingError {
+    ///         BookingError::Storage(error)
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), BookingError> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(dir.path().join("data"), Options::default())?;
+    /// let seats = db.table("seats")?;
+    /// let booked = db.transact_as(|txn| {
+    ///     txn.put(&seats, "12a", "alice")?;
+    ///     if txn.get(&seats, "free")?.is_none() {
+    ///         return Err(BookingError::SoldOut);
+    ///     }
+    ///     Ok(())
+    /// });
+    /// assert!(matches!(booked, Err(BookingError::SoldOut)));
+    /// assert_eq!(seats.get("12a")?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Database::transact`], as `E`.
+    #[must_use = "an error says that nothing was committed, or that it is not known"]
+    pub fn transact_as<T, E: From<Error>>(
+        &self,
+        body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.transact_with_as(Isolation::Snapshot, body).map(|(value, _)| value)
+    }
+
+    /// Like [`Database::transact_as`] at a given isolation; also returns the commit.
+    ///
+    /// # Errors
+    /// Those of [`Database::transact`], as `E`.
+    #[must_use = "an error says that nothing was committed, or that it is not known"]
+    pub fn transact_with_as<T, E: From<Error>>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<(T, Commit), E> {
+        self.core.retry_as(isolation, body)
     }
 
     /// The database as of now: everything in it is durable, or was answered at a level that does not wait for that.
@@ -234,61 +328,30 @@ impl Database {
         crate::check::check(&self.core, progress)
     }
 
-    /// Closes the database with a checkpoint, and says whether that worked. Other handles get [`Error::Closed`]
-    /// afterwards. Dropping the last handle does the same and cannot report anything.
+    /// Closes the database with a checkpoint, for all handles: every other one, and every transaction, snapshot and
+    /// range, gets [`Error::Closed`] from then on. A commit that is on its way meanwhile is durable or refused. Waits for
+    /// a checkpoint that is being written, and for a close that another thread has begun.
+    ///
+    /// Without it the drop of the last handle closes, and an error is only logged (`tracing`, level WARN). Leave it to
+    /// the drop where handles are still in use elsewhere, or make sure that they are not.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`], [`Error::Poisoned`]: what was acknowledged as durable is
+    /// durable, and the next open replays what the last checkpoint does not cover. The database is closed even so.
+    /// [`Error::Closed`] if an earlier close failed, which reported why; after one that succeeded it is `Ok`.
     pub fn close(self) -> Result<()> {
-        self._closer.close()
+        self.core.close()
     }
 
     #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn core(&self) -> &Arc<Core> {
-        &self.core
+        self.core.core()
     }
 }
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Database({})", self.core.dir.display())
-    }
-}
-
-/// Ends the background threads and the log.
-struct Closer {
-    core: Arc<Core>,
-    background: Mutex<Option<Background>>,
-    /// Whether it is closed. Held while it is being closed, so that a second caller returns after the first.
-    done: Mutex<bool>,
-}
-
-impl Closer {
-    fn close(&self) -> Result<()> {
-        let mut done = self.done.lock();
-        if std::mem::replace(&mut *done, true) {
-            return Ok(());
-        }
-        if let Some(background) = self.background.lock().take() {
-            background.stop();
-        }
-        let core = &self.core;
-        let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
-        {
-            // Whoever folds or checkpoints now is waited for; whoever comes later looks at the flag under the lock.
-            let _maintenance = core.maintenance.lock();
-            core.closed.store(true, Ordering::Release);
-        }
-        core.pipeline.begin_close();
-        let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
-        core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
-        core.lock.lock().take();
-        outcome.and(closed)
-    }
-}
-
-impl Drop for Closer {
-    fn drop(&mut self) {
-        if let Err(error) = self.close() {
-            tracing::warn!(%error, path = %self.core.dir.display(), "closing a database");
-        }
     }
 }
 

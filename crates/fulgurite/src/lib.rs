@@ -6,19 +6,19 @@
 //! # fn main() -> fulgurite::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let path = dir.path().join("data");
-//! let db = Database::open(&path, Options::default())?;   // creates, or recovers
-//! let users = db.table("users")?;                        // opens, or creates
-//! users.put(b"alice", b"1")?;                            // durable when it returns
-//! let mut txn = db.begin();                              // snapshot isolation
-//! let alice = txn.get(&users, b"alice")?;
-//! txn.put(&users, b"bob", b"2")?;
-//! txn.commit()?;                                         // Ok(Commit { csn }) or Error::Conflict
-//! db.transact(|txn| txn.put(&users, b"carol", b"3"))?;   // retries conflicts, with a limit
-//! for entry in db.snapshot().range(&users, b"b".as_slice()..)? {
+//! let db = Database::open(&path, Options::default())?;      // creates, or recovers
+//! let users = db.table("users")?;                           // opens, or creates
+//! users.put("alice", "1")?;                                 // durable when it returns
+//! let mut txn = db.begin();                                 // snapshot isolation
+//! let alice = txn.get(&users, "alice")?;
+//! txn.put(&users, "bob", "2")?;
+//! txn.commit()?;                                            // Ok(Commit { csn }) or Error::Conflict
+//! db.transact(|txn| txn.put(&users, "carol", "3"))?;        // retries conflicts, with a limit
+//! for entry in db.snapshot().range(&users, "b"..)? {
 //!     let (key, value) = entry?;
 //!     println!("{key:?} = {value:?}");
 //! }
-//! # assert_eq!(alice.unwrap(), b"1");
+//! # assert_eq!(alice.unwrap(), "1");
 //! # Ok(())
 //! # }
 //! ```
@@ -43,11 +43,13 @@ mod core;
 mod database;
 pub mod dump;
 mod error;
+mod handle;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod interleavings;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod isolation_tests;
+mod key_range;
 mod latency;
 mod open;
 mod options;
@@ -66,6 +68,7 @@ mod store;
 mod superblock;
 mod sync;
 mod table;
+mod transact;
 mod transaction;
 mod value;
 mod write_set;
@@ -78,6 +81,7 @@ pub use crate::checkpoint::CheckpointReport;
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
 pub use crate::error::{CsnRange, Error, ErrorKind, Result};
+pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency};
 pub use crate::options::{Isolation, Options, POWER_SAFE_CACHE};
 pub use crate::recovery::RecoveryProgress;

@@ -1,7 +1,7 @@
 //! Ordered iteration over a table at a snapshot, merged with a transaction's own writes.
 
 use std::cmp::Ordering;
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,6 +12,7 @@ use fulgurite_index::table::{Cursor, ReadPoint};
 
 use crate::catalog::TableState;
 use crate::core::Core;
+use crate::handle::Handle;
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::{TableWrites, WriteOp, WriteValue, check_key};
 use crate::{Result, Value};
@@ -24,15 +25,15 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub fn new<'k>(range: &impl RangeBounds<&'k [u8]>) -> Result<Bounds> {
-        let own = |bound: Bound<&&[u8]>| -> Result<Bound<Box<[u8]>>> {
+    pub fn new(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<Bounds> {
+        let own = |bound: Bound<&[u8]>| -> Result<Bound<Box<[u8]>>> {
             Ok(match bound {
                 Bound::Included(key) => Bound::Included(checked(key)?),
                 Bound::Excluded(key) => Bound::Excluded(checked(key)?),
                 Bound::Unbounded => Bound::Unbounded,
             })
         };
-        Ok(Bounds { start: own(range.start_bound())?, end: own(range.end_bound())? })
+        Ok(Bounds { start: own(start)?, end: own(end)? })
     }
 
     /// The same, to keep.
@@ -208,7 +209,6 @@ struct Side<'a> {
 /// # }
 /// ```
 pub struct Range<'a> {
-    core: Arc<Core>,
     table: Arc<TableState>,
     at: ReadPoint,
     bounds: Bounds,
@@ -219,11 +219,12 @@ pub struct Range<'a> {
     /// The value that was lent last, if it had to be read from the log.
     lent: Option<Value>,
     _snapshot: Option<Arc<SnapshotGuard>>,
+    core: Handle,
 }
 
 impl<'a> Range<'a> {
     pub(crate) fn new(
-        core: &Arc<Core>,
+        core: &Handle,
         table: &Arc<TableState>,
         at: ReadPoint,
         bounds: Bounds,

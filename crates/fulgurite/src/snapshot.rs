@@ -1,17 +1,16 @@
 //! Read-only views of the whole database at one commit.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::table::ReadPoint;
 
-use crate::core::Core;
+use crate::handle::Handle;
 use crate::salvage::Salvage;
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
-use crate::{Result, Table, Value};
+use crate::{KeyRange, Result, Table, Value};
 
 /// The whole database as of one commit; everything in it is durable, or was answered at a level that does not wait for
 /// that. Cheap to clone, good for any thread.
@@ -19,12 +18,12 @@ use crate::{Result, Table, Value};
 /// While it lives, the versions that it sees stay on disk: do not keep one for longer than it is needed.
 #[derive(Clone)]
 pub struct Snapshot {
-    core: Arc<Core>,
     guard: Arc<SnapshotGuard>,
+    core: Handle,
 }
 
 impl Snapshot {
-    pub(crate) fn take(core: &Arc<Core>) -> Snapshot {
+    pub(crate) fn take(core: &Handle) -> Snapshot {
         let guard = core.snapshots.register(|| core.now_ms(), || core.pipeline.read_csn());
         Snapshot { core: core.clone(), guard: Arc::new(guard) }
     }
@@ -38,7 +37,11 @@ impl Snapshot {
     ///
     /// # Errors
     /// Those of [`Transaction::get`](crate::Transaction::get).
-    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_bytes(table, key.as_ref())
+    }
+
+    fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.core.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
@@ -51,16 +54,16 @@ impl Snapshot {
     ///
     /// # Errors
     /// Those of [`Transaction::range`](crate::Transaction::range).
-    pub fn range<'k>(&self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'static>> {
-        self.range_of(table, Bounds::new(&range)?)
+    pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<Range<'static>> {
+        self.range_of(table, Bounds::new(range.start(), range.end())?)
     }
 
     /// The entries whose keys start with `prefix`, in order.
     ///
     /// # Errors
     /// Those of [`Transaction::range`](crate::Transaction::range).
-    pub fn prefix(&self, table: &Table, prefix: &[u8]) -> Result<Range<'static>> {
-        self.range_of(table, Bounds::prefix(prefix)?)
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
+        self.range_of(table, Bounds::prefix(prefix.as_ref())?)
     }
 
     /// The entries of `range` in order, without those that cannot be read: each part that is left out is named in
@@ -68,7 +71,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// Those of [`Transaction::range`](crate::Transaction::range).
-    pub fn salvage<'k>(&self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Salvage> {
+    pub fn salvage(&self, table: &Table, range: impl KeyRange) -> Result<Salvage> {
         Ok(Salvage::new(self.range(table, range)?))
     }
 

@@ -1,18 +1,17 @@
 //! A handle to a table: single operations, each a transaction of its own.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::StaticPart;
 
 use crate::catalog::TableState;
-use crate::core::Core;
-use crate::scan::Range;
+use crate::handle::Handle;
+use crate::scan::{Bounds, Range};
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::write_set::check_key;
-use crate::{Commit, Error, Isolation, Result, Value};
+use crate::{Commit, Error, Isolation, KeyRange, Result, Value};
 
 /// A handle to a table; cheap to clone, good for any thread.
 ///
@@ -22,8 +21,8 @@ use crate::{Commit, Error, Isolation, Result, Value};
 /// [`Database::transact`](crate::Database::transact).
 #[derive(Clone)]
 pub struct Table {
-    pub(crate) core: Arc<Core>,
     pub(crate) state: Arc<TableState>,
+    pub(crate) core: Handle,
 }
 
 impl Table {
@@ -36,7 +35,11 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`], [`Error::Closed`].
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_bytes(key.as_ref())
+    }
+
+    fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.check_open()?;
         let hash = hash_key(self.state.id, key);
@@ -51,7 +54,11 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::WouldBlock`], and those of [`Table::get`].
-    pub fn try_get(&self, key: &[u8]) -> Result<Option<Value>> {
+    pub fn try_get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.try_get_bytes(key.as_ref())
+    }
+
+    fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.check_open()?;
         let hash = hash_key(self.state.id, key);
@@ -69,57 +76,56 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
-        let mut txn = self.begin();
-        txn.put(self, key, value)?;
-        txn.commit()
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
+        self.write_bytes(key.as_ref(), Some(value.as_ref()), 0)
     }
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
-    pub fn put_expiring(&self, key: &[u8], value: &[u8], expires_at_ms: u64) -> Result<Commit> {
-        let mut txn = self.begin();
-        txn.put_expiring(self, key, value, expires_at_ms)?;
-        txn.commit()
+    pub fn put_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expires_at_ms: u64,
+    ) -> Result<Commit> {
+        self.write_bytes(key.as_ref(), Some(value.as_ref()), expires_at_ms.max(1))
     }
 
     /// Deletes `key`; fine if it does not exist.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
-    pub fn delete(&self, key: &[u8]) -> Result<Commit> {
-        let mut txn = self.begin();
-        txn.delete(self, key)?;
-        txn.commit()
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Commit> {
+        self.write_bytes(key.as_ref(), None, 0)
     }
 
     /// Deletes all keys in `range`; costs the same however many there are.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
-    pub fn delete_range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<Commit> {
-        let mut txn = self.begin();
-        txn.delete_range(self, range)?;
-        txn.commit()
+    pub fn delete_range(&self, range: impl KeyRange) -> Result<Commit> {
+        self.delete_bounds(&Bounds::new(range.start(), range.end())?)
     }
 
     /// Deletes all keys that start with `prefix`; costs the same however many there are.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
-    pub fn delete_prefix(&self, prefix: &[u8]) -> Result<Commit> {
-        let mut txn = self.begin();
-        txn.delete_prefix(self, prefix)?;
-        txn.commit()
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Commit> {
+        self.delete_bounds(&Bounds::prefix(prefix.as_ref())?)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
     ///
     /// # Errors
     /// [`Error::KeyExists`], [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
-    pub fn insert(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
+    pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
+        self.insert_bytes(key.as_ref(), value.as_ref())
+    }
+
+    fn insert_bytes(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
         self.core.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
     }
 
@@ -128,7 +134,16 @@ impl Table {
     ///
     /// # Errors
     /// [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
-    pub fn compare_and_swap(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
+    pub fn compare_and_swap(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.swap_bytes(key.as_ref(), expected, new)
+    }
+
+    fn swap_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
         self.core
             .retry(Isolation::Snapshot, |txn| txn.compare_and_swap(self, key, expected, new))
             .map(|(swapped, _)| swapped)
@@ -138,7 +153,7 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`Transaction::range`].
-    pub fn range<'k>(&self, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'static>> {
+    pub fn range(&self, range: impl KeyRange) -> Result<Range<'static>> {
         Snapshot::take(&self.core).range(self, range)
     }
 
@@ -146,7 +161,7 @@ impl Table {
     ///
     /// # Errors
     /// Those of [`Transaction::range`].
-    pub fn prefix(&self, prefix: &[u8]) -> Result<Range<'static>> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
         Snapshot::take(&self.core).prefix(self, prefix)
     }
 
@@ -158,6 +173,18 @@ impl Table {
             let _ = tree.get(&[], Csn::ZERO);
         }
         tree.len_estimate() + self.state.index.delta().entries()
+    }
+
+    fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.write_bytes(self, key, value, expires_at_ms)?;
+        txn.commit()
+    }
+
+    fn delete_bounds(&self, bounds: &Bounds) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.delete_bounds(self, bounds)?;
+        txn.commit()
     }
 
     fn begin(&self) -> Transaction {

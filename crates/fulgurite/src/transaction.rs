@@ -1,6 +1,5 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,12 +13,13 @@ use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
 use crate::core::Core;
 use crate::error::readable;
+use crate::handle::Handle;
 use crate::read_set::{ReadKey, ReadRange, ReadSet};
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
 use crate::spill::Spill;
 use crate::write_set::{DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
-use crate::{Error, Isolation, Result, Table, Value};
+use crate::{Error, Isolation, KeyRange, Result, Table, Value};
 
 /// A commit that was answered: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,6 @@ pub struct Savepoint {
 /// only when everything that it read is, whatever its own level; what was written at level [`Durability::Async`] or
 /// [`Durability::None`] does not count, because its writers took the risk.
 pub struct Transaction {
-    core: Arc<Core>,
     snapshot: SnapshotGuard,
     isolation: Isolation,
     durability: Durability,
@@ -59,10 +58,11 @@ pub struct Transaction {
     /// What its savepoints carry; 0 until the first is made.
     id: u64,
     new_table: Option<Arc<TableState>>,
+    core: Handle,
 }
 
 impl Transaction {
-    pub(crate) fn begin(core: &Arc<Core>, isolation: Isolation) -> Transaction {
+    pub(crate) fn begin(core: &Handle, isolation: Isolation) -> Transaction {
         let snapshot = core.snapshots.register(|| core.now_ms(), || core.pipeline.visible());
         Transaction {
             // After the snapshot was taken, so that no such commit in it is above.
@@ -112,7 +112,11 @@ impl Transaction {
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`],
     /// [`Error::Closed`]: the transaction goes on.
-    pub fn get(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_bytes(table, key.as_ref())
+    }
+
+    fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
@@ -131,7 +135,11 @@ impl Transaction {
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`],
     /// [`Error::Closed`]: the transaction goes on.
-    pub fn get_for_update(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+    pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_for_update_bytes(table, key.as_ref())
+    }
+
+    fn get_for_update_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
@@ -165,8 +173,8 @@ impl Transaction {
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
-    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.write(self.core.state_of(table)?, key, Some(value), 0, false)
+    pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.write_bytes(table, key.as_ref(), Some(value.as_ref()), 0)
     }
 
     /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
@@ -179,11 +187,11 @@ impl Transaction {
     pub fn put_expiring(
         &mut self,
         table: &Table,
-        key: &[u8],
-        value: &[u8],
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
         expires_at_ms: u64,
     ) -> Result<()> {
-        self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms.max(1), false)
+        self.write_bytes(table, key.as_ref(), Some(value.as_ref()), expires_at_ms.max(1))
     }
 
     /// Deletes `key`; fine if it does not exist.
@@ -192,15 +200,30 @@ impl Transaction {
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
-    pub fn delete(&mut self, table: &Table, key: &[u8]) -> Result<()> {
-        self.write(self.core.state_of(table)?, key, None, 0, false)
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.write_bytes(table, key.as_ref(), None, 0)
+    }
+
+    /// Writes or deletes (`None`) `key` without having read it; `expires_at_ms` of 0 is never.
+    pub(crate) fn write_bytes(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: Option<&[u8]>,
+        expires_at_ms: u64,
+    ) -> Result<()> {
+        self.write(self.core.state_of(table)?, key, value, expires_at_ms, false)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
     ///
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Transaction::get`] and [`Transaction::put`].
-    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.insert_bytes(table, key.as_ref(), value.as_ref())
+    }
+
+    fn insert_bytes(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: readable(key) });
         }
@@ -213,6 +236,16 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::get`] and [`Transaction::put`].
     pub fn compare_and_swap(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.swap_bytes(table, key.as_ref(), expected, new)
+    }
+
+    fn swap_bytes(
         &mut self,
         table: &Table,
         key: &[u8],
@@ -264,19 +297,19 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`].
-    pub fn delete_range<'k>(&mut self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<()> {
-        self.delete_bounds(table, &Bounds::new(&range)?)
+    pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<()> {
+        self.delete_bounds(table, &Bounds::new(range.start(), range.end())?)
     }
 
     /// Deletes all keys that start with `prefix`. Costs the same however many there are.
     ///
     /// # Errors
     /// Those of [`Transaction::delete_range`].
-    pub fn delete_prefix(&mut self, table: &Table, prefix: &[u8]) -> Result<()> {
-        self.delete_bounds(table, &Bounds::prefix(prefix)?)
+    pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_bounds(table, &Bounds::prefix(prefix.as_ref())?)
     }
 
-    fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
+    pub(crate) fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
         self.mine(table)?;
         if let Some((start, end)) = bounds.half_open()? {
             let range = DeletedRange { start, end };
@@ -292,16 +325,16 @@ impl Transaction {
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Closed`]; each entry may fail with
     /// [`Error::Damaged`] or [`Error::Io`], which ends the iteration.
-    pub fn range<'a, 'k>(&'a self, table: &Table, range: impl RangeBounds<&'k [u8]>) -> Result<Range<'a>> {
-        self.range_of(table, Bounds::new(&range)?)
+    pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
+        self.range_of(table, Bounds::new(range.start(), range.end())?)
     }
 
     /// The entries whose keys start with `prefix`, in order.
     ///
     /// # Errors
     /// Those of [`Transaction::range`].
-    pub fn prefix<'a>(&'a self, table: &Table, prefix: &[u8]) -> Result<Range<'a>> {
-        self.range_of(table, Bounds::prefix(prefix)?)
+    pub fn prefix<'a>(&'a self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'a>> {
+        self.range_of(table, Bounds::prefix(prefix.as_ref())?)
     }
 
     fn range_of<'a>(&'a self, table: &Table, bounds: Bounds) -> Result<Range<'a>> {
@@ -414,7 +447,7 @@ impl Transaction {
 
     /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. A definition latches the table that it
     /// changes exclusively.
-    fn submit(&mut self, core: &Arc<Core>, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
+    fn submit(&mut self, core: &Core, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
             return Ok(None);
         }

@@ -118,11 +118,11 @@ fn a_callback_may_commit() {
     let (sender, receiver) = std::sync::mpsc::channel();
     let mut txn = db.begin();
     txn.put(&table, b"first", b"v").unwrap();
-    let (in_callback, callback_table) = (db.core().clone(), table.clone());
+    let (in_callback, callback_table) = (db.clone(), table.clone());
     txn.commit_deferred().unwrap().on_complete(move |_| {
         let mut last = None;
         for n in 0..100u32 {
-            let mut txn = crate::Transaction::begin(&in_callback, crate::Isolation::Snapshot);
+            let mut txn = in_callback.begin();
             txn.put(&callback_table, &n.to_be_bytes(), &[7; 50_000]).unwrap();
             last = Some(txn.commit_deferred().unwrap());
         }

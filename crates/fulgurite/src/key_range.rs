@@ -1,0 +1,77 @@
+//! What names a range of keys.
+
+use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+
+/// A range of keys: `..`, `"a".."b"`, `from..`, `..=to`, a pair of [`Bound`]s, with keys of any type that is
+/// `AsRef<[u8]>`; or a reference to one.
+///
+/// Both ends of a range literal have one type, and byte strings of different lengths have different types: write
+/// `"a".."bc"`, or `b"a".as_slice()..b"bc"`.
+///
+/// Implemented here for those types only. `std`'s `RangeBounds<K>` is not asked for in its place because it leaves open
+/// which `K` is meant by `..`.
+pub trait KeyRange: sealed::Sealed {
+    /// The smallest key of the range, or what comes before it.
+    fn start(&self) -> Bound<&[u8]>;
+
+    /// The greatest key of the range, or what comes after it.
+    fn end(&self) -> Bound<&[u8]>;
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+macro_rules! ranges_of_keys {
+    ($($range:ty),*) => {$(
+        impl<K: AsRef<[u8]>> sealed::Sealed for $range {}
+
+        impl<K: AsRef<[u8]>> KeyRange for $range {
+            fn start(&self) -> Bound<&[u8]> {
+                RangeBounds::<K>::start_bound(self).map(AsRef::as_ref)
+            }
+
+            fn end(&self) -> Bound<&[u8]> {
+                RangeBounds::<K>::end_bound(self).map(AsRef::as_ref)
+            }
+        }
+    )*};
+}
+
+ranges_of_keys!(Range<K>, RangeFrom<K>, RangeInclusive<K>, RangeTo<K>, RangeToInclusive<K>);
+
+impl sealed::Sealed for RangeFull {}
+
+impl KeyRange for RangeFull {
+    fn start(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        Bound::Unbounded
+    }
+}
+
+impl<S: AsRef<[u8]>, E: AsRef<[u8]>> sealed::Sealed for (Bound<S>, Bound<E>) {}
+
+impl<S: AsRef<[u8]>, E: AsRef<[u8]>> KeyRange for (Bound<S>, Bound<E>) {
+    fn start(&self) -> Bound<&[u8]> {
+        self.0.as_ref().map(AsRef::as_ref)
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        self.1.as_ref().map(AsRef::as_ref)
+    }
+}
+
+impl<R: KeyRange + ?Sized> sealed::Sealed for &R {}
+
+impl<R: KeyRange + ?Sized> KeyRange for &R {
+    fn start(&self) -> Bound<&[u8]> {
+        (**self).start()
+    }
+
+    fn end(&self) -> Bound<&[u8]> {
+        (**self).end()
+    }
+}

@@ -1,0 +1,63 @@
+//! Transactions that are run again when they conflict.
+
+use std::time::Duration;
+
+use crate::handle::Handle;
+use crate::transaction::{Commit, Transaction};
+use crate::{Error, Isolation, Result};
+
+impl Handle {
+    /// Runs a transaction, again when it conflicts.
+    pub fn retry<T>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Commit)> {
+        self.retry_unless(isolation, body, |error| matches!(error, Error::Conflict { .. }))
+    }
+
+    /// Like [`Handle::retry`] with an application's error, which always ends it.
+    pub fn retry_as<T, E: From<Error>>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<(T, Commit), E> {
+        self.retry_unless(isolation, body, |_| false)
+    }
+
+    fn retry_unless<T, E: From<Error>>(
+        &self,
+        isolation: Isolation,
+        mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
+        is_conflict: impl Fn(&E) -> bool,
+    ) -> Result<(T, Commit), E> {
+        let attempts = self.options.conflict_retries_max.saturating_add(1);
+        for attempt in 0..attempts {
+            let mut txn = Transaction::begin(self, isolation);
+            match body(&mut txn) {
+                Ok(value) => match txn.commit() {
+                    Ok(commit) => return Ok((value, commit)),
+                    Err(Error::Conflict { .. }) => {}
+                    Err(error) => return Err(error.into()),
+                },
+                Err(error) if is_conflict(&error) => {}
+                Err(error) => {
+                    txn.rollback_durable()?;
+                    return Err(error);
+                }
+            }
+            self.back_off(attempt);
+        }
+        Err(Error::TooManyConflicts { attempts }.into())
+    }
+
+    /// After the first few conflicts waits a little, longer each time and never the same for two.
+    fn back_off(&self, attempt: u32) {
+        if attempt < 3 {
+            return;
+        }
+        let max_us = 20u64 << attempt.min(8);
+        let wait_us = self.env.random_u64() % max_us;
+        self.env.clock().sleep(Duration::from_micros(wait_us));
+    }
+}

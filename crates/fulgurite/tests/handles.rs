@@ -1,0 +1,119 @@
+//! Which handles keep a database open, and what closing one does to the others.
+
+mod common;
+
+use std::sync::Arc;
+
+use common::PATH;
+use fulgurite::env::SimEnv;
+use fulgurite::{Database, Error, Options, Result, Table};
+
+fn open(env: &Arc<SimEnv>) -> Result<Database> {
+    Database::open_with(env.clone(), PATH, Options::default(), |_| {})
+}
+
+/// The database is closed: it can be opened, and what was committed is there.
+#[track_caller]
+fn assert_closed(env: &Arc<SimEnv>, rows: usize) {
+    let table = open(env).expect("nothing holds it any more").open_table("t").unwrap();
+    assert_eq!(table.range(..).unwrap().count(), rows);
+}
+
+#[track_caller]
+fn assert_held(env: &Arc<SimEnv>) {
+    assert!(matches!(open(env), Err(Error::Locked { .. })), "a handle is left");
+}
+
+#[test]
+fn a_table_is_not_closed_because_its_database_was_a_temporary() {
+    let env = SimEnv::new(1);
+    let table = open(&env).unwrap().table("t").unwrap();
+    table.put("k", "v").unwrap();
+    assert_eq!(table.get("k").unwrap().unwrap(), b"v");
+    assert_held(&env);
+    let other = table.clone();
+    drop(table);
+    other.put("l", "v").unwrap();
+    assert_held(&env);
+    drop(other);
+    assert_closed(&env, 2);
+}
+
+#[test]
+fn transactions_snapshots_and_ranges_outlive_all_other_handles() {
+    let env = SimEnv::new(1);
+    let table = open(&env).unwrap().table("t").unwrap();
+    table.put("a", "1").unwrap();
+    table.put("b", "2").unwrap();
+    let mut txn = {
+        let db = open_again(&env, table);
+        let mut txn = db.begin();
+        txn.put(&db.open_table("t").unwrap(), "c", "3").unwrap();
+        txn
+    };
+    txn.savepoint();
+    assert_held(&env);
+    txn.commit().unwrap();
+    let (snapshot, table) = {
+        let db = open(&env).expect("the transaction was the last handle");
+        (db.snapshot(), db.open_table("t").unwrap())
+    };
+    assert_eq!(snapshot.get(&table, "c").unwrap().unwrap(), b"3");
+    let mut range = snapshot.range(&table, ..).unwrap();
+    range.next().unwrap().unwrap();
+    drop((snapshot, table));
+    assert_held(&env);
+    assert_eq!(range.by_ref().count(), 2);
+    assert_held(&env);
+    drop(range);
+    assert_closed(&env, 3);
+}
+
+fn open_again(env: &Arc<SimEnv>, table: Table) -> Database {
+    drop(table);
+    open(env).unwrap()
+}
+
+#[test]
+fn values_tickets_and_savepoints_keep_nothing_open() {
+    let env = SimEnv::new(1);
+    let db = open(&env).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("k", "v").unwrap();
+    let value = table.get("k").unwrap().unwrap();
+    let mut txn = db.begin();
+    txn.put(&table, "l", "v").unwrap();
+    let savepoint = txn.savepoint();
+    let ticket = txn.commit_deferred().unwrap();
+    drop((db, table));
+    assert_closed(&env, 2);
+    ticket.wait().expect("the close made it durable");
+    assert_eq!(value, b"v");
+    let _ = savepoint;
+}
+
+#[test]
+fn a_close_reports_and_ends_all_other_handles() {
+    let env = SimEnv::new(1);
+    let db = open(&env).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("k", "v").unwrap();
+    let other = db.clone();
+    db.close().unwrap();
+    assert!(matches!(table.get("k"), Err(Error::Closed)));
+    other.close().expect("it is closed, and cleanly");
+    let quiet = Options { background: false, ..Options::default() };
+    let db = Database::open_with(env.clone(), PATH, quiet, |_| {}).expect("closed, though handles are left");
+    drop(table);
+    assert_held(&env);
+
+    let table = db.open_table("t").unwrap();
+    table.put("l", "v").unwrap();
+    let other = db.clone();
+    env.faults().fail_write(env.faults().write_count() + 1);
+    let error = db.close().expect_err("the closing checkpoint could not be written");
+    assert!(!matches!(error, Error::Closed), "{error}");
+    assert!(matches!(other.close(), Err(Error::Closed)), "the second must not say that all is well");
+    drop(table);
+    assert_closed(&env, 2);
+}
