@@ -79,7 +79,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// How many bytes an unprivileged process may still write below `path`.
+    /// How many bytes an unprivileged process may still write below `path`; `u64::MAX` where the file system does not
+    /// say, which those do that count no blocks.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
     /// What is known of the file system and the device below `path`. What is not known is no error.
     fn device(&self, path: &Path) -> io::Result<DeviceInfo>;

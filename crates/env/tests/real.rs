@@ -68,3 +68,12 @@ fn a_misaligned_direct_write_is_refused() {
     let file = RealEnv::new().disk().open(Path::new("/dev/null"), OpenOptions::Write).expect("open");
     let _ = file.write_direct(&AlignedBuf::new(8_192)[1..], 0, false);
 }
+
+/// Such as the kernel's own; some of FUSE and of networks do the same.
+#[test]
+fn a_file_system_that_counts_no_blocks_is_not_full() {
+    let disk = RealEnv::new();
+    for path in ["/proc", "/sys"].map(Path::new).into_iter().filter(|path| path.is_dir()) {
+        assert_eq!(disk.disk().free_bytes(path).expect("statvfs"), u64::MAX, "{}", path.display());
+    }
+}

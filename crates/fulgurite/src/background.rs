@@ -64,16 +64,9 @@ impl Drop for Dying<'_> {
 
 fn run(core: &Core, shared: &Shared) {
     let _dying = Dying(core);
-    let mut reported = false;
     while !shared.stop.load(Ordering::Acquire) {
-        match core.maintain_tables() {
-            Ok(true) => continue,
-            Ok(false) => reported = false,
-            Err(error) if !reported => {
-                reported = true;
-                tracing::error!(%error, "folding or checkpointing failed, will be tried again");
-            }
-            Err(_) => {}
+        if matches!(core.maintain_tables(), Ok(true)) {
+            continue;
         }
         let mut lock = shared.lock.lock();
         if !shared.stop.load(Ordering::Acquire) {
@@ -85,21 +78,30 @@ fn run(core: &Core, shared: &Shared) {
 impl Core {
     /// One round of folding and checkpointing; true if there was something to do.
     pub fn maintain_tables(&self) -> Result<bool> {
+        let outcome = self.maintenance_round();
+        if !matches!(outcome, Err(Error::Closed)) {
+            self.progress.round_ended(outcome.as_ref().err(), || self.now_ms());
+        }
+        outcome
+    }
+
+    /// Folding comes first and depends on nothing else: committers wait for it.
+    fn maintenance_round(&self) -> Result<bool> {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.hooks.reached("maintenance");
-        let freed = self.free_retired();
-        self.look_at_room()?;
         for table in self.catalog.all() {
             self.rotate_if_grown(&table);
         }
         let mut worked = self.absorb()?;
+        let freed = self.free_retired();
+        let looked = self.look_at_room();
         if self.log.poisoned().is_none() && self.checkpoint_is_due() {
             self.checkpoint()?;
             worked = true;
         }
-        freed.map(|()| worked)
+        freed.and(looked).map(|()| worked)
     }
 
     /// One round of everything that threads do otherwise.

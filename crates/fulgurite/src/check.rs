@@ -1,11 +1,16 @@
 //! Verification of a whole database, while others use it.
+//!
+//! A check reads the images that were the newest when it began, and the segments that there were. It holds the lock of
+//! maintenance only to note which those are; images never change, and no segment that it noted is freed while it runs.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use fulgurite_base::{Lsn, TableId};
 use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{IndexError, OutOfLine, StaticPart};
-use fulgurite_log::{LogError, ScanItem, Stream, scan_segment};
+use fulgurite_log::{LogError, ScanItem, SegmentInfo, Stream, scan_segment};
+use parking_lot::Mutex;
 
 use crate::Result;
 use crate::catalog::TableState;
@@ -52,26 +57,88 @@ const PROGRESS_STEP: u64 = 4096;
 /// Problems beyond this many are counted, not listed.
 const PROBLEMS_MAX: usize = 100;
 
-/// Verifies every table as of the last checkpoint, and the kept log. Maintenance waits meanwhile; commits do not.
+/// The running checks: each pins the segments that there were when it began.
+#[derive(Default)]
+pub(crate) struct Checks(Mutex<Vec<u32>>);
+
+impl Checks {
+    /// Whether a running check may read the segment.
+    pub fn hold(&self, segment: u32) -> bool {
+        self.0.lock().iter().any(|newest| segment <= *newest)
+    }
+
+    fn begin(&self, newest: u32) -> Checking<'_> {
+        self.0.lock().push(newest);
+        Checking { checks: self, newest }
+    }
+}
+
+/// A running check; dropping it lets its segments be freed.
+struct Checking<'c> {
+    checks: &'c Checks,
+    newest: u32,
+}
+
+impl Drop for Checking<'_> {
+    fn drop(&mut self) {
+        let mut running = self.checks.0.lock();
+        let own = running.iter().position(|newest| *newest == self.newest).expect("it is running");
+        running.swap_remove(own);
+    }
+}
+
+/// What a check looks at: the database as it was at one moment.
+struct View<'c> {
+    tables: Vec<CheckedTable>,
+    segments: Vec<SegmentInfo>,
+    _checking: Checking<'c>,
+}
+
+/// A table's newest image, and the live bytes by segment that are booked for it.
+struct CheckedTable {
+    state: Arc<TableState>,
+    root: Lsn,
+    booked: BTreeMap<u32, i64>,
+}
+
+impl View<'_> {
+    /// Under the lock of maintenance, so that no image is half written, and images and accounts fit together.
+    fn take(core: &Core) -> Result<View<'_>> {
+        let maintenance = core.maintenance.lock();
+        core.check_open()?;
+        let mut segments = core.log.segments();
+        let checking = core.checks.begin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
+        // Nothing refers to those that are on their way to be freed.
+        segments.retain(|segment| !maintenance.is_retiring(segment.number));
+        let tables = core.catalog.all().into_iter().filter(|table| table.dropped().is_none());
+        let tables = tables.map(|state| CheckedTable {
+            root: state.index.static_part().image_root(),
+            booked: maintenance.space.of_table(state.id),
+            state,
+        });
+        Ok(View { tables: tables.collect(), segments, _checking: checking })
+    }
+}
+
+/// Verifies every table as of the last checkpoint, and the kept log. Neither commits nor maintenance wait for it; segments
+/// that become free meanwhile are freed after it. If the database is closed meanwhile it gives up.
 pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
-    core.check_open()?;
-    let maintenance = core.maintenance.lock();
+    let view = View::take(core)?;
     let mut report = CheckReport::default();
-    for table in core.catalog.all() {
-        if table.dropped().is_some() {
-            continue;
-        }
-        let recount = check_table(core, &table, &mut report, &mut progress)?;
-        let booked = maintenance.space.of_table(table.id);
-        if let Some(recount) = recount.filter(|recount| *recount != booked) {
+    for table in &view.tables {
+        let recount = check_table(core, table, &mut report, &mut progress)?;
+        let booked = &table.booked;
+        if let Some(recount) = recount.filter(|recount| recount != booked) {
             report.problem(format!(
                 "the accounts of table `{}` do not match its records: booked {booked:?}, counted {recount:?}",
-                table.name()
+                table.state.name()
             ));
         }
         report.tables += 1;
     }
-    check_log(core, &mut report, &mut progress)?;
+    check_log(core, &view.segments, &mut report, &mut progress)?;
+    // What was wrong because the files were no longer this database's to read is no problem of theirs.
+    core.check_open()?;
     Ok(report)
 }
 
@@ -88,15 +155,16 @@ impl CheckReport {
 /// Counts the entries and records of one table; returns its live bytes by segment.
 fn check_table(
     core: &Core,
-    table: &TableState,
+    table: &CheckedTable,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<Option<BTreeMap<u32, i64>>> {
-    let total = table.index.static_part().len_estimate();
-    let name = table.name();
+    let tree = table.state.index.static_part();
+    let total = tree.len_estimate();
+    let name = table.state.name();
     let mut checker = Checker {
         core,
-        table: table.id,
+        table: table.state.id,
         name: &name,
         report,
         progress,
@@ -105,7 +173,7 @@ fn check_table(
         live: BTreeMap::new(),
         damaged: false,
     };
-    table.index.static_part().walk(&mut checker)?;
+    tree.walk_image(table.root, &mut checker)?;
     // Of a damaged table not everything was counted.
     Ok((!checker.damaged).then_some(checker.live))
 }
@@ -123,6 +191,11 @@ struct Checker<'c> {
 }
 
 impl Checker<'_> {
+    fn check_open(&self, lsn: Lsn) -> Result<(), IndexError> {
+        let closed = |_| IndexError::Store { table: self.table, lsn, source: Box::new(LogError::Closed) };
+        self.core.check_open().map_err(closed)
+    }
+
     fn count(&mut self, lsn: Lsn, bytes: u32) {
         *self.live.entry(lsn.segment()).or_default() += i64::from(bytes);
     }
@@ -130,6 +203,7 @@ impl Checker<'_> {
 
 impl TreeVisitor for Checker<'_> {
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError> {
+        self.check_open(record.lsn)?;
         self.report.node_records += 1;
         self.count(record.lsn, record.bytes);
         Ok(())
@@ -186,12 +260,17 @@ impl TreeVisitor for Checker<'_> {
 }
 
 /// Decodes every segment. The tail of the segment that is being written is not a problem.
-fn check_log(core: &Core, report: &mut CheckReport, progress: &mut dyn FnMut(CheckProgress)) -> Result<()> {
-    let segments = core.log.segments();
+fn check_log(
+    core: &Core,
+    segments: &[SegmentInfo],
+    report: &mut CheckReport,
+    progress: &mut dyn FnMut(CheckProgress),
+) -> Result<()> {
     let total = segments.iter().map(|segment| u64::from(segment.bytes)).sum();
     let mut done = 0;
     let dir = crate::database::log_dir(&core.dir);
     for segment in segments {
+        core.check_open()?;
         report.segments += 1;
         let needed = segment.stream.is_some() && !segment.open;
         if needed {

@@ -23,6 +23,7 @@ use crate::Result;
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
 use crate::core::Core;
+use crate::maintenance::Progress;
 use crate::space::Space;
 use crate::superblock::{Superblock, SuperblockFile};
 
@@ -37,7 +38,6 @@ pub(crate) struct Maintenance {
     swept: BTreeMap<TableId, BTreeMap<RangeDelete, Csn>>,
     /// Segments that are on their way to be freed.
     retiring: BTreeSet<u32>,
-    pub checkpoints: u64,
 }
 
 /// What a checkpoint did.
@@ -59,8 +59,18 @@ impl Maintenance {
             log_bytes_at_checkpoint: 0,
             swept: BTreeMap::new(),
             retiring: BTreeSet::new(),
-            checkpoints: 0,
         }
+    }
+
+    /// Whether a segment is on its way to be freed.
+    pub fn is_retiring(&self, segment: u32) -> bool {
+        self.retiring.contains(&segment)
+    }
+
+    /// Notes what the last checkpoint is, for those who ask without the lock.
+    pub fn tell(&self, progress: &Progress) {
+        progress.covered.store(self.superblock.current().covered.0, Ordering::Release);
+        progress.live_bytes.store(self.space.live_bytes(), Ordering::Release);
     }
 }
 
@@ -154,7 +164,11 @@ impl Core {
                 break;
             }
             drop(generation);
-            folded |= table.index.fold_oldest(&self.prune_rules(table))?;
+            let start_ns = self.env.clock().monotonic_ns();
+            if table.index.fold_oldest(&self.prune_rules(table))? {
+                folded = true;
+                self.progress.folds.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
+            }
             drop(self.folded.0.lock());
             self.folded.1.notify_all();
         }
@@ -165,7 +179,16 @@ impl Core {
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let mut maintenance = self.maintenance.lock();
         self.check_open()?;
-        let maintenance = &mut *maintenance;
+        let start_ns = self.env.clock().monotonic_ns();
+        let report = self.checkpoint_locked(&mut maintenance);
+        maintenance.tell(&self.progress);
+        if report.is_ok() {
+            self.progress.checkpoints.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
+        }
+        report
+    }
+
+    fn checkpoint_locked(&self, maintenance: &mut Maintenance) -> Result<CheckpointReport> {
         let log_bytes = self.log.stats().written_bytes;
         let bulk_before = self.log.bulk_position();
         // Tables that appear later hold nothing at or below the boundary, and replay makes them anew: they wait for the
@@ -211,7 +234,6 @@ impl Core {
         self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
         maintenance.space.install(segments);
         maintenance.log_bytes_at_checkpoint = log_bytes;
-        maintenance.checkpoints += 1;
         self.forget_range_deletes(maintenance, boundary);
         let segments_freed = self.free_segments(maintenance, bulk_before)?;
         Ok(CheckpointReport { covered: boundary, records_written, segments_freed })
@@ -345,6 +367,7 @@ impl Core {
         maintenance.retiring.retain(|number| segments.iter().any(|segment| segment.number == *number));
         for segment in segments {
             if maintenance.space.may_free(&segment, replay, bulk_before, &self.pins)
+                && !self.checks.hold(segment.number)
                 && maintenance.retiring.insert(segment.number)
             {
                 let (retired, number) = (self.retired.clone(), segment.number);

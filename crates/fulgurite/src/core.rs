@@ -12,11 +12,13 @@ use fulgurite_log::{Durability, Log};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::{Catalog, TableState};
+use crate::check::Checks;
 use crate::checkpoint::Maintenance;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::error::readable;
 use crate::hooks::Hooks;
+use crate::maintenance::Progress;
 use crate::options::level_refusal;
 use crate::snapshots::Snapshots;
 use crate::spill::{Spill, SpillPins};
@@ -45,6 +47,9 @@ pub(crate) struct Core {
     pub room: Room,
     /// Signalled when a generation was folded.
     pub folded: (Mutex<()>, Condvar),
+    /// What maintenance has done and how it fares.
+    pub progress: Progress,
+    pub checks: Checks,
     /// Everything that folding and checkpoints own; one of them at a time.
     pub maintenance: Mutex<Maintenance>,
     /// Segments that nothing needs any more and that no reader can still be in.
@@ -127,9 +132,11 @@ impl Core {
     }
 
     /// Looks at the disk's free space: writes are refused while a checkpoint of everything in the deltas would not fit.
+    ///
+    /// A file system that cannot be asked is not taken for a full one: writes go on until the disk itself refuses them.
     pub fn look_at_room(&self) -> Result<()> {
-        let free = self.env.disk().free_bytes(&self.dir);
-        let free = free.map_err(|error| {
+        let free = self.env.disk().free_bytes(&self.dir).map_err(|error| {
+            self.room.short.store(false, Ordering::Release);
             Error::io(format!("asking for the free space of {}", self.dir.display()), error)
         })?;
         let dirty: u64 = self.catalog.all().iter().map(|table| table.index.delta().bytes()).sum();

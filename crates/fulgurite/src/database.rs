@@ -320,7 +320,12 @@ impl Database {
         &self.core.dir
     }
 
-    /// Verifies everything: node records, values, the log, the accounts. Runs beside reads and writes.
+    /// Verifies everything: node records, values, the log, the accounts. Runs beside reads, writes and maintenance, none
+    /// of which wait for it; segments that become free meanwhile are freed after it.
+    ///
+    /// # Errors
+    /// [`Error::Closed`], also if the database is closed before the check has ended. [`Error::Io`]: something could not be
+    /// read. What is damaged is no error of the check: the report lists it.
     pub fn check(
         &self,
         progress: impl FnMut(crate::check::CheckProgress),

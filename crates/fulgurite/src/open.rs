@@ -11,6 +11,7 @@ use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
+use crate::check::Checks;
 use crate::checkpoint::{Maintenance, accounts_of};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::commit::Pipeline;
@@ -19,6 +20,7 @@ use crate::core::{Clock, Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
+use crate::maintenance::Progress;
 use crate::options::no_barrier_refusal;
 use crate::recovery::{RecoveryProgress, Replay, restore_tables};
 use crate::snapshots::Snapshots;
@@ -78,6 +80,9 @@ pub(crate) fn open_core(
         closed_at: Lsn::NULL,
         ..current
     })?;
+    let maintenance = Maintenance::new(superblock, space);
+    let progress = Progress::default();
+    maintenance.tell(&progress);
     Ok(Core {
         pipeline: Pipeline::new(log.clone(), last, Stopwatch::new(env.clone())),
         dir: dir.to_path_buf(),
@@ -90,7 +95,9 @@ pub(crate) fn open_core(
         closed: AtomicBool::new(false),
         room: Room::default(),
         folded: (Mutex::new(()), Condvar::new()),
-        maintenance: Mutex::new(Maintenance::new(superblock, space)),
+        progress,
+        checks: Checks::default(),
+        maintenance: Mutex::new(maintenance),
         retired: Arc::default(),
         lock: Mutex::new(Some(lock)),
         log,

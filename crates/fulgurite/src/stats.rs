@@ -1,11 +1,14 @@
 //! Counters and sizes of an open database.
 
+use std::sync::atomic::Ordering;
+
 use fulgurite_base::Csn;
 use fulgurite_log::{FlushScheme, LogStats, Stream};
 
 use crate::CsnRange;
 use crate::core::Core;
 use crate::latency::Latencies;
+use crate::maintenance::{MaintenanceError, WorkTimes};
 
 /// What [`Database::stats`](crate::Database::stats) tells. Sizes are bytes.
 #[derive(Clone, Debug)]
@@ -20,8 +23,17 @@ pub struct Stats {
     pub drained: Csn,
     /// What the last checkpoint covers: the next open replays what is above.
     pub checkpoint_covered: Csn,
-    /// Checkpoints written since the database was opened.
+    /// Checkpoints since the database was opened, those that found nothing new included.
     pub checkpoints: u64,
+    /// How long they took.
+    pub checkpoint_times: WorkTimes,
+    /// How many times a table's recent versions were folded into its tree since the database was opened.
+    pub folds: u64,
+    /// How long that took.
+    pub fold_times: WorkTimes,
+    /// The last error of the work in the background. It is tried again by itself; commits may have to wait for it, and
+    /// are refused with its reason where it keeps them from going on.
+    pub maintenance_error: Option<MaintenanceError>,
     /// How many times the database has been opened.
     pub epoch: u32,
     /// Tables, the catalog not counted.
@@ -58,14 +70,7 @@ pub struct Stats {
 
 impl Stats {
     pub(crate) fn read(core: &Core) -> Stats {
-        let (covered, live_bytes, checkpoints) = {
-            let maintenance = core.maintenance.lock();
-            (
-                maintenance.superblock.current().covered,
-                maintenance.space.live_bytes(),
-                maintenance.checkpoints,
-            )
-        };
+        let progress = &core.progress;
         let tables = core.catalog.all();
         let (snapshots, _) = core.snapshots.open();
         let mut segments = [0; 3];
@@ -82,15 +87,19 @@ impl Stats {
             visible: core.pipeline.visible(),
             durable: core.pipeline.stable(),
             drained: core.pipeline.floor(),
-            checkpoint_covered: covered,
-            checkpoints,
+            checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
+            checkpoints: progress.checkpoints.count(),
+            checkpoint_times: progress.checkpoints.times(),
+            folds: progress.folds.count(),
+            fold_times: progress.folds.times(),
+            maintenance_error: progress.last_error(),
             epoch: core.log.epoch().0,
             tables: core.catalog.list().len() as u64,
             delta_bytes: tables.iter().map(|table| table.index.delta().bytes()).sum(),
             delta_entries: tables.iter().map(|table| table.index.delta().entries()).sum(),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: snapshots.len() as u64,
-            live_bytes,
+            live_bytes: progress.live_bytes.load(Ordering::Acquire),
             segment_bytes,
             segments,
             poisoned: core.log.poisoned().map(|why| why.to_string()),

@@ -71,6 +71,10 @@ impl Disk for RealDisk {
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         let status =
             retry_on_intr(|| rustix::fs::statvfs(path)).map_err(|e| DiskError::wrap("statvfs", path, e))?;
+        // Some file systems count no blocks at all (of the kernel's own, of FUSE, of networks): that is not a full one.
+        if status.f_blocks == 0 {
+            return Ok(u64::MAX);
+        }
         Ok(status.f_bavail.saturating_mul(status.f_frsize))
     }
 

@@ -182,8 +182,12 @@ impl Disk for SimDisk {
         Err(Errno::Io.on("fsync", &path))
     }
 
-    fn free_bytes(&self, _path: &Path) -> io::Result<u64> {
-        Ok(self.shared.enter()?.free())
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        let state = self.shared.enter()?;
+        if state.plan.space_unknown {
+            return Err(Errno::Io.on("statvfs", &clean(path)));
+        }
+        Ok(state.free())
     }
 
     fn device(&self, _path: &Path) -> io::Result<DeviceInfo> {

@@ -69,6 +69,11 @@ impl Faults<'_> {
         self.shared.state.lock().plan.full = full;
     }
 
+    /// Fails every question for the free space with `EIO` until switched off.
+    pub fn space_unknown(&self, unknown: bool) {
+        self.shared.state.lock().plan.space_unknown = unknown;
+    }
+
     /// Bounds the sum of the lengths of all files that have a name or are open; `None` lifts the bound. A write that
     /// would go beyond writes what fits and fails with `ENOSPC`.
     pub fn space_bytes(&self, space: Option<u64>) {

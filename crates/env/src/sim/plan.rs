@@ -83,6 +83,8 @@ pub(super) struct Plan {
     pub(super) failing_writes: BTreeSet<u64>,
     pub(super) failing_syncs: BTreeMap<u64, Loss>,
     pub(super) full: bool,
+    /// Whether asking for the free space fails.
+    pub(super) space_unknown: bool,
     pub(super) settings: Settings,
 }
 
@@ -98,6 +100,7 @@ impl Plan {
             failing_writes: BTreeSet::new(),
             failing_syncs: BTreeMap::new(),
             full: false,
+            space_unknown: false,
             settings,
         }
     }

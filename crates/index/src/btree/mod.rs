@@ -94,11 +94,22 @@ impl BTree {
         self.core.residency.bytes()
     }
 
-    /// Visits every record and every entry of the last image, reading all of them from the store, and verifies them:
-    /// order, fences, levels, and that every child is there. Memory stays as it is. The image has to stay readable
-    /// meanwhile: on a live database the caller pins it.
+    /// The root of the last image; [`Lsn::NULL`] if that is empty. Another image may follow at any time, unless the
+    /// caller keeps everybody from writing one.
+    pub fn image_root(&self) -> Lsn {
+        self.core.root.lsn()
+    }
+
+    /// Like [`BTree::walk_image`], of the last image.
     pub fn walk(&self, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
-        self.core.walk(visitor)
+        self.core.walk(self.image_root(), visitor)
+    }
+
+    /// Visits every record and every entry of the image whose root is at `root`, reading all of them from the store, and
+    /// verifies them: order, fences, levels, and that every child is there. Memory stays as it is, and the tree may change
+    /// and be imaged meanwhile. The records of the image have to stay readable: on a live database the caller pins them.
+    pub fn walk_image(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
+        self.core.walk(root, visitor)
     }
 
     /// The live bytes by segment that the last image amounts to, counted anew from its records: what the changes that

@@ -38,7 +38,7 @@ pub struct EntryInfo<'a> {
     pub payload: &'a [u8],
 }
 
-/// What [`super::BTree::walk`] reports to.
+/// What [`super::BTree::walk_image`] reports to.
 pub trait TreeVisitor {
     /// A record that the image stands on; a leaf delta is followed by its base.
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError>;
@@ -51,9 +51,9 @@ pub trait TreeVisitor {
 }
 
 impl Core {
-    /// See [`super::BTree::walk`].
-    pub(crate) fn walk(&self, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
-        match self.root.lsn() {
+    /// See [`super::BTree::walk_image`].
+    pub(crate) fn walk(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
+        match root {
             Lsn::NULL => Ok(()),
             root => self.walk_record(root, Place::ROOT, visitor),
         }

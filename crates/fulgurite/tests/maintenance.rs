@@ -1,0 +1,185 @@
+//! What maintenance keeps from whom: a check and a file system that cannot be asked stop nobody.
+
+mod common;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use common::rng::Rng;
+use fulgurite::env::sim::SimEnv;
+use fulgurite::env::{Env, Joiner, RealEnv};
+use fulgurite::{Database, Error, Options, Table};
+
+/// What has not happened after this long never will.
+const FOR_EVER: Duration = Duration::from_secs(60);
+
+/// Small deltas and threads of its own: committers soon wait for folding.
+fn options() -> Options {
+    Options { background: true, ..common::options() }
+}
+
+fn start(body: impl FnOnce() + Send + 'static) -> Box<dyn Joiner> {
+    RealEnv::new().spawn("of a test", Box::new(body)).unwrap()
+}
+
+/// Writes far more than committers may be ahead of folding, on a thread of its own; `Err` if that hangs.
+fn write_much(table: &Table) -> Result<(), String> {
+    let (done, outcome) = mpsc::channel();
+    let table = table.clone();
+    start(move || {
+        let value = [7; 1000];
+        let wrote = (0..1500u32).try_for_each(|n| table.put(&n.to_be_bytes(), &value).map(|_| ()));
+        let _ = done.send(wrote);
+    });
+    match outcome.recv_timeout(FOR_EVER) {
+        Ok(wrote) => wrote.map_err(|error| error.to_string()),
+        Err(_) => Err("the writer hangs".into()),
+    }
+}
+
+#[test]
+fn writers_go_on_where_the_free_space_cannot_be_asked() {
+    let sim = SimEnv::new(1);
+    let db = Database::open_with(sim.clone(), common::PATH, options(), |_| {}).unwrap();
+    let table = db.table("t").unwrap();
+    sim.faults().space_unknown(true);
+    write_much(&table).unwrap();
+    let error = db.stats().maintenance_error.expect("asking for the free space failed");
+    assert!(error.rounds > 0 && error.what.contains("free space"), "{error:?}");
+    assert!(db.stats().folds > 0 && db.stats().poisoned.is_none());
+    sim.faults().space_unknown(false);
+    write_much(&table).unwrap();
+    db.maintain().unwrap();
+    let error = db.stats().maintenance_error.expect("the last one is kept");
+    assert_eq!(error.rounds, 0, "it is over: {error:?}");
+    db.close().unwrap();
+}
+
+/// A disk that was full, and then cannot be asked, refuses nothing on the strength of what it said before.
+#[test]
+fn a_disk_that_cannot_be_asked_is_not_taken_for_a_full_one() {
+    let sim = SimEnv::new(2);
+    let db = common::open(sim.clone()).unwrap();
+    let table = db.table("t").unwrap();
+    let used: u64 = sim.list_raw().iter().map(|(_, len)| len).sum();
+    sim.faults().space_bytes(Some(used + 1000));
+    while db.maintain().unwrap_or(false) {}
+    assert!(matches!(table.put(b"a", b""), Err(Error::NoSpace { .. })));
+    sim.faults().space_unknown(true);
+    assert!(db.maintain().is_err());
+    table.put(b"a", b"").unwrap();
+    sim.faults().space_unknown(false);
+}
+
+/// Fills a table with enough entries for a check to report progress from the middle of it.
+fn fill(db: &Database, table: &Table) {
+    for first in (0..20_000u32).step_by(1000) {
+        let mut txn = db.begin();
+        for n in first..first + 1000 {
+            txn.put(table, &n.to_be_bytes(), b"value").unwrap();
+        }
+        txn.commit().unwrap();
+    }
+    db.checkpoint().unwrap();
+}
+
+fn open_real(path: &Path) -> Database {
+    Database::open_with(RealEnv::new(), path, options(), |_| {}).unwrap()
+}
+
+#[test]
+fn puts_and_checkpoints_go_on_while_a_check_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = open_real(&dir.path().join("db"));
+    let (table, other) = (db.table("t").unwrap(), db.table("other").unwrap());
+    fill(&db, &table);
+    let mut wrote = None;
+    let report = db.check(|progress| {
+        if progress.what != "log" && wrote.is_none() {
+            let covered = db.stats().checkpoint_covered;
+            let outcome = write_much(&other);
+            if outcome.is_ok() {
+                db.checkpoint().unwrap();
+                assert!(db.stats().checkpoint_covered > covered);
+            }
+            wrote = Some(outcome);
+        }
+    });
+    assert_eq!(wrote, Some(Ok(())));
+    assert_eq!(report.unwrap().problems, Vec::<String>::new());
+    db.close().unwrap();
+}
+
+/// Everything that a check has still to read is overwritten and checkpointed away under it: it reads what was there when
+/// it began, and when it has ended that is freed.
+#[test]
+fn a_check_beside_overwriting_finds_nothing_wrong_and_keeps_no_space() {
+    let sim = SimEnv::new(3);
+    let db = common::open(sim.clone()).unwrap();
+    let tables = ["a", "b", "c"].map(|name| db.table(name).unwrap());
+    let mut rng = Rng::new(3);
+    let mut overwrite = |db: &Database| {
+        for table in &tables {
+            for n in 0..40u32 {
+                table.put(&n.to_be_bytes(), &rng.bytes(if n % 4 == 0 { 30_000 } else { 150 })).unwrap();
+            }
+        }
+        db.checkpoint().unwrap();
+        while db.maintain().unwrap() {}
+    };
+    fill(&db, &tables[0]);
+    for _ in 0..3 {
+        overwrite(&db);
+    }
+    let before = db.stats().segments;
+    let mut during = [0; 3];
+    let report = db.check(|progress| {
+        if progress.what != "log" && during == [0; 3] {
+            for _ in 0..12 {
+                overwrite(&db);
+            }
+            during = db.stats().segments;
+        }
+    });
+    assert_eq!(report.unwrap().problems, Vec::<String>::new());
+    assert_ne!(during, [0; 3], "the check told of its progress");
+    for _ in 0..500 {
+        overwrite(&db);
+        if db.stats().segments[1] <= before[1] + 1 {
+            break;
+        }
+    }
+    let after = db.stats().segments;
+    assert!(after[1] <= before[1] + 1, "before {before:?}, during {during:?}, after {after:?}");
+}
+
+#[test]
+fn a_close_ends_a_check() {
+    let sim: Arc<dyn Env> = SimEnv::new(4);
+    let db = Database::open_with(sim.clone(), common::PATH, options(), |_| {}).unwrap();
+    fill(&db, &db.table("t").unwrap());
+    let mut closer = Some(db.clone());
+    let (done, closed) = mpsc::channel();
+    let (begun, in_check) = mpsc::channel();
+    let checker = start(move || {
+        let outcome = db.check(|_| {
+            if let Some(db) = closer.take() {
+                let done = done.clone();
+                start(move || drop(done.send(db.close())));
+                closed.recv_timeout(FOR_EVER).expect("the close does not wait for the check").unwrap();
+            }
+        });
+        let _ = begun.send(matches!(outcome, Err(Error::Closed)));
+    });
+    assert_eq!(in_check.recv_timeout(FOR_EVER), Ok(true), "the check says that the database was closed");
+    assert!(checker.join());
+    assert_eq!(open_again(sim), 20_000);
+}
+
+fn open_again(env: Arc<dyn Env>) -> usize {
+    let db = Database::open_with(env, common::PATH, options(), |_| {}).unwrap();
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+    db.table("t").unwrap().range(..).unwrap().count()
+}
