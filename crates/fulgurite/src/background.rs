@@ -50,20 +50,19 @@ impl Background {
 
 const DIED: &str = "the folding thread panicked";
 
-/// Ends all writing if the thread dies of a panic: nobody folds any more, and committers would wait for it for ever.
+/// Ends all writing unless it is forgotten: the thread died of a panic, nothing folds any more, and committers would
+/// wait for it for ever.
 struct Dying<'a>(&'a Core);
 
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.log.poison(DIED);
-            self.0.pipeline.fail_tickets(DIED);
-        }
+        self.0.log.poison(DIED);
+        self.0.pipeline.fail_tickets(DIED);
     }
 }
 
 fn run(core: &Core, shared: &Shared) {
-    let _dying = Dying(core);
+    let dying = Dying(core);
     while !shared.stop.load(Ordering::Acquire) {
         if matches!(core.maintain_tables(), Ok(true)) {
             continue;
@@ -73,6 +72,7 @@ fn run(core: &Core, shared: &Shared) {
             shared.wake.wait_for(&mut lock, TICK);
         }
     }
+    std::mem::forget(dying);
 }
 
 impl Core {

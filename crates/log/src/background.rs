@@ -41,19 +41,18 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> 
     }
 }
 
-/// Ends all writing if a thread dies of a panic: nobody serves requests any more, and who made one would wait.
+/// Ends all writing unless it is forgotten: a thread of the log died of a panic, nothing serves requests any more, and
+/// the threads that made one would wait.
 struct Dying<'a>(&'a Core);
 
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = self.0.fail("a thread of the log panicked", None);
-        }
+        let _ = self.0.fail("a thread of the log panicked", None);
     }
 }
 
 fn flush_loop(core: &Arc<Core>) {
-    let _dying = Dying(core);
+    let dying = Dying(core);
     while !core.closed.load(Ordering::Acquire) {
         let result = serve(core);
         if let Err(error) = &result {
@@ -71,10 +70,11 @@ fn flush_loop(core: &Arc<Core>) {
         core.signal.resting.store(false, Ordering::SeqCst);
         core.signal.resting_long.store(false, Ordering::SeqCst);
     }
+    std::mem::forget(dying);
 }
 
 fn supply_loop(core: &Arc<Core>) {
-    let _dying = Dying(core);
+    let dying = Dying(core);
     while !core.closed.load(Ordering::Acquire) {
         let result = supply(core);
         if let Err(error) = &result {
@@ -84,6 +84,7 @@ fn supply_loop(core: &Arc<Core>) {
             core.supply.wait(REST, || core.closed.load(Ordering::Acquire));
         }
     }
+    std::mem::forget(dying);
 }
 
 /// How long the thread may sleep; `None` if there is work.

@@ -12,3 +12,4 @@ mod own_writes;
 mod ranges;
 mod stress;
 mod support;
+mod unwinding;

@@ -1,6 +1,6 @@
 //! The paper's scheme: whoever wins the sync lock syncs for all who asked.
 
-use super::{Flushing, Scheme};
+use super::Scheme;
 use crate::core::Core;
 use crate::error::LogError;
 use crate::stats::add;
@@ -91,13 +91,23 @@ impl Aggregated {
     /// The winner's part: its own request is among those that it takes, or was completed before.
     fn sync_for_all(&self, core: &Core) -> Result<(), LogError> {
         let unlock = Unlock(self, core);
-        let flushing = Flushing(core);
-        let lock = core.sync_lock();
+        let Some((first, before)) = core.flushing(|| self.sync_requests(core))? else { return Ok(()) };
+        drop(unlock);
+        // Also those whose commits were durable before: only now are their requests complete.
+        core.wake_durable(before.min(first.prev()));
+        core.complete(before);
+        Ok(())
+    }
+
+    /// Syncs for the requests that are in the queue, and completes them. The first of their commits, and the newest
+    /// that was durable before; `None` if there was no request.
+    fn sync_requests(&self, core: &Core) -> Result<Option<(Csn, Csn)>, LogError> {
+        let _lock = core.sync_lock();
         let mut requests = self.secondary.lock();
         std::mem::swap(&mut *self.primary.lock(), &mut *requests);
         let first = requests.iter().map(|request| request.csn).min();
         let last = requests.iter().max_by_key(|request| request.sequence);
-        let (Some(first), Some(last)) = (first, last) else { return Ok(()) };
+        let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
         if last.csn > core.durable_csn() {
             core.sync_buffered()?;
         }
@@ -109,10 +119,6 @@ impl Aggregated {
         }
         add(&core.stats.requests_completed, requests.len() as u64);
         requests.clear();
-        drop((requests, lock, flushing, unlock));
-        // Also those whose commits were durable before: only now are their requests complete.
-        core.wake_durable(before.min(first.prev()));
-        core.complete(before);
-        Ok(())
+        Ok(Some((first, before)))
     }
 }

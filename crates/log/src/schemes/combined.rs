@@ -1,6 +1,6 @@
 //! The default: one direct, data-synchronous write of all that is filled, led by whoever finds nobody leading.
 
-use super::{Flushing, GATHER_NS, GATHER_TURNS, Scheme};
+use super::{GATHER_NS, GATHER_TURNS, Scheme};
 use crate::core::Core;
 use crate::durability::Waiting;
 use crate::error::LogError;
@@ -152,14 +152,15 @@ impl Combined {
         let before = core.durable_csn();
         let result = {
             let _leadership = Leadership { scheme: self, core, before };
-            // Dropped first: after a panic nobody leads before the log is poisoned.
-            let _flushing = Flushing(core);
-            add(&core.stats.sync_locks, 1);
-            self.gather(core);
-            let barrier = self.barrier_wanted.swap(false, SeqCst);
-            let result = core.write_combined(&mut core.writer.lock(), barrier);
-            add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
-            result
+            // Inside of the leadership: after a panic the log is poisoned before another thread leads.
+            core.flushing(|| {
+                add(&core.stats.sync_locks, 1);
+                self.gather(core);
+                let barrier = self.barrier_wanted.swap(false, SeqCst);
+                let result = core.write_combined(&mut core.writer.lock(), barrier);
+                add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
+                result
+            })
         };
         // Also after an error: what was written before it may be durable.
         core.complete(before);

@@ -38,17 +38,24 @@ pub(crate) fn scheme(name: FlushScheme) -> Box<dyn Scheme> {
     }
 }
 
-/// Poisons the log if the thread that flushes panics, and wakes everybody once nothing is written any more: they wait
-/// for what will not come.
-struct Flushing<'a>(&'a Core);
+/// A flush in progress: poisons the log if the thread that flushes panics, and wakes all waiters once nothing is written
+/// any more: they wait for what will not come.
+///
+/// Whether the flush panicked is known from `is_done`, not from `std::thread::panicking()`: a commit in a destructor
+/// flushes while its thread unwinds from a panic that has nothing to do with the log.
+struct Flushing<'a> {
+    core: &'a Core,
+    is_done: bool,
+}
 
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = self.0.poison.set("a flush panicked", None);
+        let core = self.core;
+        if !self.is_done {
+            let _ = core.poison.set("a flush panicked", None);
         }
-        if self.0.poison.is_set() || self.0.ended.load(Ordering::SeqCst) {
-            self.0.parking.wake_all();
+        if core.poison.is_set() || core.ended.load(Ordering::SeqCst) {
+            core.parking.wake_all();
         }
     }
 }
@@ -68,6 +75,14 @@ fn check_reserved(csn: Csn, newest: Csn) -> Result<(), LogError> {
 }
 
 impl Core {
+    /// Runs the part of a flush that must not end in the middle, see [`Flushing`].
+    fn flushing<R>(&self, flush: impl FnOnce() -> R) -> R {
+        let mut flushing = Flushing { core: self, is_done: false };
+        let result = flush();
+        flushing.is_done = true;
+        result
+    }
+
     /// Fails if there is no such commit.
     pub fn check_reserved(&self, csn: Csn) -> Result<(), LogError> {
         check_reserved(csn, self.reserved_csn())
@@ -88,27 +103,29 @@ impl Core {
     /// Writes groups, each with a call of its own, until that of `last_csn` is written. The buffered schemes' first
     /// half of a flush.
     fn write_up_to(&self, last_csn: Csn) -> Result<(), LogError> {
-        let _flushing = Flushing(self);
-        let mut writer = self.writer.lock();
-        while self.progress.lock().newest < last_csn {
-            self.write_buffered(&mut writer)?;
-        }
-        Ok(())
+        self.flushing(|| {
+            let mut writer = self.writer.lock();
+            while self.progress.lock().newest < last_csn {
+                self.write_buffered(&mut writer)?;
+            }
+            Ok(())
+        })
     }
 
     /// Flushes everything that was written before the call, and says up to which group that is. The caller holds the
     /// sync lock.
     fn sync_buffered(&self) -> Result<u64, LogError> {
-        let _flushing = Flushing(self);
-        let (last, segment) = {
-            let progress = self.progress.lock();
-            (progress.last, progress.segment.clone())
-        };
-        self.poison.check()?;
-        if let Some(segment) = segment {
-            self.sync(&segment)?;
-        }
-        Ok(last)
+        self.flushing(|| {
+            let (last, segment) = {
+                let progress = self.progress.lock();
+                (progress.last, progress.segment.clone())
+            };
+            self.poison.check()?;
+            if let Some(segment) = segment {
+                self.sync(&segment)?;
+            }
+            Ok(last)
+        })
     }
 
     /// Takes the right to sync.
@@ -150,10 +167,7 @@ impl Core {
 
     /// Writes and flushes everything that is filled, for the buffered schemes.
     fn flush_buffered(&self) -> Result<bool, LogError> {
-        let wrote = {
-            let _flushing = Flushing(self);
-            self.write_buffered(&mut self.writer.lock())?
-        };
+        let wrote = self.flushing(|| self.write_buffered(&mut self.writer.lock()))?;
         let lock = self.sync_lock();
         if !wrote && self.progress.lock().newest <= self.durable_csn() {
             return Ok(false);
