@@ -296,7 +296,7 @@ fn show<'a, 'k>(
 
 impl Pending for Ticket {
     fn poll(&self) -> Option<Result<()>> {
-        Ticket::poll(self).map(|outcome| outcome.map(|_| ()).map_err(failed("committing")))
+        self.try_wait().map(|outcome| outcome.map(|_| ()).map_err(failed("committing")))
     }
 
     fn wait(self: Box<Self>) -> Result<()> {

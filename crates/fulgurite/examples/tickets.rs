@@ -105,7 +105,7 @@ fn run(db: &Database, table: &Table, figure: Figure) -> fulgurite::Result<()> {
 /// Waits for the oldest ticket and takes out all that are complete.
 fn settle(flying: &mut VecDeque<Ticket>) -> fulgurite::Result<()> {
     flying.pop_front().expect("a ticket is in flight").wait()?;
-    while let Some(outcome) = flying.front().and_then(Ticket::poll) {
+    while let Some(outcome) = flying.front().and_then(Ticket::try_wait) {
         outcome?;
         flying.pop_front();
     }

@@ -449,6 +449,7 @@ impl Transaction {
     /// changes exclusively.
     fn submit(&mut self, core: &Core, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
+            core.check_open()?;
             return Ok(None);
         }
         core.check_writable()?;

@@ -301,7 +301,7 @@ fn who_saw_a_deletion_waits_until_it_is_durable() {
     let mut delete = db.begin();
     delete.delete(&table, b"k").unwrap();
     let ticket = delete.commit_deferred().unwrap();
-    assert!(ticket.poll().is_none());
+    assert!(ticket.try_wait().is_none());
     let reader = db.begin();
     assert!(reader.get(&table, b"k").unwrap().is_none());
     reader.commit().unwrap();

@@ -64,13 +64,17 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(())
     }
 
-    /// A ticket for a submitted commit.
+    /// A ticket for a submitted commit. INV-TXN-11: at every level the commit is visible when its ticket is handed out.
+    /// It is applied, but commits before it may not be; none of them does I/O between its number and its apply, so this
+    /// waits for a few copies at most.
     pub fn answer_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
         if timed.level.waits() {
+            // The flush begins meanwhile.
+            self.log.request_durable(csn);
+            self.visible_or_broken(csn)?;
             return Ok(self.ticket(csn, csn, Some(timed)));
         }
         self.request(csn, timed.level);
-        // Nobody does I/O between a number and its apply: this waits for a few copies at most.
         self.check_acknowledgeable(csn)?;
         if needs > self.settled() {
             return Ok(self.ticket(csn, needs, Some(timed)));

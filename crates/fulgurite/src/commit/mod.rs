@@ -34,6 +34,8 @@
 //!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
 //! - INV-TXN-10: a ticket completes once, and is told outside every lock and after leadership was handed over. Filing
 //!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
+//! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards
+//!   sees it, whichever thread begins it.
 //!
 //! Why not simpler: applying after the sync would hold the latches over it, so that a hot key commits once a disk
 //! write; applying before the reservation would show versions in another order than the log has them; a lock around

@@ -21,12 +21,12 @@ fn commits_are_applied_at_once_and_answered_when_durable() {
     assert_eq!(*applied.lock(), [Csn(1), Csn(2), Csn(3)]);
     assert_eq!((pipeline.visible(), pipeline.stable(), pipeline.read_csn()), (Csn(3), Csn::ZERO, Csn::ZERO));
     let ticket = pipeline.ticket(Csn(2), Csn(2), None);
-    assert!(ticket.poll().is_none());
+    assert!(ticket.try_wait().is_none());
     log.serve(Csn(2));
-    assert_eq!(ticket.poll().unwrap().unwrap().csn, Csn(2));
+    assert_eq!(ticket.try_wait().unwrap().unwrap().csn, Csn(2));
     pipeline.wait(log.reserved_csn()).unwrap();
     assert_eq!(pipeline.read_csn(), Csn(3));
-    assert!(pipeline.ticket(Csn(3), Csn(3), None).poll().is_some(), "complete from the start");
+    assert!(pipeline.ticket(Csn(3), Csn(3), None).try_wait().is_some(), "complete from the start");
 }
 
 /// A ticket may wait for less, or for more, than its own commit.
@@ -37,8 +37,8 @@ fn a_ticket_completes_when_what_it_waits_for_is_durable() {
     pipeline.wait(first).unwrap();
     assert_eq!(submit(&pipeline, |_| {}), Csn(2));
     let (early, late) = (pipeline.ticket(Csn(2), first, None), pipeline.ticket(first, Csn(2), None));
-    assert_eq!((early.csn(), early.poll().unwrap().unwrap().csn), (Csn(2), Csn(2)));
-    assert!(late.poll().is_none());
+    assert_eq!((early.csn(), early.try_wait().unwrap().unwrap().csn), (Csn(2), Csn(2)));
+    assert!(late.try_wait().is_none());
     assert_eq!(late.wait().unwrap().csn, first);
 }
 
@@ -120,7 +120,10 @@ fn a_panic_while_a_commit_is_applied_ends_every_wait() {
     let behind = submit(&pipeline, |_| {});
     assert!(matches!(pipeline.wait(behind), Err(Error::OutcomeUnknown { csn: Csn(3), .. })));
     assert!(matches!(earlier.wait(), Err(Error::OutcomeUnknown { csn: Csn(2), .. })));
-    assert!(matches!(pipeline.ticket(behind, behind, None).poll(), Some(Err(Error::OutcomeUnknown { .. }))));
+    assert!(matches!(
+        pipeline.ticket(behind, behind, None).try_wait(),
+        Some(Err(Error::OutcomeUnknown { .. }))
+    ));
     assert_eq!(pipeline.visible(), first, "what did not happen as a whole is never seen");
 }
 

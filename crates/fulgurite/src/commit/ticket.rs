@@ -16,10 +16,11 @@ type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 
 /// A commit on its way: applied, visible to its own process, durable soon.
 ///
-/// Wait for it, poll it, give it a callback, or `.await` it; it completes without a thread of its own. Dropping a
-/// ticket does not undo the commit. *Durable* stands for what the commit's [`Durability`](crate::Durability) demands: at
+/// Wait for it, look at it, give it a callback, or `.await` it; it completes without a thread of its own. Dropping a
+/// ticket does not undo the commit, but then its failure is told to no one. *Durable* stands for what the commit's [`Durability`](crate::Durability) demands: at
 /// a level that does not wait for the disk, a ticket is complete from the start.
 #[derive(Clone)]
+#[must_use = "a commit is not known to be durable before its ticket says so: wait for it, await it or give it a callback"]
 pub struct Ticket {
     csn: Csn,
     /// `None` if it was complete from the start.
@@ -86,8 +87,9 @@ impl Ticket {
         }
     }
 
-    /// Whether it is durable by now: `None` if that is not known yet.
-    pub fn poll(&self) -> Option<Result<Commit>> {
+    /// The outcome, if it is known by now; `None` if the commit is still on its way. Never waits. (To be called again and
+    /// again by an executor there is the [`Future`] that a ticket is.)
+    pub fn try_wait(&self) -> Option<Result<Commit>> {
         match &self.state {
             None => Some(Ok(Commit { csn: self.csn })),
             Some(state) => state.outcome(),
@@ -103,7 +105,7 @@ impl Ticket {
             listeners.callbacks.push(Box::new(callback));
             return;
         }
-        callback(self.poll().expect("who cannot listen any more finds it complete"));
+        callback(self.try_wait().expect("who cannot listen any more finds it complete"));
     }
 }
 
@@ -119,7 +121,7 @@ impl Future for Ticket {
             }
             return Poll::Pending;
         }
-        Poll::Ready(Ticket::poll(&self).expect("who cannot listen any more finds it complete"))
+        Poll::Ready(self.try_wait().expect("who cannot listen any more finds it complete"))
     }
 }
 

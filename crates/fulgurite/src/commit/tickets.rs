@@ -130,16 +130,16 @@ mod tests {
             assert_eq!(result.unwrap().csn, Csn(1));
             counter.fetch_add(1, Ordering::Relaxed);
         });
-        assert!(first.poll().is_none());
+        assert!(first.try_wait().is_none());
         complete(&tickets, 1);
         assert_eq!(called.load(Ordering::Relaxed), 1);
         assert_eq!(first.wait().unwrap().csn, Csn(1));
-        assert!(second.poll().is_none());
+        assert!(second.try_wait().is_none());
         tickets.fail("the disk is gone");
         let error = second.wait().unwrap_err();
         assert!(matches!(error, Error::OutcomeUnknown { csn: Csn(2), .. }));
         assert!(error.to_string().contains("the disk is gone"), "{error}");
-        assert!(file(&tickets, 3).poll().is_some_and(|outcome| outcome.is_err()), "filed too late");
+        assert!(file(&tickets, 3).try_wait().is_some_and(|outcome| outcome.is_err()), "filed too late");
     }
 
     #[test]
@@ -147,7 +147,7 @@ mod tests {
         let tickets = Tickets::new();
         let filed: Vec<Ticket> = [4, 2, 6, 2, 5].map(|csn| file(&tickets, csn)).into();
         let complete_now = || -> Vec<u64> {
-            filed.iter().filter(|ticket| ticket.poll().is_some()).map(|ticket| ticket.csn().0).collect()
+            filed.iter().filter(|ticket| ticket.try_wait().is_some()).map(|ticket| ticket.csn().0).collect()
         };
         for (reached, first, expected) in
             [(1, 2, &[][..]), (2, 4, &[2, 2]), (5, 6, &[4, 2, 2, 5]), (9, u64::MAX, &[4, 2, 6, 2, 5])]

@@ -23,8 +23,11 @@ fn handles_that_outlive_the_database_are_told() {
     writing.put(&table, b"k", b"v").unwrap();
     let mut deferring = db.begin();
     deferring.put(&table, b"k", b"v").unwrap();
+    let (empty, empty_deferred) = (db.begin(), db.begin());
     let other = db.clone();
     db.close().unwrap();
+    assert!(matches!(empty.commit(), Err(Error::Closed)), "an empty commit says so, too");
+    assert!(matches!(empty_deferred.commit_deferred(), Err(Error::Closed)));
     assert!(matches!(table.get(b"a"), Err(Error::Closed)));
     assert!(matches!(table.put(b"a", b"v"), Err(Error::Closed)));
     assert!(matches!(snapshot.get(&table, b"a"), Err(Error::Closed)));
@@ -55,7 +58,7 @@ fn a_ticket_ends_with_the_database() {
         db.clone().close().unwrap();
         waiter.join().unwrap().unwrap();
     });
-    assert!(before.poll().unwrap().is_ok(), "a close makes durable what was committed");
+    assert!(before.try_wait().unwrap().is_ok(), "a close makes durable what was committed");
     drop((db, table));
     assert!(before.wait().is_ok());
 }

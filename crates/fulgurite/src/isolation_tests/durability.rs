@@ -15,7 +15,7 @@ fn a_ticket_is_seen_by_transactions_and_by_no_snapshot() {
     let mut txn = db.begin();
     txn.put(&table, b"k", b"v").unwrap();
     let ticket = txn.commit_deferred().unwrap();
-    assert!(ticket.poll().is_none());
+    assert!(ticket.try_wait().is_none());
     assert_eq!(db.begin().read(&table, b"k"), Some("v".into()));
     assert_eq!(db.snapshot().read(&table, b"k"), None);
     assert!(table.get(b"k").unwrap().is_none());
@@ -48,15 +48,15 @@ fn who_read_what_is_not_durable_is_answered_when_it_is() {
             let ticket = writer.commit_deferred().unwrap();
             let reader = db.begin();
             read(&reader, &table);
-            assert!(ticket.poll().is_none());
+            assert!(ticket.try_wait().is_none());
             if deferred {
                 let answer = reader.commit_deferred().unwrap();
-                assert!(answer.poll().is_none(), "{name}: answered before it is durable");
+                assert!(answer.try_wait().is_none(), "{name}: answered before it is durable");
                 answer.wait().unwrap();
             } else {
                 reader.commit().unwrap();
             }
-            assert!(ticket.poll().is_some(), "{name}: answered before it is durable");
+            assert!(ticket.try_wait().is_some(), "{name}: answered before it is durable");
         }
     }
 }
@@ -70,7 +70,7 @@ fn a_refused_insert_is_answered_when_what_refuses_it_is_durable() {
     writer.put(&table, b"k", b"v").unwrap();
     let ticket = writer.commit_deferred().unwrap();
     assert!(matches!(table.insert(b"k", b"w"), Err(Error::KeyExists { .. })));
-    assert!(ticket.poll().is_some());
+    assert!(ticket.try_wait().is_some());
 }
 
 #[test]
@@ -85,9 +85,9 @@ fn waiting_for_what_was_never_committed_is_an_error() {
     let mut txn = db.begin();
     txn.put(&table, b"k", b"w").unwrap();
     let ticket = txn.commit_deferred().unwrap();
-    assert!(ticket.poll().is_none(), "an error of one waiter is nobody else's");
+    assert!(ticket.try_wait().is_none(), "an error of one waiter is nobody else's");
     db.wait_durable(ticket.csn()).unwrap();
-    assert!(ticket.poll().unwrap().is_ok());
+    assert!(ticket.try_wait().unwrap().is_ok());
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn a_panic_in_a_callback_harms_nobody() {
     let flag = called.clone();
     second.on_complete(move |outcome| flag.store(outcome.is_ok(), Ordering::Relaxed));
     second.wait().unwrap();
-    assert!(first.poll().unwrap().is_ok());
+    assert!(first.try_wait().unwrap().is_ok());
     assert!(called.load(Ordering::Relaxed));
     table.put(b"c", b"v").unwrap();
 }

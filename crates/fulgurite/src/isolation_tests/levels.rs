@@ -37,7 +37,7 @@ fn what_was_answered_is_seen_by_everybody() {
     for level in WEAK {
         let (db, table) = quiet();
         let ticket = put(&db, &table, b"k", level);
-        assert_eq!(ticket.poll().unwrap().unwrap().csn, ticket.csn(), "complete from the start");
+        assert_eq!(ticket.try_wait().unwrap().unwrap().csn, ticket.csn(), "complete from the start");
         assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
         assert_eq!(db.snapshot().read(&table, b"k"), Some("v".into()));
         assert_eq!(table.range(..).unwrap().count(), 1);
@@ -64,7 +64,7 @@ fn who_read_what_is_weak_does_not_wait_for_it() {
         reader.commit().unwrap();
         let reader = db.begin();
         assert_eq!(reader.read(&table, b"k"), Some("v".into()));
-        assert!(reader.commit_deferred().unwrap().poll().is_some());
+        assert!(reader.commit_deferred().unwrap().try_wait().is_some());
         let mut writer = db.begin();
         writer.set_durability(level).unwrap();
         assert_eq!(writer.read(&table, b"k"), Some("v".into()));
@@ -82,17 +82,17 @@ fn who_read_what_is_strong_waits_for_it_at_any_level() {
             for deferred in [false, true] {
                 let (db, table) = quiet();
                 let strong = put(&db, &table, b"k", Durability::Sync);
-                put(&db, &table, b"weak", Durability::None);
+                _ = put(&db, &table, b"weak", Durability::None);
                 let mut reader = db.begin();
                 reader.set_durability(level).unwrap();
                 assert_eq!(reader.read(&table, b"k"), Some("v".into()));
                 if writes {
                     reader.put(&table, b"own", b"v").unwrap();
                 }
-                assert!(strong.poll().is_none());
+                assert!(strong.try_wait().is_none());
                 let csn = if deferred {
                     let answer = reader.commit_deferred().unwrap();
-                    assert!(answer.poll().is_none(), "{level:?}: answered before it is durable");
+                    assert!(answer.try_wait().is_none(), "{level:?}: answered before it is durable");
                     answer.wait().unwrap().csn
                 } else {
                     reader.commit().unwrap().csn
@@ -109,7 +109,7 @@ fn who_read_what_is_strong_waits_for_it_at_any_level() {
 #[test]
 fn a_weak_commit_that_read_a_strong_one_is_hidden_until_that_is_durable() {
     let (db, table) = quiet();
-    put(&db, &table, b"k", Durability::Sync);
+    _ = put(&db, &table, b"k", Durability::Sync);
     let mut txn = db.begin();
     txn.set_durability(Durability::None).unwrap();
     txn.read(&table, b"k");
@@ -238,9 +238,9 @@ fn latencies_are_told_by_level() {
     table.put(b"k", b"v").unwrap();
     put(&db, &table, b"k", Durability::Sync).wait().unwrap();
     for level in WEAK {
-        put(&db, &table, b"k", level);
+        _ = put(&db, &table, b"k", level);
     }
-    put(&db, &table, b"k", Durability::Sync);
+    _ = put(&db, &table, b"k", Durability::Sync);
     db.begin().commit().unwrap();
     let after = db.stats().latency;
     let counts = |latency: crate::Latencies| {

@@ -4,6 +4,7 @@ mod anomalies;
 mod checker;
 mod closing;
 mod counters;
+mod deferred;
 mod definitions;
 mod durability;
 mod folding;

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use fulgurite_base::Csn;
+use fulgurite_log::Durability;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::commit::fake_log::{pipeline, submit};
+use crate::commit::commit_log::CommitLog;
+use crate::commit::fake_log::{pipeline, submit, submit_at};
 
 const COMMITS: usize = 3;
 
@@ -35,7 +37,7 @@ fn tickets() {
     server.join().unwrap();
     for ticket in &tickets {
         ticket.wait().unwrap();
-        assert!(ticket.poll().is_some_and(|outcome| outcome.is_ok()));
+        assert!(ticket.try_wait().is_some_and(|outcome| outcome.is_ok()));
     }
     assert_eq!(completed.load(Ordering::SeqCst), COMMITS, "each callback runs once");
 }
@@ -69,7 +71,7 @@ fn one_ticket() {
     pipeline.fail_tickets("the log failed");
     let is_durable = waiter.join().unwrap();
     listeners.into_iter().for_each(|listener| listener.join().unwrap());
-    let outcome = ticket.poll().expect("complete");
+    let outcome = ticket.try_wait().expect("complete");
     assert_eq!(outcome.is_ok(), is_durable, "an outcome never changes");
     assert!(outcome.is_ok() || outcome.unwrap_err().to_string().contains("the log failed"));
     assert_eq!(told.load(Ordering::SeqCst), 2, "each callback runs once");
@@ -98,7 +100,42 @@ fn a_ticket_that_outlives_its_pipeline_ends() {
         };
         drop(pipeline);
         let is_durable = waiter.join().unwrap();
-        assert_eq!(ticket.poll().map(|outcome| outcome.is_ok()), Some(is_durable));
+        assert_eq!(ticket.try_wait().map(|outcome| outcome.is_ok()), Some(is_durable));
     };
     shuttle::check_random(explore, 5_000);
+}
+
+/// INV-TXN-11: who deferred a commit sees it, at every level, although commits before it are still being applied.
+fn deferred_commits_at(level: Durability) {
+    let (log, pipeline) = pipeline(2);
+    let server = {
+        let log = log.clone();
+        thread::spawn(move || log.serve(Csn(COMMITS as u64)))
+    };
+    let committers = [(); COMMITS].map(|()| {
+        let pipeline = pipeline.clone();
+        thread::spawn(move || {
+            let timed = pipeline.stopwatch().start(level);
+            let csn = submit_at(&pipeline, level, |_| thread::yield_now());
+            let ticket = pipeline.answer_deferred(csn, Csn::ZERO, timed).unwrap();
+            assert!(pipeline.visible() >= csn, "INV-TXN-11: the thread that committed {csn} does not see it");
+            ticket
+        })
+    });
+    let tickets = committers.map(|committer| committer.join().unwrap());
+    log.request_durable(Csn(COMMITS as u64));
+    tickets.iter().for_each(|ticket| _ = ticket.wait().unwrap());
+    server.join().unwrap();
+}
+
+#[test]
+fn a_deferred_commit_is_visible_to_the_thread_that_made_it() {
+    shuttle::check_random(|| deferred_commits_at(Durability::Sync), 10_000);
+    shuttle::check_random(|| deferred_commits_at(Durability::NoBarrier), 5_000);
+    shuttle::check_random(|| deferred_commits_at(Durability::None), 5_000);
+}
+
+#[test]
+fn a_deferred_commit_is_visible_to_the_thread_that_made_it_however_threads_are_preempted() {
+    shuttle::check_pct(|| deferred_commits_at(Durability::Sync), 10_000, 4);
 }

@@ -1,0 +1,56 @@
+//! What a thread sees of the commits that it deferred.
+
+use super::support::*;
+use crate::{Durability, Isolation};
+
+/// INV-TXN-11. The schedules are explored in `crate::schedules`; this is the same with real threads and reads.
+#[test]
+fn a_thread_reads_what_it_deferred_whatever_others_commit_beside_it() {
+    for level in [Durability::Sync, Durability::None] {
+        let (db, table) = one_table();
+        std::thread::scope(|scope| {
+            for thread in 0..8u8 {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let key = [thread];
+                    for n in 0..500u32 {
+                        let mut txn = db.begin();
+                        txn.set_durability(level).unwrap();
+                        txn.put(table, &key, &n.to_le_bytes()).unwrap();
+                        let ticket = txn.commit_deferred().unwrap();
+                        let read = db.begin().get(table, &key).unwrap();
+                        assert_eq!(read.as_deref(), Some(&n.to_le_bytes()[..]), "{level:?}: own commit {n}");
+                        if n % 50 == 0 {
+                            ticket.wait().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        db.close().unwrap();
+    }
+}
+
+/// The same with a look that decides: a swap that expects what the thread itself has just written.
+#[test]
+fn a_swap_finds_what_its_own_thread_deferred() {
+    let (db, table) = one_table();
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let (db, table) = (&db, &table);
+            scope.spawn(move || {
+                let key = [thread];
+                for n in 0..200u32 {
+                    let mut txn = db.begin_with(Isolation::Serializable);
+                    let before = n.checked_sub(1).map(u32::to_le_bytes);
+                    let expected = before.as_ref().map(|bytes| bytes.as_slice());
+                    let swapped =
+                        txn.compare_and_swap(table, &key, expected, Some(&n.to_le_bytes())).unwrap();
+                    assert!(swapped, "the swap to {n} does not find the value that its thread wrote before");
+                    drop(txn.commit_deferred().unwrap());
+                }
+            });
+        }
+    });
+    db.close().unwrap();
+}
