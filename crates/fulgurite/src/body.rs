@@ -45,15 +45,22 @@ impl PartsRef {
         out.put_u32(self.checksum);
     }
 
-    fn decode(reader: &mut Reader<'_>) -> Result<PartsRef, DecodeError> {
+    /// `len_max` is [`limits::VALUE_BYTES_MAX`] for a value and [`limits::OPERATIONS_BYTES_MAX`] for an operation list:
+    /// `check_value` and [`check_operations`] hold the encoder to them before anything is written.
+    fn decode(reader: &mut Reader<'_>, len_max: usize) -> Result<PartsRef, DecodeError> {
         let spill = SpillId::decode(reader)?;
         let ordinal =
             u32::try_from(reader.varint("part ordinal")?).map_err(|_| reader.error("part ordinal"))?;
         let len = reader.varint("length in parts")?;
-        if len > limits::VALUE_BYTES_MAX as u64 * 4 {
+        if len > len_max as u64 {
             return Err(reader.error("length in parts"));
         }
-        Ok(PartsRef { spill, ordinal, len, checksum: reader.u32("checksum of parts")? })
+        let parts = PartsRef { spill, ordinal, len, checksum: reader.u32("checksum of parts")? };
+        let end = ordinal.checked_add(parts.count());
+        if end.is_none_or(|end| end > limits::PLACES_ORDINAL_MIN) {
+            return Err(reader.error("part ordinal"));
+        }
+        Ok(parts)
     }
 }
 
@@ -102,6 +109,20 @@ pub(crate) fn op_bytes_max(key: usize, value: usize) -> usize {
     1 + 5 + varint_len(key as u64) + key + 10 + varint_len(value as u64) + value
 }
 
+/// An upper bound of the bytes that [`encode_op`] appends for a key whose value is, or may yet be, in parts.
+pub(crate) fn parts_op_bytes_max(key: usize) -> usize {
+    op_bytes_max(key, PARTS_REF_BYTES_MAX)
+}
+
+/// An upper bound of what [`PartsRef::encode`] appends.
+const PARTS_REF_BYTES_MAX: usize = SpillId::BYTES + 5 + 10 + 4;
+
+/// Fails for an operation list of so many bytes that [`decode_parts_body`] would refuse it.
+pub(crate) fn check_operations(bytes: usize) -> crate::Result<()> {
+    let max = limits::OPERATIONS_BYTES_MAX;
+    if bytes > max { Err(crate::Error::TooLarge { bytes, max }) } else { Ok(()) }
+}
+
 /// Reads the operations of a body, front to back.
 pub(crate) struct Ops<'a> {
     reader: Reader<'a>,
@@ -137,7 +158,8 @@ impl<'a> Ops<'a> {
             }
             OP_PUT_IN_PARTS => {
                 let expires_at_ms = reader.varint("expiry")?;
-                Op::PutInParts { key, expires_at_ms, parts: PartsRef::decode(reader)? }
+                let parts = PartsRef::decode(reader, limits::VALUE_BYTES_MAX)?;
+                Op::PutInParts { key, expires_at_ms, parts }
             }
             _ => return Err(reader.error("operation kind")),
         };
@@ -155,7 +177,7 @@ pub(crate) fn encode_parts_body(parts: &PartsRef) -> Vec<u8> {
 /// The mirror of [`encode_parts_body`].
 pub(crate) fn decode_parts_body(body: &[u8]) -> Result<PartsRef, DecodeError> {
     let mut reader = Reader::new(body);
-    let parts = PartsRef::decode(&mut reader)?;
+    let parts = PartsRef::decode(&mut reader, limits::OPERATIONS_BYTES_MAX)?;
     reader.finish("end of body")?;
     Ok(parts)
 }
@@ -214,6 +236,52 @@ mod tests {
         let parts = PartsRef { spill, ordinal: 0, len, checksum: 0 };
         let total: u64 = (0..parts.count()).map(|index| u64::from(parts.part_len(index))).sum();
         assert_eq!((parts.count(), total), (3, len));
+    }
+
+    /// Each limit of the decoder, at the limit and one above: what the encoder's check lets pass decodes, what it refuses
+    /// does not. On lengths alone, for the bytes would be gigabytes.
+    #[test]
+    fn the_decoder_takes_what_the_encoder_may_write_and_no_more() {
+        let spill = SpillId { node: u32::MAX, epoch: fulgurite_base::Epoch(u32::MAX), counter: u64::MAX };
+        let body =
+            |len: usize| encode_parts_body(&PartsRef { spill, ordinal: 0, len: len as u64, checksum: 0 });
+        for (len, is_fine) in
+            [(limits::OPERATIONS_BYTES_MAX, true), (limits::OPERATIONS_BYTES_MAX + 1, false)]
+        {
+            assert_eq!(decode_parts_body(&body(len)).is_ok(), is_fine, "an operation list of {len} bytes");
+            assert_eq!(check_operations(len).is_ok(), is_fine, "an operation list of {len} bytes");
+        }
+        let put = |ordinal: u32, len: usize| {
+            let parts = PartsRef { spill, ordinal, len: len as u64, checksum: 0 };
+            let mut bytes = Vec::new();
+            encode_op(
+                TableId(u32::MAX),
+                &Op::PutInParts { key: b"k", expires_at_ms: u64::MAX, parts },
+                &mut bytes,
+            );
+            assert!(bytes.len() <= parts_op_bytes_max(1));
+            bytes
+        };
+        let is_fine = |bytes: &[u8]| Ops::new(bytes).next().is_ok();
+        assert!(is_fine(&put(0, limits::VALUE_BYTES_MAX)));
+        assert!(!is_fine(&put(0, limits::VALUE_BYTES_MAX + 1)));
+        assert!(is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::PART_BYTES_MAX)));
+        assert!(!is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::PART_BYTES_MAX + 1)));
+        let keyed = |len: usize| {
+            let mut bytes = Vec::new();
+            encode_op(TableId(1), &Op::Delete { key: &vec![7; len] }, &mut bytes);
+            bytes
+        };
+        assert!(is_fine(&keyed(limits::KEY_BYTES_MAX)));
+        assert!(!is_fine(&keyed(limits::KEY_BYTES_MAX + 1)));
+        let ranged = |len: usize| {
+            let mut bytes = Vec::new();
+            let end = vec![7; len];
+            encode_op(TableId(1), &Op::DeleteRange { start: b"", end: Some(&end) }, &mut bytes);
+            bytes
+        };
+        assert!(is_fine(&ranged(limits::KEY_BYTES_MAX)));
+        assert!(!is_fine(&ranged(limits::KEY_BYTES_MAX + 1)));
     }
 
     proptest::proptest! {

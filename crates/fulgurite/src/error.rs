@@ -34,11 +34,12 @@ pub enum Error {
         /// Its length in bytes.
         len: usize,
     },
-    /// A transaction has more entries than its memory budget holds.
+    /// A transaction has more entries than its memory budget holds, or than one operation list of the log.
     TooLarge {
-        /// The bytes that its keys, small values and bookkeeping take.
+        /// The bytes that its keys, small values and bookkeeping take, or those of its operation list.
         bytes: usize,
-        /// The budget: [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max).
+        /// The budget, [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), or
+        /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX).
         max: usize,
     },
     /// An insert found the key present.
@@ -253,7 +254,7 @@ impl fmt::Display for Error {
             }
             Error::TooLarge { bytes, max } => write!(
                 f,
-                "the transaction's entries take {bytes} bytes of memory and its budget is {max}: commit in smaller pieces"
+                "the transaction's entries take {bytes} bytes and at most {max} are allowed: commit in smaller pieces"
             ),
             Error::KeyExists { table, key } => write!(f, "table `{table}` already has the key {key}"),
             Error::UnknownTable { name } => write!(f, "there is no table `{name}`"),

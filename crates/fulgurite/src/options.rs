@@ -52,7 +52,8 @@ pub struct Options {
     /// [`POWER_SAFE_CACHE`], word for word. Default `None`.
     pub i_know: Option<String>,
     /// Memory for the entries of one transaction: keys, values up to `inline_bytes_max`, bookkeeping. Longer values
-    /// go to disk before the commit when half of it is used. Default 256 MiB.
+    /// go to disk before the commit when half of it is used. Whatever it is, the operations of one transaction take at most
+    /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX) in the log. Default 256 MiB.
     pub transaction_bytes_max: usize,
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
     /// gives up. Default 100.

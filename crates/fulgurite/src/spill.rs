@@ -103,6 +103,7 @@ impl Spill {
     fn write(&mut self, bytes: &[u8], checksum: u32) -> Result<(PartsRef, Vec<Extent>)> {
         let ordinal = self.next_ordinal;
         let parts = PartsRef { spill: self.id, ordinal, len: bytes.len() as u64, checksum };
+        check_ordinals(ordinal, parts.count())?;
         let mut extents = Vec::with_capacity(parts.count() as usize);
         for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
             let append = || self.log.append_part(self.id, self.next_ordinal, chunk);
@@ -118,10 +119,9 @@ impl Spill {
     /// The places of the parts, for the group that carries the commit. A long list is itself written ahead, and the
     /// places of that are returned: parts with ordinals from `u32::MAX` down.
     pub fn places(&mut self) -> Result<Vec<PartPlace>> {
-        const DIRECT_MAX: usize = 512;
         let mut places = std::mem::take(&mut self.places);
         let mut level_ordinal = u32::MAX;
-        while places.len() > DIRECT_MAX {
+        while places.len() > limits::DIRECT_PLACES_MAX {
             let mut upper = Vec::new();
             for chunk in places.chunks(limits::PART_BYTES_MAX / PartPlace::BYTES) {
                 let mut bytes = Vec::with_capacity(chunk.len() * PartPlace::BYTES);
@@ -162,14 +162,21 @@ impl Drop for Spill {
     }
 }
 
-/// Ordinals at or above this one are lists of places, not data.
-const PLACES_ORDINAL_MIN: u32 = u32::MAX - (1 << 20);
+/// Fails for more parts than a transaction may write ahead: what comes behind are the ordinals of lists.
+fn check_ordinals(first: u32, count: u32) -> Result<()> {
+    let (end, max) = (u64::from(first) + u64::from(count), u64::from(limits::PLACES_ORDINAL_MIN));
+    if end <= max {
+        return Ok(());
+    }
+    let bytes = |parts: u64| parts as usize * limits::PART_BYTES_MAX;
+    Err(crate::Error::TooLarge { bytes: bytes(end), max: bytes(max) })
+}
 
 /// All places of a recovered commit, lists of places resolved.
 pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<PartPlace>> {
     let mut resolved = Vec::with_capacity(places.len());
     for place in places {
-        if place.ordinal < PLACES_ORDINAL_MIN {
+        if place.ordinal < limits::PLACES_ORDINAL_MIN {
             resolved.push(*place);
             continue;
         }
@@ -184,4 +191,17 @@ pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<Part
         resolved.extend(resolve_places(log, &lower)?);
     }
     Ok(resolved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_writes_ahead_no_more_parts_than_have_ordinals() {
+        let max = limits::PLACES_ORDINAL_MIN;
+        assert!(check_ordinals(0, max).is_ok() && check_ordinals(max - 1, 1).is_ok());
+        assert!(check_ordinals(1, max).is_err() && check_ordinals(max, 1).is_err());
+        assert!(check_ordinals(u32::MAX, u32::MAX).is_err());
+    }
 }

@@ -281,7 +281,8 @@ impl Transaction {
 
     fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
         check_value(value)?;
-        let budget_half_used = self.writes.bytes + value.len() > self.core.options.transaction_bytes_max / 2;
+        let budget_half_used =
+            self.writes.cost.memory + value.len() > self.core.options.transaction_bytes_max / 2;
         let spills = value.len() >= limits::SPILL_BYTES_MIN
             || (budget_half_used && value.len() > self.core.options.inline_bytes_max);
         if !spills {

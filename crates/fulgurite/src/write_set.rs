@@ -8,7 +8,7 @@ use fulgurite_base::{TableId, limits};
 use fulgurite_index::OutOfLine;
 use smallvec::SmallVec;
 
-use crate::body::PartsRef;
+use crate::body::{self, PartsRef};
 use crate::catalog::TableState;
 use crate::{Error, Result};
 
@@ -74,10 +74,52 @@ enum Undo {
 pub(crate) struct WriteSet {
     /// By table; mostly there is one.
     pub tables: SmallVec<[TableWrites; 1]>,
-    /// Memory that entries and inline values take, about.
-    pub bytes: usize,
+    /// What its entries take.
+    pub cost: Cost,
     undo: Vec<Undo>,
     savepoints: usize,
+}
+
+/// What entries take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// Memory with inline values, about; `Options::transaction_bytes_max` bounds it.
+    pub memory: usize,
+    /// At most so many bytes of the operation list; [`body::check_operations`] bounds it, whatever the options.
+    pub operations: usize,
+}
+
+impl Cost {
+    /// That of an operation. A value that is still inline may be put into parts at the commit.
+    fn of(key: &[u8], op: &WriteOp) -> Cost {
+        let inline = inline_len(op);
+        let operations = body::op_bytes_max(key.len(), inline).max(body::parts_op_bytes_max(key.len()));
+        Cost { memory: ENTRY_OVERHEAD_BYTES + key.len() + inline, operations }
+    }
+
+    fn of_range(range: &DeletedRange) -> Cost {
+        let end = range.end.as_ref().map_or(0, |end| end.len());
+        Cost {
+            memory: ENTRY_OVERHEAD_BYTES + range.start.len() + end,
+            operations: body::op_bytes_max(range.start.len(), end),
+        }
+    }
+
+    fn plus(self, other: Cost) -> Cost {
+        Cost { memory: self.memory + other.memory, operations: self.operations + other.operations }
+    }
+
+    fn minus(self, other: Cost) -> Cost {
+        Cost { memory: self.memory - other.memory, operations: self.operations - other.operations }
+    }
+
+    /// Fails for a transaction that does not fit its budget, or that recovery would not read.
+    fn check(self, bytes_max: usize) -> Result<()> {
+        if self.memory > bytes_max {
+            return Err(Error::TooLarge { bytes: self.memory, max: bytes_max });
+        }
+        body::check_operations(self.operations)
+    }
 }
 
 /// Bookkeeping of one entry, about: the map's node, the operation, the version that apply will make.
@@ -138,9 +180,12 @@ impl WriteSet {
 
     /// Writes a key. Fails, changing nothing, if the entries would outgrow `bytes_max`.
     pub fn put(&mut self, table: &Arc<TableState>, key: &[u8], op: WriteOp, bytes_max: usize) -> Result<()> {
-        let bytes = self.bytes + ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);
-        if bytes > bytes_max {
-            return Err(Error::TooLarge { bytes, max: bytes_max });
+        let cost = self.cost.plus(Cost::of(key, &op));
+        if let Err(error) = cost.check(bytes_max) {
+            // What it replaces is looked for only where that decides.
+            let before = self.of_table(table.id).and_then(|writes| writes.ops.get(key));
+            let before = before.map(|before| Cost::of(key, before)).ok_or(error)?;
+            cost.minus(before).check(bytes_max)?;
         }
         let writes = self.writes(table);
         let before = match writes.ops.get_mut(key) {
@@ -154,10 +199,7 @@ impl WriteSet {
                 None
             }
         };
-        self.bytes = match &before {
-            Some(before) => bytes - ENTRY_OVERHEAD_BYTES - key.len() - inline_len(before),
-            None => bytes,
-        };
+        self.cost = before.as_ref().map_or(cost, |before| cost.minus(Cost::of(key, before)));
         if self.savepoints > 0 {
             self.undo.push(Undo::Op { table: table.id, key: key.into(), before });
         }
@@ -171,11 +213,9 @@ impl WriteSet {
         range: DeletedRange,
         bytes_max: usize,
     ) -> Result<()> {
-        let bytes = self.bytes + range_bytes(&range);
-        if bytes > bytes_max {
-            return Err(Error::TooLarge { bytes, max: bytes_max });
-        }
-        self.bytes = bytes;
+        let cost = self.cost.plus(Cost::of_range(&range));
+        cost.check(bytes_max)?;
+        self.cost = cost;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
         let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -191,7 +231,9 @@ impl WriteSet {
         }
         writes.ranges.push(range);
         for (key, before) in removed {
-            self.bytes -= ENTRY_OVERHEAD_BYTES + key.len() + before.as_ref().map_or(0, inline_len);
+            if let Some(before) = &before {
+                self.cost = self.cost.minus(Cost::of(&key, before));
+            }
             if keep_undo {
                 self.undo.push(Undo::Op { table: table.id, key, before });
             }
@@ -214,27 +256,26 @@ impl WriteSet {
             match self.undo.pop().expect("the list is longer than the mark") {
                 Undo::Range { table } => {
                     let range = self.written(table).ranges.pop();
-                    self.bytes -= range.as_ref().map_or(0, range_bytes);
+                    if let Some(range) = &range {
+                        self.cost = self.cost.minus(Cost::of_range(range));
+                    }
                 }
                 Undo::Op { table, key, before } => {
-                    self.bytes +=
-                        before.as_ref().map_or(0, |op| ENTRY_OVERHEAD_BYTES + key.len() + inline_len(op));
+                    if let Some(before) = &before {
+                        self.cost = self.cost.plus(Cost::of(&key, before));
+                    }
                     let ops = &mut self.written(table).ops;
                     let now = match before {
                         Some(op) => ops.insert(key.clone(), op),
                         None => ops.remove(&key),
                     };
                     if let Some(op) = now {
-                        self.bytes -= ENTRY_OVERHEAD_BYTES + key.len() + inline_len(&op);
+                        self.cost = self.cost.minus(Cost::of(&key, &op));
                     }
                 }
             }
         }
     }
-}
-
-fn range_bytes(range: &DeletedRange) -> usize {
-    ENTRY_OVERHEAD_BYTES + range.start.len() + range.end.as_ref().map_or(0, |end| end.len())
 }
 
 fn inline_len(op: &WriteOp) -> usize {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fulgurite_base::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 use fulgurite_index::VersionFlags;
 use fulgurite_index::delta::{Block, BlockBuilder, DeltaOp};
-use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace};
+use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace, local_record_bytes};
 use smallvec::SmallVec;
 
 use crate::Result;
@@ -25,8 +25,10 @@ pub(crate) struct Prepared {
 }
 
 /// Room that the frame's header and a direct list of part places need beside the body.
-const BODY_BYTES_MAX: usize =
-    limits::FRAME_BYTES_MAX as usize - FRAME_HEADER_BYTES as usize - 1024 * PartPlace::BYTES / 2;
+const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
+    - FRAME_HEADER_BYTES as usize
+    - limits::DIRECT_PLACES_MAX * PartPlace::BYTES;
+const _: () = assert!(local_record_bytes(limits::DIRECT_PLACES_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
 
 /// Prepares a write set. `spill` is what the transaction has written ahead so far; it grows if the operations do not
 /// fit one frame.
@@ -55,6 +57,7 @@ pub(crate) fn prepare(
     let mut body_crc = crc32c(&out);
     let mut kind = KIND_COMMIT;
     if out.len() > BODY_BYTES_MAX {
+        body::check_operations(out.len())?;
         let spill = opened.get_or_insert_with(new_spill);
         out = body::encode_parts_body(&spill.body(&out, body_crc)?);
         body_crc = crc32c(&out);
@@ -75,7 +78,7 @@ fn bytes_max(writes: &WriteSet) -> usize {
     let table = |writes: &TableWrites| -> usize {
         let ops = writes.ops.iter().map(|(key, op)| match &op.value {
             WriteValue::Inline(value) => body::op_bytes_max(key.len(), value.len()),
-            _ => body::op_bytes_max(key.len(), 48),
+            _ => body::parts_op_bytes_max(key.len()),
         });
         let ranges = writes.ranges.iter().map(|range| {
             body::op_bytes_max(range.start.len(), range.end.as_ref().map_or(0, |end| end.len()))

@@ -9,6 +9,7 @@ mod definitions;
 mod durability;
 mod folding;
 mod levels;
+mod limits;
 mod own_writes;
 mod ranges;
 mod stress;
