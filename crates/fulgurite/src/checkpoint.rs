@@ -78,12 +78,12 @@ impl Core {
     /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1).
     fn prune_rules(&self, table: &TableState) -> PruneRules {
         let horizon = self.pipeline.horizon();
-        let now_ms = self.now_ms();
+        let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
         let (snapshots, now_ms_min) = self.snapshots.open();
         PruneRules {
             horizon,
             snapshots,
-            expired_until_ms: now_ms_min.unwrap_or(now_ms).min(now_ms),
+            expired_until_ms: now_ms_min.map_or(confirmed_ms, |now_ms| now_ms.min(confirmed_ms)),
             range_deletes: table.index.range_deletes().clone(),
         }
     }
@@ -326,6 +326,7 @@ impl Core {
             epoch: self.log.epoch(),
             durable: end.durable_csn,
             clock_ms: self.now_ms(),
+            clock_step: self.clock.step(),
             closed_at: end.written,
             ..current
         })?;
@@ -350,6 +351,7 @@ impl Core {
             covered,
             durable: self.log.durable_csn(),
             clock_ms: self.now_ms(),
+            clock_step: self.clock.step(),
             closed_at: Lsn::NULL,
             ..current
         })

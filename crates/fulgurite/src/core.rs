@@ -14,6 +14,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::catalog::{Catalog, TableState};
 use crate::check::Checks;
 use crate::checkpoint::Maintenance;
+use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::error::readable;
@@ -69,35 +70,10 @@ pub(crate) struct Room {
 /// Kept free beside what a checkpoint of the deltas takes: segments that are being made, records of a checkpoint.
 const RESERVE_BYTES: u64 = 6 << 20;
 
-/// A clock that never runs back.
-pub(crate) struct Clock {
-    newest_ms: AtomicU64,
-}
-
-impl Clock {
-    /// A clock that starts at or after `start_ms`.
-    pub fn new(start_ms: u64) -> Clock {
-        Clock { newest_ms: AtomicU64::new(start_ms) }
-    }
-
-    /// The newest time that anybody was told, in milliseconds since 1970-01-01 UTC.
-    pub fn newest_ms(&self) -> u64 {
-        self.newest_ms.load(Ordering::Acquire)
-    }
-
-    fn now_ms(&self, wall_ms: u64) -> u64 {
-        let newest = self.newest_ms.load(Ordering::Relaxed);
-        if wall_ms <= newest {
-            return newest;
-        }
-        self.newest_ms.fetch_max(wall_ms, Ordering::AcqRel).max(wall_ms)
-    }
-}
-
 impl Core {
-    /// Milliseconds since 1970-01-01 UTC; never less than anybody was told before.
+    /// Milliseconds since 1970-01-01 UTC; never less than a reader was given before.
     pub fn now_ms(&self) -> u64 {
-        self.clock.now_ms(self.env.clock().wall_ms())
+        self.clock.now_ms(self.env.clock())
     }
 
     /// The state behind a handle, if it is one of this database: table ids mean nothing in another.

@@ -348,7 +348,6 @@ impl Database {
         self.core.close()
     }
 
-    #[cfg(all(test, not(feature = "shuttle")))]
     pub(crate) fn core(&self) -> &Arc<Core> {
         self.core.core()
     }

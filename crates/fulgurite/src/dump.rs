@@ -53,15 +53,39 @@ pub struct SlotContent {
     pub durable: Csn,
     /// A lower bound of the database's clock, in milliseconds since 1970-01-01 UTC.
     pub clock_ms: u64,
+    /// Up to when that was confirmed, if there was a jump of the clock that was not; else the same.
+    pub confirmed_ms: u64,
     /// Where the log ends, if it was closed cleanly, else [`Lsn::NULL`].
     pub closed_at: Lsn,
 }
 
 impl From<Superblock> for SlotContent {
     fn from(slot: Superblock) -> SlotContent {
-        let Superblock { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at } =
-            slot;
-        SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, clock_ms, closed_at }
+        let Superblock {
+            id,
+            sequence,
+            epoch,
+            checkpoint,
+            replay,
+            covered,
+            durable,
+            clock_ms,
+            clock_step,
+            closed_at,
+        } = slot;
+        let confirmed_ms = clock_step.map_or(clock_ms, |step| step.confirmed_ms);
+        SlotContent {
+            id,
+            sequence,
+            epoch,
+            checkpoint,
+            replay,
+            covered,
+            durable,
+            clock_ms,
+            confirmed_ms,
+            closed_at,
+        }
     }
 }
 

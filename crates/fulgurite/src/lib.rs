@@ -38,6 +38,7 @@ pub mod check;
 mod check_catalog;
 mod checkpoint;
 mod checkpoint_record;
+mod clock;
 mod commit;
 mod core;
 mod database;
@@ -79,6 +80,7 @@ pub use fulgurite_env as env;
 pub use fulgurite_log::{Durability, FlushScheme, LogStats, Waiting};
 
 pub use crate::checkpoint::CheckpointReport;
+pub use crate::clock::{ClockReset, ClockState, ClockStatus};
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
 pub use crate::error::{CsnRange, Error, ErrorKind, Result};

@@ -14,9 +14,10 @@ use crate::catalog::Catalog;
 use crate::check::Checks;
 use crate::checkpoint::{Maintenance, accounts_of};
 use crate::checkpoint_record::CheckpointRecord;
+use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
-use crate::core::{Clock, Core, Room};
+use crate::core::{Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
@@ -69,7 +70,7 @@ pub(crate) fn open_core(
     let mut replay = Replay::new(options.inline_bytes_max, progress);
     let path = log_dir(dir);
     let (log, last) = open_log(&env, &path, &current, log_options, &mut replay)?;
-    let clock = Clock::new(current.clock_ms.max(replay.clock_ms));
+    let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
     check_segments(env.disk(), &log, &space, &path)?;
@@ -77,6 +78,7 @@ pub(crate) fn open_core(
         epoch: log.epoch(),
         durable: last,
         clock_ms: clock.newest_ms(),
+        clock_step: clock.step(),
         closed_at: Lsn::NULL,
         ..current
     })?;
@@ -293,6 +295,7 @@ fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
         covered: Csn::ZERO,
         durable: Csn::ZERO,
         clock_ms: env.clock().wall_ms(),
+        clock_step: None,
         closed_at: Lsn::NULL,
     };
     SuperblockFile::create(env.disk(), dir, first)

@@ -6,6 +6,7 @@ use fulgurite_base::Csn;
 use fulgurite_log::{FlushScheme, LogStats, Stream};
 
 use crate::CsnRange;
+use crate::clock::ClockStatus;
 use crate::core::Core;
 use crate::latency::Latencies;
 use crate::maintenance::{MaintenanceError, WorkTimes};
@@ -57,6 +58,8 @@ pub struct Stats {
     /// If the log has failed: commits that were answered at level [`Durability::Async`](crate::Durability::Async) or
     /// [`Durability::None`](crate::Durability::None) and are not known to be durable, with everything between them.
     pub at_risk: Option<CsnRange>,
+    /// The clock by which keys expire.
+    pub clock: ClockStatus,
     /// How long commits took.
     pub latency: Latencies,
     /// Whether the log is written around the page cache. Decided when the database is opened: by
@@ -104,6 +107,7 @@ impl Stats {
             segments,
             poisoned: core.log.poisoned().map(|why| why.to_string()),
             at_risk: core.pipeline.at_risk(),
+            clock: core.clock.status(core.env.clock()),
             latency: core.pipeline.stopwatch().read(),
             direct_io: core.log.is_direct(),
             flush_scheme: core.options.flush_scheme,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, Reader, Writer, crc32c};
 use fulgurite_env::{Disk, File, OpenOptions};
 
+use crate::clock::ClockStep;
 use crate::{Error, Result};
 
 /// The file's name in the database directory.
@@ -38,6 +39,8 @@ pub(crate) struct Superblock {
     pub durable: Csn,
     /// No clock of this database may show less.
     pub clock_ms: u64,
+    /// A jump of the clock that was not confirmed.
+    pub clock_step: Option<ClockStep>,
     /// Where the log ends, if it was closed cleanly; [`Lsn::NULL`] while it is open and after a crash.
     pub closed_at: Lsn,
 }
@@ -57,7 +60,10 @@ impl Superblock {
         out.put_u64(self.durable.0);
         out.put_u64(self.clock_ms);
         out.put_u64(self.closed_at.0);
-        out.resize(ENCODED_BYTES - 4, 0);
+        let (behind_s, step_s) = self.clock_step.map_or((0, 0), |step| encode_step(self.clock_ms, step));
+        out.put_u32(behind_s);
+        out.put_u32(step_s);
+        assert_eq!(out.len(), ENCODED_BYTES - 4, "the fields have the lengths of the grammar");
         let crc = crc32c(&out);
         out.put_u32(crc);
         out.resize(SLOT_BYTES, 0);
@@ -80,7 +86,7 @@ impl Superblock {
             return Err(SlotFault::Damaged);
         }
         reader.u16("reserved").map_err(short)?;
-        Ok(Superblock {
+        let mut slot = Superblock {
             id: DatabaseId(reader.u128("database id").map_err(short)?),
             sequence: reader.u64("sequence").map_err(short)?,
             epoch: Epoch(reader.u32("epoch").map_err(short)?),
@@ -89,9 +95,32 @@ impl Superblock {
             covered: Csn(reader.u64("covered").map_err(short)?),
             durable: Csn(reader.u64("durable").map_err(short)?),
             clock_ms: reader.u64("clock").map_err(short)?,
+            clock_step: None,
             closed_at: Lsn(reader.u64("end of the log").map_err(short)?),
-        })
+        };
+        let behind_s = reader.u32("what of the clock is not confirmed").map_err(short)?;
+        let step_s = reader.u32("step of the clock").map_err(short)?;
+        slot.clock_step = decode_step(slot.clock_ms, behind_s, step_s);
+        Ok(slot)
     }
+}
+
+/// How many seconds the confirmed time is behind the clock, and how many the jump went from there; (0, 0) for a jump
+/// that does not fit, by more than 136 years: the clock does not follow it, and the next open notices it again.
+fn encode_step(clock_ms: u64, step: ClockStep) -> (u32, u32) {
+    let behind_s = clock_ms.saturating_sub(step.confirmed_ms).div_ceil(1000);
+    let step_s = step.landed_ms.saturating_sub(clock_ms.saturating_sub(behind_s * 1000)).div_ceil(1000);
+    match (u32::try_from(behind_s), u32::try_from(step_s)) {
+        (Ok(behind_s), Ok(step_s)) => (behind_s, step_s.max(1)),
+        _ => (0, 0),
+    }
+}
+
+/// The mirror of [`encode_step`], to the second.
+fn decode_step(clock_ms: u64, behind_s: u32, step_s: u32) -> Option<ClockStep> {
+    let confirmed_ms = clock_ms.saturating_sub(u64::from(behind_s) * 1000);
+    let landed_ms = confirmed_ms.saturating_add(u64::from(step_s) * 1000);
+    (step_s != 0).then_some(ClockStep { confirmed_ms, landed_ms })
 }
 
 /// Why a slot says nothing.
@@ -203,6 +232,7 @@ mod tests {
             covered: Csn(1000),
             durable: Csn(1001),
             clock_ms: 1_700_000_000_000,
+            clock_step: Some(ClockStep { confirmed_ms: 1_699_999_000_000, landed_ms: 1_699_999_400_000 }),
             closed_at: Lsn::new(8, 8192),
         }
     }
@@ -219,6 +249,21 @@ mod tests {
         assert_eq!(
             &hex[..96],
             "46554c475355505201000000efcdab8967452301efcdab89674523010500000000000000030000000010000009000000"
+        );
+    }
+
+    /// A slot without a jump of the clock is what it was before jumps were kept.
+    #[test]
+    fn golden_bytes_of_the_clock() {
+        let steps = [None, sample().clock_step, Some(ClockStep { confirmed_ms: 5, landed_ms: u64::MAX })];
+        let clocks = steps.map(|clock_step| {
+            let slot = Superblock { clock_step, ..sample() }.encode();
+            slot[72..80].iter().chain(&slot[88..96]).map(|byte| format!("{byte:02x}")).collect::<String>()
+        });
+        let clock = "0068e5cf8b010000";
+        assert_eq!(
+            clocks,
+            ["0000000000000000", "e803000090010000", "0000000000000000"].map(|step| format!("{clock}{step}"))
         );
     }
 

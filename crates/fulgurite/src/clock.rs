@@ -1,0 +1,343 @@
+//! The database's clock, by which keys expire. The rules for users are in `docs/expiry.md`.
+//!
+//! It never runs back, and it does not follow the machine's clock (the wall clock) wherever that goes: what expired by
+//! a wrong clock is gone for good once it is pruned.
+//!
+//! - INV-CLOCK-1: between two readings the clock moves ahead by at most [`REACH_MS`] more than the monotonic clock,
+//!   unless the wall clock stood for [`STANDING_MS`] where it is, its distance from the monotonic clock unchanged.
+//!   Until then the clock runs on with the monotonic clock alone.
+//! - INV-CLOCK-2: when a database is opened there is no monotonic clock to compare with, only the time at which it was
+//!   left. A wall clock that is at most [`CLOSED_MS_MAX`] ahead of that is followed at once, another one like a jump.
+//! - INV-CLOCK-3: nothing is pruned by a time that is not confirmed ([`Clock::confirmed_ms`]). Where the clock came by
+//!   a jump, all up to the time before the jump is confirmed, and the rest when the clock has gone on for as long as it
+//!   jumped, [`STANDING_MS`] at most. What the machine's clock now says never to have been is not confirmed either.
+//!
+//! How much of a jump is still to be confirmed is in the superblock, so that lives that are too short for it add up.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite_env as env;
+
+use crate::sync::{AtomicU64, Mutex, Ordering};
+use crate::{Database, Options, Result};
+
+/// By how much the wall clock may differ from what the monotonic clock makes of the last time: 5 minutes. People who
+/// set a clock right and daemons that do so stay below it.
+pub(crate) const REACH_MS: u64 = 5 * 60 * 1000;
+/// How long a wall clock has to stand before it is believed after a jump: 1 hour.
+pub(crate) const STANDING_MS: u64 = 60 * 60 * 1000;
+/// How long a database may have been closed, for all we know: 366 days.
+pub(crate) const CLOSED_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1000;
+/// A clock before 2025-01-01 was never set: what comes after it is no jump.
+const UNSET_BEFORE_MS: u64 = 1_735_689_600_000;
+
+/// A jump of the clock that is not confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ClockStep {
+    /// All up to here is confirmed.
+    pub confirmed_ms: u64,
+    /// Where the wall clock was after the jump. Above the database's clock if that did not follow.
+    pub landed_ms: u64,
+}
+
+impl ClockStep {
+    /// What the clock shows when it has gone on for long enough.
+    fn stands_at_ms(self) -> u64 {
+        self.landed_ms.saturating_add(self.landed_ms.saturating_sub(self.confirmed_ms).min(STANDING_MS))
+    }
+}
+
+/// One look at the machine's clocks.
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    wall_ms: u64,
+    monotonic_ms: u64,
+}
+
+impl Reading {
+    fn take(clock: &dyn env::Clock) -> Reading {
+        Reading { wall_ms: clock.wall_ms(), monotonic_ms: clock.monotonic_ns() / 1_000_000 }
+    }
+
+    /// By how much the wall clock is ahead of the monotonic one.
+    fn offset_ms(self) -> i64 {
+        self.wall_ms.cast_signed().wrapping_sub(self.monotonic_ms.cast_signed())
+    }
+}
+
+/// A wall clock that is not believed.
+#[derive(Clone, Copy, Debug)]
+struct Doubt {
+    offset_ms: i64,
+    /// On the monotonic clock.
+    since_ms: u64,
+}
+
+/// What is known of the wall clock.
+#[derive(Debug)]
+struct Judge {
+    /// The wall clock that is believed, less the monotonic one.
+    offset_ms: i64,
+    doubt: Option<Doubt>,
+    step: Option<ClockStep>,
+}
+
+impl Judge {
+    fn open(left_ms: u64, step: Option<ClockStep>, at: Reading) -> Judge {
+        let wall_ms = at.wall_ms;
+        if left_ms < UNSET_BEFORE_MS {
+            return Judge { offset_ms: at.offset_ms(), doubt: None, step: None };
+        }
+        let reaches = |from_ms: u64| wall_ms <= from_ms.saturating_add(CLOSED_MS_MAX);
+        // A jump that the clock did not follow, and that the machine's clock took back.
+        let undone = |step: &ClockStep| {
+            left_ms.saturating_add(REACH_MS) < step.landed_ms
+                && wall_ms.saturating_add(REACH_MS) < step.landed_ms
+        };
+        let step = step.filter(|step| !undone(step));
+        let stood = step.is_some_and(|step| {
+            let passed = wall_ms >= step.stands_at_ms() && reaches(step.landed_ms);
+            passed || left_ms >= step.stands_at_ms()
+        });
+        let is_ahead = wall_ms > left_ms.saturating_add(REACH_MS);
+        let step = match step {
+            Some(step) if !stood && reaches(step.landed_ms) => Some(step),
+            Some(step) if !stood => Some(ClockStep { landed_ms: wall_ms, ..step }),
+            _ if is_ahead => Some(ClockStep { confirmed_ms: left_ms, landed_ms: wall_ms }),
+            _ => None,
+        };
+        let is_behind = wall_ms.saturating_add(REACH_MS) < left_ms;
+        let follows = reaches(left_ms) || stood && step.is_some_and(|step| reaches(step.landed_ms));
+        if !is_behind && follows {
+            return Judge { offset_ms: at.offset_ms(), doubt: None, step };
+        }
+        let offset_ms = Reading { wall_ms: left_ms, ..at }.offset_ms();
+        let mut judge = Judge { offset_ms, doubt: None, step };
+        judge.begin_doubt(at, left_ms);
+        judge
+    }
+
+    fn begin_doubt(&mut self, at: Reading, clock_ms: u64) {
+        self.doubt = Some(Doubt { offset_ms: at.offset_ms(), since_ms: at.monotonic_ms });
+        tracing::warn!(
+            machine_ms = at.wall_ms,
+            clock_ms,
+            "the machine's clock is not where it can be: the database's runs on without it until it has stood for an \
+             hour; docs/expiry.md says what to do"
+        );
+    }
+
+    /// What the time is by the clock that is believed.
+    fn expected_ms(&self, at: Reading) -> u64 {
+        let expected = at.monotonic_ms.cast_signed().wrapping_add(self.offset_ms);
+        u64::try_from(expected).unwrap_or(0)
+    }
+
+    /// The time at a reading, and up to which wall time others need not ask.
+    fn judge(&mut self, at: Reading) -> (u64, u64) {
+        let expected_ms = self.expected_ms(at);
+        let offset_ms = at.offset_ms();
+        let is_near = |of_ms: i64| offset_ms.abs_diff(of_ms) <= REACH_MS;
+        let stood = |doubt: &Doubt| {
+            is_near(doubt.offset_ms) && at.monotonic_ms.saturating_sub(doubt.since_ms) >= STANDING_MS
+        };
+        if is_near(self.offset_ms) {
+            self.doubt = None;
+            self.step = self.step.filter(|step| step.landed_ms <= expected_ms.saturating_add(REACH_MS));
+        } else if expected_ms < UNSET_BEFORE_MS || self.doubt.as_ref().is_some_and(stood) {
+            tracing::info!(
+                machine_ms = at.wall_ms,
+                clock_ms = expected_ms,
+                "the machine's clock is believed"
+            );
+            *self = Judge { offset_ms, doubt: None, step: None };
+        } else {
+            if !self.doubt.is_some_and(|doubt| is_near(doubt.offset_ms)) {
+                self.begin_doubt(at, expected_ms);
+            }
+            return (expected_ms, 0);
+        }
+        (at.wall_ms, self.expected_ms(at).saturating_add(REACH_MS))
+    }
+
+    /// Up to when the clock, which shows `now_ms`, is confirmed.
+    fn confirmed_ms(&mut self, at: Reading, now_ms: u64) -> u64 {
+        self.step = self.step.filter(|step| now_ms < step.stands_at_ms());
+        let followed = self.step.filter(|step| step.landed_ms <= now_ms.saturating_add(REACH_MS));
+        let confirmed_ms = followed.map_or(now_ms, |step| step.confirmed_ms.min(now_ms));
+        confirmed_ms.min(at.wall_ms)
+    }
+}
+
+/// What the database's clock makes of the machine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ClockState {
+    /// It follows the machine's clock.
+    Follows,
+    /// It follows the machine's clock, which had gone far since the database was last open: until it has gone on for
+    /// a while, at most an hour, nothing is removed that expired in between.
+    Unconfirmed,
+    /// The machine's clock jumped, ahead or back, by more than five minutes, or is more than a year ahead of the time
+    /// when the database was last open. The database's runs on without it until it has stood for an hour.
+    Doubts,
+    /// It is ahead of the machine's clock by more than five minutes: it stands still until that catches up.
+    /// [`Database::reset_clock`](crate::Database::reset_clock) sets it back.
+    Ahead,
+}
+
+/// The clock by which keys expire. Times are milliseconds since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockStatus {
+    /// What it shows: what has expired by then is hidden from transactions that begin now.
+    pub now_ms: u64,
+    /// What the machine's clock shows.
+    pub machine_ms: u64,
+    /// Up to when it is confirmed: what has expired by then may be removed.
+    pub confirmed_ms: u64,
+    /// What it makes of the machine's clock.
+    pub state: ClockState,
+}
+
+/// A clock that never runs back.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    newest_ms: AtomicU64,
+    /// Up to which wall time the clock follows without a look at the monotonic one; 0 while it does not follow.
+    followed_until_ms: AtomicU64,
+    judge: Mutex<Judge>,
+}
+
+impl Clock {
+    /// The clock of a database that was left at `left_ms`.
+    pub fn open(left_ms: u64, step: Option<ClockStep>, machine: &dyn env::Clock) -> Clock {
+        let judge = Judge::open(left_ms, step, Reading::take(machine));
+        Clock {
+            newest_ms: AtomicU64::new(left_ms),
+            followed_until_ms: AtomicU64::new(0),
+            judge: Mutex::new(judge),
+        }
+    }
+
+    /// The newest time that a reader was given.
+    pub fn newest_ms(&self) -> u64 {
+        self.newest_ms.load(Ordering::Acquire)
+    }
+
+    /// The jump that is not confirmed, for the superblock.
+    pub fn step(&self) -> Option<ClockStep> {
+        let now_ms = self.newest_ms();
+        self.judge.lock().step.filter(|step| now_ms < step.stands_at_ms())
+    }
+
+    /// The time; never less than a reader was given before.
+    #[inline]
+    pub fn now_ms(&self, machine: &dyn env::Clock) -> u64 {
+        let wall_ms = machine.wall_ms();
+        let newest_ms = self.newest_ms.load(Ordering::Relaxed);
+        let follows = wall_ms <= self.followed_until_ms.load(Ordering::Relaxed)
+            && newest_ms <= wall_ms.saturating_add(REACH_MS);
+        let believed_ms = if follows { wall_ms } else { self.judge(machine) };
+        if believed_ms <= newest_ms {
+            return newest_ms;
+        }
+        self.newest_ms.fetch_max(believed_ms, Ordering::AcqRel).max(believed_ms)
+    }
+
+    #[cold]
+    fn judge(&self, machine: &dyn env::Clock) -> u64 {
+        let mut judge = self.judge.lock();
+        let (believed_ms, until_ms) = judge.judge(Reading::take(machine));
+        self.followed_until_ms.store(until_ms, Ordering::Relaxed);
+        believed_ms
+    }
+
+    /// Up to when the clock is confirmed (INV-CLOCK-3).
+    pub fn confirmed_ms(&self, machine: &dyn env::Clock) -> u64 {
+        let now_ms = self.now_ms(machine);
+        self.judge.lock().confirmed_ms(Reading::take(machine), now_ms)
+    }
+
+    /// What the clock shows and makes of the machine's.
+    pub fn status(&self, machine: &dyn env::Clock) -> ClockStatus {
+        let now_ms = self.now_ms(machine);
+        let at = Reading::take(machine);
+        let mut judge = self.judge.lock();
+        let confirmed_ms = judge.confirmed_ms(at, now_ms);
+        let state = if judge.doubt.is_some() {
+            ClockState::Doubts
+        } else if now_ms > at.wall_ms.saturating_add(REACH_MS) {
+            ClockState::Ahead
+        } else if judge.step.is_some() {
+            ClockState::Unconfirmed
+        } else {
+            ClockState::Follows
+        };
+        ClockStatus { now_ms, machine_ms: at.wall_ms, confirmed_ms, state }
+    }
+
+    /// Sets the clock to the machine's, back too. No snapshot may be open.
+    pub fn reset(&self, machine: &dyn env::Clock) {
+        let at = Reading::take(machine);
+        let mut judge = self.judge.lock();
+        *judge = Judge { offset_ms: at.offset_ms(), doubt: None, step: None };
+        self.newest_ms.store(at.wall_ms, Ordering::Release);
+        self.followed_until_ms.store(at.wall_ms, Ordering::Relaxed);
+    }
+}
+
+/// What [`Database::reset_clock`] did. Times are milliseconds since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClockReset {
+    /// What the database's clock showed.
+    pub before_ms: u64,
+    /// What it shows now.
+    pub after_ms: u64,
+}
+
+impl Database {
+    /// Sets the clock of a closed database to the machine's: the way back when it has followed a wrong one, and the way
+    /// ahead when the machine's clock is right and the database does not believe it yet.
+    ///
+    /// Set the machine's clock right first. What the wrong clock hid and nothing has removed yet is there again. Later
+    /// commits carry earlier times than those before, here and nowhere else.
+    ///
+    /// The database is opened, which may recover it, gets a checkpoint, and is closed.
+    ///
+    /// # Errors
+    /// Those of [`Database::open`], [`Database::checkpoint`] and [`Database::close`]. The clock is then what it was, or
+    /// set already; do it again.
+    pub fn reset_clock(path: impl AsRef<Path>, options: Options) -> Result<ClockReset> {
+        Database::reset_clock_with(env::RealEnv::new(), path, options)
+    }
+
+    /// Like [`Database::reset_clock`], in a given environment.
+    ///
+    /// # Errors
+    /// Those of [`Database::reset_clock`].
+    pub fn reset_clock_with(
+        env: Arc<dyn env::Env>,
+        path: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<ClockReset> {
+        let options = Options { background: false, create: false, ..options };
+        let db = Database::open_with(env, path, options, |_| {})?;
+        let core = db.core();
+        let before_ms = core.now_ms();
+        core.clock.reset(core.env.clock());
+        let after_ms = core.now_ms();
+        tracing::info!(path = %core.dir.display(), before_ms, after_ms, "the clock was set to the machine's");
+        // Replay takes the times of commits, too: the checkpoint covers those before. Closing writes the other copy of
+        // the superblock.
+        db.checkpoint()?;
+        db.close()?;
+        Ok(ClockReset { before_ms, after_ms })
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+#[path = "clock_tests.rs"]
+mod tests;
