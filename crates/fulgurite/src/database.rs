@@ -9,7 +9,6 @@ use fulgurite_log::LogStats;
 
 use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
-#[cfg(all(test, not(feature = "shuttle")))]
 use crate::core::Core;
 use crate::handle::Handle;
 use crate::open::open_core;

@@ -45,7 +45,6 @@ impl Handle {
         self.0.close()
     }
 
-    #[cfg(all(test, not(feature = "shuttle")))]
     pub fn core(&self) -> &Arc<Core> {
         &self.0.core
     }
