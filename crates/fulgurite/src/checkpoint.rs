@@ -8,7 +8,8 @@
 //! INV-CKPT-2: the superblock is written after the bulk stream was synced.
 //!
 //! INV-CKPT-3: a range delete leaves memory and the checkpoint only after a checkpoint that began when nothing it
-//! hides was left, and after every reader that began before.
+//! hides was left, and while no snapshot is older than that. A read without a snapshot needs no more: it asks the range
+//! deletes first, so one that misses a range delete looks afterwards, where nothing is left to hide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -16,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn, TableId};
-use fulgurite_index::range_delete::RangeDelete;
+use fulgurite_index::range_delete::{RangeDelete, Readers};
 use fulgurite_index::{ImageReport, PruneRules, StaticPart};
 
 use crate::Result;
@@ -33,11 +34,17 @@ pub(crate) struct Maintenance {
     pub space: Space,
     /// How many bytes the log had taken at the last checkpoint.
     pub log_bytes_at_checkpoint: u64,
-    /// Range deletes of which no leaf keeps anything hidden any more, by table, each with what the checkpoint that
-    /// swept it covers.
-    swept: BTreeMap<TableId, BTreeMap<RangeDelete, Csn>>,
+    /// Up to which CSN no leaf keeps anything that a range delete hides, by table, each with what the checkpoint that
+    /// swept it covers; ascending.
+    swept: BTreeMap<TableId, Vec<Swept>>,
     /// Segments that are on their way to be freed.
     retiring: BTreeSet<u32>,
+}
+
+/// Nothing that range deletes at or below `up_to` hide is left in the image of the checkpoint that covers `covered`.
+struct Swept {
+    up_to: Csn,
+    covered: Csn,
 }
 
 /// What a checkpoint did.
@@ -75,6 +82,14 @@ impl Maintenance {
 }
 
 impl Core {
+    /// At which CSNs tables are read from now on. The smallest that a later read begins at is read before the slots
+    /// (INV-TXN-1).
+    pub fn readers(&self) -> Readers {
+        let from = self.pipeline.read_csn();
+        let (snapshots, _) = self.snapshots.open();
+        Readers { from, snapshots }
+    }
+
     /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1).
     fn prune_rules(&self, table: &TableState) -> PruneRules {
         let horizon = self.pipeline.horizon();
@@ -197,6 +212,7 @@ impl Core {
             let tables = self.catalog.all();
             for table in &tables {
                 table.index.rotate(csn);
+                table.index.range_deletes().keep_at(csn);
             }
             (csn, tables)
         });
@@ -224,7 +240,7 @@ impl Core {
             }
             let table_record = TableRecord {
                 root: image.root,
-                range_deletes: table.index.range_deletes().list(boundary),
+                range_deletes: table.index.range_deletes().list(Csn::ZERO, boundary),
                 accounts: maintenance.space.of_table(table.id),
             };
             record.tables.insert(table.id, table_record);
@@ -242,7 +258,7 @@ impl Core {
     /// Whether a checkpoint would write what the last one wrote.
     fn is_unchanged(&self, maintenance: &Maintenance, boundary: Csn) -> bool {
         maintenance.superblock.current().covered == boundary
-            && maintenance.swept.values().all(BTreeMap::is_empty)
+            && maintenance.swept.values().all(Vec::is_empty)
             && self
                 .catalog
                 .all()
@@ -276,16 +292,17 @@ impl Core {
         let rules = self.prune_rules(table);
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let swept = maintenance.swept.entry(table.id).or_default();
-        let fresh: Vec<_> = (table.index.range_deletes().list(oldest).into_iter())
-            .filter(|range| !swept.contains_key(range))
-            .collect();
+        let swept_up_to = swept.last().map_or(Csn::ZERO, |swept| swept.up_to);
+        let fresh = table.index.range_deletes().list(swept_up_to, oldest);
         let image = table.index.with_maintenance(|tree| {
             for (start, end) in unions(&fresh) {
                 tree.sweep((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)), &rules)?;
             }
             tree.image()
         })?;
-        swept.extend(fresh.into_iter().map(|range| (range, boundary)));
+        if !fresh.is_empty() {
+            swept.push(Swept { up_to: oldest, covered: boundary });
+        }
         Ok(image)
     }
 
@@ -297,11 +314,9 @@ impl Core {
         }
         for table in self.catalog.all() {
             let Some(swept) = maintenance.swept.get_mut(&table.id) else { continue };
-            let done: Vec<_> = swept.extract_if(.., |_, swept_at| *swept_at < boundary).collect();
-            if !done.is_empty() {
-                let done: Vec<_> = done.into_iter().map(|(range, _)| range).collect();
-                let range_deletes = table.index.range_deletes().clone();
-                crossbeam_epoch::pin().defer(move || range_deletes.remove(&done));
+            let earlier = swept.partition_point(|swept| swept.covered < boundary);
+            if let Some(newest) = swept.drain(..earlier).next_back() {
+                table.index.range_deletes().forget_up_to(newest.up_to);
             }
         }
     }

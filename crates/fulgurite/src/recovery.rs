@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 use fulgurite_index::delta::{RecoveredBuilder, RecoveredOp};
+use fulgurite_index::range_delete::Readers;
 use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
 use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
 
@@ -150,7 +151,8 @@ impl<'p> Replay<'p> {
             // A table that was dropped later: nobody will ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
             for (range, csn) in recovered.ranges {
-                table.index.apply_range_delete(&range.start, range.end.as_deref(), csn);
+                let (start, end) = (&range.start, range.end.as_deref());
+                table.index.apply_range_delete(start, end, csn, &Readers::NONE_YET);
             }
             table.index.apply_recovered(recovered.ops.finish());
         }
@@ -302,6 +304,7 @@ pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Res
 fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {
     let ranges = record.tables.get(&table.id).map(|table| table.range_deletes.as_slice()).unwrap_or_default();
     for range in ranges {
-        table.index.apply_range_delete(&range.start, range.end.as_deref(), range.csn);
+        let (start, end) = (&range.start, range.end.as_deref());
+        table.index.apply_range_delete(start, end, range.csn, &Readers::NONE_YET);
     }
 }

@@ -466,6 +466,7 @@ impl Transaction {
             &mut self.writes,
             self.new_table.take(),
             inline_max,
+            &|| core.readers(),
             &|| core.new_spill(),
             &mut self.spill,
         )?;

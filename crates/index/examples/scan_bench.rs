@@ -140,6 +140,6 @@ fn main() {
     }
     table.apply(builder.finish(), Csn(2), Lsn::NULL);
     scan(&table, "one row in 100 from the delta");
-    table.apply_range_delete(b"\xff", None, Csn(3));
+    table.apply_range_delete(b"\xff", None, Csn(3), &Default::default());
     scan(&table, "and a range delete elsewhere");
 }

@@ -1,10 +1,13 @@
 //! The range deletes of a table: always resident, versioned like everything else.
 //!
-//! The key space is cut at the ends of the ranges into fragments; each fragment knows the CSNs of the deletes that
-//! cover it, newest first, and shares the older ones with its neighbours. A range delete hides versions with a
-//! smaller CSN; at an equal CSN the operation on the key wins.
+//! The key space is cut at the ends of the ranges into fragments; each fragment has the CSNs of the deletes that cover
+//! it, newest first. A range delete hides versions with a smaller CSN; at an equal CSN the operation on the key wins.
+//!
+//! A fragment keeps only the CSNs that readers can tell apart ([`Readers`]), and neighbours with equal CSNs are one
+//! fragment. So what a table holds grows with the ranges that were written in different places and with the open
+//! snapshots, and not with the deletes: a queue that deletes `..k` with rising `k` has a handful of fragments.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -15,10 +18,10 @@ use parking_lot::RwLock;
 
 type Key = Arc<[u8]>;
 
-/// One range delete, as it was committed.
+/// A range of keys that were deleted together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeDelete {
-    /// Which commit it belongs to.
+    /// Which commit deleted it.
     pub csn: Csn,
     /// The first key that it covers.
     pub start: Key,
@@ -26,66 +29,85 @@ pub struct RangeDelete {
     pub end: Option<Key>,
 }
 
-/// The CSNs that cover a fragment, newest first. Tails are shared, so that cutting a fragment costs nothing.
-#[derive(Clone, Default)]
-struct Chain(Option<Arc<Link>>);
-
-struct Link {
-    csn: Csn,
-    older: Chain,
+/// At which CSNs a table is, or will be, read. It stays right as time goes by: later readers are at or above `from`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Readers {
+    /// No read begins below it. Was read before `snapshots` (INV-TXN-1).
+    pub from: Csn,
+    /// The CSNs of open snapshots, ascending.
+    pub snapshots: Vec<Csn>,
 }
 
-impl Chain {
-    fn iter(&self) -> impl Iterator<Item = Csn> {
-        std::iter::successors(self.0.as_deref(), |link| link.older.0.as_deref()).map(|link| link.csn)
-    }
+impl Readers {
+    /// While a database is opened, nothing is read before everything is replayed.
+    pub const NONE_YET: Readers = Readers { from: Csn::MAX, snapshots: Vec::new() };
 
-    /// The chain with `csn` in its place: at the front but for the few commits that were applied before an older one.
-    fn with(&self, csn: Csn) -> Chain {
-        let newer: Vec<Csn> = self.iter().take_while(|&covering| covering > csn).collect();
-        let mut rest = self;
-        for _ in &newer {
-            rest = &rest.0.as_ref().expect("the chain has the links that were counted").older;
-        }
-        let mut chain = rest.clone();
-        if rest.iter().next() != Some(csn) {
-            chain = Chain(Some(Arc::new(Link { csn, older: chain })));
-        }
-        for &csn in newer.iter().rev() {
-            chain = Chain(Some(Arc::new(Link { csn, older: chain })));
-        }
-        chain
+    fn any_in(&self, first: Csn, behind: Csn) -> bool {
+        let next = self.snapshots.partition_point(|snapshot| *snapshot < first);
+        behind > self.from || self.snapshots.get(next).is_some_and(|snapshot| *snapshot < behind)
     }
 }
 
-impl Drop for Chain {
-    /// Not recursive: a chain may be longer than the stack is deep.
-    fn drop(&mut self) {
-        let mut next = self.0.take();
-        while let Some(mut link) = next.and_then(Arc::into_inner) {
-            next = link.older.0.take();
+/// The CSNs that cover a fragment, newest first; never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Covering(Vec<Csn>);
+
+impl Covering {
+    fn newest(&self) -> Csn {
+        self.0[0]
+    }
+
+    fn newest_at(&self, at: Csn) -> Option<Csn> {
+        self.0.iter().copied().find(|csn| *csn <= at)
+    }
+
+    /// Enters `csn` in its place: at the front but for the few commits that were applied before an older one.
+    fn add(&mut self, csn: Csn) {
+        let place = self.0.partition_point(|covering| *covering > csn);
+        if self.0.get(place) != Some(&csn) {
+            self.0.insert(place, csn);
         }
+    }
+
+    /// Drops each CSN whose place a newer one takes for every reader, and for `kept_at`; returns the newest one that
+    /// took another's place.
+    fn compact(&mut self, readers: &Readers, kept_at: Csn) -> Option<Csn> {
+        let mut newer = None;
+        let mut took = None;
+        self.0.retain(|&csn| {
+            let Some(next) = newer.replace(csn) else { return true };
+            let needed = readers.any_in(csn, next) || (csn <= kept_at && kept_at < next);
+            if !needed {
+                took = took.max(Some(next));
+            }
+            needed
+        });
+        took
     }
 }
 
 struct Fragment {
     /// `None`: up to the end of the key space.
     end: Option<Key>,
-    covering: Chain,
+    covering: Covering,
 }
 
 #[derive(Default)]
 struct Ranges {
-    committed: BTreeSet<RangeDelete>,
     /// Disjoint, by their first key.
     fragments: BTreeMap<Key, Fragment>,
+    /// What is the newest at or below it stays.
+    kept_at: Csn,
+    /// Below it a CSN may have been dropped that a reader without a snapshot would have needed; everything up to it was
+    /// applied, and could be shown, before.
+    compacted_to: Csn,
 }
 
 /// The range deletes of a table.
 #[derive(Default)]
 pub struct RangeDeletes {
     ranges: RwLock<Ranges>,
-    /// Bit 0: there are some. The bits above count the calls that removed any, and are raised before they do.
+    /// Bit 0: there are some. The bits above count removals, and are raised before anything is removed.
     state: AtomicU64,
 }
 
@@ -102,6 +124,9 @@ impl RangeState {
         self.0 >> 1 == other.0 >> 1
     }
 }
+
+/// So many fragments are edited before readers are let in between.
+const FRAGMENTS_PER_HOLD: usize = 256;
 
 impl RangeDeletes {
     /// None.
@@ -120,29 +145,47 @@ impl RangeDeletes {
         RangeState(self.state.load(Ordering::Acquire))
     }
 
-    /// Adds the range delete of `[start, end)`. A range without keys is left out, as is one that is there already.
+    /// Adds the range delete of `[start, end)`, and forgets older ones in that range that no reader can tell from it or
+    /// from each other. A range without keys is left out.
     ///
-    /// Costs O(log n + fragments that it meets).
-    pub fn insert(&self, start: &[u8], end: Option<&[u8]>, csn: Csn) {
+    /// Costs O(log n) for each fragment that it meets, most of which it joins.
+    pub fn insert(&self, start: &[u8], end: Option<&[u8]>, csn: Csn, readers: &Readers) {
         if end.is_some_and(|end| end <= start) {
             return;
         }
         let range = RangeDelete { csn, start: start.into(), end: end.map(Key::from) };
         let mut ranges = self.ranges.write();
-        if ranges.committed.insert(range.clone()) {
-            ranges.cover(&range);
-            self.state.fetch_or(1, Ordering::Release);
-        }
+        ranges.cover(&range, readers);
+        self.state.fetch_or(1, Ordering::Release);
     }
 
-    /// The CSN of the newest range delete at or below `at` that covers `key`.
+    /// Whatever is inserted from now on, [`RangeDeletes::list`] up to `at` stays exact. A checkpoint whose boundary this
+    /// is lists them later, and what is newer than its boundary may not survive a crash.
+    pub fn keep_at(&self, at: Csn) {
+        self.ranges.write().kept_at = at;
+    }
+
+    /// The CSN of the newest range delete at or below `at` that covers `key`, for a reader that [`Readers`] spoke of.
+    /// For another `at` it may give an older one, or none.
     #[inline]
     pub fn covering(&self, key: &[u8], at: Csn) -> Option<Csn> {
         if self.is_empty() {
             return None;
         }
         let ranges = self.ranges.read();
-        ranges.fragment_of(key)?.covering.iter().find(|&csn| csn <= at)
+        ranges.fragment_of(key)?.covering.newest_at(at)
+    }
+
+    /// For a reader without a snapshot that wants to read at `at`: where it reads, at or above `at`, and the newest range
+    /// delete that covers `key` there. Everything up to there is applied and may be shown, if that is so for `at`.
+    #[inline]
+    pub fn covering_at_or_after(&self, key: &[u8], at: Csn) -> (Csn, Option<Csn>) {
+        if self.is_empty() {
+            return (at, None);
+        }
+        let ranges = self.ranges.read();
+        let at = at.max(ranges.compacted_to);
+        (at, ranges.fragment_of(key).and_then(|fragment| fragment.covering.newest_at(at)))
     }
 
     /// The CSN of the newest range delete that covers `key`.
@@ -173,37 +216,55 @@ impl RangeDeletes {
         };
         let mut meeting =
             ranges.fragments.range::<[u8], _>((from.as_ref().map(|key| &**key), Bound::Unbounded));
-        meeting.by_ref().take_while(|(start, _)| begins(start)).any(|(_, fragment)| {
-            reaches(fragment) && fragment.covering.iter().next().is_some_and(|csn| csn > than)
-        })
+        meeting
+            .by_ref()
+            .take_while(|(start, _)| begins(start))
+            .any(|(_, fragment)| reaches(fragment) && fragment.covering.newest() > than)
     }
 
-    /// The range deletes up to a CSN, oldest first.
-    pub fn list(&self, up_to: Csn) -> Vec<RangeDelete> {
+    /// What readers at `up_to` see deleted by commits above `after`: ranges that are apart, oldest first.
+    pub fn list(&self, after: Csn, up_to: Csn) -> Vec<RangeDelete> {
         let ranges = self.ranges.read();
-        ranges.committed.iter().take_while(|range| range.csn <= up_to).cloned().collect()
+        let mut list: Vec<RangeDelete> = Vec::new();
+        for (start, fragment) in &ranges.fragments {
+            let Some(csn) = fragment.covering.newest_at(up_to).filter(|csn| *csn > after) else { continue };
+            match list.last_mut() {
+                Some(last) if last.csn == csn && last.end.as_ref() == Some(start) => {
+                    last.end.clone_from(&fragment.end);
+                }
+                _ => list.push(RangeDelete { csn, start: start.clone(), end: fragment.end.clone() }),
+            }
+        }
+        list.sort_unstable();
+        list
     }
 
-    /// Removes range deletes, once nothing that they hide is left anywhere in the table (INV-IDX-6).
-    pub fn remove(&self, unnecessary: &[RangeDelete]) {
-        let mut ranges = self.ranges.write();
-        let before = ranges.committed.len();
-        for range in unnecessary {
-            ranges.committed.remove(range);
-        }
-        if ranges.committed.len() == before {
-            return;
-        }
-        self.state.fetch_add(2, Ordering::AcqRel);
-        ranges.rebuild();
-        if ranges.committed.is_empty() {
-            self.state.fetch_and(!1, Ordering::AcqRel);
+    /// Removes the range deletes up to `csn`, once nothing that they hide is left anywhere in the table (INV-IDX-6).
+    /// Readers and commits get in between.
+    pub fn forget_up_to(&self, csn: Csn) {
+        let mut from = Some(Key::from([]));
+        while let Some(key) = from {
+            let mut ranges = self.ranges.write();
+            let (edits, next) = ranges.to_forget(&key, csn);
+            if !edits.is_empty() {
+                self.state.fetch_add(2, Ordering::AcqRel);
+                edits.into_iter().for_each(|start| ranges.forget_in(&start, csn));
+                if ranges.fragments.is_empty() {
+                    self.state.fetch_and(!1, Ordering::AcqRel);
+                }
+            }
+            from = next;
         }
     }
 
-    /// How many range deletes there are.
+    /// How many fragments there are.
     pub fn len(&self) -> usize {
-        self.ranges.read().committed.len()
+        self.ranges.read().fragments.len()
+    }
+
+    /// How many CSNs all fragments have together.
+    pub fn links(&self) -> usize {
+        self.ranges.read().fragments.values().map(|fragment| fragment.covering.0.len()).sum()
     }
 }
 
@@ -220,12 +281,15 @@ impl Ranges {
         before.next_back().map(|(start, _)| start)
     }
 
-    fn cover(&mut self, range: &RangeDelete) {
+    fn cover(&mut self, range: &RangeDelete, readers: &Readers) {
         self.cut(&range.start);
         if let Some(end) = &range.end {
             self.cut(end);
         }
+        let kept_at = self.kept_at;
+        let mut compacted_to = self.compacted_to;
         let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let mut touched = Vec::new();
         let mut gaps = Vec::new();
         let mut reached = Some(range.start.clone());
         for (start, fragment) in self.fragments.range_mut::<[u8], _>((Bound::Included(&*range.start), upper))
@@ -234,7 +298,9 @@ impl Ranges {
             if gap_start < *start {
                 gaps.push((gap_start, Some(start.clone())));
             }
-            fragment.covering = fragment.covering.with(range.csn);
+            fragment.covering.add(range.csn);
+            compacted_to = compacted_to.max(fragment.covering.compact(readers, kept_at).unwrap_or_default());
+            touched.push(start.clone());
             reached = fragment.end.clone();
         }
         if let Some(gap_start) = reached
@@ -242,8 +308,16 @@ impl Ranges {
         {
             gaps.push((gap_start, range.end.clone()));
         }
+        self.compacted_to = compacted_to;
         for (start, end) in gaps {
-            self.fragments.insert(start, Fragment { end, covering: Chain::default().with(range.csn) });
+            touched.push(start.clone());
+            self.fragments.insert(start, Fragment { end, covering: Covering(vec![range.csn]) });
+        }
+        for start in &touched {
+            self.join_with_previous(start);
+        }
+        if let Some(end) = &range.end {
+            self.join_with_previous(end);
         }
     }
 
@@ -258,13 +332,44 @@ impl Ranges {
         }
     }
 
-    fn rebuild(&mut self) {
-        self.fragments.clear();
-        let committed = std::mem::take(&mut self.committed);
-        for range in &committed {
-            self.cover(range);
+    /// Makes one fragment of that which begins at `start`, if there is one, and the one that ends there, if no reader
+    /// can tell them apart.
+    fn join_with_previous(&mut self, start: &Key) {
+        let mut around = self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(&**start)));
+        let (Some((own, fragment)), Some((previous, before))) = (around.next_back(), around.next_back())
+        else {
+            return;
+        };
+        if own != start || before.end.as_ref() != Some(start) || before.covering != fragment.covering {
+            return;
         }
-        self.committed = committed;
+        let previous = previous.clone();
+        let fragment = self.fragments.remove(start).expect("it was just found");
+        self.fragments.get_mut(&previous).expect("it was just found").end = fragment.end;
+    }
+
+    /// Of the next fragments from `from` on those that hold something up to `csn`, and where the ones after them begin.
+    fn to_forget(&self, from: &Key, csn: Csn) -> (Vec<Key>, Option<Key>) {
+        let mut rest = self.fragments.range::<[u8], _>((Bound::Included(&**from), Bound::Unbounded));
+        let next = rest.by_ref().take(FRAGMENTS_PER_HOLD);
+        let old =
+            next.filter(|(_, fragment)| fragment.covering.0.last().is_some_and(|oldest| *oldest <= csn));
+        let old = old.map(|(start, _)| start.clone()).collect();
+        (old, rest.next().map(|(start, _)| start.clone()))
+    }
+
+    fn forget_in(&mut self, start: &Key, csn: Csn) {
+        let fragment = self.fragments.get_mut(start).expect("it was just found");
+        fragment.covering.0.retain(|covering| *covering > csn);
+        if fragment.covering.0.is_empty() {
+            self.fragments.remove(start);
+            return;
+        }
+        let end = fragment.end.clone();
+        self.join_with_previous(start);
+        if let Some(end) = end {
+            self.join_with_previous(&end);
+        }
     }
 }
 

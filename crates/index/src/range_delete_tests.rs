@@ -33,52 +33,107 @@ fn all_keys() -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
+    /// Whatever readers there are, each of them is told what a list of all range deletes would tell.
     #[test]
     fn they_cover_what_a_list_of_ranges_covers(
-        ranges in prop::collection::vec((key(), prop::option::of(key()), 1u64..12), 0..12),
-        removed in prop::collection::vec(any::<bool>(), 12),
+        ranges in prop::collection::vec((key(), prop::option::of(key()), 0u64..3, 0u64..12), 0..12),
+        snapshots in prop::collection::btree_set(0u64..12, 0..4),
+        kept_at in 0u64..12,
+        forgotten in 0u64..6,
         looks in prop::collection::vec((bound(), bound(), 0u64..13), 8),
     ) {
         let deletes = RangeDeletes::new();
-        for (start, end, csn) in &ranges {
-            deletes.insert(start, end.as_deref(), Csn(*csn));
+        let snapshots: Vec<Csn> = snapshots.into_iter().map(Csn).collect();
+        let mut from = Csn::ZERO;
+        let mut all: Vec<RangeDelete> = Vec::new();
+        for (i, (start, end, late, visible)) in ranges.iter().enumerate() {
+            // Now and then two of them are applied in the other order.
+            let csn = Csn(i as u64 * 2 + 2 - late);
+            let newest = Csn(i as u64 * 2);
+            deletes.keep_at(Csn(kept_at.min(newest.0)));
+            from = from.max(Csn(*visible).min(newest));
+            let readers = Readers { from, snapshots: snapshots.clone() };
+            deletes.insert(start, end.as_deref(), csn, &readers);
+            if end.as_ref().is_none_or(|end| start < end) {
+                let (start, end) = (start.as_slice().into(), end.as_deref().map(Key::from));
+                all.push(RangeDelete { csn, start, end });
+            }
         }
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            deletes.list(Csn::MAX).into_iter().zip(removed).partition(|(_, removed)| *removed);
-        let gone: Vec<_> = gone.into_iter().map(|(range, _)| range).collect();
-        let kept: Vec<_> = kept.into_iter().map(|(range, _)| range).collect();
-        deletes.remove(&gone);
-        prop_assert_eq!(deletes.list(Csn::MAX), kept.clone());
-        prop_assert_eq!(deletes.is_empty(), kept.is_empty());
+        let kept_at = Csn(kept_at.min(ranges.len() as u64 * 2));
         let covers = |range: &RangeDelete, key: &[u8]| {
             *range.start <= *key && range.end.as_ref().is_none_or(|end| *key < **end)
         };
+        let newest = |key: &[u8], at: Csn| {
+            all.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max()
+        };
         let keys = all_keys();
-        for (from, to, csn) in looks {
+        let listed = deletes.list(Csn(forgotten), kept_at);
+        for key in keys.iter().filter(|key| key.len() < 5) {
+            let listed: Vec<Csn> = listed.iter().filter(|r| covers(r, key)).map(|r| r.csn).collect();
+            let expected = newest(key, kept_at).filter(|csn| csn.0 > forgotten);
+            prop_assert_eq!(listed, Vec::from_iter(expected));
+        }
+        deletes.forget_up_to(Csn(forgotten));
+        all.retain(|range| range.csn.0 > forgotten);
+        let newest = |key: &[u8], at: Csn| {
+            all.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max()
+        };
+        prop_assert_eq!(deletes.is_empty(), keys.iter().all(|key| newest(key, Csn::MAX).is_none()));
+        for (start, end, csn) in looks {
             let at = Csn(csn);
             for key in keys.iter().filter(|key| key.len() < 5) {
-                let newest = kept.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max();
-                prop_assert_eq!(deletes.covering(key, at), newest);
+                if at >= from || snapshots.contains(&at) {
+                    prop_assert_eq!(deletes.covering(key, at), newest(key, at));
+                }
+                prop_assert!(deletes.covering(key, at) <= newest(key, at));
+                let (later, deleted) = deletes.covering_at_or_after(key, at);
+                prop_assert!(later == at || (at < later && later <= from));
+                prop_assert_eq!(deleted, newest(key, later));
             }
-            let range = (from, to);
+            let range = (start, end);
             let newer = keys
                 .iter()
-                .any(|key| is_inside(key, &range) && kept.iter().any(|r| r.csn > at && covers(r, key)));
+                .any(|key| is_inside(key, &range) && all.iter().any(|r| r.csn > at && covers(r, key)));
             let bounds = (range.0.as_ref().map(|k| &k[..]), range.1.as_ref().map(|k| &k[..]));
             prop_assert_eq!(deletes.any_newer_in_range(bounds, at), newer, "{:?} than {}", range, at);
         }
     }
 }
 
+/// What a queue does, whose head moves on: each delete covers what all those before it covered.
 #[test]
-fn many_open_ended_ranges_share_their_past() {
+fn deletes_up_to_a_rising_key_take_no_more_room_than_the_readers_need() {
     let deletes = RangeDeletes::new();
-    for i in 0..200_000u32 {
-        deletes.insert(&i.to_be_bytes(), None, Csn(u64::from(i) + 1));
+    let snapshots = [Csn(100), Csn(5_000), Csn(90_000)];
+    for i in 1..200_000u32 {
+        let known = snapshots.partition_point(|snapshot| snapshot.0 < u64::from(i));
+        let readers = Readers { from: Csn(u64::from(i) - 1), snapshots: snapshots[..known].to_vec() };
+        deletes.insert(&[], Some(&i.to_be_bytes()), Csn(i.into()), &readers);
+        assert!(deletes.len() <= 2 + known, "{} fragments after {i}", deletes.len());
+        assert!(deletes.links() <= 20, "{} links after {i}", deletes.links());
     }
-    assert_eq!(deletes.newest_covering(&150_000u32.to_be_bytes()), Some(Csn(150_001)));
-    assert_eq!(deletes.covering(&200_000u32.to_be_bytes(), Csn(199_990)), Some(Csn(199_990)));
-    let all = deletes.list(Csn::MAX);
-    deletes.remove(&all);
-    assert!(deletes.is_empty());
+    assert_eq!(deletes.covering(&4_000u32.to_be_bytes(), Csn(5_000)), Some(Csn(5_000)));
+    assert_eq!(deletes.covering(&5_000u32.to_be_bytes(), Csn(5_000)), None);
+    assert_eq!(deletes.newest_covering(&150_000u32.to_be_bytes()), Some(Csn(199_999)));
+    deletes.forget_up_to(Csn(199_999));
+    assert_eq!((deletes.is_empty(), deletes.links()), (true, 0));
+}
+
+/// What a retention window does whose deletes touch and do not overlap: they are forgotten in parts.
+#[test]
+fn many_fragments_are_forgotten_up_to_a_commit() {
+    let deletes = RangeDeletes::new();
+    let key = |i: u32| i.to_be_bytes();
+    for i in 0..10_000 {
+        deletes.insert(&key(i), Some(&key(i + 1)), Csn(u64::from(i) + 1), &Readers::NONE_YET);
+    }
+    deletes.forget_up_to(Csn(9_000));
+    assert_eq!((deletes.len(), deletes.links()), (1_000, 1_000));
+    assert_eq!(deletes.newest_covering(&key(8_999)), None);
+    assert_eq!(deletes.newest_covering(&key(9_000)), Some(Csn(9_001)));
+    let before = deletes.state();
+    deletes.forget_up_to(Csn(9_000));
+    assert!(deletes.state() == before, "nothing was removed");
+    deletes.forget_up_to(Csn::MAX);
+    assert!(deletes.is_empty() && !deletes.state().same_removals(before));
 }

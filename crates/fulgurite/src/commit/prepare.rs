@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fulgurite_base::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 use fulgurite_index::VersionFlags;
 use fulgurite_index::delta::{Block, BlockBuilder, DeltaOp};
+use fulgurite_index::range_delete::Readers;
 use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace, local_record_bytes};
 use smallvec::SmallVec;
 
@@ -30,13 +31,14 @@ const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
     - limits::DIRECT_PLACES_MAX * PartPlace::BYTES;
 const _: () = assert!(local_record_bytes(limits::DIRECT_PLACES_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
 
-/// Prepares a write set. `spill` is what the transaction has written ahead so far; it grows if the operations do not
-/// fit one frame.
+/// Prepares a write set. `readers` says for which reads range deletes are kept apart. `opened` is what the transaction
+/// has written ahead so far; it grows if the operations do not fit one frame.
 pub(crate) fn prepare(
     catalog: &Arc<Catalog>,
     writes: &mut WriteSet,
     new_table: Option<Arc<TableState>>,
     inline_max: usize,
+    readers: &dyn Fn() -> Readers,
     new_spill: &dyn Fn() -> Spill,
     opened: &mut Option<Spill>,
 ) -> Result<Prepared> {
@@ -49,7 +51,9 @@ pub(crate) fn prepare(
         .is_some()
         .then(|| Box::new(Definition { catalog: catalog.clone(), ops: Vec::new(), new_table }));
     let tables = SmallVec::with_capacity(writes.tables.len());
-    let mut work = Box::new(ApplyWrites { tables, definition });
+    let deletes_ranges = writes.tables.iter().any(|writes| !writes.ranges.is_empty());
+    let readers = if deletes_ranges { readers() } else { Readers::default() };
+    let mut work = Box::new(ApplyWrites { tables, definition, readers });
     let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
     for writes in &writes.tables {
         encode_table(writes, inline_max, &mut out, &mut work);
@@ -180,6 +184,8 @@ pub(crate) struct ApplyWrites {
     tables: SmallVec<[TableWork; 1]>,
     /// If it writes the catalog.
     definition: Option<Box<Definition>>,
+    /// For range deletes; there are at least these reads when it is applied.
+    readers: Readers,
 }
 
 /// What a commit does to the catalog.
@@ -198,7 +204,7 @@ impl Apply for ApplyWrites {
         }
         for work in self.tables {
             for range in &work.ranges {
-                work.table.index.apply_range_delete(&range.start, range.end.as_deref(), csn);
+                work.table.index.apply_range_delete(&range.start, range.end.as_deref(), csn, &self.readers);
             }
             if let Some(block) = work.block {
                 work.table.index.apply(block, csn, body_lsn);

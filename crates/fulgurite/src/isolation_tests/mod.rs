@@ -11,6 +11,7 @@ mod folding;
 mod levels;
 mod limits;
 mod own_writes;
+mod queues;
 mod ranges;
 mod stress;
 mod support;

@@ -24,6 +24,11 @@
 //!   checks afterwards that none was removed meanwhile; one is removed only when nothing that it hides is left in delta
 //!   and static part. So a reader never sees what a range delete at or below its CSN hides.
 //! - **INV-IDX-7** *(no false negatives)*: a version's filter bits are set before it is linked.
+//! - **INV-IDX-8** *(each reader's newest)*: a range delete that covers a key may be forgotten for a newer one only if no
+//!   snapshot, and no read that begins later, lies in [its CSN, the newer one's), and neither does the boundary of a
+//!   checkpoint that is not complete: what is newer than that may be lost in a crash, and what the older one hides would
+//!   come back. A read without a snapshot that began before moves up to the newer one's CSN, which could be shown when
+//!   the older one went.
 
 mod block;
 mod cursor;

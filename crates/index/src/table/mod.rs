@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 pub use cursor::Cursor;
 
 use crate::delta::{Block, Delta, KeyRange, RecoveredBatch};
-use crate::range_delete::RangeDeletes;
+use crate::range_delete::{RangeDeletes, Readers};
 use crate::static_part::{IndexError, PruneRules, StaticPart, TryError};
 use crate::version::{Version, VersionRef};
 
@@ -127,7 +127,8 @@ impl<S: StaticPart> Table<S> {
     /// everything is applied and may be shown, taken after the read began.
     ///
     /// Linearizable: the delta is read at `delta_at`, and its hit is the newest version at or below that; so the read
-    /// happens at the moment when `delta_at` was taken. Without a hit, the static part is read at [`Csn::MAX`]. All
+    /// happens at the moment when `delta_at` was taken, or, if range deletes at or below it were forgotten for newer
+    /// ones since, at the moment when those could be shown. Without a hit, the static part is read at [`Csn::MAX`]. All
     /// that is there is applied and can never be undone, so it may be shown; if it is newer than `delta_at`, it was
     /// folded after the list of generations was taken, so its commit became visible during the read, and the read
     /// happens at that moment; a range delete newer than `delta_at` comes later still, or its effect is seen already.
@@ -142,7 +143,7 @@ impl<S: StaticPart> Table<S> {
         delta_at: Csn,
         now_ms: u64,
     ) -> Result<Option<Version>, IndexError> {
-        let deleted = self.range_deletes.covering(key, delta_at);
+        let (delta_at, deleted) = self.range_deletes.covering_at_or_after(key, delta_at);
         let found = match self.delta.get(key, hash, delta_at) {
             None => self.static_part.get(key, Csn::MAX)?,
             found => found,
@@ -159,7 +160,7 @@ impl<S: StaticPart> Table<S> {
         delta_at: Csn,
         now_ms: u64,
     ) -> Result<Option<Version>, TryError> {
-        let deleted = self.range_deletes.covering(key, delta_at);
+        let (delta_at, deleted) = self.range_deletes.covering_at_or_after(key, delta_at);
         let found = match self.delta.get(key, hash, delta_at) {
             None => self.static_part.try_get(key, Csn::MAX)?,
             found => found,
@@ -231,8 +232,8 @@ impl<S: StaticPart> Table<S> {
     }
 
     /// Makes a commit's range delete of `[start, end)`, or of everything from `start` on, visible.
-    pub fn apply_range_delete(&self, start: &[u8], end: Option<&[u8]>, csn: Csn) {
-        self.range_deletes.insert(start, end, csn);
+    pub fn apply_range_delete(&self, start: &[u8], end: Option<&[u8]>, csn: Csn, readers: &Readers) {
+        self.range_deletes.insert(start, end, csn, readers);
     }
 
     /// Closes the newest generation of the delta; see [`Delta::rotate`].

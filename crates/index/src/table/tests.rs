@@ -134,7 +134,9 @@ impl World {
             Step::Commit(writes, late) => self.commit(writes, late),
             Step::DeleteRange(start, end) if end.is_none_or(|end| KEYS[start] < KEYS[end]) => {
                 self.last = self.last.next();
-                self.table.apply_range_delete(KEYS[start], end.map(|end| KEYS[end]), self.last);
+                let PruneRules { horizon, snapshots, .. } = self.rules();
+                let readers = Readers { from: horizon, snapshots };
+                self.table.apply_range_delete(KEYS[start], end.map(|end| KEYS[end]), self.last, &readers);
                 self.ranges.push((self.last, start, end));
             }
             Step::DeleteRange(..) => {}
@@ -198,8 +200,7 @@ impl World {
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
         let up_to = rules.horizon.min(oldest).min(self.table.delta().folded());
         self.table.with_maintenance(|map| map.sweep((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
-        let unnecessary = self.table.range_deletes().list(up_to);
-        self.table.range_deletes().remove(&unnecessary);
+        self.table.range_deletes().forget_up_to(up_to);
     }
 
     fn open(&mut self, snapshot: usize, key: &[u8], forward: bool) {
