@@ -24,6 +24,7 @@ use crate::Result;
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
 use crate::core::Core;
+use crate::debt::Debt;
 use crate::maintenance::Progress;
 use crate::space::Space;
 use crate::superblock::{Superblock, SuperblockFile};
@@ -32,8 +33,8 @@ use crate::superblock::{Superblock, SuperblockFile};
 pub(crate) struct Maintenance {
     pub superblock: SuperblockFile,
     pub space: Space,
-    /// How many bytes the log had taken at the last checkpoint.
-    pub log_bytes_at_checkpoint: u64,
+    /// What no checkpoint covers.
+    pub debt: Debt,
     /// Up to which CSN no leaf keeps anything that a range delete hides, by table, each with what the checkpoint that
     /// swept it covers; ascending.
     swept: BTreeMap<TableId, Vec<Swept>>,
@@ -59,14 +60,8 @@ pub struct CheckpointReport {
 }
 
 impl Maintenance {
-    pub fn new(superblock: SuperblockFile, space: Space) -> Maintenance {
-        Maintenance {
-            superblock,
-            space,
-            log_bytes_at_checkpoint: 0,
-            swept: BTreeMap::new(),
-            retiring: BTreeSet::new(),
-        }
+    pub fn new(superblock: SuperblockFile, space: Space, debt: Debt) -> Maintenance {
+        Maintenance { superblock, space, debt, swept: BTreeMap::new(), retiring: BTreeSet::new() }
     }
 
     /// Whether a segment is on its way to be freed.
@@ -220,7 +215,7 @@ impl Core {
         self.pipeline.wait_horizon(boundary)?;
         let replay = self.log.replay_point(boundary);
         if self.is_unchanged(maintenance, boundary) {
-            return self.checkpoint_again(maintenance, replay, boundary, bulk_before);
+            return self.checkpoint_again(maintenance, replay, boundary, bulk_before, log_bytes);
         }
         let mut record = CheckpointRecord {
             covered: boundary,
@@ -249,7 +244,7 @@ impl Core {
         self.log.sync_bulk()?;
         self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
         maintenance.space.install(segments);
-        maintenance.log_bytes_at_checkpoint = log_bytes;
+        maintenance.debt.pay(log_bytes);
         self.forget_range_deletes(maintenance, boundary);
         let segments_freed = self.free_segments(maintenance, bulk_before)?;
         Ok(CheckpointReport { covered: boundary, records_written, segments_freed })
@@ -273,9 +268,11 @@ impl Core {
         replay: Lsn,
         boundary: Csn,
         bulk_before: u32,
+        log_bytes: u64,
     ) -> Result<CheckpointReport> {
         let checkpoint = maintenance.superblock.current().checkpoint;
         self.write_superblock(&mut maintenance.superblock, checkpoint, replay, boundary)?;
+        maintenance.debt.pay(log_bytes);
         maintenance.space.install_again();
         let segments_freed = self.free_segments(maintenance, bulk_before)?;
         Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed })
@@ -374,27 +371,39 @@ impl Core {
 
     /// Frees the segments that nothing needs; returns how many.
     fn free_segments(&self, maintenance: &mut Maintenance, bulk_before: u32) -> Result<u64> {
+        let dead = self.dead_segments(maintenance, bulk_before);
+        let freed = dead.len() as u64;
+        for number in dead {
+            let retired = self.retired.clone();
+            // A read that began before may still hold a place in it.
+            crossbeam_epoch::pin().defer(move || retired.lock().push(number));
+        }
+        crossbeam_epoch::pin().flush();
+        Ok(freed)
+    }
+
+    /// Gives up the segments that nothing needs while there is no reader yet.
+    pub fn retire_dead_segments(&self, maintenance: &mut Maintenance) {
+        let dead = self.dead_segments(maintenance, self.log.bulk_position());
+        self.retired.lock().extend(dead);
+    }
+
+    /// The segments that nothing needs and that were not found before.
+    fn dead_segments(&self, maintenance: &mut Maintenance, bulk_before: u32) -> Vec<u32> {
         let slots = || maintenance.superblock.slots();
         let replay = slots().map(|slot| slot.replay).min().expect("there is a current slot");
         let covered = slots().map(|slot| slot.covered).min().expect("there is a current slot");
         self.log.forget_before(covered);
         self.pins.release_up_to(covered);
-        let mut freed = 0;
         let segments = self.log.segments();
         maintenance.retiring.retain(|number| segments.iter().any(|segment| segment.number == *number));
-        for segment in segments {
-            if maintenance.space.may_free(&segment, replay, bulk_before, &self.pins)
+        let (space, retiring) = (&maintenance.space, &mut maintenance.retiring);
+        let dead = segments.into_iter().filter(|segment| {
+            space.may_free(segment, replay, bulk_before, &self.pins)
                 && !self.checks.hold(segment.number)
-                && maintenance.retiring.insert(segment.number)
-            {
-                let (retired, number) = (self.retired.clone(), segment.number);
-                // A read that began before may still hold a place in it.
-                crossbeam_epoch::pin().defer(move || retired.lock().push(number));
-                freed += 1;
-            }
-        }
-        crossbeam_epoch::pin().flush();
-        Ok(freed)
+                && retiring.insert(segment.number)
+        });
+        dead.map(|segment| segment.number).collect()
     }
 
     /// Gives segments that no reader is in back to the log. One that cannot be removed is tried again later.
@@ -415,17 +424,6 @@ impl Core {
             }
         }
         outcome
-    }
-
-    /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
-    pub fn checkpoint_is_due(&self) -> bool {
-        let Some(maintenance) = self.maintenance.try_lock() else { return false };
-        let data = maintenance.space.live_bytes();
-        if self.check_room().is_err() && maintenance.superblock.current().covered < self.pipeline.visible() {
-            return true;
-        }
-        let due = self.options.checkpoint_log_bytes.min((data / 20).max(CHECKPOINT_LOG_BYTES_MIN));
-        self.log.stats().written_bytes - maintenance.log_bytes_at_checkpoint >= due
     }
 }
 
@@ -454,9 +452,6 @@ const GENERATIONS_MAX: usize = 8;
 
 /// How long a waiting committer sleeps before it looks whether the log has failed.
 const FOLDING_LOOK: Duration = Duration::from_millis(20);
-
-/// A small database does not write a checkpoint every few commits.
-const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
 
 /// The accounts of a checkpoint record.
 pub(crate) fn accounts_of(record: &CheckpointRecord) -> Accounts {

@@ -42,6 +42,7 @@ mod clock;
 mod commit;
 mod core;
 mod database;
+mod debt;
 pub mod dump;
 mod error;
 mod handle;

@@ -19,6 +19,7 @@ use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::core::{Core, Room};
 use crate::database::{FIRST_EPOCH, log_dir};
+use crate::debt::Debt;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
 use crate::maintenance::Progress;
@@ -69,7 +70,7 @@ pub(crate) fn open_core(
     let log_options = log_options(&options, no_barrier_refusal.is_none());
     let mut replay = Replay::new(options.inline_bytes_max, progress);
     let path = log_dir(dir);
-    let (log, last) = open_log(&env, &path, &current, log_options, &mut replay)?;
+    let (log, last, debt) = open_log(&env, &path, &current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
@@ -82,10 +83,10 @@ pub(crate) fn open_core(
         closed_at: Lsn::NULL,
         ..current
     })?;
-    let maintenance = Maintenance::new(superblock, space);
+    let maintenance = Maintenance::new(superblock, space, debt);
     let progress = Progress::default();
     maintenance.tell(&progress);
-    Ok(Core {
+    let core = Core {
         pipeline: Pipeline::new(log.clone(), last, Stopwatch::new(env.clone())),
         dir: dir.to_path_buf(),
         catalog,
@@ -106,7 +107,9 @@ pub(crate) fn open_core(
         options,
         no_barrier_refusal,
         env,
-    })
+    };
+    core.settle_former_lives()?;
+    Ok(core)
 }
 
 /// Why no commit can have the level `NoBarrier`; fails if that is the default level.
@@ -166,16 +169,16 @@ fn create_dir(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Creates the log of a new database, or recovers it; returns it with the newest commit.
+/// Creates the log of a new database, or recovers it; returns it with the newest commit, and with what was replayed.
 fn open_log(
     env: &Arc<dyn Env>,
     path: &Path,
     current: &Superblock,
     options: LogOptions,
     replay: &mut Replay<'_>,
-) -> Result<(Arc<Log>, Csn)> {
+) -> Result<(Arc<Log>, Csn, Debt)> {
     if current.epoch == FIRST_EPOCH && clear_unused(env.disk(), path)? {
-        return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO));
+        return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO, Debt::default()));
     }
     if is_missing(env.disk(), path) {
         return Err(Error::damaged(format!(
@@ -197,7 +200,7 @@ fn open_log(
         up_to: None,
     };
     let (log, report) = Log::open(env.clone(), path, current.id, options, &from, replay)?;
-    Ok((log, report.last_csn))
+    Ok((log, report.last_csn, Debt::recovered(&report)))
 }
 
 /// The tables of the checkpoint, with what was replayed, and the accounts.

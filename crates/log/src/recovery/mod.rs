@@ -91,6 +91,10 @@ pub struct RecoveryReport {
     pub frames: u64,
     /// How many bytes of log were read.
     pub read_bytes: u64,
+    /// How many bytes of groups there are from the replay point on: what the next recovery would walk again.
+    pub walked_bytes: u64,
+    /// How many epochs were walked: lives of the log since the replay point, each of which left a segment.
+    pub epochs: u32,
     /// How many bytes were written again, because nothing said that they were durable.
     pub rewritten_bytes: u64,
     /// Frames cut off by [`ReplayFrom::up_to`].
@@ -146,6 +150,8 @@ pub(crate) fn recover(
         end: walked.end,
         frames: walked.frames,
         read_bytes: walked.read_bytes,
+        walked_bytes: walked.live.iter().map(|(start, end)| u64::from(end.offset() - start.offset())).sum(),
+        epochs: chain.0.len() as u32,
         rewritten_bytes,
         cut_frames: walked.last_csn.0 - last_csn.0,
         removed_segments: removed.len() as u32,

@@ -1,0 +1,130 @@
+//! What the next open would have to replay, and when that is worth a checkpoint.
+//!
+//! INV-CKPT-4: the debt counts from the last checkpoint, not from the start of the process. Opening takes over what it
+//! replayed, and where that is [`OVERDUE`] times what makes a checkpoint due, or the disk is nearly full, it writes the
+//! checkpoint before it returns. So a process that dies again and again, however soon, leaves a bounded log.
+
+use fulgurite_log::RecoveryReport;
+
+use crate::core::Core;
+use crate::space::Space;
+use crate::{Options, Result};
+
+/// A small database does not write a checkpoint every few commits.
+const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
+
+/// This many lives without a checkpoint make one due: each costs a segment and a link of the chain of epochs, even if it
+/// wrote nothing.
+const LIVES_MAX: u32 = 4;
+
+/// How many times over a checkpoint has to be due before opening waits for it: the thread that writes checkpoints did
+/// not come to it, life after life.
+const OVERDUE: u32 = 2;
+
+/// How often opening tries to free what a checkpoint let go of.
+const FREEING_ROUNDS: u32 = 8;
+
+/// The log above the last checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Debt {
+    /// What this opening replayed and no checkpoint has covered since.
+    replayed_bytes: u64,
+    /// The lives that wrote it.
+    pub lives: u32,
+    /// How many bytes the log had taken in this life at the last checkpoint.
+    written_bytes_at_checkpoint: u64,
+}
+
+impl Debt {
+    /// What recovery found.
+    pub fn recovered(report: &RecoveryReport) -> Debt {
+        Debt { replayed_bytes: report.walked_bytes, lives: report.epochs, written_bytes_at_checkpoint: 0 }
+    }
+
+    /// A checkpoint began when the log had taken `written_bytes` in this life.
+    pub fn pay(&mut self, written_bytes: u64) {
+        *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };
+    }
+
+    /// Whether it is `times` as much as makes a checkpoint due.
+    fn is_due(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
+        let bytes = self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint);
+        bytes >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
+    }
+}
+
+/// How many bytes of log make a checkpoint due.
+fn due_bytes(options: &Options, space: &Space) -> u64 {
+    options.checkpoint_log_bytes.min((space.live_bytes() / 20).max(CHECKPOINT_LOG_BYTES_MIN))
+}
+
+impl Core {
+    /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
+    pub fn checkpoint_is_due(&self) -> bool {
+        let Some(maintenance) = self.maintenance.try_lock() else { return false };
+        if self.check_room().is_err() && maintenance.superblock.current().covered < self.pipeline.visible() {
+            return true;
+        }
+        let due_bytes = due_bytes(&self.options, &maintenance.space);
+        maintenance.debt.is_due(self.log.stats().written_bytes, due_bytes, 1)
+    }
+
+    /// The last step of opening, before anything is served: what former lives left dead is freed, and a debt that they
+    /// did not come to pay is paid. Neither is needed to serve, so a disk that is full, or damage, does not fail it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Poisoned`].
+    pub fn settle_former_lives(&self) -> Result<()> {
+        _ = self.look_at_room();
+        let is_overdue = {
+            let mut maintenance = self.maintenance.lock();
+            // No tree has anything in memory, and no reader is there: what the checkpoint does not refer to is dead.
+            self.retire_dead_segments(&mut maintenance);
+            let covered = maintenance.superblock.current().covered;
+            let may_free = covered < self.pipeline.visible() || maintenance.debt.lives > 1;
+            let due_bytes = due_bytes(&self.options, &maintenance.space);
+            maintenance.debt.is_due(0, due_bytes, OVERDUE) || (self.check_room().is_err() && may_free)
+        };
+        if !is_overdue {
+            return Ok(());
+        }
+        tracing::info!(path = %self.dir.display(), "former lives left much to replay: writing a checkpoint first");
+        // The segments of the log go when both copies of the superblock do without them: the second writes no records.
+        let outcome = self
+            .free_retired()
+            .and_then(|()| self.checkpoint())
+            .and_then(|_| self.checkpoint())
+            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired()));
+        if let Err(error) = outcome {
+            self.check_writable()?;
+            tracing::warn!(%error, path = %self.dir.display(), "no checkpoint could be written while opening");
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_replayed_counts() {
+        let report = RecoveryReport { walked_bytes: 60, epochs: 1, ..RecoveryReport::default() };
+        let mut debt = Debt::recovered(&report);
+        assert!(!debt.is_due(39, 100, 1));
+        assert!(debt.is_due(40, 100, 1));
+        assert!(debt.is_due(140, 100, 2));
+        debt.pay(40);
+        assert!(!debt.is_due(139, 100, 1));
+        assert!(debt.is_due(140, 100, 1));
+    }
+
+    #[test]
+    fn lives_count_however_little_they_wrote() {
+        let report = |epochs| RecoveryReport { epochs, ..RecoveryReport::default() };
+        assert!(!Debt::recovered(&report(LIVES_MAX - 1)).is_due(0, 100, 1));
+        assert!(Debt::recovered(&report(LIVES_MAX)).is_due(0, 100, 1));
+        assert!(!Debt::recovered(&report(LIVES_MAX)).is_due(0, 100, OVERDUE));
+        assert!(Debt::recovered(&report(LIVES_MAX * OVERDUE)).is_due(0, 100, OVERDUE));
+    }
+}
