@@ -31,8 +31,9 @@ pub struct Options {
     /// A table's recent versions are folded into its tree when they take this many bytes. Default 16 MiB.
     pub delta_bytes_max: usize,
     /// A checkpoint begins when the log has grown by this many bytes since the last one, or by 5 % of the live data if
-    /// that is less, but not before 32 MiB. It bounds what the next open has to replay (a second or two for 256 MiB of
-    /// small commits). Default 256 MiB.
+    /// that is less, but not before 32 MiB; what opening replayed counts. It bounds what the next open has to replay (a
+    /// second or two for 256 MiB of small commits). Opening itself writes one where twice as much was replayed, or where
+    /// eight lives in a row ended without one. Default 256 MiB.
     pub checkpoint_log_bytes: u64,
     /// Memory for commits on their way to the disk. Default 8 MiB.
     pub log_buffer_bytes: usize,
