@@ -36,7 +36,8 @@ impl BareDevice {
         let file = file.map_err(Error::io("making a file for bare writes"))?;
         let mut block = AlignedBuf::new(BLOCK_BYTES);
         block.fill(0xa5);
-        Ok(BareDevice { env: env.clone(), direct: file.takes_direct_writes(), file, block, next: 0 })
+        let direct = file.takes_direct_writes().map_err(Error::io("preparing bare writes"))?;
+        Ok(BareDevice { env: env.clone(), direct, file, block, next: 0 })
     }
 
     /// What is measured, in words.

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
-use fulgurite::env::{Clock, DeviceInfo, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
+use fulgurite::env::{
+    Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
+};
 
 use crate::io::IoCounts;
 
@@ -88,38 +90,69 @@ impl Disk for CountingDisk {
         self.below().create_dir_all(path)
     }
 
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let file = self.below().open(path, options)?;
-        let (env, counts) = (self.env.clone(), self.counts.clone());
-        Ok(Arc::new(CountingFile { file, env, counts, end: AtomicU64::new(0) }))
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.below().list(path)
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Dir>> {
+        let dir = self.below().open_dir(path)?;
+        Ok(Arc::new(CountingDir { dir, env: self.env.clone(), counts: self.counts.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.below().rename(from, to)
     }
+}
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.below().remove(path)
+#[derive(Debug)]
+struct CountingDir {
+    dir: Arc<dyn Dir>,
+    env: Arc<dyn Env>,
+    counts: Arc<Counts>,
+}
+
+impl Dir for CountingDir {
+    fn path(&self) -> &Path {
+        self.dir.path()
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.counts.sync(&*self.env, || self.below().sync_dir(path))
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let file = self.dir.open(name, options)?;
+        let (env, counts) = (self.env.clone(), self.counts.clone());
+        Ok(Arc::new(CountingFile { file, env, counts, end: AtomicU64::new(0) }))
     }
 
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.below().free_bytes(path)
+    fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>> {
+        let dir = self.dir.open_dir(name)?;
+        Ok(Arc::new(CountingDir { dir, env: self.env.clone(), counts: self.counts.clone() }))
     }
 
-    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
-        self.below().device(path)
+    fn create_dir(&self, name: &str) -> io::Result<()> {
+        self.dir.create_dir(name)
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.below().lock(path)
+    fn list(&self) -> io::Result<Vec<DirEntry>> {
+        self.dir.list()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.dir.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.dir.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.counts.sync(&*self.env, || self.dir.sync())
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.dir.free_bytes()
+    }
+
+    fn device(&self) -> io::Result<DeviceInfo> {
+        self.dir.device()
+    }
+
+    fn lock(&self, name: &str, mode: LockMode) -> io::Result<Locking> {
+        self.dir.lock(name, mode)
     }
 }
 
@@ -198,7 +231,7 @@ impl File for CountingFile {
         }
     }
 
-    fn takes_direct_writes(&self) -> bool {
+    fn takes_direct_writes(&self) -> io::Result<bool> {
         self.file.takes_direct_writes()
     }
 

@@ -59,6 +59,36 @@ pub fn raw_os_error(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| wrapped.and_then(|inner| inner.source.raw_os_error()))
 }
 
+/// Calls that allocate space, or make the operating system allocate what an earlier one put off.
+const ALLOCATING: [&str; 13] = [
+    "create",
+    "mkdir",
+    "write",
+    "pwrite",
+    "pwritev",
+    "pwritev2",
+    "direct pwrite",
+    "fdatasync",
+    "fsync",
+    "ftruncate",
+    "rename",
+    "unlink",
+    "link",
+];
+
+/// Whether the error says that the disk, or the quota, is full: the number alone does not, since calls that allocate no
+/// space on this disk may fail with it, too.
+pub fn is_disk_full(error: &io::Error) -> bool {
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let wrapped = error.get_ref().and_then(|inner| inner.downcast_ref::<DiskError>());
+    full && wrapped.is_none_or(|inner| ALLOCATING.contains(&inner.operation))
+}
+
+/// Whether the error says that the process, or the machine, has no file descriptor left: `EMFILE` or `ENFILE`.
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(raw_os_error(error), Some(23 | 24))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +105,26 @@ mod tests {
     fn a_bare_error_keeps_its_number() {
         assert_eq!(raw_os_error(&io::Error::from_raw_os_error(5)), Some(5));
         assert_eq!(raw_os_error(&io::Error::other("no number")), None);
+    }
+
+    #[test]
+    fn only_calls_that_allocate_find_the_disk_full() {
+        let error = |operation, number| {
+            DiskError::wrap(operation, Path::new("/db/LOCK"), io::Error::from_raw_os_error(number))
+        };
+        for number in [28, 122] {
+            assert!(ALLOCATING.iter().all(|operation| is_disk_full(&error(operation, number))));
+            for operation in ["flock", "open", "pread", "direct pread", "fstat", "statvfs", "readdir"] {
+                assert!(!is_disk_full(&error(operation, number)), "{operation}");
+            }
+        }
+        assert!(!is_disk_full(&error("pwrite", 5)));
+        assert!(is_disk_full(&io::Error::from_raw_os_error(28)));
+    }
+
+    #[test]
+    fn running_out_of_descriptors_is_recognized() {
+        let error = |number| DiskError::wrap("open", Path::new("/db"), io::Error::from_raw_os_error(number));
+        assert!(is_out_of_files(&error(23)) && is_out_of_files(&error(24)) && !is_out_of_files(&error(2)));
     }
 }

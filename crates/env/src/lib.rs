@@ -7,7 +7,7 @@
 //! - [`File::sync_data`] makes durable every write to the file that was complete when it was called, and its length;
 //! - [`File::write_at_dsync`] makes durable the bytes it wrote, and the length if they changed it, *nothing else*; so
 //!   does [`File::write_direct`] when told to sync;
-//! - a name that was created, renamed or removed is durable after [`Disk::sync_dir`] of its directory;
+//! - a name that was created, renamed or removed is durable after [`Dir::sync`] of its directory;
 //! - until then a power cut leaves any subset, at 512 bytes, in any order; a killed process loses nothing complete;
 //! - a crash of the operating system leaves everything that the *device* has, and of the rest what a power cut may
 //!   leave: a complete direct write is in the device where the length that a sync covered reaches, a buffered one only
@@ -33,8 +33,8 @@ mod thread;
 
 pub use aligned::{AlignedBuf, DIRECT_BYTES};
 pub use device::DeviceInfo;
-pub use error::{DiskError, raw_os_error};
-pub use real::RealEnv;
+pub use error::{DiskError, is_disk_full, is_out_of_files, raw_os_error};
+pub use real::{Process, RealEnv};
 pub use sim::SimEnv;
 
 /// The outside world: one value, handed down from whoever opens a database.
@@ -65,28 +65,125 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn sleep(&self, duration: Duration);
 }
 
-/// A file system.
+/// A file system, by path.
+///
+/// A path means what it means at the call: a directory that was moved, or a working directory that was changed, and it
+/// means something else. What lives longer holds a [`Dir`].
 pub trait Disk: fmt::Debug + Send + Sync {
     /// Creates a directory and its parents; fine if it exists. Durable after the parent was synced.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
-    /// Opens a file.
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>>;
-    /// The names (not paths) of the entries of a directory, sorted, with their kinds and lengths.
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
+
+    /// Opens a directory.
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Dir>>;
+
     /// Renames a file, replacing the target.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Opens a file.
+    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let (dir, name) = self.parent(path)?;
+        dir.open(name, options)
+    }
+
+    /// [`Dir::list`] of the directory `path`.
+    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
+        self.open_dir(path)?.list()
+    }
+
     /// Removes a file.
-    fn remove(&self, path: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (dir, name) = self.parent(path)?;
+        dir.remove(name)
+    }
+
     /// Makes the names in a directory durable.
-    fn sync_dir(&self, path: &Path) -> io::Result<()>;
-    /// How many bytes an unprivileged process may still write below `path`; `u64::MAX` where the file system does not
-    /// say, which those do that count no blocks.
-    fn free_bytes(&self, path: &Path) -> io::Result<u64>;
-    /// What is known of the file system and the device below `path`. What is not known is no error.
-    fn device(&self, path: &Path) -> io::Result<DeviceInfo>;
-    /// Takes an exclusive lock on the file `path`, creating it; it ends with the value, or with the process.
-    /// `Ok(None)` if somebody else holds it.
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>>;
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.open_dir(path)?.sync()
+    }
+
+    /// [`Dir::free_bytes`] of the directory `path`.
+    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
+        self.open_dir(path)?.free_bytes()
+    }
+
+    /// [`Dir::device`] of the directory `path`.
+    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
+        self.open_dir(path)?.device()
+    }
+
+    /// The directory that holds the file `path`, opened, and the name of the file in it.
+    fn parent<'p>(&self, path: &'p Path) -> io::Result<(Arc<dyn Dir>, &'p str)> {
+        let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
+            let why = io::Error::new(io::ErrorKind::InvalidInput, "this is no name of a file in UTF-8");
+            return Err(DiskError::wrap("open", path, why));
+        };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        Ok((self.open_dir(parent.unwrap_or(Path::new(".")))?, name))
+    }
+}
+
+/// An open directory: whatever becomes of its path, or of the working directory, it goes on meaning the same directory.
+/// Names are those of entries directly in it.
+pub trait Dir: fmt::Debug + Send + Sync {
+    /// The absolute path that it had when it was opened. For messages: it may be another directory's by now.
+    fn path(&self) -> &Path;
+    /// Opens a file.
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<Arc<dyn File>>;
+    /// Opens a directory in it.
+    fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>>;
+    /// Creates a directory; fails with [`io::ErrorKind::AlreadyExists`] if the name is taken. Durable after
+    /// [`Dir::sync`].
+    fn create_dir(&self, name: &str) -> io::Result<()>;
+    /// The names (not paths) of the entries, sorted, with their kinds and lengths.
+    fn list(&self) -> io::Result<Vec<DirEntry>>;
+    /// Renames a file; fails with [`io::ErrorKind::AlreadyExists`] if `to` is taken. Durable after [`Dir::sync`]; on
+    /// file systems without an atomic form of this a crash may leave the file with both names.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes the names in it durable.
+    fn sync(&self) -> io::Result<()>;
+    /// How many bytes an unprivileged process may still write to its file system; [`u64::MAX`] if the file system does
+    /// not say how large it is.
+    fn free_bytes(&self) -> io::Result<u64>;
+    /// What is known of the file system and the device below. What is not known is no error.
+    fn device(&self) -> io::Result<DeviceInfo>;
+    /// Locks the directory, and the file `name` in it. The lock ends with the value, or with the process.
+    ///
+    /// [`LockMode::Exclusive`] creates the file and notes the process in it, [`LockMode::Shared`] writes nothing and does
+    /// without the file where there is none. The lock on the directory excludes others whatever becomes of the file; the
+    /// one on the file does on file systems that lock no directories. A child of `fork()` does not have the lock, and
+    /// cannot release it.
+    fn lock(&self, name: &str, mode: LockMode) -> io::Result<Locking>;
+}
+
+/// Who is kept away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Every other lock.
+    Exclusive,
+    /// Exclusive locks.
+    Shared,
+}
+
+/// What came of trying to lock.
+#[derive(Debug)]
+pub enum Locking {
+    /// The lock.
+    Taken(Box<dyn Lock>),
+    /// Another handle has a lock that excludes this one.
+    Held(LockHolder),
+}
+
+/// What is known of the holder of a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LockHolder {
+    /// Whether this process has locked the directory.
+    pub this_process: bool,
+    /// The last process that locked it exclusively, as it noted in the file: a number in that process's namespace.
+    pub pid: Option<u32>,
+    /// When it did, in milliseconds since 1970-01-01 UTC.
+    pub since_ms: Option<u64>,
 }
 
 /// A held lock; dropping it lets go.
@@ -148,8 +245,9 @@ pub trait File: fmt::Debug + Send + Sync {
     fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()>;
 
     /// Whether the file system takes direct writes to this file and passes them to a device; some accept them and
-    /// buffer them, which counts as no. False if the file was opened for reading. Changes nothing.
-    fn takes_direct_writes(&self) -> bool;
+    /// buffer them, which counts as no. False if the file was opened for reading. Changes nothing. Fails where this cannot
+    /// be told: the process has no descriptor left for it, for example. After a yes, writes need no further descriptor.
+    fn takes_direct_writes(&self) -> io::Result<bool>;
 
     /// Makes durable every write that was complete at the call, and the length.
     fn sync_data(&self) -> io::Result<()>;

@@ -2,22 +2,71 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
-use fulgurite_env::{AlignedBuf, DiskError, Env, OpenOptions, RealEnv, raw_os_error};
+use fulgurite_env::LockMode::{Exclusive, Shared};
+use fulgurite_env::{
+    AlignedBuf, Dir, DiskError, Env, Lock, LockHolder, LockMode, Locking, OpenOptions, RealEnv, raw_os_error,
+};
+
+fn dir(path: &Path) -> Arc<dyn Dir> {
+    RealEnv::new().disk().open_dir(path).expect("open")
+}
+
+/// The lock, or the holder that excludes it.
+fn lock(path: &Path, mode: LockMode) -> Result<Box<dyn Lock>, LockHolder> {
+    match dir(path).lock("LOCK", mode).expect("lock") {
+        Locking::Taken(lock) => Ok(lock),
+        Locking::Held(holder) => Err(holder),
+    }
+}
 
 #[test]
-fn two_locks_of_one_process_conflict_and_the_file_names_the_process() {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let path = dir.path().join("LOCK");
-    let (first, second) = (RealEnv::new(), RealEnv::new());
-    let held = first.disk().lock(&path).expect("lock").expect("free");
-    assert!(second.disk().lock(&path).expect("lock").is_none());
-    let file = second.disk().open(&path, OpenOptions::Read).expect("open");
-    let mut text = vec![0; usize::try_from(file.len().expect("len")).expect("small")];
-    file.read_exact_at(&mut text, 0).expect("read");
-    assert_eq!(text, format!("{}\n", std::process::id()).into_bytes());
+fn two_locks_of_one_process_conflict_and_the_holder_is_named() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let held = lock(temporary.path(), Exclusive).expect("free");
+    let holder = lock(temporary.path(), Exclusive).expect_err("held");
+    assert!(holder.this_process);
+    assert_eq!(holder.pid, Some(std::process::id()));
+    let now_ms = RealEnv::new().clock().wall_ms();
+    assert!(now_ms.abs_diff(holder.since_ms.expect("noted")) < 60_000, "{holder:?} at {now_ms}");
     drop(held);
-    assert!(second.disk().lock(&path).expect("lock").is_some());
+    drop(lock(temporary.path(), Exclusive).expect("released"));
+}
+
+#[test]
+fn a_lock_holds_when_its_file_is_removed_or_replaced() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let held = lock(temporary.path(), Exclusive).expect("free");
+    dir(temporary.path()).remove("LOCK").expect("removed");
+    assert!(lock(temporary.path(), Exclusive).expect_err("held").this_process);
+    dir(temporary.path()).open("LOCK", OpenOptions::CreateNew).expect("replaced");
+    lock(temporary.path(), Shared).expect_err("held");
+    drop(held);
+    lock(temporary.path(), Exclusive).expect("released");
+}
+
+#[test]
+fn a_lock_goes_with_the_directory_that_is_moved() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let (old, new) = (temporary.path().join("old"), temporary.path().join("new"));
+    RealEnv::new().disk().create_dir_all(&old).expect("mkdir");
+    let _held = lock(&old, Exclusive).expect("free");
+    RealEnv::new().disk().rename(&old, &new).expect("moved");
+    RealEnv::new().disk().create_dir_all(&old).expect("mkdir");
+    lock(&new, Exclusive).expect_err("held");
+    lock(&old, Exclusive).expect("another directory");
+}
+
+#[test]
+fn readers_share_a_lock_and_make_no_file() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let first = lock(temporary.path(), Shared).expect("free");
+    let second = lock(temporary.path(), Shared).expect("shared");
+    assert!(dir(temporary.path()).list().expect("list").is_empty());
+    lock(temporary.path(), Exclusive).expect_err("readers");
+    drop((first, second));
+    lock(temporary.path(), Exclusive).expect("released");
 }
 
 #[test]
@@ -56,7 +105,7 @@ fn memory_takes_no_direct_writes() {
         return;
     }
     let file = env.disk().open(&dir.path().join("f"), OpenOptions::CreateNew).expect("create");
-    assert!(!file.takes_direct_writes(), "whatever the kernel accepts");
+    assert!(!file.takes_direct_writes().expect("told"), "whatever the kernel accepts");
     let error = file.write_direct(&AlignedBuf::new(1), 0, false).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(file.is_empty().expect("len"));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fulgurite_base::{Lsn, TableId};
 use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{IndexError, OutOfLine, StaticPart};
-use fulgurite_log::{LogError, ScanItem, SegmentInfo, Stream, scan_segment};
+use fulgurite_log::{LogError, ScanItem, SegmentInfo, Stream};
 use parking_lot::Mutex;
 
 use crate::Result;
@@ -268,14 +268,12 @@ fn check_log(
 ) -> Result<()> {
     let total = segments.iter().map(|segment| u64::from(segment.bytes)).sum();
     let mut done = 0;
-    let dir = crate::database::log_dir(&core.dir);
     for segment in segments {
         core.check_open()?;
         report.segments += 1;
         let needed = segment.stream.is_some() && !segment.open;
         if needed {
-            let path = dir.join(format!("{:010}.seg", segment.number));
-            let scan = scan_segment(core.env.disk(), &path)?;
+            let scan = core.log.scan_segment(segment.number)?;
             for item in &scan.items {
                 report.frames += u64::from(matches!(item, ScanItem::Frame { .. }));
             }
@@ -285,7 +283,7 @@ fn check_log(
                 for problem in &scan.problems {
                     report.problem(format!(
                         "{} at byte {}: {}",
-                        path.display(),
+                        scan.path.display(),
                         problem.offset,
                         problem.what
                     ));

@@ -334,18 +334,35 @@ impl Core {
         let mut maintenance = self.maintenance.lock();
         let end = self.log.watermarks();
         let current = maintenance.superblock.current().clone();
-        maintenance.superblock.write(Superblock {
-            epoch: self.log.epoch(),
-            durable: end.durable_csn,
-            clock_ms: self.now_ms(),
-            clock_step: self.clock.step(),
-            closed_at: end.written,
-            ..current
-        })?;
+        self.put_superblock(
+            &mut maintenance.superblock,
+            Superblock {
+                epoch: self.log.epoch(),
+                durable: end.durable_csn,
+                clock_ms: self.now_ms(),
+                clock_step: self.clock.step(),
+                closed_at: end.written,
+                ..current
+            },
+        )?;
         maintenance.space.install_again();
         let bulk_before = self.log.bulk_position();
         self.free_segments(&mut maintenance, bulk_before)?;
         self.give_retired_back()
+    }
+
+    /// Writes the superblock, unless another process did: then the log takes no more, since what is acknowledged from
+    /// now on would not be in the database that the other process goes on with (INV-DIR-3).
+    fn put_superblock(&self, file: &mut SuperblockFile, next: Superblock) -> Result<()> {
+        if let Some(epoch) = file.foreign_epoch()? {
+            tracing::error!(path = %self.dir.display(), %epoch, "another process has begun an epoch in this database");
+            self.log.poison(
+                "another process has opened this database and begun an epoch of its own, in which commits that were \
+                 acknowledged here since are not",
+            );
+            return self.check_writable();
+        }
+        file.write(next)
     }
 
     fn write_superblock(
@@ -356,17 +373,20 @@ impl Core {
         covered: Csn,
     ) -> Result<()> {
         let current = file.current().clone();
-        file.write(Superblock {
-            epoch: self.log.epoch(),
-            checkpoint,
-            replay,
-            covered,
-            durable: self.log.durable_csn(),
-            clock_ms: self.now_ms(),
-            clock_step: self.clock.step(),
-            closed_at: Lsn::NULL,
-            ..current
-        })
+        self.put_superblock(
+            file,
+            Superblock {
+                epoch: self.log.epoch(),
+                checkpoint,
+                replay,
+                covered,
+                durable: self.log.durable_csn(),
+                clock_ms: self.now_ms(),
+                clock_step: self.clock.step(),
+                closed_at: Lsn::NULL,
+                ..current
+            },
+        )
     }
 
     /// Frees the segments that nothing needs; returns how many.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, TableId, seal_checksum, value_checksum};
-use fulgurite_env::{Env, Lock};
+use fulgurite_env::{Dir, Env, Lock, Process};
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{OutOfLine, Version};
 use fulgurite_log::{Durability, Log};
@@ -30,7 +30,13 @@ use crate::{Error, Options, Result, Value};
 pub(crate) struct Core {
     // Constant after opening.
     pub env: Arc<dyn Env>,
+    /// The directory, open.
+    pub home: Arc<dyn Dir>,
+    /// The path that it had when it was opened, for messages.
     pub dir: PathBuf,
+    /// The process that opened it: a child of `fork()` must touch nothing of this.
+    #[expect(dead_code, reason = "asked by the next change")]
+    pub process: Process,
     pub options: Options,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
     pub no_barrier_refusal: Option<String>,
@@ -111,7 +117,7 @@ impl Core {
     ///
     /// A file system that cannot be asked is not taken for a full one: writes go on until the disk itself refuses them.
     pub fn look_at_room(&self) -> Result<()> {
-        let free = self.env.disk().free_bytes(&self.dir).map_err(|error| {
+        let free = self.home.free_bytes().map_err(|error| {
             self.room.short.store(false, Ordering::Release);
             Error::io(format!("asking for the free space of {}", self.dir.display()), error)
         })?;

@@ -360,8 +360,11 @@ impl std::fmt::Debug for Database {
 
 /// A directory's place in messages.
 pub(crate) fn log_dir(dir: &Path) -> PathBuf {
-    dir.join("log")
+    dir.join(LOG_NAME)
 }
+
+/// The name of the log's directory in the database's.
+pub(crate) const LOG_NAME: &str = "log";
 
 /// The epoch of a database that was just created.
 pub(crate) const FIRST_EPOCH: Epoch = Epoch(0);

@@ -1,9 +1,10 @@
 //! What can go wrong, and what the caller should do about it.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fulgurite_base::Csn;
+use fulgurite_env::{LockHolder, is_disk_full};
 use fulgurite_index::{IndexError, TryError};
 use fulgurite_log::{Durability, LogError};
 
@@ -88,8 +89,16 @@ pub enum Error {
         /// The number.
         csn: Csn,
     },
-    /// Another process has the database open.
+    /// Another process has the database open, or this one has.
     Locked {
+        /// The directory.
+        path: PathBuf,
+        /// What is known of the process that has it open.
+        holder: LockHolder,
+    },
+    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened: the handles of the
+    /// parent work in the parent only.
+    Forked {
         /// The directory.
         path: PathBuf,
     },
@@ -214,6 +223,7 @@ impl Error {
             | Error::BadOptions { .. }
             | Error::UnknownSavepoint
             | Error::UnsupportedDurability { .. }
+            | Error::Forked { .. }
             | Error::UnknownCommit { .. } => ErrorKind::Request,
             Error::NoSpace { .. } => ErrorKind::Space,
             Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
@@ -231,11 +241,35 @@ impl Error {
 
     pub(crate) fn io(what: impl Into<String>, error: std::io::Error) -> Error {
         let what = what.into();
-        match error.kind() {
-            std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::NoSpace { what },
-            _ => Error::Io { what, source: Box::new(error) },
+        if is_disk_full(&error) {
+            return Error::NoSpace { what };
         }
+        Error::Io { what, source: Box::new(error) }
     }
+}
+
+fn fmt_locked(f: &mut fmt::Formatter<'_>, path: &Path, holder: &LockHolder) -> fmt::Result {
+    let path = path.display();
+    if holder.this_process {
+        return write!(
+            f,
+            "the database in {path} is open in this process: use that handle or a clone of it, or close it first"
+        );
+    }
+    write!(f, "the database in {path} is open in another process")?;
+    if let Some(pid) = holder.pid {
+        write!(f, " (the file LOCK names number {pid})")?;
+    }
+    write!(f, ": close it there first")
+}
+
+fn fmt_forked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    write!(
+        f,
+        "the database in {} was opened in another process, of which this one is a fork: open it after the fork, or \
+         leave the work to the process that opened it",
+        path.display()
+    )
 }
 
 impl fmt::Display for Error {
@@ -272,11 +306,8 @@ impl fmt::Display for Error {
                 write!(f, "the savepoint is not one of this transaction, or was rolled back already")
             }
             Error::UnknownCommit { csn } => write!(f, "there is no commit {csn}"),
-            Error::Locked { path } => write!(
-                f,
-                "the database in {} is open in another process: close it there first (the file LOCK names the process)",
-                path.display()
-            ),
+            Error::Locked { path, holder } => fmt_locked(f, path, holder),
+            Error::Forked { path } => fmt_forked(f, path),
             Error::NotADatabase { path, found } => {
                 write!(f, "{} is not a Fulgurite database: {found}", path.display())
             }

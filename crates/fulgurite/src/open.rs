@@ -1,13 +1,14 @@
 //! Opening a directory: creating what is new, recovering what is there.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
-use fulgurite_env::{Disk, Env, OpenOptions};
-use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment};
+use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Process};
+use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment_in};
 use parking_lot::{Condvar, Mutex};
 
 use crate::catalog::Catalog;
@@ -18,7 +19,7 @@ use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::core::{Core, Room};
-use crate::database::{FIRST_EPOCH, log_dir};
+use crate::database::{FIRST_EPOCH, LOG_NAME};
 use crate::debt::Debt;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
@@ -49,32 +50,31 @@ pub(crate) fn open_core(
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Core> {
     options.validate()?;
-    let failed = |error| Error::io(format!("opening {}", dir.display()), error);
-    let disk = env.disk();
     if options.create {
-        create_dir(disk, dir).map_err(failed)?;
+        let failed = |error| Error::io(format!("creating {}", dir.display()), error);
+        create_dir(env.disk(), dir).map_err(failed)?;
     }
-    look(disk, dir)?;
-    let lock = disk.lock(&dir.join(LOCK_NAME)).map_err(failed)?;
-    let lock = lock.ok_or_else(|| Error::Locked { path: dir.to_path_buf() })?;
-    let mut superblock = match look(disk, dir)? {
-        Found::Database => SuperblockFile::open(disk, dir)?,
-        Found::Empty if options.create => create(&*env, dir)?,
+    // From here on the directory, wherever it is moved, and no path.
+    let home = open_home(env.disk(), dir)?;
+    look(&*home)?;
+    let lock = take_lock(&*home)?;
+    let mut superblock = match look(&*home)? {
+        Found::Database => SuperblockFile::open(&*home)?,
+        Found::Empty if options.create => create(&*env, &*home)?,
         Found::Empty => {
             let found = "the directory is empty".to_string();
-            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+            return Err(Error::NotADatabase { path: home.path().to_path_buf(), found });
         }
     };
     let current = superblock.current().clone();
-    let no_barrier_refusal = refuse_no_barrier(disk, dir, &options, &superblock)?;
+    let no_barrier_refusal = refuse_no_barrier(&*home, &options, &superblock)?;
     let log_options = log_options(&options, no_barrier_refusal.is_none());
     let mut replay = Replay::new(options.inline_bytes_max, progress);
-    let path = log_dir(dir);
-    let (log, last, debt) = open_log(&env, &path, &current, log_options, &mut replay)?;
+    let (log, last, debt) = open_log(&env, &*home, &current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
-    check_segments(env.disk(), &log, &space, &path)?;
+    check_segments(&*home, &log, &space)?;
     superblock.write(Superblock {
         epoch: log.epoch(),
         durable: last,
@@ -88,7 +88,9 @@ pub(crate) fn open_core(
     maintenance.tell(&progress);
     let core = Core {
         pipeline: Pipeline::new(log.clone(), last, Stopwatch::new(env.clone())),
-        dir: dir.to_path_buf(),
+        dir: home.path().to_path_buf(),
+        home,
+        process: Process::current(),
         catalog,
         snapshots: Snapshots::new(),
         latches: Latches::new(),
@@ -114,14 +116,13 @@ pub(crate) fn open_core(
 
 /// Why no commit can have the level `NoBarrier`; fails if that is the default level.
 fn refuse_no_barrier(
-    disk: &dyn Disk,
-    dir: &Path,
+    home: &dyn Dir,
     options: &Options,
     superblock: &SuperblockFile,
 ) -> Result<Option<String>> {
-    let writes_directly = options.direct_io && superblock.takes_direct_writes();
+    let writes_directly = options.direct_io && superblock.takes_direct_writes()?;
     // The log may be on a disk of its own.
-    let device = disk.device(&log_dir(dir)).or_else(|_| disk.device(dir));
+    let device = home.open_dir(LOG_NAME).and_then(|log| log.device()).or_else(|_| home.device());
     let volatile_cache = device.ok().and_then(|device| device.volatile_cache);
     let refusal = no_barrier_refusal(options, volatile_cache, writes_directly);
     if let Some(why) = refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
@@ -129,7 +130,7 @@ fn refuse_no_barrier(
     }
     if refusal.is_none() && volatile_cache != Some(false) {
         tracing::warn!(
-            path = %dir.display(),
+            path = %home.path().display(),
             "commits at NoBarrier are lost in a power cut if the device's cache is not power-safe, as i_know asserts"
         );
     }
@@ -150,7 +151,7 @@ fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
 }
 
 fn is_missing(disk: &dyn Disk, path: &Path) -> bool {
-    matches!(disk.list(path), Err(error) if error.kind() == std::io::ErrorKind::NotFound)
+    matches!(disk.list(path), Err(error) if error.kind() == ErrorKind::NotFound)
 }
 
 /// Creates the directory and those above it, their names durable.
@@ -172,20 +173,20 @@ fn create_dir(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
 /// Creates the log of a new database, or recovers it; returns it with the newest commit, and with what was replayed.
 fn open_log(
     env: &Arc<dyn Env>,
-    path: &Path,
+    home: &dyn Dir,
     current: &Superblock,
     options: LogOptions,
     replay: &mut Replay<'_>,
 ) -> Result<(Arc<Log>, Csn, Debt)> {
-    if current.epoch == FIRST_EPOCH && clear_unused(env.disk(), path)? {
-        return Ok((Log::create(env.clone(), path, current.id, options)?, Csn::ZERO, Debt::default()));
+    if current.epoch == FIRST_EPOCH && clear_unused(home)? {
+        let dir = create_log_dir(home)?;
+        let log = Log::create_in(env.clone(), &dir, current.id, options)?;
+        return Ok((log, Csn::ZERO, Debt::default()));
     }
-    if is_missing(env.disk(), path) {
-        return Err(Error::damaged(format!(
-            "{} is missing, and the superblock knows commits in it",
-            path.display()
-        )));
-    }
+    let dir = open_log_dir(home)?.ok_or_else(|| {
+        let path = home.path().join(LOG_NAME);
+        Error::damaged(format!("{} is missing, and the superblock knows commits in it", path.display()))
+    })?;
     let from = ReplayFrom {
         lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
         csn: current.covered,
@@ -199,7 +200,7 @@ fn open_log(
         },
         up_to: None,
     };
-    let (log, report) = Log::open(env.clone(), path, current.id, options, &from, replay)?;
+    let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay)?;
     Ok((log, report.last_csn, Debt::recovered(&report)))
 }
 
@@ -223,71 +224,101 @@ fn restore(
     Ok((catalog, space))
 }
 
+/// Opens the directory of a database.
+fn open_home(disk: &dyn Disk, dir: &Path) -> Result<Arc<dyn Dir>> {
+    disk.open_dir(dir).map_err(|error| {
+        let found = match error.kind() {
+            ErrorKind::NotFound => "there is no such directory",
+            ErrorKind::NotADirectory => "it is a file, a database is a directory",
+            _ => return Error::io(format!("opening {}", dir.display()), error),
+        };
+        Error::NotADatabase { path: dir.to_path_buf(), found: found.to_string() }
+    })
+}
+
+/// Keeps every other process, and every other handle of this one, out of the directory.
+fn take_lock(home: &dyn Dir) -> Result<Box<dyn Lock>> {
+    let failed = |error| Error::io(format!("locking {}", home.path().display()), error);
+    match home.lock(LOCK_NAME, LockMode::Exclusive).map_err(failed)? {
+        Locking::Taken(lock) => Ok(lock),
+        Locking::Held(holder) => Err(Error::Locked { path: home.path().to_path_buf(), holder }),
+    }
+}
+
 /// Tells a database from an empty directory and from somebody else's.
-fn look(disk: &dyn Disk, dir: &Path) -> Result<Found> {
-    let entries = match disk.list(dir) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let found = "there is no such directory".to_string();
-            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            let found = "it is a file, a database is a directory".to_string();
-            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
-        }
-        Err(error) => return Err(Error::io(format!("listing {}", dir.display()), error)),
-    };
+fn look(home: &dyn Dir) -> Result<Found> {
+    let failed = |error| Error::io(format!("listing {}", home.path().display()), error);
+    let entries = home.list().map_err(failed)?;
     if entries.iter().any(|entry| entry.name == superblock::FILE_NAME) {
         return Ok(Found::Database);
     }
-    if entries.iter().any(|entry| entry.is_dir && entry.name == "log") && !is_unused(disk, &log_dir(dir))? {
+    if entries.iter().any(|entry| entry.is_dir && entry.name == LOG_NAME) && !is_unused(home)? {
         return Err(Error::damaged(format!(
             "{} has a log and no {}: restore that file, the log alone does not say where the data begins",
-            dir.display(),
+            home.path().display(),
             superblock::FILE_NAME
         )));
     }
-    let known = [LOCK_NAME, superblock::TEMPORARY_NAME, "log", "lost+found"];
+    let known = [LOCK_NAME, superblock::TEMPORARY_NAME, LOG_NAME, "lost+found"];
     match entries.iter().find(|entry| !known.contains(&entry.name.as_str())) {
         None => Ok(Found::Empty),
         Some(entry) => Err(Error::NotADatabase {
-            path: dir.to_path_buf(),
+            path: home.path().to_path_buf(),
             found: format!("it contains `{}` and no {}", entry.name, superblock::FILE_NAME),
         }),
     }
 }
 
-/// Whether the log directory is missing or without segments.
-fn is_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
-    match disk.list(path) {
-        Ok(entries) => Ok(entries.is_empty()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(Error::io(format!("listing {}", path.display()), error)),
+/// The directory of the log; `None` if it is missing.
+fn open_log_dir(home: &dyn Dir) -> Result<Option<Arc<dyn Dir>>> {
+    match home.open_dir(LOG_NAME) {
+        Ok(dir) => Ok(Some(dir)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io(format!("opening {}", home.path().join(LOG_NAME).display()), error)),
     }
+}
+
+/// The directory of the log, its name durable.
+fn create_log_dir(home: &dyn Dir) -> Result<Arc<dyn Dir>> {
+    let failed = |error| Error::io(format!("creating {}", home.path().join(LOG_NAME).display()), error);
+    match home.create_dir(LOG_NAME) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(failed(error)),
+        _ => home.sync().map_err(failed)?,
+    }
+    home.open_dir(LOG_NAME).map_err(failed)
+}
+
+/// Whether the log directory is missing or without segments.
+fn is_unused(home: &dyn Dir) -> Result<bool> {
+    let Some(dir) = open_log_dir(home)? else { return Ok(true) };
+    let entries = dir.list();
+    let entries = entries.map_err(|error| Error::io(format!("listing {}", dir.path().display()), error))?;
+    Ok(entries.is_empty())
 }
 
 /// Whether no epoch ever began in the log directory; what a creation that was cut off left there is removed. Such a
 /// segment is whole and empty: anything else may be a database of which the newer slot of the superblock is damaged.
-fn clear_unused(disk: &dyn Disk, path: &Path) -> Result<bool> {
-    if is_unused(disk, path)? {
+fn clear_unused(home: &dyn Dir) -> Result<bool> {
+    let Some(dir) = open_log_dir(home)? else { return Ok(true) };
+    let failed = |error| Error::io(format!("clearing {}", dir.path().display()), error);
+    let entries = dir.list().map_err(failed)?;
+    if entries.is_empty() {
         return Ok(true);
     }
-    let failed = |error| Error::io(format!("clearing {}", path.display()), error);
-    let entries = disk.list(path).map_err(failed)?;
     for entry in entries.iter().filter(|entry| !entry.name.ends_with(".new")) {
-        let scan = scan_segment(disk, &path.join(&entry.name))?;
+        let scan = scan_segment_in(&*dir, &entry.name)?;
         if scan.header.is_none() || !scan.items.is_empty() || !scan.problems.is_empty() {
             return Ok(false);
         }
     }
     for entry in entries {
-        disk.remove(&path.join(&entry.name)).map_err(failed)?;
+        dir.remove(&entry.name).map_err(failed)?;
     }
-    disk.sync_dir(path).map_err(failed)?;
+    dir.sync().map_err(failed)?;
     Ok(true)
 }
 
-fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
+fn create(env: &dyn Env, home: &dyn Dir) -> Result<SuperblockFile> {
     let id = DatabaseId((u128::from(env.random_u64()) << 64) | u128::from(env.random_u64()));
     let first = Superblock {
         id,
@@ -301,7 +332,7 @@ fn create(env: &dyn Env, dir: &Path) -> Result<SuperblockFile> {
         clock_step: None,
         closed_at: Lsn::NULL,
     };
-    SuperblockFile::create(env.disk(), dir, first)
+    SuperblockFile::create(home, first)
 }
 
 fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
@@ -312,11 +343,12 @@ fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<
 }
 
 /// Every segment with live bytes must be there.
-fn check_segments(disk: &dyn Disk, log: &Log, space: &Space, path: &Path) -> Result<()> {
+fn check_segments(home: &dyn Dir, log: &Log, space: &Space) -> Result<()> {
     let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
     let Some(number) = space.segments().find(|number| !present.contains(number)) else { return Ok(()) };
-    let file = path.join(format!("{number:010}.seg"));
-    let what = match disk.open(&file, OpenOptions::Read) {
+    let name = format!("{number:010}.seg");
+    let file = home.path().join(LOG_NAME).join(&name);
+    let what = match home.open_dir(LOG_NAME).and_then(|dir| dir.open(&name, OpenOptions::Read)) {
         Ok(_) => "is cut short, or its first block is damaged",
         Err(_) => "is missing",
     };

@@ -1,11 +1,10 @@
 //! The superblock: two slots in one file, written in turn, each pointing to a checkpoint. Grammar in
 //! `docs/format/superblock.md`.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, Reader, Writer, crc32c};
-use fulgurite_env::{Disk, File, OpenOptions};
+use fulgurite_env::{Dir, File, OpenOptions};
 
 use crate::clock::ClockStep;
 use crate::{Error, Result};
@@ -142,35 +141,35 @@ pub(crate) struct SuperblockFile {
 
 impl SuperblockFile {
     /// Whether the file system of the database lets files be written around the page cache.
-    pub fn takes_direct_writes(&self) -> bool {
-        self.file.takes_direct_writes()
+    pub fn takes_direct_writes(&self) -> Result<bool> {
+        let failed = |error| Error::io("asking whether files can be written around the page cache", error);
+        self.file.takes_direct_writes().map_err(failed)
     }
 
     /// Creates the file with its first slot, atomically: before the log has any segment, so that a directory with
     /// segments and without a superblock is a damaged database and never a new one.
-    pub fn create(disk: &dyn Disk, dir: &Path, first: Superblock) -> Result<SuperblockFile> {
-        let temporary = dir.join(TEMPORARY_NAME);
-        let what = || format!("creating {}", dir.join(FILE_NAME).display());
+    pub fn create(home: &dyn Dir, first: Superblock) -> Result<SuperblockFile> {
+        let what = || format!("creating {}", home.path().join(FILE_NAME).display());
         let failed = |error| Error::io(what(), error);
-        match disk.remove(&temporary) {
+        match home.remove(TEMPORARY_NAME) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}
         }
-        let file = disk.open(&temporary, OpenOptions::CreateNew).map_err(failed)?;
+        let file = home.open(TEMPORARY_NAME, OpenOptions::CreateNew).map_err(failed)?;
         file.write_at(&vec![0; 2 * SLOT_BYTES], 0).map_err(failed)?;
         file.write_at(&first.encode(), slot_offset(first.sequence)).map_err(failed)?;
         file.sync_data().map_err(failed)?;
-        disk.rename(&temporary, &dir.join(FILE_NAME)).map_err(failed)?;
-        disk.sync_dir(dir).map_err(failed)?;
-        let file = disk.open(&dir.join(FILE_NAME), OpenOptions::Write).map_err(failed)?;
+        home.rename(TEMPORARY_NAME, FILE_NAME).map_err(failed)?;
+        home.sync().map_err(failed)?;
+        let file = home.open(FILE_NAME, OpenOptions::Write).map_err(failed)?;
         Ok(SuperblockFile { file, current: first, previous: None })
     }
 
     /// Opens the file and picks the newest valid slot.
-    pub fn open(disk: &dyn Disk, dir: &Path) -> Result<SuperblockFile> {
-        let path = dir.join(FILE_NAME);
+    pub fn open(home: &dyn Dir) -> Result<SuperblockFile> {
+        let path = home.path().join(FILE_NAME);
         let failed = |error| Error::io(format!("reading {}", path.display()), error);
-        let file = disk.open(&path, OpenOptions::Write).map_err(failed)?;
+        let file = home.open(FILE_NAME, OpenOptions::Write).map_err(failed)?;
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let len = file.read_at_direct(&mut bytes, 0).map_err(failed)?;
         bytes.truncate(len);
@@ -201,6 +200,18 @@ impl SuperblockFile {
     /// Both slots that recovery might use.
     pub fn slots(&self) -> impl Iterator<Item = &Superblock> {
         std::iter::once(&self.current).chain(&self.previous)
+    }
+
+    /// The newest epoch that another process noted since this one opened the file: it holds the database now, and a slot
+    /// that this process wrote would hide its commits. None as long as the lock does what it promises.
+    pub fn foreign_epoch(&self) -> Result<Option<Epoch>> {
+        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        let read = self.file.read_at_direct(&mut bytes, 0);
+        read.map_err(|error| Error::io("reading the superblock before writing it", error))?;
+        let slots = bytes.chunks(SLOT_BYTES).filter_map(|slot| Superblock::decode(slot).ok());
+        let foreign =
+            slots.filter(|slot| slot.sequence > self.current.sequence || slot.id != self.current.id);
+        Ok(foreign.map(|slot| slot.epoch).max())
     }
 
     /// Writes the next slot over the older one; durable when it returns.

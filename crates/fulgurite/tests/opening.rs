@@ -183,6 +183,28 @@ fn a_second_open_is_refused_while_the_first_lasts() {
 }
 
 #[test]
+fn a_database_that_another_process_took_over_hides_none_of_its_commits() {
+    let env = SimEnv::new(16);
+    let db = open(&env).unwrap();
+    let table = db.table("t").unwrap();
+    table.put(b"k", b"1").unwrap();
+    // What a process writes that no lock kept out.
+    let other = env.crash(CrashKind::Kill, 1);
+    drop(open(&other).unwrap());
+    let foreign = other.read_raw(Path::new("/db/SUPERBLOCK")).unwrap();
+    env.write_raw(Path::new("/db/SUPERBLOCK"), &foreign).unwrap();
+
+    let error = db.checkpoint().unwrap_err();
+    assert!(matches!(error, Error::Poisoned { .. }), "{error}");
+    assert!(error.to_string().contains("another process has opened this database"), "{error}");
+    assert!(matches!(table.put(b"k", b"2"), Err(Error::Poisoned { .. })));
+    assert_eq!(&table.get(b"k").unwrap().unwrap()[..], b"1", "reading goes on");
+    assert!(env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign, "the other's superblock stands");
+    drop((table, db));
+    assert!(env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign, "the other's superblock stands");
+}
+
+#[test]
 fn a_refused_open_changes_nothing() {
     let env = with_rows(14, false);
     let log: Vec<_> = env.list_raw().into_iter().filter(|(path, _)| path.starts_with("/db/log")).collect();

@@ -129,7 +129,7 @@ fn trace(direct: bool, threads: usize) -> Option<Vec<Call>> {
     }
     let env = RealEnv::new();
     let probe = env.disk().open(&dir.path().join("probe"), OpenOptions::CreateNew).expect("a file");
-    if direct && !probe.takes_direct_writes() {
+    if direct && !probe.takes_direct_writes().expect("told") {
         eprintln!("skipped: the file system of {} takes no direct writes", dir.path().display());
         return None;
     }

@@ -26,7 +26,7 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> 
     };
     let failed = |source| LogError::Io {
         action: "start the threads of",
-        path: core.store.path(1).parent().map(Into::into).unwrap_or_default(),
+        path: core.store.dir().path().to_owned(),
         source,
     };
     let flusher = spawn("fulgurite-log", flush_loop).map_err(failed)?;
@@ -168,7 +168,7 @@ fn refill(core: &Core) -> Result<bool, LogError> {
         }
         slot.segments_taken()
     };
-    let segment = core.store.make(&mut maker, taken, 0, &core.stats)?;
+    let segment = core.make_segment(&mut maker, taken, 0)?;
     core.slots().push_ready(segment, &core.credit);
     Ok(true)
 }

@@ -134,7 +134,7 @@ impl Core {
         match ready {
             Some(segment) => Ok(segment),
             None => {
-                let made = self.store.make(&mut maker, taken, bytes_min, &self.stats)?;
+                let made = self.make_segment(&mut maker, taken, bytes_min)?;
                 self.slots().count_taken();
                 Ok(made)
             }

@@ -246,7 +246,7 @@ impl Core {
                 return Ok(());
             }
             let taken = self.slots().segments_taken();
-            let segment = self.store.make(&mut maker, taken, 0, &self.stats)?;
+            let segment = self.make_segment(&mut maker, taken, 0)?;
             self.slots().push_ready(segment, &self.credit);
         }
     }

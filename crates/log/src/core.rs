@@ -131,6 +131,7 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Fails if it cannot be told how the commit stream can be written.
     pub fn new(
         env: Arc<dyn Env>,
         database: DatabaseId,
@@ -139,15 +140,14 @@ impl Core {
         at: AppendPoint,
         spans: Vec<EpochSpan>,
         index: ReplayIndex,
-    ) -> Core {
+    ) -> io::Result<Core> {
         let (lsn, csn) = (Lsn::new(at.segment.number, at.offset), at.next_csn.prev());
         let cells = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
         let charge_max = options.charge_max();
-        let direct =
-            options.writes_directly() && store.file(&at.segment).is_ok_and(|file| file.takes_direct_writes());
+        let direct = options.writes_directly() && store.file(&at.segment)?.takes_direct_writes()?;
         // What a cache keeps is of no use to what is not there yet.
         options.power_safe_cache &= direct;
-        Core {
+        Ok(Core {
             epoch: at.epoch,
             spans,
             cells: Cells::new(cells),
@@ -187,7 +187,7 @@ impl Core {
             env,
             database,
             options,
-        }
+        })
     }
 
     pub fn slots(&self) -> MutexGuard<'_, Slots> {

@@ -1,6 +1,7 @@
 //! What can go wrong, and what the caller may believe then.
 
 use fulgurite_base::Csn;
+use fulgurite_env::is_disk_full;
 use std::error::Error;
 use std::fmt;
 use std::io;
@@ -90,10 +91,10 @@ impl LogError {
     /// Names action and path of a failed call; a full disk becomes [`LogError::NoSpace`].
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> LogError {
         let path = path.to_owned();
-        match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => LogError::NoSpace { path, source },
-            _ => LogError::Io { action, path, source },
+        if is_disk_full(&source) {
+            return LogError::NoSpace { path, source };
         }
+        LogError::Io { action, path, source }
     }
 
     pub(crate) fn damaged(

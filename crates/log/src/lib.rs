@@ -87,7 +87,7 @@ pub use log::{Log, Watermarks};
 pub use options::LogOptions;
 pub use reader::{LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
-pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment};
+pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in};
 pub use segment::{SegmentInfo, Stream};
 pub use stats::LogStats;
 

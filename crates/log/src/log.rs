@@ -6,11 +6,12 @@ use crate::format::{EpochStart, SpillId};
 use crate::options::LogOptions;
 use crate::recovery::{RecoveryReport, RecoverySink, ReplayFrom};
 use crate::recovery::{begin_epoch, recover};
+use crate::scan::{SegmentScan, scan_segment_in};
 use crate::segment::SegmentInfo;
 use crate::stats::LogStats;
 use crate::{background, format};
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
-use fulgurite_env::{Env, Joiner};
+use fulgurite_env::{Dir, Env, Joiner};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
@@ -66,11 +67,10 @@ impl Watermarks {
 }
 
 impl Log {
-    /// Creates the directory, its first segments and epoch 1, all of it durable.
+    /// Creates the directory, and [`Log::create_in`] it, all of it durable.
     ///
     /// # Errors
-    /// [`LogError::Usage`] if the directory has segments already or the options are out of range,
-    /// [`LogError::NoSpace`], [`LogError::Io`].
+    /// Those of [`Log::create_in`].
     pub fn create(
         env: Arc<dyn Env>,
         dir: &Path,
@@ -78,20 +78,37 @@ impl Log {
         options: LogOptions,
     ) -> Result<Arc<Log>, LogError> {
         options.validate()?;
-        let disk = env.disk();
         let io = |action| move |source| LogError::io(action, dir, source);
-        disk.create_dir_all(dir).map_err(io("create"))?;
+        env.disk().create_dir_all(dir).map_err(io("create"))?;
         if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            disk.sync_dir(parent).map_err(io("make durable"))?;
+            env.disk().sync_dir(parent).map_err(io("make durable"))?;
         }
-        let entries = disk.list(dir).map_err(io("list"))?;
+        let dir = env.disk().open_dir(dir).map_err(io("open"))?;
+        Log::create_in(env, &dir, id, options)
+    }
+
+    /// Creates a log in a directory: its first segments and epoch 1, all of it durable. The log keeps the directory open,
+    /// and works in it wherever it is moved.
+    ///
+    /// # Errors
+    /// [`LogError::Usage`] if the directory has segments already or the options are out of range,
+    /// [`LogError::NoSpace`], [`LogError::Io`].
+    pub fn create_in(
+        env: Arc<dyn Env>,
+        dir: &Arc<dyn Dir>,
+        id: DatabaseId,
+        options: LogOptions,
+    ) -> Result<Arc<Log>, LogError> {
+        options.validate()?;
+        let io = |action| move |source| LogError::io(action, dir.path(), source);
+        let entries = dir.list().map_err(io("list"))?;
         if entries.iter().any(|entry| format::parse_number(&entry.name, format::SEGMENT_SUFFIX).is_some()) {
-            return Err(LogError::Usage(format!("{} has segments already; open it", dir.display())));
+            return Err(LogError::Usage(format!("{} has segments already; open it", dir.path().display())));
         }
         for entry in
             entries.iter().filter(|entry| format::parse_number(&entry.name, format::NEW_SUFFIX).is_some())
         {
-            disk.remove(&dir.join(&entry.name)).map_err(io("clear"))?;
+            dir.remove(&entry.name).map_err(io("clear"))?;
         }
         let start = EpochStart {
             epoch: Epoch(1),
@@ -100,8 +117,24 @@ impl Log {
             previous_end: Lsn::NULL,
             previous_csn: Csn::ZERO,
         };
-        let begin = begin_epoch(&env, dir, id, &options, 1, &start)?;
-        Log::start(begin.into_core(env, id, options, Vec::new(), None))
+        let begin = begin_epoch(dir.clone(), id, &options, 1, &start)?;
+        Log::start(begin.into_core(env, id, options, Vec::new(), None)?)
+    }
+
+    /// Opens the directory, and [`Log::open_in`] it.
+    ///
+    /// # Errors
+    /// Those of [`Log::open_in`].
+    pub fn open(
+        env: Arc<dyn Env>,
+        dir: &Path,
+        id: DatabaseId,
+        options: LogOptions,
+        from: &ReplayFrom,
+        sink: &mut dyn RecoverySink,
+    ) -> Result<(Arc<Log>, RecoveryReport), LogError> {
+        let dir = env.disk().open_dir(dir).map_err(|source| LogError::io("open", dir, source))?;
+        Log::open_in(env, &dir, id, options, from, sink)
     }
 
     /// Opens a log after a crash or a clean close: checks it, hands every frame behind `from.csn` to `sink`, makes
@@ -110,9 +143,9 @@ impl Log {
     /// # Errors
     /// [`LogError::Damaged`] if something that was durable is missing or changed; nothing was written then.
     /// [`LogError::NoSpace`], [`LogError::Io`], [`LogError::Sink`], [`LogError::Usage`]: try again.
-    pub fn open(
+    pub fn open_in(
         env: Arc<dyn Env>,
-        dir: &Path,
+        dir: &Arc<dyn Dir>,
         id: DatabaseId,
         options: LogOptions,
         from: &ReplayFrom,
@@ -232,6 +265,14 @@ impl Log {
         let mut infos = self.core.store.infos();
         self.core.bulk_fill(&mut infos);
         infos
+    }
+
+    /// Decodes the file of a segment, as [`scan_segment`](crate::scan_segment) does.
+    ///
+    /// # Errors
+    /// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
+    pub fn scan_segment(&self, number: u32) -> Result<SegmentScan, LogError> {
+        scan_segment_in(self.core.store.dir(), &format::segment_file_name(number))
     }
 
     /// Frees a segment: the caller has proved that nobody needs it. It is recycled, or deleted.

@@ -7,7 +7,7 @@ use crate::format::{
 };
 use crate::segment::Stream;
 use fulgurite_base::{DatabaseId, Lsn};
-use fulgurite_env::{Disk, OpenOptions};
+use fulgurite_env::{Dir, Disk, File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 /// One thing in a segment.
@@ -72,8 +72,22 @@ pub struct SegmentScan {
 /// # Errors
 /// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
 pub fn scan_segment(disk: &dyn Disk, path: &Path) -> Result<SegmentScan, LogError> {
+    let file = disk.open(path, OpenOptions::Read).map_err(|source| LogError::io("read", path, source))?;
+    scan(&*file, path)
+}
+
+/// Like [`scan_segment`], for a file in an open directory.
+///
+/// # Errors
+/// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
+pub fn scan_segment_in(dir: &dyn Dir, name: &str) -> Result<SegmentScan, LogError> {
+    let path = dir.path().join(name);
+    let file = dir.open(name, OpenOptions::Read).map_err(|source| LogError::io("read", &path, source))?;
+    scan(&*file, &path)
+}
+
+fn scan(file: &dyn File, path: &Path) -> Result<SegmentScan, LogError> {
     let io = |source| LogError::io("read", path, source);
-    let file = disk.open(path, OpenOptions::Read).map_err(io)?;
     let file_bytes = file.len().map_err(io)?;
     let mut bytes = vec![0; usize::try_from(file_bytes).unwrap_or(usize::MAX).min(u32::MAX as usize)];
     let got = file.read_at(&mut bytes, 0).map_err(io)?;

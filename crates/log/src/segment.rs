@@ -1,7 +1,8 @@
 //! One segment file in use.
 
+use crate::format::segment_file_name;
 use fulgurite_base::{Csn, Epoch};
-use fulgurite_env::{Disk, File, OpenOptions};
+use fulgurite_env::{Dir, File, OpenOptions};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
@@ -45,6 +46,7 @@ pub(crate) const SEALED: u8 = 2;
 pub(crate) struct Segment {
     pub number: u32,
     pub bytes: u32,
+    /// For messages.
     pub path: PathBuf,
     /// Open while the log appends to it; of sealed segments, only as many as `store.rs` allows.
     file: Mutex<Option<Arc<dyn File>>>,
@@ -70,13 +72,18 @@ impl Segment {
         }
     }
 
+    /// The file's name.
+    pub fn name(&self) -> String {
+        segment_file_name(self.number)
+    }
+
     /// The file, and whether it had to be opened.
-    pub fn file(&self, disk: &dyn Disk) -> io::Result<(Arc<dyn File>, bool)> {
+    pub fn file(&self, dir: &dyn Dir) -> io::Result<(Arc<dyn File>, bool)> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok((Arc::clone(file), false));
         }
-        let opened = disk.open(&self.path, OpenOptions::Write)?;
+        let opened = dir.open(&self.name(), OpenOptions::Write)?;
         *file = Some(Arc::clone(&opened));
         Ok((opened, true))
     }

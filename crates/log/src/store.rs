@@ -1,5 +1,6 @@
 //! The segment files of one log: made, recycled, freed.
 
+use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
 use crate::options::LogOptions;
@@ -8,10 +9,10 @@ use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::DatabaseId;
-use fulgurite_env::{AlignedBuf, Disk, Env, File, OpenOptions};
+use fulgurite_env::{AlignedBuf, Dir, File, OpenOptions};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -28,8 +29,7 @@ pub(crate) struct Maker {
 }
 
 pub(crate) struct Store {
-    env: Arc<dyn Env>,
-    dir: PathBuf,
+    dir: Arc<dyn Dir>,
     database: DatabaseId,
     options: LogOptions,
     maker: Mutex<Maker>,
@@ -43,17 +43,10 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub fn new(
-        env: Arc<dyn Env>,
-        dir: &Path,
-        database: DatabaseId,
-        options: LogOptions,
-        next_number: u32,
-    ) -> Store {
+    pub fn new(dir: Arc<dyn Dir>, database: DatabaseId, options: LogOptions, next_number: u32) -> Store {
         let maker = Mutex::new(Maker { next_number, spare: Vec::new() });
         Store {
-            env,
-            dir: dir.to_owned(),
+            dir,
             database,
             options,
             maker,
@@ -64,12 +57,14 @@ impl Store {
         }
     }
 
-    pub fn disk(&self) -> &dyn Disk {
-        self.env.disk()
+    /// The directory of the segments.
+    pub fn dir(&self) -> &dyn Dir {
+        &*self.dir
     }
 
+    /// Where a segment is, for messages.
     pub fn path(&self, number: u32) -> PathBuf {
-        self.dir.join(segment_file_name(number))
+        self.dir.path().join(segment_file_name(number))
     }
 
     pub fn set_epoch_start(&self, number: u32) {
@@ -87,7 +82,7 @@ impl Store {
     /// The segment's file. Of sealed segments at most [`OPEN_FILES_MAX`] stay open: a large database has more segments
     /// than a process may have files.
     pub fn file(&self, segment: &Segment) -> io::Result<Arc<dyn File>> {
-        let (file, opened) = segment.file(self.disk())?;
+        let (file, opened) = segment.file(self.dir())?;
         if opened {
             self.bound_open_files(segment.number);
         }
@@ -125,7 +120,7 @@ impl Store {
     fn wanted_bytes(&self, taken: u32) -> u32 {
         let (min, max) =
             (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
-        let free = self.disk().free_bytes(&self.dir).unwrap_or(u64::MAX);
+        let free = self.dir.free_bytes().unwrap_or(u64::MAX);
         let bytes = |doublings: u32| (min << doublings).min(max);
         let mut doublings = taken.saturating_sub(1).min(31);
         while doublings > 0 && bytes(doublings) > free / 8 {
@@ -150,30 +145,52 @@ impl Store {
         maker.next_number = number.checked_add(1).ok_or_else(|| {
             LogError::Usage("all 4294967295 segment numbers are used; copy the database to a new one".into())
         })?;
-        let new_path = self.dir.join(new_file_name(number));
-        let made = match self.take_spare(maker, bytes) {
+        let mut named = None;
+        self.make_file(maker, number, bytes, stats, &mut named).map_err(|source| {
+            // Tried again and again, it would fill the disk.
+            if let Some(name) = named {
+                let _ = self.dir.remove(&name);
+            }
+            LogError::io("make segment", &self.path(number), source)
+        })
+    }
+
+    /// `named` becomes the name of the file that is being made, as soon as it has one: a name that was taken belongs to
+    /// another file.
+    fn make_file(
+        &self,
+        maker: &mut Maker,
+        number: u32,
+        bytes: u32,
+        stats: &Counters,
+        named: &mut Option<String>,
+    ) -> io::Result<Arc<Segment>> {
+        let new_name = new_file_name(number);
+        let file = match self.take_spare(maker, bytes) {
             Some(spare) => {
                 add(&stats.segments_recycled, 1);
-                self.recycle(&spare, &new_path)
+                *named = Some(spare.name());
+                self.dir.rename(&spare.name(), &new_name)?;
+                *named = Some(new_name.clone());
+                // The old name is durably gone before a byte of the content changes.
+                self.dir.sync()?;
+                self.dir.open(&new_name, OpenOptions::Write)?
             }
             None => {
                 add(&stats.segments_created, 1);
-                self.disk().open(&new_path, OpenOptions::CreateNew)
+                let file = self.dir.open(&new_name, OpenOptions::CreateNew)?;
+                *named = Some(new_name.clone());
+                file
             }
         };
-        let made = made.and_then(|file| self.finish(file, number, bytes, &new_path));
-        match made {
-            Ok(segment) => {
-                self.add(Arc::clone(&segment));
-                Ok(segment)
-            }
-            Err(source) => {
-                // It has the one name or the other. Tried again and again, it would fill the disk.
-                let _ = self.disk().remove(&new_path);
-                let _ = self.disk().remove(&self.path(number));
-                Err(LogError::io("make segment", &new_path, source))
-            }
-        }
+        self.fill(&*file, number, bytes)?;
+        let name = segment_file_name(number);
+        self.dir.rename(&new_name, &name)?;
+        *named = Some(name);
+        self.dir.sync()?;
+        let segment = Arc::new(Segment::new(number, bytes, self.path(number), Some(file)));
+        self.add(Arc::clone(&segment));
+        Ok(segment)
     }
 
     /// A spare file that fits and that nobody reads any more; others are removed.
@@ -182,29 +199,16 @@ impl Store {
             if spare.bytes == bytes && Arc::get_mut(&mut spare).is_some() {
                 return Some(spare);
             }
-            let _ = self.disk().remove(&spare.path);
+            let _ = self.dir.remove(&spare.name());
         }
         None
     }
 
-    /// The old name is durably gone before a byte of the content changes.
-    fn recycle(&self, spare: &Segment, new_path: &Path) -> io::Result<Arc<dyn File>> {
-        self.disk().rename(&spare.path, new_path)?;
-        self.disk().sync_dir(&self.dir)?;
-        self.disk().open(new_path, OpenOptions::Write)
-    }
-
     /// Zeros that are written around the page cache leave nothing there, which each write around it would have to drop;
     /// those written through it are where a write through it needs them.
-    fn finish(
-        &self,
-        file: Arc<dyn File>,
-        number: u32,
-        bytes: u32,
-        new_path: &Path,
-    ) -> io::Result<Arc<Segment>> {
+    fn fill(&self, file: &dyn File, number: u32, bytes: u32) -> io::Result<()> {
         let zeros = AlignedBuf::new(ZERO_CHUNK_BYTES.min(bytes as usize));
-        let direct = self.options.writes_directly() && file.takes_direct_writes();
+        let direct = self.options.writes_directly() && file.takes_direct_writes()?;
         let write = |block: &[u8], offset: u64| {
             if direct { file.write_direct(block, offset, false) } else { file.write_at(block, offset) }
         };
@@ -217,17 +221,13 @@ impl Store {
         let mut header = AlignedBuf::new(SEGMENT_DATA_START as usize);
         header.copy_from_slice(&SegmentHeader { bytes, database: self.database, number }.encode());
         write(&header, 0)?;
-        file.sync_data()?;
-        let path = self.path(number);
-        self.disk().rename(new_path, &path)?;
-        self.disk().sync_dir(&self.dir)?;
-        Ok(Arc::new(Segment::new(number, bytes, path, Some(file))))
+        file.sync_data()
     }
 
     /// Removes the files that wait to be used again, as far as that works.
     pub fn remove_spares(&self) {
         for spare in std::mem::take(&mut self.maker.lock().spare) {
-            let _ = self.disk().remove(&spare.path);
+            let _ = self.dir.remove(&spare.name());
         }
     }
 
@@ -248,7 +248,7 @@ impl Store {
             maker.spare.push(segment);
             return Ok(());
         }
-        let removed = self.disk().remove(&segment.path);
+        let removed = self.dir.remove(&segment.name());
         removed.map_err(|source| {
             let error = LogError::io("remove", &segment.path, source);
             self.add(segment);
@@ -267,14 +267,15 @@ impl Store {
         let Some(number) = self.unwanted.lock().pop() else { return Ok(false) };
         let path = self.path(number);
         let failed = |source| LogError::io("remove", &path, source);
-        let file = self.disk().open(&path, OpenOptions::Read).map_err(failed)?;
+        let name = segment_file_name(number);
+        let file = self.dir.open(&name, OpenOptions::Read).map_err(failed)?;
         let mut bytes = vec![0; usize::try_from(file.len().map_err(failed)?).unwrap_or(0)];
         let got = file.read_at(&mut bytes, 0).map_err(failed)?;
         bytes.truncate(got);
         if holds_something(&bytes, self.database, number) {
             tracing::warn!(path = %path.display(), "a segment that nothing refers to holds data; it is left alone");
         } else {
-            self.disk().remove(&path).map_err(failed)?;
+            self.dir.remove(&name).map_err(failed)?;
         }
         Ok(true)
     }
@@ -283,5 +284,24 @@ impl Store {
     pub fn totals(&self) -> (u64, u64) {
         let table = self.table.lock();
         (table.values().map(|segment| u64::from(segment.bytes)).sum(), table.len() as u64)
+    }
+}
+
+impl Core {
+    /// [`Store::make`]. Recovery left no file whose name this log will take, so one that has it is of another process that
+    /// has begun an epoch in this directory: what is acknowledged after that would be lost at the next open (INV-DIR-3).
+    pub fn make_segment(
+        &self,
+        maker: &mut Maker,
+        taken: u32,
+        bytes_min: u32,
+    ) -> Result<Arc<Segment>, LogError> {
+        self.store.make(maker, taken, bytes_min, &self.stats).map_err(|error| match error {
+            LogError::Io { source, path, .. } if source.kind() == io::ErrorKind::AlreadyExists => self.fail(
+                "another process makes segments in this directory: the creation",
+                Some((&path, source)),
+            ),
+            other => other,
+        })
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn measure(
     let failed = |error: std::io::Error| Failure::new(format!("measuring: {error}"));
     let files = Files::create(env, dir, seconds)?;
     let device = env.disk().device(dir).map_err(failed)?;
-    let takes_direct_writes = files.zeroed.takes_direct_writes();
+    let takes_direct_writes = files.zeroed.takes_direct_writes().map_err(failed)?;
     let mut writes = start(WriteCase::all());
     writes.retain(|(case, _)| takes_direct_writes || !case.variant.is_direct());
     let mut reads = start(ReadCase::all());

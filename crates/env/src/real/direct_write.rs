@@ -46,9 +46,14 @@ impl DirectWriter {
         Ok(())
     }
 
-    /// Whether direct writes reach the device: the file system takes them and does not buffer them silently.
-    pub(super) fn takes_writes(&self, cached: &OwnedFd) -> bool {
-        self.descriptor(cached).is_ok()
+    /// Whether direct writes reach the device: the file system takes them and does not buffer them silently. After a yes
+    /// no write has to open anything.
+    pub(super) fn takes_writes(&self, cached: &OwnedFd) -> Result<bool, Errno> {
+        match self.descriptor(cached) {
+            Ok(_) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::BADF) => Ok(false),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// The second descriptor. One that the first does not allow to write is refused: opening through `/proc` asks for
@@ -65,7 +70,8 @@ impl DirectWriter {
         }
         match retry_on_intr(|| reopen(cached, OFlags::RDWR)) {
             Ok(opened) => Ok(self.descriptor.get_or_init(|| opened)),
-            Err(Errno::INVAL | Errno::NOENT) => Err(Errno::OPNOTSUPP),
+            // `NOENT`: there is no `/proc`. Of a file without a name it would be another error.
+            Err(Errno::INVAL | Errno::NOENT | Errno::ACCESS | Errno::PERM) => Err(Errno::OPNOTSUPP),
             Err(errno) => Err(errno),
         }
     }

@@ -102,8 +102,8 @@ impl File for RealFile {
         written.map_err(self.failed("direct pwrite"))
     }
 
-    fn takes_direct_writes(&self) -> bool {
-        self.direct_writer.takes_writes(&self.descriptor)
+    fn takes_direct_writes(&self) -> io::Result<bool> {
+        self.direct_writer.takes_writes(&self.descriptor).map_err(self.failed("direct open"))
     }
 
     fn sync_data(&self) -> io::Result<()> {

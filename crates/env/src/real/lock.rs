@@ -1,36 +1,144 @@
-//! Locks between processes: `flock` on a file.
+//! Locks between processes: `flock` on a directory and on a file in it.
+//!
+//! The lock on the directory holds against a process that removed or replaced the file; the one on the file holds where
+//! a file system does not lock directories (NFS), and its content names the process that has it.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Stat, fstat};
+use rustix::io::{Errno, retry_on_intr};
 
-use crate::{DiskError, Lock};
+use crate::{DiskError, Lock, LockHolder, LockMode, Locking, Process};
 
-/// Holds the descriptor: the kernel lets go when it is closed, at the latest when the process ends.
+/// How often the file may be replaced between opening and locking it.
+const REPLACED_MAX: u32 = 100;
+
+/// A file or directory, whatever its name is.
+type FileId = (u64, u64);
+
+/// The directories that this process has locked, to tell who holds a lock. A child of `fork()` inherits the list, hence
+/// the process.
+static HELD: Mutex<Vec<(Process, FileId)>> = Mutex::new(Vec::new());
+
+/// The descriptors with which the locks were taken. A child of `fork()` shares them with its parent, whose locks end only
+/// when both have closed theirs, or when one of them unlocks: the owner does, a child must not.
 #[derive(Debug)]
 struct RealLock {
-    _descriptor: OwnedFd,
+    owner: Process,
+    directory: FileId,
+    descriptors: Vec<OwnedFd>,
 }
 
 impl Lock for RealLock {}
 
-/// Takes the lock, or `None` if another descriptor holds it, in this process or elsewhere.
-pub(super) fn lock(path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let descriptor = rustix::io::retry_on_intr(|| rustix::fs::open(path, flags, Mode::from_raw_mode(0o644)))
-        .map_err(|e| DiskError::wrap("open", path, e))?;
-    match rustix::io::retry_on_intr(|| {
-        rustix::fs::flock(&descriptor, FlockOperation::NonBlockingLockExclusive)
-    }) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Ok(None),
-        Err(e) => return Err(DiskError::wrap("flock", path, e)),
+impl Drop for RealLock {
+    fn drop(&mut self) {
+        if !self.owner.is_current() {
+            return;
+        }
+        let mut held = HELD.lock();
+        let mine =
+            |(owner, directory): &(Process, FileId)| owner.is_current() && *directory == self.directory;
+        if let Some(index) = held.iter().position(mine) {
+            held.swap_remove(index);
+        }
+        for descriptor in &self.descriptors {
+            // Closing them does it otherwise, unless a child lives on.
+            let _ = retry_on_intr(|| rustix::fs::flock(descriptor, FlockOperation::Unlock));
+        }
     }
-    note_process(&descriptor);
-    Ok(Some(Box::new(RealLock { _descriptor: descriptor })))
+}
+
+/// Locks the directory, and the file `name` in it.
+pub(super) fn lock(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io::Result<Locking> {
+    let failed = |operation: &'static str| move |errno: Errno| DiskError::wrap(operation, path, errno);
+    let id = file_id(&fstat(directory).map_err(failed("fstat"))?);
+    // A descriptor of its own: the lock belongs to it, and ends with it.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let own = retry_on_intr(|| rustix::fs::openat(directory, ".", flags, Mode::empty()));
+    let own = own.map_err(failed("open"))?;
+    let mut descriptors = Vec::new();
+    match take(&own, mode) {
+        Ok(true) => descriptors.push(own),
+        Ok(false) => return Ok(Locking::Held(holder(directory, name, id))),
+        // A file system that does not lock directories.
+        Err(Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ISDIR) => {}
+        Err(errno) => return Err(failed("flock")(errno)),
+    }
+    match lock_file(directory, path, name, mode)? {
+        FileLock::Taken(file) => descriptors.push(file),
+        FileLock::Held => return Ok(Locking::Held(holder(directory, name, id))),
+        FileLock::Missing => {}
+    }
+    let owner = Process::current();
+    HELD.lock().push((owner, id));
+    Ok(Locking::Taken(Box::new(RealLock { owner, directory: id, descriptors })))
+}
+
+enum FileLock {
+    Taken(OwnedFd),
+    Held,
+    /// A reader makes no file.
+    Missing,
+}
+
+/// Locks the file that has the name, which another process may be removing at the same time: a lock on a file without a
+/// name keeps nothing away.
+fn lock_file(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io::Result<FileLock> {
+    let path = path.join(name);
+    let failed = |operation: &'static str| {
+        let path = &path;
+        move |errno: Errno| DiskError::wrap(operation, path, errno)
+    };
+    let flags = match mode {
+        LockMode::Exclusive => OFlags::RDWR | OFlags::CREATE,
+        LockMode::Shared => OFlags::RDONLY,
+    };
+    let permissions = Mode::from_raw_mode(0o644);
+    for _ in 0..REPLACED_MAX {
+        let opened =
+            retry_on_intr(|| rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, permissions));
+        let file = match opened {
+            Ok(file) => file,
+            Err(Errno::NOENT) if mode == LockMode::Shared => return Ok(FileLock::Missing),
+            Err(errno) => return Err(failed("open")(errno)),
+        };
+        if !take(&file, mode).map_err(failed("flock"))? {
+            return Ok(FileLock::Held);
+        }
+        let locked = file_id(&fstat(&file).map_err(failed("fstat"))?);
+        match rustix::fs::statat(directory, name, AtFlags::empty()) {
+            Ok(named) if file_id(&named) == locked => {
+                if mode == LockMode::Exclusive {
+                    note_process(&file);
+                }
+                return Ok(FileLock::Taken(file));
+            }
+            Ok(_) | Err(Errno::NOENT) => {}
+            Err(errno) => return Err(failed("stat")(errno)),
+        }
+    }
+    Err(failed("flock")(Errno::STALE))
+}
+
+/// Takes the lock of a descriptor; false if another one has it, in this process or elsewhere.
+fn take(descriptor: &OwnedFd, mode: LockMode) -> Result<bool, Errno> {
+    let operation = match mode {
+        LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
+        LockMode::Shared => FlockOperation::NonBlockingLockShared,
+    };
+    match retry_on_intr(|| rustix::fs::flock(descriptor, operation)) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn file_id(status: &Stat) -> FileId {
+    (status.st_dev, status.st_ino)
 }
 
 /// Writes the process id for people who wonder who holds the lock. A full disk must not keep a database shut, so
@@ -40,4 +148,20 @@ fn note_process(descriptor: &OwnedFd) {
     if rustix::fs::ftruncate(descriptor, 0).is_ok() {
         let _ = rustix::io::pwrite(descriptor, text.as_bytes(), 0);
     }
+}
+
+/// What can be said of the holder: the file tells what the last process that locked it exclusively wrote.
+fn holder(directory: &OwnedFd, name: &str, id: FileId) -> LockHolder {
+    let this_process = HELD.lock().iter().any(|(owner, held)| owner.is_current() && *held == id);
+    let mut holder = LockHolder { this_process, pid: None, since_ms: None };
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return holder };
+    let mut text = [0; 16];
+    let count = rustix::io::pread(&file, &mut text, 0).unwrap_or(0);
+    holder.pid = std::str::from_utf8(&text[..count]).ok().and_then(|text| text.trim().parse().ok());
+    if let Ok(status) = fstat(&file) {
+        let ms = i128::from(status.st_mtime) * 1000 + i128::from(status.st_mtime_nsec) / 1_000_000;
+        holder.since_ms = u64::try_from(ms).ok();
+    }
+    holder
 }

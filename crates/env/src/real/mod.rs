@@ -2,18 +2,22 @@
 
 mod clock;
 mod device;
+mod dir;
 mod direct;
 mod direct_write;
 mod disk;
 mod file;
 mod filesystem;
 mod lock;
+mod process;
 mod random;
 
 use std::io;
 use std::sync::Arc;
 
 use crate::{Clock, Disk, Env, Joiner};
+
+pub use self::process::Process;
 
 /// The operating system's files, clocks, threads and randomness.
 ///

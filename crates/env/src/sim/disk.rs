@@ -1,20 +1,17 @@
-//! The simulated file system.
+//! The simulated file system: what is done by path, and what changes names.
 
-use std::fmt;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
+use super::dir::SimDir;
 use super::error::{Errno, crashed};
-use super::fate::Fate;
-use super::file::SimFile;
 use super::inode::Inode;
 use super::medium::Flight;
 use super::names::{Change, Ino, Node, clean};
-use super::plan::{Loss, Op, Verdict};
-use super::rng::Rng;
+use super::plan::{Op, Verdict};
 use super::state::{Shared, State};
-use crate::{DeviceInfo, DirEntry, Disk, File, Lock, OpenOptions};
+use crate::{Dir, Disk};
 
 #[derive(Debug)]
 pub(super) struct SimDisk {
@@ -22,7 +19,7 @@ pub(super) struct SimDisk {
 }
 
 /// Makes a counted change of names: atomic for the processes, in flight only if the machine crashes in it.
-fn change(
+pub(super) fn change(
     state: &mut State,
     op: Op,
     (operation, path): (&'static str, &Path),
@@ -53,7 +50,7 @@ fn change(
 }
 
 /// The file at a path; an error if there is none, or a directory.
-fn file_at(state: &State, operation: &'static str, path: &Path) -> io::Result<Ino> {
+pub(super) fn file_at(state: &State, operation: &'static str, path: &Path) -> io::Result<Ino> {
     match state.medium.names.get(path) {
         Some(Node::File(ino)) => Ok(ino),
         Some(Node::Dir) => Err(Errno::IsADirectory.on(operation, path)),
@@ -61,7 +58,7 @@ fn file_at(state: &State, operation: &'static str, path: &Path) -> io::Result<In
     }
 }
 
-fn check_dir(state: &State, operation: &'static str, path: &Path) -> io::Result<()> {
+pub(super) fn check_dir(state: &State, operation: &'static str, path: &Path) -> io::Result<()> {
     match state.medium.names.get(path) {
         Some(Node::Dir) => Ok(()),
         Some(Node::File(_)) => Err(Errno::NotADirectory.on(operation, path)),
@@ -73,11 +70,11 @@ fn check_parent(state: &State, operation: &'static str, path: &Path) -> io::Resu
     path.parent().map_or(Ok(()), |parent| check_dir(state, operation, parent))
 }
 
-fn create(state: &mut State, path: &Path) -> io::Result<Ino> {
-    check_parent(state, "open", path)?;
+pub(super) fn create(state: &mut State, path: &Path) -> io::Result<Ino> {
+    check_parent(state, "create", path)?;
     let ino = state.medium.new_inode(Inode::default());
     let bind = Change::Bind { name: path.to_path_buf(), node: Node::File(ino) };
-    change(state, Op::Create, ("open", path), bind)?;
+    change(state, Op::Create, ("create", path), bind)?;
     Ok(ino)
 }
 
@@ -100,42 +97,10 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Dir>> {
         let path = clean(path);
         let mut state = self.shared.enter()?;
-        let ino = match options {
-            OpenOptions::Read | OpenOptions::Write => file_at(&state, "open", &path)?,
-            OpenOptions::CreateNew if state.medium.names.get(&path).is_some() => {
-                return Err(Errno::Exists.on("open", &path));
-            }
-            OpenOptions::CreateNew => create(&mut state, &path)?,
-        };
-        let Some(inode) = state.medium.inodes.get_mut(&ino) else {
-            return Err(Errno::NoEntry.on("open", &path));
-        };
-        let writable = options != OpenOptions::Read;
-        Ok(Arc::new(SimFile::open(&self.shared, inode, ino, &path, writable)))
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        let path = clean(path);
-        let state = self.shared.enter()?;
-        check_dir(&state, "readdir", &path)?;
-        let mut entries: Vec<DirEntry> = state
-            .medium
-            .names
-            .children(&path)
-            .map(|(child, node)| {
-                let name = child.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                let len = match node {
-                    Node::File(ino) => state.medium.inodes.get(&ino).map_or(0, Inode::len),
-                    Node::Dir => 0,
-                };
-                DirEntry { name, is_dir: node == Node::Dir, len }
-            })
-            .collect();
-        entries.sort();
-        Ok(entries)
+        Ok(Arc::new(SimDir::open(&self.shared, &mut state, path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -151,79 +116,5 @@ impl Disk for SimDisk {
         }
         let rename = Change::Rename { from: from.clone(), to, node: Node::File(ino) };
         change(&mut state, Op::Unlink, ("rename", &from), rename)
-    }
-
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        let path = clean(path);
-        let mut state = self.shared.enter()?;
-        file_at(&state, "unlink", &path)?;
-        let unbind = Change::Unbind { name: path.clone() };
-        change(&mut state, Op::Unlink, ("unlink", &path), unbind)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        let path = clean(path);
-        let mut state = self.shared.enter()?;
-        check_dir(&state, "fsync", &path)?;
-        let verdict = state.plan.admit(Op::SyncDir);
-        let rng = Rng::new(state.rng.next());
-        let now = state.medium.last_seq();
-        let names = &mut state.medium.names;
-        match verdict {
-            Verdict::Crash => return Err(crashed()),
-            Verdict::Fail(Loss::All) => names.fail_sync(&path, &mut Fate::lose_all()),
-            Verdict::Fail(Loss::Some) => names.fail_sync(&path, &mut Fate::draw(rng, now)),
-            Verdict::Proceed | Verdict::Full => {
-                names.sync(&path);
-                state.medium.collect();
-                return Ok(());
-            }
-        }
-        Err(Errno::Io.on("fsync", &path))
-    }
-
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        let state = self.shared.enter()?;
-        if state.plan.space_unknown {
-            return Err(Errno::Io.on("statvfs", &clean(path)));
-        }
-        Ok(state.free())
-    }
-
-    fn device(&self, _path: &Path) -> io::Result<DeviceInfo> {
-        Ok(self.shared.enter()?.plan.settings.device())
-    }
-
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        let path = clean(path);
-        let mut state = self.shared.enter()?;
-        if state.medium.names.get(&path).is_none() {
-            create(&mut state, &path)?;
-        }
-        file_at(&state, "open", &path)?;
-        if state.locks.contains(&path) {
-            return Ok(None);
-        }
-        state.locks.push(path.clone());
-        Ok(Some(Box::new(SimLock { shared: Arc::clone(&self.shared), path })))
-    }
-}
-
-struct SimLock {
-    shared: Arc<Shared>,
-    path: PathBuf,
-}
-
-impl fmt::Debug for SimLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimLock").field("path", &self.path).finish_non_exhaustive()
-    }
-}
-
-impl Lock for SimLock {}
-
-impl Drop for SimLock {
-    fn drop(&mut self) {
-        self.shared.state.lock().unlock(&self.path);
     }
 }

@@ -173,8 +173,8 @@ impl File for SimFile {
         self.write(buf, offset, How { reach: Reach::Device, dsync: sync })
     }
 
-    fn takes_direct_writes(&self) -> bool {
-        self.writable && self.shared.state.lock().plan.settings.direct_writes
+    fn takes_direct_writes(&self) -> io::Result<bool> {
+        Ok(self.writable && self.shared.state.lock().plan.settings.direct_writes)
     }
 
     fn sync_data(&self) -> io::Result<()> {

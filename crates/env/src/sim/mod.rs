@@ -12,8 +12,9 @@
 //! [`power_safe_cache`](Faults::power_safe_cache) is set. Holes are not told from zeros: a direct write to a hole
 //! below the synced length counts as being in the device, though a file system may have yet to note its place.
 //!
-//! A new file, renamed name or directory needs [`sync_dir`](crate::Disk::sync_dir), but a directory exists whenever
-//! something in it survived. Paths are absolute; a relative one starts at the root.
+//! A new file, renamed name or directory needs [`sync`](crate::Dir::sync) of its directory, but a directory exists whenever
+//! something in it survived. Paths are absolute; a relative one starts at the root. An open
+//! directory, a lock and an open file keep their meaning when [`SimEnv::move_dir_raw`] moves the directory.
 //!
 //! **Time** passes by one microsecond with each disk operation and by [`SimEnv::advance`] and sleeping, which does not
 //! block. **Threads** are real, so only a test with one thread is deterministic.
@@ -39,12 +40,14 @@
 
 mod clock;
 mod content;
+mod dir;
 mod disk;
 mod error;
 mod fate;
 mod faults;
 mod file;
 mod inode;
+mod lock;
 mod medium;
 mod names;
 mod plan;
@@ -100,7 +103,7 @@ impl SimEnv {
     fn start(medium: Medium, plan: Plan, clock: SimClock, seed: u64) -> Arc<SimEnv> {
         let mut seeds = Rng::new(seed);
         let (rng, numbers) = (Rng::new(seeds.next()), Rng::new(seeds.next()));
-        let state = Mutex::new(State { medium, plan, locks: Vec::new(), rng, numbers });
+        let state = Mutex::new(State::new(medium, plan, rng, numbers));
         let shared = Arc::new(Shared { state, clock });
         Arc::new(SimEnv { disk: SimDisk { shared: Arc::clone(&shared) }, shared })
     }

@@ -100,6 +100,22 @@ impl Names {
             .map(|(name, node)| (name, *node))
     }
 
+    /// Moves a directory with everything below it; what was pending in it stays so under its new name.
+    pub(super) fn move_dir(&mut self, from: &Path, to: &Path) {
+        let moved =
+            |path: &PathBuf| path.strip_prefix(from).map_or_else(|_| path.clone(), |below| join(to, below));
+        for names in [&mut self.cache, &mut self.durable] {
+            *names = std::mem::take(names).into_iter().map(|(name, node)| (moved(&name), node)).collect();
+        }
+        for pending in &mut self.pending {
+            match &mut pending.change {
+                Change::Bind { name, .. } | Change::Unbind { name } => *name = moved(name),
+                Change::Rename { from, to, .. } => (*from, *to) = (moved(from), moved(to)),
+            }
+            pending.unsynced = pending.unsynced.iter().map(moved).collect();
+        }
+    }
+
     /// Applies a complete change to what is seen; it stays pending for the medium.
     pub(super) fn change(&mut self, change: Change, seq: Seq) {
         change.apply(&mut self.cache);
@@ -211,6 +227,11 @@ fn keep_some<'p>(
         }
     }
     kept
+}
+
+/// `below` in the directory `dir`, which may be empty.
+pub(super) fn join(dir: &Path, below: &Path) -> PathBuf {
+    if below.as_os_str().is_empty() { dir.to_path_buf() } else { dir.join(below) }
 }
 
 /// An absolute path without `.` and `..`; a relative one starts at the root.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::SimEnv;
 use super::content::Content;
+use super::disk::check_dir;
 use super::error::Errno;
 use super::inode::Inode;
 use super::names::{Change, Node, clean};
@@ -27,6 +28,24 @@ impl SimEnv {
         self.with_file(path, |inode| inode.linked = false)?;
         let unbind = Change::Unbind { name: clean(path) };
         self.shared.state.lock().medium.names.change_durably(&unbind);
+        Ok(())
+    }
+
+    /// Moves a directory with everything in it, as `mv` in another process does: what is open in it goes on meaning what
+    /// it meant. What was written before is as durable as it was.
+    pub fn move_dir_raw(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (clean(from), clean(to));
+        let mut state = self.shared.state.lock();
+        check_dir(&state, "rename", &from)?;
+        if state.medium.names.get(&to).is_some() {
+            return Err(Errno::Exists.on("rename", &to));
+        }
+        if to.starts_with(&from)
+            || to.parent().is_none_or(|parent| check_dir(&state, "rename", parent).is_err())
+        {
+            return Err(Errno::NoEntry.on("rename", &to));
+        }
+        state.move_dir(&from, &to);
         Ok(())
     }
 

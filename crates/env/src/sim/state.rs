@@ -1,5 +1,6 @@
 //! What the parts of a simulated environment share.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::clock::SimClock;
 use super::error::crashed;
+use super::lock::Held;
 use super::medium::{Flight, Medium};
+use super::names::join;
 use super::plan::Plan;
 use super::rng::Rng;
 
@@ -20,7 +23,11 @@ const OPERATION_TIME: Duration = Duration::from_micros(1);
 pub(super) struct State {
     pub(super) medium: Medium,
     pub(super) plan: Plan,
-    pub(super) locks: Vec<PathBuf>,
+    pub(super) locks: Vec<Held>,
+    /// Where each open directory is now.
+    pub(super) dirs: BTreeMap<u64, PathBuf>,
+    /// Numbers open directories and locks.
+    handles: u64,
     /// Decides about faults.
     pub(super) rng: Rng,
     /// Answers `random_u64`.
@@ -49,6 +56,10 @@ impl Shared {
 }
 
 impl State {
+    pub(super) fn new(medium: Medium, plan: Plan, rng: Rng, numbers: Rng) -> State {
+        State { medium, plan, locks: Vec::new(), dirs: BTreeMap::new(), handles: 0, rng, numbers }
+    }
+
     pub(super) fn alive(&self) -> io::Result<()> {
         if self.plan.crashed { Err(crashed()) } else { Ok(()) }
     }
@@ -62,9 +73,28 @@ impl State {
         }
     }
 
-    /// Releases a file or directory name that is locked.
-    pub(super) fn unlock(&mut self, path: &Path) {
-        self.locks.retain(|held| held != path);
+    /// A number that no open directory or lock has.
+    pub(super) fn next_handle(&mut self) -> u64 {
+        self.handles += 1;
+        self.handles
+    }
+
+    /// Notes an open directory; returns its number.
+    pub(super) fn open_dir(&mut self, path: PathBuf) -> u64 {
+        let number = self.next_handle();
+        self.dirs.insert(number, path);
+        number
+    }
+
+    /// Moves everything below a directory, with what is open there: names on the medium, handles, locks.
+    pub(super) fn move_dir(&mut self, from: &Path, to: &Path) {
+        self.medium.names.move_dir(from, to);
+        let handles = self.dirs.values_mut();
+        for path in handles.chain(self.locks.iter_mut().map(|held| &mut held.dir)) {
+            if let Ok(below) = path.strip_prefix(from) {
+                *path = join(to, below);
+            }
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 
-use fulgurite_env::{DirEntry, OpenOptions, raw_os_error};
+use fulgurite_env::{DirEntry, Lock, LockMode, Locking, OpenOptions, raw_os_error};
 
 use super::{Place, content};
 
@@ -73,14 +73,79 @@ pub(super) fn remove_frees_the_name(place: &Place) {
     assert!(place.create("f").is_empty().expect("len"));
 }
 
+fn lock(place: &Place, path: &std::path::Path, mode: LockMode) -> Option<Box<dyn Lock>> {
+    let dir = place.env.disk().open_dir(path).expect("open");
+    match dir.lock("LOCK", mode).expect("lock") {
+        Locking::Taken(lock) => Some(lock),
+        Locking::Held(_) => None,
+    }
+}
+
 pub(super) fn a_lock_excludes_and_ends_with_the_value(place: &Place) {
-    let disk = place.env.disk();
-    let path = place.path("LOCK");
-    let held = disk.lock(&path).expect("lock").expect("free");
-    assert!(disk.lock(&path).expect("lock").is_none(), "held");
-    assert!(disk.lock(&place.path("OTHER")).expect("lock").is_some(), "another file");
+    let other = place.path("other");
+    place.env.disk().create_dir_all(&other).expect("mkdir");
+    let held = lock(place, &place.dir, LockMode::Exclusive).expect("free");
+    assert!(lock(place, &place.dir, LockMode::Exclusive).is_none(), "held");
+    assert!(lock(place, &place.dir, LockMode::Shared).is_none(), "held");
+    assert!(lock(place, &other, LockMode::Exclusive).is_some(), "another directory");
+    place.env.disk().remove(&place.path("LOCK")).expect("remove");
+    assert!(lock(place, &place.dir, LockMode::Exclusive).is_none(), "held without its file");
     drop(held);
-    assert!(disk.lock(&path).expect("lock").is_some(), "released");
+    let readers = [(); 2].map(|()| lock(place, &place.dir, LockMode::Shared).expect("shared"));
+    assert!(lock(place, &place.dir, LockMode::Exclusive).is_none(), "held by readers");
+    drop(readers);
+    assert!(lock(place, &place.dir, LockMode::Exclusive).is_some(), "released");
+}
+
+pub(super) fn an_open_directory_stays_the_same_when_it_is_moved(place: &Place) {
+    let disk = place.env.disk();
+    let (path, moved) = (place.path("db"), place.path("old"));
+    disk.create_dir_all(&path).expect("mkdir");
+    let dir = disk.open_dir(&path).expect("open");
+    dir.open("a", OpenOptions::CreateNew).expect("create").write_at(b"old", 0).expect("write");
+    place.move_dir("db", "old");
+    disk.create_dir_all(&path).expect("mkdir");
+    disk.open(&path.join("b"), OpenOptions::CreateNew).expect("create");
+
+    dir.rename("a", "b").expect("the other directory has this name, not this one");
+    dir.open("c", OpenOptions::CreateNew).expect("create");
+    dir.create_dir("log").expect("mkdir");
+    let log = dir.open_dir("log").expect("open");
+    log.open("d", OpenOptions::CreateNew).expect("create");
+    dir.sync().expect("sync");
+    let names = |path: &std::path::Path| -> Vec<String> {
+        disk.list(path).expect("list").into_iter().map(|entry| entry.name).collect()
+    };
+    assert_eq!(names(&moved), ["b", "c", "log"]);
+    assert_eq!(names(&moved.join("log")), ["d"]);
+    assert_eq!(names(&path), ["b"]);
+    let file = disk.open(&moved.join("b"), OpenOptions::Read).expect("open");
+    assert_eq!(content(&*file), b"old");
+    dir.remove("c").expect("remove");
+    assert_eq!(dir.list().expect("list").len(), 2);
+}
+
+pub(super) fn renaming_in_a_directory_replaces_nothing(place: &Place) {
+    place.create("new").write_at(b"new", 0).expect("write");
+    place.create("old").write_at(b"old", 0).expect("write");
+    let dir = place.env.disk().open_dir(&place.dir).expect("open");
+    let error = dir.rename("new", "old").expect_err("taken");
+    assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+    assert_eq!(dir.rename("nowhere", "f").expect_err("missing").kind(), ErrorKind::NotFound);
+    assert_eq!(dir.create_dir("old").expect_err("taken").kind(), ErrorKind::AlreadyExists);
+    assert_eq!(content(&*dir.open("old", OpenOptions::Read).expect("open")), b"old");
+    dir.rename("new", "newer").expect("free");
+    assert_eq!(place.names(), ["newer", "old"]);
+}
+
+pub(super) fn a_file_is_no_directory(place: &Place) {
+    place.create("f");
+    let disk = place.env.disk();
+    assert_eq!(disk.open_dir(&place.path("f")).expect_err("a file").kind(), ErrorKind::NotADirectory);
+    assert_eq!(disk.open_dir(&place.path("g")).expect_err("nothing").kind(), ErrorKind::NotFound);
+    let dir = disk.open_dir(&place.dir).expect("open");
+    assert_eq!(dir.open_dir("f").expect_err("a file").kind(), ErrorKind::NotADirectory);
+    assert_eq!(dir.path(), place.dir);
 }
 
 pub(super) fn space_is_reported(place: &Place) {

@@ -9,15 +9,23 @@ use std::sync::Arc;
 
 use fulgurite_env::{Env, File, OpenOptions, RealEnv, SimEnv};
 
+type Mover = Box<dyn Fn(&Path, &Path)>;
+
 /// An environment and an empty directory in it.
 struct Place {
     env: Arc<dyn Env>,
     dir: PathBuf,
+    /// Moves a directory, as another process would.
+    mover: Mover,
 }
 
 impl Place {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
+    }
+
+    fn move_dir(&self, from: &str, to: &str) {
+        (self.mover)(&self.path(from), &self.path(to));
     }
 
     fn create(&self, name: &str) -> Arc<dyn File> {
@@ -37,14 +45,18 @@ fn content(file: &dyn File) -> Vec<u8> {
 
 fn on_real(check: fn(&Place)) {
     let temporary = tempfile::tempdir().expect("a temporary directory");
-    check(&Place { env: RealEnv::new(), dir: temporary.path().to_path_buf() });
+    let env = RealEnv::new();
+    let mover = Box::new(|from: &Path, to: &Path| RealEnv::new().disk().rename(from, to).expect("rename"));
+    check(&Place { env, dir: temporary.path().to_path_buf(), mover });
 }
 
 fn on_sim(check: fn(&Place)) {
     let env = SimEnv::new(1);
     let dir = Path::new("/db");
     fulgurite_env::Env::disk(&*env).create_dir_all(dir).expect("mkdir");
-    check(&Place { env, dir: dir.to_path_buf() });
+    let sim = Arc::clone(&env);
+    let mover = Box::new(move |from: &Path, to: &Path| sim.move_dir_raw(from, to).expect("rename"));
+    check(&Place { env, dir: dir.to_path_buf(), mover });
 }
 
 macro_rules! suite {
@@ -78,6 +90,9 @@ suite! {
     dirs::rename_replaces_the_target,
     dirs::remove_frees_the_name,
     dirs::a_lock_excludes_and_ends_with_the_value,
+    dirs::an_open_directory_stays_the_same_when_it_is_moved,
+    dirs::renaming_in_a_directory_replaces_nothing,
+    dirs::a_file_is_no_directory,
     dirs::space_is_reported,
     outside::monotonic_time_goes_on,
     outside::wall_time_is_this_century,

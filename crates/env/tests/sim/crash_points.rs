@@ -35,7 +35,7 @@ fn the_nth_write_is_torn_and_everything_after_it_fails() {
         disk.sync_dir(root()).expect_err("sync_dir"),
         disk.free_bytes(root()).map(drop).expect_err("free"),
         disk.device(root()).map(drop).expect_err("device"),
-        disk.lock(Path::new("/LOCK")).map(drop).expect_err("lock"),
+        disk.open_dir(root()).map(drop).expect_err("open_dir"),
     ];
     for error in &errors {
         assert!(is_crashed(error), "{error}");

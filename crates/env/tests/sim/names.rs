@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fulgurite_env::sim::CrashKind::{Kill, PowerCut};
 use fulgurite_env::sim::SimEnv;
-use fulgurite_env::{Env, OpenOptions};
+use fulgurite_env::{Env, LockMode, Locking, OpenOptions};
 
 use super::{SECTOR, SEEDS, log, root, with_log};
 
@@ -141,7 +141,24 @@ fn a_directory_may_be_lost_unless_something_in_it_survived() {
 #[test]
 fn locks_and_handles_die_with_the_machine() {
     let (sim, _file) = with_log(1, 1);
-    let lock = sim.disk().lock(Path::new("/LOCK")).expect("lock");
-    assert!(lock.is_some() && sim.disk().lock(Path::new("/LOCK")).expect("lock").is_none());
-    assert!(sim.crash(Kill, 0).disk().lock(Path::new("/LOCK")).expect("lock").is_some());
+    let lock = |sim: &SimEnv| sim.disk().open_dir(root()).expect("open").lock("LOCK", LockMode::Exclusive);
+    let held = lock(&sim).expect("lock");
+    assert!(matches!((&held, lock(&sim)), (Locking::Taken(_), Ok(Locking::Held(_)))));
+    assert!(matches!(lock(&sim.crash(Kill, 0)), Ok(Locking::Taken(_))));
+}
+
+#[test]
+fn what_was_unsynced_in_a_directory_that_is_moved_stays_so() {
+    let sim = SimEnv::new(1);
+    sim.disk().create_dir_all(Path::new("/db")).expect("mkdir");
+    sim.disk().sync_dir(root()).expect("sync_dir");
+    let dir = sim.disk().open_dir(Path::new("/db")).expect("open");
+    let file = dir.open("a", OpenOptions::CreateNew).expect("create");
+    sim.move_dir_raw(Path::new("/db"), Path::new("/old")).expect("moved");
+    file.write_at(b"x", 0).expect("write");
+    file.sync_data().expect("sync");
+    assert_eq!(outcomes(&sim), BTreeSet::from([vec![], named(&[("/old/a", 1)])]));
+    dir.sync().expect("sync");
+    assert_eq!(outcomes(&sim), BTreeSet::from([named(&[("/old/a", 1)])]));
+    assert!(sim.move_dir_raw(Path::new("/db"), Path::new("/x")).is_err(), "it is there no more");
 }

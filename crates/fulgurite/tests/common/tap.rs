@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fulgurite::env::sim::SimEnv;
-use fulgurite::env::{AlignedBuf, Clock, DeviceInfo, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
+use fulgurite::env::{
+    AlignedBuf, Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
+};
 
 /// A change of the disk: the operations that [`fulgurite::env::sim::Faults::op_count`] counts.
 #[derive(Clone, Copy, Debug)]
@@ -180,51 +182,94 @@ impl Disk for TapDisk {
         self.inner().create_dir_all(path)
     }
 
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        if options == OpenOptions::CreateNew {
-            self.0.show(Op::Create { path });
-        }
-        let file = self.inner().open(path, options)?;
-        Ok(Arc::new(TapFile { file, place: self.0.place(path), shared: self.0.clone() }))
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.inner().list(path)
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Dir>> {
+        Ok(Arc::new(TapDir { dir: self.inner().open_dir(path)?, shared: self.0.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.show(Op::Rename { from, to });
-        self.inner().rename(from, to)?;
-        let mut places = self.0.places.lock().unwrap();
+        self.0.rename(from, to, || self.inner().rename(from, to))
+    }
+}
+
+impl Shared {
+    fn rename(&self, from: &Path, to: &Path, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        self.show(Op::Rename { from, to });
+        act()?;
+        let mut places = self.places.lock().unwrap();
         if let Some(place) = places.remove(from) {
             *place.lock().unwrap() = to.to_path_buf();
             places.insert(to.to_path_buf(), place);
         }
         Ok(())
     }
+}
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.show(Op::Remove { path });
-        self.inner().remove(path)?;
-        self.0.places.lock().unwrap().remove(path);
+struct TapDir {
+    dir: Arc<dyn Dir>,
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for TapDir {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TapDir({})", self.path().display())
+    }
+}
+
+impl Dir for TapDir {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let path = &self.path().join(name);
+        if options == OpenOptions::CreateNew {
+            self.shared.show(Op::Create { path });
+        }
+        let file = self.dir.open(name, options)?;
+        Ok(Arc::new(TapFile { file, place: self.shared.place(path), shared: self.shared.clone() }))
+    }
+
+    fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>> {
+        Ok(Arc::new(TapDir { dir: self.dir.open_dir(name)?, shared: self.shared.clone() }))
+    }
+
+    fn create_dir(&self, name: &str) -> io::Result<()> {
+        self.shared.show(Op::CreateDir { path: &self.path().join(name) });
+        self.dir.create_dir(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<DirEntry>> {
+        self.dir.list()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let (from_path, to_path) = (self.path().join(from), self.path().join(to));
+        self.shared.rename(&from_path, &to_path, || self.dir.rename(from, to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let path = &self.path().join(name);
+        self.shared.show(Op::Remove { path });
+        self.dir.remove(name)?;
+        self.shared.places.lock().unwrap().remove(path);
         Ok(())
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.show(Op::SyncDir { path });
-        self.inner().sync_dir(path)
+    fn sync(&self) -> io::Result<()> {
+        self.shared.show(Op::SyncDir { path: self.path() });
+        self.dir.sync()
     }
 
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.inner().free_bytes(path)
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.dir.free_bytes()
     }
 
-    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
-        self.inner().device(path)
+    fn device(&self) -> io::Result<DeviceInfo> {
+        self.dir.device()
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.inner().lock(path)
+    fn lock(&self, name: &str, mode: LockMode) -> io::Result<Locking> {
+        self.dir.lock(name, mode)
     }
 }
 
@@ -269,7 +314,7 @@ impl File for TapFile {
         self.file.write_direct(buf, offset, sync)
     }
 
-    fn takes_direct_writes(&self) -> bool {
+    fn takes_direct_writes(&self) -> io::Result<bool> {
         self.file.takes_direct_writes()
     }
 

@@ -10,8 +10,7 @@ use crate::slots::AppendPoint;
 use crate::stats::Counters;
 use crate::store::Store;
 use fulgurite_base::{DatabaseId, Lsn};
-use fulgurite_env::Env;
-use std::path::Path;
+use fulgurite_env::{Dir, Env};
 use std::sync::Arc;
 
 /// A begun epoch, durable, from which a log is made.
@@ -24,14 +23,13 @@ pub(crate) struct Begun {
 
 /// Begins `start.epoch` in segment `number`. Returns after the start is durable (INV-LOG-8).
 pub(crate) fn begin_epoch(
-    env: &Arc<dyn Env>,
-    dir: &Path,
+    dir: Arc<dyn Dir>,
     database: DatabaseId,
     options: &LogOptions,
     number: u32,
     start: &EpochStart,
 ) -> Result<Begun, LogError> {
-    let store = Store::new(Arc::clone(env), dir, database, options.clone(), number);
+    let store = Store::new(dir, database, options.clone(), number);
     let segment = store.make(&mut store.maker(), 0, 0, &Counters::default())?;
     store.set_epoch_start(segment.number);
     let first_csn = start.previous_csn.next();
@@ -71,7 +69,7 @@ impl Begun {
         options: LogOptions,
         mut spans: Vec<EpochSpan>,
         index: Option<ReplayIndex>,
-    ) -> Core {
+    ) -> Result<Core, LogError> {
         let epoch = self.start.epoch;
         let begin = Lsn::new(self.segment.number, SEGMENT_DATA_START);
         let tip = (self.start.previous_csn, Lsn::new(self.segment.number, self.append_at));
@@ -87,6 +85,8 @@ impl Begun {
             offset: self.append_at,
             next_csn: self.start.previous_csn.next(),
         };
+        let path = at.segment.path.clone();
         Core::new(env, database, options, self.store, at, spans, index)
+            .map_err(|source| LogError::io("prepare writing to", &path, source))
     }
 }

@@ -72,7 +72,7 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
     spans.reverse();
     if spans[0].end.is_some_and(|(end, _)| from.lsn > end) {
         let what = format!("the replay point {} lies behind the end of epoch {}", from.lsn, spans[0].epoch);
-        return Err(LogError::damaged(&inventory.dir, 0, None, what));
+        return Err(LogError::damaged(inventory.dir.path(), 0, None, what));
     }
     Ok(Chain(spans))
 }
@@ -84,7 +84,12 @@ fn newest_start(inventory: &Inventory, from: &ReplayFrom) -> Result<(u32, EpochS
         _ => None,
     });
     let Some((found, start)) = newest else {
-        return Err(LogError::damaged(&inventory.dir, 0, None, "no segment holds a valid start of an epoch"));
+        return Err(LogError::damaged(
+            inventory.dir.path(),
+            0,
+            None,
+            "no segment holds a valid start of an epoch",
+        ));
     };
     let known: Epoch = from.epoch.max(inventory.newest_epoch());
     if start.epoch < known {

@@ -7,21 +7,15 @@ use super::inventory::{First, Inventory};
 use super::tail::valid_groups;
 use super::walk::Walked;
 use crate::error::LogError;
-use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START};
+use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, segment_file_name};
 use fulgurite_base::DatabaseId;
 use fulgurite_base::Lsn;
-use fulgurite_env::Disk;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// Rewrites what no hint covers (same bytes, same place), syncs every segment since the checkpoint, and the directory.
 /// Returns how many bytes were rewritten.
-pub(super) fn harden(
-    disk: &dyn Disk,
-    inventory: &Inventory,
-    chain: &Chain,
-    walked: &Walked,
-) -> Result<u64, LogError> {
+pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> Result<u64, LogError> {
     let newest_start = chain.newest().start_segment;
     let mut buffer = Vec::new();
     let mut rewritten = 0;
@@ -46,7 +40,7 @@ pub(super) fn harden(
         }
         file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
     }
-    disk.sync_dir(&inventory.dir).map_err(|source| LogError::io("sync", &inventory.dir, source))?;
+    inventory.sync_dir()?;
     Ok(rewritten)
 }
 
@@ -54,18 +48,13 @@ pub(super) fn harden(
 /// and that holds no valid group and no record is one; if its beginning alone is gone, it is damage, and stays. With
 /// `later` that is left to [`crate::store::Store::remove_unwanted`]: a large file takes a tenth of a second.
 pub(super) fn remove_unused(
-    disk: &dyn Disk,
     inventory: &Inventory,
     walked: &Walked,
     from: &ReplayFrom,
     later: bool,
 ) -> Result<Vec<u32>, LogError> {
-    let remove = |name: &str| {
-        let path = inventory.dir.join(name);
-        disk.remove(&path).map_err(|source| LogError::io("remove", &path, source))
-    };
     for name in &inventory.unfinished {
-        remove(name)?;
+        inventory.remove(name)?;
     }
     let mut removed = Vec::new();
     let mut buffer = Vec::new();
@@ -86,12 +75,12 @@ pub(super) fn remove_unused(
             if holds_something(&buffer, inventory.database, found.number) {
                 continue;
             }
-            disk.remove(&found.path).map_err(|source| LogError::io("remove", &found.path, source))?;
+            inventory.remove(&segment_file_name(found.number))?;
             removed.push(found.number);
         }
     }
     if !removed.is_empty() || !inventory.unfinished.is_empty() {
-        disk.sync_dir(&inventory.dir).map_err(|source| LogError::io("sync", &inventory.dir, source))?;
+        inventory.sync_dir()?;
     }
     Ok(removed)
 }

@@ -8,9 +8,9 @@ use crate::format::{
 };
 use crate::segment::{Segment, Stream};
 use fulgurite_base::{Csn, DatabaseId, Epoch};
-use fulgurite_env::{Env, File, OpenOptions};
+use fulgurite_env::{Dir, File, OpenOptions};
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// How much of a segment is read to learn whose it is: its header and the block behind it.
@@ -34,7 +34,7 @@ pub(super) enum First {
 pub(super) struct Found {
     pub number: u32,
     pub path: PathBuf,
-    env: Arc<dyn Env>,
+    dir: Arc<dyn Dir>,
     /// The file's length, or what is wrong with its header.
     pub header: Result<u32, String>,
     pub first: First,
@@ -48,7 +48,7 @@ impl Found {
 
     /// Opens the file; a large log has more segments than a process may have files.
     pub fn open(&self) -> Result<Arc<dyn File>, LogError> {
-        let opened = self.env.disk().open(&self.path, OpenOptions::Write);
+        let opened = self.dir.open(&segment_file_name(self.number), OpenOptions::Write);
         opened.map_err(|source| LogError::io("open", &self.path, source))
     }
 
@@ -84,26 +84,25 @@ impl Found {
 
 pub(super) struct Inventory {
     pub database: DatabaseId,
-    pub dir: PathBuf,
+    pub dir: Arc<dyn Dir>,
     pub segments: BTreeMap<u32, Found>,
     /// Segments that were still being made.
     pub unfinished: Vec<String>,
     number_max: u32,
 }
 
-pub(super) fn take(env: &Arc<dyn Env>, dir: &Path, database: DatabaseId) -> Result<Inventory, LogError> {
-    let entries = env.disk().list(dir).map_err(|source| LogError::io("list", dir, source))?;
+pub(super) fn take(dir: &Arc<dyn Dir>, database: DatabaseId) -> Result<Inventory, LogError> {
+    let entries = dir.list().map_err(|source| LogError::io("list", dir.path(), source))?;
     let mut inventory = Inventory {
         database,
-        dir: dir.to_owned(),
+        dir: dir.clone(),
         segments: BTreeMap::new(),
         unfinished: Vec::new(),
         number_max: 0,
     };
     for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
         let number = if let Some(number) = parse_number(&entry.name, SEGMENT_SUFFIX) {
-            let path = dir.join(&entry.name);
-            inventory.segments.insert(number, inspect(env, path, number, database)?);
+            inventory.segments.insert(number, inspect(dir, number, database)?);
             number
         } else if let Some(number) = parse_number(&entry.name, NEW_SUFFIX) {
             inventory.unfinished.push(entry.name);
@@ -116,19 +115,21 @@ pub(super) fn take(env: &Arc<dyn Env>, dir: &Path, database: DatabaseId) -> Resu
     Ok(inventory)
 }
 
-fn inspect(env: &Arc<dyn Env>, path: PathBuf, number: u32, database: DatabaseId) -> Result<Found, LogError> {
+fn inspect(dir: &Arc<dyn Dir>, number: u32, database: DatabaseId) -> Result<Found, LogError> {
+    let name = segment_file_name(number);
+    let path = dir.path().join(&name);
     let io = |action| {
         let path = path.clone();
         move |source| LogError::io(action, &path, source)
     };
-    let file = env.disk().open(&path, OpenOptions::Write).map_err(io("open"))?;
+    let file = dir.open(&name, OpenOptions::Write).map_err(io("open"))?;
     let len = file.len().map_err(io("measure"))?;
     let mut peek = vec![0; PEEK_BYTES];
     let got = file.read_at_direct(&mut peek, 0).map_err(io("read"))?;
     peek.truncate(got);
     let header = check_header(&peek, len, number, database);
     let first = first_group(&peek, number, database);
-    Ok(Found { number, path, env: Arc::clone(env), header, first })
+    Ok(Found { number, path, dir: dir.clone(), header, first })
 }
 
 fn check_header(peek: &[u8], len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
@@ -178,6 +179,14 @@ impl Inventory {
         epochs.max().unwrap_or_default()
     }
 
+    pub fn remove(&self, name: &str) -> Result<(), LogError> {
+        self.dir.remove(name).map_err(|source| LogError::io("remove", &self.dir.path().join(name), source))
+    }
+
+    pub fn sync_dir(&self) -> Result<(), LogError> {
+        self.dir.sync().map_err(|source| LogError::io("sync", self.dir.path(), source))
+    }
+
     /// A number above every one in the directory.
     pub fn next_number(&self) -> Result<u32, LogError> {
         self.number_max.checked_add(1).ok_or_else(|| {
@@ -188,7 +197,7 @@ impl Inventory {
     /// The segment, which something durable names; `why` says what.
     pub fn named(&self, number: u32, why: impl FnOnce() -> String) -> Result<&Found, LogError> {
         let Some(found) = self.segments.get(&number) else {
-            let path = self.dir.join(segment_file_name(number));
+            let path = self.dir.path().join(segment_file_name(number));
             return Err(LogError::damaged(&path, 0, None, format!("it is missing, and {}", why())));
         };
         found.bytes()?;

@@ -15,9 +15,8 @@ use crate::error::LogError;
 use crate::format::{EpochStart, FrameHeader, PartPlace};
 use crate::options::LogOptions;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
-use fulgurite_env::Env;
+use fulgurite_env::{Dir, Env};
 use std::error::Error;
-use std::path::Path;
 use std::sync::Arc;
 
 /// What the last checkpoint knows of the log.
@@ -108,7 +107,7 @@ pub struct RecoveryReport {
 /// Steps: inventory, chain, walk, tail, harden, new epoch. Nothing is written before the tail was judged.
 pub(crate) fn recover(
     env: Arc<dyn Env>,
-    dir: &Path,
+    dir: &Arc<dyn Dir>,
     database: DatabaseId,
     options: LogOptions,
     from: &ReplayFrom,
@@ -121,7 +120,7 @@ pub(crate) fn recover(
             from.csn
         )));
     }
-    let inventory = inventory::take(&env, dir, database)?;
+    let inventory = inventory::take(dir, database)?;
     let mut chain = chain::read(&inventory, from)?;
     let closed = from.closed_at.filter(|_| chain.newest().epoch == from.epoch);
     if let Some(end) = closed {
@@ -131,9 +130,9 @@ pub(crate) fn recover(
     let mut rewritten_bytes = 0;
     if closed.is_none() {
         tail::judge(&inventory, &chain, &walked, from)?;
-        rewritten_bytes = harden::harden(env.disk(), &inventory, &chain, &walked)?;
+        rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
     }
-    let removed = harden::remove_unused(env.disk(), &inventory, &walked, from, options.background)?;
+    let removed = harden::remove_unused(&inventory, &walked, from, options.background)?;
     let newest = chain.newest();
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     let start = EpochStart {
@@ -143,7 +142,7 @@ pub(crate) fn recover(
         previous_end: walked.end,
         previous_csn: last_csn,
     };
-    let begin = begin_epoch(&env, dir, database, &options, inventory.next_number()?, &start)?;
+    let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, &start)?;
     let report = RecoveryReport {
         epoch: start.epoch,
         last_csn,
@@ -164,6 +163,6 @@ pub(crate) fn recover(
         begin.store.add(segment);
     }
     let spans = chain.closed(walked.end, last_csn);
-    let core = begin.into_core(env, database, options, spans, Some(walked.index));
+    let core = begin.into_core(env, database, options, spans, Some(walked.index))?;
     Ok((core, report))
 }

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_env::sim::SimEnv;
-use fulgurite_env::{Clock, DeviceInfo, DirEntry, Disk, Env, File, Joiner, Lock, OpenOptions};
+use fulgurite_env::{
+    Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
+};
 use shuttle::thread::sleep;
 
 /// What is in flight on segments that are in use.
@@ -56,8 +58,7 @@ pub struct YieldingEnv {
 
 impl YieldingEnv {
     pub fn new(sim: &Arc<SimEnv>, watch: &Arc<Watch>) -> Arc<YieldingEnv> {
-        let disk =
-            YieldingDisk { sim: Arc::clone(sim), watch: Arc::clone(watch), new_files: Mutex::default() };
+        let disk = YieldingDisk { sim: Arc::clone(sim), watch: Arc::clone(watch) };
         Arc::new(YieldingEnv { sim: Arc::clone(sim), disk })
     }
 }
@@ -84,14 +85,6 @@ impl Env for YieldingEnv {
 struct YieldingDisk {
     sim: Arc<SimEnv>,
     watch: Arc<Watch>,
-    /// Files that do not have their last name yet: segments in the making.
-    new_files: Mutex<BTreeMap<PathBuf, Arc<AtomicBool>>>,
-}
-
-impl YieldingDisk {
-    fn new_files(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, Arc<AtomicBool>>> {
-        self.new_files.lock().expect("no panic")
-    }
 }
 
 impl Disk for YieldingDisk {
@@ -99,45 +92,83 @@ impl Disk for YieldingDisk {
         self.sim.disk().create_dir_all(path)
     }
 
-    fn open(&self, path: &Path, options: OpenOptions) -> io::Result<Arc<dyn File>> {
-        let inner = self.sim.disk().open(path, options)?;
-        let is_new = path.extension().is_none_or(|extension| extension != "seg");
+    fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Dir>> {
+        let dir = self.sim.disk().open_dir(path)?;
+        Ok(Arc::new(YieldingDir { dir, watch: Arc::clone(&self.watch), new_files: Mutex::default() }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.sim.disk().rename(from, to)
+    }
+}
+
+#[derive(Debug)]
+struct YieldingDir {
+    dir: Arc<dyn Dir>,
+    watch: Arc<Watch>,
+    /// Files that do not have their last name yet: segments in the making.
+    new_files: Mutex<BTreeMap<String, Arc<AtomicBool>>>,
+}
+
+impl YieldingDir {
+    fn new_files(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Arc<AtomicBool>>> {
+        self.new_files.lock().expect("no panic")
+    }
+}
+
+impl Dir for YieldingDir {
+    fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    fn open(&self, name: &str, options: OpenOptions) -> io::Result<Arc<dyn File>> {
+        let inner = self.dir.open(name, options)?;
+        let is_new = !name.ends_with(".seg");
         let in_use = Arc::new(AtomicBool::new(!is_new));
         if is_new {
-            self.new_files().insert(path.to_owned(), Arc::clone(&in_use));
+            self.new_files().insert(name.to_owned(), Arc::clone(&in_use));
         }
         Ok(Arc::new(YieldingFile { inner, in_use, watch: Arc::clone(&self.watch) }))
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
-        self.sim.disk().list(path)
+    fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>> {
+        let dir = self.dir.open_dir(name)?;
+        Ok(Arc::new(YieldingDir { dir, watch: Arc::clone(&self.watch), new_files: Mutex::default() }))
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+    fn create_dir(&self, name: &str) -> io::Result<()> {
+        self.dir.create_dir(name)
+    }
+
+    fn list(&self) -> io::Result<Vec<DirEntry>> {
+        self.dir.list()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         if let Some(in_use) = self.new_files().remove(from) {
             in_use.store(true, Relaxed);
         }
-        self.sim.disk().rename(from, to)
+        self.dir.rename(from, to)
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        self.sim.disk().remove(path)
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.dir.remove(name)
     }
 
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.sim.disk().sync_dir(path)
+    fn sync(&self) -> io::Result<()> {
+        self.dir.sync()
     }
 
-    fn free_bytes(&self, path: &Path) -> io::Result<u64> {
-        self.sim.disk().free_bytes(path)
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.dir.free_bytes()
     }
 
-    fn device(&self, path: &Path) -> io::Result<DeviceInfo> {
-        self.sim.disk().device(path)
+    fn device(&self) -> io::Result<DeviceInfo> {
+        self.dir.device()
     }
 
-    fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn Lock>>> {
-        self.sim.disk().lock(path)
+    fn lock(&self, name: &str, mode: LockMode) -> io::Result<Locking> {
+        self.dir.lock(name, mode)
     }
 }
 
@@ -179,7 +210,7 @@ impl File for YieldingFile {
         self.write(|| self.inner.write_direct(buf, offset, sync))
     }
 
-    fn takes_direct_writes(&self) -> bool {
+    fn takes_direct_writes(&self) -> io::Result<bool> {
         self.inner.takes_direct_writes()
     }
 

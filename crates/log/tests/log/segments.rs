@@ -111,3 +111,41 @@ fn a_crash_while_recycling_is_harmless() {
         }
     }
 }
+
+#[test]
+fn a_segment_that_another_process_made_is_not_replaced_and_ends_writing() {
+    for suffix in ["seg", "new"] {
+        let env = SimEnv::new(1);
+        let log = create(&env);
+        let next = log.segments().iter().map(|info| info.number).max().expect("one") + 1;
+        let foreign = dir().join(format!("{next:010}.{suffix}"));
+        env.write_raw(&foreign, b"acknowledged elsewhere").expect("made");
+        let error = (0..60).find_map(|_| commit(&log, &[0; 1500]).err()).expect("a segment is needed");
+        assert!(matches!(error, LogError::Poisoned(_)), "{error}");
+        assert!(error.to_string().contains("another process makes segments in this directory"), "{error}");
+        assert_eq!(env.read_raw(&foreign).expect("there"), b"acknowledged elsewhere");
+    }
+}
+
+#[test]
+fn a_log_goes_on_in_its_directory_when_that_is_moved() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let (csn, _) = commit(&log, &[1; 1500]).expect("nothing fails");
+    let moved = std::path::Path::new("/moved");
+    env.move_dir_raw(dir(), moved).expect("moved");
+    create(&env);
+    let made = log.segments().len();
+    let mut last = csn;
+    for n in 0..60 {
+        (last, _) = commit(&log, &[n; 1500]).expect("nothing fails");
+        log.maintain().expect("nothing fails");
+    }
+    assert!(log.segments().len() > made + 2);
+    log.close().expect("nothing fails");
+    let image = env.crash(CrashKind::PowerCut, 7);
+    image.move_dir_raw(dir(), std::path::Path::new("/other")).expect("moved");
+    image.move_dir_raw(moved, dir()).expect("moved back");
+    let (_, report, _) = open(&image, &ReplayFrom::beginning()).expect("nothing is missing");
+    assert_eq!(report.last_csn, last);
+}

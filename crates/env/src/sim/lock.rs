@@ -1,0 +1,70 @@
+//! Locks on directories and files of the simulated disk.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::disk::{create, file_at};
+use super::names::Ino;
+use super::state::{Shared, State};
+use crate::{Lock, LockHolder, LockMode, Locking};
+
+/// A lock that is held.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    number: u64,
+    /// Where the directory is now.
+    pub(super) dir: PathBuf,
+    file: Option<Ino>,
+    mode: LockMode,
+}
+
+/// Locks a directory, and the file `name` in it.
+pub(super) fn lock(
+    shared: &Arc<Shared>,
+    state: &mut State,
+    dir: PathBuf,
+    name: &str,
+    mode: LockMode,
+) -> io::Result<Locking> {
+    let path = dir.join(name);
+    let exclusive = mode == LockMode::Exclusive;
+    let conflicts = |held: &Held| exclusive || held.mode == LockMode::Exclusive;
+    let taken = Locking::Held(LockHolder { this_process: true, pid: None, since_ms: None });
+    if state.locks.iter().any(|held| held.dir == dir && conflicts(held)) {
+        return Ok(taken);
+    }
+    if exclusive && state.medium.names.get(&path).is_none() {
+        create(state, &path)?;
+    }
+    let file = match state.medium.names.get(&path) {
+        Some(_) => Some(file_at(state, "open", &path)?),
+        None => None,
+    };
+    if file.is_some() && state.locks.iter().any(|held| held.file == file && conflicts(held)) {
+        return Ok(taken);
+    }
+    let number = state.next_handle();
+    state.locks.push(Held { number, dir, file, mode });
+    Ok(Locking::Taken(Box::new(SimLock { shared: Arc::clone(shared), number })))
+}
+
+struct SimLock {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl fmt::Debug for SimLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimLock").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+impl Lock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.shared.state.lock().locks.retain(|held| held.number != self.number);
+    }
+}

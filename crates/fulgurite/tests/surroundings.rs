@@ -1,0 +1,136 @@
+//! What the process around a database does to it, on the real file system: directories are moved, the working directory
+//! changes, files are removed. Nothing acknowledged may be lost by that.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "these are the acts of others, behind the back of the database"
+)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use fulgurite::{Database, Error, Options, Table};
+
+/// Enough to fill several segments.
+const PUTS: u32 = 400;
+const VALUE_BYTES: usize = 60_000;
+
+fn open(path: &Path) -> Database {
+    Database::open(path, Options::default()).expect("it opens")
+}
+
+/// Puts to all tables in turn, so that their databases make segments at the same time.
+fn fill(tables: &[(&Table, u8)]) {
+    for n in 0..PUTS {
+        for (table, byte) in tables {
+            table.put(&n.to_be_bytes(), &[*byte; VALUE_BYTES]).expect("acknowledged");
+        }
+    }
+}
+
+/// Everything that [`fill`] was told is durable is there after another opening.
+fn verify(path: &Path, byte: u8) {
+    let db = open(path);
+    let table = db.open_table("t").expect("it was created");
+    for n in 0..PUTS {
+        let value = table.get(&n.to_be_bytes()).expect("readable").unwrap_or_else(|| panic!("{n} is lost"));
+        assert!(value[..] == [byte; VALUE_BYTES], "{n} of {} is another's", path.display());
+    }
+    let report = db.check(|_| {}).expect("checked");
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    db.close().expect("closed");
+}
+
+#[test]
+fn a_database_whose_directory_is_moved_and_one_in_its_place_keep_apart() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let (data, moved) = (temporary.path().join("data"), temporary.path().join("data.old"));
+    let first = open(&data);
+    let first_table = first.table("t").expect("created");
+    std::fs::rename(&data, &moved).expect("moved");
+    let second = open(&data);
+    let second_table = second.table("t").expect("created");
+    fill(&[(&first_table, 1), (&second_table, 2)]);
+    first.close().expect("closed");
+    second.close().expect("closed");
+    verify(&moved, 1);
+    verify(&data, 2);
+}
+
+#[test]
+fn a_database_goes_on_in_its_directory_when_that_is_moved() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let (data, moved) = (temporary.path().join("data"), temporary.path().join("elsewhere"));
+    let db = open(&data);
+    let table = db.table("t").expect("created");
+    std::fs::rename(&data, &moved).expect("moved");
+    fill(&[(&table, 3)]);
+    db.checkpoint().expect("written");
+    db.close().expect("closed");
+    assert!(!data.exists(), "something was made in the old place");
+    verify(&moved, 3);
+}
+
+/// Runs one of the parts below in a process of its own, whose working directory is `dir`.
+fn run(part: &str, dir: &Path) -> Output {
+    let program = std::env::current_exe().expect("this test");
+    let mut command = Command::new(program);
+    command.args(["--exact", part, "--nocapture", "--ignored"]).current_dir(dir);
+    command.output().expect("it runs")
+}
+
+fn assert_ran(output: &Output) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
+}
+
+#[test]
+fn databases_opened_by_relative_paths_keep_apart_when_the_working_directory_changes() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    for dir in ["a", "b"] {
+        std::fs::create_dir(temporary.path().join(dir)).expect("created");
+    }
+    assert_ran(&run("part_that_changes_its_working_directory", temporary.path()));
+    verify(&temporary.path().join("a/data"), 1);
+    verify(&temporary.path().join("b/data"), 2);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn part_that_changes_its_working_directory() {
+    std::env::set_current_dir("a").expect("it is there");
+    let first = open(Path::new("data"));
+    let first_table = first.table("t").expect("created");
+    std::env::set_current_dir("../b").expect("it is there");
+    let second = open(Path::new("data"));
+    let second_table = second.table("t").expect("created");
+    fill(&[(&first_table, 1), (&second_table, 2)]);
+    assert!(first.path().ends_with("a/data") && first.path().is_absolute(), "{:?}", first.path());
+    first.close().expect("closed");
+    second.close().expect("closed");
+}
+
+#[test]
+fn a_second_process_stays_out_after_the_lock_file_was_removed() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary.path().join("data");
+    let db = open(&data);
+    let table = db.table("t").expect("created");
+    std::fs::remove_file(data.join("LOCK")).expect("removed");
+    assert_ran(&run("part_that_is_to_be_locked_out", temporary.path()));
+    let error = Database::open(&data, Options::default()).expect_err("open here");
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    assert!(error.to_string().contains("is open in this process"), "{error}");
+    fill(&[(&table, 4)]);
+    db.close().expect("closed");
+    verify(&data, 4);
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn part_that_is_to_be_locked_out() {
+    for _ in 0..2 {
+        let error = Database::open("data", Options::default()).expect_err("open in another process");
+        assert!(matches!(error, Error::Locked { .. }), "{error}");
+        assert!(error.to_string().contains("is open in another process"), "{error}");
+    }
+}
