@@ -11,6 +11,7 @@ use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Proces
 use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment_in};
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::Wakeups;
 use crate::catalog::Catalog;
 use crate::check::Checks;
 use crate::checkpoint::{Maintenance, accounts_of};
@@ -99,6 +100,7 @@ pub(crate) fn open_core(
         hooks: Hooks::new(),
         closed: AtomicBool::new(false),
         room: Room::default(),
+        wakeups: Wakeups::default(),
         folded: (Mutex::new(()), Condvar::new()),
         progress,
         checks: Checks::default(),
