@@ -273,14 +273,15 @@ impl<'a> Range<'a> {
     /// # Errors
     /// Those of [`Range::next_entry`].
     pub fn next_entry_with_expiry(&mut self) -> Result<Option<EntryWithExpiry<'_>>> {
-        if !self.advance(Direction::Forward)? {
-            return Ok(None);
-        }
-        let side = self.front.as_ref().expect("it was advanced");
-        let expires_at = side.expires_at();
-        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
-        self.done = entry.is_err();
-        entry.map(|(key, value)| Some((key, value, expires_at)))
+        self.lend_with_expiry(Direction::Forward)
+    }
+
+    /// Like [`Range::next_entry_with_expiry`], from the other end.
+    ///
+    /// # Errors
+    /// Those of [`Range::next_entry`].
+    pub fn next_entry_back_with_expiry(&mut self) -> Result<Option<EntryWithExpiry<'_>>> {
+        self.lend_with_expiry(Direction::Backward)
     }
 
     /// The next entry to keep, with the time at which it expires.
@@ -323,6 +324,20 @@ impl<'a> Range<'a> {
         let entry = side.lend(&self.core, self.table.id, &mut self.lent);
         self.done = entry.is_err();
         entry.map(Some)
+    }
+
+    fn lend_with_expiry(&mut self, direction: Direction) -> Result<Option<EntryWithExpiry<'_>>> {
+        if !self.advance(direction)? {
+            return Ok(None);
+        }
+        let side = match direction {
+            Direction::Forward => &self.front,
+            Direction::Backward => &self.back,
+        };
+        let side = side.as_ref().expect("it was advanced");
+        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
+        self.done = entry.is_err();
+        entry.map(|(key, value)| Some((key, value, side.expires_at())))
     }
 
     fn give(&mut self, direction: Direction) -> Result<Option<(Value, Value)>> {
