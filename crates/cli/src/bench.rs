@@ -35,6 +35,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     program.run(&args.what).map_err(|failure| match failure.text.is_empty() {
         true => Failure::Said { code: failure.code },
-        false => Failure::Message { text: failure.text, code: failure.code },
+        false => Failure::with_code(failure.text, failure.code),
     })
 }

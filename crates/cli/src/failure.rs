@@ -3,7 +3,19 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use fulgurite::Error;
+use fulgurite::{Error, ErrorKind};
+use serde_json::json;
+
+/// All exit codes: part of the help, of the man page and of `docs/command-line.md`.
+pub(crate) const EXIT_CODES: &str = "\
+EXIT CODES:
+  0    success
+  1    it failed at run time, or the key does not exist
+  2    the command line is wrong
+  3    the database is damaged, `export --skip-damaged` left something out, or
+       `bench compare` found a regression
+  4    another process has the database open
+  130  a signal (SIGINT, SIGTERM) ended it; what it reported until then holds";
 
 /// Something failed at run time, or a key was not found.
 const FAILED: u8 = 1;
@@ -19,7 +31,12 @@ pub(crate) enum Failure {
     /// Whoever read the output has gone: nothing is wrong.
     ReaderGone,
     /// A message for standard error and an exit code.
-    Message { text: String, code: u8 },
+    Message {
+        text: String,
+        code: u8,
+        /// What to do about it, in a word for programs.
+        kind: &'static str,
+    },
     /// Everything has been said; this exit code remains.
     Said { code: u8 },
 }
@@ -27,17 +44,32 @@ pub(crate) enum Failure {
 impl Failure {
     /// It failed at run time.
     pub fn new(text: impl Into<String>) -> Failure {
-        Failure::Message { text: text.into(), code: FAILED }
+        Failure::Message { text: text.into(), code: FAILED, kind: "failed" }
     }
 
     /// The command line is wrong in a way that its parser does not see.
     pub fn usage(text: impl Into<String>) -> Failure {
-        Failure::Message { text: text.into(), code: USAGE }
+        Failure::Message { text: text.into(), code: USAGE, kind: "usage" }
     }
 
     /// The database is damaged, and the command has said how.
     pub fn damaged() -> Failure {
         Failure::Said { code: DAMAGED }
+    }
+
+    /// The database is damaged.
+    pub fn of_damage(text: impl Into<String>) -> Failure {
+        Failure::Message { text: text.into(), code: DAMAGED, kind: "restore" }
+    }
+
+    /// Another part of the program failed, with its own exit code.
+    pub fn with_code(text: String, code: u8) -> Failure {
+        let kind = match code {
+            USAGE => "usage",
+            INTERRUPTED => "interrupted",
+            _ => "failed",
+        };
+        Failure::Message { text, code, kind }
     }
 
     /// A signal asked the command to end, and it has said what it did until then.
@@ -47,7 +79,7 @@ impl Failure {
 
     /// A signal asked the command to end before it did anything that lasts.
     pub fn interrupted_before(what: &str) -> Failure {
-        Failure::Message { text: format!("interrupted: {what}"), code: INTERRUPTED }
+        Failure::Message { text: format!("interrupted: {what}"), code: INTERRUPTED, kind: "interrupted" }
     }
 
     /// Writing to standard output failed.
@@ -66,7 +98,9 @@ impl Failure {
     /// The same failure with `context` in front of its message.
     pub fn within(self, context: &str) -> Failure {
         match self {
-            Failure::Message { text, code } => Failure::Message { text: format!("{context}: {text}"), code },
+            Failure::Message { text, code, kind } => {
+                Failure::Message { text: format!("{context}: {text}"), code, kind }
+            }
             other => other,
         }
     }
@@ -74,20 +108,25 @@ impl Failure {
     /// The same failure with `addition` behind its message.
     pub fn and(self, addition: &str) -> Failure {
         match self {
-            Failure::Message { text, code } => Failure::Message { text: format!("{text}; {addition}"), code },
+            Failure::Message { text, code, kind } => {
+                Failure::Message { text: format!("{text}; {addition}"), code, kind }
+            }
             other => other,
         }
     }
 
-    /// Prints the message, if there is one, and tells the exit code.
-    pub fn report(self) -> ExitCode {
+    /// Prints the message, if there is one, as a line for people or as a JSON object, and tells the exit code.
+    pub fn report(self, as_json: bool) -> ExitCode {
         match self {
             Failure::ReaderGone => ExitCode::SUCCESS,
             Failure::Said { code } => ExitCode::from(code),
-            Failure::Message { text, code } => {
-                let line: String = text.chars().map(|c| if c == '\n' { ' ' } else { c }).collect();
+            Failure::Message { text, code, kind } => {
+                let line = match as_json {
+                    true => json!({ "error": text, "kind": kind, "exit_code": code }).to_string(),
+                    false => format!("error: {}", text.replace('\n', " ")),
+                };
                 // Nobody may be reading standard error; the exit code still tells.
-                let _ = writeln!(io::stderr(), "error: {line}");
+                let _ = writeln!(io::stderr(), "{line}");
                 ExitCode::from(code)
             }
         }
@@ -101,7 +140,16 @@ impl From<Error> for Failure {
             Error::Locked { .. } => LOCKED,
             _ => FAILED,
         };
-        Failure::Message { text: with_causes(&error), code }
+        let kind = match error.kind() {
+            ErrorKind::Retry => "retry",
+            ErrorKind::Request => "request",
+            ErrorKind::Space => "space",
+            ErrorKind::Reopen => "reopen",
+            ErrorKind::Restore => "restore",
+            ErrorKind::Environment => "environment",
+            _ => "failed",
+        };
+        Failure::Message { text: with_causes(&error), code, kind }
     }
 }
 

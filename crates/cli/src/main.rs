@@ -3,6 +3,7 @@
 mod bench;
 mod commands;
 mod duration;
+mod events;
 mod failure;
 mod input;
 mod interrupt;
@@ -17,24 +18,20 @@ mod text;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::probe as probe_command;
-use crate::commands::{check, delete, drop, dump, export, get, put, rename, scan, stat, tables};
-use crate::failure::Failure;
+use crate::commands::{
+    check, completions, delete, drop, dump, export, get, man, put, rename, scan, stat, tables,
+};
+use crate::failure::{EXIT_CODES, Failure};
 
-const AFTER_HELP: &str = "\
-EXIT CODES:
-  0  success
-  1  it failed at run time, or the key does not exist
-  2  the command line is wrong
-  3  the database is damaged
-  4  another process has the database open
-
+const EXAMPLES: &str = "\
 EXAMPLES:
   fulgurite load --header shop.db products products.tsv.gz
   fulgurite get shop.db products socket
   fulgurite scan shop.db products --prefix so --limit 10
+  fulgurite export --all shop.db backup.jsonl.gz
   fulgurite check shop.db
   fulgurite probe /var/lib/shop";
 
@@ -43,8 +40,13 @@ EXAMPLES:
 /// A database is a directory with tables in it; a table maps keys to values, both of them bytes, in the order of the
 /// keys. One process at a time opens a database. Whatever a command reports as done survives a power cut.
 #[derive(Parser)]
-#[command(name = "fulgurite", version, after_help = AFTER_HELP)]
+#[command(name = "fulgurite", version, max_term_width = 100)]
+#[command(after_help = format!("{EXIT_CODES}\n\n{EXAMPLES}"))]
 struct Cli {
+    /// Print what the database does to standard error; -vv prints details, -vvv more of them. The variable RUST_LOG
+    /// chooses by part and level: RUST_LOG=fulgurite_log=debug.
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -65,6 +67,8 @@ enum Command {
     Dump(dump::Args),
     Bench(bench::Args),
     Probe(probe_command::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 impl Command {
@@ -84,13 +88,65 @@ impl Command {
             Command::Dump(args) => dump::run(args),
             Command::Bench(args) => bench::run(args),
             Command::Probe(args) => probe_command::run(args),
+            Command::Completions(args) => completions::run(args, &mut Cli::command()),
+            Command::Man(args) => man::run(args, Cli::command()),
+        }
+    }
+
+    /// Whether a program reads what it prints, errors included.
+    fn is_for_programs(&self) -> bool {
+        match self {
+            Command::Load(args) => args.json,
+            Command::Put(args) => args.json,
+            Command::Get(args) => args.json,
+            Command::Delete(args) => args.json,
+            Command::Scan(args) => args.json,
+            Command::Export(args) => args.json,
+            Command::Tables(args) => args.json,
+            Command::Drop(args) => args.json,
+            Command::Rename(args) => args.json,
+            Command::Stat(args) => args.json,
+            Command::Check(args) => args.json,
+            Command::Dump(args) => args.json,
+            Command::Probe(args) => args.json,
+            // There --json is the name of a report.
+            Command::Bench(_) => false,
+            Command::Completions(_) | Command::Man(_) => false,
         }
     }
 }
 
 fn main() -> ExitCode {
-    match Cli::parse().command.run() {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return refuse(&error),
+    };
+    let ran = events::show(cli.verbose).and_then(|()| cli.command.run());
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
+        Err(failure) => failure.report(cli.command.is_for_programs()),
+    }
+}
+
+/// The command line cannot be understood, or asks for help.
+fn refuse(error: &clap::Error) -> ExitCode {
+    let has = |wanted: &str| std::env::args_os().skip(1).any(|word| word == wanted);
+    if error.use_stderr() && has("--json") && !has("bench") {
+        let text = error.to_string();
+        let text = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
+        return Failure::usage(text).report(true);
+    }
+    // Clap prints help to standard output, else to standard error; the exit code tells if nobody reads it.
+    let _ = error.print();
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
     }
 }

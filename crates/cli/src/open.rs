@@ -23,8 +23,17 @@ pub(crate) fn with_database<T>(
     missing: Missing,
     body: impl FnOnce(&Database) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
-    let env = RealEnv::new();
     let options = Options { create: missing == Missing::Create, ..Options::default() };
+    with_options(dir, options, body)
+}
+
+/// Like [`with_database`], with options.
+pub(crate) fn with_options<T>(
+    dir: &Path,
+    options: Options,
+    body: impl FnOnce(&Database) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let env = RealEnv::new();
     let mut reporter = RecoveryReporter::new(env.clone());
     let db = Database::open_with(env, dir, options, |progress| reporter.report(progress))?;
     let outcome = body(&db);
@@ -64,6 +73,6 @@ impl RecoveryReporter {
         self.reported_ns = now_ns;
         let (done, total) = (text::size(progress.done_bytes), text::size(progress.total_bytes));
         // Without a reader of standard error the recovery goes on all the same.
-        let _ = writeln!(std::io::stderr(), "recovering: {done} of {total} of log read");
+        let _ = writeln!(std::io::stderr(), "recovering: {done} of {total} of log");
     }
 }

@@ -13,6 +13,21 @@ pub(crate) fn number(value: u64) -> String {
     text
 }
 
+/// `1234567` as `1.2M`: at most five characters up to a thousand billions.
+pub(crate) fn short(value: u64) -> String {
+    const UNITS: [&str; 4] = ["", "k", "M", "G"];
+    let (mut scaled, mut unit) = (value as f64, 0);
+    while scaled >= 1000.0 && unit + 1 < UNITS.len() {
+        scaled /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 || scaled >= 100.0 {
+        format!("{scaled:.0}{}", UNITS[unit])
+    } else {
+        format!("{scaled:.1}{}", UNITS[unit])
+    }
+}
+
 /// `1` as `1 row`, `2` as `2 rows`.
 pub(crate) fn count(value: u64, singular: &str) -> String {
     match (value, singular) {
@@ -100,6 +115,14 @@ mod tests {
     #[test]
     fn numbers_have_groups_of_three() {
         assert_eq!([0, 999, 1000, 1_234_567].map(number), ["0", "999", "1,000", "1,234,567"]);
+    }
+
+    #[test]
+    fn short_numbers_are_short() {
+        assert_eq!(
+            [0, 999, 1000, 12_345, 886_323, 1_234_567].map(short),
+            ["0", "999", "1.0k", "12.3k", "886k", "1.2M"]
+        );
     }
 
     #[test]

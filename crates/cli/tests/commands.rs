@@ -38,13 +38,13 @@ fn a_loaded_file_is_read_and_scanned() {
 #[test]
 fn put_get_delete() {
     let place = Place::new();
-    assert_eq!(place.ok(&["put", "db", "t", "a", "1"]), "");
-    assert_eq!(place.run_with(&["put", "db", "t", "b", "-"], b"two\n\xff").ok(), "");
-    assert_eq!(place.run_with(&["put", "db", "t", "c"], b"").ok(), "");
-    place.ok(&["put", "db", "t", "ff00", "binary", "--hex"]);
+    assert_eq!(place.ok(&["put", "--create", "db", "t", "a", "1"]), "");
+    assert_eq!(place.run_with(&["put", "--create", "db", "t", "b", "-"], b"two\n\xff").ok(), "");
+    assert_eq!(place.run_with(&["put", "--create", "db", "t", "c"], b"").ok(), "");
+    place.ok(&["put", "--create", "db", "t", "ff00", "binary", "--hex"]);
     assert_eq!(place.run(&["get", "db", "t", "b"]).stdout, b"two\n\xff");
     assert_eq!(place.ok(&["get", "db", "t", "c"]), "");
-    assert!(place.ok(&["put", "db", "t", "--json", "a", "2"]).starts_with("{\"csn\":"));
+    assert!(place.ok(&["put", "--create", "db", "t", "--json", "a", "2"]).starts_with("{\"csn\":"));
     assert_eq!(place.ok(&["get", "db", "t", "a"]), "2");
     place.ok(&["delete", "db", "t", "a"]);
     place.ok(&["delete", "db", "t", "a"]);
@@ -61,16 +61,16 @@ fn put_get_delete() {
 #[test]
 fn an_entry_expires() {
     let place = Place::new();
-    place.ok(&["put", "db", "t", "soon", "1", "--expires-in", "1ms"]);
-    place.ok(&["put", "db", "t", "late", "1", "--expires-in", "1h"]);
+    place.ok(&["put", "--create", "db", "t", "soon", "1", "--expires-in", "1ms"]);
+    place.ok(&["put", "--create", "db", "t", "late", "1", "--expires-in", "1h"]);
     assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "late\n");
 }
 
 #[test]
 fn tables_are_renamed_and_dropped() {
     let place = Place::new();
-    place.ok(&["put", "db", "b", "k", "1"]);
-    place.ok(&["put", "db", "a", "k", "2"]);
+    place.ok(&["put", "--create", "db", "b", "k", "1"]);
+    place.ok(&["put", "--create", "db", "a", "k", "2"]);
     place.ok(&["rename", "db", "b", "c"]);
     assert_eq!(place.ok(&["get", "db", "c", "k"]), "1");
     place.run(&["rename", "db", "a", "c"]).fails(1, "there is a table `c` already");

@@ -43,7 +43,7 @@ fn a_key_that_is_too_long_is_a_bad_row() {
     place.run(&["load", "db", "t", "x.tsv"]).fails(1, "x.tsv, line 2: the key has 65536 bytes");
     place.ok(&["load", "db", "t", "x.tsv", "--skip-bad"]);
     assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "2\n");
-    place.run(&["put", "db", "t", &long, "v"]).fails(1, "the key has 65536 bytes");
+    place.run(&["put", "--create", "db", "t", &long, "v"]).fails(1, "the key has 65536 bytes");
     place.run(&["get", "db", "t", &long]).fails(1, "the key has 65536 bytes");
 }
 
@@ -66,7 +66,7 @@ fn what_is_missing_is_not_created() {
     }
     place.run(&["load", "db", "t", "missing.tsv"]).fails(1, "opening missing.tsv: ");
     assert!(place.names().is_empty(), "{:?}", place.names());
-    place.ok(&["put", "db", "t", "k", "v"]);
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
     place.run(&["get", "db", "other", "k"]).fails(1, "there is no table `other`");
     place.run(&["scan", "db", "other"]).fails(1, "there is no table `other`");
     assert_eq!(place.ok(&["tables", "db", "--json"]).lines().count(), 1);
@@ -78,14 +78,14 @@ fn somebody_elses_directory_is_refused() {
     place.make_dir("theirs");
     place.write("theirs/notes.txt", "mine");
     place.write("file", "not a directory");
-    for command in [&["get", "theirs", "t", "k"][..], &["put", "theirs", "t", "k", "v"]] {
+    for command in [&["get", "theirs", "t", "k"][..], &["put", "--create", "theirs", "t", "k", "v"]] {
         place.run(command).fails(1, "theirs is not a Fulgurite database: it contains `notes.txt`");
     }
     place.run(&["get", "file", "t", "k"]).fails(1, "file");
-    place.run(&["put", "file", "t", "k", "v"]).fails(1, "file");
+    place.run(&["put", "--create", "file", "t", "k", "v"]).fails(1, "file");
     place.run(&["dump", "file"]).fails(1, "file is not a Fulgurite database");
     place.run(&["load", "db", "t", "theirs"]).fails(1, "it is a directory");
-    place.run(&["put", "db", "", "k", "v"]).fails(1, "cannot be the name of a table");
+    place.run(&["put", "--create", "db", "", "k", "v"]).fails(1, "cannot be the name of a table");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_locked_database_has_its_exit_code() {
     BufReader::new(holder.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     assert_eq!(line, "{\"durable_rows\":1}\n", "rows are committed when the input pauses");
     place.run(&["get", "db", "t", "a"]).fails(4, "is open in another process");
-    place.run(&["put", "db", "t", "a", "2"]).fails(4, "is open in another process");
+    place.run(&["put", "--create", "db", "t", "a", "2"]).fails(4, "is open in another process");
     assert!(place.ok(&["dump", "db"]).contains("slot 0"), "dump needs no lock");
     drop(stdin);
     assert!(holder.wait().unwrap().success());
@@ -181,7 +181,7 @@ fn compressed_input_that_is_cut_off_is_an_error() {
 fn a_directory_that_cannot_be_written_is_an_error() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
-    place.ok(&["put", "db", "t", "k", "v"]);
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
     let id = std::process::Command::new("id").arg("-u").output().unwrap();
     if id.stdout.starts_with(b"0\n") {
         eprintln!("skipped: root may write to a read-only directory");
@@ -197,7 +197,7 @@ fn a_directory_that_cannot_be_written_is_an_error() {
 #[test]
 fn a_full_disk_under_the_output_is_an_error() {
     let place = Place::new();
-    place.ok(&["put", "db", "t", "k", "v"]);
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
     place.run(&["export", "db", "t", "/dev/full"]).fails(1, "writing /dev/full: ");
     assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
 }
@@ -222,7 +222,7 @@ fn a_csv_quote_that_never_closes_is_an_error_whatever_is_skipped() {
 #[test]
 fn an_export_leaves_other_files_alone() {
     let place = Place::new();
-    place.ok(&["put", "db", "t", "k", "v"]);
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
     place.write("out.tsv.part", "precious");
     place.ok(&["export", "db", "t", "out.tsv"]);
     assert_eq!(place.read("out.tsv.part"), b"precious");

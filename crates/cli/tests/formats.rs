@@ -73,10 +73,10 @@ fn plain_rows_come_back_byte_by_byte() {
 #[test]
 fn raw_export_fails_rather_than_change_a_row() {
     let place = Place::new();
-    place.run_with(&["put", "db", "t", "k"], b"a\\b").ok();
+    place.run_with(&["put", "--create", "db", "t", "k"], b"a\\b").ok();
     assert_eq!(place.ok(&["export", "db", "t", "--raw"]), "k\ta\\b\n");
     assert_eq!(place.ok(&["export", "db", "t"]), "k\ta\\\\b\n");
-    place.run_with(&["put", "db", "t", "k"], b"two\nlines").ok();
+    place.run_with(&["put", "--create", "db", "t", "k"], b"two\nlines").ok();
     place.run(&["export", "db", "t", "x.tsv", "--raw"]).fails(1, "the row of key \"k\" cannot be written");
     assert!(!place.names().iter().any(|name| name.starts_with("x.tsv")), "{:?}", place.names());
 }

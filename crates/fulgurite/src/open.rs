@@ -11,7 +11,6 @@ use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Proces
 use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment_in};
 use parking_lot::{Condvar, Mutex};
 
-use crate::background::Wakeups;
 use crate::catalog::Catalog;
 use crate::check::Checks;
 use crate::checkpoint::{Maintenance, accounts_of};
@@ -100,7 +99,6 @@ pub(crate) fn open_core(
         hooks: Hooks::new(),
         closed: AtomicBool::new(false),
         room: Room::default(),
-        wakeups: Wakeups::default(),
         folded: (Mutex::new(()), Condvar::new()),
         progress,
         checks: Checks::default(),

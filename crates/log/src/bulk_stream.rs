@@ -132,10 +132,7 @@ impl Core {
             (slots.take_ready(bytes_min, &self.credit), slots.segments_taken())
         };
         match ready {
-            Some(segment) => {
-                self.supply.wake_asleep();
-                Ok(segment)
-            }
+            Some(segment) => Ok(segment),
             None => {
                 let made = self.make_segment(&mut maker, taken, bytes_min)?;
                 self.slots().count_taken();

@@ -61,6 +61,13 @@ impl Core {
         }
         Csn(self.marks.requested_csn.load(SeqCst))
     }
+
+    /// Wakes the background thread if it sleeps. What it is woken for was stored before.
+    fn wake_resting(&self) {
+        if self.signal.resting.load(SeqCst) {
+            self.wake();
+        }
+    }
 }
 
 impl Log {
@@ -86,7 +93,7 @@ impl Log {
     /// [`Log::maintain`] does). The observer tells when it is done.
     pub fn request_durable(&self, csn: Csn) {
         if self.core.marks.requested_csn.fetch_max(csn.0, SeqCst) < csn.0 {
-            self.core.signal.wake_asleep();
+            self.core.wake_resting();
         }
     }
 
@@ -99,7 +106,7 @@ impl Log {
         let due = self.core.env.clock().monotonic_ns().saturating_add(interval).max(1);
         let sooner = |set: u64| (set == 0 || due < set).then_some(due);
         if marks.due_ns.fetch_update(SeqCst, SeqCst, sooner).is_ok() {
-            self.core.signal.wake_asleep();
+            self.core.wake_resting();
         }
     }
 
@@ -110,8 +117,7 @@ impl Log {
     }
 
     /// Sets who is called after the right to flush was handed over, if `durable` rose under it: on the thread that
-    /// flushed, once others may and those who waited are woken. If the log fails while commits wait for the log thread
-    /// ([`Log::request_durable`]), that thread calls it, too. It may use the log.
+    /// flushed, once others may and those who waited are woken. It may use the log.
     pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
         *self.core.completer.write() = Some(Arc::from(completer));
     }

@@ -96,10 +96,11 @@ impl Core {
         drop(index);
         drop(progress);
         if moved {
-            self.supply.wake_asleep();
+            self.wake_supply();
         }
-        // A hint is due.
-        self.signal.wake_resting();
+        if self.signal.rests_long() {
+            self.wake();
+        }
         // A hint raises nothing.
         let observer = if last.last_csn > before { self.observer.read().clone() } else { None };
         if let Some(observer) = observer {

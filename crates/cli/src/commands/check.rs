@@ -28,7 +28,7 @@ pub(crate) struct Args {
     dir: PathBuf,
     /// Print a JSON object; sizes are bytes.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Ok(report)
     });
     let report = match checked {
-        Err(Failure::Message { text, code: failure::DAMAGED }) if args.json => {
+        Err(Failure::Message { text, code: failure::DAMAGED, .. }) if args.json => {
             let report = CheckReport { problems: vec![text], ..CheckReport::default() };
             print(args, &report, 0.0)?;
             report
@@ -110,7 +110,7 @@ struct Bar {
 impl Bar {
     fn new() -> Bar {
         let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
         Bar { bar }

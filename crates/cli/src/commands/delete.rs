@@ -37,7 +37,7 @@ pub(crate) struct Args {
     format: KeyFormat,
     /// Print the number of the commit as JSON.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     dir: PathBuf,
     /// The table.
     table: String,
+    /// Print errors as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -38,7 +38,7 @@ pub(crate) struct Args {
     limit: Option<usize>,
     /// Print a JSON object a line.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

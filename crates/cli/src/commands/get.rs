@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::keys::KeyFormat;
 use crate::open::{Missing, with_database};
 use crate::output::Output;
-use crate::rows::{Format, RowWriter};
+use crate::rows::{Entry, Format, RowWriter};
 use crate::text;
 
 const EXAMPLES: &str = "\
@@ -30,22 +30,25 @@ pub(crate) struct Args {
     key: String,
     #[command(flatten)]
     format: KeyFormat,
-    /// Print a JSON object with key and value; bytes that are not UTF-8 are in base64, in key_base64 or value_base64.
+    /// Print a JSON object with key and value, and expires_at_ms if it expires; bytes that are not UTF-8 are in base64,
+    /// in key_base64 or value_base64.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let key = args.format.bytes(&args.key)?;
     with_database(&args.dir, Missing::Refuse, |db| {
-        let Some(value) = db.open_table(&args.table)?.get(&key)? else {
+        let mut range = db.open_table(&args.table)?.range(key.as_slice()..=key.as_slice())?;
+        let Some((key, value, expires_at)) = range.next_entry_with_expiry()? else {
             return Err(Failure::new(format!("table `{}` has no key {}", args.table, text::quoted(&key))));
         };
         let mut output = Output::new();
         if args.json {
-            RowWriter::new(Format::Jsonl).write(&key, &value, &mut output).map_err(Failure::output)?;
+            let entry = Entry { key, value, expires_at };
+            RowWriter::new(Format::Jsonl).write(entry, &mut output).map_err(Failure::output)?;
         } else {
-            output.bytes(&value)?;
+            output.bytes(value)?;
             if output.is_terminal() {
                 output.line("")?;
             }

@@ -1,6 +1,7 @@
 //! One file a command; `load` has a folder of its own.
 
 pub(crate) mod check;
+pub(crate) mod completions;
 pub(crate) mod delete;
 pub(crate) mod drop;
 pub(crate) mod dump;
@@ -8,6 +9,7 @@ mod dump_json;
 mod dump_node;
 pub(crate) mod export;
 pub(crate) mod get;
+pub(crate) mod man;
 pub(crate) mod probe;
 pub(crate) mod put;
 pub(crate) mod rename;

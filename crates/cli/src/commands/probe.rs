@@ -37,7 +37,7 @@ pub(crate) struct Args {
     seconds: u64,
     /// Print a JSON object (docs/probe.md says what is in it).
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Also draw the latencies of writes as a bar chart.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,

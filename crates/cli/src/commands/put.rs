@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fulgurite::env::{Env, RealEnv};
 use fulgurite::limits::VALUE_BYTES_MAX;
+use fulgurite::{Commit, Database, Error, Table};
 use serde_json::json;
 
 use crate::duration::parse_duration;
@@ -16,13 +17,13 @@ use crate::output::Output;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
-  fulgurite put shop.db products socket '{\"price\": 3}'
+  fulgurite put --create shop.db products socket '{\"price\": 3}'
   fulgurite put shop.db pictures socket - < socket.png
   fulgurite put shop.db sessions 8f31 alice --expires-in 30m";
 
 /// Write a value under a key.
 ///
-/// Creates the database and the table if they do not exist, and replaces what is stored under the key. The value is
+/// Replaces what is stored under the key, and when that expires. The table has to exist, unless --create. The value is
 /// durable when the command returns.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -35,14 +36,17 @@ pub(crate) struct Args {
     key: String,
     /// The value; missing or `-`: all of standard input, as it is.
     value: Option<String>,
+    /// Create the database and the table if they do not exist.
+    #[arg(long)]
+    create: bool,
     /// The entry vanishes after this long: a number and ms, s, m, h or d.
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     expires_in: Option<Duration>,
     #[command(flatten)]
     format: KeyFormat,
-    /// Print the number of the commit as JSON.
+    /// Print the number of the commit, and errors, as JSON.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -51,22 +55,40 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         None | Some("-") => read_value()?,
         Some(value) => value.as_bytes().to_vec(),
     };
-    let commit = with_database(&args.dir, Missing::Create, |db| {
-        let table = db.table(&args.table)?;
-        Ok(match args.expires_in {
-            None => table.put(&key, &value)?,
-            Some(after) => {
-                let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-                table.put_expiring(&key, &value, RealEnv::new().clock().wall_ms().saturating_add(after_ms))?
-            }
-        })
-    })?;
+    let missing = if args.create { Missing::Create } else { Missing::Refuse };
+    let commit = with_database(&args.dir, missing, |db| put(args, db, &key, &value))?;
     if args.json {
         let mut output = Output::new();
         output.json(&json!({ "csn": commit.csn.0 }))?;
         output.flush()?;
     }
     Ok(())
+}
+
+fn put(args: &Args, db: &Database, key: &[u8], value: &[u8]) -> Result<Commit, Failure> {
+    match db.open_table(&args.table) {
+        Ok(table) => Ok(write(args, &table, key, value)?),
+        Err(Error::UnknownTable { name }) if args.create => {
+            let written = write(args, &db.create_table(&name)?, key, value);
+            if written.is_err() {
+                // Why nothing was written is what the user has to hear of.
+                let _ = db.drop_table(&name);
+            }
+            Ok(written?)
+        }
+        Err(error @ Error::UnknownTable { .. }) => Err(Failure::from(error).and("--create makes it")),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn write(args: &Args, table: &Table, key: &[u8], value: &[u8]) -> fulgurite::Result<Commit> {
+    match args.expires_in {
+        None => table.put(key, value),
+        Some(after) => {
+            let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+            table.put_expiring(key, value, RealEnv::new().clock().wall_ms().saturating_add(after_ms))
+        }
+    }
 }
 
 fn read_value() -> Result<Vec<u8>, Failure> {

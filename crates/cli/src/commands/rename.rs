@@ -23,6 +23,9 @@ pub(crate) struct Args {
     from: String,
     /// Its new name.
     to: String,
+    /// Print errors as JSON.
+    #[arg(long)]
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

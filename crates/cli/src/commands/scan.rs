@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::keys::{KeyFormat, RangeArgs, as_range, hex};
 use crate::open::{Missing, with_database};
 use crate::output::Output;
-use crate::rows::{Format, RowWriter};
+use crate::rows::{Entry, Format, RowWriter};
 use crate::text;
 
 const EXAMPLES: &str = "\
@@ -46,9 +46,10 @@ pub(crate) struct Args {
     count: bool,
     #[command(flatten)]
     format: KeyFormat,
-    /// Print a JSON object a line; bytes that are not UTF-8 are in base64, in key_base64 or value_base64.
+    /// Print a JSON object a line, with expires_at_ms if the entry expires; bytes that are not UTF-8 are in base64, in
+    /// key_base64 or value_base64.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
@@ -69,19 +70,22 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 fn for_each(
     args: &Args,
     mut range: Range<'_>,
-    mut show: impl FnMut(&[u8], &[u8]) -> Result<(), Failure>,
+    mut show: impl FnMut(Entry<'_>) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     for _ in 0..args.limit.unwrap_or(u64::MAX) {
-        let entry = if args.reverse { range.next_entry_back()? } else { range.next_entry()? };
-        let Some((key, value)) = entry else { break };
-        show(key, value)?;
+        let entry = match args.reverse {
+            true => range.next_entry_back_with_expiry()?,
+            false => range.next_entry_with_expiry()?,
+        };
+        let Some((key, value, expires_at)) = entry else { break };
+        show(Entry { key, value, expires_at })?;
     }
     Ok(())
 }
 
 fn print_count(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(), Failure> {
     let mut count: u64 = 0;
-    for_each(args, range, |_, _| {
+    for_each(args, range, |_| {
         count += 1;
         Ok(())
     })?;
@@ -94,16 +98,18 @@ fn print_count(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(),
 
 fn print_entries(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(), Failure> {
     let format = if args.json { Format::Jsonl } else { Format::Tsv };
-    let mut writer = RowWriter::new(format).hex(args.format.hex).keys_only(args.keys_only);
+    // Lines for people and for pipes show no expiry, and need not be loaded again.
+    let mut writer =
+        RowWriter::new(format).hex(args.format.hex).keys_only(args.keys_only).without_expiry(!args.json);
     let for_people = output.is_terminal() && !args.json;
-    for_each(args, range, |key, value| {
+    for_each(args, range, |entry| {
         if !for_people {
-            return writer.write(key, value, output).map_err(Failure::output);
+            return writer.write(entry, output).map_err(Failure::output);
         }
         let show = |bytes: &[u8]| if args.format.hex { hex(bytes) } else { text::printable(bytes) };
         match args.keys_only {
-            true => output.line(show(key)),
-            false => output.line(format!("{}\t{}", show(key), show(value))),
+            true => output.line(show(entry.key)),
+            false => output.line(format!("{}\t{}", show(entry.key), show(entry.value))),
         }
     })
 }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     dir: PathBuf,
     /// Print a JSON object; sizes are bytes.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     dir: PathBuf,
     /// Print a JSON object a line.
     #[arg(long)]
-    json: bool,
+    pub json: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {

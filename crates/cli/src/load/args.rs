@@ -1,10 +1,12 @@
 //! The command line of `load`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::builder::RangedU64ValueParser;
 
-use crate::rows::{Column, Format, ValueColumn};
+use crate::failure::Failure;
+use crate::rows::{Column, Format, FormatArgs, ValueColumn};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -13,32 +15,44 @@ EXAMPLES:
 
   One column of a CSV file, found by name:
     fulgurite load --key id --value price shop.db prices prices.csv
+    fulgurite load --key id --value price --delimiter ';' shop.db prices prices.csv
 
   Whole JSON objects under their id, from another program:
     curl -s https://example.org/users.jsonl |
       fulgurite load --format jsonl --key-field id --value-field . shop.db users
+
+  A backup that `export --all` wrote:
+    fulgurite load --all copy.db backup.jsonl.gz
 
   For a program that follows along: a line {\"durable_rows\":N} for each step:
     fulgurite load --json shop.db products products.tsv";
 
 /// Load rows from a file or standard input into a table.
 ///
-/// Creates the database and the table if they do not exist; a row replaces what is stored under its key. Rows are
-/// committed in batches, several at a time on their way to the disk, and counted once they are durable: whatever this
-/// command reports as durable survives kill -9 and a power cut. A malformed row ends the load, unless --skip-bad. The
-/// first SIGINT or SIGTERM ends it after the current batch.
+/// Creates the database and the table if they do not exist; a row replaces what is stored under its key, and the
+/// summary says how many did. Rows are committed in batches, several at a time on their way to the disk, and counted
+/// once they are durable: whatever this command reports as durable survives kill -9 and a power cut. A malformed row
+/// ends the load, unless --skip-bad. The first SIGINT or SIGTERM ends it after the current batch. With --atomic, all rows
+/// of the input are in one commit, or none.
+///
+/// Above ten million rows, input in the order of its keys (as `LC_ALL=C sort` or `export` gives it) loads about ten
+/// times as fast as input in any other order: sort it first.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(override_usage = "fulgurite load [OPTIONS] <DIR> <TABLE> [FILE]
+       fulgurite load [OPTIONS] --all <DIR> [FILE]")]
 pub(crate) struct Args {
     /// The database directory.
     pub dir: PathBuf,
-    /// The table.
-    pub table: String,
+    /// The table; not with --all.
+    table: Option<OsString>,
     /// The file, plain or gzip; missing or `-`: standard input.
-    pub file: Option<PathBuf>,
-    /// How the rows are written [default: by the file's name, else TSV].
-    #[arg(long, value_enum)]
-    pub format: Option<Format>,
+    file: Option<PathBuf>,
+    /// JSON lines of `export --all`: each row goes into the table that its field "table" names.
+    #[arg(long)]
+    pub all: bool,
+    #[command(flatten)]
+    pub format: FormatArgs,
     /// TSV and CSV: the column with the key, by number from 1 or by name, which implies --header.
     #[arg(long, value_name = "COLUMN", default_value = "1")]
     pub key: Column,
@@ -58,15 +72,30 @@ pub(crate) struct Args {
     /// JSON lines: the field with the value, likewise; `.` takes the whole line.
     #[arg(long, value_name = "FIELD", default_value = "value")]
     pub value_field: String,
+    /// JSON lines: the field that says when the entry expires, in milliseconds since 1970-01-01 UTC [default:
+    /// expires_at_ms; none if the whole line is the value].
+    #[arg(long, value_name = "FIELD")]
+    pub expiry_field: Option<String>,
     /// Rows a commit; fewer if they are large (192 KiB make a commit).
     #[arg(long, value_name = "ROWS", default_value_t = 1000, value_parser = at_least_one())]
     pub batch: u64,
+    /// Load all rows in one commit, or none if anything fails; needs memory for all of them.
+    #[arg(long, conflicts_with = "batch")]
+    pub atomic: bool,
     /// Count malformed rows instead of ending at the first.
     #[arg(long)]
     pub skip_bad: bool,
-    /// Print JSON: how many rows are durable, as often as that changes, and a summary.
+    /// Print JSON: how many rows are durable, as often as that changes, and a summary; errors on standard error.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is to be loaded.
+pub(crate) struct Input<'a> {
+    /// `None`: each row names its own.
+    pub table: Option<&'a str>,
+    pub file: Option<&'a Path>,
+    pub format: Format,
 }
 
 fn at_least_one() -> RangedU64ValueParser<u64> {
@@ -74,11 +103,24 @@ fn at_least_one() -> RangedU64ValueParser<u64> {
 }
 
 impl Args {
-    pub fn file(&self) -> Option<&Path> {
-        self.file.as_deref()
-    }
-
-    pub fn format(&self) -> Format {
-        self.format.unwrap_or_else(|| Format::of(self.file()))
+    /// What the operands mean.
+    pub fn input(&self) -> Result<Input<'_>, Failure> {
+        let file = self.file.as_deref();
+        let (table, file) = match (self.all, &self.table) {
+            (true, Some(_)) if file.is_some() => {
+                return Err(Failure::usage("with --all only a file follows the database"));
+            }
+            (true, operand) => (None, operand.as_deref().map(Path::new)),
+            (false, None) => return Err(Failure::usage("which table? name one, or give --all")),
+            (false, Some(table)) => {
+                (Some(table.to_str().ok_or_else(|| Failure::usage("the table's name is not UTF-8"))?), file)
+            }
+        };
+        let otherwise = if self.all { Format::Jsonl } else { Format::Tsv };
+        let format = self.format.resolve(file.filter(|path| *path != Path::new("-")), otherwise)?;
+        if self.all && format != Format::Jsonl {
+            return Err(Failure::usage("only JSON lines name the table of a row: give --format jsonl"));
+        }
+        Ok(Input { table, file, format })
     }
 }

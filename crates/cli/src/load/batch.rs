@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use fulgurite::env::Env;
 use fulgurite::limits::FRAME_BYTES_MAX;
-use fulgurite::{Database, Error, Table, Transaction};
+use fulgurite::{Database, Error, Transaction};
 
 use super::acknowledge::Acknowledger;
+use super::tables::Targets;
 use crate::failure::Failure;
 use crate::rows::Row;
 
@@ -21,11 +22,22 @@ pub(super) enum Refused {
     Load(Failure),
 }
 
+/// When rows are committed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Commits {
+    /// After this many rows.
+    Rows(u64),
+    /// All at once, at the end of the input.
+    Atomic,
+}
+
 /// Gathers rows and commits them; the acknowledger waits for the disk meanwhile.
 pub(super) struct Batches {
     db: Database,
-    table: Table,
-    rows_max: u64,
+    /// The table of all rows; `None`: each row names its own.
+    table: Option<String>,
+    targets: Targets,
+    when: Commits,
     open: Option<Transaction>,
     open_rows: u64,
     open_bytes: usize,
@@ -34,18 +46,31 @@ pub(super) struct Batches {
     acknowledger: Acknowledger,
 }
 
+/// What a load made of its rows.
+pub(super) struct Outcome {
+    /// Rows that are durable.
+    pub durable: u64,
+    /// How many of the rows replaced something.
+    pub replaced: u64,
+    /// Whether there may be more of those.
+    pub replaced_exactly: bool,
+    pub commits: u64,
+}
+
 impl Batches {
+    /// `table` is that of all rows; `None`: each row names its own.
     pub fn start(
         env: &Arc<dyn Env>,
         db: &Database,
-        table: &Table,
-        rows_max: u64,
+        table: Option<&str>,
+        when: Commits,
         json: bool,
     ) -> Result<Batches, Failure> {
         Ok(Batches {
             db: db.clone(),
-            table: table.clone(),
-            rows_max,
+            table: table.map(String::from),
+            targets: Targets::new(db),
+            when,
             open: None,
             open_rows: 0,
             open_bytes: 0,
@@ -55,32 +80,48 @@ impl Batches {
         })
     }
 
-    /// How many rows were committed, durable or on their way.
+    /// How many rows were taken, durable or on their way.
     pub fn rows(&self) -> u64 {
-        self.rows
+        self.rows + self.open_rows
     }
 
     /// Takes a row; returns whether that completed a batch.
     pub fn add(&mut self, row: &Row) -> Result<bool, Refused> {
+        let target = match &self.table {
+            Some(name) => self.targets.get(name).map_err(|error| Refused::Load(error.into()))?,
+            None => self.targets.get(&row.table).map_err(refused)?,
+        };
         let transaction = self.open.get_or_insert_with(|| self.db.begin());
-        match transaction.put(&self.table, &row.key, &row.value) {
-            Ok(()) => {}
-            Err(error @ (Error::KeyTooLong { .. } | Error::ValueTooLong { .. })) => {
-                return Err(Refused::Row(error));
-            }
-            Err(error) => return Err(Refused::Load(error.into())),
+        match row.expires_at_ms {
+            None => transaction.put(&target.table, &row.key, &row.value),
+            Some(time) => transaction.put_expiring(&target.table, &row.key, &row.value, time),
         }
+        .map_err(refused)?;
+        target.replaced.note(&target.table, &row.key);
+        target.open_rows += 1;
         self.open_rows += 1;
         self.open_bytes += row.key.len() + row.value.len();
-        if self.open_rows < self.rows_max && self.open_bytes < BATCH_BYTES_MAX {
-            return Ok(false);
+        match self.when {
+            Commits::Rows(rows_max) if self.open_rows >= rows_max || self.open_bytes >= BATCH_BYTES_MAX => {
+                self.commit().map_err(Refused::Load)?;
+                Ok(true)
+            }
+            _ => Ok(false),
         }
-        self.commit().map_err(Refused::Load)?;
-        Ok(true)
+    }
+
+    /// Makes sure that there is a table of this name.
+    pub fn add_table(&mut self, name: &str) -> Result<(), Refused> {
+        self.targets.get(name).map(|_| ()).map_err(refused)
+    }
+
+    /// The input pauses: commits the rows taken so far, unless all of them belong together.
+    pub fn pause(&mut self) -> Result<(), Failure> {
+        if self.when == Commits::Atomic { Ok(()) } else { self.commit() }
     }
 
     /// Commits the rows taken since the last commit, without waiting for the disk unless it is far behind.
-    pub fn commit(&mut self) -> Result<(), Failure> {
+    fn commit(&mut self) -> Result<(), Failure> {
         let rows = std::mem::take(&mut self.open_rows);
         self.open_bytes = 0;
         match self.open.take() {
@@ -88,17 +129,41 @@ impl Batches {
                 let ticket = transaction.commit_deferred()?;
                 self.rows += rows;
                 self.commits += 1;
+                self.targets.committed();
                 self.acknowledger.expect(ticket, rows)
             }
             _ => Ok(()),
         }
     }
 
-    /// Commits what is left and waits for all of it. Returns how many rows are durable, the number of commits, and
-    /// what failed.
-    pub fn finish(mut self) -> (u64, u64, Result<(), Failure>) {
-        let committed = self.commit();
+    /// Commits what is left if the load is `complete`, or if it need not be; waits for all commits. A load that failed
+    /// leaves no empty tables.
+    pub fn finish(mut self, complete: bool) -> (Outcome, Result<(), Failure>) {
+        let committed = match self.when {
+            Commits::Atomic if !complete => {
+                self.open = None;
+                Ok(())
+            }
+            _ => self.commit(),
+        };
         let (durable, waited) = self.acknowledger.finish();
-        (durable, self.commits, waited.and(committed))
+        let result = waited.and(committed);
+        // After a commit of unknown outcome a table that looks empty may not be.
+        let dropped = if !complete && result.is_ok() { self.targets.drop_empty() } else { Ok(()) };
+        let (replaced, replaced_exactly) = self.targets.replaced();
+        let outcome = Outcome { durable, replaced, replaced_exactly, commits: self.commits };
+        (outcome, result.and(dropped))
+    }
+}
+
+fn refused(error: Error) -> Refused {
+    match error {
+        error @ (Error::KeyTooLong { .. } | Error::ValueTooLong { .. } | Error::BadTableName { .. }) => {
+            Refused::Row(error)
+        }
+        error @ Error::TooLarge { .. } => Refused::Load(Failure::from(error).and(
+            "an atomic load needs memory for all of its rows: load into a new table without --atomic, then rename it",
+        )),
+        error => Refused::Load(error.into()),
     }
 }

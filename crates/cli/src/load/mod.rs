@@ -4,87 +4,62 @@ mod acknowledge;
 mod args;
 mod batch;
 mod progress;
+mod replaced;
+mod tables;
 
-pub(crate) use self::args::Args;
+pub(crate) use self::args::{Args, Input};
 
 use std::sync::Arc;
 
-use fulgurite::Database;
 use fulgurite::env::{Env, RealEnv};
+use fulgurite::{Database, Options};
 use serde_json::json;
 
-use self::batch::{Batches, Refused};
+use self::batch::{Batches, Commits, Outcome, Refused};
 use self::progress::Progress;
 use crate::failure::Failure;
 use crate::input::{Lines, Source};
-use crate::open::{Missing, with_database};
+use crate::open::with_options;
 use crate::output::Output;
-use crate::rows::{Columns, CsvRows, Format, JsonRows, Next, Row, Rows, TsvRows};
+use crate::rows::{Columns, CsvRows, Format, JsonFields, JsonRows, Next, Row, Rows, TsvRows};
 use crate::{interrupt, text};
 
+/// Memory for the entries of an atomic load, which is one transaction; large values are on disk meanwhile.
+const ATOMIC_BYTES_MAX: usize = 2 << 30;
+
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let input = args.input()?;
     interrupt::listen()?;
     let env: Arc<dyn Env> = RealEnv::new();
     // The input first: a file that is not there must not leave an empty database behind.
-    let source = Source::open(&*env, args.file())?;
+    let source = Source::open(&*env, input.file)?;
     let name = source.name().to_string();
     let progress = Progress::new(&source, args.json);
-    let loaded =
-        with_database(&args.dir, Missing::Create, |db| load(&env, db, args, source, &name, progress))?;
+    let mut options = Options::default();
+    if args.atomic {
+        options.transaction_bytes_max = ATOMIC_BYTES_MAX;
+    }
+    let load = Load { env: &env, args, input: &input, name: &name, progress };
+    let loaded = with_options(&args.dir, options, |db| load.run(db, source))?;
     if loaded.interrupted { Err(Failure::interrupted()) } else { Ok(()) }
+}
+
+/// One load on its way.
+struct Load<'a> {
+    env: &'a Arc<dyn Env>,
+    args: &'a Args,
+    input: &'a Input<'a>,
+    /// What to call the input in messages.
+    name: &'a str,
+    progress: Progress,
 }
 
 /// What a load did.
 struct Loaded {
-    rows: u64,
+    outcome: Outcome,
     bad_rows: u64,
-    commits: u64,
     seconds: f64,
     interrupted: bool,
-}
-
-fn load(
-    env: &Arc<dyn Env>,
-    db: &Database,
-    args: &Args,
-    source: Source,
-    name: &str,
-    progress: Progress,
-) -> Result<Loaded, Failure> {
-    let table = db.table(&args.table)?;
-    let began_ns = env.clock().monotonic_ns();
-    let mut batches = Batches::start(env, db, &table, args.batch, args.json)?;
-    let mut bad_rows = 0;
-    let taken = match open_rows(args, source) {
-        Ok(Some(mut rows)) => take_rows(&mut *rows, args, name, &mut batches, &mut bad_rows, &progress),
-        Ok(None) => Ok(End::Interrupted),
-        Err(failure) => Err(failure),
-    };
-    progress.finish();
-    let (durable, commits, outcome) = batches.finish();
-    let said = |failure: Failure| failure.and(&format!("{} durable", are(durable)));
-    // A commit that failed is why nothing more was taken: it goes first.
-    outcome.map_err(said)?;
-    let end = taken.map_err(said)?;
-    let seconds = (env.clock().monotonic_ns() - began_ns) as f64 / 1e9;
-    let loaded = Loaded { rows: durable, bad_rows, commits, seconds, interrupted: end == End::Interrupted };
-    loaded.report(args)?;
-    Ok(loaded)
-}
-
-/// Opens the parser; `None` if a signal came before the first row.
-fn open_rows(args: &Args, source: Source) -> Result<Option<Box<dyn Rows>>, Failure> {
-    let header = args.header || Columns::need_header(&args.key, &args.value);
-    Ok(match args.format() {
-        Format::Tsv => TsvRows::open(Lines::new(source), &args.key, &args.value, header, args.escaped)?
-            .map(|rows| Box::new(rows) as Box<dyn Rows>),
-        Format::Csv => {
-            CsvRows::open(source, &args.key, &args.value, header)?.map(|rows| Box::new(rows) as Box<dyn Rows>)
-        }
-        Format::Jsonl => {
-            Some(Box::new(JsonRows::new(Lines::new(source), &args.key_field, &args.value_field)))
-        }
-    })
 }
 
 /// Why there were no more rows.
@@ -94,53 +69,113 @@ enum End {
     Interrupted,
 }
 
-fn take_rows(
-    rows: &mut dyn Rows,
-    args: &Args,
-    name: &str,
-    batches: &mut Batches,
-    bad_rows: &mut u64,
-    progress: &Progress,
-) -> Result<End, Failure> {
-    let mut row = Row::default();
-    loop {
-        let why = match rows.next(&mut row)? {
-            Next::Row => match batches.add(&row) {
+impl Load<'_> {
+    fn run(&self, db: &Database, source: Source) -> Result<Loaded, Failure> {
+        let began_ns = self.env.clock().monotonic_ns();
+        let when = if self.args.atomic { Commits::Atomic } else { Commits::Rows(self.args.batch) };
+        let mut batches = Batches::start(self.env, db, self.input.table, when, self.args.json)?;
+        let mut bad_rows = 0;
+        let taken = match self.open_rows(source) {
+            Ok(Some(mut rows)) => self.take_rows(&mut *rows, &mut batches, &mut bad_rows),
+            Ok(None) => Ok(End::Interrupted),
+            Err(failure) => Err(failure),
+        };
+        self.progress.finish();
+        let (outcome, finished) = batches.finish(matches!(taken, Ok(End::Input)));
+        let said = |failure: Failure| failure.and(&format!("{} durable", are(outcome.durable)));
+        // A commit that failed is why nothing more was taken: it goes first.
+        finished.map_err(said)?;
+        let end = taken.map_err(said)?;
+        let seconds = (self.env.clock().monotonic_ns() - began_ns) as f64 / 1e9;
+        let loaded = Loaded { outcome, bad_rows, seconds, interrupted: end == End::Interrupted };
+        loaded.report(self.args, self.input)?;
+        Ok(loaded)
+    }
+
+    /// Opens the parser; `None` if a signal came before the first row.
+    fn open_rows(&self, source: Source) -> Result<Option<Box<dyn Rows>>, Failure> {
+        let args = self.args;
+        let header = args.header || Columns::need_header(&args.key, &args.value);
+        Ok(match self.input.format {
+            Format::Tsv => TsvRows::open(Lines::new(source), &args.key, &args.value, header, args.escaped)?
+                .map(|rows| Box::new(rows) as Box<dyn Rows>),
+            Format::Csv => CsvRows::open(source, &args.key, &args.value, header, args.format.delimiter())?
+                .map(|rows| Box::new(rows) as Box<dyn Rows>),
+            Format::Jsonl => {
+                let fields = JsonFields {
+                    key: &args.key_field,
+                    value: &args.value_field,
+                    expiry: args.expiry_field.as_deref(),
+                    has_tables: args.all,
+                };
+                Some(Box::new(JsonRows::new(Lines::new(source), &fields)))
+            }
+        })
+    }
+
+    fn take_rows(
+        &self,
+        rows: &mut dyn Rows,
+        batches: &mut Batches,
+        bad_rows: &mut u64,
+    ) -> Result<End, Failure> {
+        let mut row = Row::default();
+        loop {
+            let taken = match rows.next(&mut row)? {
+                Next::Row => batches.add(&row),
+                Next::Table => batches.add_table(&row.table).map(|()| false),
+                Next::Bad(why) => {
+                    self.refuse(&why, rows.line(), bad_rows)?;
+                    continue;
+                }
+                Next::Idle => {
+                    batches.pause()?;
+                    continue;
+                }
+                Next::Interrupted => return Ok(End::Interrupted),
+                Next::End => return self.at_end(batches),
+            };
+            match taken {
                 Ok(committed) => {
-                    if committed {
-                        progress.update(batches.rows());
+                    if committed || self.args.atomic && batches.rows().is_multiple_of(1000) {
+                        self.progress.update(batches.rows());
                         if interrupt::asked() {
                             return Ok(End::Interrupted);
                         }
                     }
-                    continue;
                 }
-                Err(Refused::Row(error)) => error.to_string(),
+                Err(Refused::Row(error)) => self.refuse(&error.to_string(), rows.line(), bad_rows)?,
                 Err(Refused::Load(failure)) => return Err(failure),
-            },
-            Next::Bad(why) => why,
-            Next::Idle => {
-                batches.commit()?;
-                continue;
             }
-            Next::Interrupted => return Ok(End::Interrupted),
-            Next::End => return Ok(End::Input),
-        };
-        if !args.skip_bad {
-            return Err(Failure::new(format!("{name}, line {}: {why}", rows.line())));
+        }
+    }
+
+    /// A table is there after its load, also if that had no rows.
+    fn at_end(&self, batches: &mut Batches) -> Result<End, Failure> {
+        match self.input.table.map_or(Ok(()), |table| batches.add_table(table)) {
+            Ok(()) => Ok(End::Input),
+            Err(Refused::Row(error)) => Err(error.into()),
+            Err(Refused::Load(failure)) => Err(failure),
+        }
+    }
+
+    fn refuse(&self, why: &str, line: u64, bad_rows: &mut u64) -> Result<(), Failure> {
+        if !self.args.skip_bad {
+            return Err(Failure::new(format!("{}, line {line}: {why}", self.name)));
         }
         *bad_rows += 1;
+        Ok(())
     }
 }
 
 impl Loaded {
     fn rows_per_second(&self) -> f64 {
-        if self.seconds > 0.0 { self.rows as f64 / self.seconds } else { 0.0 }
+        if self.seconds > 0.0 { self.outcome.durable as f64 / self.seconds } else { 0.0 }
     }
 
-    fn report(&self, args: &Args) -> Result<(), Failure> {
+    fn report(&self, args: &Args, input: &Input<'_>) -> Result<(), Failure> {
         let mut output = Output::new();
-        let printed = if args.json { self.print_json(&mut output) } else { self.print(args, &mut output) };
+        let printed = if args.json { self.print_json(&mut output) } else { self.print(input, &mut output) };
         // Whoever listened has gone; the rows are there all the same.
         match printed.and_then(|()| output.flush()) {
             Err(Failure::ReaderGone) => Ok(()),
@@ -150,39 +185,49 @@ impl Loaded {
 
     fn print_json(&self, output: &mut Output) -> Result<(), Failure> {
         output.json(&json!({
-            "rows": self.rows,
-            "durable_rows": self.rows,
+            "rows": self.outcome.durable,
+            "durable_rows": self.outcome.durable,
+            "replaced_rows": self.outcome.replaced,
+            "replaced_rows_exact": self.outcome.replaced_exactly,
             "bad_rows": self.bad_rows,
-            "commits": self.commits,
+            "commits": self.outcome.commits,
             "seconds": (self.seconds * 1e6).round() / 1e6,
             "rows_per_second": self.rows_per_second() as u64,
             "interrupted": self.interrupted,
         }))
     }
 
-    fn print(&self, args: &Args, output: &mut Output) -> Result<(), Failure> {
+    fn print(&self, input: &Input<'_>, output: &mut Output) -> Result<(), Failure> {
+        let rows = self.outcome.durable;
         if self.interrupted {
-            output.line(format!(
-                "interrupted: {} durable, the rest of the input was not loaded",
-                are(self.rows)
-            ))?;
+            output
+                .line(format!("interrupted: {} durable, the rest of the input was not loaded", are(rows)))?;
         }
         // Of a load that is over at once the rate says nothing.
         let rate = match self.seconds < 0.1 {
             true => String::new(),
             false => format!(", {} rows/s", text::number(self.rows_per_second() as u64)),
         };
+        let place = input.table.map_or_else(String::new, |table| format!(" in table `{table}`"));
         output.line(format!(
-            "{} durable in table `{}`: {}, {:.3} s{rate}",
-            text::count(self.rows, "row"),
-            args.table,
-            text::count(self.commits, "commit"),
+            "{} durable{place}{}: {}, {:.3} s{rate}",
+            text::count(rows, "row"),
+            self.replaced(),
+            text::count(self.outcome.commits, "commit"),
             self.seconds,
         ))?;
         if self.bad_rows > 0 {
             output.line(format!("{} skipped", text::count(self.bad_rows, "bad row")))?;
         }
         Ok(())
+    }
+
+    fn replaced(&self) -> String {
+        match (self.outcome.replaced, self.outcome.replaced_exactly) {
+            (0, _) => String::new(),
+            (rows, true) => format!(", {} replaced", text::number(rows)),
+            (rows, false) => format!(", at least {} replaced", text::number(rows)),
+        }
     }
 }
 

@@ -6,9 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::input::Source;
+use crate::text::short;
 
-const SIZED: &str = "{bar:30} {bytes}/{total_bytes}, {msg}, {eta} left";
-const UNSIZED: &str = "{spinner} {bytes}, {msg}";
+/// Both fit 40 columns.
+const SIZED: &str = "{wide_bar} {percent:>3}% {msg} {eta:>4}";
+const UNSIZED: &str = "{spinner} {bytes} {msg}";
 
 /// How far a load has come, for people.
 pub(super) struct Progress {
@@ -34,8 +36,8 @@ impl Progress {
             return;
         }
         let seconds = self.bar.elapsed().as_secs_f64().max(1e-3);
-        let rate = crate::text::number((rows as f64 / seconds) as u64);
-        self.bar.set_message(format!("{} ({rate} rows/s)", crate::text::count(rows, "row")));
+        let rate = short((rows as f64 / seconds) as u64);
+        self.bar.set_message(format!("{} rows {rate}/s", short(rows)));
         self.bar.set_position(self.consumed.load(Ordering::Relaxed));
     }
 

@@ -12,6 +12,7 @@ pub(crate) struct CsvRows {
     reader: Reader<QuoteWatch<SourceReader>>,
     record: ByteRecord,
     columns: Columns,
+    delimiter: u8,
     name: String,
     line: u64,
 }
@@ -23,14 +24,16 @@ impl CsvRows {
         key: &Column,
         value: &ValueColumn,
         header: bool,
+        delimiter: u8,
     ) -> Result<Option<CsvRows>, Failure> {
         let name = source.name().to_string();
         let mut builder = ReaderBuilder::new();
-        let builder = builder.has_headers(false).flexible(true).buffer_capacity(1 << 18);
+        let builder = builder.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(1 << 18);
         let mut rows = CsvRows {
-            reader: builder.from_reader(QuoteWatch::new(SourceReader::new(source))),
+            reader: builder.from_reader(QuoteWatch::new(SourceReader::new(source), delimiter)),
             record: ByteRecord::new(),
             columns: Columns { key: 0, value: None },
+            delimiter,
             name,
             line: 0,
         };
@@ -90,10 +93,10 @@ impl CsvRows {
             (None, _) => return Err(fields.len()),
             (Some(only), None) => row.value.extend_from_slice(only),
             (Some(first), Some(second)) => {
-                write_field(first, &mut row.value);
+                write_field(first, self.delimiter, &mut row.value);
                 for field in std::iter::once(second).chain(rest) {
-                    row.value.push(b',');
-                    write_field(field, &mut row.value);
+                    row.value.push(self.delimiter);
+                    write_field(field, self.delimiter, &mut row.value);
                 }
             }
         }
@@ -120,8 +123,8 @@ impl Rows for CsvRows {
 }
 
 /// Appends a field, in quotes if a reader would take it for something else without them.
-pub(super) fn write_field(field: &[u8], out: &mut Vec<u8>) {
-    let special = |&byte: &u8| matches!(byte, b',' | b'"' | b'\n' | b'\r');
+pub(super) fn write_field(field: &[u8], delimiter: u8, out: &mut Vec<u8>) {
+    let special = |&byte: &u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
     // A reader drops a byte order mark at the start of a file, and some trim blanks.
     let edge = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t' | 0xef));
     if !field.iter().any(special) && !edge(field.first()) && !edge(field.last()) {
@@ -143,18 +146,21 @@ mod tests {
 
     #[test]
     fn fields_come_back() {
-        let fields: [&[u8]; 7] =
-            [b"", b"plain", b"a,b", b"say \"x\"", b"two\r\nlines", b"\xef\xbb\xbfmark", b"\xff\x00"];
-        let mut text = Vec::new();
-        for (index, field) in fields.iter().enumerate() {
-            if index > 0 {
-                text.push(b',');
+        let fields: [&[u8]; 8] =
+            [b"", b"plain", b"a,b", b"a;b", b"say \"x\"", b"two\r\nlines", b"\xef\xbb\xbfmark", b"\xff\x00"];
+        for delimiter in *b",;\t" {
+            let mut text = Vec::new();
+            for (index, field) in fields.iter().enumerate() {
+                if index > 0 {
+                    text.push(delimiter);
+                }
+                write_field(field, delimiter, &mut text);
             }
-            write_field(field, &mut text);
+            text.push(b'\n');
+            let mut reader = ReaderBuilder::new();
+            let mut reader = reader.has_headers(false).delimiter(delimiter).from_reader(&text[..]);
+            let record = reader.byte_records().next().unwrap().unwrap();
+            assert_eq!(record.iter().collect::<Vec<_>>(), fields);
         }
-        text.push(b'\n');
-        let mut reader = ReaderBuilder::new().has_headers(false).from_reader(&text[..]);
-        let record = reader.byte_records().next().unwrap().unwrap();
-        assert_eq!(record.iter().collect::<Vec<_>>(), fields);
     }
 }

@@ -22,6 +22,27 @@ pub(crate) struct JsonRows {
     key: Field,
     /// `None`: the whole line.
     value: Option<Field>,
+    /// The field with the time of expiry, if one is looked for.
+    expiry: Option<String>,
+    /// Whether each line names its table.
+    has_tables: bool,
+}
+
+/// The field with the name of a row's table.
+pub(super) const TABLE_FIELD: &str = "table";
+/// The field with the time at which an entry expires, unless another one is named.
+pub(super) const EXPIRY_FIELD: &str = "expires_at_ms";
+
+/// Which fields make a row.
+pub(crate) struct JsonFields<'a> {
+    pub key: &'a str,
+    /// `.`: the whole line.
+    pub value: &'a str,
+    /// The field with the time of expiry; `None`: that of [`EXPIRY_FIELD`], but if the whole line is the value: then
+    /// its fields mean what its author wants them to.
+    pub expiry: Option<&'a str>,
+    /// Whether each line names its table.
+    pub has_tables: bool,
 }
 
 /// A field, and the name it has when it holds base64.
@@ -55,20 +76,37 @@ impl Field {
 }
 
 impl JsonRows {
-    pub fn new(lines: Lines, key_field: &str, value_field: &str) -> JsonRows {
-        let value = (value_field != WHOLE_LINE).then(|| Field::new(value_field));
-        JsonRows { lines, key: Field::new(key_field), value }
+    pub fn new(lines: Lines, fields: &JsonFields<'_>) -> JsonRows {
+        let value = (fields.value != WHOLE_LINE).then(|| Field::new(fields.value));
+        let expiry = fields.expiry.or(value.is_some().then_some(EXPIRY_FIELD)).map(String::from);
+        JsonRows { lines, key: Field::new(fields.key), value, expiry, has_tables: fields.has_tables }
     }
 
-    fn parse(&self, line: &[u8], row: &mut Row) -> Result<(), String> {
+    /// Takes a line apart; returns whether it is a row, and not only the name of a table.
+    fn parse(&self, line: &[u8], row: &mut Row) -> Result<bool, String> {
         let object: BTreeMap<Cow<'_, str>, &RawValue> =
             serde_json::from_slice(line).map_err(|error| format!("it is not a JSON object: {error}"))?;
+        if self.has_tables {
+            let table = object.get(TABLE_FIELD).ok_or("there is no field \"table\"")?;
+            row.table = string(TABLE_FIELD, table.get())?;
+            if object.len() == 1 {
+                return Ok(false);
+            }
+        }
         self.key.take(&object, &mut row.key)?;
+        if let Some(field) = &self.expiry
+            && let Some(time) = object.get(field.as_str()).filter(|time| time.get() != "null")
+        {
+            let time = serde_json::from_str(time.get()).ok().filter(|time| *time > 0);
+            row.expires_at_ms = Some(time.ok_or_else(|| {
+                format!("field \"{field}\" is not a number of milliseconds since 1970-01-01 UTC")
+            })?);
+        }
         match &self.value {
             Some(field) => field.take(&object, &mut row.value)?,
             None => row.value.extend_from_slice(line),
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -82,7 +120,8 @@ impl Rows for JsonRows {
         };
         row.clear();
         match self.parse(self.lines.get(range), row) {
-            Ok(()) => Ok(Next::Row),
+            Ok(true) => Ok(Next::Row),
+            Ok(false) => Ok(Next::Table),
             Err(why) => Ok(Next::Bad(why)),
         }
     }

@@ -25,6 +25,7 @@ pub(super) enum Fault {
 /// Passes bytes through and watches their quotes.
 pub(super) struct QuoteWatch<R> {
     inner: R,
+    delimiter: u8,
     state: State,
     given: u64,
     ended: bool,
@@ -33,8 +34,9 @@ pub(super) struct QuoteWatch<R> {
 }
 
 impl<R: Read> QuoteWatch<R> {
-    pub fn new(inner: R) -> QuoteWatch<R> {
-        QuoteWatch { inner, state: State::FieldStart, given: 0, ended: false, behind_quotes: VecDeque::new() }
+    pub fn new(inner: R, delimiter: u8) -> QuoteWatch<R> {
+        let (state, behind_quotes) = (State::FieldStart, VecDeque::new());
+        QuoteWatch { inner, delimiter, state, given: 0, ended: false, behind_quotes }
     }
 
     pub fn inner_mut(&mut self) -> &mut R {
@@ -59,7 +61,8 @@ impl<R: Read> QuoteWatch<R> {
             self.state = match (self.state, byte) {
                 (State::Quoted, b'"') => State::Quote,
                 (State::Quoted, _) | (State::Quote | State::FieldStart, b'"') => State::Quoted,
-                (_, b',' | b'\n' | b'\r') => State::FieldStart,
+                (_, b'\n' | b'\r') => State::FieldStart,
+                (_, byte) if byte == self.delimiter => State::FieldStart,
                 (State::Quote, _) => {
                     self.behind_quotes.push_back(self.given + index as u64);
                     State::Plain
@@ -85,7 +88,7 @@ mod tests {
     use super::*;
 
     fn faults(text: &str) -> Vec<bool> {
-        let watch = QuoteWatch::new(text.as_bytes());
+        let watch = QuoteWatch::new(text.as_bytes(), b',');
         let mut reader = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(watch);
         let mut record = csv::ByteRecord::new();
         let mut faults = Vec::new();

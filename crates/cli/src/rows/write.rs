@@ -1,26 +1,56 @@
 //! Rows on their way out: what `load` reads back.
 
 use std::io::{self, Write};
+use std::time::SystemTime;
 
 use memchr::memchr;
 
+use super::jsonl::{EXPIRY_FIELD, TABLE_FIELD};
 use super::{Format, csv, jsonl, tsv};
 use crate::keys::hex;
+
+/// An entry as it is in a table.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub key: &'a [u8],
+    pub value: &'a [u8],
+    /// When it expires; `None`: never.
+    pub expires_at: Option<SystemTime>,
+}
 
 /// Writes rows in one format.
 pub(crate) struct RowWriter {
     format: Format,
+    delimiter: u8,
     /// Of TSV: bytes as they stand, and no row that could not be read back.
     raw: bool,
     /// Keys and values in hexadecimal.
     hex: bool,
     keys_only: bool,
+    /// Entries that expire are written like those that do not.
+    without_expiry: bool,
+    /// The table that each row names.
+    table: Option<String>,
     line: Vec<u8>,
 }
 
 impl RowWriter {
     pub fn new(format: Format) -> RowWriter {
-        RowWriter { format, raw: false, hex: false, keys_only: false, line: Vec::new() }
+        RowWriter {
+            format,
+            delimiter: b',',
+            raw: false,
+            hex: false,
+            keys_only: false,
+            without_expiry: false,
+            table: None,
+            line: Vec::new(),
+        }
+    }
+
+    /// Puts another byte than a comma between the columns of CSV.
+    pub fn delimiter(self, delimiter: u8) -> RowWriter {
+        RowWriter { delimiter, ..self }
     }
 
     /// Leaves TSV without escapes.
@@ -38,18 +68,46 @@ impl RowWriter {
         RowWriter { keys_only, ..self }
     }
 
-    /// Writes one row. The error of a row that the format cannot hold has the kind `InvalidData`.
-    pub fn write(&mut self, key: &[u8], value: &[u8], out: &mut impl Write) -> io::Result<()> {
-        if self.hex {
-            let value = if self.keys_only { String::new() } else { hex(value) };
-            return self.write_bytes(hex(key).as_bytes(), value.as_bytes(), out);
-        }
-        self.write_bytes(key, value, out)
+    /// Leaves out when entries expire.
+    pub fn without_expiry(self, without_expiry: bool) -> RowWriter {
+        RowWriter { without_expiry, ..self }
     }
 
-    fn write_bytes(&mut self, key: &[u8], value: &[u8], out: &mut impl Write) -> io::Result<()> {
+    /// From now on each row names this table; a line of its own does so first, because the table may be empty. Of JSON
+    /// lines only.
+    pub fn begin_table(&mut self, table: &str, out: &mut impl Write) -> io::Result<()> {
+        let name = serde_json::Value::from(table);
+        self.table = Some(format!("\"{TABLE_FIELD}\":{name}"));
+        writeln!(out, "{{\"{TABLE_FIELD}\":{name}}}")
+    }
+
+    /// Writes one row. The error of a row that the format cannot hold has the kind `InvalidData`.
+    pub fn write(&mut self, entry: Entry<'_>, out: &mut impl Write) -> io::Result<()> {
+        let expires_at_ms = match entry.expires_at {
+            Some(time) if !self.without_expiry => Some(milliseconds(time)),
+            _ => None,
+        };
+        if expires_at_ms.is_some() && self.format != Format::Jsonl {
+            let name = self.format.name();
+            let why = format!(
+                "it expires, and {name} cannot say when: write JSON lines (--format jsonl), or give --without-expiry \
+                 to write it as one that never expires"
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        self.line.clear();
+        if self.hex {
+            let value = if self.keys_only { String::new() } else { hex(entry.value) };
+            self.append(hex(entry.key).as_bytes(), value.as_bytes(), expires_at_ms)?;
+        } else {
+            self.append(entry.key, entry.value, expires_at_ms)?;
+        }
+        self.line.push(b'\n');
+        out.write_all(&self.line)
+    }
+
+    fn append(&mut self, key: &[u8], value: &[u8], expires_at_ms: Option<u64>) -> io::Result<()> {
         let line = &mut self.line;
-        line.clear();
         match self.format {
             Format::Tsv if self.raw => {
                 if let Some(why) = unreadable(key, value) {
@@ -67,23 +125,35 @@ impl RowWriter {
                 }
             }
             Format::Csv => {
-                csv::write_field(key, line);
-                line.push(b',');
-                csv::write_field(value, line);
+                csv::write_field(key, self.delimiter, line);
+                line.push(self.delimiter);
+                csv::write_field(value, self.delimiter, line);
             }
             Format::Jsonl => {
                 line.push(b'{');
+                if let Some(table) = &self.table {
+                    line.extend_from_slice(table.as_bytes());
+                    line.push(b',');
+                }
                 jsonl::write_field("key", key, line);
                 if !self.keys_only {
                     line.push(b',');
                     jsonl::write_field("value", value, line);
                 }
+                if let Some(time) = expires_at_ms {
+                    line.extend_from_slice(format!(",\"{EXPIRY_FIELD}\":{time}").as_bytes());
+                }
                 line.push(b'}');
             }
         }
-        line.push(b'\n');
-        out.write_all(line)
+        Ok(())
     }
+}
+
+/// A time in milliseconds since 1970-01-01 UTC.
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Why a row would not come back from TSV without escapes.

@@ -165,9 +165,6 @@ impl<L: CommitLog> Pipeline<L> {
         log.set_completer(Box::new(move || {
             if let Some(pipeline) = completer.upgrade() {
                 pipeline.complete_tickets();
-                if let Some(why) = pipeline.log.poisoned() {
-                    pipeline.tickets.fail(&why.to_string());
-                }
             }
         }));
         pipeline
@@ -192,12 +189,6 @@ impl<L: CommitLog> Pipeline<L> {
     /// that the snapshot sees.
     pub fn strong(&self) -> Csn {
         Csn(self.numbers.strong.load(Ordering::SeqCst))
-    }
-
-    /// The newest commit that has a number, of any level. One that is submitted is at or below it.
-    pub fn newest(&self) -> Csn {
-        let Numbers { strong, weak } = &*self.numbers;
-        Csn(strong.load(Ordering::SeqCst).max(weak.load(Ordering::SeqCst)))
     }
 
     /// Up to which commits above `Async` are answered.

@@ -13,7 +13,6 @@ mod disk;
 mod failures;
 mod insertion;
 mod parking;
-mod resting;
 mod waiting;
 mod world;
 

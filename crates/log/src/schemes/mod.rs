@@ -159,14 +159,7 @@ impl Core {
 
     /// Tells the completer if `durable` rose since `before`. Holds no lock, leads no flush.
     fn complete(&self, before: Csn) {
-        if self.durable_csn() > before {
-            self.tell_completer();
-        }
-    }
-
-    /// Calls the completer. Holds no lock, leads no flush.
-    pub fn tell_completer(&self) {
-        let completer = self.completer.read().clone();
+        let completer = if self.durable_csn() > before { self.completer.read().clone() } else { None };
         if let Some(completer) = completer {
             completer();
         }

@@ -1,0 +1,144 @@
+//! What a load leaves, whatever happens to it.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+
+use common::Place;
+use serde_json::Value;
+
+fn summary(said: &str) -> Value {
+    serde_json::from_str(said.lines().last().unwrap()).unwrap()
+}
+
+/// A load that failed at its first row left an empty table behind.
+#[test]
+fn a_failed_load_leaves_no_empty_table() {
+    let place = Place::new();
+    let long = "k".repeat(fulgurite::limits::KEY_BYTES_MAX + 1);
+    place.write("bad.tsv", "no tab\n");
+    place.write("long.tsv", format!("{long}\tv\n"));
+    place.write(
+        "cut.jsonl",
+        "{\"table\":\"a\"}\n{\"table\":\"b\",\"key\":1,\"value\":2}\n{\"table\":\"c\"}\noops\n",
+    );
+    place.ok(&["put", "--create", "db", "kept", "k", "v"]);
+    place.ok(&["delete", "db", "kept", "k"]);
+    place.run(&["load", "db", "t", "bad.tsv"]).fails(1, "line 1: ");
+    place.run(&["load", "db", "t", "long.tsv"]).fails(1, "line 1: the key has ");
+    place.run(&["load", "--atomic", "db", "t", "long.tsv"]).fails(1, "line 1: the key has ");
+    place.run(&["load", "db", "t", "bad.tsv", "--key", "name"]).fails(1, "no column \"name\"");
+    place.run(&["load", "db", "kept", "bad.tsv"]).fails(1, "line 1: ");
+    assert_eq!(place.ok(&["tables", "db"]), "kept  about 0 entries\n");
+    place.run(&["load", "--all", "db", "cut.jsonl"]).fails(1, "line 4: it is not a JSON object");
+    let tables = place.ok(&["tables", "db"]);
+    assert!(tables.starts_with("b ") && tables.lines().count() == 2, "{tables}");
+    // A load that succeeds makes its table, also if nothing is in it.
+    place.write("empty.tsv", "");
+    place.ok(&["load", "db", "empty", "empty.tsv"]);
+    assert_eq!(place.ok(&["scan", "db", "empty"]), "");
+    place.run(&["put", "--create", "db", "new", &long, "v"]).fails(1, "the key has ");
+    place.run(&["scan", "db", "new"]).fails(1, "there is no table `new`");
+}
+
+/// A misspelt name made a table.
+#[test]
+fn a_misspelt_table_is_not_made() {
+    let place = Place::new();
+    place.run(&["put", "db", "t", "k", "v"]).fails(1, "db");
+    assert!(place.names().is_empty(), "{:?}", place.names());
+    place.ok(&["put", "--create", "db", "products", "k", "v"]);
+    place
+        .run(&["put", "db", "prodcuts", "k", "v"])
+        .fails(1, "there is no table `prodcuts`; --create makes it");
+    assert_eq!(place.ok(&["tables", "db"]), "products  about 1 entry\n");
+    place.ok(&["put", "db", "products", "k", "w"]);
+    assert_eq!(place.ok(&["get", "db", "products", "k"]), "w");
+}
+
+/// Rows that replaced others were counted like rows that did not.
+#[test]
+fn duplicate_keys_are_counted() {
+    let place = Place::new();
+    let load = |args: &[&str], rows: &str| {
+        place.write("x.tsv", rows);
+        let said = summary(&place.ok(&[&["load", "--json", "db"], args, &["x.tsv"]].concat()));
+        assert_eq!(said["replaced_rows_exact"], true);
+        said["replaced_rows"].as_u64().unwrap()
+    };
+    assert_eq!(load(&["t"], "b\t1\na\t1\nb\t2\n"), 1, "in one batch");
+    assert_eq!(place.ok(&["scan", "db", "t"]), "a\t1\nb\t2\n");
+    assert_eq!(load(&["t"], "c\t1\na\t2\nd\t1\n"), 1, "what was there before");
+    assert_eq!(
+        load(&["u", "--batch", "1"], "b\t1\na\t1\nb\t2\nb\t3\na\t2\nc\t1\n"),
+        3,
+        "in different batches"
+    );
+    assert_eq!(load(&["v", "--atomic"], "b\t1\na\t1\nb\t2\nb\t3\n"), 2);
+    let many: String =
+        (0..20_000u32).map(|row| format!("{}\tv\n", row.wrapping_mul(7919) % 15_000)).collect();
+    assert_eq!(load(&["w"], &many), 5_000);
+    place.write("x.tsv", "b\t1\na\t1\nb\t2\n");
+    let said = place.ok(&["load", "db", "x", "x.tsv"]);
+    assert!(said.starts_with("3 rows durable in table `x`, 1 replaced: 1 commit, "), "{said}");
+    let said = place.ok(&["load", "db", "y", "--batch", "1", "x.tsv"]);
+    assert!(said.starts_with("3 rows durable in table `y`, 1 replaced: 3 commits, "), "{said}");
+}
+
+/// A file with a bad last row left all others in the table.
+#[test]
+fn an_atomic_load_is_all_or_nothing() {
+    let place = Place::new();
+    let rows: String = (0..5000).map(|row| format!("{row:05}\t{row}\n")).collect();
+    place.write("good.tsv", &rows);
+    place.write("bad.tsv", format!("{rows}oops\n"));
+    place.ok(&["put", "--create", "db", "t", "00001", "old"]);
+    place
+        .run(&["load", "--atomic", "db", "t", "bad.tsv"])
+        .fails(1, "bad.tsv, line 5001: 1 column found, at least 2 expected; 0 rows are durable");
+    assert_eq!(place.ok(&["scan", "db", "t"]), "00001\told\n");
+    let said = place.ok(&["load", "--atomic", "db", "t", "good.tsv"]);
+    assert!(said.starts_with("5,000 rows durable in table `t`, 1 replaced: 1 commit, "), "{said}");
+    assert_eq!(place.ok(&["export", "db", "t"]), rows);
+    let said = place.ok(&["load", "--atomic", "--skip-bad", "--json", "db", "u", "bad.tsv"]);
+    assert_eq!((&summary(&said)["rows"], &summary(&said)["bad_rows"]), (&5000.into(), &1.into()));
+    assert_eq!(said.lines().filter(|line| line.starts_with("{\"durable_rows\"")).count(), 1, "{said}");
+}
+
+#[test]
+fn a_signal_or_a_kill_undoes_an_atomic_load() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "old", "1"]);
+    for signal in ["-INT", "-KILL"] {
+        let mut child = place.start(&["load", "--atomic", "--json", "db", "t"]);
+        let mut stdin = child.stdin.take().unwrap();
+        // A reader that has taken all of this has begun to load it; the pause that follows commits nothing.
+        let rows: String = (0..20_000).map(|row| format!("{row}\tsome value of row {row}\n")).collect();
+        stdin.write_all(rows.as_bytes()).unwrap();
+        std::thread::park_timeout(std::time::Duration::from_millis(300));
+        let id = child.id().to_string();
+        assert!(std::process::Command::new("kill").args([signal, &id]).status().unwrap().success());
+        let mut said = String::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            said = line.unwrap();
+        }
+        let code = child.wait().unwrap().code();
+        match signal {
+            "-INT" => assert_eq!((code, &summary(&said)["rows"]), (Some(130), &0.into())),
+            _ => assert_eq!((code, said.as_str()), (None, "")),
+        }
+        drop(stdin);
+        assert_eq!(place.ok(&["scan", "db", "t"]), "old\t1\n");
+    }
+}
+
+#[test]
+fn the_help_of_load_says_what_order_costs() {
+    let help = Place::new().ok(&["load", "--help"]);
+    let words: Vec<&str> = help.split_whitespace().collect();
+    let words = words.join(" ");
+    assert!(
+        words.contains("Above ten million rows, input in the order of its keys")
+            && words.contains("ten times as fast")
+    );
+}

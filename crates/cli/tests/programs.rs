@@ -1,0 +1,117 @@
+//! What other programs see of this one: exit codes, errors as JSON, completions, man pages, events.
+
+mod common;
+
+use std::process::Command;
+
+use common::Place;
+use serde_json::Value;
+
+/// Exit codes were listed in part: 130 and the regression of `bench compare` were missing.
+#[test]
+fn all_exit_codes_are_in_one_list() {
+    let place = Place::new();
+    let help = place.ok(&["--help"]);
+    let list = help.split_once("EXIT CODES:\n").unwrap().1.split("\n\n").next().unwrap();
+    let codes: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    for code in ["0", "1", "2", "3", "4", "130"] {
+        assert!(codes.contains(&code), "{code} is not in {list}");
+    }
+    let document = include_str!("../../../docs/command-line.md");
+    assert!(document.contains(list), "docs/command-line.md has another list than the help:\n{list}");
+    assert!(place.ok(&["man"]).contains("regression"));
+}
+
+/// With --json, errors were text.
+#[test]
+fn errors_are_json_for_programs() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    place.write("bad.tsv", "oops\n");
+    for (args, code, kind, part) in [
+        (&["get", "db", "u", "k"][..], 1, "request", "there is no table `u`"),
+        (&["get", "db", "t", "x"], 1, "failed", "no key \"x\""),
+        (&["scan", "nowhere", "t"], 1, "", "nowhere"),
+        (&["load", "db", "t", "bad.tsv"], 1, "failed", "line 1"),
+        (&["drop", "db", "u"], 1, "request", "there is no table `u`"),
+        (&["rename", "db", "u", "x"], 1, "request", "there is no table `u`"),
+        (&["export", "db", "t", "x.parquet"], 2, "usage", "no format is known"),
+        (&["put", "db", "t"], 2, "usage", "required arguments were not provided"),
+        (&["put", "db", "t", "k", "v", "--expires-in", "soon"], 2, "usage", "invalid value 'soon'"),
+        (&["frobnicate"], 2, "usage", "unrecognized subcommand"),
+    ] {
+        let ran = place.run(&[args, &["--json"]].concat());
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.lines().count(), 1, "{args:?}: {}", ran.stderr);
+        let error: Value = serde_json::from_str(&ran.stderr).unwrap();
+        assert!(error["error"].as_str().unwrap().contains(part), "{args:?}: {error}");
+        assert_eq!(error["exit_code"], code, "{args:?}");
+        assert!(kind.is_empty() || error["kind"] == kind, "{args:?}: {error}");
+        assert!(!String::from_utf8_lossy(&ran.stdout).contains("error"));
+    }
+    place.run(&["get", "db", "u", "k"]).fails(1, "there is no table `u`");
+}
+
+#[test]
+fn shells_complete_commands_and_options() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = place.ok(&["completions", shell]);
+        for word in ["fulgurite", "export", "skip-damaged", "completions"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+        if shell == "bash" {
+            place.write("script", script);
+            let checked = Command::new("bash").arg("-n").arg(place.file("script")).status().unwrap();
+            assert!(checked.success());
+        }
+    }
+    place.run(&["completions", "tcsh"]).fails(2, "");
+}
+
+#[test]
+fn there_is_a_man_page_for_each_command() {
+    let place = Place::new();
+    place.make_dir("man1");
+    place.ok(&["man", "--out", "man1"]);
+    for command in ["", "-load", "-export", "-bench", "-man"] {
+        let page = String::from_utf8(place.read(&format!("man1/fulgurite{command}.1"))).unwrap();
+        for part in [".TH ", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT CODES\"", ".SH \"EXAMPLES\""] {
+            assert!(page.contains(part), "fulgurite{command}.1 has no {part}");
+        }
+        assert_eq!(page.matches("EXIT CODES").count(), 1);
+    }
+    assert_eq!(place.ok(&["man", "load"]).as_bytes(), place.read("man1/fulgurite-load.1"));
+    place.run(&["man", "frobnicate"]).fails(2, "there is no command `frobnicate`");
+    place.run(&["man", "--out", "nowhere"]).fails(1, "nowhere");
+}
+
+fn with_log(place: &Place, log: Option<&str>, args: &[&str]) -> common::Ran {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
+    command.args(args).current_dir(place.path()).env_remove("RUST_LOG");
+    log.map(|log| command.env("RUST_LOG", log));
+    command.output().unwrap().into()
+}
+
+/// A life without trouble printed nothing, whatever was asked for.
+#[test]
+fn what_the_database_does_is_printed_on_demand() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    let get = ["get", "db", "t", "k"];
+    for (log, flag, is_told) in [
+        (None, None, false),
+        (None, Some("-v"), true),
+        (Some("info"), None, true),
+        (Some("fulgurite=info"), None, true),
+        (Some("off"), None, false),
+        (Some("somebody_else=trace"), None, false),
+        (Some("somebody_else=trace"), Some("-vv"), true),
+    ] {
+        let ran = with_log(&place, log, &[&get[..], flag.as_slice()].concat());
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(0), &b"v"[..]), "{}", ran.stderr);
+        assert_eq!(ran.stderr.contains("INFO fulgurite"), is_told, "{log:?} {flag:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.is_empty(), !is_told, "{log:?} {flag:?}: {}", ran.stderr);
+    }
+    with_log(&place, Some("fulgurite=loud"), &get).fails(2, "RUST_LOG is `fulgurite=loud`");
+}

@@ -1,0 +1,73 @@
+//! What people see on a narrow terminal.
+
+mod common;
+
+use std::process::Command;
+
+use common::Place;
+
+/// Runs the program on a terminal of `columns` columns, made by script(1); `None` without that program.
+fn on_a_terminal(place: &Place, columns: u32, args: &str) -> Option<String> {
+    if Command::new("script").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no script(1), of the package util-linux");
+        return None;
+    }
+    let program = env!("CARGO_BIN_EXE_fulgurite");
+    let line = format!("stty cols {columns} rows 24; {program} {args}");
+    let ran = Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .current_dir(place.path())
+        .env("TERM", "xterm")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
+    assert!(ran.status.success(), "{text}");
+    Some(text)
+}
+
+/// The lines that the terminal was told to show, each without its control sequences.
+fn lines(text: &str) -> Vec<String> {
+    let mut plain = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' => {
+                let _sequence = chars.by_ref().skip(1).find(|c| c.is_ascii_alphabetic());
+            }
+            '\r' => plain.push('\n'),
+            c => plain.push(c),
+        }
+    }
+    plain.lines().map(String::from).collect()
+}
+
+/// The bar of a load was broken into several lines, and each update added more of them.
+#[test]
+fn a_progress_bar_fits_a_narrow_terminal() {
+    let place = Place::new();
+    let rows: String = (0..200_000).map(|row| format!("{row:07}\tsome value of row {row}\n")).collect();
+    place.write("rows.tsv", rows);
+    let Some(text) = on_a_terminal(&place, 40, "load db t rows.tsv") else { return };
+    let bars: Vec<String> = lines(&text).into_iter().filter(|line| line.contains('%')).collect();
+    assert!(
+        bars.iter().any(|bar| bar.contains(" rows ") && bar.contains("/s ")),
+        "no bar was drawn: {text:?}"
+    );
+    for bar in bars {
+        assert!(bar.chars().count() <= 40, "{bar:?} has {} columns", bar.chars().count());
+    }
+}
+
+/// Help was broken by the terminal in the middle of words.
+#[test]
+fn help_fits_the_terminal() {
+    let place = Place::new();
+    for (columns, args) in [(60, "export --help"), (60, "--help"), (80, "load --help"), (250, "load --help")]
+    {
+        let Some(text) = on_a_terminal(&place, columns, args) else { return };
+        let width = lines(&text).iter().map(|line| line.chars().count()).max().unwrap_or(0);
+        let most = columns.min(100) as usize;
+        assert!(width <= most, "{args} on {columns} columns is {width} wide");
+        assert!(width > most * 3 / 4, "{args} on {columns} columns is only {width} wide");
+    }
+}
