@@ -51,7 +51,8 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
 
 /// A started thread.
 pub trait Joiner: Send + Sync {
-    /// Waits for its end; true if it returned, false if it panicked.
+    /// Waits for its end; true if it returned, false if it panicked. Called on that thread itself it waits for nothing and
+    /// returns true: the thread ends later, by itself.
     fn join(self: Box<Self>) -> bool;
 }
 

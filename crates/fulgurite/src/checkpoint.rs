@@ -142,6 +142,7 @@ impl Core {
     /// Folds the closed generations that nothing can undo any more; true if there was one. A table that cannot be
     /// folded does not keep the others from it.
     pub fn absorb(&self) -> Result<bool> {
+        let _quiet = self.pipeline.quiet();
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
         let mut outcome = Ok(false);
@@ -155,6 +156,7 @@ impl Core {
     }
 
     fn absorb_table(&self, table: &TableState) -> Result<()> {
+        let _quiet = self.pipeline.quiet();
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
         self.fold_closed(table).map(|_| ())
@@ -187,6 +189,7 @@ impl Core {
 
     /// Writes a checkpoint: afterwards opening replays only what was committed since it began.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        let _quiet = self.pipeline.quiet();
         let mut maintenance = self.maintenance.lock();
         self.check_open()?;
         let start_ns = self.env.clock().monotonic_ns();

@@ -89,6 +89,7 @@ impl Database {
         self.core.check_writable()?;
         check_name(name)?;
         let catalog = &self.core.catalog;
+        let _quiet = self.core.pipeline.quiet();
         let _definitions = catalog.definitions.lock();
         if catalog.by_name(name).is_some() {
             return Err(Error::TableExists { name: name.to_string() });
@@ -109,6 +110,7 @@ impl Database {
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.core.check_writable()?;
+        let _quiet = self.core.pipeline.quiet();
         let _definitions = self.core.catalog.definitions.lock();
         let table = self.open_table(name)?;
         let mut txn = Transaction::begin(&self.core, Isolation::Snapshot);
@@ -124,6 +126,7 @@ impl Database {
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.core.check_writable()?;
         check_name(to)?;
+        let _quiet = self.core.pipeline.quiet();
         let _definitions = self.core.catalog.definitions.lock();
         let table = self.open_table(from)?;
         if from == to {
@@ -336,6 +339,9 @@ impl Database {
     /// range, gets [`Error::Closed`] from then on. A commit that is on its way meanwhile is durable or refused. Waits for
     /// a checkpoint that is being written, and for a close that another thread has begun.
     ///
+    /// Any thread may close, in a callback of a [`Ticket`](crate::Ticket), too, which may run on a thread of the database
+    /// itself.
+    ///
     /// Without it the drop of the last handle closes, and an error is only logged (`tracing`, level WARN). Leave it to
     /// the drop where handles are still in use elsewhere, or make sure that they are not.
     ///
@@ -343,6 +349,7 @@ impl Database {
     /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`], [`Error::Poisoned`]: what was acknowledged as durable is
     /// durable, and the next open replays what the last checkpoint does not cover. The database is closed even so.
     /// [`Error::Closed`] if an earlier close failed, which reported why; after one that succeeded it is `Ok`.
+    /// [`Error::WouldBlock`] in a ticket's callback while another thread is closing: that may wait for the callback.
     pub fn close(self) -> Result<()> {
         self.core.close()
     }

@@ -4,9 +4,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 
 use crate::background::Background;
+use crate::commit::quiet::is_in_callback;
 use crate::core::Core;
 use crate::{Error, Result};
 
@@ -18,18 +19,23 @@ use crate::{Error, Result};
 pub(crate) struct Handle(Arc<Closer>);
 
 /// Closes the database, at the latest when the last [`Handle`] goes.
+///
+/// Any thread may do that, also one of the database's own: the last handle may go in a ticket's callback. No lock is held
+/// meanwhile, since closing runs the callbacks of tickets, and joins threads that may be in one.
 struct Closer {
     core: Arc<Core>,
     background: Mutex<Option<Background>>,
-    /// How closing ended; held while the database is being closed, so that a second caller returns after the first.
-    closed: Mutex<Option<Closed>>,
+    state: Mutex<State>,
+    closed: Condvar,
 }
 
-/// How closing ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Closed {
-    Cleanly,
-    WithError,
+enum State {
+    Open,
+    /// A thread is at it.
+    Closing,
+    Closed,
+    ClosedWithError,
 }
 
 impl Handle {
@@ -37,7 +43,8 @@ impl Handle {
     pub fn new(core: Core) -> Result<Handle> {
         let core = Arc::new(core);
         let background = if core.options.background { Some(Background::start(&core)?) } else { None };
-        Ok(Handle(Arc::new(Closer { core, background: Mutex::new(background), closed: Mutex::new(None) })))
+        let (background, state) = (Mutex::new(background), Mutex::new(State::Open));
+        Ok(Handle(Arc::new(Closer { core, background, state, closed: Condvar::new() })))
     }
 
     /// Closes the database for all handles.
@@ -60,19 +67,31 @@ impl Deref for Handle {
 
 impl Closer {
     fn close(&self) -> Result<()> {
-        let mut closed = self.closed.lock();
-        match *closed {
-            Some(Closed::Cleanly) => return Ok(()),
-            Some(Closed::WithError) => return Err(Error::Closed),
-            None => {}
+        let mut state = self.state.lock();
+        loop {
+            match *state {
+                State::Open => break,
+                State::Closed => return Ok(()),
+                State::ClosedWithError => return Err(Error::Closed),
+                // The thread that closes may wait for the one that this callback runs on.
+                State::Closing if is_in_callback() => return Err(Error::WouldBlock),
+                State::Closing => self.closed.wait(&mut state),
+            }
         }
+        *state = State::Closing;
+        drop(state);
+        // After a panic it counts as closed.
+        let mut end = End { closer: self, state: State::ClosedWithError };
         let outcome = self.close_once();
-        *closed = Some(if outcome.is_ok() { Closed::Cleanly } else { Closed::WithError });
+        if outcome.is_ok() {
+            end.state = State::Closed;
+        }
         outcome
     }
 
     fn close_once(&self) -> Result<()> {
-        if let Some(background) = self.background.lock().take() {
+        let background = self.background.lock().take();
+        if let Some(background) = background {
             background.stop();
         }
         let core = &self.core;
@@ -84,15 +103,29 @@ impl Closer {
         }
         core.pipeline.begin_close();
         let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
-        core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
         core.lock.lock().take();
+        // Runs callbacks, which may open the database again.
+        core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
         outcome.and(closed)
+    }
+}
+
+/// Says how closing ended.
+struct End<'a> {
+    closer: &'a Closer,
+    state: State,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        *self.closer.state.lock() = self.state;
+        self.closer.closed.notify_all();
     }
 }
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        if self.closed.lock().is_some() {
+        if *self.state.get_mut() != State::Open {
             return;
         }
         if let Err(error) = self.close() {

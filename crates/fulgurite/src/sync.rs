@@ -7,6 +7,7 @@ mod chosen {
     pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
     pub use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
     pub use std::thread::yield_now;
+    pub use std::thread_local;
 }
 
 #[cfg(feature = "shuttle")]
@@ -16,6 +17,7 @@ mod chosen {
     use shuttle::sync;
     pub use shuttle::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
     pub use shuttle::thread::yield_now;
+    pub use shuttle::thread_local;
 
     /// Shuttle's mutex with the face of `parking_lot`'s.
     #[derive(Default)]

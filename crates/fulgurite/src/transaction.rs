@@ -514,6 +514,8 @@ impl Transaction {
     ) -> Result<Csn> {
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
+        // Dropped after the latches, also if the commit dies.
+        let _quiet = core.pipeline.quiet();
         loop {
             let held = core.latches.acquire(&mut set);
             match self.validate(keys, ranges, true) {
@@ -528,7 +530,6 @@ impl Transaction {
                     };
                     let csn = core.pipeline.submit(admission, self.durability, &frame, prepared.work);
                     drop(held);
-                    core.pipeline.complete_ripe_tickets();
                     return Ok(csn);
                 }
                 Err(Error::WouldBlock) => {

@@ -64,7 +64,7 @@ fn flush_loop(core: &Arc<Core>) {
         // Said before it is asked what is due: who adds something after that sees it, and wakes.
         core.signal.resting.store(true, Ordering::SeqCst);
         let rest = if core.poison.is_set() { Some(REST) } else { rest(core) };
-        if let Some(rest) = rest {
+        if let Some(rest) = rest.filter(|_| !core.completion_wanted.load(Ordering::SeqCst)) {
             core.signal.wait(rest, || core.closed.load(Ordering::Acquire));
         }
         core.signal.resting.store(false, Ordering::SeqCst);
@@ -115,6 +115,7 @@ pub(crate) fn maintain(core: &Arc<Core>) -> Result<bool, LogError> {
 
 /// Flushes what was requested, and writes the idle hint.
 fn serve(core: &Arc<Core>) -> Result<bool, LogError> {
+    core.serve_completion();
     core.check_usable()?;
     let flushed = flush_requested(core)?;
     Ok(idle_hint(core)? || flushed)

@@ -124,6 +124,8 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
     /// Nothing is flushed any more; set by the last leader.
     pub ended: AtomicBool,
+    /// The completer is to be called by the thread that flushes, or by maintenance.
+    pub completion_wanted: AtomicBool,
     /// Wakes the thread that flushes.
     pub signal: Signal,
     /// Wakes the thread that makes segments.
@@ -182,6 +184,7 @@ impl Core {
             spills: AtomicU64::new(0),
             closed: AtomicBool::new(false),
             ended: AtomicBool::new(false),
+            completion_wanted: AtomicBool::new(false),
             signal: Signal::default(),
             supply: Signal::default(),
             env,
@@ -226,7 +229,30 @@ impl Core {
     pub fn fail(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
         let error = self.poison.set(what, file);
         self.parking.wake_all();
+        self.request_completion();
         error
+    }
+
+    /// Has the completer called, soon and on a thread that holds no lock: that of the log, or the next that maintains.
+    pub fn request_completion(&self) {
+        self.completion_wanted.store(true, Ordering::SeqCst);
+        self.wake_resting();
+    }
+
+    /// Calls the completer if that was requested.
+    pub fn serve_completion(&self) {
+        let wanted = &self.completion_wanted;
+        if wanted.load(Ordering::SeqCst) && wanted.swap(false, Ordering::SeqCst) {
+            self.call_completer();
+        }
+    }
+
+    /// Holds no lock, leads no flush.
+    pub fn call_completer(&self) {
+        let completer = self.completer.read().clone();
+        if let Some(completer) = completer {
+            completer();
+        }
     }
 
     /// Wakes the thread that flushes, if there is one.

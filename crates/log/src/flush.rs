@@ -63,7 +63,7 @@ impl Core {
     }
 
     /// Wakes the background thread if it sleeps. What it is woken for was stored before.
-    fn wake_resting(&self) {
+    pub fn wake_resting(&self) {
         if self.signal.resting.load(SeqCst) {
             self.wake();
         }
@@ -116,8 +116,16 @@ impl Log {
         *self.core.observer.write() = Some(Arc::from(observer));
     }
 
-    /// Sets who is called after the right to flush was handed over, if `durable` rose under it: on the thread that
-    /// flushed, once others may and those who waited are woken. It may use the log.
+    /// Asks for the completer to be called soon, by the log thread (without one, by [`Log::maintain`]), and returns at
+    /// once: for a thread that holds a lock under which the completer must not run.
+    pub fn request_completion(&self) {
+        self.core.request_completion();
+    }
+
+    /// Sets the completer. It is called after the right to flush was handed over, if `durable` rose under it, on the
+    /// thread that flushed, once others may and those who waited are woken; and by the log thread (without one, by
+    /// [`Log::maintain`]) after the log was poisoned and after [`Log::request_completion`]. No lock of the log is held:
+    /// it may use the log, and close it.
     pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
         *self.core.completer.write() = Some(Arc::from(completer));
     }

@@ -6,6 +6,7 @@ use fulgurite_base::Csn;
 use fulgurite_log::{Durability, LogError};
 
 use super::commit_log::CommitLog;
+use super::quiet::is_quiet;
 use super::ticket::{Settle, Ticket, TicketState};
 use super::{BROKEN, Pipeline};
 use crate::latency::{Stopwatch, Timed};
@@ -129,26 +130,37 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.request_durable(due);
         self.complete_ripe_tickets();
         if let Some(why) = self.log.poisoned() {
-            self.tickets.fail(&why.to_string());
+            self.fail_tickets(&why.to_string());
         }
         Ticket::of(ticket)
     }
 
-    /// The log calls it after leadership was handed over.
-    pub(super) fn complete_tickets(&self) {
-        fence(Ordering::SeqCst);
-        let complete = self.tickets.take_complete(|| self.settled());
-        if complete.is_empty() {
-            return;
-        }
-        let now_ns = self.stopwatch.now_ns();
-        for ticket in complete {
-            self.complete(&ticket, now_ns);
+    /// The log calls it after leadership was handed over, and after a failure.
+    pub(super) fn completer(&self) {
+        match self.log.poisoned() {
+            Some(why) => self.fail_tickets(&why.to_string()),
+            None => self.complete_tickets(),
         }
     }
 
-    /// For whoever raised `visible` or filed a ticket (INV-TXN-10). Runs users' callbacks, so the caller holds no latch
-    /// and leads no flush.
+    /// Tells the tickets that have an outcome. Runs users' callbacks: not on a thread that is quiet (INV-TXN-12).
+    fn complete_tickets(&self) {
+        if is_quiet() {
+            self.log.request_completion();
+            return;
+        }
+        fence(Ordering::SeqCst);
+        let ripe = self.tickets.take(|| self.settled());
+        if !ripe.complete.is_empty() {
+            let now_ns = self.stopwatch.now_ns();
+            for ticket in &ripe.complete {
+                self.complete(ticket, now_ns);
+            }
+        }
+        ripe.tell_failed();
+    }
+
+    /// For a thread that raised `visible`, filed a ticket (INV-TXN-10) or was quiet.
     pub fn complete_ripe_tickets(&self) {
         fence(Ordering::SeqCst);
         if self.tickets.first() <= self.settled() {
@@ -170,9 +182,8 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Ends the open tickets, and those to come, of a log that has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
-        // Whoever made some durable may not have come to complete them.
+        self.tickets.end(why);
         self.complete_tickets();
-        self.tickets.fail(why);
     }
 
     // Failures.

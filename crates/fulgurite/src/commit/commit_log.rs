@@ -31,6 +31,8 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     fn wait_drained(&self, csn: Csn) -> Result<(), LogError>;
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>);
     fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>);
+    /// Asks the log's thread to call the completer, and returns at once.
+    fn request_completion(&self);
     fn poison(&self, what: &'static str);
     fn poisoned(&self) -> Option<Arc<PoisonCause>>;
 }
@@ -96,6 +98,10 @@ impl CommitLog for Log {
 
     fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
         Log::set_completer(self, completer);
+    }
+
+    fn request_completion(&self) {
+        Log::request_completion(self);
     }
 
     fn poison(&self, what: &'static str) {

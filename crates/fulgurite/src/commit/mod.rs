@@ -32,7 +32,7 @@
 //!   `visible` moved by another looks again from there.
 //! - INV-TXN-9: no waiter is missed. Whoever waits for `visible` counts itself first and looks then; whoever moves it
 //!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
-//! - INV-TXN-10: a ticket completes once, and is told outside every lock and after leadership was handed over. Filing
+//! - INV-TXN-10: a ticket completes once, and is told where users' code may run (INV-TXN-12, `quiet.rs`). Filing
 //!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards
 //!   sees it, whichever thread begins it.
@@ -53,6 +53,7 @@ pub(crate) mod commit_log;
 pub(crate) mod fake_log;
 pub(crate) mod latches;
 pub(crate) mod prepare;
+pub(crate) mod quiet;
 mod ring;
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
@@ -129,7 +130,7 @@ impl<L: CommitLog> Drop for Unfinished<'_, L> {
         pipeline.broken.store(true, Ordering::SeqCst);
         drop(pipeline.waiting.lock());
         pipeline.became_visible.notify_all();
-        pipeline.tickets.fail(BROKEN);
+        pipeline.fail_tickets(BROKEN);
     }
 }
 
@@ -164,7 +165,7 @@ impl<L: CommitLog> Pipeline<L> {
         let completer = Arc::downgrade(&pipeline);
         log.set_completer(Box::new(move || {
             if let Some(pipeline) = completer.upgrade() {
-                pipeline.complete_tickets();
+                pipeline.completer();
             }
         }));
         pipeline
@@ -237,8 +238,8 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Steps 2 to 4: the caller holds the latches and has validated. Once it has let go of them it calls
-    /// [`Pipeline::complete_ripe_tickets`].
+    /// Steps 2 to 4: the caller holds the latches and has validated. It is [`Pipeline::quiet`] until it has let go of
+    /// them.
     pub fn submit(
         &self,
         admission: L::Admission,
@@ -348,6 +349,8 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// The log's observer: applies what is durable and unclaimed (INV-TXN-4). All of it is published.
     fn durable_rose(&self, durable: Csn) {
+        // The log leads a flush.
+        let _quiet = self.quiet_in_the_log();
         let mut csn = self.visible().next();
         if csn > durable {
             return;

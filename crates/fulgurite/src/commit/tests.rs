@@ -139,3 +139,22 @@ fn a_callback_may_wait_for_what_is_durable() {
     pipeline.wait(Csn(2)).unwrap();
     assert_eq!(*seen.lock(), Some(true));
 }
+
+/// INV-TXN-12: what a commit that dies under its latches has to tell is told when they are free.
+#[test]
+fn a_panic_while_a_commit_is_applied_tells_callbacks_under_no_latch() {
+    let (_, pipeline) = pipeline(5);
+    let first = submit(&pipeline, |_| {});
+    let ticket = pipeline.ticket(first, first, None);
+    let latch = Arc::new(Mutex::new(()));
+    let told = Arc::new(Mutex::new(None));
+    let (theirs, slot) = (latch.clone(), told.clone());
+    ticket.on_complete(move |outcome| *slot.lock() = Some((outcome.is_err(), theirs.try_lock().is_some())));
+    let dying = AssertUnwindSafe(|| {
+        let _quiet = pipeline.quiet();
+        let _latched = latch.lock();
+        submit(&pipeline, |_| panic!("on purpose"))
+    });
+    assert!(catch_unwind(dying).is_err());
+    assert_eq!(*told.lock(), Some((true, true)), "told, and the latch was free");
+}

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use fulgurite_base::Csn;
 
+use super::quiet::InCallback;
 use crate::latency::Timed;
 use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 use crate::{Commit, Error, Result};
@@ -97,7 +98,9 @@ impl Ticket {
     }
 
     /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known, else on
-    /// the thread that completes it. It must not block.
+    /// the thread that completes it. That may be any thread that commits, or one of the database; no lock is held, so the
+    /// callback may use the database, drop the last handle to it, or close it. It should not block: other tickets may
+    /// wait for the same thread.
     pub fn on_complete(&self, callback: impl FnOnce(Result<Commit>) + Send + 'static) {
         if let Some(state) = &self.state
             && let Some(mut listeners) = state.listen()
@@ -240,6 +243,7 @@ impl TicketState {
 /// Calls what a user handed in: its panic must not reach the thread that flushes the log for everybody, nor keep other
 /// tickets from completing.
 fn contain(what: &str, call: impl FnOnce()) {
+    let _inside = InCallback::new();
     if catch_unwind(AssertUnwindSafe(call)).is_err() {
         tracing::error!("{what} of a ticket panicked");
     }

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// The open tickets. Commits file theirs almost in order, so that filing is an append, and completing takes a run from
 /// the front.
 pub(super) struct Tickets {
-    /// What the first of them waits for; `u64::MAX` if there is none.
+    /// What the first of them waits for; `u64::MAX` if there is none, 0 if it waits for nothing any more.
     first: AtomicU64,
     open: Mutex<Open>,
 }
@@ -48,7 +48,8 @@ impl Tickets {
     }
 
     fn note_first(&self, open: &Open) {
-        let first = open.queue.front().map_or(u64::MAX, |(due, _)| due.0);
+        let due = |(due, _): &(Csn, _)| if open.ended.is_some() { 0 } else { due.0 };
+        let first = open.queue.front().map_or(u64::MAX, due);
         if self.first.load(Ordering::Relaxed) != first {
             self.first.store(first, Ordering::SeqCst);
         }
@@ -59,39 +60,54 @@ impl Tickets {
         Csn(self.first.load(Ordering::SeqCst))
     }
 
-    /// Takes out the tickets of which all is durable and visible: `reached` says how far that is, and is asked under the
-    /// lock. The caller completes them.
-    pub fn take_complete(&self, reached: impl FnOnce() -> Csn) -> Vec<Arc<TicketState>> {
+    /// Takes out the tickets that have an outcome. `reached` says up to where all is durable and visible, and is asked
+    /// under the lock. The caller tells them.
+    pub fn take(&self, reached: impl FnOnce() -> Csn) -> Ripe {
         let mut open = self.open.lock();
         if open.queue.is_empty() {
-            return Vec::new();
+            return Ripe::default();
         }
         let reached = reached();
         let count = open.queue.partition_point(|(due, _)| *due <= reached);
         let complete = open.queue.drain(..count).map(|(_, ticket)| ticket).collect();
+        let why = open.ended.clone();
+        let failed = if why.is_some() { std::mem::take(&mut open.queue) } else { VecDeque::new() };
         self.note_first(&open);
-        complete
+        Ripe { complete, failed: failed.into_iter().map(|(_, ticket)| ticket).collect(), why }
     }
 
-    /// Completes all tickets with an unknown outcome, and those that are filed later.
-    pub fn fail(&self, why: &str) {
-        let (all, why) = {
-            let mut open = self.open.lock();
-            let why = open.ended.get_or_insert_with(|| why.into()).clone();
-            let all = std::mem::take(&mut open.queue);
-            self.note_first(&open);
-            (all, why)
-        };
-        for (_, ticket) in all {
-            ticket.fail(&why);
+    /// From now on no ticket completes but those of which all is durable and visible by now: the others, and those that
+    /// are filed later, have an unknown outcome. They are told by the next [`Tickets::take`].
+    pub fn end(&self, why: &str) {
+        let mut open = self.open.lock();
+        open.ended.get_or_insert_with(|| why.into());
+        self.note_first(&open);
+    }
+}
+
+/// Tickets with an outcome.
+#[derive(Default)]
+pub(super) struct Ripe {
+    pub complete: Vec<Arc<TicketState>>,
+    /// Those whose outcome is unknown.
+    failed: Vec<Arc<TicketState>>,
+    why: Option<Arc<str>>,
+}
+
+impl Ripe {
+    /// Tells those whose outcome is unknown.
+    pub fn tell_failed(self) {
+        if let Some(why) = self.why {
+            self.failed.into_iter().for_each(|ticket| ticket.fail(&why));
         }
     }
 }
 
 impl Drop for Tickets {
-    /// Nobody is left who could complete them.
+    /// Nothing is left that could complete them.
     fn drop(&mut self) {
-        self.fail("the database was closed before the commit was known to be durable");
+        self.end("the database was closed before the commit was known to be durable");
+        self.take(|| Csn::ZERO).tell_failed();
     }
 }
 
@@ -117,7 +133,7 @@ mod tests {
     }
 
     fn complete(tickets: &Tickets, csn: u64) {
-        tickets.take_complete(|| Csn(csn)).iter().for_each(|ticket| assert!(ticket.complete()));
+        tickets.take(|| Csn(csn)).complete.iter().for_each(|ticket| assert!(ticket.complete()));
     }
 
     #[test]
@@ -135,7 +151,10 @@ mod tests {
         assert_eq!(called.load(Ordering::Relaxed), 1);
         assert_eq!(first.wait().unwrap().csn, Csn(1));
         assert!(second.try_wait().is_none());
-        tickets.fail("the disk is gone");
+        tickets.end("the disk is gone");
+        assert_eq!(tickets.first(), Csn::ZERO);
+        assert!(second.try_wait().is_none(), "told later, by a thread that holds no lock");
+        tickets.take(|| Csn(1)).tell_failed();
         let error = second.wait().unwrap_err();
         assert!(matches!(error, Error::OutcomeUnknown { csn: Csn(2), .. }));
         assert!(error.to_string().contains("the disk is gone"), "{error}");

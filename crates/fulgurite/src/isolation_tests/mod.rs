@@ -1,6 +1,7 @@
 //! Isolation and concurrency of whole databases, with threads stopped where it matters.
 
 mod anomalies;
+mod callbacks;
 mod checker;
 mod closing;
 mod counters;

@@ -57,6 +57,9 @@ impl Drop for Flushing<'_> {
         if core.poison.is_set() || core.ended.load(Ordering::SeqCst) {
             core.parking.wake_all();
         }
+        if core.poison.is_set() {
+            core.request_completion();
+        }
     }
 }
 
@@ -159,9 +162,8 @@ impl Core {
 
     /// Tells the completer if `durable` rose since `before`. Holds no lock, leads no flush.
     fn complete(&self, before: Csn) {
-        let completer = if self.durable_csn() > before { self.completer.read().clone() } else { None };
-        if let Some(completer) = completer {
-            completer();
+        if self.durable_csn() > before {
+            self.call_completer();
         }
     }
 

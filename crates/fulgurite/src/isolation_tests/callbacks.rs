@@ -1,0 +1,153 @@
+//! Callbacks of tickets, which are users' code on threads of the database: INV-TXN-12, and closing from any thread.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use fulgurite_env::{Env, SimEnv};
+
+use super::support::*;
+use crate::{Database, Error, FlushScheme, Options, Result, Table, Ticket};
+
+/// How long a test waits for what has to happen.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn defer(db: &Database, table: &Table, key: &[u8]) -> Ticket {
+    let mut txn = db.begin();
+    txn.put(table, key, b"v").unwrap();
+    txn.commit_deferred().unwrap()
+}
+
+/// Has `work` done in the ticket's callback; receives what it returns.
+fn in_callback<T: Send + 'static>(ticket: &Ticket, work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (sender, receiver) = channel();
+    ticket.on_complete(move |outcome| {
+        outcome.unwrap();
+        sender.send(work()).unwrap();
+    });
+    receiver
+}
+
+#[track_caller]
+fn receive<T>(receiver: &Receiver<T>) -> T {
+    receiver.recv_timeout(PATIENCE).expect("the callback returns")
+}
+
+/// Opens as soon as the lock is free.
+#[track_caller]
+fn reopen(env: &Arc<SimEnv>) -> Database {
+    for _ in 0..PATIENCE.as_millis() {
+        match Database::open_with(env.clone(), "/data", Options::default(), |_| {}) {
+            Err(Error::Locked { .. }) => std::thread::park_timeout(Duration::from_millis(1)),
+            other => return other.unwrap(),
+        }
+    }
+    panic!("the database was never closed");
+}
+
+fn each_scheme() -> impl Iterator<Item = (Arc<SimEnv>, Options)> {
+    let options = |flush_scheme| Options { flush_scheme, ..Options::default() };
+    FlushScheme::ALL.into_iter().map(move |scheme| (SimEnv::new(1), options(scheme)))
+}
+
+#[test]
+fn a_database_whose_last_handle_goes_in_a_callback_is_closed() {
+    for (env, options) in each_scheme() {
+        let db = open(&env, options);
+        let table = db.table("t").unwrap();
+        // Nothing waits, so that the log's thread completes the ticket, on which the callback then runs.
+        let ticket = defer(&db, &table, b"k");
+        let closed = in_callback(&ticket, move || drop((table, db)));
+        receive(&closed);
+        let db = reopen(&env);
+        assert!(db.stats().checkpoint_covered >= ticket.csn(), "it was closed with a checkpoint");
+        assert!(db.table("t").unwrap().get(b"k").unwrap().is_some());
+    }
+}
+
+#[test]
+fn a_callback_may_close_the_database_and_is_told_how_that_went() {
+    for (env, options) in each_scheme() {
+        let db = open(&env, options);
+        let table = db.table("t").unwrap();
+        let ticket = defer(&db, &table, b"k");
+        let other = db.clone();
+        let closed = in_callback(&ticket, move || other.close());
+        receive(&closed).unwrap();
+        assert!(matches!(table.get(b"k"), Err(Error::Closed)));
+        drop((db, table));
+        reopen(&env);
+    }
+}
+
+/// The thread that closes joins the one that the callback runs on.
+#[test]
+fn a_callback_that_closes_beside_another_thread_that_closes_hangs_neither() {
+    for round in 0..20u64 {
+        let (env, options) = each_scheme().nth(round as usize % 3).unwrap();
+        let db = open(&env, options);
+        let table = db.table("t").unwrap();
+        let ticket = defer(&db, &table, b"k");
+        let other = db.clone();
+        let closed = in_callback(&ticket, move || other.close());
+        db.close().unwrap();
+        let outcome = receive(&closed);
+        assert!(matches!(outcome, Ok(()) | Err(Error::WouldBlock)), "{outcome:?}");
+        assert!(ticket.wait().is_ok());
+        drop(table);
+        reopen(&env);
+    }
+}
+
+/// A thread that holds a lock of the engine leads the flush that completes the ticket.
+#[test]
+fn a_callback_may_use_what_the_thread_that_completes_its_ticket_has_locked() {
+    type Work = fn(&Database) -> Result<()>;
+    let works: [Work; 4] = [
+        |db| db.checkpoint().map(drop),
+        |db| db.table("another").map(drop),
+        |db| db.maintain().map(drop),
+        |db| db.clone().close(),
+    ];
+    let under: [Work; 3] =
+        [|db| db.checkpoint().map(drop), |db| db.create_table("new").map(drop), |db| db.maintain().map(drop)];
+    for locked in under {
+        for work in works {
+            let (done, is_done) = channel();
+            let run = move || {
+                let db = quiet_database();
+                let table = db.table("t").unwrap();
+                let ticket = defer(&db, &table, b"k");
+                let other = db.clone();
+                let called = in_callback(&ticket, move || work(&other));
+                let outcome = locked(&db);
+                assert!(matches!(outcome, Ok(()) | Err(Error::Closed)), "{outcome:?}");
+                receive(&called).unwrap();
+                done.send(()).unwrap();
+            };
+            // Not joined before it is done: a thread that hangs fails the test, and does not hang it.
+            let thread = SimEnv::new(1).spawn("callback", Box::new(run)).unwrap();
+            is_done.recv_timeout(PATIENCE).expect("neither the callback nor what it runs in hangs");
+            assert!(thread.join());
+        }
+    }
+}
+
+/// The log fails on its own thread, and nothing waits: callbacks are told all the same.
+#[test]
+fn a_callback_is_told_that_the_log_has_failed_although_nothing_waits() {
+    for (env, options) in each_scheme() {
+        let db = open(&env, options);
+        let table = db.table("t").unwrap();
+        table.put(b"k", b"0").unwrap();
+        // The write that fails may be one of a segment that is being made, which is tried again.
+        let outcome = (0..100).find_map(|_| {
+            env.faults().fail_write(env.faults().write_count() + 1);
+            let ticket = defer(&db, &table, b"k");
+            let (sender, told) = channel();
+            ticket.on_complete(move |outcome| sender.send(outcome).unwrap());
+            told.recv_timeout(PATIENCE).expect("it is told").err()
+        });
+        assert!(matches!(outcome, Some(Error::OutcomeUnknown { .. })), "{outcome:?}");
+    }
+}
