@@ -69,6 +69,13 @@ impl Maintenance {
         self.retiring.contains(&segment)
     }
 
+    /// What is told of maintenance when it begins.
+    pub fn progress(&self) -> Progress {
+        let progress = Progress::default();
+        self.tell(&progress);
+        progress
+    }
+
     /// Notes what the last checkpoint is, for those who ask without the lock.
     pub fn tell(&self, progress: &Progress) {
         progress.covered.store(self.superblock.current().covered.0, Ordering::Release);

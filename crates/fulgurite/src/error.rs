@@ -37,7 +37,7 @@ pub enum Error {
     },
     /// A transaction has more entries than its memory budget holds, or than one operation list of the log.
     TooLarge {
-        /// The bytes that its keys, small values and bookkeeping take, or those of its operation list.
+        /// The bytes that its keys, small values, reads and bookkeeping take, or those of its operation list.
         bytes: usize,
         /// The budget, [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), or
         /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX).
@@ -288,7 +288,8 @@ impl fmt::Display for Error {
             }
             Error::TooLarge { bytes, max } => write!(
                 f,
-                "the transaction's entries take {bytes} bytes and at most {max} are allowed: commit in smaller pieces"
+                "the transaction's entries and reads take {bytes} bytes and at most {max} are allowed: commit in smaller \
+                 pieces, and read through a snapshot what the commit does not depend on"
             ),
             Error::KeyExists { table, key } => write!(f, "table `{table}` already has the key {key}"),
             Error::UnknownTable { name } => write!(f, "there is no table `{name}`"),

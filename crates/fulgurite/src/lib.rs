@@ -56,6 +56,7 @@ mod latency;
 mod maintenance;
 mod open;
 mod options;
+mod read_keys;
 mod read_set;
 mod recovery;
 mod salvage;

@@ -23,7 +23,6 @@ use crate::database::{FIRST_EPOCH, LOG_NAME};
 use crate::debt::Debt;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
-use crate::maintenance::Progress;
 use crate::options::no_barrier_refusal;
 use crate::recovery::{RecoveryProgress, Replay, restore_tables};
 use crate::snapshots::Snapshots;
@@ -84,8 +83,6 @@ pub(crate) fn open_core(
         ..current
     })?;
     let maintenance = Maintenance::new(superblock, space, debt);
-    let progress = Progress::default();
-    maintenance.tell(&progress);
     let core = Core {
         pipeline: Pipeline::new(log.clone(), last, Stopwatch::new(env.clone())),
         dir: home.path().to_path_buf(),
@@ -100,7 +97,7 @@ pub(crate) fn open_core(
         closed: AtomicBool::new(false),
         room: Room::default(),
         folded: (Mutex::new(()), Condvar::new()),
-        progress,
+        progress: maintenance.progress(),
         checks: Checks::default(),
         maintenance: Mutex::new(maintenance),
         retired: Arc::default(),

@@ -52,8 +52,10 @@ pub struct Options {
     /// [`Durability::NoBarrier`] needs on a device that admits to a volatile cache. It has to be
     /// [`POWER_SAFE_CACHE`], word for word. Default `None`.
     pub i_know: Option<String>,
-    /// Memory for the entries of one transaction: keys, values up to `inline_bytes_max`, bookkeeping. Longer values
-    /// go to disk before the commit when half of it is used. Whatever it is, the operations of one transaction take at most
+    /// Memory for one transaction: keys and values up to `inline_bytes_max` that it writes, keys and ranges that it reads
+    /// (a key takes its length and some 15 bytes), bookkeeping. Longer values go to disk before the commit when half of it
+    /// is used. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
+    /// [`Snapshot`](crate::Snapshot) take none. Whatever it is, the operations of one transaction take at most
     /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX) in the log. Default 256 MiB.
     pub transaction_bytes_max: usize,
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it

@@ -1,41 +1,15 @@
 //! What a read-write transaction has read: what commit validates.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, TableId, hash_key};
+use fulgurite_base::{Csn, TableId};
 
-use crate::Isolation;
 use crate::catalog::TableState;
-use crate::write_set::DeletedRange;
-
-/// Key hashes are hashed well already.
-#[derive(Default)]
-pub(crate) struct PassThrough(u64);
-
-impl Hasher for PassThrough {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.0 = self.0.rotate_left(8) ^ u64::from(byte);
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        self.0 = value;
-    }
-}
-
-/// A key that was read, with what validation needs.
-pub(crate) struct ReadKey {
-    pub table: Arc<TableState>,
-    pub key: Box<[u8]>,
-    pub hash: u64,
-}
+use crate::read_keys::{ReadKey, ReadKeys};
+use crate::write_set::{Budget, DeletedRange};
+use crate::{Isolation, Result};
 
 /// A range that was read.
 pub(crate) struct ReadRange {
@@ -47,6 +21,16 @@ pub(crate) struct ReadRange {
 impl ReadRange {
     pub fn bounds(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
         (as_ref(&self.start), as_ref(&self.end))
+    }
+
+    /// What it takes in memory, in bytes, about.
+    fn memory(&self) -> usize {
+        let len = |bound: &Bound<Box<[u8]>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => 16 + key.len(),
+            Bound::Unbounded => 0,
+        };
+        // The list doubles when it grows.
+        2 * size_of::<ReadRange>() + len(&self.start) + len(&self.end)
     }
 
     fn covers(&self, table: TableId, key: &[u8]) -> bool {
@@ -113,68 +97,31 @@ pub(crate) struct ReadSet {
 
 #[derive(Default)]
 struct Inner {
-    /// Where the first key with a hash is noted: an index of `keys` (serializable), or a place in `seen`.
-    hashes: HashMap<u64, usize, BuildHasherDefault<PassThrough>>,
-    /// What is validated.
-    keys: Vec<ReadKey>,
-    seen: SeenKeys,
+    keys: ReadKeys,
     ranges: Vec<ReadRange>,
     /// Parts of `ranges` that were deleted afterwards.
     deleted: Vec<ReadRange>,
+    range_bytes: usize,
     needs: Csn,
 }
 
 impl Inner {
-    fn note(&mut self, isolation: Isolation, table: &Arc<TableState>, key: &[u8], hash: u64) {
-        let first = self.hashes.get(&hash).copied();
-        let place = match isolation {
-            Isolation::Serializable => {
-                let known = |at: usize| self.keys[at].table.id == table.id && *self.keys[at].key == *key;
-                if first.is_some_and(known) {
-                    return;
-                }
-                self.keys.push(ReadKey { table: table.clone(), key: key.into(), hash });
-                self.keys.len() - 1
-            }
-            Isolation::Snapshot => {
-                if first.is_some_and(|at| self.seen.at(at) == (table.id, key)) {
-                    return;
-                }
-                self.seen.push(table.id, key)
-            }
-        };
-        self.hashes.entry(hash).or_insert(place);
+    fn bytes(&self) -> usize {
+        self.keys.bytes() + self.range_bytes
     }
 }
 
-/// Keys one behind the other: table, length, bytes. One allocation for many of them.
-#[derive(Default)]
-struct SeenKeys(Vec<u8>);
+/// What commit validates of what was read.
+pub(crate) struct Validated {
+    isolation: Isolation,
+    keys: ReadKeys,
+    pub ranges: Vec<ReadRange>,
+}
 
-impl SeenKeys {
-    const HEADER_BYTES: usize = 8;
-
-    fn push(&mut self, table: TableId, key: &[u8]) -> usize {
-        let at = self.0.len();
-        self.0.extend_from_slice(&table.0.to_le_bytes());
-        self.0.extend_from_slice(&(key.len() as u32).to_le_bytes());
-        self.0.extend_from_slice(key);
-        at
-    }
-
-    fn at(&self, at: usize) -> (TableId, &[u8]) {
-        let number = |at: usize| u32::from_le_bytes(self.0[at..at + 4].try_into().expect("four bytes"));
-        let start = at + Self::HEADER_BYTES;
-        (TableId(number(at)), &self.0[start..start + number(at + 4) as usize])
-    }
-
-    fn iter(&self) -> impl Iterator<Item = (TableId, &[u8])> {
-        let mut next = 0;
-        std::iter::from_fn(move || {
-            let (table, key) = (next < self.0.len()).then(|| self.at(next))?;
-            next += Self::HEADER_BYTES + key.len();
-            Some((table, key))
-        })
+impl Validated {
+    pub fn keys(&self) -> impl Iterator<Item = ReadKey<'_>> {
+        let all = self.isolation == Isolation::Serializable;
+        self.keys.iter().filter(move |key| all || key.is_validated)
     }
 }
 
@@ -184,24 +131,57 @@ impl ReadSet {
         ReadSet { isolation, strong, inner: RefCell::default() }
     }
 
-    /// Notes a read of one key.
-    pub fn key(&self, table: &Arc<TableState>, key: &[u8], hash: u64) {
-        self.inner.borrow_mut().note(self.isolation, table, key, hash);
+    /// The memory that it takes, in bytes, about.
+    pub fn bytes(&self) -> usize {
+        self.inner.borrow().bytes()
     }
 
-    /// Notes a read of a key that commit must validate at any isolation level.
-    pub fn key_for_update(&self, table: &Arc<TableState>, key: &[u8], hash: u64) {
+    /// Notes a read of one key. Fails if that outgrows the budget; then nothing is noted, and nothing may be told of it.
+    pub fn key(&self, table: &Arc<TableState>, key: &[u8], hash: u64, budget: Budget) -> Result<()> {
+        self.note(table, key, hash, false, budget)
+    }
+
+    /// Notes a read of a key that commit must validate at any isolation level. Fails as [`ReadSet::key`] does.
+    pub fn key_for_update(
+        &self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        hash: u64,
+        budget: Budget,
+    ) -> Result<()> {
+        self.note(table, key, hash, true, budget)
+    }
+
+    fn note(
+        &self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        hash: u64,
+        is_validated: bool,
+        budget: Budget,
+    ) -> Result<()> {
+        let Inner { keys, range_bytes, .. } = &mut *self.inner.borrow_mut();
+        keys.note(table, key, hash, is_validated, budget.beside(*range_bytes))
+    }
+
+    /// Notes a read of a range. Fails as [`ReadSet::key`] does.
+    pub fn range(
+        &self,
+        table: &Arc<TableState>,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+        budget: Budget,
+    ) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
-        inner.note(self.isolation, table, key, hash);
-        if self.isolation == Isolation::Snapshot {
-            inner.keys.push(ReadKey { table: table.clone(), key: key.into(), hash });
+        if inner.ranges.last().is_some_and(|last| last.table.id == table.id && last.bounds() == (start, end))
+        {
+            return Ok(());
         }
-    }
-
-    /// Notes a read of a range.
-    pub fn range(&self, table: &Arc<TableState>, start: Bound<&[u8]>, end: Bound<&[u8]>) {
-        let (start, end) = (owned(start), owned(end));
-        self.inner.borrow_mut().ranges.push(ReadRange { table: table.clone(), start, end });
+        let range = ReadRange { table: table.clone(), start: owned(start), end: owned(end) };
+        budget.check(inner.bytes() + range.memory())?;
+        inner.range_bytes += range.memory();
+        inner.ranges.push(range);
+        Ok(())
     }
 
     /// Notes that a range is deleted: what was read of it was read and written.
@@ -210,15 +190,13 @@ impl ReadSet {
             return;
         }
         let mut inner = self.inner.borrow_mut();
-        let Inner { keys, seen, ranges, deleted, .. } = &mut *inner;
-        let of_table = seen.iter().filter(|(id, key)| *id == table.id && range.covers(key));
-        keys.extend(of_table.map(|(id, key)| ReadKey {
-            table: table.clone(),
-            key: key.into(),
-            hash: hash_key(id, key),
-        }));
+        let Inner { keys, ranges, deleted, range_bytes, .. } = &mut *inner;
+        keys.validate_if(|id, key| id == table.id && range.covers(key));
         let of_table = ranges.iter().filter(|read| read.table.id == table.id);
-        deleted.extend(of_table.filter_map(|read| read.meet(range)));
+        for part in of_table.filter_map(|read| read.meet(range)) {
+            *range_bytes += part.memory();
+            deleted.push(part);
+        }
     }
 
     /// Notes that a version of `csn` was seen.
@@ -233,19 +211,16 @@ impl ReadSet {
         self.inner.borrow().needs
     }
 
-    /// Whether the transaction read the key before; of two keys of one hash it may say so of the wrong one, which can
-    /// only add a conflict.
+    /// Whether the transaction read the key before.
     pub fn has_read(&self, table: TableId, key: &[u8], hash: u64) -> bool {
         let inner = self.inner.borrow();
-        inner.hashes.contains_key(&hash) || inner.ranges.iter().any(|range| range.covers(table, key))
+        inner.keys.contains(table, key, hash) || inner.ranges.iter().any(|range| range.covers(table, key))
     }
 
     /// The keys and the ranges that commit validates.
-    pub fn into_validated(self) -> (Vec<ReadKey>, Vec<ReadRange>) {
-        let inner = self.inner.into_inner();
-        match self.isolation {
-            Isolation::Serializable => (inner.keys, inner.ranges),
-            Isolation::Snapshot => (inner.keys, inner.deleted),
-        }
+    pub fn into_validated(self) -> Validated {
+        let Inner { keys, ranges, deleted, .. } = self.inner.into_inner();
+        let ranges = if self.isolation == Isolation::Serializable { ranges } else { deleted };
+        Validated { isolation: self.isolation, keys, ranges }
     }
 }

@@ -14,11 +14,11 @@ use crate::commit::{Frame, ticket::Ticket};
 use crate::core::Core;
 use crate::error::readable;
 use crate::handle::Handle;
-use crate::read_set::{ReadKey, ReadRange, ReadSet};
+use crate::read_set::{ReadRange, ReadSet, Validated};
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
 use crate::spill::Spill;
-use crate::write_set::{DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
+use crate::write_set::{Budget, DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Error, Isolation, KeyRange, Result, Table, Value};
 
 /// A commit that was answered: durable, unless a lower [`Durability`] was asked for.
@@ -110,8 +110,8 @@ impl Transaction {
     /// The value of `key`, or `None`.
     ///
     /// # Errors
-    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`],
-    /// [`Error::Closed`]: the transaction goes on.
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Damaged`],
+    /// [`Error::Io`], [`Error::Closed`]: the transaction goes on.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_bytes(table, key.as_ref())
     }
@@ -123,7 +123,7 @@ impl Transaction {
         match self.writes.own(table.state.id, key) {
             Some(own) => self.own_value(&table.state, key, own),
             None => {
-                self.reads.key(&table.state, key, hash);
+                self.reads.key(&table.state, key, hash, self.budget_of_reads())?;
                 self.read(&table.state, key, hash)
             }
         }
@@ -133,8 +133,8 @@ impl Transaction {
     /// in between, whatever the isolation and even if this one does not write it.
     ///
     /// # Errors
-    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`],
-    /// [`Error::Closed`]: the transaction goes on.
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Damaged`],
+    /// [`Error::Io`], [`Error::Closed`]: the transaction goes on.
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_for_update_bytes(table, key.as_ref())
     }
@@ -143,11 +143,20 @@ impl Transaction {
         self.mine(table)?;
         check_key(key)?;
         let hash = hash_key(table.state.id, key);
-        self.reads.key_for_update(&table.state, key, hash);
+        self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads())?;
         match self.writes.own(table.state.id, key) {
             Some(own) => self.own_value(&table.state, key, own),
             None => self.read(&table.state, key, hash),
         }
+    }
+
+    /// What reads may take beside the writes; together they have one budget.
+    fn budget_of_reads(&self) -> Budget {
+        Budget::new(self.core.options.transaction_bytes_max).beside(self.writes.cost.memory)
+    }
+
+    fn budget_of_writes(&self) -> Budget {
+        Budget::new(self.core.options.transaction_bytes_max).beside(self.reads.bytes())
     }
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
@@ -276,13 +285,14 @@ impl Transaction {
         };
         let read_before = read_before || self.reads.has_read(table.id, key, hash);
         let op = WriteOp { value, expires_at_ms, read_before, hash };
-        self.writes.put(table, key, op, self.core.options.transaction_bytes_max)
+        let budget = self.budget_of_writes();
+        self.writes.put(table, key, op, budget)
     }
 
     fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
         check_value(value)?;
-        let budget_half_used =
-            self.writes.cost.memory + value.len() > self.core.options.transaction_bytes_max / 2;
+        let used = self.writes.cost.memory + self.reads.bytes() + value.len();
+        let budget_half_used = used > self.core.options.transaction_bytes_max / 2;
         let spills = value.len() >= limits::SPILL_BYTES_MIN
             || (budget_half_used && value.len() > self.core.options.inline_bytes_max);
         if !spills {
@@ -314,8 +324,8 @@ impl Transaction {
         self.mine(table)?;
         if let Some((start, end)) = bounds.half_open()? {
             let range = DeletedRange { start, end };
-            let bytes_max = self.core.options.transaction_bytes_max;
-            self.writes.delete_range(&table.state, range.clone(), bytes_max)?;
+            let budget = self.budget_of_writes();
+            self.writes.delete_range(&table.state, range.clone(), budget)?;
             self.reads.delete_range(&table.state, &range);
         }
         Ok(())
@@ -324,8 +334,8 @@ impl Transaction {
     /// The entries of `range` in order, own writes included; `.rev()` goes backward.
     ///
     /// # Errors
-    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::Closed`]; each entry may fail with
-    /// [`Error::Damaged`] or [`Error::Io`], which ends the iteration.
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Closed`]; each
+    /// entry may fail with [`Error::Damaged`] or [`Error::Io`], which ends the iteration.
     pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
         self.range_of(table, Bounds::new(range.start(), range.end())?)
     }
@@ -342,7 +352,7 @@ impl Transaction {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
         let (start, end) = bounds.as_ref();
-        self.reads.range(&table.state, start, end);
+        self.reads.range(&table.state, start, end, self.budget_of_reads())?;
         self.reads.saw(self.snapshot.csn);
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
@@ -471,12 +481,12 @@ impl Transaction {
             &mut self.spill,
         )?;
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
-        let (keys, ranges) = reads.into_validated();
-        let mut set = self.latch_set(&keys, &ranges);
+        let reads = reads.into_validated();
+        let mut set = self.latch_set(&reads);
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let csn = self.validate_and_submit(core, prepared, set, &keys, &ranges)?;
+        let csn = self.validate_and_submit(core, prepared, set, &reads)?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
@@ -486,7 +496,7 @@ impl Transaction {
         Ok(Some(csn))
     }
 
-    fn latch_set<'t>(&'t self, keys: &'t [ReadKey], ranges: &'t [ReadRange]) -> LatchSet<'t> {
+    fn latch_set<'t>(&'t self, reads: &'t Validated) -> LatchSet<'t> {
         let mut set = LatchSet::default();
         for writes in &self.writes.tables {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
@@ -494,11 +504,11 @@ impl Transaction {
                 set.key(op.hash);
             }
         }
-        for read in keys {
-            set.gate(&read.table, Gate::Shared);
-            set.key(read.hash);
+        for read in reads.keys() {
+            set.gate(read.table, Gate::Shared);
+            set.key(read.hash());
         }
-        for range in ranges {
+        for range in &reads.ranges {
             set.gate(&range.table, Gate::Exclusive);
         }
         set
@@ -509,8 +519,7 @@ impl Transaction {
         core: &Core,
         prepared: Prepared,
         mut set: LatchSet<'_>,
-        keys: &[ReadKey],
-        ranges: &[ReadRange],
+        reads: &Validated,
     ) -> Result<Csn> {
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
@@ -518,7 +527,7 @@ impl Transaction {
         let _quiet = core.pipeline.quiet();
         loop {
             let held = core.latches.acquire(&mut set);
-            match self.validate(keys, ranges, true) {
+            match self.validate(reads, true) {
                 Ok(()) => {
                     core.hooks.reached("validated");
                     let frame = Frame {
@@ -534,7 +543,7 @@ impl Transaction {
                 }
                 Err(Error::WouldBlock) => {
                     drop(held);
-                    self.validate(keys, ranges, false)?;
+                    self.validate(reads, false)?;
                 }
                 Err(error) => return Err(error),
             }
@@ -542,10 +551,11 @@ impl Transaction {
     }
 
     /// First committer wins: nothing that counts as read was written since the snapshot. `resident` asks memory only.
-    fn validate(&self, keys: &[ReadKey], ranges: &[ReadRange], resident: bool) -> Result<()> {
+    fn validate(&self, reads: &Validated, resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
         let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
-        let read = keys.iter().map(|key| &key.table).chain(ranges.iter().map(|range| &range.table));
+        let ranges = &reads.ranges;
+        let read = reads.keys().map(|key| key.table).chain(ranges.iter().map(|range| &range.table));
         let mut tables = written.clone().map(|writes| &writes.table).chain(read);
         if let Some(table) = tables.find(|table| table.dropped().is_some()) {
             return Err(Error::TableDropped { name: table.name().to_string() });
@@ -555,8 +565,8 @@ impl Transaction {
                 validate_key(&writes.table, key, op.hash, than, resident)?;
             }
         }
-        for read in keys {
-            validate_key(&read.table, &read.key, read.hash, than, resident)?;
+        for read in reads.keys() {
+            validate_key(read.table, read.key, read.hash(), than, resident)?;
         }
         for range in ranges {
             if range.table.index.any_newer_in_range(range.bounds(), than)? {

@@ -114,11 +114,37 @@ impl Cost {
     }
 
     /// Fails for a transaction that does not fit its budget, or that recovery would not read.
-    fn check(self, bytes_max: usize) -> Result<()> {
-        if self.memory > bytes_max {
-            return Err(Error::TooLarge { bytes: self.memory, max: bytes_max });
-        }
+    fn check(self, budget: Budget) -> Result<()> {
+        budget.check(self.memory)?;
         body::check_operations(self.operations)
+    }
+}
+
+/// How much memory a transaction may take, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget {
+    max: usize,
+    /// What others of the same transaction take already.
+    taken: usize,
+}
+
+impl Budget {
+    pub fn new(max: usize) -> Budget {
+        Budget { max, taken: 0 }
+    }
+
+    /// What is left beside others that take `bytes`.
+    pub fn beside(self, bytes: usize) -> Budget {
+        Budget { taken: self.taken + bytes, ..self }
+    }
+
+    /// Fails if `bytes` are too many.
+    pub fn check(self, bytes: usize) -> Result<()> {
+        if self.taken.saturating_add(bytes) > self.max { Err(self.exceeded(bytes)) } else { Ok(()) }
+    }
+
+    pub fn exceeded(self, bytes: usize) -> Error {
+        Error::TooLarge { bytes: self.taken.saturating_add(bytes), max: self.max }
     }
 }
 
@@ -178,14 +204,14 @@ impl WriteSet {
         writes.ranges.iter().any(|range| range.covers(key)).then_some(None)
     }
 
-    /// Writes a key. Fails, changing nothing, if the entries would outgrow `bytes_max`.
-    pub fn put(&mut self, table: &Arc<TableState>, key: &[u8], op: WriteOp, bytes_max: usize) -> Result<()> {
+    /// Writes a key. Fails, changing nothing, if the entries would outgrow the budget.
+    pub fn put(&mut self, table: &Arc<TableState>, key: &[u8], op: WriteOp, budget: Budget) -> Result<()> {
         let cost = self.cost.plus(Cost::of(key, &op));
-        if let Err(error) = cost.check(bytes_max) {
+        if let Err(error) = cost.check(budget) {
             // What it replaces is looked for only where that decides.
             let before = self.of_table(table.id).and_then(|writes| writes.ops.get(key));
             let before = before.map(|before| Cost::of(key, before)).ok_or(error)?;
-            cost.minus(before).check(bytes_max)?;
+            cost.minus(before).check(budget)?;
         }
         let writes = self.writes(table);
         let before = match writes.ops.get_mut(key) {
@@ -206,15 +232,15 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes a range: operations that it covers go. Fails, changing nothing, if the entries would outgrow `bytes_max`.
+    /// Deletes a range: operations that it covers go. Fails, changing nothing, if the entries would outgrow the budget.
     pub fn delete_range(
         &mut self,
         table: &Arc<TableState>,
         range: DeletedRange,
-        bytes_max: usize,
+        budget: Budget,
     ) -> Result<()> {
         let cost = self.cost.plus(Cost::of_range(&range));
-        cost.check(bytes_max)?;
+        cost.check(budget)?;
         self.cost = cost;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);

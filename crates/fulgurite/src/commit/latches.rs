@@ -14,6 +14,9 @@ use crate::catalog::TableState;
 
 const STRIPES: usize = 1024;
 
+/// From so many on, those that are listed twice are taken out.
+const STRIPES_MAX: usize = 8 * STRIPES;
+
 /// The stripes of a database.
 pub(crate) struct Latches {
     stripes: Box<[CachePadded<Mutex<()>>]>,
@@ -45,6 +48,10 @@ impl<'t> LatchSet<'t> {
 
     /// Latches the key with this hash.
     pub fn key(&mut self, hash: u64) {
+        if self.stripes.len() == STRIPES_MAX {
+            self.stripes.sort_unstable();
+            self.stripes.dedup();
+        }
         self.stripes.push((hash >> 32) as u16 % STRIPES as u16);
     }
 }

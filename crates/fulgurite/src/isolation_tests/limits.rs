@@ -7,7 +7,7 @@ use fulgurite_base::{hash_key, limits};
 use super::support::*;
 use crate::Error;
 use crate::catalog::TableState;
-use crate::write_set::{DeletedRange, WriteOp, WriteSet, WriteValue};
+use crate::write_set::{Budget, DeletedRange, WriteOp, WriteSet, WriteValue};
 
 /// A budget that no transaction here reaches.
 const BUDGET: usize = 64 << 30;
@@ -23,28 +23,31 @@ fn a_transaction_that_recovery_could_not_read_is_refused_at_the_put() {
     let (_db, table) = one_table();
     let state: &Arc<TableState> = &table.state;
     let mut probe = WriteSet::default();
-    probe.put(state, b"key", op(state, b"key", &[7; 32 << 10]), BUDGET).unwrap();
+    probe.put(state, b"key", op(state, b"key", &[7; 32 << 10]), Budget::new(BUDGET)).unwrap();
     let one = probe.cost.operations;
     assert!(one > 32 << 10);
     for (missing, is_fine) in [(one, true), (one - 1, false)] {
         let mut writes = WriteSet::default();
         writes.cost.operations = limits::OPERATIONS_BYTES_MAX - missing;
         let before = writes.cost;
-        let outcome = writes.put(state, b"key", op(state, b"key", &[7; 32 << 10]), BUDGET);
+        let outcome = writes.put(state, b"key", op(state, b"key", &[7; 32 << 10]), Budget::new(BUDGET));
         assert_eq!(outcome.is_ok(), is_fine, "{outcome:?}");
         if is_fine {
             assert_eq!(writes.cost.operations, limits::OPERATIONS_BYTES_MAX);
-            let again = writes.put(state, b"other", op(state, b"other", b""), BUDGET);
+            let again = writes.put(state, b"other", op(state, b"other", b""), Budget::new(BUDGET));
             let Err(Error::TooLarge { max, .. }) = again else { panic!("{again:?}") };
             assert_eq!(max, limits::OPERATIONS_BYTES_MAX);
             // Shorter ones in its place are fine, and so is what they leave room for.
-            writes.put(state, b"key", op(state, b"key", b"short"), BUDGET).unwrap();
-            writes.put(state, b"other", op(state, b"other", b""), BUDGET).unwrap();
+            writes.put(state, b"key", op(state, b"key", b"short"), Budget::new(BUDGET)).unwrap();
+            writes.put(state, b"other", op(state, b"other", b""), Budget::new(BUDGET)).unwrap();
         } else {
             assert_eq!(writes.cost, before, "nothing was changed");
             assert!(writes.is_empty());
             let range = DeletedRange { start: Box::default(), end: Some(vec![1; one].into()) };
-            assert!(matches!(writes.delete_range(state, range, BUDGET), Err(Error::TooLarge { .. })));
+            assert!(matches!(
+                writes.delete_range(state, range, Budget::new(BUDGET)),
+                Err(Error::TooLarge { .. })
+            ));
         }
     }
 }
@@ -56,14 +59,14 @@ fn the_cost_of_operations_that_are_undone_is_taken_back() {
     let state: &Arc<TableState> = &table.state;
     let mut writes = WriteSet::default();
     let put = |writes: &mut WriteSet, key: &[u8], len: usize| {
-        writes.put(state, key, op(state, key, &vec![7; len]), BUDGET).unwrap();
+        writes.put(state, key, op(state, key, &vec![7; len]), Budget::new(BUDGET)).unwrap();
     };
     put(&mut writes, b"a", 10);
     let (mark, before) = (writes.savepoint(), writes.cost);
     put(&mut writes, b"a", 1000);
     put(&mut writes, b"b", 20);
     let range = DeletedRange { start: Box::default(), end: Some(b"b".as_slice().into()) };
-    writes.delete_range(state, range, BUDGET).unwrap();
+    writes.delete_range(state, range, Budget::new(BUDGET)).unwrap();
     put(&mut writes, b"c", 0);
     assert_ne!(writes.cost, before);
     writes.rollback_to(mark);

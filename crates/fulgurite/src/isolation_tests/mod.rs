@@ -14,6 +14,7 @@ mod limits;
 mod own_writes;
 mod queues;
 mod ranges;
+mod reads;
 mod stress;
 mod support;
 mod unwinding;

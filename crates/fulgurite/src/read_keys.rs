@@ -1,0 +1,205 @@
+//! The keys that a transaction has read, in little memory: their bytes one behind the other, four more for table and
+//! length, and five to ten to find them again.
+
+use std::sync::Arc;
+
+use fulgurite_base::{TableId, hash_key, limits};
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+
+use crate::Result;
+use crate::catalog::TableState;
+use crate::write_set::Budget;
+
+/// Records begin in the first so many bytes of a chunk.
+const CHUNK_BYTES: usize = 1 << 16;
+const HEADER_BYTES: usize = 4;
+/// In the table's number of a record: commit validates the key whatever the isolation.
+const VALIDATED: u16 = 1 << 15;
+const TABLES_MAX: usize = VALIDATED as usize;
+/// Up to so many keys are looked through, one after the other.
+const FEW: u32 = 8;
+
+const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
+
+/// Where a record is: its chunk and the offset in it.
+#[derive(Clone, Copy)]
+struct Place(u32);
+
+impl Place {
+    fn new(chunk: usize, offset: usize) -> Option<Place> {
+        debug_assert!(offset < CHUNK_BYTES);
+        Some(Place(u32::from(u16::try_from(chunk).ok()?) << 16 | offset as u32))
+    }
+
+    fn chunk(self) -> usize {
+        (self.0 >> 16) as usize
+    }
+
+    fn offset(self) -> usize {
+        (self.0 & 0xffff) as usize
+    }
+}
+
+/// A key that was read.
+#[derive(Clone, Copy)]
+pub(crate) struct ReadKey<'r> {
+    pub table: &'r Arc<TableState>,
+    pub key: &'r [u8],
+    /// Whether commit validates it whatever the isolation.
+    pub is_validated: bool,
+}
+
+impl ReadKey<'_> {
+    pub fn hash(&self) -> u64 {
+        hash_key(self.table.id, self.key)
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct ReadKeys {
+    /// Records name tables by their places here; mostly there is one.
+    tables: SmallVec<[Arc<TableState>; 2]>,
+    chunks: Vec<Vec<u8>>,
+    /// The places of all records; empty while they are few.
+    index: HashTable<Place>,
+    count: u32,
+    /// What the chunks that are full take.
+    full_bytes: usize,
+}
+
+impl ReadKeys {
+    /// The memory that they take, in bytes.
+    pub fn bytes(&self) -> usize {
+        let last = self.chunks.last().map_or(0, Vec::capacity);
+        self.full_bytes + last + self.index.allocation_size()
+    }
+
+    /// Notes a key, once. Fails, noting nothing, if they would outgrow the budget.
+    pub fn note(
+        &mut self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        hash: u64,
+        is_validated: bool,
+        budget: Budget,
+    ) -> Result<()> {
+        if let Some(place) = self.find(table.id, key, hash) {
+            if is_validated {
+                self.validate(place);
+            }
+            return Ok(());
+        }
+        self.reserve(HEADER_BYTES + key.len(), budget)?;
+        let place = self.push(table, key, is_validated, budget)?;
+        self.count += 1;
+        let Self { index, chunks, tables, .. } = self;
+        let hash_of = |place: &Place| record(chunks, tables, *place).hash();
+        if self.count == FEW + 1 {
+            for place in places(chunks) {
+                index.insert_unique(hash_of(&place), place, hash_of);
+            }
+        } else if self.count > FEW {
+            index.insert_unique(hash, place, hash_of);
+        }
+        Ok(())
+    }
+
+    /// Fails if `bytes` more outgrow the budget. An index that grows takes its old and its new memory for a moment.
+    fn reserve(&self, bytes: usize, budget: Budget) -> Result<()> {
+        let grows = self.count >= FEW && self.index.len() == self.index.capacity();
+        let growth = if grows { 2 * self.index.allocation_size().max(128) } else { 0 };
+        budget.check(self.bytes() + bytes + growth)
+    }
+
+    fn push(
+        &mut self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        is_validated: bool,
+        budget: Budget,
+    ) -> Result<Place> {
+        let number = match self.tables.iter().rposition(|known| known.id == table.id) {
+            Some(number) => number,
+            None if self.tables.len() == TABLES_MAX => return Err(budget.exceeded(self.bytes())),
+            None => {
+                self.tables.push(table.clone());
+                self.tables.len() - 1
+            }
+        };
+        let bytes = HEADER_BYTES + key.len();
+        if self.chunks.last().is_none_or(|last| last.len() + bytes > CHUNK_BYTES) {
+            let is_first = self.chunks.is_empty();
+            self.full_bytes += self.chunks.last().map_or(0, Vec::capacity);
+            self.chunks.push(Vec::with_capacity(if is_first { 0 } else { CHUNK_BYTES.max(bytes) }));
+        }
+        let number = number as u16 | if is_validated { VALIDATED } else { 0 };
+        let chunk = self.chunks.len() - 1;
+        let last = &mut self.chunks[chunk];
+        let Some(place) = Place::new(chunk, last.len()) else { return Err(budget.exceeded(self.bytes())) };
+        last.extend_from_slice(&number.to_le_bytes());
+        last.extend_from_slice(&(key.len() as u16).to_le_bytes());
+        last.extend_from_slice(key);
+        Ok(place)
+    }
+
+    fn find(&self, table: TableId, key: &[u8], hash: u64) -> Option<Place> {
+        let is_it = |place: &Place| {
+            let record = self.at(*place);
+            record.table.id == table && record.key == key
+        };
+        if self.count <= FEW {
+            return places(&self.chunks).find(is_it);
+        }
+        self.index.find(hash, is_it).copied()
+    }
+
+    pub fn contains(&self, table: TableId, key: &[u8], hash: u64) -> bool {
+        self.find(table, key, hash).is_some()
+    }
+
+    fn validate(&mut self, place: Place) {
+        // The second byte of the number has its highest bit.
+        self.chunks[place.chunk()][place.offset() + 1] |= (VALIDATED >> 8) as u8;
+    }
+
+    /// Has commit validate those that `select` selects.
+    pub fn validate_if(&mut self, select: impl Fn(TableId, &[u8]) -> bool) {
+        let selected: Vec<Place> = places(&self.chunks)
+            .filter(|place| select(self.at(*place).table.id, self.at(*place).key))
+            .collect();
+        selected.into_iter().for_each(|place| self.validate(place));
+    }
+
+    fn at(&self, place: Place) -> ReadKey<'_> {
+        record(&self.chunks, &self.tables, place)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = ReadKey<'_>> {
+        places(&self.chunks).map(|place| self.at(place))
+    }
+}
+
+fn record<'r>(chunks: &'r [Vec<u8>], tables: &'r [Arc<TableState>], place: Place) -> ReadKey<'r> {
+    let bytes = &chunks[place.chunk()][place.offset()..];
+    let number = u16::from_le_bytes([bytes[0], bytes[1]]);
+    let len = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
+    ReadKey {
+        table: &tables[usize::from(number & !VALIDATED)],
+        key: &bytes[HEADER_BYTES..HEADER_BYTES + len],
+        is_validated: number & VALIDATED != 0,
+    }
+}
+
+/// The places of all records, in the order in which they were noted.
+fn places(chunks: &[Vec<u8>]) -> impl Iterator<Item = Place> {
+    chunks.iter().enumerate().flat_map(|(chunk, bytes)| {
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            let header = bytes.get(offset..offset + HEADER_BYTES)?;
+            let place = Place::new(chunk, offset);
+            offset += HEADER_BYTES + usize::from(u16::from_le_bytes([header[2], header[3]]));
+            place
+        })
+    })
+}
