@@ -1,47 +1,68 @@
-//! The thread that folds and checkpoints.
+//! The thread that folds and checkpoints, and when it has something to do.
+//!
+//! It sleeps until it is woken (INV-LOG-15 says why no wake is lost), and while commits come it looks every [`TICK`]. What
+//! gives it work wakes it:
+//! - a commit, or a part of a transaction that is written ahead: [`Core::stir`], one load of a word while it is awake;
+//! - a committer that waits for folding: [`Core::wait_for_folding`];
+//! - a checkpoint on another thread, which leaves segments to be freed;
+//! - closing.
+//!
+//! What it cannot finish at once, because the log's thread has to flush first, or a reader to leave, it looks at again
+//! after a [`TICK`]; what failed, later each time. A log that has failed leaves it nothing to do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use fulgurite_base::Csn;
 use fulgurite_env::Joiner;
-use parking_lot::{Condvar, Mutex};
+use fulgurite_log::{Signal, Sleep};
 
 use crate::core::Core;
 use crate::{Error, Result};
 
-/// How often the thread looks for work when nobody wakes it.
+/// How often the thread looks for work while commits come, or while it waits for others to end theirs.
 const TICK: Duration = Duration::from_millis(10);
+
+/// How long it rests at most after a round that failed.
+const RETRY_MAX: Duration = Duration::from_millis(320);
 
 /// The running thread.
 pub(crate) struct Background {
-    shared: Arc<Shared>,
+    core: Arc<Core>,
     thread: Box<dyn Joiner>,
 }
 
+/// What the thread is woken with.
 #[derive(Default)]
-struct Shared {
+pub(crate) struct Wakeups {
+    signal: Signal,
+    /// Parts that transactions wrote ahead.
+    parts: AtomicU64,
     stop: AtomicBool,
-    lock: Mutex<()>,
-    wake: Condvar,
+}
+
+impl Wakeups {
+    /// There is work that cannot wait for the end of a nap, or that the look of the thread does not find.
+    pub fn wake(&self) {
+        self.signal.wake();
+    }
 }
 
 impl Background {
     pub fn start(core: &Arc<Core>) -> Result<Background> {
-        let shared = Arc::new(Shared::default());
-        let (body_shared, body_core) = (shared.clone(), core.clone());
+        let body = core.clone();
         let thread = core
             .env
-            .spawn("fulgurite-absorb", Box::new(move || run(&body_core, &body_shared)))
+            .spawn("fulgurite-absorb", Box::new(move || run(&body)))
             .map_err(|error| Error::io("starting a thread", error))?;
-        Ok(Background { shared, thread })
+        Ok(Background { core: core.clone(), thread })
     }
 
     /// Ends the thread after the work that it is doing.
     pub fn stop(self) {
-        self.shared.stop.store(true, Ordering::Release);
-        drop(self.shared.lock.lock());
-        self.shared.wake.notify_all();
+        self.core.wakeups.stop.store(true, Ordering::SeqCst);
+        self.core.wakeups.wake();
         if !self.thread.join() {
             tracing::error!("the folding thread panicked");
         }
@@ -61,23 +82,63 @@ impl Drop for Dying<'_> {
     }
 }
 
-fn run(core: &Core, shared: &Shared) {
+/// What one round of maintenance came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Round {
+    /// Something was done.
+    worked: bool,
+    /// Something is left that has to wait for others.
+    left: bool,
+}
+
+fn run(core: &Core) {
     let dying = Dying(core);
-    while !shared.stop.load(Ordering::Acquire) {
-        if matches!(core.maintain_tables(), Ok(true)) {
-            continue;
-        }
-        let mut lock = shared.lock.lock();
-        if !shared.stop.load(Ordering::Acquire) {
-            shared.wake.wait_for(&mut lock, TICK);
-        }
+    let stopped = || core.wakeups.stop.load(Ordering::SeqCst);
+    let mut retry = TICK;
+    while !stopped() {
+        let seen = core.activity();
+        let sleep = match core.maintain_tables() {
+            Ok(Round { worked: true, .. }) => continue,
+            _ if core.log.poisoned().is_some() => Sleep::Rest,
+            Ok(round) => {
+                retry = TICK;
+                if round.left { Sleep::Nap(TICK) } else { Sleep::Rest }
+            }
+            Err(_) => {
+                retry = (2 * retry).min(RETRY_MAX);
+                Sleep::Nap(retry)
+            }
+        };
+        core.wakeups.signal.sleep(|| match sleep {
+            _ if stopped() => Sleep::No,
+            // More may come, and need not wake the thread each time.
+            Sleep::Rest if core.activity() != seen => Sleep::Nap(TICK),
+            sleep => sleep,
+        });
     }
     std::mem::forget(dying);
 }
 
 impl Core {
-    /// One round of folding and checkpointing; true if there was something to do.
-    pub fn maintain_tables(&self) -> Result<bool> {
+    /// What tells whether there may be more to do than the last time: it changes before [`Core::stir`] is called.
+    fn activity(&self) -> (Csn, u64) {
+        (self.pipeline.newest(), self.wakeups.parts.load(Ordering::SeqCst))
+    }
+
+    /// A commit was numbered: the thread that rests looks whether that makes something due.
+    #[inline]
+    pub fn stir(&self) {
+        self.wakeups.signal.wake_resting();
+    }
+
+    /// A transaction writes a part ahead, which takes space before any commit does.
+    pub fn stir_for_part(&self) {
+        self.wakeups.parts.fetch_add(1, Ordering::SeqCst);
+        self.stir();
+    }
+
+    /// One round of folding and checkpointing.
+    fn maintain_tables(&self) -> Result<Round> {
         let outcome = self.maintenance_round();
         if !matches!(outcome, Err(Error::Closed)) {
             self.progress.round_ended(outcome.as_ref().err(), || self.now_ms());
@@ -86,7 +147,7 @@ impl Core {
     }
 
     /// Folding comes first and depends on nothing else: committers wait for it.
-    fn maintenance_round(&self) -> Result<bool> {
+    fn maintenance_round(&self) -> Result<Round> {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
         }
@@ -101,7 +162,14 @@ impl Core {
             self.checkpoint()?;
             worked = true;
         }
-        freed.and(looked).map(|()| worked)
+        // What is not flushed yet may make a checkpoint due when it is; an idle log flushes all of it.
+        let left = freed? || self.folding_waits() || self.pipeline.stable() < self.pipeline.newest();
+        looked.map(|()| Round { worked, left })
+    }
+
+    /// Whether a generation is closed that something could still undo.
+    fn folding_waits(&self) -> bool {
+        self.catalog.all().iter().any(|table| table.index.delta().oldest_closed().is_some())
     }
 
     /// One round of everything that threads do otherwise.
@@ -109,6 +177,6 @@ impl Core {
         let log = self.log.maintain();
         // Even if no segment could be made: this is what frees segments.
         let tables = self.maintain_tables();
-        Ok(log? | tables?)
+        Ok(log? | tables?.worked)
     }
 }

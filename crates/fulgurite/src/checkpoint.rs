@@ -138,6 +138,7 @@ impl Core {
                 // Nobody would end the wait; the caller learns why.
                 self.absorb_table(table)?;
             }
+            self.wakeups.wake();
             let mut folded = self.folded.0.lock();
             if table.index.delta().generation_count() > GENERATIONS_MAX {
                 self.folded.1.wait_for(&mut folded, FOLDING_LOOK);
@@ -202,6 +203,8 @@ impl Core {
         let start_ns = self.env.clock().monotonic_ns();
         let report = self.checkpoint_locked(&mut maintenance);
         maintenance.tell(&self.progress);
+        // What it lets be freed is left to be freed.
+        self.wakeups.wake();
         if report.is_ok() {
             self.progress.checkpoints.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
         }
@@ -358,7 +361,7 @@ impl Core {
         maintenance.space.install_again();
         let bulk_before = self.log.bulk_position();
         self.free_segments(&mut maintenance, bulk_before)?;
-        self.give_retired_back()
+        self.give_retired_back(&mut maintenance)
     }
 
     /// Writes the superblock, unless another process did: then the log takes no more, since what is acknowledged from
@@ -436,21 +439,28 @@ impl Core {
         dead.map(|segment| segment.number).collect()
     }
 
-    /// Gives segments that no reader is in back to the log. One that cannot be removed is tried again later.
-    pub fn free_retired(&self) -> Result<()> {
-        let _maintenance = self.maintenance.lock();
+    /// Gives segments that no reader is in back to the log; whether some are left. One that cannot be removed is tried again
+    /// later.
+    pub fn free_retired(&self) -> Result<bool> {
+        let mut maintenance = self.maintenance.lock();
         self.check_open()?;
-        self.give_retired_back()
+        self.give_retired_back(&mut maintenance)?;
+        Ok(!maintenance.retiring.is_empty())
     }
 
-    fn give_retired_back(&self) -> Result<()> {
+    fn give_retired_back(&self, maintenance: &mut Maintenance) -> Result<()> {
         crossbeam_epoch::pin().flush();
         let numbers = std::mem::take(&mut *self.retired.lock());
         let mut outcome = Ok(());
         for number in numbers {
-            if let Err(error) = self.log.free_segment(number) {
-                self.retired.lock().push(number);
-                outcome = Err(error.into());
+            match self.log.free_segment(number) {
+                Ok(()) => {
+                    maintenance.retiring.remove(&number);
+                }
+                Err(error) => {
+                    self.retired.lock().push(number);
+                    outcome = Err(error.into());
+                }
             }
         }
         outcome

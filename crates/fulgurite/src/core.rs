@@ -11,6 +11,7 @@ use fulgurite_index::{OutOfLine, Version};
 use fulgurite_log::{Durability, Log};
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::Wakeups;
 use crate::catalog::{Catalog, TableState};
 use crate::check::Checks;
 use crate::checkpoint::Maintenance;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
     /// Whether the disk has room for more than what deletes and checkpoints need; kept by maintenance.
     pub room: Room,
+    /// Wakes the thread that folds and checkpoints.
+    pub wakeups: Wakeups,
     /// Signalled when a generation was folded.
     pub folded: (Mutex<()>, Condvar),
     /// What maintenance has done and how it fares.
@@ -129,9 +132,19 @@ impl Core {
         Ok(())
     }
 
+    /// Whether the disk was nearly full when it was last looked at.
+    pub fn is_short_of_room(&self) -> bool {
+        self.room.short.load(Ordering::Acquire)
+    }
+
     /// Fails while the disk is nearly full. Deletes and checkpoints go on, so that space can come back.
     pub fn check_room(&self) -> Result<()> {
-        if !self.room.short.load(Ordering::Acquire) {
+        if !self.is_short_of_room() {
+            return Ok(());
+        }
+        // The thread that looks otherwise may sleep. If the disk cannot be asked it is not refused, and that thread says so.
+        let _ = self.look_at_room();
+        if !self.is_short_of_room() {
             return Ok(());
         }
         let free = self.room.free_bytes.load(Ordering::Relaxed);

@@ -62,7 +62,7 @@ impl Core {
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
-        if self.check_room().is_err() && maintenance.superblock.current().covered < self.pipeline.visible() {
+        if self.is_short_of_room() && maintenance.superblock.current().covered < self.pipeline.visible() {
             return true;
         }
         let due_bytes = due_bytes(&self.options, &maintenance.space);
@@ -83,7 +83,7 @@ impl Core {
             let covered = maintenance.superblock.current().covered;
             let may_free = covered < self.pipeline.visible() || maintenance.debt.lives > 1;
             let due_bytes = due_bytes(&self.options, &maintenance.space);
-            maintenance.debt.is_due(0, due_bytes, OVERDUE) || (self.check_room().is_err() && may_free)
+            maintenance.debt.is_due(0, due_bytes, OVERDUE) || (self.is_short_of_room() && may_free)
         };
         if !is_overdue {
             return Ok(());
@@ -92,9 +92,9 @@ impl Core {
         // The segments of the log go when both copies of the superblock do without them: the second writes no records.
         let outcome = self
             .free_retired()
-            .and_then(|()| self.checkpoint())
             .and_then(|_| self.checkpoint())
-            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired()));
+            .and_then(|_| self.checkpoint())
+            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired().map(|_| ())));
         if let Err(error) = outcome {
             self.check_writable()?;
             tracing::warn!(%error, path = %self.dir.display(), "no checkpoint could be written while opening");

@@ -11,6 +11,7 @@ use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Proces
 use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment_in};
 use parking_lot::{Condvar, Mutex};
 
+use crate::background::Wakeups;
 use crate::catalog::Catalog;
 use crate::check::Checks;
 use crate::checkpoint::{Maintenance, accounts_of};
@@ -57,14 +58,7 @@ pub(crate) fn open_core(
     let home = open_home(env.disk(), dir)?;
     look(&*home)?;
     let lock = take_lock(&*home)?;
-    let mut superblock = match look(&*home)? {
-        Found::Database => SuperblockFile::open(&*home)?,
-        Found::Empty if options.create => create(&*env, &*home)?,
-        Found::Empty => {
-            let found = "the directory is empty".to_string();
-            return Err(Error::NotADatabase { path: home.path().to_path_buf(), found });
-        }
-    };
+    let mut superblock = open_superblock(&*env, &*home, options.create)?;
     let current = superblock.current().clone();
     let no_barrier_refusal = refuse_no_barrier(&*home, &options, &superblock)?;
     let log_options = log_options(&options, no_barrier_refusal.is_none());
@@ -96,6 +90,7 @@ pub(crate) fn open_core(
         hooks: Hooks::new(),
         closed: AtomicBool::new(false),
         room: Room::default(),
+        wakeups: Wakeups::default(),
         folded: (Mutex::new(()), Condvar::new()),
         progress: maintenance.progress(),
         checks: Checks::default(),
@@ -109,6 +104,18 @@ pub(crate) fn open_core(
     };
     core.settle_former_lives()?;
     Ok(core)
+}
+
+/// The superblock of the database in the directory, which is created if it may be.
+fn open_superblock(env: &dyn Env, home: &dyn Dir, may_create: bool) -> Result<SuperblockFile> {
+    match look(home)? {
+        Found::Database => SuperblockFile::open(home),
+        Found::Empty if may_create => create(env, home),
+        Found::Empty => {
+            let found = "the directory is empty".to_string();
+            Err(Error::NotADatabase { path: home.path().to_path_buf(), found })
+        }
+    }
 }
 
 /// Why no commit can have the level `NoBarrier`; fails if that is the default level.

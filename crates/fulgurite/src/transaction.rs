@@ -300,6 +300,7 @@ impl Transaction {
         }
         self.core.check_writable()?;
         self.core.check_room()?;
+        self.core.stir_for_part();
         let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
         Ok(WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?)))
     }
@@ -493,6 +494,7 @@ impl Transaction {
         for writes in &self.writes.tables {
             core.rotate_if_grown(&writes.table);
         }
+        core.stir();
         Ok(Some(csn))
     }
 

@@ -167,7 +167,7 @@ fn a_close_ends_a_check() {
         let outcome = db.check(|_| {
             if let Some(db) = closer.take() {
                 let done = done.clone();
-                start(move || drop(done.send(db.close())));
+                start(move || _ = done.send(db.close()));
                 closed.recv_timeout(FOR_EVER).expect("the close does not wait for the check").unwrap();
             }
         });

@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::schemes::{GATHER_NS, GATHER_TURNS};
+use crate::signal::Sleep;
 use crate::sync::yield_now;
 
-/// How long the thread rests when nothing is expected.
-const REST: Duration = Duration::from_millis(200);
+/// How long a thread sleeps that could not do its work, at first and at last.
+const RETRY: Duration = Duration::from_millis(200);
+const RETRY_MAX: Duration = Duration::from_secs(3);
 
 /// Starts the threads, if the options want them: one flushes what was requested and writes hints, one makes segments, so
 /// that nobody who was promised a flush waits for a segment of zeros.
@@ -58,53 +60,79 @@ fn flush_loop(core: &Arc<Core>) {
         if let Err(error) = &result {
             tracing::debug!(%error, "the log thread could not do its work; it tries again");
         }
-        if matches!(result, Ok(true)) {
-            continue;
-        }
-        // Said before it is asked what is due: who adds something after that sees it, and wakes.
-        core.signal.resting.store(true, Ordering::SeqCst);
-        let rest = if core.poison.is_set() { Some(REST) } else { rest(core) };
-        if let Some(rest) = rest.filter(|_| !core.completion_wanted.load(Ordering::SeqCst)) {
-            core.signal.wait(rest, || core.closed.load(Ordering::Acquire));
-        }
-        core.signal.resting.store(false, Ordering::SeqCst);
-        core.signal.resting_long.store(false, Ordering::SeqCst);
+        let failed = match result {
+            Ok(true) => continue,
+            Ok(false) => false,
+            Err(_) => true,
+        };
+        core.signal.sleep(|| match look(core) {
+            _ if core.completion_wanted.load(Ordering::SeqCst) => Sleep::No,
+            Sleep::No if failed && !core.closed.load(Ordering::Acquire) => Sleep::Nap(RETRY),
+            sleep => sleep,
+        });
     }
     std::mem::forget(dying);
 }
 
 fn supply_loop(core: &Arc<Core>) {
     let dying = Dying(core);
+    let mut retry = RETRY;
     while !core.closed.load(Ordering::Acquire) {
         let result = supply(core);
         if let Err(error) = &result {
             tracing::debug!(%error, "no segment could be made; it is tried again");
         }
-        if !matches!(result, Ok(true)) {
-            core.supply.wait(REST, || core.closed.load(Ordering::Acquire));
-        }
+        let failed = match result {
+            Ok(true) => {
+                retry = RETRY;
+                continue;
+            }
+            Ok(false) => false,
+            Err(_) => true,
+        };
+        core.supply.sleep(|| {
+            if core.closed.load(Ordering::Acquire) {
+                Sleep::No
+            } else if core.poison.is_set() {
+                Sleep::Rest
+            } else if failed {
+                Sleep::Nap(retry)
+            } else if is_short_of_segments(core) {
+                Sleep::No
+            } else {
+                Sleep::Rest
+            }
+        });
+        retry = if failed { (2 * retry).min(RETRY_MAX) } else { RETRY };
     }
     std::mem::forget(dying);
 }
 
-/// How long the thread may sleep; `None` if there is work.
-fn rest(core: &Core) -> Option<Duration> {
-    // Said before it is asked whether a hint is due: the first commit after that wakes the thread. While one is due the
-    // thread comes back soon by itself, and no commit has to wake it.
-    core.signal.resting_long.store(true, Ordering::SeqCst);
-    let hint = if hint_due(core).is_some() {
-        core.signal.resting_long.store(false, Ordering::SeqCst);
-        core.options.hint_idle
-    } else {
-        REST
-    };
+/// How long the thread that flushes may sleep (INV-LOG-15). Until it is woken, if nothing was requested, nothing is due
+/// later, the newest hint says how far the log is durable, and no group waits to be written.
+fn look(core: &Core) -> Sleep {
+    if core.closed.load(Ordering::Acquire) {
+        return Sleep::No;
+    }
+    if core.poison.is_set() {
+        return Sleep::Rest;
+    }
     let now = core.env.clock().monotonic_ns();
     if core.requested(now).min(core.reserved_csn()) > core.durable_csn() {
-        return None;
+        return Sleep::No;
     }
     let due = core.marks.due_ns.load(Ordering::SeqCst);
-    let due = if due == 0 { REST } else { Duration::from_nanos(due.saturating_sub(now)) };
-    Some(hint.min(due))
+    let due = if due == 0 { Sleep::Rest } else { Sleep::Nap(Duration::from_nanos(due.saturating_sub(now))) };
+    let is_idle = hint_due(core).is_none() && core.slots().is_idle();
+    if is_idle { due } else { due.min(Sleep::Nap(until_hint(core, now))) }
+}
+
+/// When to look again whether the log has fallen idle. One that could do nothing about it, because the disk is full, does
+/// not ask as often.
+fn until_hint(core: &Core, now: u64) -> Duration {
+    let idle = core.options.hint_idle;
+    let waited_ns = now.saturating_sub(core.marks.busy_ns.load(Ordering::Relaxed));
+    if u128::from(waited_ns) > 2 * idle.as_nanos() { idle.max(RETRY) } else { idle }
 }
 
 /// Flushes what was requested, makes segments ready, writes the idle hint.
@@ -155,9 +183,13 @@ fn gather(core: &Core) {
     }
 }
 
+fn is_short_of_segments(core: &Core) -> bool {
+    core.slots().ready() < core.options.ready_segments
+}
+
 /// Makes one segment, if the pool is short.
 fn refill(core: &Core) -> Result<bool, LogError> {
-    if core.slots().ready() >= core.options.ready_segments {
+    if !is_short_of_segments(core) {
         return Ok(false);
     }
     let mut maker = core.store.maker();

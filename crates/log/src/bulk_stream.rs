@@ -132,7 +132,10 @@ impl Core {
             (slots.take_ready(bytes_min, &self.credit), slots.segments_taken())
         };
         match ready {
-            Some(segment) => Ok(segment),
+            Some(segment) => {
+                self.supply.wake_asleep();
+                Ok(segment)
+            }
             None => {
                 let made = self.make_segment(&mut maker, taken, bytes_min)?;
                 self.slots().count_taken();

@@ -125,7 +125,6 @@ impl Log {
             Admit::Done(admission) => Ok(Some(admission)),
             Admit::NoSegment(_) | Admit::NoCredit => {
                 self.core.wake();
-                self.core.wake_supply();
                 Ok(None)
             }
         }
@@ -213,6 +212,10 @@ impl Core {
         };
         let core = admission.core.take().expect("an admission is used once");
         add(&self.stats.commits, 1);
+        if !level.waits() {
+            // It may be that nobody asks for a flush: the thread comes when the log has fallen idle.
+            self.signal.wake_resting();
+        }
         // SAFETY: the place was just given out.
         let place = unsafe { Place::new(core, joined.memory, joined.cell, bytes) };
         let body_lsn = joined.lsn.advance(local_bytes + FRAME_HEADER_BYTES);

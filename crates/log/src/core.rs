@@ -14,6 +14,7 @@ use crate::poison::Poison;
 use crate::progress::Progress;
 use crate::replay_index::ReplayIndex;
 use crate::schemes::{Scheme, scheme};
+use crate::signal::Signal;
 use crate::slots::{AppendPoint, Slots};
 use crate::stats::{Counters, add};
 use crate::store::Store;
@@ -22,12 +23,10 @@ use crate::write::Writer;
 use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
 use fulgurite_env::Env;
-use parking_lot::Condvar;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
@@ -61,37 +60,6 @@ pub(crate) struct EpochSpan {
     pub start_segment: u32,
     /// Where it ends, and with which CSN; `None` for the newest.
     pub end: Option<(Lsn, Csn)>,
-}
-
-/// Wakes a background thread.
-#[derive(Default)]
-pub(crate) struct Signal {
-    pub woken: parking_lot::Mutex<bool>,
-    /// Whether the thread sleeps, or is about to: who has something new for it wakes it then, and only then.
-    pub resting: AtomicBool,
-    /// Whether it may sleep longer than until the next hint: the first leader of a burst wakes it.
-    pub resting_long: AtomicBool,
-    pub changed: Condvar,
-}
-
-impl Signal {
-    /// Sleeps until woken, or for `rest`; not at all if it was woken since the last time, or `is_over`.
-    pub fn wait(&self, rest: Duration, is_over: impl Fn() -> bool) {
-        let mut woken = self.woken.lock();
-        if !*woken && !is_over() {
-            self.changed.wait_for(&mut woken, rest);
-        }
-        *woken = false;
-    }
-
-    pub fn wake(&self) {
-        *self.woken.lock() = true;
-        self.changed.notify_one();
-    }
-
-    pub fn rests_long(&self) -> bool {
-        self.resting_long.load(Ordering::SeqCst) && self.resting_long.swap(false, Ordering::SeqCst)
-    }
 }
 
 pub(crate) struct Core {
@@ -236,7 +204,7 @@ impl Core {
     /// Has the completer called, soon and on a thread that holds no lock: that of the log, or the next that maintains.
     pub fn request_completion(&self) {
         self.completion_wanted.store(true, Ordering::SeqCst);
-        self.wake_resting();
+        self.signal.wake_asleep();
     }
 
     /// Calls the completer if that was requested.
@@ -255,18 +223,10 @@ impl Core {
         }
     }
 
-    /// Wakes the thread that flushes, if there is one.
+    /// Wakes the threads: the log is closed, or there is work that their look does not find.
     pub fn wake(&self) {
-        if self.options.background {
-            self.signal.wake();
-        }
-    }
-
-    /// Wakes the thread that makes segments, if there is one.
-    pub fn wake_supply(&self) {
-        if self.options.background {
-            self.supply.wake();
-        }
+        self.signal.wake();
+        self.supply.wake();
     }
 }
 

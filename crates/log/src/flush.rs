@@ -61,13 +61,6 @@ impl Core {
         }
         Csn(self.marks.requested_csn.load(SeqCst))
     }
-
-    /// Wakes the background thread if it sleeps. What it is woken for was stored before.
-    pub fn wake_resting(&self) {
-        if self.signal.resting.load(SeqCst) {
-            self.wake();
-        }
-    }
 }
 
 impl Log {
@@ -93,7 +86,7 @@ impl Log {
     /// [`Log::maintain`] does). The observer tells when it is done.
     pub fn request_durable(&self, csn: Csn) {
         if self.core.marks.requested_csn.fetch_max(csn.0, SeqCst) < csn.0 {
-            self.core.wake_resting();
+            self.core.signal.wake_asleep();
         }
     }
 
@@ -106,7 +99,7 @@ impl Log {
         let due = self.core.env.clock().monotonic_ns().saturating_add(interval).max(1);
         let sooner = |set: u64| (set == 0 || due < set).then_some(due);
         if marks.due_ns.fetch_update(SeqCst, SeqCst, sooner).is_ok() {
-            self.core.wake_resting();
+            self.core.signal.wake_asleep();
         }
     }
 

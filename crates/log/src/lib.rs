@@ -42,6 +42,7 @@
 //! - INV-LOG-11: who goes to sleep is seen by whoever changes what it waits for, or sees the change.
 //! - INV-LOG-12, 13: a group that somebody joined stays until it is filled; a closed one never changes its size.
 //! - INV-LOG-14: a commit that waits has a thread that flushes for it, or is awake.
+//! - INV-LOG-15: no work waits for a background thread that sleeps.
 
 mod background;
 mod buffer;
@@ -69,6 +70,7 @@ mod scan;
 mod schedules;
 mod schemes;
 mod segment;
+mod signal;
 mod slots;
 mod stats;
 mod store;
@@ -89,6 +91,7 @@ pub use reader::{LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in};
 pub use segment::{SegmentInfo, Stream};
+pub use signal::{Signal, Sleep};
 pub use stats::LogStats;
 
 /// How many bytes the frame of a body takes: what [`Log::admit`] is asked for.

@@ -336,7 +336,6 @@ impl Log {
     fn stop(&self) {
         self.core.closed.store(true, Ordering::Release);
         self.core.wake();
-        self.core.wake_supply();
         for thread in self.threads.lock().drain(..) {
             thread.join();
         }

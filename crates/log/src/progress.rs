@@ -96,11 +96,10 @@ impl Core {
         drop(index);
         drop(progress);
         if moved {
-            self.wake_supply();
+            self.supply.wake_asleep();
         }
-        if self.signal.rests_long() {
-            self.wake();
-        }
+        // A hint is due.
+        self.signal.wake_resting();
         // A hint raises nothing.
         let observer = if last.last_csn > before { self.observer.read().clone() } else { None };
         if let Some(observer) = observer {

@@ -2,7 +2,7 @@
 
 #[cfg(not(feature = "shuttle"))]
 mod chosen {
-    pub use parking_lot::{Mutex, MutexGuard, RwLock};
+    pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
     pub use std::hint::spin_loop;
     pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
     pub use std::thread::yield_now;
@@ -12,6 +12,7 @@ mod chosen {
 mod chosen {
     use std::ops::{Deref, DerefMut};
     use std::sync::TryLockError;
+    use std::time::Duration;
 
     use shuttle::sync;
     pub use shuttle::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
@@ -22,7 +23,8 @@ mod chosen {
     #[derive(Debug, Default)]
     pub struct Mutex<T>(sync::Mutex<T>);
 
-    pub struct MutexGuard<'a, T>(sync::MutexGuard<'a, T>);
+    /// `None` only inside [`Condvar::wait`].
+    pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {
         pub fn new(value: T) -> Mutex<T> {
@@ -30,13 +32,13 @@ mod chosen {
         }
 
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+            MutexGuard(Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
         }
 
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             match self.0.try_lock() {
-                Ok(guard) => Some(MutexGuard(guard)),
-                Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard(poisoned.into_inner())),
+                Ok(guard) => Some(MutexGuard(Some(guard))),
+                Err(TryLockError::Poisoned(poisoned)) => Some(MutexGuard(Some(poisoned.into_inner()))),
                 Err(TryLockError::WouldBlock) => None,
             }
         }
@@ -46,13 +48,32 @@ mod chosen {
         type Target = T;
 
         fn deref(&self) -> &T {
-            &self.0
+            self.0.as_ref().expect("the lock is held")
         }
     }
 
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            &mut self.0
+            self.0.as_mut().expect("the lock is held")
+        }
+    }
+
+    #[derive(Default)]
+    pub struct Condvar(sync::Condvar);
+
+    impl Condvar {
+        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let held = guard.0.take().expect("the lock is held");
+            guard.0 = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
+        }
+
+        /// The time never comes: whoever is not woken sleeps for ever.
+        pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _duration: Duration) {
+            self.wait(guard);
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
         }
     }
 

@@ -192,6 +192,12 @@ impl<L: CommitLog> Pipeline<L> {
         Csn(self.numbers.strong.load(Ordering::SeqCst))
     }
 
+    /// The newest commit that has a number, of any level. One that is submitted is at or below it.
+    pub fn newest(&self) -> Csn {
+        let Numbers { strong, weak } = &*self.numbers;
+        Csn(strong.load(Ordering::SeqCst).max(weak.load(Ordering::SeqCst)))
+    }
+
     /// Up to which commits above `Async` are answered.
     fn settled(&self) -> Csn {
         self.visible().min(self.stable())
