@@ -409,7 +409,12 @@ impl Core {
         for number in dead {
             let retired = self.retired.clone();
             // A read that began before may still hold a place in it.
-            crossbeam_epoch::pin().defer(move || retired.lock().push(number));
+            let process = self.process;
+            crossbeam_epoch::pin().defer(move || {
+                if process.is_current() {
+                    retired.lock().push(number);
+                }
+            });
         }
         crossbeam_epoch::pin().flush();
         Ok(freed)

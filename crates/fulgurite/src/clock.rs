@@ -171,10 +171,11 @@ impl Judge {
 }
 
 /// What the database's clock makes of the machine's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockState {
     /// It follows the machine's clock.
+    #[default]
     Follows,
     /// It follows the machine's clock, which had gone far since the database was last open: until it has gone on for
     /// a while, at most an hour, nothing is removed that expired in between.
@@ -188,7 +189,7 @@ pub enum ClockState {
 }
 
 /// The clock by which keys expire. Times are milliseconds since 1970-01-01 UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockStatus {
     /// What it shows: what has expired by then is hidden from transactions that begin now.

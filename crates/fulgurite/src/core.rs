@@ -22,7 +22,7 @@ use crate::error::readable;
 use crate::hooks::Hooks;
 use crate::maintenance::Progress;
 use crate::options::level_refusal;
-use crate::snapshots::Snapshots;
+use crate::snapshots::{SnapshotGuard, Snapshots};
 use crate::spill::{Spill, SpillPins};
 use crate::write_set::{WriteOp, WriteValue};
 use crate::{Error, Options, Result, Value};
@@ -36,7 +36,6 @@ pub(crate) struct Core {
     /// The path that it had when it was opened, for messages.
     pub dir: PathBuf,
     /// The process that opened it: a child of `fork()` must touch nothing of this.
-    #[expect(dead_code, reason = "asked by the next change")]
     pub process: Process,
     pub options: Options,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
@@ -87,6 +86,7 @@ impl Core {
 
     /// The state behind a handle, if it is one of this database: table ids mean nothing in another.
     pub fn state_of<'t>(&self, table: &'t crate::Table) -> Result<&'t Arc<TableState>> {
+        self.check_process()?;
         if std::ptr::eq(self, &*table.core) {
             Ok(&table.state)
         } else {
@@ -94,7 +94,30 @@ impl Core {
         }
     }
 
+    /// Fails in a child of `fork()`, where nobody runs the threads of the database and the files are the parent's
+    /// (INV-PROC-1). Comes before every lock: a thread that held it at the fork does not exist in the child.
+    #[inline]
+    pub fn check_process(&self) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(self.forked()) }
+    }
+
+    #[cold]
+    fn forked(&self) -> Error {
+        Error::Forked { path: self.dir.clone() }
+    }
+
+    /// Registers a snapshot of the commits up to what `csn` returns. In a child of `fork()`, where nothing can be read, one
+    /// of nothing.
+    pub fn snapshot(&self, csn: impl Fn() -> Csn) -> SnapshotGuard {
+        if self.process.is_current() {
+            self.snapshots.register(|| self.now_ms(), csn)
+        } else {
+            SnapshotGuard::of_nothing()
+        }
+    }
+
     pub fn check_open(&self) -> Result<()> {
+        self.check_process()?;
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 

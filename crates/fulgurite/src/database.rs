@@ -21,7 +21,8 @@ use crate::{Error, Isolation, Options, Result, Table};
 /// An open database. Cheap to clone, good for any thread.
 ///
 /// One process at a time holds a database. Everything that its methods return `Ok` for survives a power cut, unless a
-/// lower [`Durability`](crate::Durability) was asked for.
+/// lower [`Durability`](crate::Durability) was asked for. After `fork()` every operation of the child on a handle of its
+/// parent fails with [`Error::Forked`], and dropping it does nothing.
 ///
 /// **It stays open as long as a handle to it lives**: a `Database`, [`Table`], [`Transaction`], [`Snapshot`] or
 /// [`Range`](crate::Range). The drop of the last one closes it, with a checkpoint; [`Database::close`] does so at once
@@ -283,6 +284,7 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownCommit`] if there is none of that number, [`Error::OutcomeUnknown`] if the log failed.
     pub fn wait_durable(&self, csn: Csn) -> Result<()> {
+        self.core.check_process()?;
         if csn > self.core.log.reserved_csn() {
             return Err(Error::UnknownCommit { csn });
         }
@@ -307,13 +309,19 @@ impl Database {
         self.core.maintain()
     }
 
-    /// Counters and sizes.
+    /// Counters and sizes; all 0 in a child of the process that opened the database ([`Error::Forked`]).
     pub fn stats(&self) -> Stats {
+        if self.core.check_process().is_err() {
+            return Stats::default();
+        }
         Stats::read(&self.core)
     }
 
-    /// The log's own counters.
+    /// The log's own counters; all 0 as those of [`Database::stats`] are.
     pub fn log_stats(&self) -> LogStats {
+        if self.core.check_process().is_err() {
+            return LogStats::default();
+        }
         self.core.log.stats()
     }
 

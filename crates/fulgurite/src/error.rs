@@ -96,8 +96,9 @@ pub enum Error {
         /// What is known of the process that has it open.
         holder: LockHolder,
     },
-    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened: the handles of the
-    /// parent work in the parent only.
+    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened, here or there: the
+    /// handles of the parent work in the parent only, and dropping their copies in the child touches nothing. The child may
+    /// open other databases, and this one when the parent has closed it.
     Forked {
         /// The directory.
         path: PathBuf,

@@ -67,6 +67,7 @@ impl Deref for Handle {
 
 impl Closer {
     fn close(&self) -> Result<()> {
+        self.core.check_process()?;
         let mut state = self.state.lock();
         loop {
             match *state {
@@ -123,8 +124,24 @@ impl Drop for End<'_> {
     }
 }
 
+impl Closer {
+    /// In a child of `fork()` the database is not closed, and never dropped: its drop would join threads that the child
+    /// does not have, and take locks that they may hold. Only the child's copies of the descriptors that hold the lock
+    /// are closed, so that it ends with the parent.
+    fn leave_to_the_parent(&mut self) {
+        std::mem::forget(self.core.clone());
+        std::mem::forget(self.background.get_mut().take());
+        if let Some(mut lock) = self.core.lock.try_lock() {
+            drop(lock.take());
+        }
+    }
+}
+
 impl Drop for Closer {
     fn drop(&mut self) {
+        if self.core.check_process().is_err() {
+            return self.leave_to_the_parent();
+        }
         if *self.state.get_mut() != State::Open {
             return;
         }

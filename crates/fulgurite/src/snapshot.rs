@@ -24,7 +24,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(core: &Handle) -> Snapshot {
-        let guard = core.snapshots.register(|| core.now_ms(), || core.pipeline.read_csn());
+        let guard = core.snapshot(|| core.pipeline.read_csn());
         Snapshot { core: core.clone(), guard: Arc::new(guard) }
     }
 

@@ -127,6 +127,13 @@ pub(crate) struct SnapshotGuard {
     pub now_ms: u64,
 }
 
+impl SnapshotGuard {
+    /// A snapshot that is not registered and sees no commit.
+    pub fn of_nothing() -> SnapshotGuard {
+        SnapshotGuard { chunk: new_chunk(), index: 0, csn: Csn::ZERO, now_ms: 0 }
+    }
+}
+
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         let slot = &self.chunk[self.index];

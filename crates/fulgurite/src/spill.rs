@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn, TableId, limits, value_checksum};
+use fulgurite_env::Process;
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{Log, LogError, PartPlace, SpillId};
 use parking_lot::Mutex;
@@ -13,9 +14,16 @@ use crate::body::PartsRef;
 
 /// Segments that hold parts of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
 /// no image refers to it.
-#[derive(Default)]
 pub(crate) struct SpillPins {
+    /// Which has the lock; not a child of it.
+    process: Process,
     inner: Mutex<PinsInner>,
+}
+
+impl Default for SpillPins {
+    fn default() -> SpillPins {
+        SpillPins { process: Process::current(), inner: Mutex::default() }
+    }
 }
 
 #[derive(Default)]
@@ -157,6 +165,9 @@ impl Spill {
 
 impl Drop for Spill {
     fn drop(&mut self) {
+        if !self.pins.process.is_current() {
+            return;
+        }
         let pinned = std::mem::take(&mut self.pinned);
         SpillPins::unpin(&mut self.pins.inner.lock(), pinned);
     }

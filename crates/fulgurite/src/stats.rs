@@ -12,7 +12,7 @@ use crate::latency::Latencies;
 use crate::maintenance::{MaintenanceError, WorkTimes};
 
 /// What [`Database::stats`](crate::Database::stats) tells. Sizes are bytes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
     /// The newest commit that transactions of this process see.

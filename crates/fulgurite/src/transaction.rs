@@ -63,7 +63,7 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(core: &Handle, isolation: Isolation) -> Transaction {
-        let snapshot = core.snapshots.register(|| core.now_ms(), || core.pipeline.visible());
+        let snapshot = core.snapshot(|| core.pipeline.visible());
         Transaction {
             // After the snapshot was taken, so that no such commit in it is above.
             reads: ReadSet::new(isolation, core.pipeline.strong()),
@@ -426,6 +426,7 @@ impl Transaction {
     pub(crate) fn rollback_durable(self) -> Result<()> {
         let (core, needs) = (self.core.clone(), self.reads.needs());
         drop(self);
+        core.check_process()?;
         core.pipeline.wait(needs)
     }
 

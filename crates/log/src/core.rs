@@ -22,7 +22,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock};
 use crate::write::Writer;
 use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
-use fulgurite_env::Env;
+use fulgurite_env::{Env, Process};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -64,6 +64,8 @@ pub(crate) struct EpochSpan {
 
 pub(crate) struct Core {
     pub env: Arc<dyn Env>,
+    /// Which opened it.
+    pub process: Process,
     pub database: DatabaseId,
     pub options: LogOptions,
     pub epoch: Epoch,
@@ -156,6 +158,7 @@ impl Core {
             signal: Signal::default(),
             supply: Signal::default(),
             env,
+            process: Process::current(),
             database,
             options,
         })
@@ -184,8 +187,17 @@ impl Core {
         Lsn(self.marks.written.load(Ordering::Acquire))
     }
 
+    /// Fails in a child of the process that opened the log.
+    pub fn check_process(&self) -> Result<(), LogError> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(LogError::Usage("the log was opened in another process, of which this one is a fork".into()))
+    }
+
     /// Fails if the log takes no more.
     pub fn check_usable(&self) -> Result<(), LogError> {
+        self.check_process()?;
         if self.closed.load(Ordering::Acquire) {
             return Err(LogError::Closed);
         }

@@ -320,6 +320,7 @@ impl Log {
     /// # Errors
     /// [`LogError::Poisoned`]: what was not acknowledged may be lost.
     pub fn close(&self) -> Result<(), LogError> {
+        self.core.check_process()?;
         if self.core.closed.load(Ordering::Acquire) {
             return Ok(());
         }
@@ -344,6 +345,11 @@ impl Log {
 
 impl Drop for Log {
     fn drop(&mut self) {
+        if self.core.check_process().is_err() {
+            // A child has none of these threads.
+            std::mem::forget(std::mem::take(self.threads.get_mut()));
+            return;
+        }
         self.stop();
     }
 }

@@ -9,12 +9,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::{Errno, retry_on_intr};
 
 use super::file::RealFile;
-use crate::{DeviceInfo, Dir, DirEntry, DiskError, File, LockMode, Locking, OpenOptions};
+use crate::{DeviceInfo, Dir, DirEntry, DiskError, File, LockMode, Locking, OpenOptions, Process};
 
 #[derive(Debug)]
 pub(super) struct RealDir {
     descriptor: OwnedFd,
     path: PathBuf,
+    /// Which opened it: a child of `fork()` changes no names.
+    process: Process,
 }
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
@@ -25,7 +27,7 @@ impl RealDir {
             .map_err(|e| DiskError::wrap("open", path, e))?;
         // Where the working directory is gone, messages have to do with what was given.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-        Ok(RealDir { descriptor, path })
+        Ok(RealDir { descriptor, path, process: Process::current() })
     }
 
     /// An error of an operation on the directory itself.
@@ -63,20 +65,24 @@ impl Dir for RealDir {
             OpenOptions::Write => ("open", OFlags::RDWR),
             OpenOptions::CreateNew => ("create", OFlags::RDWR | OFlags::CREATE | OFlags::EXCL),
         };
+        if options == OpenOptions::CreateNew {
+            self.process.check(operation, &self.path)?;
+        }
         let mode = Mode::from_raw_mode(0o644);
         let opened =
             retry_on_intr(|| rustix::fs::openat(&self.descriptor, name, flags | OFlags::CLOEXEC, mode));
         let descriptor = opened.map_err(self.failed_at(operation, name))?;
-        Ok(Arc::new(RealFile::new(descriptor, &self.path.join(name))))
+        Ok(Arc::new(RealFile::new(descriptor, &self.path.join(name), self.process)))
     }
 
     fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>> {
         let opened = retry_on_intr(|| rustix::fs::openat(&self.descriptor, name, DIRECTORY, Mode::empty()));
         let descriptor = opened.map_err(self.failed_at("open", name))?;
-        Ok(Arc::new(RealDir { descriptor, path: self.path.join(name) }))
+        Ok(Arc::new(RealDir { descriptor, path: self.path.join(name), process: self.process }))
     }
 
     fn create_dir(&self, name: &str) -> io::Result<()> {
+        self.process.check("mkdir", &self.path)?;
         rustix::fs::mkdirat(&self.descriptor, name, Mode::from_raw_mode(0o777))
             .map_err(self.failed_at("mkdir", name))
     }
@@ -95,6 +101,7 @@ impl Dir for RealDir {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.process.check("rename", &self.path)?;
         let dir = &self.descriptor;
         let renamed = match rustix::fs::renameat_with(dir, from, dir, to, RenameFlags::NOREPLACE) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => link_and_unlink(dir, from, to),
@@ -105,6 +112,7 @@ impl Dir for RealDir {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
+        self.process.check("unlink", &self.path)?;
         rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty()).map_err(self.failed_at("unlink", name))
     }
 

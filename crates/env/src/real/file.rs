@@ -10,7 +10,7 @@ use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 use super::direct::Direct;
 use super::direct_write::DirectWriter;
 use crate::aligned::assert_direct;
-use crate::{DiskError, File};
+use crate::{DiskError, File, Process};
 
 /// The most pieces that one `pwritev` takes (`IOV_MAX` of Linux).
 const PIECES_MAX: usize = 1024;
@@ -19,6 +19,7 @@ const PIECES_MAX: usize = 1024;
 pub(super) struct RealFile {
     descriptor: OwnedFd,
     path: PathBuf,
+    process: Process,
     direct: Direct,
     direct_writer: DirectWriter,
     /// Set once the kernel or the file system refused `RWF_DSYNC`.
@@ -26,10 +27,11 @@ pub(super) struct RealFile {
 }
 
 impl RealFile {
-    pub(super) fn new(descriptor: OwnedFd, path: &Path) -> RealFile {
+    pub(super) fn new(descriptor: OwnedFd, path: &Path, process: Process) -> RealFile {
         RealFile {
             descriptor,
             path: path.to_path_buf(),
+            process,
             direct: Direct::default(),
             direct_writer: DirectWriter::default(),
             dsync_refused: AtomicBool::new(false),
@@ -38,6 +40,11 @@ impl RealFile {
 
     fn failed(&self, operation: &'static str) -> impl Fn(Errno) -> io::Error + '_ {
         move |errno| DiskError::wrap(operation, &self.path, errno)
+    }
+
+    /// Fails in a child of the process that opened the file: what its parent writes to it next, it does not know.
+    fn check_process(&self, operation: &'static str) -> io::Result<()> {
+        self.process.check(operation, &self.path)
     }
 
     fn sync(&self) -> Result<(), Errno> {
@@ -60,10 +67,12 @@ impl File for RealFile {
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.check_process("pwrite")?;
         self.write_piece(buf, offset)
     }
 
     fn write_vectored_at(&self, pieces: &[IoSlice<'_>], offset: u64) -> io::Result<()> {
+        self.check_process("pwritev")?;
         let mut offset = offset;
         for batch in pieces.chunks(PIECES_MAX) {
             let taken = retry_on_intr(|| rustix::io::pwritev(&self.descriptor, batch, offset))
@@ -81,6 +90,7 @@ impl File for RealFile {
     }
 
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.check_process("pwritev2")?;
         if !self.dsync_refused.load(Ordering::Relaxed) {
             let written = write_fully(buf, offset, |rest, at| {
                 rustix::io::pwritev2(&self.descriptor, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC)
@@ -98,6 +108,7 @@ impl File for RealFile {
 
     fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
         assert_direct(buf, offset);
+        self.check_process("direct pwrite")?;
         let written = self.direct_writer.write(&self.descriptor, buf, offset, sync);
         written.map_err(self.failed("direct pwrite"))
     }
@@ -116,6 +127,7 @@ impl File for RealFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_process("ftruncate")?;
         retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, len)).map_err(self.failed("ftruncate"))
     }
 }

@@ -6,8 +6,9 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Stat, fstat};
 use rustix::io::{Errno, retry_on_intr};
 
@@ -22,6 +23,11 @@ type FileId = (u64, u64);
 /// The directories that this process has locked, to tell who holds a lock. A child of `fork()` inherits the list, hence
 /// the process.
 static HELD: Mutex<Vec<(Process, FileId)>> = Mutex::new(Vec::new());
+
+/// The list; `None` in a child that was forked while another thread had it.
+fn held() -> Option<MutexGuard<'static, Vec<(Process, FileId)>>> {
+    HELD.try_lock_for(Duration::from_secs(1))
+}
 
 /// The descriptors with which the locks were taken. A child of `fork()` shares them with its parent, whose locks end only
 /// when both have closed theirs, or when one of them unlocks: the owner does, a child must not.
@@ -39,10 +45,11 @@ impl Drop for RealLock {
         if !self.owner.is_current() {
             return;
         }
-        let mut held = HELD.lock();
         let mine =
             |(owner, directory): &(Process, FileId)| owner.is_current() && *directory == self.directory;
-        if let Some(index) = held.iter().position(mine) {
+        if let Some(mut held) = held()
+            && let Some(index) = held.iter().position(mine)
+        {
             held.swap_remove(index);
         }
         for descriptor in &self.descriptors {
@@ -74,7 +81,9 @@ pub(super) fn lock(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode)
         FileLock::Missing => {}
     }
     let owner = Process::current();
-    HELD.lock().push((owner, id));
+    if let Some(mut held) = held() {
+        held.push((owner, id));
+    }
     Ok(Locking::Taken(Box::new(RealLock { owner, directory: id, descriptors })))
 }
 
@@ -152,7 +161,8 @@ fn note_process(descriptor: &OwnedFd) {
 
 /// What can be said of the holder: the file tells what the last process that locked it exclusively wrote.
 fn holder(directory: &OwnedFd, name: &str, id: FileId) -> LockHolder {
-    let this_process = HELD.lock().iter().any(|(owner, held)| owner.is_current() && *held == id);
+    let mine = |(owner, held): &(Process, FileId)| owner.is_current() && *held == id;
+    let this_process = held().is_some_and(|held| held.iter().any(mine));
     let mut holder = LockHolder { this_process, pid: None, since_ms: None };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return holder };

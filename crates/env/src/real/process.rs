@@ -1,9 +1,13 @@
 //! Which process this is, told apart from the parent that it was forked from.
 
+use std::io;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::DiskError;
 
 /// The process in which a value was made. A child of `fork()` has a copy of everything that its parent had in memory,
 /// and none of its threads; what must not be used there holds a `Process` and asks [`Process::is_current`].
@@ -46,6 +50,17 @@ impl Process {
             Some(page) => page.load(Ordering::Relaxed) == self.mark,
             None => process_id() == self.mark,
         }
+    }
+}
+
+impl Process {
+    /// Fails if the calling process is another one.
+    pub(crate) fn check(&self, operation: &'static str, path: &Path) -> io::Result<()> {
+        if self.is_current() {
+            return Ok(());
+        }
+        let why = io::Error::other("opened in another process, of which this one is a fork");
+        Err(DiskError::wrap(operation, path, why))
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use fulgurite_base::Csn;
+use fulgurite_env::Process;
 
 use super::quiet::InCallback;
 use crate::latency::Timed;
@@ -54,7 +55,12 @@ pub(crate) struct TicketState {
     listeners: Mutex<Listeners>,
     changed: Condvar,
     pipeline: Weak<dyn Settle>,
+    /// In which it completes.
+    process: Process,
 }
+
+const FORKED: &str =
+    "the database was opened in another process, of which this one is a fork: wait for the commit there";
 
 #[derive(Default)]
 struct Listeners {
@@ -139,6 +145,7 @@ impl TicketState {
             listeners: Mutex::default(),
             changed: Condvar::new(),
             pipeline,
+            process: Process::current(),
         })
     }
 
@@ -158,9 +165,10 @@ impl TicketState {
     }
 
     fn wait(&self) -> Result<Commit> {
-        if self.outcome().is_none()
-            && let Some(pipeline) = self.pipeline.upgrade()
-        {
+        if let Some(outcome) = self.outcome() {
+            return outcome;
+        }
+        if let Some(pipeline) = self.pipeline.upgrade() {
             // Not left to the thread that completes tickets: this may be that thread, in a callback.
             pipeline.settle(self);
         }
@@ -175,6 +183,7 @@ impl TicketState {
     fn outcome(&self) -> Option<Result<Commit>> {
         match self.phase.load(Ordering::Acquire) {
             DURABLE => Some(Ok(Commit { csn: self.csn })),
+            _ if !self.process.is_current() => Some(Err(self.unknown(FORKED))),
             UNKNOWN => {
                 let why = self.listeners.lock().why.clone();
                 Some(Err(self.unknown(&why.unwrap_or_default())))
@@ -187,8 +196,12 @@ impl TicketState {
         Error::OutcomeUnknown { csn: self.csn, source: why.to_string().into(), at_risk: None }
     }
 
-    /// The listeners, to which the completer will look; `None` if the ticket is complete.
+    /// The listeners, to which the completer will look; `None` if the ticket is complete, or will never be in this
+    /// process.
     fn listen(&self) -> Option<MutexGuard<'_, Listeners>> {
+        if !self.process.is_current() {
+            return None;
+        }
         let listeners = self.listeners.lock();
         match self.phase.compare_exchange(PENDING, HEARD, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) | Err(HEARD) => Some(listeners),
