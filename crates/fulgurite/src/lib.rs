@@ -53,6 +53,7 @@ mod interleavings;
 mod isolation_tests;
 mod key_range;
 mod latency;
+mod live_reads;
 mod maintenance;
 mod open;
 mod options;

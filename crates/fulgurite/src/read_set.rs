@@ -7,9 +7,10 @@ use std::sync::Arc;
 use fulgurite_base::{Csn, TableId};
 
 use crate::catalog::TableState;
+use crate::live_reads::{LiveRead, LiveReads};
 use crate::read_keys::{ReadKey, ReadKeys};
 use crate::write_set::{Budget, DeletedRange};
-use crate::{Isolation, Result};
+use crate::{Error, Isolation, Result};
 
 /// A range that was read.
 pub(crate) struct ReadRange {
@@ -92,6 +93,7 @@ pub(crate) struct ReadSet {
     /// The newest commit above [`Durability::Async`](crate::Durability::Async) that had a number when the transaction
     /// began. Who wrote what is newer takes the risk that a crash undoes it.
     strong: Csn,
+    live: LiveReads,
     inner: RefCell<Inner>,
 }
 
@@ -116,6 +118,7 @@ pub(crate) struct Validated {
     isolation: Isolation,
     keys: ReadKeys,
     pub ranges: Vec<ReadRange>,
+    live: Option<LiveRead>,
 }
 
 impl Validated {
@@ -123,12 +126,22 @@ impl Validated {
         let all = self.isolation == Isolation::Serializable;
         self.keys.iter().filter(move |key| all || key.is_validated)
     }
+
+    /// Until when all that was read live is so; `u64::MAX` if nothing of it expires.
+    pub fn live_until_ms(&self) -> u64 {
+        self.live.as_ref().map_or(u64::MAX, |live| live.expires_at_ms)
+    }
+
+    /// Why a commit that would happen then or later fails.
+    pub fn too_late(&self) -> Error {
+        self.live.as_ref().expect("without one any time will do").conflict()
+    }
 }
 
 impl ReadSet {
     /// A read set of a transaction; `strong` was taken after its snapshot.
     pub fn new(isolation: Isolation, strong: Csn) -> ReadSet {
-        ReadSet { isolation, strong, inner: RefCell::default() }
+        ReadSet { isolation, strong, live: LiveReads::new(isolation), inner: RefCell::default() }
     }
 
     /// The memory that it takes, in bytes, about.
@@ -205,6 +218,11 @@ impl ReadSet {
         inner.needs = inner.needs.max(csn.min(self.strong));
     }
 
+    /// Where it is noted what was read live and expires.
+    pub fn live(&self) -> &LiveReads {
+        &self.live
+    }
+
     /// What has to be durable before anything is told that depends on what was read. At or above the newest commit
     /// above [`Durability::Async`](crate::Durability::Async) among those that were seen, and before them.
     pub fn needs(&self) -> Csn {
@@ -221,6 +239,6 @@ impl ReadSet {
     pub fn into_validated(self) -> Validated {
         let Inner { keys, ranges, deleted, .. } = self.inner.into_inner();
         let ranges = if self.isolation == Isolation::Serializable { ranges } else { deleted };
-        Validated { isolation: self.isolation, keys, ranges }
+        Validated { isolation: self.isolation, keys, ranges, live: self.live.into_first() }
     }
 }

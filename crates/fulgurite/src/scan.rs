@@ -13,6 +13,7 @@ use fulgurite_index::table::{Cursor, ReadPoint};
 use crate::catalog::TableState;
 use crate::core::Core;
 use crate::handle::Handle;
+use crate::live_reads::{LiveReads, ReadFor};
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::{TableWrites, WriteOp, WriteValue, check_key};
 use crate::{Result, Value};
@@ -218,6 +219,8 @@ pub struct Range<'a> {
     done: bool,
     /// The value that was lent last, if it had to be read from the log.
     lent: Option<Value>,
+    /// Where a transaction notes what it sees that expires.
+    live: Option<&'a LiveReads>,
     _snapshot: Option<Arc<SnapshotGuard>>,
     core: Handle,
 }
@@ -243,8 +246,14 @@ impl<'a> Range<'a> {
             back: None,
             done: false,
             lent: None,
+            live: None,
             _snapshot: snapshot,
         })
+    }
+
+    /// The same, which notes in `live` what it sees that expires.
+    pub(crate) fn noting(self, live: &'a LiveReads) -> Range<'a> {
+        Range { live: Some(live), ..self }
     }
 
     /// The next key and its value, lent until the next call; `None` at the end, and after an error.
@@ -377,6 +386,10 @@ impl<'a> Range<'a> {
         };
         if !side.step(&self.bounds, self.at.now_ms)? {
             return Ok(false);
+        }
+        if let (Some(live), Stand::Given) = (self.live, side.stand) {
+            let key = side.cursor.key().expect("it stepped to an entry");
+            live.note(&self.table, key, side.cursor.version().expires_at_ms, ReadFor::Reading);
         }
         self.done = other.as_ref().and_then(Side::key).is_some_and(|limit| {
             let key = side.key().expect("it stepped to an entry");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, hash_key, limits};
 use fulgurite_index::table::ReadPoint;
-use fulgurite_log::Durability;
+use fulgurite_log::{Durability, TimeBounds};
 
 use crate::catalog::TableState;
 use crate::commit::latches::{Gate, LatchSet};
@@ -14,6 +14,7 @@ use crate::commit::{Frame, ticket::Ticket};
 use crate::core::Core;
 use crate::error::readable;
 use crate::handle::Handle;
+use crate::live_reads::ReadFor;
 use crate::read_set::{ReadRange, ReadSet, Validated};
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
@@ -124,7 +125,7 @@ impl Transaction {
             Some(own) => self.own_value(&table.state, key, own),
             None => {
                 self.reads.key(&table.state, key, hash, self.budget_of_reads())?;
-                self.read(&table.state, key, hash)
+                self.read(&table.state, key, hash, ReadFor::Reading)
             }
         }
     }
@@ -146,7 +147,7 @@ impl Transaction {
         self.reads.key_for_update(&table.state, key, hash, self.budget_of_reads())?;
         match self.writes.own(table.state.id, key) {
             Some(own) => self.own_value(&table.state, key, own),
-            None => self.read(&table.state, key, hash),
+            None => self.read(&table.state, key, hash, ReadFor::Update),
         }
     }
 
@@ -164,7 +165,13 @@ impl Transaction {
         self.core.own_value(table.id, key, op, self.snapshot.now_ms)
     }
 
-    fn read(&self, table: &TableState, key: &[u8], hash: u64) -> Result<Option<Value>> {
+    fn read(
+        &self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        hash: u64,
+        read_for: ReadFor,
+    ) -> Result<Option<Value>> {
         table.check_seen(self.snapshot.csn)?;
         let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
         else {
@@ -173,6 +180,7 @@ impl Transaction {
             return Ok(None);
         };
         self.reads.saw(version.csn);
+        self.reads.live().note(table, key, version.expires_at_ms, read_for);
         Ok(Some(self.core.resolve(table.id, key, version)?))
     }
 
@@ -357,7 +365,8 @@ impl Transaction {
         self.reads.saw(self.snapshot.csn);
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        Range::new(&self.core, &table.state, at, bounds, own, None)
+        let range = Range::new(&self.core, &table.state, at, bounds, own, None)?;
+        Ok(range.noting(self.reads.live()))
     }
 
     /// Marks this point of the transaction.
@@ -537,12 +546,12 @@ impl Transaction {
                         kind: prepared.kind,
                         body: &prepared.body,
                         body_crc: prepared.body_crc,
-                        commit_time_ms: core.now_ms(),
+                        time: TimeBounds { from_ms: core.now_ms(), before_ms: reads.live_until_ms() },
                         local: &prepared.local,
                     };
                     let csn = core.pipeline.submit(admission, self.durability, &frame, prepared.work);
                     drop(held);
-                    return Ok(csn);
+                    return csn.ok_or_else(|| reads.too_late());
                 }
                 Err(Error::WouldBlock) => {
                     drop(held);

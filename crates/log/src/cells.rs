@@ -8,6 +8,9 @@
 //!
 //! - INV-LOG-12: a cell's fields but `word` and `filled` change only while no group uses the cell; whoever's
 //!   compare-exchange succeeded keeps the group, and with it the fields, in place until it has filled.
+//! - INV-TIME-1: commit times rise with CSNs. The word also says by how much the group's newest commit is later than
+//!   its first one, and the same compare-exchange that gives a number gives the time: the group's or the commit's own,
+//!   whichever is later. So a commit learns its time with its number, and one whose time would be too late gets neither.
 //! - INV-LOG-13: a closed group never changes its size: joining fails once the word says closed.
 
 use std::sync::atomic::AtomicPtr;
@@ -21,9 +24,13 @@ use crate::sync::{AtomicU32, AtomicU64};
 
 const LEN_BITS: u32 = 17;
 const FRAMES_BITS: u32 = 12;
-const CLOSED: u64 = 1 << (LEN_BITS + FRAMES_BITS);
+/// Milliseconds since the group's first commit: a group takes commits for a second at most.
+const TIME_BITS: u32 = 10;
+const TIME_SHIFT: u32 = LEN_BITS + FRAMES_BITS;
+const TIME_MASK: u64 = ((1 << TIME_BITS) - 1) << TIME_SHIFT;
+const CLOSED: u64 = 1 << (TIME_SHIFT + TIME_BITS);
 const BARRIER: u64 = CLOSED << 1;
-const TAG_SHIFT: u32 = LEN_BITS + FRAMES_BITS + 2;
+const TAG_SHIFT: u32 = TIME_SHIFT + TIME_BITS + 2;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const FRAMES_MAX: u32 = (1 << FRAMES_BITS) - 1;
 
@@ -54,6 +61,11 @@ impl Word {
         (self.0 >> LEN_BITS) as u32 & FRAMES_MAX
     }
 
+    /// How many milliseconds its newest commit is later than its first one.
+    fn time_ms(self) -> u64 {
+        (self.0 & TIME_MASK) >> TIME_SHIFT
+    }
+
     /// Whether a member waits for a flush of the device.
     pub fn has_barrier(self) -> bool {
         self.0 & BARRIER != 0
@@ -63,10 +75,11 @@ impl Word {
         self.0 & CLOSED != 0
     }
 
-    /// With one more frame of `bytes`; the caller saw that it fits.
-    fn joined(self, bytes: u32, barrier: bool) -> Word {
+    /// With one more frame of `bytes`, `time_ms` after the first one; the caller saw that both fit.
+    fn joined(self, bytes: u32, barrier: bool, time_ms: u64) -> Word {
         let flags = if barrier { BARRIER } else { 0 };
-        Word((self.0 + u64::from(bytes) + (1 << LEN_BITS)) | flags)
+        let timeless = (self.0 & !TIME_MASK) + u64::from(bytes) + (1 << LEN_BITS);
+        Word(timeless | time_ms << TIME_SHIFT | flags)
     }
 }
 
@@ -80,6 +93,32 @@ pub(crate) struct Joined {
     pub cell: usize,
     /// By how much the group's end moved in its segment.
     pub taken: u32,
+    /// The commit's time.
+    pub time_ms: u64,
+}
+
+/// What came of trying to join the open group.
+pub(crate) enum Join {
+    Joined(Joined),
+    /// There is no open group, or no room in it.
+    NoRoom,
+    /// The commit's time would be later than it may be. Sure only under the slots' lock: else the group may be closed
+    /// meanwhile, and its cell have another one.
+    TooLate,
+}
+
+/// When a commit may happen, in milliseconds since 1970: at `from_ms` or later, and before `before_ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimeBounds {
+    /// Not before the time of the clock that was looked at last.
+    pub from_ms: u64,
+    /// What the commit depends on is no more from then on; `u64::MAX` if there is no such thing.
+    pub before_ms: u64,
+}
+
+impl TimeBounds {
+    /// Any time.
+    pub const ANY: TimeBounds = TimeBounds { from_ms: 0, before_ms: u64::MAX };
 }
 
 #[derive(Default)]
@@ -89,6 +128,8 @@ struct Cell {
     filled: AtomicU32,
     first_csn: AtomicU64,
     start: AtomicU64,
+    /// When the group's first commit happened.
+    time_ms: AtomicU64,
     /// What the group's length may not exceed.
     len_max: AtomicU32,
     memory: AtomicPtr<u8>,
@@ -108,6 +149,7 @@ pub(crate) struct Opening {
     pub first_csn: Csn,
     pub start: Lsn,
     pub bytes: u32,
+    pub time_ms: u64,
     pub len_max: u32,
     pub memory: *mut u8,
     pub barrier: bool,
@@ -130,29 +172,37 @@ impl Cells {
 
     /// Joins the open group, if there is one with room for `bytes`.
     #[inline]
-    pub fn join(&self, bytes: u32, barrier: bool) -> Option<Joined> {
+    pub fn join(&self, bytes: u32, barrier: bool, time: TimeBounds) -> Join {
         let sequence = self.open.load(Acquire);
         let (index, cell) = self.cell(sequence);
         let mut word = Word(cell.word.load(Acquire));
-        loop {
-            let fits = word.len() + bytes <= cell.len_max.load(Relaxed) && word.frames() < FRAMES_MAX;
+        let time_ms = loop {
+            let first_ms = cell.time_ms.load(Relaxed);
+            let later_ms = word.time_ms().max(time.from_ms.saturating_sub(first_ms));
+            let fits = word.len() + bytes <= cell.len_max.load(Relaxed)
+                && word.frames() < FRAMES_MAX
+                && later_ms <= TIME_MASK >> TIME_SHIFT;
             if !word.is_of(sequence) || word.is_closed() || !fits {
-                return None;
+                return Join::NoRoom;
             }
-            let next = word.joined(bytes, barrier);
+            if first_ms + later_ms >= time.before_ms {
+                return Join::TooLate;
+            }
+            let next = word.joined(bytes, barrier, later_ms);
             match cell.word.compare_exchange_weak(word.0, next.0, AcqRel, Acquire) {
-                Ok(_) => break,
+                Ok(_) => break first_ms + later_ms,
                 Err(now) => word = Word(now),
             }
-        }
+        };
         // INV-LOG-12: the group has a place that only this thread fills, so the cell stays what it is.
         let at = word.len();
-        Some(Joined {
+        Join::Joined(Joined {
             csn: Csn(cell.first_csn.load(Relaxed) + u64::from(word.frames())),
             lsn: Lsn(cell.start.load(Relaxed)).advance(at),
             memory: cell.memory.load(Relaxed).wrapping_add(at as usize),
             cell: index,
             taken: align8(at + bytes) - align8(at),
+            time_ms,
         })
     }
 
@@ -162,6 +212,7 @@ impl Cells {
         cell.filled.store(0, Relaxed);
         cell.first_csn.store(opening.first_csn.0, Relaxed);
         cell.start.store(opening.start.0, Relaxed);
+        cell.time_ms.store(opening.time_ms, Relaxed);
         cell.len_max.store(opening.len_max, Relaxed);
         cell.memory.store(opening.memory, Relaxed);
         let is_joinable = GROUP_HEADER_BYTES + opening.bytes <= JOINABLE_BYTES_MAX as u32;
@@ -176,12 +227,18 @@ impl Cells {
             memory: opening.memory.wrapping_add(GROUP_HEADER_BYTES as usize),
             cell: index,
             taken: align8(GROUP_HEADER_BYTES + opening.bytes),
+            time_ms: opening.time_ms,
         }
     }
 
     /// Ends joining. Under the slots' lock.
     pub fn close(&self, sequence: u64) -> Word {
         Word(self.cell(sequence).1.word.fetch_or(CLOSED, AcqRel))
+    }
+
+    /// The time of the newest commit of a group that was closed as `word`. Under the slots' lock.
+    pub fn newest_ms(&self, sequence: u64, word: Word) -> u64 {
+        self.cell(sequence).1.time_ms.load(Relaxed) + word.time_ms()
     }
 
     /// The open group as it is now. Under the slots' lock.

@@ -1,7 +1,7 @@
 //! The path of a frame into the log: admit, reserve, fill.
 
 use crate::buffer::{GroupBuffer, Place};
-use crate::cells::{JOINABLE_BYTES_MAX, Joined};
+use crate::cells::{JOINABLE_BYTES_MAX, Join, Joined, TimeBounds};
 use crate::core::Core;
 use crate::credit::{Charge, Missing};
 use crate::durability::Durability;
@@ -49,6 +49,7 @@ pub struct Reservation {
     csn: Csn,
     body_lsn: Lsn,
     frame_bytes: u32,
+    time_ms: u64,
 }
 
 impl Reservation {
@@ -60,6 +61,11 @@ impl Reservation {
     /// Where the frame's body will lie.
     pub fn body_lsn(&self) -> Lsn {
         self.body_lsn
+    }
+
+    /// The commit's time, in milliseconds since 1970: not before that of any smaller CSN of this life of the database.
+    pub fn time_ms(&self) -> u64 {
+        self.time_ms
     }
 }
 
@@ -133,7 +139,18 @@ impl Log {
     /// Gives the frame its CSN and its place, in one order for both: it joins the open group, or opens one. Never
     /// waits for a write, never fails. `level` is how far the commit will have to come.
     pub fn reserve(&self, admission: Admission, level: Durability) -> Reservation {
-        self.core.reserve(admission, level)
+        self.reserve_at(admission, level, TimeBounds::ANY).expect("any time will do")
+    }
+
+    /// Like [`Log::reserve`], and the commit gets a time, too, which rises with the CSN. `None` if that would be too
+    /// late: then it has no number, and the admission is given back.
+    pub fn reserve_at(
+        &self,
+        admission: Admission,
+        level: Durability,
+        time: TimeBounds,
+    ) -> Option<Reservation> {
+        self.core.reserve(admission, level, time)
     }
 
     /// Puts the frame into its place: one copy, while others fill theirs.
@@ -201,14 +218,14 @@ impl Core {
         Err(LogError::TooLarge { what, bytes: bytes.into(), max: max.into() })
     }
 
-    fn reserve(&self, mut admission: Admission, level: Durability) -> Reservation {
+    fn reserve(&self, mut admission: Admission, level: Durability, time: TimeBounds) -> Option<Reservation> {
         let (frame_bytes, local_bytes) = (admission.frame_bytes, admission.local_bytes);
         let bytes = frame_bytes + local_bytes;
         // Only who waits for less is content with less; who does not wait is flushed in due time, and then in full.
         let barrier = level != Durability::NoBarrier;
-        let joined = match self.cells.join(bytes, barrier) {
-            Some(joined) => self.joined(&admission, joined),
-            None => self.join_or_open(&mut admission, bytes, barrier),
+        let joined = match self.cells.join(bytes, barrier, time) {
+            Join::Joined(joined) => self.joined(&admission, joined),
+            Join::NoRoom | Join::TooLate => self.join_or_open(&mut admission, bytes, barrier, time)?,
         };
         let core = admission.core.take().expect("an admission is used once");
         add(&self.stats.commits, 1);
@@ -219,7 +236,7 @@ impl Core {
         // SAFETY: the place was just given out.
         let place = unsafe { Place::new(core, joined.memory, joined.cell, bytes) };
         let body_lsn = joined.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
-        Reservation { place, csn: joined.csn, body_lsn, frame_bytes }
+        Some(Reservation { place, csn: joined.csn, body_lsn, frame_bytes, time_ms: joined.time_ms })
     }
 
     /// Gives back what joining a group left of the charge.
@@ -229,15 +246,23 @@ impl Core {
         joined
     }
 
-    fn join_or_open(&self, admission: &mut Admission, bytes: u32, barrier: bool) -> Joined {
+    fn join_or_open(
+        &self,
+        admission: &mut Admission,
+        bytes: u32,
+        barrier: bool,
+        time: TimeBounds,
+    ) -> Option<Joined> {
         let mut slots = self.slots();
         // Somebody may have opened a group while this thread waited for the lock.
-        if let Some(joined) = self.cells.join(bytes, barrier) {
-            return self.joined(admission, joined);
+        match self.cells.join(bytes, barrier, time) {
+            Join::Joined(joined) => return Some(self.joined(admission, joined)),
+            Join::NoRoom => {}
+            Join::TooLate => return None,
         }
         let (cells, buffer) = (admission.charge.cells, admission.buffer.take());
         let new = NewGroup { bytes, barrier, cells, buffer };
-        slots.open(new, &self.cells, &self.credit)
+        slots.open(new, time, &self.cells, &self.credit)
     }
 
     /// Makes segments until `charge` has room.

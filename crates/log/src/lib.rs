@@ -43,6 +43,7 @@
 //! - INV-LOG-12, 13: a group that somebody joined stays until it is filled; a closed one never changes its size.
 //! - INV-LOG-14: a commit that waits has a thread that flushes for it, or is awake.
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
+//! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;
 mod buffer;
@@ -78,6 +79,7 @@ mod sync;
 mod write;
 
 pub use bulk_stream::BulkRecord;
+pub use cells::TimeBounds;
 pub use commit::{Admission, FrameParts, Reservation};
 pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};

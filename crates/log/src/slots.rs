@@ -2,7 +2,7 @@
 //! commit takes only if it opens a group; joining is [`crate::cells`].
 
 use crate::buffer::GroupBuffer;
-use crate::cells::{Cells, JOINABLE_BYTES_MAX, Joined, Opening, Word};
+use crate::cells::{Cells, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
 use crate::credit::Credit;
 use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
 use crate::options::group_charge;
@@ -79,6 +79,8 @@ pub(crate) struct Slots {
     /// Where the next group begins if none is open.
     offset: u32,
     next_csn: Csn,
+    /// The newest commit's time, those of the open group left out (INV-TIME-1).
+    time_ms: u64,
     ready: VecDeque<Arc<Segment>>,
     /// How many segments both streams have taken: each doubles the size of those made next.
     segments_taken: u32,
@@ -115,6 +117,7 @@ impl Slots {
             segment: at.segment,
             offset: at.offset,
             next_csn: at.next_csn,
+            time_ms: 0,
             ready: VecDeque::new(),
             segments_taken: 1,
             pool: (0..cells).map(|_| Arc::new(GroupBuffer::new(JOINABLE_BYTES_MAX))).collect(),
@@ -160,8 +163,20 @@ impl Slots {
 
     // Opening and closing.
 
-    /// Opens a group and gives its first frame a number and a place.
-    pub fn open(&mut self, new: NewGroup, cells: &Cells, credit: &Credit) -> Joined {
+    /// Opens a group and gives its first frame a number, a place and a time; `None` if that would be too late.
+    pub fn open(
+        &mut self,
+        new: NewGroup,
+        time: TimeBounds,
+        cells: &Cells,
+        credit: &Credit,
+    ) -> Option<Joined> {
+        self.close_open(cells);
+        let time_ms = self.time_ms.max(time.from_ms);
+        if time_ms >= time.before_ms {
+            return None;
+        }
+        self.time_ms = time_ms;
         let (bytes, barrier) = (new.bytes, new.barrier);
         let group = self.push(GroupKind::Frames, new, cells, credit);
         let is_joinable = group.buffer.capacity() == JOINABLE_BYTES_MAX;
@@ -171,6 +186,7 @@ impl Slots {
             first_csn: group.first_csn,
             start: group.start(),
             bytes,
+            time_ms,
             len_max: if is_joinable { room } else { 0 },
             memory: group.buffer.memory(),
             barrier,
@@ -179,7 +195,7 @@ impl Slots {
         if !is_joinable {
             self.end_group();
         }
-        joined
+        Some(joined)
     }
 
     /// Appends a group without frames, closed.
@@ -231,7 +247,9 @@ impl Slots {
     pub fn close_open(&mut self, cells: &Cells) {
         if std::mem::take(&mut self.open) {
             let group = self.groups.back_mut().expect("a group is open");
-            group.is_now(cells.close(group.sequence));
+            let word = cells.close(group.sequence);
+            self.time_ms = cells.newest_ms(group.sequence, word);
+            group.is_now(word);
             self.end_group();
         }
     }

@@ -4,21 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Admission, Durability, FrameParts, Log, LogError, PoisonCause, Reservation};
+use fulgurite_log::{Admission, Durability, FrameParts, Log, LogError, PoisonCause, Reservation, TimeBounds};
 
-/// The commit stream of a log. Each method is the one of [`Log`] with its name.
+/// The commit stream of a log. Each method is the one of [`Log`] with its name, if nothing else is said.
 pub(crate) trait CommitLog: Send + Sync + 'static {
     type Admission;
     type Reservation;
 
     fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Self::Admission, LogError>;
     fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Self::Admission>, LogError>;
+    /// [`Log::reserve_at`]; calls back with number, place and time unless the time would be too late.
     fn reserve(
         &self,
         admission: Self::Admission,
         level: Durability,
-        on_reserved: impl FnOnce(Csn, Lsn),
-    ) -> Self::Reservation;
+        time: TimeBounds,
+        on_reserved: impl FnOnce(Csn, Lsn, u64),
+    ) -> Option<Self::Reservation>;
     fn fill(&self, reservation: Self::Reservation, frame: FrameParts<'_>);
     fn durable_csn(&self) -> Csn;
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
@@ -54,11 +56,12 @@ impl CommitLog for Log {
         &self,
         admission: Admission,
         level: Durability,
-        on_reserved: impl FnOnce(Csn, Lsn),
-    ) -> Reservation {
-        let reservation = Log::reserve(self, admission, level);
-        on_reserved(reservation.csn(), reservation.body_lsn());
-        reservation
+        time: TimeBounds,
+        on_reserved: impl FnOnce(Csn, Lsn, u64),
+    ) -> Option<Reservation> {
+        let reservation = Log::reserve_at(self, admission, level, time)?;
+        on_reserved(reservation.csn(), reservation.body_lsn(), reservation.time_ms());
+        Some(reservation)
     }
 
     #[inline]

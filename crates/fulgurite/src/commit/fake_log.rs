@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
 use fulgurite_env::SimEnv;
-use fulgurite_log::{Durability, FrameParts, LogError, PoisonCause};
+use fulgurite_log::{Durability, FrameParts, LogError, PoisonCause, TimeBounds};
 
 use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};
@@ -19,6 +19,8 @@ type Completer = Box<dyn Fn() + Send + Sync>;
 struct State {
     /// Whether the frame of each commit is filled, from CSN 1.
     filled: Vec<bool>,
+    /// The newest commit's time.
+    time_ms: u64,
     durable: u64,
     /// Follows `durable` only when somebody asks for it.
     drained: u64,
@@ -98,14 +100,25 @@ impl CommitLog for FakeLog {
     }
 
     /// Calls back without a lock: in no order, and beside others.
-    fn reserve(&self, (): (), _: Durability, on_reserved: impl FnOnce(Csn, Lsn)) -> Csn {
-        let csn = {
+    fn reserve(
+        &self,
+        (): (),
+        _: Durability,
+        time: TimeBounds,
+        on_reserved: impl FnOnce(Csn, Lsn, u64),
+    ) -> Option<Csn> {
+        let (csn, time_ms) = {
             let mut state = self.state.lock();
+            let time_ms = state.time_ms.max(time.from_ms);
+            if time_ms >= time.before_ms {
+                return None;
+            }
+            state.time_ms = time_ms;
             state.filled.push(false);
-            Csn(state.filled.len() as u64)
+            (Csn(state.filled.len() as u64), time_ms)
         };
-        on_reserved(csn, Lsn::NULL);
-        csn
+        on_reserved(csn, Lsn::NULL, time_ms);
+        Some(csn)
     }
 
     fn fill(&self, csn: Csn, _: FrameParts<'_>) {
@@ -217,7 +230,17 @@ pub(crate) fn submit_at(
     level: Durability,
     apply: impl FnOnce(Csn) + Send + 'static,
 ) -> Csn {
-    let frame = Frame { kind: 0, body: &[], body_crc: 0, commit_time_ms: 0, local: &[] };
+    submit_in(pipeline, level, TimeBounds::ANY, apply).expect("any time will do")
+}
+
+/// Like [`submit_at`], within bounds of time; `None` if it would be too late.
+pub(crate) fn submit_in(
+    pipeline: &Pipeline<FakeLog>,
+    level: Durability,
+    time: TimeBounds,
+    apply: impl FnOnce(Csn) + Send + 'static,
+) -> Option<Csn> {
+    let frame = Frame { kind: 0, body: &[], body_crc: 0, time, local: &[] };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
     let _quiet = pipeline.quiet();
     pipeline.submit((), level, &frame, Box::new(Work(apply)))

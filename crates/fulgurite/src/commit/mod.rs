@@ -3,7 +3,7 @@
 //! ```text
 //! 0 admit      log-buffer credit and a ready segment: the only place that waits; no latch held
 //! 1 validate   latches; first committer wins
-//! 2 reserve    LSN and CSN together, in log order; never waits
+//! 2 reserve    LSN, CSN and commit time together, in log order; never waits
 //! 3 fill       one copy of the finished frame
 //! 4 apply      versions go into the deltas; `visible` advances over the contiguous applied prefix
 //! 5 unlatch
@@ -12,7 +12,8 @@
 //! ```
 //!
 //! Invariants:
-//! - INV-TXN-3: everything that can fail for the caller's reasons fails in 0 or 1. From 2 to the end of 4 nothing
+//! - INV-TXN-3: everything that can fail for the caller's reasons fails in 0 or 1, or at 2 instead of getting a number
+//!   (INV-TIME-2). From the number to the end of 4 nothing
 //!   does I/O, allocates beyond what 0 reserved, or calls user code; a panic there poisons the log, because a hole
 //!   would hang every commit behind it, and ends every wait.
 //! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state
@@ -32,6 +33,9 @@
 //!   `visible` moved by another looks again from there.
 //! - INV-TXN-9: no waiter is missed. Whoever waits for `visible` counts itself first and looks then; whoever moves it
 //!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
+//! - INV-TIME-2: what a commit has to have read live (serializable: all that it read, else what it read for an update) is
+//!   live at its commit time; what it read as expired has expired by then; and a snapshot's time is at or after that of
+//!   each commit in it.
 //! - INV-TXN-10: a ticket completes once, and is told where users' code may run (INV-TXN-12, `quiet.rs`). Filing
 //!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards
@@ -63,7 +67,7 @@ mod tickets;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Durability, FrameParts, Log, PartPlace, frame_bytes, local_record_bytes};
+use fulgurite_log::{Durability, FrameParts, Log, PartPlace, TimeBounds, frame_bytes, local_record_bytes};
 
 use self::commit_log::CommitLog;
 use self::ring::{Ring, Work};
@@ -83,7 +87,8 @@ pub(crate) struct Frame<'a> {
     pub kind: u8,
     pub body: &'a [u8],
     pub body_crc: u32,
-    pub commit_time_ms: u64,
+    /// When it may happen.
+    pub time: TimeBounds,
     pub local: &'a [PartPlace],
 }
 
@@ -245,18 +250,24 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Steps 2 to 4: the caller holds the latches and has validated. It is [`Pipeline::quiet`] until it has let go of
-    /// them.
+    /// them. `None` if the commit would have been too late: nothing happened.
     pub fn submit(
         &self,
         admission: L::Admission,
         level: Durability,
         frame: &Frame<'_>,
         apply: Box<dyn Apply>,
-    ) -> Csn {
+    ) -> Option<Csn> {
         let unfinished = Unfinished(self);
         let mut place = None;
-        let reservation = self.log.reserve(admission, level, |csn, body_lsn| place = Some((csn, body_lsn)));
-        let (csn, body_lsn) = place.expect("the log calls back while it reserves");
+        let reserved = self
+            .log
+            .reserve(admission, level, frame.time, |csn, lsn, time_ms| place = Some((csn, lsn, time_ms)));
+        let Some(reservation) = reserved else {
+            std::mem::forget(unfinished);
+            return None;
+        };
+        let (csn, body_lsn, commit_time_ms) = place.expect("the log calls back while it reserves");
         let newest = if level.waits() { &self.numbers.strong } else { &self.numbers.weak };
         newest.fetch_max(csn.0, Ordering::SeqCst);
         let is_published = self.publish(csn, Work { apply, body_lsn });
@@ -267,7 +278,7 @@ impl<L: CommitLog> Pipeline<L> {
                 flags: 0,
                 codec: 0,
                 term: 0,
-                commit_time_ms: frame.commit_time_ms,
+                commit_time_ms,
                 body: frame.body,
                 body_crc: frame.body_crc,
                 local: frame.local,
@@ -281,7 +292,7 @@ impl<L: CommitLog> Pipeline<L> {
             }
             self.advance_visible();
         }
-        csn
+        Some(csn)
     }
 
     /// Puts a commit into its cell, where the thread that raises `durable` will find it: before it is filled, and so

@@ -14,6 +14,7 @@ mod failures;
 mod insertion;
 mod parking;
 mod resting;
+mod times;
 mod waiting;
 mod world;
 

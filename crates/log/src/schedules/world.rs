@@ -15,7 +15,7 @@ use super::disk::{Watch, YieldingEnv};
 use crate::format::{GroupKind, segment_file_name};
 use crate::{
     Durability, FlushScheme, FrameParts, Log, LogError, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom,
-    ScanItem, Waiting, frame_bytes, scan_segment,
+    ScanItem, TimeBounds, Waiting, frame_bytes, scan_segment,
 };
 
 const ID: DatabaseId = DatabaseId(7);
@@ -82,13 +82,25 @@ impl World {
 
     /// Reserves and fills what was admitted.
     pub fn put(&self, admission: crate::Admission, bytes: usize, level: Durability) -> Csn {
+        self.put_at(admission, bytes, level, TimeBounds::ANY).expect("any time will do").0
+    }
+
+    /// Like [`World::put`], within bounds of time; also returns the commit's time.
+    pub fn put_at(
+        &self,
+        admission: crate::Admission,
+        bytes: usize,
+        level: Durability,
+        time: TimeBounds,
+    ) -> Option<(Csn, u64)> {
         let body: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes).collect();
-        let reservation = self.log.reserve(admission, level);
+        let reservation = self.log.reserve_at(admission, level, time)?;
+        let commit_time_ms = reservation.time_ms();
         let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
         let before = self.told.lock().expect("no panic").insert(csn.0, Told { lsn, body: body.clone() });
         assert!(before.is_none(), "a number was given twice: {csn}");
         let body_crc = crc32c(&body);
-        let (term, commit_time_ms) = (0, 0);
+        let term = 0;
         self.log.fill(
             reservation,
             FrameParts {
@@ -102,7 +114,7 @@ impl World {
                 local: &[],
             },
         );
-        csn
+        Some((csn, commit_time_ms))
     }
 
     /// A commit that is answered: by then a power cut takes nothing of it.

@@ -1,0 +1,61 @@
+//! What a transaction has read while it was live and that expires: its commit has to happen before that (INV-TIME-2).
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::catalog::TableState;
+use crate::error::readable;
+use crate::{Error, Isolation};
+
+/// What a key is read for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadFor {
+    /// Commit validates it if the transaction is serializable.
+    Reading,
+    /// Commit validates it whatever the isolation.
+    Update,
+}
+
+/// A value that was read while it was live and that expires.
+pub(crate) struct LiveRead {
+    pub expires_at_ms: u64,
+    table: Arc<TableState>,
+    key: Box<[u8]>,
+}
+
+impl LiveRead {
+    /// Why a commit at or after its expiry fails.
+    pub fn conflict(&self) -> Error {
+        let what = format!("the key {}, which has expired since it was read,", readable(&self.key));
+        Error::Conflict { table: self.table.name().to_string(), what }
+    }
+}
+
+/// Of what was read live, is validated and expires: what does so first.
+pub(crate) struct LiveReads {
+    isolation: Isolation,
+    first: Mutex<Option<LiveRead>>,
+}
+
+impl LiveReads {
+    pub fn new(isolation: Isolation) -> LiveReads {
+        LiveReads { isolation, first: Mutex::new(None) }
+    }
+
+    /// Notes that a value was read while it was live; `expires_at_ms` of 0 is never.
+    #[inline]
+    pub fn note(&self, table: &Arc<TableState>, key: &[u8], expires_at_ms: u64, read_for: ReadFor) {
+        if expires_at_ms != 0 && (self.isolation == Isolation::Serializable || read_for == ReadFor::Update) {
+            let mut first = self.first.lock();
+            if first.as_ref().is_none_or(|first| expires_at_ms < first.expires_at_ms) {
+                *first = Some(LiveRead { expires_at_ms, table: table.clone(), key: key.into() });
+            }
+        }
+    }
+
+    /// What expires first.
+    pub fn into_first(self) -> Option<LiveRead> {
+        self.first.into_inner()
+    }
+}
