@@ -198,6 +198,15 @@ fn last_visible<'g>(generation: &'g Generation, bound: Bound<&[u8]>, at: Csn) ->
 
 /// Whether a version in the range is newer than `than`.
 pub(super) fn any_newer(generation: &Generation, range: KeyRange<'_>, than: Csn) -> bool {
+    any(generation, range, |version| version.csn() > than)
+}
+
+/// Whether a version in the range is newer than `than` and no tombstone.
+pub(super) fn any_newer_value(generation: &Generation, range: KeyRange<'_>, than: Csn) -> bool {
+    any(generation, range, |version| version.csn() > than && !version.flags().is_tombstone())
+}
+
+fn any(generation: &Generation, range: KeyRange<'_>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
     let mut node = first_visible(generation, range.0, Csn::MAX);
     while let Some(version) = node {
         let inside = match range.1 {
@@ -205,7 +214,7 @@ pub(super) fn any_newer(generation: &Generation, range: KeyRange<'_>, than: Csn)
             Bound::Included(end) => version.key() <= end,
             Bound::Excluded(end) => version.key() < end,
         };
-        if !inside || version.csn() > than {
+        if !inside || wanted(version) {
             return inside;
         }
         node = version.next(0);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fulgurite_base::{Csn, Lsn};
 
 use super::block::{self, Block, BlockHeader};
+use super::empty_ranges::EmptyRanges;
 use super::filter::Filter;
 use super::fold::GenerationSource;
 use super::node::{NodeRef, Position};
@@ -102,7 +103,7 @@ impl Generation {
         }
     }
 
-    pub(super) fn apply(&self, mut block: Block, csn: Csn, body_lsn: Lsn) {
+    pub(super) fn apply(&self, mut block: Block, csn: Csn, body_lsn: Lsn, empty_ranges: &EmptyRanges) {
         debug_assert!(self.start < csn && csn <= self.boundary());
         if block.entries() == 0 {
             return;
@@ -117,9 +118,14 @@ impl Generation {
             filter.add(node.hash_before_linking());
             self.list.insert(node, &mut finger);
         }
+        if empty_ranges.asks_for_writes() {
+            // SAFETY: as above.
+            let values = unsafe { block::nodes(place) }.filter(|node| !node.flags().is_tombstone());
+            empty_ranges.written(values.map(NodeRef::key));
+        }
     }
 
-    pub(super) fn apply_recovered(&self, batch: RecoveredBatch) {
+    pub(super) fn apply_recovered(&self, batch: RecoveredBatch, empty_ranges: &EmptyRanges) {
         /// How many nodes ahead memory is asked for.
         const AHEAD: usize = 16;
         let (blocks, order) = batch.into_parts();
@@ -141,6 +147,12 @@ impl Generation {
             let node = unsafe { NodeRef::new(entry.node()) };
             filter.add(node.hash_before_linking());
             self.list.insert(node, &mut finger);
+        }
+        if empty_ranges.asks_for_writes() {
+            // SAFETY: as above.
+            let nodes = order.iter().map(|entry| unsafe { NodeRef::new(entry.node()) });
+            let values = nodes.filter(|node| !node.flags().is_tombstone());
+            empty_ranges.written(values.map(NodeRef::key));
         }
     }
 

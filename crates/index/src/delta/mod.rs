@@ -24,6 +24,8 @@
 //!   checks afterwards that none was removed meanwhile; one is removed only when nothing that it hides is left in delta
 //!   and static part. So a reader never sees what a range delete at or below its CSN hides.
 //! - **INV-IDX-7** *(no false negatives)*: a version's filter bits are set before it is linked.
+//! - **INV-IDX-9** *(empty means empty)*: no reader at or above the CSN of a range that is recorded as empty sees a key
+//!   in it; see `empty_ranges.rs`.
 //! - **INV-IDX-8** *(each reader's newest)*: a range delete that covers a key may be forgotten for a newer one only if no
 //!   snapshot, and no read that begins later, lies in [its CSN, the newer one's), and neither does the boundary of a
 //!   checkpoint that is not complete: what is newer than that may be lost in a crash, and what the older one hides would
@@ -32,6 +34,7 @@
 
 mod block;
 mod cursor;
+mod empty_ranges;
 mod filter;
 mod fold;
 mod generation;
@@ -56,6 +59,7 @@ pub use generation::Generation;
 pub use recovered::{RecoveredBatch, RecoveredBuilder, RecoveredOp};
 
 use crate::version::Version;
+pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
 use list::{GenerationList, ListCell};
 
 /// Keys between two bounds.
@@ -67,6 +71,7 @@ pub struct Delta {
     /// Dropped generations that a reader may still look into, freed by whoever maintains the table, so that no reader
     /// frees a million blocks. Guards replacing the list, too.
     retired: Mutex<Vec<Arc<Generation>>>,
+    empty_ranges: EmptyRanges,
 }
 
 impl Delta {
@@ -78,7 +83,11 @@ impl Delta {
     /// Like [`Delta::new`], with a filter for about `entries_hint` versions from the start.
     pub fn with_hint(entries_hint: u64) -> Delta {
         let first = Arc::new(Generation::new(Csn::ZERO, entries_hint));
-        Delta { list: ListCell::new(GenerationList::new(vec![first])), retired: Mutex::new(Vec::new()) }
+        Delta {
+            list: ListCell::new(GenerationList::new(vec![first])),
+            retired: Mutex::new(Vec::new()),
+            empty_ranges: EmptyRanges::default(),
+        }
     }
 
     /// Makes a commit's versions visible to readers at or above its CSN. Neither allocates (but for a larger filter,
@@ -87,7 +96,7 @@ impl Delta {
     /// # Panics
     /// If the commit is older than what was folded (INV-IDX-3).
     pub fn apply(&self, block: Block, csn: Csn, body_lsn: Lsn) {
-        self.list.with(|list| list.of_commit(csn).apply(block, csn, body_lsn));
+        self.list.with(|list| list.of_commit(csn).apply(block, csn, body_lsn, &self.empty_ranges));
     }
 
     /// Applies replayed operations.
@@ -102,7 +111,7 @@ impl Delta {
         self.list.with(|list| {
             let generation = list.of_commit(csn_min);
             assert!(csn_max <= generation.boundary(), "INV-IDX-2: the batch spans generations");
-            generation.apply_recovered(batch);
+            generation.apply_recovered(batch, &self.empty_ranges);
         });
     }
 
@@ -162,6 +171,27 @@ impl Delta {
             let mut recent = list.newest_first().iter().filter(|generation| than < generation.boundary());
             (recent.any(|generation| cursor::any_newer(generation, range, than)), list.folded())
         })
+    }
+
+    /// The ranges that are known to be empty.
+    pub(crate) fn empty_ranges(&self) -> &EmptyRanges {
+        &self.empty_ranges
+    }
+
+    /// Records that a range is empty, of which a reader at `at` has seen that it is for itself: unless it was written
+    /// after `at` (INV-IDX-9).
+    pub(crate) fn record_empty(&self, range: EmptyRange, at: Csn) {
+        let (start, end) = (range.start.clone(), range.end.clone());
+        if !self.empty_ranges.announce(range) {
+            return;
+        }
+        let keys = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
+        // Kept, and not pinned: the look may take a while.
+        let list = self.list.keep();
+        let mut recent = list.newest_first().iter().filter(|generation| at < generation.boundary());
+        let is_written =
+            at < list.folded() || recent.any(|generation| cursor::any_newer_value(generation, keys, at));
+        self.empty_ranges.finish(is_written);
     }
 
     /// Everything at or below is in the static part only.

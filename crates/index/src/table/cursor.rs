@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::passed::{Passed, unseen_since};
 use super::{ReadPoint, Table, is_seen};
 use crate::delta::DeltaCursor;
 use crate::range_delete::RangeState;
@@ -29,6 +30,7 @@ pub struct Cursor<S: StaticPart> {
     rows_until_look: u32,
     /// Where to seek to when the view is taken anew; kept for its memory.
     saved_key: Vec<u8>,
+    passed: Passed,
 }
 
 /// Which of the two cursors are at the current key.
@@ -43,7 +45,8 @@ enum Place {
 /// What a candidate turned out to be.
 enum Seen {
     Yes,
-    No,
+    /// And no reader from there on sees it, unless it is written.
+    No(ReadPoint),
     /// Range deletes were removed since the view was taken: what they hid may still be in it.
     Unknown,
 }
@@ -63,6 +66,7 @@ impl<S: StaticPart> Cursor<S> {
             forward: true,
             rows_until_look: ROWS_PER_LOOK,
             saved_key: Vec::new(),
+            passed: Passed::default(),
         }
     }
 
@@ -157,6 +161,7 @@ impl<S: StaticPart> Cursor<S> {
         // The failed move left the delta's cursor where it belongs: that one moves first, and cannot fail.
         self.at_end_on_error(|cursor| {
             cursor.static_part.skip_unread(cursor.forward)?;
+            cursor.passed.restart();
             cursor.settle()
         })
     }
@@ -167,6 +172,7 @@ impl<S: StaticPart> Cursor<S> {
         {
             self.take_view();
         }
+        self.passed.restart();
         self.at_end_on_error(|cursor| {
             cursor.seek_both(bound, forward)?;
             cursor.settle()
@@ -267,8 +273,14 @@ impl<S: StaticPart> Cursor<S> {
                 return Ok(());
             }
             match self.judge() {
-                Seen::Yes => return Ok(()),
-                Seen::No => self.step_cursors()?,
+                Seen::Yes => {
+                    if self.passed.has_begun() {
+                        self.record_passed();
+                        self.passed.restart();
+                    }
+                    return Ok(());
+                }
+                Seen::No(since) => self.pass(since)?,
                 Seen::Unknown => self.look_again()?,
             }
         }
@@ -294,16 +306,61 @@ impl<S: StaticPart> Cursor<S> {
         let version = self.version();
         let state = self.table.range_deletes.state();
         if state == self.ranges && state.is_empty() {
-            return if version.is_live_at(self.at.now_ms) { Seen::Yes } else { Seen::No };
+            let live = version.is_live_at(self.at.now_ms);
+            return if live { Seen::Yes } else { Seen::No(unseen_since(version, None)) };
         }
         let key = self.key().expect("the cursor is at an entry");
         let deleted = self.table.range_deletes.covering(key, self.at.csn);
         if !is_seen(version, deleted, self.at.now_ms) {
-            Seen::No
+            Seen::No(unseen_since(version, deleted))
         } else if self.ranges.same_removals(self.table.range_deletes.state()) {
             Seen::Yes
         } else {
             Seen::Unknown
+        }
+    }
+
+    /// Moves on from a key that the reader does not see: to the next one, or past a range that is known to be empty for
+    /// this reader (INV-IDX-9).
+    fn pass(&mut self, since: ReadPoint) -> Result<(), IndexError> {
+        if self.passed.asks() && self.table.delta.empty_ranges().in_use() {
+            let mut place = std::mem::take(&mut self.saved_key);
+            let key = self.key().expect("the cursor is at an entry");
+            let found = self.table.delta.empty_ranges().pass(key, self.at, self.forward, &mut place);
+            self.saved_key = place;
+            if found {
+                self.passed.continue_from(&self.saved_key);
+                let saved = std::mem::take(&mut self.saved_key);
+                let bound = if self.forward { Bound::Included(&*saved) } else { Bound::Excluded(&*saved) };
+                let result = self.seek_both(bound, self.forward);
+                self.saved_key = saved;
+                return result;
+            }
+        }
+        let key = match self.place {
+            Place::Static => self.static_part.key(),
+            _ => self.delta.key(),
+        };
+        let key = key.expect("the cursor is at an entry");
+        let is_part = self.passed.add(key, self.forward, since);
+        self.step_cursors()?;
+        if is_part {
+            self.place = self.nearest();
+            self.record_passed();
+        }
+        Ok(())
+    }
+
+    /// Records the run that the current key ends or interrupts, for later cursors.
+    fn record_passed(&mut self) {
+        let key = match self.place {
+            Place::End => return,
+            Place::Static => self.static_part.key(),
+            Place::Delta | Place::Both => self.delta.key(),
+        };
+        let key = key.expect("the cursor is at an entry");
+        if let Some(range) = self.passed.take(key, self.forward) {
+            self.table.delta.record_empty(range, self.at.csn);
         }
     }
 

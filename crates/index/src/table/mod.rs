@@ -1,6 +1,7 @@
 //! A table: a delta over a static part, and the range deletes that hide parts of both.
 
 mod cursor;
+mod passed;
 
 #[cfg(all(test, not(feature = "shuttle")))]
 mod cases;
@@ -34,7 +35,7 @@ pub struct TableOptions {
 }
 
 /// What a reader's transaction fixed when it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadPoint {
     /// It sees each key's newest version at or below this.
     pub csn: Csn,
@@ -207,6 +208,20 @@ impl<S: StaticPart> Table<S> {
         if self.range_deletes.any_newer_in_range(range, than) {
             return Ok(true);
         }
+        if !self.delta.empty_ranges().in_use() {
+            return self.any_newer_version(range, than);
+        }
+        // What was empty and is still was not written, as far as a reader can tell.
+        for (start, end) in self.delta.empty_ranges().outside(range, than) {
+            let part = (start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..]));
+            if self.any_newer_version(part, than)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn any_newer_version(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
         let (newer, folded) = self.delta.any_newer_in_range_and_folded(range, than);
         if newer || than >= folded {
             return Ok(newer);

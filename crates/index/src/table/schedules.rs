@@ -109,3 +109,62 @@ fn a_version_is_always_in_the_list_or_in_the_static_part() {
         10_000,
     );
 }
+
+fn tombstones(keys: &[u8]) -> Block {
+    let mut builder = BlockBuilder::new(TABLE, keys.len(), 0);
+    for key in keys {
+        let key = std::slice::from_ref(key);
+        builder.push(DeltaOp {
+            key,
+            hash: hash_key(TABLE, key),
+            flags: VersionFlags(VersionFlags::TOMBSTONE),
+            expires_at_ms: 0,
+            payload: &[],
+            value_offset: None,
+            checksum: 0,
+        });
+    }
+    builder.finish()
+}
+
+/// A reader records that a run of tombstones is empty while a key in it is written, and maybe folded: the write is never
+/// passed over.
+#[test]
+fn a_write_into_a_run_that_is_being_recorded_is_seen() {
+    for folds in [false, true] {
+        shuttle::check_pct(move || write_into_a_run(folds), 5_000, 3);
+    }
+}
+
+fn write_into_a_run(folds: bool) {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 9 }));
+    table.apply(block(b"z", 1), Csn(1), Lsn::NULL);
+    table.apply(tombstones(b"abcdef"), Csn(2), Lsn::NULL);
+    let writer = {
+        let table = table.clone();
+        thread::spawn(move || {
+            table.apply(block(b"d", 3), Csn(3), Lsn::NULL);
+            if folds {
+                table.rotate(Csn(3));
+                let (snapshots, range_deletes) = (vec![Csn(2)], table.range_deletes().clone());
+                let rules = PruneRules { horizon: Csn(3), snapshots, expired_until_ms: 0, range_deletes };
+                assert!(table.fold_oldest(&rules).unwrap());
+            }
+        })
+    };
+    let seen = |csn| {
+        let mut cursor = table.cursor(ReadPoint { csn: Csn(csn), now_ms: 0 });
+        let mut seen = Vec::new();
+        cursor.seek(Bound::Unbounded).unwrap();
+        while let Some(key) = cursor.key() {
+            seen.push(key[0]);
+            cursor.next().unwrap();
+        }
+        seen
+    };
+    assert_eq!(seen(2), b"z");
+    writer.join().unwrap();
+    // A cursor asks what is empty when it meets a tombstone.
+    table.apply(tombstones(b"ac"), Csn(4), Lsn::NULL);
+    assert_eq!((seen(2), seen(3), seen(4)), (b"z".to_vec(), b"dz".to_vec(), b"dz".to_vec()));
+}

@@ -1,0 +1,282 @@
+//! Key ranges in which readers see no key: what lets a cursor pass a run of deleted keys at once.
+//!
+//! A queue leaves a tombstone for each key that was taken, until a generation is folded, and longer while a snapshot is
+//! open. A scan of its head would step over all of them, each time. So a cursor that has stepped over many keys that its
+//! reader does not see records the range, and later cursors go to its end.
+//!
+//! - **INV-IDX-9** *(empty means empty)*: no reader at or above a recorded range's `since` sees a key in it. A commit
+//!   that writes a key there cuts the range after it has linked its nodes and before it counts as applied, so before any
+//!   reader at or above its CSN begins.
+//!
+//! What a reader does not see at its own CSN is empty for it for ever. For later ones, the recorder has to know of
+//! every write above its CSN. It announces the range, then takes the list of generations, and then looks through their
+//! nodes in the range. Let W be a commit that writes a key there. Either W's look at `in_use`, which comes after its last
+//! link, finds the announcement, and W marks the recording as written; or that look precedes the announcement in the
+//! order of the two fences, and so W's links precede the recorder's look at the list and the nodes: it finds W's
+//! node, or W's generation is folded already, and then the list says that more than the recorder's CSN is folded. In
+//! each of these cases nothing is recorded.
+//!
+//! A tombstone cuts nothing: what is empty stays empty. Ranges are never forgotten because of what they stand for, only
+//! because there are many of them.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use fulgurite_base::Csn;
+use parking_lot::Mutex;
+
+use super::KeyRange;
+use crate::table::ReadPoint;
+
+/// More than these are not worth their look-ups.
+const RANGES_MAX: usize = 256;
+
+/// Keys between two bounds.
+pub(crate) type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// A range of keys that a cursor passed, and for which readers it is empty.
+#[derive(Debug)]
+pub(crate) struct EmptyRange {
+    /// The first key.
+    pub start: Vec<u8>,
+    /// The first key behind it.
+    pub end: Vec<u8>,
+    /// For readers with at least this CSN, and at least this time if keys in it have expired.
+    pub since: ReadPoint,
+    /// About how many keys with tombstones are in it.
+    pub keys: u64,
+}
+
+struct Ending {
+    end: Box<[u8]>,
+    since: ReadPoint,
+    keys: u64,
+}
+
+impl Ending {
+    fn is_empty_for(&self, at: ReadPoint) -> bool {
+        self.since.csn <= at.csn && self.since.now_ms <= at.now_ms
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Disjoint, by their first key.
+    ranges: BTreeMap<Box<[u8]>, Ending>,
+    /// The range that is being recorded, and whether it was written since.
+    recording: Option<(EmptyRange, bool)>,
+}
+
+/// The empty ranges of a table that are known.
+#[derive(Default)]
+pub(crate) struct EmptyRanges {
+    /// Whether there is one, or one is being recorded.
+    in_use: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+impl EmptyRanges {
+    /// Whether some are known, or may be soon.
+    #[inline]
+    pub fn in_use(&self) -> bool {
+        self.in_use.load(Ordering::Acquire)
+    }
+
+    /// From `key` on, in one direction, the first place that is in no range that is empty for a reader: the first key
+    /// behind such ranges going forward, the first key of the last of them going backward. False if `key` is in none.
+    pub fn pass(&self, key: &[u8], at: ReadPoint, forward: bool, place: &mut Vec<u8>) -> bool {
+        let inner = self.inner.lock();
+        let Some((start, ending)) = inner.around(key).filter(|(_, ending)| ending.is_empty_for(at)) else {
+            return false;
+        };
+        let mut reached: &[u8] = if forward { &ending.end } else { start };
+        if forward {
+            while let Some(next) = inner.ranges.get(reached).filter(|next| next.is_empty_for(at)) {
+                reached = &next.end;
+            }
+        } else {
+            let before = inner.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(reached))).rev();
+            for (start, _) in before.take_while({
+                let mut reached = reached;
+                move |(start, ending)| {
+                    let touches = *ending.end == *reached && ending.is_empty_for(at);
+                    reached = start;
+                    touches
+                }
+            }) {
+                reached = start;
+            }
+        }
+        place.clear();
+        place.extend_from_slice(reached);
+        true
+    }
+
+    /// The parts of a range that are in no range that was empty at `csn` and is still.
+    pub fn outside<'k>(&self, range: KeyRange<'k>, csn: Csn) -> Vec<OwnedRange> {
+        let own = |bound: Bound<&'k [u8]>| bound.map(<[u8]>::to_vec);
+        let at = ReadPoint { csn, now_ms: 0 };
+        let (mut from, mut parts) = (own(range.0), Vec::new());
+        let inner = self.inner.lock();
+        let first = match range.0 {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => inner.around(key).map(|(start, _)| start),
+        };
+        let lower = first.map_or(range.0, Bound::Included);
+        for (start, ending) in inner.ranges.range::<[u8], _>((lower, Bound::Unbounded)) {
+            let begins_inside = match range.1 {
+                Bound::Unbounded => true,
+                Bound::Included(end) | Bound::Excluded(end) => **start < *end,
+            };
+            if !begins_inside {
+                break;
+            }
+            if !ending.is_empty_for(at) {
+                continue;
+            }
+            parts.push((from, Bound::Excluded(start.to_vec())));
+            from = Bound::Included(ending.end.to_vec());
+        }
+        drop(inner);
+        parts.push((from, own(range.1)));
+        parts.retain(|(from, to)| match (from, to) {
+            (Bound::Included(from), Bound::Included(to)) => from <= to,
+            (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
+                from < to
+            }
+            _ => true,
+        });
+        parts
+    }
+
+    /// Announces that a range is going to be recorded; false if another one is, or if it meets one that is known. The
+    /// caller then looks whether it was written, and calls [`EmptyRanges::finish`].
+    pub fn announce(&self, range: EmptyRange) -> bool {
+        let mut inner = self.inner.lock();
+        if inner.recording.is_some() || range.start >= range.end || inner.meets(&range) {
+            return false;
+        }
+        inner.recording = Some((range, false));
+        self.in_use.store(true, Ordering::Release);
+        drop(inner);
+        fence(Ordering::SeqCst);
+        true
+    }
+
+    /// Records the range that was announced, unless it `is_written` or a commit has said so.
+    pub fn finish(&self, is_written: bool) {
+        let mut inner = self.inner.lock();
+        let (range, written_meanwhile) = inner.recording.take().expect("a range was announced");
+        if !is_written && !written_meanwhile {
+            inner.insert(range);
+        }
+        self.in_use.store(!inner.ranges.is_empty(), Ordering::Release);
+    }
+
+    /// Whether a commit has to tell which keys it has written. Asked after they were linked.
+    #[inline]
+    pub fn asks_for_writes(&self) -> bool {
+        fence(Ordering::SeqCst);
+        self.in_use()
+    }
+
+    /// These keys were written, and not deleted.
+    pub fn written<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
+        let mut inner = self.inner.lock();
+        for key in keys {
+            if let Some((range, is_written)) = &mut inner.recording {
+                *is_written |= *range.start <= *key && *key < *range.end;
+            }
+            inner.cut(key);
+        }
+        self.in_use.store(inner.recording.is_some() || !inner.ranges.is_empty(), Ordering::Release);
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.inner.lock().ranges.len()
+    }
+}
+
+impl Inner {
+    /// The range that has `key` in it.
+    fn around(&self, key: &[u8]) -> Option<(&[u8], &Ending)> {
+        let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
+        before.filter(|(_, ending)| *key < *ending.end).map(|(start, ending)| (&**start, ending))
+    }
+
+    fn meets(&self, range: &EmptyRange) -> bool {
+        let before =
+            self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&*range.end))).next_back();
+        before.is_some_and(|(_, ending)| *range.start < *ending.end)
+    }
+
+    /// Neighbours become one if none is larger than what is joined to it: so there are few, and the largest keep their
+    /// `since`, which lets older readers use them.
+    fn insert(&mut self, range: EmptyRange) {
+        let EmptyRange { start, end, since, keys } = range;
+        let (mut start, mut own) = (start.into_boxed_slice(), Ending { end: end.into(), since, keys });
+        loop {
+            let before =
+                self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&*start))).next_back();
+            let joins = |other: &Ending, keys: u64| other.keys <= keys;
+            if let Some((key, ending)) = before
+                && ending.end == start
+                && joins(ending, own.keys)
+            {
+                let key = key.clone();
+                let ending = self.ranges.remove(&key).expect("it was just found");
+                own.absorb(&ending);
+                start = key;
+                continue;
+            }
+            match self.ranges.get(&own.end) {
+                Some(after) if joins(after, own.keys) => {
+                    let after = self.ranges.remove(&own.end).expect("it was just found");
+                    own.absorb(&after);
+                    own.end = after.end;
+                }
+                _ => break,
+            }
+        }
+        if self.ranges.len() >= RANGES_MAX {
+            let smallest = self.ranges.iter().min_by_key(|(_, ending)| ending.keys);
+            let smallest = smallest.map(|(start, _)| start.clone());
+            smallest.and_then(|smallest| self.ranges.remove(&smallest));
+        }
+        self.ranges.insert(start, own);
+    }
+
+    /// A key was written: the range around it becomes two, or, where there are too many, none.
+    fn cut(&mut self, key: &[u8]) {
+        let Some((start, _)) = self.around(key) else { return };
+        let start: Box<[u8]> = start.into();
+        let Ending { end, since, keys } = self.ranges.remove(&start).expect("it was just found");
+        if self.ranges.len() + 2 > RANGES_MAX {
+            return;
+        }
+        let mut behind = Vec::with_capacity(key.len() + 1);
+        behind.extend_from_slice(key);
+        behind.push(0);
+        let keys = keys.div_ceil(2);
+        if *behind < *end {
+            self.ranges.insert(behind.into(), Ending { end, since, keys });
+        }
+        if *start < *key {
+            self.ranges.insert(start, Ending { end: key.into(), since, keys });
+        }
+    }
+}
+
+impl Ending {
+    fn absorb(&mut self, other: &Ending) {
+        self.keys += other.keys;
+        self.since.csn = self.since.csn.max(other.since.csn);
+        self.since.now_ms = self.since.now_ms.max(other.since.now_ms);
+    }
+}
+
+#[cfg(test)]
+#[path = "empty_ranges_tests.rs"]
+mod tests;
