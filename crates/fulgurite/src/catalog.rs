@@ -15,6 +15,7 @@ use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
 use parking_lot::{Mutex, RwLock};
 
+use crate::claims::Claims;
 use crate::{Error, Options, Result};
 
 /// The key of the row that holds the next table id.
@@ -42,6 +43,8 @@ pub(crate) struct TableState {
     dropped: AtomicU64,
     /// Whether the last attempt to fold it failed: a record of its tree cannot be read.
     pub folding_failed: AtomicBool,
+    /// The keys that open transactions have popped.
+    pub claims: Claims,
 }
 
 impl TableState {
@@ -224,6 +227,7 @@ fn new_state(
         name: RwLock::new(name.into()),
         dropped: AtomicU64::new(0),
         folding_failed: AtomicBool::new(false),
+        claims: Claims::default(),
     })
 }
 

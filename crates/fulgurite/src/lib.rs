@@ -38,6 +38,7 @@ pub mod check;
 mod check_catalog;
 mod checkpoint;
 mod checkpoint_record;
+mod claims;
 mod clock;
 mod commit;
 mod core;

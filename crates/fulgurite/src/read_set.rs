@@ -72,6 +72,16 @@ impl ReadRange {
     }
 }
 
+/// Whether a range that ends at `end` has all keys of one that ends at `other`, both at an included key.
+fn is_behind(end: Bound<&[u8]>, other: Bound<&[u8]>) -> bool {
+    matches!((end, other), (Bound::Included(end), Bound::Included(other)) if other <= end)
+}
+
+/// Whether a range that starts at `start` has all keys of one that starts at `other`, both at an included key.
+fn is_before(start: Bound<&[u8]>, other: Bound<&[u8]>) -> bool {
+    matches!((start, other), (Bound::Included(start), Bound::Included(other)) if start <= other)
+}
+
 fn owned(bound: Bound<&[u8]>) -> Bound<Box<[u8]>> {
     bound.map(Box::<[u8]>::from)
 }
@@ -195,6 +205,32 @@ impl ReadSet {
         inner.range_bytes += range.memory();
         inner.ranges.push(range);
         Ok(())
+    }
+
+    /// Notes a read of a range, in the place of the one before it if that is a part of it: what is taken from one end of
+    /// a table, key by key, is one range. Fails as [`ReadSet::key`] does.
+    pub fn grown_range(
+        &self,
+        table: &Arc<TableState>,
+        start: Bound<&[u8]>,
+        end: Bound<&[u8]>,
+        budget: Budget,
+    ) -> Result<()> {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { ranges, range_bytes, .. } = &mut *inner;
+        if let Some(last) = ranges.last_mut().filter(|last| last.table.id == table.id) {
+            let (last_start, last_end) = last.bounds();
+            let grows = (start == last_start && is_behind(end, last_end))
+                || (end == last_end && is_before(start, last_start));
+            if grows {
+                let before = last.memory();
+                (last.start, last.end) = (owned(start), owned(end));
+                *range_bytes = *range_bytes + last.memory() - before;
+                return Ok(());
+            }
+        }
+        drop(inner);
+        self.range(table, start, end, budget)
     }
 
     /// Notes that a range is deleted: what was read of it was read and written.

@@ -1,5 +1,7 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
+mod ends;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,6 +10,7 @@ use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{Durability, TimeBounds};
 
 use crate::catalog::TableState;
+use crate::claims::Claim;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
@@ -56,7 +59,9 @@ pub struct Transaction {
     spill: Option<Spill>,
     savepoints: Vec<(u64, usize)>,
     savepoints_made: u64,
-    /// What its savepoints carry; 0 until the first is made.
+    /// The keys that it popped.
+    claims: Vec<Claim>,
+    /// What its savepoints and claims carry; 0 until there is one.
     id: u64,
     new_table: Option<Arc<TableState>>,
     core: Handle,
@@ -76,6 +81,7 @@ impl Transaction {
             spill: None,
             savepoints: Vec::new(),
             savepoints_made: 0,
+            claims: Vec::new(),
             id: 0,
             new_table: None,
         }
@@ -342,6 +348,10 @@ impl Transaction {
 
     /// The entries of `range` in order, own writes included; `.rev()` goes backward.
     ///
+    /// All keys of the range count as read, present or not, and however far the iteration goes: what is written to one of
+    /// them afterwards conflicts like after a [`Transaction::get`], and serializable, a write of another transaction to
+    /// any of them is a conflict. [`Transaction::first`] reads no more than it has to.
+    ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Closed`]; each
     /// entry may fail with [`Error::Damaged`] or [`Error::Io`], which ends the iteration.
@@ -371,14 +381,19 @@ impl Transaction {
 
     /// Marks this point of the transaction.
     pub fn savepoint(&mut self) -> Savepoint {
+        let transaction = self.identity();
+        let mark = self.writes.savepoint();
+        self.savepoints_made += 1;
+        self.savepoints.push((self.savepoints_made, mark));
+        Savepoint { transaction, number: self.savepoints_made }
+    }
+
+    fn identity(&mut self) -> u64 {
         static TRANSACTIONS: AtomicU64 = AtomicU64::new(1);
         if self.id == 0 {
             self.id = TRANSACTIONS.fetch_add(1, Ordering::Relaxed);
         }
-        let mark = self.writes.savepoint();
-        self.savepoints_made += 1;
-        self.savepoints.push((self.savepoints_made, mark));
-        Savepoint { transaction: self.id, number: self.savepoints_made }
+        self.id
     }
 
     /// Undoes all writes since `savepoint`, which stays; later savepoints are gone.
@@ -391,6 +406,7 @@ impl Transaction {
         let index = self.savepoints.iter().position(known).ok_or(Error::UnknownSavepoint)?;
         self.savepoints.truncate(index + 1);
         self.writes.rollback_to(self.savepoints[index].1);
+        self.claims.retain(|claim| claim.after_savepoints < savepoint.number);
         Ok(())
     }
 

@@ -1,0 +1,242 @@
+//! The two ends of a table or of a range of it: looking at them, and taking entries away, as from a queue or a stack.
+
+use std::ops::Bound;
+
+use fulgurite_base::hash_key;
+use fulgurite_index::table::ReadPoint;
+
+use super::Transaction;
+use crate::claims::{Claim, Claiming};
+use crate::scan::{Bounds, Range};
+use crate::snapshot::Snapshot;
+use crate::{Isolation, KeyRange, Result, Table, Value};
+
+/// Which end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    First,
+    Last,
+}
+
+impl End {
+    fn next(self, range: &mut Range<'_>) -> Result<Option<(Value, Value)>> {
+        match self {
+            End::First => range.next().transpose(),
+            End::Last => range.next_back().transpose(),
+        }
+    }
+}
+
+fn bounds(range: &impl KeyRange) -> Result<Bounds> {
+    Bounds::new(range.start(), range.end())
+}
+
+impl Transaction {
+    /// The entry of `range` with the smallest key, own writes included; `None` if there is none. What counts as read is
+    /// the range up to that key, and not what is behind it.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::range`] and of its entries: the transaction goes on.
+    pub fn first(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        self.end_of(table, bounds(&range)?, End::First)
+    }
+
+    /// The entry of `range` with the greatest key; see [`Transaction::first`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::first`].
+    pub fn last(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        self.end_of(table, bounds(&range)?, End::Last)
+    }
+
+    /// Takes the entry of `range` with the smallest key away and returns it; `None` if there is none.
+    ///
+    /// It is the first one: if another transaction takes it first, this one's commit fails with
+    /// [`Error::Conflict`](crate::Error::Conflict). Several workers that only want some entry, soon, use
+    /// [`Transaction::pop_first_unclaimed`]. The cost does not grow with the number of entries that were taken before.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::first`] and [`Transaction::delete`]: nothing was taken, the transaction goes on.
+    pub fn pop_first(&mut self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        self.pop(table, bounds(&range)?, End::First)
+    }
+
+    /// Takes the entry of `range` with the greatest key away; see [`Transaction::pop_first`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::pop_first`].
+    pub fn pop_last(&mut self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        self.pop(table, bounds(&range)?, End::Last)
+    }
+
+    /// Takes away the entry of `range` with the smallest key that no other open transaction has popped, in this form or
+    /// another, and returns it; `None` if there is none. What SQL calls `SKIP LOCKED`: workers at one queue get an entry
+    /// each, and none of them waits or conflicts because of the others.
+    ///
+    /// If this transaction is not committed, the entry is there again, at its place: entries may be taken out of order.
+    /// An entry that was changed since this transaction began is passed over, too. `None` does not mean that the range
+    /// is empty: what is left may be claimed. Only the entry that is returned counts as read, whatever the
+    /// [`Isolation`].
+    ///
+    /// ```
+    /// use fulgurite::{Database, Options};
+    ///
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(&dir.path().join("data"), Options::default())?;
+    /// let jobs = db.table("jobs")?;
+    /// jobs.put("1", "write")?;
+    /// jobs.put("2", "read")?;
+    /// let (mut one, mut other) = (db.begin(), db.begin());
+    /// assert_eq!(*one.pop_first_unclaimed(&jobs, ..)?.unwrap().1, *b"write");
+    /// assert_eq!(*other.pop_first_unclaimed(&jobs, ..)?.unwrap().1, *b"read");
+    /// other.commit()?;
+    /// one.rollback();
+    /// assert_eq!(*jobs.first(..)?.unwrap().1, *b"write");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Transaction::pop_first`].
+    pub fn pop_first_unclaimed(
+        &mut self,
+        table: &Table,
+        range: impl KeyRange,
+    ) -> Result<Option<(Value, Value)>> {
+        self.pop_unclaimed(table, bounds(&range)?, End::First)
+    }
+
+    /// Takes away the entry of `range` with the greatest key that no other open transaction has popped; see
+    /// [`Transaction::pop_first_unclaimed`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::pop_first`].
+    pub fn pop_last_unclaimed(
+        &mut self,
+        table: &Table,
+        range: impl KeyRange,
+    ) -> Result<Option<(Value, Value)>> {
+        self.pop_unclaimed(table, bounds(&range)?, End::Last)
+    }
+
+    fn end_of(&self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
+        let found = end.next(&mut self.unread_range(table, bounds.clone())?)?;
+        let (mut first, mut last) = bounds.as_ref();
+        if let Some((key, _)) = &found {
+            match end {
+                End::First => last = Bound::Included(key),
+                End::Last => first = Bound::Included(key),
+            }
+        }
+        self.reads.grown_range(&table.state, first, last, self.budget_of_reads())?;
+        Ok(found)
+    }
+
+    /// The entries of a range, which does not count as read.
+    fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
+        self.mine(table)?;
+        table.state.check_seen(self.snapshot.csn)?;
+        self.reads.saw(self.snapshot.csn);
+        let own = self.writes.of_table(table.state.id);
+        let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
+        Range::new(&self.core, &table.state, at, bounds, own, None)
+    }
+
+    fn pop(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
+        let Some((key, value)) = self.end_of(table, bounds, end)? else { return Ok(None) };
+        self.delete(table, &*key)?;
+        let (id, savepoints) = (self.identity(), self.savepoints_made);
+        // If another transaction has a claim already, the commits decide.
+        if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
+            self.claims.push(claim);
+        }
+        Ok(Some((key, value)))
+    }
+
+    fn pop_unclaimed(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
+        let (id, savepoints) = (self.identity(), self.savepoints_made);
+        let mut range = self.unread_range(table, bounds)?;
+        let popped = loop {
+            let Some((key, value)) = end.next(&mut range)? else { return Ok(None) };
+            let claim = match Claim::try_new(&table.state, &key, id, savepoints) {
+                Claiming::Done(claim) => Some(claim),
+                Claiming::Own => None,
+                Claiming::Taken => continue,
+            };
+            // A claim goes when its transaction is applied, so whoever gets it next finds here what that one wrote.
+            let hash = hash_key(table.state.id, &key);
+            if table.state.index.newest_csn(&key, hash, self.snapshot.csn)?.is_none() {
+                break (key, value, claim, hash);
+            }
+        };
+        drop(range);
+        let (key, value, claim, hash) = popped;
+        self.reads.key(&table.state, &key, hash, self.budget_of_reads())?;
+        self.delete(table, &*key)?;
+        self.claims.extend(claim);
+        Ok(Some((key, value)))
+    }
+}
+
+impl Snapshot {
+    /// The entry of `range` with the smallest key; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::range`] and of its entries.
+    pub fn first(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        End::First.next(&mut self.range(table, range)?)
+    }
+
+    /// The entry of `range` with the greatest key; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::range`] and of its entries.
+    pub fn last(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        End::Last.next(&mut self.range(table, range)?)
+    }
+}
+
+impl Table {
+    /// The entry of `range` with the smallest key, at a snapshot of now; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of [`Table::range`] and of its entries.
+    pub fn first(&self, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        End::First.next(&mut self.range(range)?)
+    }
+
+    /// The entry of `range` with the greatest key, at a snapshot of now; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of [`Table::range`] and of its entries.
+    pub fn last(&self, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        End::Last.next(&mut self.range(range)?)
+    }
+
+    /// Takes away the entry of `range` with the smallest key that no open transaction has popped, and returns it; by
+    /// default it is gone for good when this returns. `None` if there is none; see
+    /// [`Transaction::pop_first_unclaimed`].
+    ///
+    /// For entries whose work may fail, pop inside a transaction that does the work, too.
+    ///
+    /// # Errors
+    /// [`Error::TooManyConflicts`](crate::Error::TooManyConflicts), and those of [`Transaction::pop_first`] and
+    /// [`Transaction::commit`]. After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the entry may be gone.
+    pub fn pop_first(&self, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        self.pop(bounds(&range)?, End::First)
+    }
+
+    /// Takes away the entry of `range` with the greatest key; see [`Table::pop_first`].
+    ///
+    /// # Errors
+    /// Those of [`Table::pop_first`].
+    pub fn pop_last(&self, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
+        self.pop(bounds(&range)?, End::Last)
+    }
+
+    fn pop(&self, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
+        let popped = self.core.retry(Isolation::Snapshot, |txn| txn.pop_unclaimed(self, bounds.clone(), end));
+        popped.map(|(entry, _)| entry)
+    }
+}
