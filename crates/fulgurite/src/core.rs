@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite_base::{Csn, TableId, seal_checksum, value_checksum};
 use fulgurite_env::{Dir, Env, Lock, Process};
@@ -22,6 +22,7 @@ use crate::error::readable;
 use crate::hooks::Hooks;
 use crate::maintenance::Progress;
 use crate::options::level_refusal;
+use crate::room::Room;
 use crate::snapshots::{SnapshotGuard, Snapshots};
 use crate::spill::{Spill, SpillPins};
 use crate::write_set::{WriteOp, WriteValue};
@@ -66,17 +67,6 @@ pub(crate) struct Core {
     /// Given up when the database is closed.
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
-
-/// What maintenance saw of the disk's free space.
-#[derive(Default)]
-pub(crate) struct Room {
-    short: AtomicBool,
-    free_bytes: AtomicU64,
-    needed_bytes: AtomicU64,
-}
-
-/// Kept free beside what a checkpoint of the deltas takes: segments that are being made, records of a checkpoint.
-const RESERVE_BYTES: u64 = 6 << 20;
 
 impl Core {
     /// Milliseconds since 1970-01-01 UTC; never less than a reader was given before.
@@ -137,46 +127,6 @@ impl Core {
             level => level_refusal(level),
         };
         why.map_or(Ok(()), |why| Err(Error::UnsupportedDurability { level, why }))
-    }
-
-    /// Looks at the disk's free space: writes are refused while a checkpoint of everything in the deltas would not fit.
-    ///
-    /// A file system that cannot be asked is not taken for a full one: writes go on until the disk itself refuses them.
-    pub fn look_at_room(&self) -> Result<()> {
-        let free = self.home.free_bytes().map_err(|error| {
-            self.room.short.store(false, Ordering::Release);
-            Error::io(format!("asking for the free space of {}", self.dir.display()), error)
-        })?;
-        let dirty: u64 = self.catalog.all().iter().map(|table| table.index.delta().bytes()).sum();
-        let needed = dirty + RESERVE_BYTES;
-        self.room.free_bytes.store(free, Ordering::Relaxed);
-        self.room.needed_bytes.store(needed, Ordering::Relaxed);
-        self.room.short.store(free < needed, Ordering::Release);
-        Ok(())
-    }
-
-    /// Whether the disk was nearly full when it was last looked at.
-    pub fn is_short_of_room(&self) -> bool {
-        self.room.short.load(Ordering::Acquire)
-    }
-
-    /// Fails while the disk is nearly full. Deletes and checkpoints go on, so that space can come back.
-    pub fn check_room(&self) -> Result<()> {
-        if !self.is_short_of_room() {
-            return Ok(());
-        }
-        // The thread that looks otherwise may sleep. If the disk cannot be asked it is not refused, and that thread says so.
-        let _ = self.look_at_room();
-        if !self.is_short_of_room() {
-            return Ok(());
-        }
-        let free = self.room.free_bytes.load(Ordering::Relaxed);
-        let needed = self.room.needed_bytes.load(Ordering::Relaxed);
-        let what = format!(
-            "{} has {free} free bytes, and {needed} are kept for the next checkpoint",
-            self.dir.display()
-        );
-        Err(Error::NoSpace { what })
     }
 
     pub fn new_spill(&self) -> Spill {

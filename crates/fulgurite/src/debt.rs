@@ -62,7 +62,9 @@ impl Core {
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
-        if self.is_short_of_room() && maintenance.superblock.current().covered < self.pipeline.visible() {
+        // What a checkpoint lets go of is free when the copy of the superblock before it does without, too.
+        let behind = maintenance.superblock.slots().map(|slot| slot.covered).min();
+        if self.is_short_of_room() && behind.is_some_and(|behind| behind < self.pipeline.visible()) {
             return true;
         }
         let due_bytes = due_bytes(&self.options, &maintenance.space);
@@ -94,7 +96,8 @@ impl Core {
             .free_retired()
             .and_then(|_| self.checkpoint())
             .and_then(|_| self.checkpoint())
-            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired().map(|_| ())));
+            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired().map(|_| ())))
+            .and_then(|()| Ok(self.log.fill_reserve()?));
         if let Err(error) = outcome {
             self.check_writable()?;
             tracing::warn!(%error, path = %self.dir.display(), "no checkpoint could be written while opening");

@@ -61,6 +61,7 @@ mod options;
 mod read_keys;
 mod read_set;
 mod recovery;
+mod room;
 mod salvage;
 mod scan;
 #[cfg(all(test, feature = "shuttle"))]

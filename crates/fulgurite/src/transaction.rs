@@ -494,6 +494,7 @@ impl Transaction {
         if self.writes.has_puts() {
             core.check_room()?;
         }
+        core.check_room_to_delete()?;
         for writes in &self.writes.tables {
             core.wait_for_folding(&writes.table)?;
         }

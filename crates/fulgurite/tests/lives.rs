@@ -2,9 +2,11 @@
 
 mod common;
 
-use fulgurite::Database;
+use std::sync::Arc;
+
 use fulgurite::env::SimEnv;
 use fulgurite::env::sim::CrashKind;
+use fulgurite::{Database, Error};
 
 fn used_bytes(sim: &SimEnv) -> u64 {
     sim.list_raw().iter().map(|(_, len)| len).sum()
@@ -100,4 +102,114 @@ fn a_crash_loop_on_a_full_disk_never_ends_in_a_refusal_to_open() {
     }
     sim.faults().space_bytes(None);
     check(&common::open(sim).unwrap());
+}
+
+/// Puts until the disk is full; returns how many went in.
+fn fill(db: &Database, len: usize) -> u64 {
+    let table = db.table("t").unwrap();
+    for n in 0..100_000u64 {
+        if table.put(&n.to_be_bytes(), &vec![n as u8; len]).is_err() {
+            return n;
+        }
+        if n % 16 == 0 {
+            _ = db.maintain();
+        }
+    }
+    panic!("the disk does not fill up");
+}
+
+#[test]
+fn a_load_that_fills_the_disk_and_a_close_leave_a_database_that_opens() {
+    for (nth, len) in [100, 900, 3_000, 20_000].into_iter().enumerate() {
+        for space in [14, 17, 20, 23] {
+            let sim = SimEnv::new(5);
+            sim.faults().space_bytes(Some(space << 20));
+            let db = common::open(sim.clone()).unwrap();
+            let count = fill(&db, len);
+            _ = db.close();
+            // What is left is taken by others.
+            let sim = if nth % 2 == 0 { sim.crash(CrashKind::PowerCut, space) } else { sim };
+            sim.faults().space_bytes(Some(used_bytes(&sim)));
+            let what = format!("values of {len} bytes, {space} MiB");
+            let db = common::open(sim.clone()).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let table = db.open_table("t").unwrap();
+            assert_eq!(table.range(..).unwrap().count() as u64, count, "{what}");
+            table.delete(&0u64.to_be_bytes()).unwrap_or_else(|error| panic!("{what}: {error}"));
+            check(&db);
+        }
+    }
+}
+
+/// Other programs take all that is free, for many lives.
+fn on_a_full_disk(clean: bool, mut life: impl FnMut(u64, &Database)) -> Arc<SimEnv> {
+    let mut sim = SimEnv::new(6);
+    let db = common::open(sim.clone()).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..2_000u64 {
+        table.put(&n.to_be_bytes(), &[7; 500]).unwrap();
+    }
+    while db.maintain().unwrap() {}
+    drop(table);
+    db.close().unwrap();
+    for nth in 0..20u64 {
+        sim.faults().space_bytes(Some(used_bytes(&sim)));
+        let db = common::open(sim.clone()).unwrap_or_else(|error| panic!("life {nth}: {error}"));
+        life(nth, &db);
+        if clean {
+            _ = db.close();
+        }
+        sim = sim.crash(CrashKind::Kill, nth);
+    }
+    sim
+}
+
+#[test]
+fn a_disk_with_0_bytes_free_never_keeps_one_from_reading() {
+    for clean in [true, false] {
+        let mut left = 2_000;
+        let sim = on_a_full_disk(clean, |life, db| {
+            let table = db.open_table("t").unwrap();
+            assert_eq!(table.range(..).unwrap().count(), left, "life {life}");
+            for n in life * 50..life * 50 + 50 {
+                match table.delete(&n.to_be_bytes()) {
+                    Ok(_) => left -= 1,
+                    Err(error) => {
+                        assert!(life > 0 && matches!(error, Error::NoSpace { .. }), "life {life}: {error}")
+                    }
+                }
+            }
+            for _ in 0..10 {
+                _ = db.maintain();
+            }
+        });
+        assert!(left <= 2_000 - 50, "nothing was deleted");
+        sim.faults().space_bytes(None);
+        check(&common::open(sim).unwrap());
+    }
+}
+
+#[test]
+fn deleting_on_a_disk_with_0_bytes_free_makes_room_for_new_rows() {
+    for clean in [true, false] {
+        let mut sim = SimEnv::new(7);
+        let db = common::open(sim.clone()).unwrap();
+        sim.faults().space_bytes(Some(40 << 20));
+        fill(&db, 5_000);
+        if clean {
+            _ = db.close();
+        }
+        sim = sim.crash(CrashKind::Kill, 1);
+        sim.faults().space_bytes(Some(used_bytes(&sim)));
+        let db = common::open(sim.clone()).unwrap();
+        let table = db.open_table("t").unwrap();
+        table.delete_range(..).unwrap();
+        for _ in 0..20 {
+            std::thread::yield_now();
+            _ = db.maintain();
+        }
+        for n in 0..1_000u64 {
+            table.put(&n.to_be_bytes(), &[7; 100]).unwrap_or_else(|error| panic!("clean {clean}: {error}"));
+        }
+        check(&db);
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::error::LogError;
+use crate::store::From;
 use fulgurite_base::Csn;
 use fulgurite_env::Joiner;
 use std::sync::Arc;
@@ -152,7 +153,23 @@ fn serve(core: &Arc<Core>) -> Result<bool, LogError> {
 /// Makes segments ready, and removes what nobody wants.
 fn supply(core: &Arc<Core>) -> Result<bool, LogError> {
     core.check_usable()?;
-    Ok(refill(core)? || core.store.remove_unwanted()?)
+    if core.store.is_nearly_full() && keep_reserve(core)? {
+        return Ok(true);
+    }
+    let refilled = refill(core);
+    if matches!(refilled, Ok(true)) {
+        return Ok(true);
+    }
+    // Also where the disk is full: that makes room.
+    let removed = core.store.remove_unwanted()?;
+    Ok(refilled? || removed || keep_reserve(core)?)
+}
+
+/// Keeps a file for when the disk is full, if one is missing and there is room.
+fn keep_reserve(core: &Core) -> Result<bool, LogError> {
+    let mut maker = core.store.maker();
+    core.check_usable()?;
+    core.store.fill_reserve(&mut maker, core.options.reserve_segments)
 }
 
 fn flush_requested(core: &Core) -> Result<bool, LogError> {
@@ -201,7 +218,7 @@ fn refill(core: &Core) -> Result<bool, LogError> {
         }
         slot.segments_taken()
     };
-    let segment = core.make_segment(&mut maker, taken, 0)?;
+    let segment = core.make_segment(&mut maker, taken, 0, From::Disk)?;
     core.slots().push_ready(segment, &core.credit);
     Ok(true)
 }

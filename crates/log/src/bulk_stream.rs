@@ -9,6 +9,7 @@ use crate::format::{
 use crate::log::Log;
 use crate::segment::{SEALED, Segment, Stream};
 use crate::stats::add;
+use crate::store::From;
 use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::{Csn, Lsn};
 use std::sync::Arc;
@@ -59,6 +60,11 @@ impl BulkStream {
     pub fn wait_for_writers(&self) {
         drop(self.syncing.lock());
         drop(self.state.lock());
+    }
+
+    /// What the open segment still takes.
+    pub fn room(&self) -> u32 {
+        self.state.lock().room()
     }
 
     /// The open segment and the end of what was appended to it.
@@ -137,7 +143,7 @@ impl Core {
                 Ok(segment)
             }
             None => {
-                let made = self.make_segment(&mut maker, taken, bytes_min)?;
+                let made = self.make_segment(&mut maker, taken, bytes_min, From::DiskOrReserve)?;
                 self.slots().count_taken();
                 Ok(made)
             }

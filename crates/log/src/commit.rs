@@ -11,6 +11,7 @@ use crate::log::Log;
 use crate::options::group_charge;
 use crate::slots::NewGroup;
 use crate::stats::add;
+use crate::store::From;
 use fulgurite_base::{Csn, Lsn};
 use std::sync::Arc;
 
@@ -274,7 +275,7 @@ impl Core {
                 return Ok(());
             }
             let taken = self.slots().segments_taken();
-            let segment = self.make_segment(&mut maker, taken, 0)?;
+            let segment = self.make_segment(&mut maker, taken, 0, From::Disk)?;
             self.slots().push_ready(segment, &self.credit);
         }
     }

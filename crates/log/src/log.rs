@@ -117,7 +117,7 @@ impl Log {
             previous_end: Lsn::NULL,
             previous_csn: Csn::ZERO,
         };
-        let begin = begin_epoch(dir.clone(), id, &options, 1, &start)?;
+        let begin = begin_epoch(dir.clone(), id, &options, 1, Vec::new(), &start)?;
         Log::start(begin.into_core(env, id, options, Vec::new(), None)?)
     }
 
@@ -294,6 +294,30 @@ impl Log {
         background::maintain(&self.core)
     }
 
+    /// Keeps as many files for when the disk is full as there should be, of what is free or of freed segments, as far as
+    /// that goes. The background does it, too.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`], [`LogError::Io`]: there are fewer.
+    pub fn fill_reserve(&self) -> Result<(), LogError> {
+        let store = &self.core.store;
+        let mut maker = store.maker();
+        self.core.check_usable()?;
+        while store.fill_reserve(&mut maker, self.core.options.reserve_segments)? {}
+        Ok(())
+    }
+
+    /// Bytes of the files that are kept for when the disk is full: they are no segments, and a checkpoint may use all but
+    /// one.
+    pub fn reserve_bytes(&self) -> u64 {
+        self.core.store.reserve_bytes()
+    }
+
+    /// How many bytes the bulk stream takes before it needs another segment.
+    pub fn bulk_room(&self) -> u32 {
+        self.core.bulk.room()
+    }
+
     /// What the log has done since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.core.stats.read();
@@ -325,6 +349,13 @@ impl Log {
             return Ok(());
         }
         let flushed = background::settle(&self.core);
+        if flushed.is_ok() {
+            // What the next opening begins its epoch in, also if the disk is full by then. It can do without.
+            let store = &self.core.store;
+            if let Err(error) = store.fill_reserve(&mut store.maker(), 1) {
+                tracing::debug!(%error, "nothing is kept for opening the log on a full disk");
+            }
+        }
         self.core.closed.store(true, Ordering::Release);
         let flushed = flushed.and_then(|()| self.core.flush_last());
         self.stop();

@@ -18,6 +18,10 @@ pub struct LogOptions {
     pub buffer_bytes: usize,
     /// How many segments are kept ready. More hide slower disks, fewer save space.
     pub ready_segments: usize,
+    /// How many files of the smallest size are kept for when the disk is full: one for the next opening, which needs a
+    /// segment to begin in, one for the checkpoint that it writes then, one for the opening after that if the checkpoint
+    /// does not succeed.
+    pub reserve_segments: usize,
     /// Whether a thread keeps segments ready, writes hints and leads requested flushes. Without it
     /// [`Log::maintain`](crate::Log::maintain) is called by hand, which makes everything deterministic.
     pub background: bool,
@@ -44,6 +48,7 @@ impl Default for LogOptions {
             segment_bytes_max: limits::SEGMENT_BYTES_MAX,
             buffer_bytes: 8 * 1024 * 1024,
             ready_segments: 2,
+            reserve_segments: 3,
             background: true,
             hint_idle: Duration::from_millis(10),
             node: 0,

@@ -26,6 +26,20 @@ pub(crate) struct Maker {
     next_number: u32,
     /// Freed files that may become new segments.
     spare: Vec<Arc<Segment>>,
+    /// Names of files of at least the smallest size that are not segments yet and hold nothing: what the next opening
+    /// begins its epoch in, and a checkpoint writes to, when the disk is full. The last one is left to the next opening.
+    reserve: Vec<String>,
+}
+
+/// What a segment is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum From {
+    /// A freed file that fits, else a new one.
+    Disk,
+    /// The same; where the disk is full the reserve, all but its last file.
+    DiskOrReserve,
+    /// The reserve to its last file; the disk if it is empty.
+    WholeReserve,
 }
 
 pub(crate) struct Store {
@@ -40,11 +54,20 @@ pub(crate) struct Store {
     unwanted: Mutex<Vec<u32>>,
     /// The segment that holds the newest epoch's start.
     epoch_start: AtomicU32,
+    /// How many files the reserve has.
+    reserved: AtomicU32,
 }
 
 impl Store {
-    pub fn new(dir: Arc<dyn Dir>, database: DatabaseId, options: LogOptions, next_number: u32) -> Store {
-        let maker = Mutex::new(Maker { next_number, spare: Vec::new() });
+    pub fn new(
+        dir: Arc<dyn Dir>,
+        database: DatabaseId,
+        options: LogOptions,
+        next_number: u32,
+        reserve: Vec<String>,
+    ) -> Store {
+        let reserved = AtomicU32::new(reserve.len() as u32);
+        let maker = Mutex::new(Maker { next_number, spare: Vec::new(), reserve });
         Store {
             dir,
             database,
@@ -54,6 +77,7 @@ impl Store {
             open_files: Mutex::default(),
             unwanted: Mutex::default(),
             epoch_start: AtomicU32::new(0),
+            reserved,
         }
     }
 
@@ -135,24 +159,119 @@ impl Store {
         maker: &mut Maker,
         taken: u32,
         bytes_min: u32,
+        from: From,
         stats: &Counters,
     ) -> Result<Arc<Segment>, LogError> {
+        let fits = bytes_min <= self.options.segment_bytes_min;
+        if from == From::WholeReserve && fits && !maker.reserve.is_empty() {
+            return self.make_of_reserve(maker);
+        }
         let bytes = match self.wanted_bytes(taken) {
             bytes if bytes >= bytes_min => bytes,
             _ => bytes_min.next_power_of_two().min(self.options.segment_bytes_max),
         };
-        let number = maker.next_number;
-        maker.next_number = number.checked_add(1).ok_or_else(|| {
-            LogError::Usage("all 4294967295 segment numbers are used; copy the database to a new one".into())
-        })?;
+        let number = next_number(maker)?;
         let mut named = None;
-        self.make_file(maker, number, bytes, stats, &mut named).map_err(|source| {
+        let made = self.make_file(maker, number, bytes, stats, &mut named).map_err(|source| {
             // Tried again and again, it would fill the disk.
             if let Some(name) = named {
                 let _ = self.dir.remove(&name);
             }
             LogError::io("make segment", &self.path(number), source)
-        })
+        });
+        match made {
+            Err(LogError::NoSpace { .. })
+                if from == From::DiskOrReserve && fits && maker.reserve.len() > 1 =>
+            {
+                self.make_of_reserve(maker)
+            }
+            made => made,
+        }
+    }
+
+    /// Makes a segment of the smallest size of a file of the reserve: that takes no space.
+    fn make_of_reserve(&self, maker: &mut Maker) -> Result<Arc<Segment>, LogError> {
+        let number = next_number(maker)?;
+        let (bytes, name) = (self.options.segment_bytes_min, segment_file_name(number));
+        let kept = maker.reserve.pop().expect("the caller saw one");
+        let made = self.dir.open(&kept, OpenOptions::Write).and_then(|file| {
+            if file.len()? > bytes.into() {
+                file.set_len(bytes.into())?;
+            }
+            self.fill(&*file, number, bytes)?;
+            self.dir.rename(&kept, &name)?;
+            Ok(file)
+        });
+        let file = made.map_err(|source| {
+            maker.reserve.push(kept);
+            LogError::io("make segment", &self.path(number), source)
+        })?;
+        self.reserved.fetch_sub(1, Ordering::Relaxed);
+        // The name may be there without being durable: nothing was written to it, so the next recovery removes it.
+        self.dir.sync().map_err(|source| LogError::io("make segment", &self.path(number), source))?;
+        let segment = Arc::new(Segment::new(number, bytes, self.path(number), Some(file)));
+        self.add(Arc::clone(&segment));
+        Ok(segment)
+    }
+
+    /// Adds a file to the reserve if it has less than `wanted`; true if it did.
+    pub fn fill_reserve(&self, maker: &mut Maker, wanted: usize) -> Result<bool, LogError> {
+        if maker.reserve.len() >= wanted {
+            return Ok(false);
+        }
+        if let Some(mut spare) = maker.spare.pop() {
+            if Arc::get_mut(&mut spare).is_some() {
+                self.keep_freed(maker, &spare)?;
+                return Ok(true);
+            }
+            let _ = self.dir.remove(&spare.name());
+        }
+        let bytes = u64::from(self.options.segment_bytes_min);
+        if self.dir.free_bytes().unwrap_or(u64::MAX) < bytes {
+            return Ok(false);
+        }
+        let number = next_number(maker)?;
+        let name = new_file_name(number);
+        let made = self.dir.open(&name, OpenOptions::CreateNew);
+        let made = made.and_then(|file| {
+            let filled = self.fill(&*file, number, self.options.segment_bytes_min);
+            let filled = filled.and_then(|()| self.dir.sync());
+            if filled.is_err() {
+                let _ = self.dir.remove(&name);
+            }
+            filled
+        });
+        made.map_err(|source| LogError::io("keep", &self.dir.path().join(&name), source))?;
+        self.keep(maker, name);
+        Ok(true)
+    }
+
+    fn keep(&self, maker: &mut Maker, name: String) {
+        maker.reserve.push(name);
+        self.reserved.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes a freed file one of the reserve. The old name is durably gone before anything is written.
+    fn keep_freed(&self, maker: &mut Maker, segment: &Segment) -> Result<(), LogError> {
+        let name = new_file_name(next_number(maker)?);
+        let kept = self.dir.rename(&segment.name(), &name).and_then(|()| {
+            self.dir.sync()?;
+            let file = self.dir.open(&name, OpenOptions::Write)?;
+            file.set_len(self.options.segment_bytes_min.into())
+        });
+        self.keep(maker, name);
+        kept.map_err(|source| LogError::io("keep", &segment.path, source))
+    }
+
+    /// Whether the reserve comes before everything else.
+    pub fn is_nearly_full(&self) -> bool {
+        let reserve = self.options.reserve_segments as u64 * u64::from(self.options.segment_bytes_min);
+        self.dir.free_bytes().is_ok_and(|free| free < 4 * reserve)
+    }
+
+    /// Bytes of the reserve.
+    pub fn reserve_bytes(&self) -> u64 {
+        u64::from(self.reserved.load(Ordering::Relaxed)) * u64::from(self.options.segment_bytes_min)
     }
 
     /// `named` becomes the name of the file that is being made, as soon as it has one: a name that was taken belongs to
@@ -244,7 +363,14 @@ impl Store {
             }
             table.remove(&number).expect("it is there, and the table is locked")
         };
-        if keep && Arc::strong_count(&segment) == 1 && maker.spare.len() < self.options.ready_segments {
+        let is_unread = Arc::strong_count(&segment) == 1;
+        if is_unread
+            && maker.reserve.len() < self.options.reserve_segments
+            && (!keep || self.is_nearly_full())
+        {
+            return self.keep_freed(&mut maker, &segment);
+        }
+        if keep && is_unread && maker.spare.len() < self.options.ready_segments {
             maker.spare.push(segment);
             return Ok(());
         }
@@ -287,6 +413,14 @@ impl Store {
     }
 }
 
+fn next_number(maker: &mut Maker) -> Result<u32, LogError> {
+    let number = maker.next_number;
+    maker.next_number = number.checked_add(1).ok_or_else(|| {
+        LogError::Usage("all 4294967295 segment numbers are used; copy the database to a new one".into())
+    })?;
+    Ok(number)
+}
+
 impl Core {
     /// [`Store::make`]. Recovery left no file whose name this log will take, so one that has it is of another process that
     /// has begun an epoch in this directory: what is acknowledged after that would be lost at the next open (INV-DIR-3).
@@ -295,8 +429,9 @@ impl Core {
         maker: &mut Maker,
         taken: u32,
         bytes_min: u32,
+        from: From,
     ) -> Result<Arc<Segment>, LogError> {
-        self.store.make(maker, taken, bytes_min, &self.stats).map_err(|error| match error {
+        self.store.make(maker, taken, bytes_min, from, &self.stats).map_err(|error| match error {
             LogError::Io { source, path, .. } if source.kind() == io::ErrorKind::AlreadyExists => self.fail(
                 "another process makes segments in this directory: the creation",
                 Some((&path, source)),

@@ -8,7 +8,7 @@ use crate::replay_index::ReplayIndex;
 use crate::segment::{Segment, Stream};
 use crate::slots::AppendPoint;
 use crate::stats::Counters;
-use crate::store::Store;
+use crate::store::{From, Store};
 use fulgurite_base::{DatabaseId, Lsn};
 use fulgurite_env::{Dir, Env};
 use std::sync::Arc;
@@ -21,16 +21,18 @@ pub(crate) struct Begun {
     append_at: u32,
 }
 
-/// Begins `start.epoch` in segment `number`. Returns after the start is durable (INV-LOG-8).
+/// Begins `start.epoch` in segment `number`, made of the `reserve` if that is not empty. Returns after the start is
+/// durable (INV-LOG-8).
 pub(crate) fn begin_epoch(
     dir: Arc<dyn Dir>,
     database: DatabaseId,
     options: &LogOptions,
     number: u32,
+    reserve: Vec<String>,
     start: &EpochStart,
 ) -> Result<Begun, LogError> {
-    let store = Store::new(dir, database, options.clone(), number);
-    let segment = store.make(&mut store.maker(), 0, 0, &Counters::default())?;
+    let store = Store::new(dir, database, options.clone(), number, reserve);
+    let segment = store.make(&mut store.maker(), 0, 0, From::WholeReserve, &Counters::default())?;
     store.set_epoch_start(segment.number);
     let first_csn = start.previous_csn.next();
     segment.hand_out(Stream::Commit, start.epoch, first_csn);

@@ -13,6 +13,9 @@ use fulgurite_base::Lsn;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
+/// How many unused segments may wait to be removed.
+const LATER_MAX: usize = 4;
+
 /// Rewrites what no hint covers (same bytes, same place), syncs every segment since the checkpoint, and the directory.
 /// Returns how many bytes were rewritten.
 pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> Result<u64, LogError> {
@@ -44,18 +47,35 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
     Ok(rewritten)
 }
 
-/// Removes segments that were made and never used, and those that were still being made. A segment that nothing names
-/// and that holds no valid group and no record is one; if its beginning alone is gone, it is damage, and stays. With
-/// `later` that is left to [`crate::store::Store::remove_unwanted`]: a large file takes a tenth of a second.
+/// Separates the files that are kept for a full disk, at most `count` of at least `bytes`, from those that were still being
+/// made, which are removed. Neither holds anything, so it does not matter which is which.
+pub(super) fn sort_unfinished(
+    inventory: &Inventory,
+    count: usize,
+    bytes: u32,
+) -> Result<Vec<String>, LogError> {
+    let (mut reserve, removed): (Vec<_>, Vec<_>) =
+        inventory.unfinished.iter().partition(|(_, len)| *len >= u64::from(bytes));
+    let beyond = reserve.split_off(reserve.len().min(count));
+    for (name, _) in removed.iter().chain(&beyond) {
+        inventory.remove(name)?;
+    }
+    if !removed.is_empty() || !beyond.is_empty() {
+        inventory.sync_dir()?;
+    }
+    Ok(reserve.into_iter().map(|(name, _)| name.clone()).collect())
+}
+
+/// Removes segments that were made and never used. A segment that nothing names and that holds no valid group and no
+/// record is one; if its beginning alone is gone, it is damage, and stays. With `later` the first few are left to
+/// [`crate::store::Store::remove_unwanted`], because a large file takes a tenth of a second; a process that dies soon does
+/// not come to it, so the others are not.
 pub(super) fn remove_unused(
     inventory: &Inventory,
     walked: &Walked,
     from: &ReplayFrom,
     later: bool,
 ) -> Result<Vec<u32>, LogError> {
-    for name in &inventory.unfinished {
-        inventory.remove(name)?;
-    }
     let mut removed = Vec::new();
     let mut buffer = Vec::new();
     for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
@@ -67,7 +87,7 @@ pub(super) fn remove_unused(
             _ => false,
         };
         if may_be_unused && !named {
-            if later {
+            if later && removed.len() < LATER_MAX {
                 removed.push(found.number);
                 continue;
             }
@@ -79,7 +99,7 @@ pub(super) fn remove_unused(
             removed.push(found.number);
         }
     }
-    if !removed.is_empty() || !inventory.unfinished.is_empty() {
+    if !removed.is_empty() {
         inventory.sync_dir()?;
     }
     Ok(removed)

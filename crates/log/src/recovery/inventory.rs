@@ -86,8 +86,8 @@ pub(super) struct Inventory {
     pub database: DatabaseId,
     pub dir: Arc<dyn Dir>,
     pub segments: BTreeMap<u32, Found>,
-    /// Segments that were still being made.
-    pub unfinished: Vec<String>,
+    /// Names and lengths of files that are no segments yet: still being made, or kept for a full disk.
+    pub unfinished: Vec<(String, u64)>,
     number_max: u32,
 }
 
@@ -105,7 +105,7 @@ pub(super) fn take(dir: &Arc<dyn Dir>, database: DatabaseId) -> Result<Inventory
             inventory.segments.insert(number, inspect(dir, number, database)?);
             number
         } else if let Some(number) = parse_number(&entry.name, NEW_SUFFIX) {
-            inventory.unfinished.push(entry.name);
+            inventory.unfinished.push((entry.name, entry.len));
             number
         } else {
             continue;

@@ -132,7 +132,10 @@ pub(crate) fn recover(
         tail::judge(&inventory, &chain, &walked, from)?;
         rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
     }
-    let removed = harden::remove_unused(&inventory, &walked, from, options.background)?;
+    let reserve =
+        harden::sort_unfinished(&inventory, options.reserve_segments.max(1), options.segment_bytes_min)?;
+    let removed =
+        harden::remove_unused(&inventory, &walked, from, options.background && !reserve.is_empty())?;
     let newest = chain.newest();
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     let start = EpochStart {
@@ -142,7 +145,7 @@ pub(crate) fn recover(
         previous_end: walked.end,
         previous_csn: last_csn,
     };
-    let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, &start)?;
+    let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, reserve, &start)?;
     let report = RecoveryReport {
         epoch: start.epoch,
         last_csn,

@@ -149,3 +149,35 @@ fn a_log_goes_on_in_its_directory_when_that_is_moved() {
     let (_, report, _) = open(&image, &ReplayFrom::beginning()).expect("nothing is missing");
     assert_eq!(report.last_csn, last);
 }
+
+/// Every life takes one file of those that are kept, which closing and freed segments replace.
+#[test]
+fn a_full_disk_takes_a_new_epoch_from_the_reserve() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    commit(&log, b"before").expect("nothing fails");
+    while log.maintain().expect("nothing fails") {}
+    let reserve = |log: &fulgurite_log::Log| log.reserve_bytes() / u64::from(options().segment_bytes_min);
+    assert_eq!(reserve(&log), 3);
+    drop(log);
+    let fill_disk = || {
+        let used = env.list_raw().iter().map(|(_, bytes)| bytes).sum();
+        env.faults().space_bytes(Some(used));
+    };
+    for life in 0..2 {
+        fill_disk();
+        let (log, report, _) = open(&env, &ReplayFrom::beginning()).expect("there is a file for it");
+        fill_disk();
+        assert_eq!((report.epochs, reserve(&log)), (life + 1, 2 * u64::from(life == 0)));
+        commit(&log, b"on a full disk").expect("there is room in it");
+        let bulk = log.append_bulk(BulkKind::LeafNode, &[b"node"]);
+        assert_eq!(bulk.is_ok(), life == 0, "a checkpoint may take all but the last: {bulk:?}");
+        assert_eq!(reserve(&log), u64::from(life == 0));
+    }
+    fill_disk();
+    let refused = open(&env, &ReplayFrom::beginning());
+    assert!(matches!(refused, Err(LogError::NoSpace { .. })), "nothing is left");
+    env.faults().space_bytes(None);
+    let (_, _, found) = open(&env, &ReplayFrom::beginning()).expect("there is room");
+    assert_eq!(found.0.len(), 3);
+}
