@@ -19,6 +19,7 @@ use fulgurite_env::Joiner;
 use fulgurite_log::{Signal, Sleep};
 
 use crate::core::Core;
+use crate::error::OrError;
 use crate::{Error, Result};
 
 /// How often the thread looks for work while commits come, or while it waits for others to end theirs.
@@ -177,6 +178,6 @@ impl Core {
         let log = self.log.maintain();
         // Even if no segment could be made: this is what frees segments.
         let tables = self.maintain_tables();
-        Ok(log? | tables?.worked)
+        Ok(log.or_error()? | tables?.worked)
     }
 }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::Result;
 use crate::catalog::TableState;
 use crate::core::Core;
+use crate::error::OrError;
 use crate::error::readable;
 
 /// How far a check has come.
@@ -173,7 +174,7 @@ fn check_table(
         live: BTreeMap::new(),
         damaged: false,
     };
-    tree.walk_image(table.root, &mut checker)?;
+    tree.walk_image(table.root, &mut checker).or_error()?;
     // Of a damaged table not everything was counted.
     Ok((!checker.damaged).then_some(checker.live))
 }
@@ -273,7 +274,7 @@ fn check_log(
         report.segments += 1;
         let needed = segment.stream.is_some() && !segment.open;
         if needed {
-            let scan = core.log.scan_segment(segment.number)?;
+            let scan = core.log.scan_segment(segment.number).or_error()?;
             for item in &scan.items {
                 report.frames += u64::from(matches!(item, ScanItem::Frame { .. }));
             }

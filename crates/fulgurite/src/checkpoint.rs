@@ -20,14 +20,15 @@ use fulgurite_base::{Csn, Lsn, TableId};
 use fulgurite_index::range_delete::{RangeDelete, Readers};
 use fulgurite_index::{ImageReport, PruneRules, StaticPart};
 
-use crate::Result;
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
 use crate::core::Core;
 use crate::debt::Debt;
+use crate::error::OrError;
 use crate::maintenance::Progress;
 use crate::space::Space;
 use crate::superblock::{Superblock, SuperblockFile};
+use crate::{Error, Result};
 
 /// What folding and checkpoints own; guarded by [`Core::maintenance`].
 pub(crate) struct Maintenance {
@@ -185,7 +186,7 @@ impl Core {
             }
             drop(generation);
             let start_ns = self.env.clock().monotonic_ns();
-            if table.index.fold_oldest(&self.prune_rules(table))? {
+            if table.index.fold_oldest(&self.prune_rules(table)).or_error()? {
                 folded = true;
                 self.progress.folds.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
             }
@@ -254,7 +255,7 @@ impl Core {
             record.tables.insert(table.id, table_record);
         }
         let (index, segments) = record.write(&self.log)?;
-        self.log.sync_bulk()?;
+        self.log.sync_bulk().or_error()?;
         self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
         maintenance.space.install(segments);
         maintenance.debt.pay(log_bytes);
@@ -304,12 +305,18 @@ impl Core {
         let swept = maintenance.swept.entry(table.id).or_default();
         let swept_up_to = swept.last().map_or(Csn::ZERO, |swept| swept.up_to);
         let fresh = table.index.range_deletes().list(swept_up_to, oldest);
-        let image = table.index.with_maintenance(|tree| {
-            for (start, end) in unions(&fresh) {
-                tree.sweep((Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)), &rules)?;
-            }
-            tree.image()
-        })?;
+        let image = table
+            .index
+            .with_maintenance(|tree| {
+                for (start, end) in unions(&fresh) {
+                    tree.sweep(
+                        (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)),
+                        &rules,
+                    )?;
+                }
+                tree.image()
+            })
+            .or_error()?;
         if !fresh.is_empty() {
             swept.push(Swept { up_to: oldest, covered: boundary });
         }
@@ -464,7 +471,7 @@ impl Core {
                 }
                 Err(error) => {
                     self.retired.lock().push(number);
-                    outcome = Err(error.into());
+                    outcome = Err(Error::of_log(error));
                 }
             }
         }

@@ -7,6 +7,7 @@ use fulgurite_base::{Csn, DecodeError, Lsn, Reader, TableId, Writer, crc32c, lim
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_log::{BulkKind, Log};
 
+use crate::error::OrError;
 use crate::{Error, Result};
 
 const VERSION: u8 = 1;
@@ -95,11 +96,11 @@ impl CheckpointRecord {
         let mut segments = Vec::new();
         index.put_u32(crc32c(&bytes));
         for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
-            let lsn = log.append_bulk(BulkKind::Checkpoint, &[chunk])?;
+            let lsn = log.append_bulk(BulkKind::Checkpoint, &[chunk]).or_error()?;
             segments.push(lsn.segment());
             index.put_u64(lsn.0);
         }
-        let lsn = log.append_bulk(BulkKind::Checkpoint, &[&index])?;
+        let lsn = log.append_bulk(BulkKind::Checkpoint, &[&index]).or_error()?;
         segments.push(lsn.segment());
         segments.dedup();
         Ok((lsn, segments))
@@ -107,7 +108,8 @@ impl CheckpointRecord {
 
     /// Reads the record whose index is at `lsn`, and the segments that it lies in.
     pub fn read(log: &Log, lsn: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
-        let damaged = |error: DecodeError| Error::damaged(format!("the checkpoint at {lsn}: {error}"));
+        let damaged_at = |what: String| Error::of_log(log.damage_at(lsn, what));
+        let damaged = |error: DecodeError| damaged_at(format!("the checkpoint: {error}"));
         let index = read_chunk(log, lsn)?;
         let mut reader = Reader::new(&index);
         let crc = reader.u32("checksum").map_err(damaged)?;
@@ -118,7 +120,7 @@ impl CheckpointRecord {
             segments.push(chunk.segment());
         }
         if crc32c(&bytes) != crc {
-            return Err(Error::damaged(format!("the checkpoint at {lsn} fails its checksum")));
+            return Err(damaged_at("the checkpoint fails its checksum".to_string()));
         }
         segments.push(lsn.segment());
         segments.dedup();
@@ -127,9 +129,10 @@ impl CheckpointRecord {
 }
 
 fn read_chunk(log: &Log, lsn: Lsn) -> Result<Vec<u8>> {
-    let record = log.read_bulk(lsn)?;
+    let record = log.read_bulk(lsn).or_error()?;
     if record.kind != BulkKind::Checkpoint {
-        return Err(Error::damaged(format!("the record at {lsn} is a {:?}, not a checkpoint", record.kind)));
+        let what = format!("the record is a {:?}, not a checkpoint", record.kind);
+        return Err(Error::of_log(log.damage_at(lsn, what)));
     }
     Ok(record.body)
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite_base::{Csn, TableId, seal_checksum, value_checksum};
+use fulgurite_base::{Csn, TableId};
 use fulgurite_env::{Dir, Env, Lock, Process};
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{OutOfLine, Version};
@@ -18,13 +18,14 @@ use crate::checkpoint::Maintenance;
 use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
-use crate::error::readable;
+use crate::error::OrError;
 use crate::hooks::Hooks;
 use crate::maintenance::Progress;
 use crate::options::level_refusal;
 use crate::room::Room;
 use crate::snapshots::{SnapshotGuard, Snapshots};
 use crate::spill::{Spill, SpillPins};
+use crate::values::{read_own_value, read_value};
 use crate::write_set::{WriteOp, WriteValue};
 use crate::{Error, Options, Result, Value};
 
@@ -144,7 +145,7 @@ impl Core {
     ) -> Result<Option<Version>> {
         self.check_open()?;
         let _pin = crossbeam_epoch::pin();
-        Ok(table.index.get(key, hash, ReadPoint { csn, now_ms })?)
+        table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
     }
 
     /// The value of a version, if it has not expired by now.
@@ -165,7 +166,16 @@ impl Core {
 
     /// Reads an out-of-line value and verifies its checksum.
     pub fn read_value(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
-        read_value(&self.log, table, key, csn, payload)
+        read_value(&self.log, table, key, csn, payload).map_err(|error| self.in_table(table, error))
+    }
+
+    /// Names the table in which damage was found.
+    #[cold]
+    fn in_table(&self, table: TableId, mut error: Error) -> Error {
+        if let Error::Damaged(damage) = &mut error {
+            damage.table = self.catalog.by_id(table).map(|table| table.name().to_string());
+        }
+        error
     }
 
     /// What a transaction itself wrote to a key.
@@ -182,36 +192,6 @@ impl Core {
 
     /// Reads a value that a transaction itself wrote ahead, and verifies its checksum.
     pub fn read_own_value(&self, table: TableId, key: &[u8], place: &OutOfLine) -> Result<Value> {
-        let mut bytes = Vec::with_capacity(place.len as usize);
-        for extent in &place.extents {
-            bytes.extend_from_slice(&self.log.read_bytes(extent.lsn, extent.len)?);
-        }
-        if value_checksum(table, key, &[&bytes]) != place.checksum {
-            return Err(Error::damaged(format!(
-                "the value of key {}, written ahead by this transaction, fails its checksum",
-                readable(key)
-            )));
-        }
-        Ok(Value::from(bytes))
+        read_own_value(&self.log, table, key, place).map_err(|error| self.in_table(table, error))
     }
-}
-
-/// Reads an out-of-line value and verifies its checksum.
-pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
-    let place = OutOfLine::decode(payload).map_err(|error| {
-        Error::damaged(format!("the place of the value of key {} does not decode: {error}", readable(key)))
-    })?;
-    let mut bytes = Vec::with_capacity(place.len as usize);
-    for extent in &place.extents {
-        bytes.extend_from_slice(&log.read_bytes(extent.lsn, extent.len)?);
-    }
-    if seal_checksum(value_checksum(table, key, &[&bytes]), csn) != place.checksum {
-        let lsn = place.extents.first().map(|extent| extent.lsn).unwrap_or_default();
-        return Err(Error::damaged(format!(
-            "the value of key {} in table {table} at {lsn} (commit {csn}, {} bytes) fails its checksum",
-            readable(key),
-            place.len
-        )));
-    }
-    Ok(Value::from(bytes))
 }

@@ -7,6 +7,7 @@
 use fulgurite_log::RecoveryReport;
 
 use crate::core::Core;
+use crate::error::OrError;
 use crate::space::Space;
 use crate::{Options, Result};
 
@@ -97,7 +98,7 @@ impl Core {
             .and_then(|_| self.checkpoint())
             .and_then(|_| self.checkpoint())
             .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired().map(|_| ())))
-            .and_then(|()| Ok(self.log.fill_reserve()?));
+            .and_then(|()| Ok(self.log.fill_reserve().or_error()?));
         if let Err(error) = outcome {
             self.check_writable()?;
             tracing::warn!(%error, path = %self.dir.display(), "no checkpoint could be written while opening");

@@ -20,6 +20,7 @@ pub use fulgurite_index::btree::{EntryDescription, NodeDescription};
 
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops};
 use crate::database::log_dir;
+use crate::error::OrError;
 use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
 use crate::{Csn, Error, Lsn, Result, TableId};
 
@@ -240,7 +241,7 @@ pub fn segment_paths(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>>
 
 /// Decodes a segment file.
 pub fn segment(disk: &dyn Disk, path: &Path) -> Result<Segment> {
-    let scan = scan_segment(disk, path)?;
+    let scan = scan_segment(disk, path).or_error()?;
     Ok(Segment {
         path: scan.path,
         file_bytes: scan.file_bytes,

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::background::Background;
 use crate::commit::quiet::is_in_callback;
 use crate::core::Core;
+use crate::error::OrError;
 use crate::{Error, Result};
 
 /// A share of an open database: databases, tables, transactions, snapshots and ranges each own one. Threads of the
@@ -103,7 +104,7 @@ impl Closer {
             core.closed.store(true, Ordering::Release);
         }
         core.pipeline.begin_close();
-        let closed = core.log.close().map_err(Error::from).and_then(|()| core.note_clean_close());
+        let closed = core.log.close().or_error().and_then(|()| core.note_clean_close());
         core.lock.lock().take();
         // Runs callbacks, which may open the database again.
         core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");

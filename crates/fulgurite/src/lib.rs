@@ -78,6 +78,7 @@ mod table;
 mod transact;
 mod transaction;
 mod value;
+mod values;
 mod write_set;
 
 pub use fulgurite_base::{Csn, Lsn, TableId, limits};
@@ -88,7 +89,7 @@ pub use crate::checkpoint::CheckpointReport;
 pub use crate::clock::{ClockReset, ClockState, ClockStatus};
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
-pub use crate::error::{CsnRange, Error, ErrorKind, Result};
+pub use crate::error::{Conflict, Contended, CsnRange, Damage, Error, ErrorKind, Result};
 pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency};
 pub use crate::maintenance::{MaintenanceError, WorkTimes};

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use fulgurite_base::Csn;
 use parking_lot::Mutex;
 
 use crate::catalog::TableState;
-use crate::error::readable;
-use crate::{Error, Isolation};
+use crate::{Conflict, Contended, Error, Isolation};
 
 /// What a key is read for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -27,8 +27,8 @@ pub(crate) struct LiveRead {
 impl LiveRead {
     /// Why a commit at or after its expiry fails.
     pub fn conflict(&self) -> Error {
-        let what = format!("the key {}, which has expired since it was read,", readable(&self.key));
-        Error::Conflict { table: self.table.name().to_string(), what }
+        let on = Contended::Expired(self.key.clone());
+        Error::Conflict(Box::new(Conflict { table: self.table.name(), on, csn: Csn::ZERO }))
     }
 }
 

@@ -22,6 +22,7 @@ use crate::commit::latches::Latches;
 use crate::core::Core;
 use crate::database::{FIRST_EPOCH, LOG_NAME};
 use crate::debt::Debt;
+use crate::error::OrError;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
 use crate::options::no_barrier_refusal;
@@ -32,7 +33,7 @@ use crate::space::Space;
 use crate::spill::SpillPins;
 use crate::store::LogNodeStore;
 use crate::superblock::{self, Superblock, SuperblockFile};
-use crate::{Error, Options, Result};
+use crate::{Damage, Error, Options, Result};
 
 const LOCK_NAME: &str = "LOCK";
 
@@ -185,12 +186,12 @@ fn open_log(
 ) -> Result<(Arc<Log>, Csn, Debt)> {
     if current.epoch == FIRST_EPOCH && clear_unused(home)? {
         let dir = create_log_dir(home)?;
-        let log = Log::create_in(env.clone(), &dir, current.id, options)?;
+        let log = Log::create_in(env.clone(), &dir, current.id, options).or_error()?;
         return Ok((log, Csn::ZERO, Debt::default()));
     }
     let dir = open_log_dir(home)?.ok_or_else(|| {
         let path = home.path().join(LOG_NAME);
-        Error::damaged(format!("{} is missing, and the superblock knows commits in it", path.display()))
+        Error::from(Damage::new("it is missing, and the superblock knows commits in it").in_file(path))
     })?;
     let from = ReplayFrom {
         lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
@@ -205,7 +206,7 @@ fn open_log(
         },
         up_to: None,
     };
-    let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay)?;
+    let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()?;
     Ok((log, report.last_csn, Debt::recovered(&report)))
 }
 
@@ -258,11 +259,8 @@ fn look(home: &dyn Dir) -> Result<Found> {
         return Ok(Found::Database);
     }
     if entries.iter().any(|entry| entry.is_dir && entry.name == LOG_NAME) && !is_unused(home)? {
-        return Err(Error::damaged(format!(
-            "{} has a log and no {}: restore that file, the log alone does not say where the data begins",
-            home.path().display(),
-            superblock::FILE_NAME
-        )));
+        let what = "it is missing beside a log, which alone does not say where the data begins";
+        return Err(Damage::new(what).in_file(home.path().join(superblock::FILE_NAME)).into());
     }
     let known = [LOCK_NAME, superblock::TEMPORARY_NAME, LOG_NAME, "lost+found"];
     match entries.iter().find(|entry| !known.contains(&entry.name.as_str())) {
@@ -311,7 +309,7 @@ fn clear_unused(home: &dyn Dir) -> Result<bool> {
         return Ok(true);
     }
     for entry in entries.iter().filter(|entry| !entry.name.ends_with(".new")) {
-        let scan = scan_segment_in(&*dir, &entry.name)?;
+        let scan = scan_segment_in(&*dir, &entry.name).or_error()?;
         if scan.header.is_none() || !scan.items.is_empty() || !scan.problems.is_empty() {
             return Ok(false);
         }
@@ -358,5 +356,6 @@ fn check_segments(home: &dyn Dir, log: &Log, space: &Space) -> Result<()> {
         Err(_) => "is missing",
     };
     let live = space.live_in(number);
-    Err(Error::damaged(format!("{} {what}, and the checkpoint has {live} live bytes in it", file.display())))
+    let what = format!("it {what}, and the checkpoint has {live} live bytes in it");
+    Err(Damage::new(what).in_file(file).into())
 }

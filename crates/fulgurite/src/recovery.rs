@@ -14,10 +14,11 @@ use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
 use crate::checkpoint_record::CheckpointRecord;
-use crate::core::read_value;
+use crate::error::OrError;
 use crate::spill::{SpillPins, resolve_places};
+use crate::values::read_value;
 use crate::write_set::DeletedRange;
-use crate::{Error, Result};
+use crate::{Damage, Error, Result};
 
 /// How far opening has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +75,9 @@ impl<'p> Replay<'p> {
 
     /// Takes the operations of one commit. `body_lsn` is where its body lies, `None` if that is in parts.
     fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
-        let damaged =
-            |error| Error::damaged(format!("the operations of commit {csn} do not decode: {error}"));
+        let damaged = |error| {
+            Damage::new(format!("the operations of commit {csn} do not decode: {error}")).of_commit(csn)
+        };
         let mut ops = Ops::new(bytes);
         let mut catalog = Vec::new();
         let mut payload = Vec::new();
@@ -87,9 +89,8 @@ impl<'p> Replay<'p> {
                     }
                     Op::Delete { key } => catalog.push(CatalogOp::Delete { key: key.to_vec() }),
                     _ => {
-                        return Err(Error::damaged(format!(
-                            "commit {csn} does to the catalog what no commit does"
-                        )));
+                        let what = format!("commit {csn} does to the catalog what no commit does");
+                        return Err(Damage::new(what).of_commit(csn).into());
                     }
                 }
             }
@@ -125,16 +126,15 @@ impl<'p> Replay<'p> {
         if frame.kind != KIND_COMMIT_IN_PARTS {
             return self.take(csn, &frame.body, Some(frame.body_lsn), &places);
         }
-        let damaged = |error| Error::damaged(format!("the body of commit {csn} does not decode: {error}"));
-        let parts = body::decode_parts_body(&frame.body).map_err(damaged)?;
+        let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
+        let parts = body::decode_parts_body(&frame.body)
+            .map_err(|error| damaged(format!("the body of commit {csn} does not decode: {error}")))?;
         let mut bytes = Vec::with_capacity(parts.len as usize);
         for place in places.of(&parts, csn)? {
-            bytes.extend_from_slice(&log.read_part(place)?);
+            bytes.extend_from_slice(&log.read_part(place).or_error()?);
         }
         if crc32c(&bytes) != parts.checksum {
-            return Err(Error::damaged(format!(
-                "the operations of commit {csn}, in parts, fail their checksum"
-            )));
+            return Err(damaged(format!("the operations of commit {csn}, in parts, fail their checksum")));
         }
         self.take(csn, &bytes, None, &places)
     }
@@ -207,9 +207,10 @@ impl Places {
             let ordinal = parts.ordinal + index;
             let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
             place.filter(|place| place.spill == parts.spill && place.len == parts.part_len(index)).ok_or_else(|| {
-                Error::damaged(format!(
+                Error::from(Damage::new(format!(
                     "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
-                ))
+                )))
+                .of_commit(csn)
             })
         };
         (0..parts.count()).map(place).collect()
@@ -277,7 +278,7 @@ pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &Checkpo
     restore_range_deletes(&catalog.root, record);
     let mut cursor =
         catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
-    cursor.seek(std::ops::Bound::Unbounded)?;
+    cursor.seek(std::ops::Bound::Unbounded).or_error()?;
     while let Some(key) = cursor.key() {
         if key != crate::catalog::NEXT_ID_KEY {
             let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
@@ -287,7 +288,7 @@ pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &Checkpo
             restore_range_deletes(&table, record);
             catalog.restore(table);
         }
-        cursor.next()?;
+        cursor.next().or_error()?;
     }
     Ok(())
 }

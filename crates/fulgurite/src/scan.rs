@@ -12,6 +12,7 @@ use fulgurite_index::table::{Cursor, ReadPoint};
 
 use crate::catalog::TableState;
 use crate::core::Core;
+use crate::error::OrError;
 use crate::handle::Handle;
 use crate::live_reads::{LiveReads, ReadFor};
 use crate::snapshots::SnapshotGuard;
@@ -483,7 +484,7 @@ impl<'a> Side<'a> {
         match self.stand {
             Stand::Fresh => self.start(bounds)?,
             Stand::Given => self.move_cursor()?,
-            Stand::Unread => self.cursor.skip_unread()?,
+            Stand::Unread => self.cursor.skip_unread().or_error()?,
             Stand::GivenOwn(..) => {}
         }
         loop {
@@ -538,11 +539,11 @@ impl<'a> Side<'a> {
         let (start, end) = bounds.as_ref();
         let first = match self.direction {
             Direction::Forward => {
-                self.cursor.seek(start)?;
+                self.cursor.seek(start).or_error()?;
                 self.own.and_then(|own| own.ops.range::<[u8], _>((start, Bound::Unbounded)).next())
             }
             Direction::Backward => {
-                self.cursor.seek_back(end)?;
+                self.cursor.seek_back(end).or_error()?;
                 self.own.and_then(|own| own.ops.range::<[u8], _>((Bound::Unbounded, end)).next_back())
             }
         };
@@ -552,8 +553,8 @@ impl<'a> Side<'a> {
 
     fn move_cursor(&mut self) -> Result<()> {
         match self.direction {
-            Direction::Forward => self.cursor.next()?,
-            Direction::Backward => self.cursor.prev()?,
+            Direction::Forward => self.cursor.next().or_error()?,
+            Direction::Backward => self.cursor.prev().or_error()?,
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use crate::Result;
 use crate::body::PartsRef;
+use crate::error::OrError;
 
 /// Segments that hold parts of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
 /// no image refers to it.
@@ -39,7 +40,7 @@ impl SpillPins {
     /// [`SpillPins::holds`] takes: else the segment could be filled, looked at and freed in between.
     fn append(&self, pinned: &mut Vec<u32>, append: impl FnOnce() -> Result<Lsn, LogError>) -> Result<Lsn> {
         let mut inner = self.inner.lock();
-        let lsn = append()?;
+        let lsn = append().or_error()?;
         if pinned.last() != Some(&lsn.segment()) {
             *inner.segments.entry(lsn.segment()).or_default() += 1;
             pinned.push(lsn.segment());
@@ -153,7 +154,7 @@ impl Spill {
 
     /// Makes everything written ahead durable: before the commit frame is numbered.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.log.sync_bulk()?)
+        self.log.sync_bulk().or_error()
     }
 
     /// The commit has a number: its pins stay until a checkpoint covers it.
@@ -191,12 +192,13 @@ pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<Part
             resolved.push(*place);
             continue;
         }
-        let bytes = log.read_part(place)?;
+        let bytes = log.read_part(place).or_error()?;
         let mut lower = Vec::new();
         let mut reader = fulgurite_base::Reader::new(&bytes);
         while !reader.is_empty() {
             lower.push(PartPlace::decode(&mut reader).map_err(|error| {
-                crate::Error::damaged(format!("the list of parts at {} does not decode: {error}", place.lsn))
+                let what = format!("the list of parts does not decode: {error}");
+                crate::Error::of_log(log.damage_at(place.lsn, what))
             })?);
         }
         resolved.extend(resolve_places(log, &lower)?);

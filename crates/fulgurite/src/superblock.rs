@@ -7,7 +7,7 @@ use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, Reader, Writer, crc32c};
 use fulgurite_env::{Dir, File, OpenOptions};
 
 use crate::clock::ClockStep;
-use crate::{Error, Result};
+use crate::{Damage, Error, Result};
 
 /// The file's name in the database directory.
 pub(crate) const FILE_NAME: &str = "SUPERBLOCK";
@@ -184,11 +184,8 @@ impl SuperblockFile {
         let mut valid: Vec<Superblock> = slots.iter().filter_map(|slot| slot.clone().ok()).collect();
         valid.sort_by_key(|slot| slot.sequence);
         let Some(current) = valid.pop() else {
-            return Err(Error::damaged(format!(
-                "{} has {len} of {} bytes and no valid slot: restore it from a backup",
-                path.display(),
-                2 * SLOT_BYTES
-            )));
+            let what = format!("it has {len} of {} bytes and no valid slot", 2 * SLOT_BYTES);
+            return Err(Damage::new(what).in_file(path).into());
         };
         Ok(SuperblockFile { file, current, previous: valid.pop() })
     }

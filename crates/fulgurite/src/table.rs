@@ -6,6 +6,7 @@ use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::StaticPart;
 
 use crate::catalog::TableState;
+use crate::error::OrError;
 use crate::handle::Handle;
 use crate::scan::{Bounds, Range};
 use crate::snapshot::Snapshot;
@@ -46,7 +47,9 @@ impl Table {
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
         self.state.check_seen(at)?;
-        let Some(version) = self.state.index.get_newest(key, hash, at, 0)? else { return Ok(None) };
+        let Some(version) = self.state.index.get_newest(key, hash, at, 0).or_error()? else {
+            return Ok(None);
+        };
         self.core.live_value(self.state.id, key, version)
     }
 
@@ -65,7 +68,9 @@ impl Table {
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
         self.state.check_seen(at)?;
-        let Some(version) = self.state.index.try_get_newest(key, hash, at, 0)? else { return Ok(None) };
+        let Some(version) = self.state.index.try_get_newest(key, hash, at, 0).or_error()? else {
+            return Ok(None);
+        };
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }

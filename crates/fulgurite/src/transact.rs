@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::handle::Handle;
 use crate::transaction::{Commit, Transaction};
-use crate::{Error, Isolation, Result};
+use crate::{Conflict, Error, Isolation, Result};
 
 impl Handle {
     /// Runs a transaction, again when it conflicts.
@@ -13,7 +13,10 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Commit)> {
-        self.retry_unless(isolation, body, |error| matches!(error, Error::Conflict { .. }))
+        self.retry_unless(isolation, body, |error| match error {
+            Error::Conflict(conflict) => Ok(conflict),
+            error => Err(error),
+        })
     }
 
     /// Like [`Handle::retry`] with an application's error, which always ends it.
@@ -22,33 +25,40 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Commit), E> {
-        self.retry_unless(isolation, body, |_| false)
+        self.retry_unless(isolation, body, Err)
     }
 
     fn retry_unless<T, E: From<Error>>(
         &self,
         isolation: Isolation,
         mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
-        is_conflict: impl Fn(&E) -> bool,
+        as_conflict: impl Fn(E) -> Result<Box<Conflict>, E>,
     ) -> Result<(T, Commit), E> {
-        let attempts = self.options.conflict_retries_max.saturating_add(1);
-        for attempt in 0..attempts {
+        let mut attempts = 0;
+        loop {
             let mut txn = Transaction::begin(self, isolation);
-            match body(&mut txn) {
+            let conflict = match body(&mut txn) {
                 Ok(value) => match txn.commit() {
                     Ok(commit) => return Ok((value, commit)),
-                    Err(Error::Conflict { .. }) => {}
+                    Err(Error::Conflict(conflict)) => conflict,
                     Err(error) => return Err(error.into()),
                 },
-                Err(error) if is_conflict(&error) => {}
-                Err(error) => {
-                    txn.rollback_durable()?;
-                    return Err(error);
-                }
+                Err(error) => match as_conflict(error) {
+                    Ok(conflict) => conflict,
+                    Err(error) => {
+                        txn.rollback_durable()?;
+                        return Err(error);
+                    }
+                },
+            };
+            if attempts == self.options.conflict_retries_max {
+                return Err(
+                    Error::TooManyConflicts { attempts: attempts.saturating_add(1), last: conflict }.into()
+                );
             }
-            self.back_off(attempt);
+            self.back_off(attempts);
+            attempts += 1;
         }
-        Err(Error::TooManyConflicts { attempts }.into())
     }
 
     /// After the first few conflicts waits a little, longer each time and never the same for two.

@@ -15,15 +15,15 @@ use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
 use crate::core::Core;
-use crate::error::readable;
+use crate::error::OrError;
 use crate::handle::Handle;
 use crate::live_reads::ReadFor;
-use crate::read_set::{ReadRange, ReadSet, Validated};
+use crate::read_set::{ReadSet, Validated};
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
 use crate::spill::Spill;
 use crate::write_set::{Budget, DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
-use crate::{Error, Isolation, KeyRange, Result, Table, Value};
+use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
 
 /// A commit that was answered: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -248,7 +248,7 @@ impl Transaction {
 
     fn insert_bytes(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         if self.get(table, key)?.is_some() {
-            return Err(Error::KeyExists { table: table.name(), key: readable(key) });
+            return Err(Error::KeyExists { table: table.name(), key: key.into() });
         }
         self.write(self.core.state_of(table)?, key, Some(value), 0, true)
     }
@@ -413,8 +413,22 @@ impl Transaction {
     /// Commits, and returns when that has come as far as [`Transaction::durability`] says: by default, when it is
     /// durable.
     ///
-    /// After [`Error::Conflict`] and every other error but [`Error::OutcomeUnknown`], nothing of it happened. After
-    /// that one it may or may not be durable: opening the database again will tell.
+    /// # Errors
+    /// Nothing of the transaction happened, and nothing of it will be there after a crash:
+    /// - [`Error::Conflict`]: another one committed first. Run it again.
+    /// - [`Error::TableDropped`], [`Error::TooLarge`], [`Error::Refused`]: it will never succeed as it is.
+    /// - [`Error::NoSpace`]: the disk is full, and deletes still work. Free space and run it again.
+    /// - [`Error::Io`], [`Error::Damaged`]: what was to be written ahead could not be, or what validation had to read
+    ///   cannot be read. Other transactions go on.
+    /// - [`Error::Poisoned`]: the log failed earlier. Open the database again.
+    /// - [`Error::Closed`]: the database was closed, before the commit or while it was on its way to the disk.
+    ///
+    /// It may have happened, wholly or not at all:
+    /// - [`Error::OutcomeUnknown`]: the log failed while the commit was on its way. This process may or may not show it;
+    ///   the next open of the database tells, and from then on it stays so. To learn it, look for what the
+    ///   transaction wrote; to be able to run it again in any case, have it write something that tells (a request's id).
+    ///
+    /// A transaction that wrote nothing can fail, too, with the last two: what it read is not known to be durable.
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
@@ -514,7 +528,13 @@ impl Transaction {
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let csn = self.validate_and_submit(core, prepared, set, &reads)?;
+        let outcome = self.validate_and_submit(core, prepared, set, &reads);
+        if let Err(Error::Conflict(lost)) = &outcome {
+            // INV-TXN-13: one that begins again would else begin below the commit that it lost against, in vain. The
+            // commits up to there have numbers and are being applied: none of them waits for anything.
+            core.pipeline.wait_visible(lost.csn);
+        }
+        let csn = outcome?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
@@ -598,9 +618,10 @@ impl Transaction {
             validate_key(read.table, read.key, read.hash(), than, resident)?;
         }
         for range in ranges {
-            if range.table.index.any_newer_in_range(range.bounds(), than)? {
-                let what = format!("a key in the range {}", describe(range));
-                return Err(Error::Conflict { table: range.table.name().to_string(), what });
+            if range.table.index.any_newer_in_range(range.bounds(), than).or_error()? {
+                let on = Contended::Range { start: range.start.clone(), end: range.end.clone() };
+                // The range's gate is held: whatever was written there has a number already.
+                return Err(conflict(&range.table, on, self.core.log.reserved_csn()));
             }
         }
         Ok(())
@@ -609,30 +630,17 @@ impl Transaction {
 
 fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, resident: bool) -> Result<()> {
     let newer = if resident {
-        table.index.try_newest_csn(key, hash, than)?
+        table.index.try_newest_csn(key, hash, than).or_error()?
     } else {
-        table.index.newest_csn(key, hash, than)?
+        table.index.newest_csn(key, hash, than).or_error()?
     };
     match newer {
         None => Ok(()),
-        Some(_) => Err(Error::Conflict {
-            table: table.name().to_string(),
-            what: format!("the key {}", readable(key)),
-        }),
+        Some(csn) => Err(conflict(table, Contended::Key(key.into()), csn)),
     }
 }
 
-fn describe(range: &ReadRange) -> String {
-    use std::ops::Bound::{Excluded, Included, Unbounded};
-    let (start, end) = range.bounds();
-    let start = match start {
-        Included(key) => format!("[{}", readable(key)),
-        Excluded(key) => format!("({}", readable(key)),
-        Unbounded => "[start".to_string(),
-    };
-    match end {
-        Included(key) => format!("{start}, {}]", readable(key)),
-        Excluded(key) => format!("{start}, {})", readable(key)),
-        Unbounded => format!("{start}, end)"),
-    }
+#[cold]
+fn conflict(table: &TableState, on: Contended, csn: Csn) -> Error {
+    Error::Conflict(Box::new(Conflict { table: table.name(), on, csn }))
 }

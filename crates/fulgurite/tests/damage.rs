@@ -125,7 +125,7 @@ fn judge(sim: &Arc<SimEnv>, history: &History) -> Result<Verdict, String> {
 fn is_about_damage(error: &Error) -> Result<(), String> {
     let text = error.to_string();
     match error {
-        Error::Damaged { .. } if text.contains("/db") || text.contains("the checkpoint at") => Ok(()),
+        Error::Damaged(damage) if damage.path.is_some() => Ok(()),
         Error::NewerFormat { .. } => Ok(()),
         Error::Damaged { .. } => Err(format!("the error names no file: {text}")),
         _ => Err(format!("opening failed with another error: {text}")),

@@ -100,6 +100,9 @@ fn conflicts_are_retried_whatever_the_error_type() {
         txn.put(&table, "k", "never")?;
         Ok::<_, Mine>(())
     });
-    assert!(matches!(gave_up, Err(Mine::Storage(Error::TooManyConflicts { attempts: 101 }))), "{gave_up:?}");
+    assert!(
+        matches!(gave_up, Err(Mine::Storage(Error::TooManyConflicts { attempts: 101, .. }))),
+        "{gave_up:?}"
+    );
     assert_eq!(table.get("k").unwrap().unwrap(), "mine");
 }

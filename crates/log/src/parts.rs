@@ -3,6 +3,7 @@
 use crate::error::LogError;
 use crate::format::{BULK_HEADER_BYTES, BulkKind, PartPlace, SpillId};
 use crate::log::Log;
+use crate::segment::Stream;
 use fulgurite_base::{Lsn, Reader};
 
 /// What precedes a part's bytes in its body: the spill and the ordinal.
@@ -45,5 +46,34 @@ impl Log {
             return Err(wrong());
         }
         Ok(record.body[PART_HEAD_BYTES as usize..].to_vec())
+    }
+
+    /// The error for something that lies at `lsn` and is not what was written.
+    pub fn damage_at(&self, lsn: Lsn, what: impl Into<String>) -> LogError {
+        LogError::damaged(&self.core.store.path(lsn.segment()), lsn.offset().into(), None, what)
+    }
+
+    /// Of something whose checksum fails as a whole, the first piece whose own record is not what was written: `places`
+    /// are where its bytes begin, as [`Log::append_part`] returned them, and how many there are. `None` if all records
+    /// are whole, or the bytes are not in parts.
+    pub fn find_damaged_part(&self, places: &[(Lsn, u32)]) -> Option<LogError> {
+        places.iter().find_map(|&(lsn, len)| {
+            let segment = self.core.segment(lsn).ok()?;
+            if segment.stream() == Some(Stream::Commit) {
+                return None;
+            }
+            let wrong = |what: &str| Some(self.damage_at(lsn, what));
+            let Some(start) = lsn.offset().checked_sub(BULK_HEADER_BYTES + PART_HEAD_BYTES) else {
+                return wrong("a part of a value cannot begin there");
+            };
+            match self.read_bulk(Lsn::new(lsn.segment(), start)) {
+                Ok(record) if record.kind != BulkKind::Part => wrong("it is no part of a value"),
+                Ok(record) if record.body.len() != (PART_HEAD_BYTES + len) as usize => {
+                    wrong("it is a part of another length")
+                }
+                Ok(_) => None,
+                Err(error) => Some(error),
+            }
+        })
     }
 }

@@ -9,6 +9,7 @@ use super::commit_log::CommitLog;
 use super::quiet::is_quiet;
 use super::ticket::{Settle, Ticket, TicketState};
 use super::{BROKEN, Pipeline};
+use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
 use crate::sync::{Ordering, fence};
 use crate::{CsnRange, Error, Result};
@@ -42,7 +43,7 @@ impl<L: CommitLog> Pipeline<L> {
         if self.stable() < csn {
             self.log.request_durable(csn);
         } else if self.floor() < csn {
-            self.log.wait_drained(csn)?;
+            self.log.wait_drained(csn).or_error()?;
         }
         Ok(())
     }
@@ -198,7 +199,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Why nothing is admitted.
     pub(super) fn refused(&self, error: LogError) -> Error {
-        match error.into() {
+        match Error::of_log(error) {
             Error::Poisoned { what, .. } => Error::Poisoned { what, at_risk: self.at_risk() },
             other => other,
         }
@@ -218,7 +219,7 @@ impl<L: CommitLog> Pipeline<L> {
                 self.fail_tickets(&error.to_string());
                 Error::Closed
             }
-            other => other.into(),
+            other => Error::of_log(other),
         }
     }
 }

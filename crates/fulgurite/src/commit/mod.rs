@@ -40,6 +40,9 @@
 //!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards
 //!   sees it, whichever thread begins it.
+//! - INV-TXN-13: a conflict is told when the commit that won is visible, and everything before it: the loser that begins
+//!   again begins above. It waits after it has let go of latches and admission, and only for commits that are past
+//!   step 2.
 //!
 //! Why not simpler: applying after the sync would hold the latches over it, so that a hot key commits once a disk
 //! write; applying before the reservation would show versions in another order than the log has them; a lock around

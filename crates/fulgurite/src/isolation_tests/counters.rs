@@ -1,5 +1,7 @@
 //! Many threads on one key.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use super::support::*;
 use crate::{Error, Isolation};
 
@@ -91,4 +93,51 @@ fn deferred_transactions_add_up() {
     at_once((0..THREADS).map(|_| increment));
     let reader = db.begin();
     assert_eq!(number(reader.get(&table, b"k").unwrap()), THREADS * INCREMENTS);
+}
+
+/// INV-TXN-13: one that lost begins again at or above the commit that it lost against, not below it, in vain; and large
+/// commits that are being applied keep `visible` behind.
+#[test]
+fn one_that_lost_does_not_lose_to_the_same_commit_again() {
+    let (db, table) = one_table();
+    let other = db.table("other").unwrap();
+    let enough = AtomicBool::new(false);
+    let (conflicts, in_vain) = (AtomicU64::new(0), AtomicU64::new(0));
+    let writer = || {
+        while !enough.load(Ordering::Relaxed) {
+            let mut txn = db.begin();
+            (0..500u32).for_each(|n| txn.put(&other, n.to_be_bytes(), b"v").unwrap());
+            drop(txn.commit_deferred().unwrap());
+        }
+    };
+    let increment = || {
+        let mut rounds = 0;
+        while conflicts.load(Ordering::Relaxed) < 300 && rounds < 10_000 {
+            rounds += 1;
+            let mut txn = db.begin();
+            let old = number(txn.get(&table, b"k").unwrap());
+            txn.put(&table, b"k", (old + 1).to_string()).unwrap();
+            match txn.commit_deferred() {
+                Ok(ticket) => drop(ticket),
+                Err(Error::Conflict(lost)) => {
+                    conflicts.fetch_add(1, Ordering::Relaxed);
+                    let begins_below = db.begin().snapshot_csn() < lost.csn;
+                    in_vain.fetch_add(u64::from(begins_below), Ordering::Relaxed);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        enough.store(true, Ordering::Relaxed);
+    };
+    std::thread::scope(|scope| {
+        let threads = [scope.spawn(writer), scope.spawn(writer)];
+        at_once((0..THREADS).map(|_| increment));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(
+        in_vain.into_inner(),
+        0,
+        "of {} would have lost to the same commit again",
+        conflicts.into_inner()
+    );
 }

@@ -7,6 +7,7 @@ use fulgurite_index::table::ReadPoint;
 
 use super::Transaction;
 use crate::claims::{Claim, Claiming};
+use crate::error::OrError;
 use crate::scan::{Bounds, Range};
 use crate::snapshot::Snapshot;
 use crate::{Isolation, KeyRange, Result, Table, Value};
@@ -166,7 +167,7 @@ impl Transaction {
             };
             // A claim goes when its transaction is applied, so whoever gets it next finds here what that one wrote.
             let hash = hash_key(table.state.id, &key);
-            if table.state.index.newest_csn(&key, hash, self.snapshot.csn)?.is_none() {
+            if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
                 break (key, value, claim, hash);
             }
         };

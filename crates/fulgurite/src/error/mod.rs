@@ -1,12 +1,19 @@
 //! What can go wrong, and what the caller should do about it.
 
+mod conflict;
+mod convert;
+mod damage;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use fulgurite_base::Csn;
 use fulgurite_env::{LockHolder, is_disk_full};
-use fulgurite_index::{IndexError, TryError};
-use fulgurite_log::{Durability, LogError};
+use fulgurite_log::Durability;
+
+pub use self::conflict::{Conflict, Contended};
+pub(crate) use self::convert::OrError;
+pub use self::damage::Damage;
 
 /// The result of an operation on a database.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -17,14 +24,10 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction committed a write to what this one read. Nothing of this transaction happened. Run it
-    /// again, or let [`Database::transact`](crate::Database::transact) do so.
-    Conflict {
-        /// The table in which it happened.
-        table: String,
-        /// The key, or the range, in a readable form.
-        what: String,
-    },
+    /// Another transaction committed a write to what this one read: the box says to which key or range. Nothing of this
+    /// transaction happened. Run it again, or let [`Database::transact`](crate::Database::transact) do so; by now what it
+    /// lost against is visible.
+    Conflict(Box<Conflict>),
     /// A key is longer than [`KEY_BYTES_MAX`](crate::limits::KEY_BYTES_MAX).
     KeyTooLong {
         /// Its length in bytes.
@@ -47,8 +50,8 @@ pub enum Error {
     KeyExists {
         /// The table.
         table: String,
-        /// The key in a readable form.
-        key: String,
+        /// The key.
+        key: Box<[u8]>,
     },
     /// There is no table of that name.
     UnknownTable {
@@ -119,14 +122,9 @@ pub enum Error {
         /// The newest that this program reads.
         supported: u16,
     },
-    /// Data that was durable is damaged or missing. Nothing was changed. Restore the file that is named
-    /// from a copy.
-    Damaged {
-        /// What, and where.
-        what: String,
-        /// What found it.
-        source: Option<Source>,
-    },
+    /// Data that was durable is damaged or missing: the box says which file, where in it, and which commits. Nothing was
+    /// changed. Restore the file from a copy.
+    Damaged(Box<Damage>),
     /// Reading or writing failed.
     Io {
         /// What was being done.
@@ -167,10 +165,17 @@ pub enum Error {
     WouldBlock,
     /// The database was closed.
     Closed,
+    /// A request that cannot be served as it is; mend it.
+    Refused {
+        /// What was asked, and why not.
+        what: String,
+    },
     /// A retry loop gave up: the transaction conflicted every time.
     TooManyConflicts {
         /// How often it was tried.
         attempts: u32,
+        /// What it lost against the last time.
+        last: Box<Conflict>,
     },
 }
 
@@ -225,19 +230,26 @@ impl Error {
             | Error::UnknownSavepoint
             | Error::UnsupportedDurability { .. }
             | Error::Forked { .. }
-            | Error::UnknownCommit { .. } => ErrorKind::Request,
+            | Error::UnknownCommit { .. }
+            | Error::NotADatabase { .. }
+            | Error::Refused { .. } => ErrorKind::Request,
             Error::NoSpace { .. } => ErrorKind::Space,
             Error::OutcomeUnknown { .. } | Error::Poisoned { .. } | Error::Closed => ErrorKind::Reopen,
             Error::Damaged { .. } => ErrorKind::Restore,
-            Error::Locked { .. }
-            | Error::NotADatabase { .. }
-            | Error::NewerFormat { .. }
-            | Error::Io { .. } => ErrorKind::Environment,
+            Error::Locked { .. } | Error::NewerFormat { .. } | Error::Io { .. } => ErrorKind::Environment,
         }
     }
 
     pub(crate) fn damaged(what: impl Into<String>) -> Error {
-        Error::Damaged { what: what.into(), source: None }
+        Damage::new(what).into()
+    }
+
+    /// Says that something of this commit is lost, if it is damage.
+    pub(crate) fn of_commit(mut self, csn: Csn) -> Error {
+        if let Error::Damaged(damage) = &mut self {
+            damage.csns = Some(CsnRange { first: csn, last: csn });
+        }
+        self
     }
 
     pub(crate) fn io(what: impl Into<String>, error: std::io::Error) -> Error {
@@ -277,10 +289,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use crate::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
         match self {
-            Error::Conflict { table, what } => write!(
-                f,
-                "another transaction committed a write to {what} of table `{table}` first: run the transaction again"
-            ),
+            Error::Conflict(conflict) => write!(f, "{conflict}: run the transaction again"),
             Error::KeyTooLong { len } => {
                 write!(f, "the key has {len} bytes, the longest allowed has {KEY_BYTES_MAX}")
             }
@@ -292,7 +301,9 @@ impl fmt::Display for Error {
                 "the transaction's entries and reads take {bytes} bytes and at most {max} are allowed: commit in smaller \
                  pieces, and read through a snapshot what the commit does not depend on"
             ),
-            Error::KeyExists { table, key } => write!(f, "table `{table}` already has the key {key}"),
+            Error::KeyExists { table, key } => {
+                write!(f, "table `{table}` already has the key {}", readable(key))
+            }
             Error::UnknownTable { name } => write!(f, "there is no table `{name}`"),
             Error::TableExists { name } => write!(f, "there is a table `{name}` already"),
             Error::TableDropped { name } => write!(f, "table `{name}` was dropped"),
@@ -318,8 +329,7 @@ impl fmt::Display for Error {
                 "{} has format version {found}, this program reads up to {supported}: use a newer program",
                 path.display()
             ),
-            Error::Damaged { what, source: None } => write!(f, "damaged data: {what}"),
-            Error::Damaged { what, source: Some(source) } => write!(f, "damaged data: {what}: {source}"),
+            Error::Damaged(damage) => write!(f, "damaged data: {damage}"),
             Error::Io { what, source } => write!(f, "{what}: {source}"),
             Error::NoSpace { what } => {
                 write!(f, "the disk is full: {what}; nothing was written, free space and go on")
@@ -335,8 +345,9 @@ impl fmt::Display for Error {
             }
             Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
             Error::Closed => write!(f, "the database was closed"),
-            Error::TooManyConflicts { attempts } => {
-                write!(f, "the transaction conflicted with others {attempts} times in a row")
+            Error::Refused { what } => write!(f, "the request cannot be served: {what}"),
+            Error::TooManyConflicts { attempts, last } => {
+                write!(f, "the transaction conflicted with others {attempts} times in a row, at last: {last}")
             }
         }
     }
@@ -357,56 +368,9 @@ impl fmt::Display for Answered<'_> {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Damaged { source: Some(source), .. }
-            | Error::Io { source, .. }
-            | Error::OutcomeUnknown { source, .. } => Some(source.as_ref()),
+            Error::Io { source, .. } | Error::OutcomeUnknown { source, .. } => Some(source.as_ref()),
+            Error::Damaged(damage) => std::error::Error::source(&**damage),
             _ => None,
-        }
-    }
-}
-
-impl From<IndexError> for Error {
-    fn from(error: IndexError) -> Error {
-        match error {
-            IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
-                Ok(error) => Error::from(*error),
-                Err(source) => {
-                    Error::Io { what: format!("the node record at {lsn} of table {table}"), source }
-                }
-            },
-            error @ IndexError::Corrupt { .. } => Error::damaged(error.to_string()),
-        }
-    }
-}
-
-impl From<LogError> for Error {
-    fn from(error: LogError) -> Error {
-        match error {
-            LogError::NoSpace { path, source } => {
-                Error::NoSpace { what: format!("there is no room for {}: {source}", path.display()) }
-            }
-            LogError::Damaged(damage) => Error::Damaged { what: damage.to_string(), source: None },
-            LogError::Poisoned(cause) => Error::Poisoned { what: cause.to_string(), at_risk: None },
-            LogError::Closed => Error::Closed,
-            LogError::Io { action, path, source } => {
-                Error::Io { what: format!("could not {action} {}", path.display()), source: Box::new(source) }
-            }
-            LogError::Sink { csn, source } => match source.downcast::<Error>() {
-                Ok(error) => *error,
-                Err(source) => {
-                    Error::Damaged { what: format!("commit {csn} cannot be replayed"), source: Some(source) }
-                }
-            },
-            other => Error::Io { what: "the log refused a request".to_string(), source: Box::new(other) },
-        }
-    }
-}
-
-impl From<TryError> for Error {
-    fn from(error: TryError) -> Error {
-        match error {
-            TryError::WouldBlock => Error::WouldBlock,
-            TryError::Index(error) => Error::from(error),
         }
     }
 }

@@ -1,0 +1,74 @@
+//! What a transaction lost against.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use fulgurite_base::Csn;
+
+use super::readable;
+
+/// What a transaction read or wrote that another one, which committed first, wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Conflict {
+    /// The table.
+    pub table: Arc<str>,
+    /// The key, or the range.
+    pub on: Contended,
+    /// The newest commit that wrote the key; of a range, the newest of which it is known that no such write is newer. A
+    /// snapshot at or above it does not lose to the same write again: it was visible before the error was returned. 0 if
+    /// what won is the time.
+    pub csn: Csn,
+}
+
+/// On what two transactions met.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Contended {
+    /// A key.
+    Key(Box<[u8]>),
+    /// A key that was read live and has expired before the commit: what won is the time.
+    Expired(Box<[u8]>),
+    /// A range that was read, and in which a key was written.
+    Range {
+        /// Its smallest key.
+        start: Bound<Box<[u8]>>,
+        /// Its greatest key.
+        end: Bound<Box<[u8]>>,
+    },
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Conflict { table, on, .. } = self;
+        if let Contended::Expired(key) = on {
+            return write!(
+                f,
+                "the key {} of table `{table}`, which was read, has expired since",
+                readable(key)
+            );
+        }
+        write!(f, "another transaction committed a write to {on} of table `{table}` first")
+    }
+}
+
+impl fmt::Display for Contended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (start, end) = match self {
+            Contended::Key(key) | Contended::Expired(key) => return write!(f, "the key {}", readable(key)),
+            Contended::Range { start, end } => (start, end),
+        };
+        f.write_str("a key in the range ")?;
+        match start {
+            Bound::Included(key) => write!(f, "[{}, ", readable(key))?,
+            Bound::Excluded(key) => write!(f, "({}, ", readable(key))?,
+            Bound::Unbounded => f.write_str("[start, ")?,
+        }
+        match end {
+            Bound::Included(key) => write!(f, "{}]", readable(key)),
+            Bound::Excluded(key) => write!(f, "{})", readable(key)),
+            Bound::Unbounded => f.write_str("end)"),
+        }
+    }
+}

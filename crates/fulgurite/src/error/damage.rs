@@ -1,0 +1,89 @@
+//! What is damaged, and where.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use fulgurite_base::Csn;
+
+use super::{CsnRange, Error, Source, readable};
+
+/// What is damaged or missing, and where, as far as that is known. `Display` is all of it in a sentence.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Damage {
+    /// The file to restore; only its name where what found the damage knows no directories.
+    pub path: Option<PathBuf>,
+    /// The byte in that file at which the record, part or value begins that is not what was written.
+    pub offset: Option<u64>,
+    /// The first and the last commit of which something is lost.
+    pub csns: Option<CsnRange>,
+    /// The table whose value it is.
+    pub table: Option<String>,
+    /// The key whose value it is.
+    pub key: Option<Box<[u8]>>,
+    /// What is wrong there.
+    pub what: String,
+    pub(super) source: Option<Source>,
+}
+
+impl Damage {
+    pub(crate) fn new(what: impl Into<String>) -> Damage {
+        Damage { what: what.into(), ..Damage::default() }
+    }
+
+    /// The damage is in this file.
+    pub(crate) fn in_file(mut self, path: impl Into<PathBuf>) -> Damage {
+        self.path = Some(path.into());
+        self
+    }
+
+    /// Something of this commit is lost.
+    pub(crate) fn of_commit(mut self, csn: Csn) -> Damage {
+        self.csns = Some(CsnRange { first: csn, last: csn });
+        self
+    }
+
+    /// The value of this key is lost.
+    pub(crate) fn of_key(mut self, key: &[u8]) -> Damage {
+        self.key = Some(key.into());
+        self
+    }
+}
+
+impl From<Damage> for Error {
+    fn from(damage: Damage) -> Error {
+        Error::Damaged(Box::new(damage))
+    }
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.path, self.offset) {
+            (Some(path), Some(offset)) => write!(f, "{} at byte {offset}: ", path.display())?,
+            (Some(path), None) => write!(f, "{}: ", path.display())?,
+            _ => {}
+        }
+        write!(f, "{}", self.what)?;
+        if let Some(key) = &self.key {
+            write!(f, "; it is the value of key {}", readable(key))?;
+        }
+        if let Some(table) = &self.table {
+            write!(f, " of table `{table}`")?;
+        }
+        match self.csns {
+            Some(CsnRange { first, last }) if first == last => write!(f, "; lost of commit {first}")?,
+            Some(range) => write!(f, "; lost are {range}")?,
+            None => {}
+        }
+        match &self.source {
+            Some(source) => write!(f, ": {source}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for Damage {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_ref().map(|source| source.as_ref() as _)
+    }
+}
