@@ -5,8 +5,10 @@
     reason = "these are the acts of others, behind the back of the database"
 )]
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::{Database, Error, Options, Table};
 
@@ -108,6 +110,105 @@ fn part_that_changes_its_working_directory() {
     first.close().expect("closed");
     second.close().expect("closed");
     assert!(path.is_absolute() && path.ends_with("a/data"), "{path:?}");
+}
+
+/// How many descriptors each file below `dir` has in this process.
+fn descriptors(dir: &Path) -> BTreeMap<PathBuf, usize> {
+    let mut counts = BTreeMap::new();
+    let entries = std::fs::read_dir("/proc/self/fd").expect("Linux has it");
+    let targets = entries.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    for path in targets.filter(|path| path.starts_with(dir)) {
+        *counts.entry(path).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn reaching_the_limit_of_open_files_ends_no_writing() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    assert_ran(&run("part_that_runs_out_of_files", temporary.path()));
+}
+
+#[test]
+#[ignore = "run by the test above"]
+fn part_that_runs_out_of_files() {
+    use rustix::process::{Resource, Rlimit, setrlimit};
+    let limit = Rlimit { current: Some(128), maximum: Some(128) };
+    setrlimit(Resource::Nofile, limit).expect("it may be lowered");
+    // One descriptor more is left each time, and in the last rounds others come and go: each place where one is needed
+    // is hit.
+    for round in 0..7 {
+        run_out_of_files(&PathBuf::from(format!("data{round}")), (round < 5).then_some(round));
+    }
+}
+
+/// Ends the thread that takes descriptors, also when the test fails.
+struct Done<'a>(&'a AtomicBool);
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Puts while all but `left` descriptors are taken, or while another thread takes them and gives some back.
+fn run_out_of_files(path: &Path, left: Option<usize>) {
+    let db = open(path);
+    let table = db.table("t").expect("created");
+    let take_all = || std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect::<Vec<_>>();
+    let done = AtomicBool::new(false);
+    let mut acknowledged = 0u32;
+    std::thread::scope(|scope| {
+        let _done = Done(&done);
+        let mut taken = take_all();
+        match left {
+            Some(left) => taken.truncate(taken.len() - left),
+            None => {
+                let done = &done;
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        taken.truncate(taken.len().saturating_sub(1));
+                        std::thread::yield_now();
+                        taken.extend(take_all());
+                    }
+                });
+            }
+        }
+        for n in 0..120u32 {
+            match table.put(&n.to_be_bytes(), &[5; VALUE_BYTES]) {
+                Ok(_) => acknowledged = n + 1,
+                Err(Error::Io { .. }) if left.is_some() => break,
+                Err(Error::Io { .. }) => {}
+                Err(error) => panic!("with {left:?} descriptors: {error}"),
+            }
+        }
+    });
+    let put = table.put(&acknowledged.to_be_bytes(), &[5; VALUE_BYTES]);
+    put.unwrap_or_else(|error| panic!("with descriptors again, after {left:?}: {error}"));
+    drop(table);
+    db.close().expect("closed");
+    let db = open(path);
+    let table = db.open_table("t").expect("it was created");
+    let value = table.get(&acknowledged.to_be_bytes()).expect("readable").expect("it was acknowledged");
+    assert!(value[..] == [5; VALUE_BYTES]);
+    drop(table);
+    db.close().expect("closed");
+}
+
+#[test]
+fn a_sealed_segment_takes_one_descriptor_at_most() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let db = open(temporary.path());
+    let table = db.table("t").expect("created");
+    fill(&[(&table, 6)]);
+    db.checkpoint().expect("written");
+    for n in 0..PUTS {
+        table.get(&n.to_be_bytes()).expect("readable").expect("there");
+    }
+    let counts = descriptors(&temporary.path().join("log"));
+    // Each stream appends to one, the log keeps two ready and makes a third.
+    let twice = counts.values().filter(|count| **count > 1).count();
+    assert!(twice <= 5, "{counts:?}");
 }
 
 #[test]

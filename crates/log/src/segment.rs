@@ -48,7 +48,7 @@ pub(crate) struct Segment {
     pub bytes: u32,
     /// For messages.
     pub path: PathBuf,
-    /// Open while the log appends to it; of sealed segments, only as many as `store.rs` allows.
+    /// Open while the log appends to it; of sealed segments, those that were read, as many as `store.rs` allows.
     file: Mutex<Option<Arc<dyn File>>>,
     state: AtomicU8,
     stream: AtomicU8,

@@ -9,7 +9,7 @@ use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use crate::sync::{Mutex, MutexGuard};
 use fulgurite_base::DatabaseId;
-use fulgurite_env::{AlignedBuf, Dir, File, OpenOptions};
+use fulgurite_env::{AlignedBuf, Dir, File, OpenOptions, is_out_of_files};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::path::PathBuf;
@@ -106,17 +106,35 @@ impl Store {
     /// The segment's file. Of sealed segments at most [`OPEN_FILES_MAX`] stay open: a large database has more segments
     /// than a process may have files.
     pub fn file(&self, segment: &Segment) -> io::Result<Arc<dyn File>> {
-        let (file, opened) = segment.file(self.dir())?;
+        let (file, opened) = self.with_descriptors(|| segment.file(self.dir()))?;
         if opened {
             self.bound_open_files(segment.number);
         }
         Ok(file)
     }
 
-    /// The log appends no more to the segment, and all of it is durable.
+    /// The log appends no more to the segment, and all of it is durable. A reader opens it again, with one descriptor
+    /// where the writer needed two.
     pub fn seal(&self, segment: &Segment) {
         segment.seal();
-        self.bound_open_files(segment.number);
+        segment.close_file();
+    }
+
+    /// Tries again without the sealed segments that are open, where the process has no descriptor left.
+    fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match open() {
+            Err(error) if is_out_of_files(&error) && self.close_sealed_files() => open(),
+            other => other,
+        }
+    }
+
+    /// Whether there was any.
+    fn close_sealed_files(&self) -> bool {
+        let numbers = std::mem::take(&mut *self.open_files.lock());
+        for segment in numbers.iter().filter_map(|number| self.get(*number)) {
+            segment.close_file();
+        }
+        !numbers.is_empty()
     }
 
     fn bound_open_files(&self, number: u32) {
@@ -293,11 +311,11 @@ impl Store {
                 *named = Some(new_name.clone());
                 // The old name is durably gone before a byte of the content changes.
                 self.dir.sync()?;
-                self.dir.open(&new_name, OpenOptions::Write)?
+                self.with_descriptors(|| self.dir.open(&new_name, OpenOptions::Write))?
             }
             None => {
                 add(&stats.segments_created, 1);
-                let file = self.dir.open(&new_name, OpenOptions::CreateNew)?;
+                let file = self.with_descriptors(|| self.dir.open(&new_name, OpenOptions::CreateNew))?;
                 *named = Some(new_name.clone());
                 file
             }
@@ -327,7 +345,9 @@ impl Store {
     /// those written through it are where a write through it needs them.
     fn fill(&self, file: &dyn File, number: u32, bytes: u32) -> io::Result<()> {
         let zeros = AlignedBuf::new(ZERO_CHUNK_BYTES.min(bytes as usize));
-        let direct = self.options.writes_directly() && file.takes_direct_writes()?;
+        // A writer that writes directly finds the descriptor for that open.
+        let direct =
+            self.options.writes_directly() && self.with_descriptors(|| file.takes_direct_writes())?;
         let write = |block: &[u8], offset: u64| {
             if direct { file.write_direct(block, offset, false) } else { file.write_at(block, offset) }
         };

@@ -28,8 +28,7 @@ pub(super) struct Direct {
 impl Direct {
     /// Reads at `offset` until `buf` is full or the file ends.
     pub(super) fn read_at(&self, cached: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
-        let descriptor = self.descriptor.get_or_init(|| reopen(cached, OFlags::RDONLY).ok()).as_ref();
-        if let Some(descriptor) = descriptor
+        if let Some(descriptor) = self.descriptor(cached)?
             && !self.refused.load(Ordering::Relaxed)
         {
             match read_aligned(descriptor, buf, offset) {
@@ -41,6 +40,19 @@ impl Direct {
             rustix::fs::fadvise(cached, offset, Some(len), Advice::DontNeed)?;
         }
         read_fully(cached, buf, offset)
+    }
+
+    /// The second descriptor; `None` where the file system has no such. That the process has none left says nothing
+    /// about the file system.
+    fn descriptor(&self, cached: &OwnedFd) -> Result<Option<&OwnedFd>, Errno> {
+        if self.descriptor.get().is_none() {
+            let opened = match reopen(cached, OFlags::RDONLY) {
+                Err(errno @ (Errno::MFILE | Errno::NFILE)) => return Err(errno),
+                opened => opened.ok(),
+            };
+            return Ok(self.descriptor.get_or_init(|| opened).as_ref());
+        }
+        Ok(self.descriptor.get().and_then(Option::as_ref))
     }
 }
 
