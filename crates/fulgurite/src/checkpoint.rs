@@ -206,8 +206,11 @@ impl Core {
         maintenance.tell(&self.progress);
         // What it lets be freed is left to be freed.
         self.wakeups.wake();
-        if report.is_ok() {
-            self.progress.checkpoints.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
+        if let Ok(CheckpointReport { covered, records_written, segments_freed }) = report {
+            let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
+            self.progress.checkpoints.done(ns);
+            let (path, took_ms) = (self.dir.display(), ns / 1_000_000);
+            tracing::info!(%path, %covered, records_written, segments_freed, took_ms, "wrote a checkpoint");
         }
         report
     }

@@ -18,6 +18,7 @@ use crate::checkpoint::Maintenance;
 use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
+use crate::counters::Counters;
 use crate::error::OrError;
 use crate::hooks::Hooks;
 use crate::maintenance::Progress;
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     pub wakeups: Wakeups,
     /// Signalled when a generation was folded.
     pub folded: (Mutex<()>, Condvar),
+    pub counters: Counters,
     /// What maintenance has done and how it fares.
     pub progress: Progress,
     pub checks: Checks,
@@ -144,6 +146,7 @@ impl Core {
         now_ms: u64,
     ) -> Result<Option<Version>> {
         self.check_open()?;
+        self.counters.gets.count();
         let _pin = crossbeam_epoch::pin();
         table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
     }

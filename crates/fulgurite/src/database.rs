@@ -101,6 +101,7 @@ impl Database {
         txn.put_catalog(name.as_bytes(), &encode_row(id), Some(state.clone()))?;
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
         txn.commit_definition(None)?;
+        tracing::info!(path = %self.core.dir.display(), table = name, "made a table");
         Ok(Table { core: self.core.clone(), state })
     }
 
@@ -117,6 +118,7 @@ impl Database {
         let mut txn = Transaction::begin(&self.core, Isolation::Snapshot);
         txn.delete_catalog(name.as_bytes())?;
         txn.commit_definition(Some(table.state))?;
+        tracing::info!(path = %self.core.dir.display(), table = name, "dropped a table");
         Ok(())
     }
 
@@ -140,6 +142,7 @@ impl Database {
         txn.delete_catalog(from.as_bytes())?;
         txn.put_catalog(to.as_bytes(), &encode_row(table.state.id), None)?;
         txn.commit_definition(Some(table.state))?;
+        tracing::info!(path = %self.core.dir.display(), table = from, to, "renamed a table");
         Ok(())
     }
 

@@ -42,6 +42,10 @@ impl Debt {
         Debt { replayed_bytes: report.walked_bytes, lives: report.epochs, written_bytes_at_checkpoint: 0 }
     }
 
+    pub fn replayed_bytes(&self) -> u64 {
+        self.replayed_bytes
+    }
+
     /// A checkpoint began when the log had taken `written_bytes` in this life.
     pub fn pay(&mut self, written_bytes: u64) {
         *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };

@@ -84,9 +84,12 @@ impl Closer {
         drop(state);
         // After a panic it counts as closed.
         let mut end = End { closer: self, state: State::ClosedWithError };
+        let start_ns = self.core.env.clock().monotonic_ns();
         let outcome = self.close_once();
         if outcome.is_ok() {
             end.state = State::Closed;
+            let ns = self.core.env.clock().monotonic_ns().saturating_sub(start_ns);
+            tracing::info!(path = %self.core.dir.display(), took_ms = ns / 1_000_000, "closed");
         }
         outcome
     }

@@ -1,9 +1,12 @@
 //! How long commits took to be answered: one histogram for each level, always on.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
+use fulgurite_base::Csn;
 use fulgurite_env::Env;
 use fulgurite_log::Durability;
 use histogram::AtomicHistogram;
@@ -103,6 +106,9 @@ impl Recorder {
 /// Takes the times of commits.
 pub(crate) struct Stopwatch {
     env: Arc<dyn Env>,
+    path: PathBuf,
+    /// What takes longer is told.
+    slow_ns: u64,
     /// By [`place`].
     recorders: [Recorder; 4],
 }
@@ -117,8 +123,11 @@ fn place(level: Durability) -> usize {
 }
 
 impl Stopwatch {
-    pub fn new(env: Arc<dyn Env>) -> Stopwatch {
-        Stopwatch { env, recorders: std::array::from_fn(|_| Recorder::new()) }
+    /// For the database at `path`; commits of `slow` and more are told in the log of events.
+    pub fn new(env: Arc<dyn Env>, path: &Path, slow: Duration) -> Stopwatch {
+        let slow_ns = u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
+        let recorders = std::array::from_fn(|_| Recorder::new());
+        Stopwatch { env, path: path.to_path_buf(), slow_ns, recorders }
     }
 
     /// Starts timing a commit.
@@ -130,9 +139,19 @@ impl Stopwatch {
         self.env.clock().monotonic_ns()
     }
 
-    /// A commit was answered at `now_ns`.
-    pub fn stop(&self, timed: Timed, now_ns: u64) {
-        self.recorders[place(timed.level)].record(now_ns.saturating_sub(timed.started_ns));
+    /// The commit `csn` was answered at `now_ns`.
+    pub fn stop(&self, csn: Csn, timed: Timed, now_ns: u64) {
+        let ns = now_ns.saturating_sub(timed.started_ns);
+        self.recorders[place(timed.level)].record(ns);
+        if ns >= self.slow_ns {
+            self.tell_slow(csn, timed, ns);
+        }
+    }
+
+    #[cold]
+    fn tell_slow(&self, csn: Csn, timed: Timed, ns: u64) {
+        let (path, level) = (self.path.display(), timed.level);
+        tracing::info!(%path, %csn, ?level, took_ms = ns / 1_000_000, "a commit was slow");
     }
 
     pub fn read(&self) -> Latencies {

@@ -28,6 +28,12 @@
 //! durable: those show nothing that a power cut could undo, unless whoever wrote it asked for that
 //! ([`Durability::Async`], [`Durability::None`]; `docs/durability.md` tells all about levels).
 //!
+//! **What it tells.** Events go to `tracing`: at info when a database is opened (what was found, how much was replayed, how
+//! long it took) and closed, for each checkpoint, for each table that is made, renamed or dropped, and for a commit that is
+//! slow ([`Options::slow_commit`]); at warn and error what needs attention, such as a disk that is nearly full. All of
+//! them name the directory. [`Database::stats`] has counters, sizes, times, and the last error of the work in the
+//! background.
+//!
 //! The words that the documentation uses (CSN, LSN, delta, horizon, ...) are explained in `docs/glossary.md`, the
 //! paths of a commit, a read and a recovery in `docs/architecture.md`.
 
@@ -42,6 +48,7 @@ mod claims;
 mod clock;
 mod commit;
 mod core;
+mod counters;
 mod database;
 mod debt;
 pub mod dump;

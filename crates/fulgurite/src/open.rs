@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use fulgurite_base::{Csn, DatabaseId, Lsn, TableId};
+use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, TableId};
 use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Process};
 use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment_in};
 use parking_lot::{Condvar, Mutex};
@@ -20,6 +20,7 @@ use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::core::Core;
+use crate::counters::Counters;
 use crate::database::{FIRST_EPOCH, LOG_NAME};
 use crate::debt::Debt;
 use crate::error::OrError;
@@ -52,6 +53,7 @@ pub(crate) fn open_core(
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Core> {
     options.validate()?;
+    let start_ns = env.clock().monotonic_ns();
     if options.create {
         let failed = |error| Error::io(format!("creating {}", dir.display()), error);
         create_dir(env.disk(), dir).map_err(failed)?;
@@ -70,17 +72,17 @@ pub(crate) fn open_core(
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
     check_segments(&*home, &log, &space)?;
-    superblock.write(Superblock {
-        epoch: log.epoch(),
-        durable: last,
-        clock_ms: clock.newest_ms(),
-        clock_step: clock.step(),
-        closed_at: Lsn::NULL,
-        ..current
-    })?;
+    superblock.write(next_superblock(&current, log.epoch(), last, &clock))?;
+    let found =
+        Opened { is_new: current.epoch == FIRST_EPOCH, was_closed: !current.closed_at.is_null(), debt };
+    let replayed = last.0 - current.covered.0.min(last.0);
     let maintenance = Maintenance::new(superblock, space, debt);
     let core = Core {
-        pipeline: Pipeline::new(log.clone(), last, Stopwatch::new(env.clone())),
+        pipeline: Pipeline::new(
+            log.clone(),
+            last,
+            Stopwatch::new(env.clone(), home.path(), options.slow_commit),
+        ),
         dir: home.path().to_path_buf(),
         home,
         process: Process::current(),
@@ -94,6 +96,7 @@ pub(crate) fn open_core(
         room: Room::default(),
         wakeups: Wakeups::default(),
         folded: (Mutex::new(()), Condvar::new()),
+        counters: Counters::new(),
         progress: maintenance.progress(),
         checks: Checks::default(),
         maintenance: Mutex::new(maintenance),
@@ -105,7 +108,41 @@ pub(crate) fn open_core(
         env,
     };
     core.settle_former_lives()?;
+    found.tell(&core, replayed, start_ns);
     Ok(core)
+}
+
+/// The superblock of the life that begins.
+fn next_superblock(current: &Superblock, epoch: Epoch, durable: Csn, clock: &Clock) -> Superblock {
+    Superblock {
+        epoch,
+        durable,
+        clock_ms: clock.newest_ms(),
+        clock_step: clock.step(),
+        closed_at: Lsn::NULL,
+        ..current.clone()
+    }
+}
+
+/// What opening found.
+struct Opened {
+    is_new: bool,
+    was_closed: bool,
+    debt: Debt,
+}
+
+impl Opened {
+    fn tell(&self, core: &Core, replayed_commits: u64, start_ns: u64) {
+        let found = match self {
+            Opened { is_new: true, .. } => "nothing",
+            Opened { was_closed: true, .. } => "a closed database",
+            _ => "a database that was not closed",
+        };
+        let took_ms = core.env.clock().monotonic_ns().saturating_sub(start_ns) / 1_000_000;
+        let (replayed_bytes, tables) = (self.debt.replayed_bytes(), core.catalog.list().len());
+        let path = core.dir.display();
+        tracing::info!(%path, found, replayed_commits, replayed_bytes, tables, took_ms, "opened");
+    }
 }
 
 /// The superblock of the database in the directory, which is created if it may be.

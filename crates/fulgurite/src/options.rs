@@ -61,6 +61,9 @@ pub struct Options {
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
     /// gives up. Default 100.
     pub conflict_retries_max: u32,
+    /// A commit that takes so long from its call to its answer is told as an event (`tracing`, at info). Default 1 s;
+    /// [`Duration::MAX`] is never.
+    pub slow_commit: Duration,
     /// After a commit, an idle log notes how far it is durable after this long. Default 10 ms.
     pub hint_idle: Duration,
     /// Run the threads that keep segments ready, fold and checkpoint. Default true. Without them whoever embeds the
@@ -84,6 +87,7 @@ impl Default for Options {
             i_know: None,
             transaction_bytes_max: 256 << 20,
             conflict_retries_max: 100,
+            slow_commit: Duration::from_secs(1),
             hint_idle: Duration::from_millis(10),
             background: true,
         }

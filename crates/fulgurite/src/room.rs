@@ -40,7 +40,15 @@ impl Core {
         let takes_no_checkpoint =
             reserve < 2 * segment && self.log.bulk_room() < limits::SEGMENT_BYTES_MIN / 4;
         self.room.full.store(free < segment && takes_no_checkpoint, Ordering::Release);
-        self.room.short.store(free < needed, Ordering::Release);
+        let short = free < needed;
+        if self.room.short.swap(short, Ordering::AcqRel) != short {
+            let path = self.dir.display();
+            if short {
+                tracing::warn!(%path, free, needed, "the disk is nearly full: only deletes are taken until there is space");
+            } else {
+                tracing::info!(%path, free, needed, "the disk has space again");
+            }
+        }
         Ok(())
     }
 

@@ -236,6 +236,7 @@ impl<'a> Range<'a> {
         snapshot: Option<Arc<SnapshotGuard>>,
     ) -> Result<Range<'a>> {
         core.check_open()?;
+        core.counters.scans.count();
         let own = own.filter(|own| !own.ops.is_empty() || !own.ranges.is_empty());
         Ok(Range {
             core: core.clone(),

@@ -109,6 +109,23 @@ impl Snapshots {
         csns.dedup();
         (csns, now_ms_min)
     }
+
+    /// How many snapshots are open, and when the one was opened that has been for the longest, in milliseconds of the
+    /// database's clock.
+    pub fn count_and_oldest_ms(&self) -> (u64, Option<u64>) {
+        let (mut count, mut oldest_ms) = (0, None);
+        for chunk in self.chunks.read().iter() {
+            for slot in chunk.iter().filter(|slot| slot.csn.load(Ordering::SeqCst) != FREE) {
+                count += 1;
+                // 0: it is being opened.
+                let now_ms = slot.now_ms.load(Ordering::Relaxed);
+                if now_ms != 0 {
+                    oldest_ms = Some(oldest_ms.map_or(now_ms, |min: u64| min.min(now_ms)));
+                }
+            }
+        }
+        (count, oldest_ms)
+    }
 }
 
 fn new_chunk() -> Chunk {
@@ -154,6 +171,7 @@ mod tests {
         let (csns, now_ms) = snapshots.open();
         assert_eq!(csns, (0..7).map(Csn).collect::<Vec<_>>());
         assert_eq!(now_ms, Some(1000));
+        assert_eq!(snapshots.count_and_oldest_ms(), (200, Some(1000)));
         drop(guards);
         assert_eq!(snapshots.open(), (vec![], None));
     }

@@ -1,6 +1,7 @@
 //! Counters and sizes of an open database.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use fulgurite_base::Csn;
 use fulgurite_log::{FlushScheme, LogStats, Stream};
@@ -47,6 +48,17 @@ pub struct Stats {
     pub snapshots: u64,
     /// The oldest of them.
     pub oldest_snapshot: Option<Csn>,
+    /// How long ago the one was taken that has been open for the longest. What an old one sees stays on disk.
+    pub oldest_snapshot_age: Option<Duration>,
+    /// Reads of one key since the database was opened. These and scans are counted without locks: where more than 64
+    /// threads read, a few may be missed.
+    pub gets: u64,
+    /// Ranges that were opened for reading since the database was opened.
+    pub scans: u64,
+    /// Commits that were refused with [`Error::Conflict`](crate::Error::Conflict) since the database was opened.
+    pub conflicts: u64,
+    /// How many times [`Database::transact`](crate::Database::transact) and its like ran a transaction again.
+    pub retries: u64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: u64,
     /// Bytes of all segments, ready ones included.
@@ -76,6 +88,7 @@ impl Stats {
         let progress = &core.progress;
         let tables = core.catalog.all();
         let (snapshots, _) = core.snapshots.open();
+        let (open, oldest_ms) = core.snapshots.count_and_oldest_ms();
         let mut segments = [0; 3];
         let mut segment_bytes = 0;
         for segment in core.log.segments() {
@@ -101,7 +114,12 @@ impl Stats {
             delta_bytes: tables.iter().map(|table| table.index.delta().bytes()).sum(),
             delta_entries: tables.iter().map(|table| table.index.delta().entries()).sum(),
             oldest_snapshot: snapshots.first().copied(),
-            snapshots: snapshots.len() as u64,
+            snapshots: open,
+            oldest_snapshot_age: oldest_ms.map(|ms| Duration::from_millis(core.now_ms().saturating_sub(ms))),
+            gets: core.counters.gets.read(),
+            scans: core.counters.scans.read(),
+            conflicts: core.counters.conflicts.load(Ordering::Relaxed),
+            retries: core.counters.retries.load(Ordering::Relaxed),
             live_bytes: progress.live_bytes.load(Ordering::Acquire),
             segment_bytes,
             segments,

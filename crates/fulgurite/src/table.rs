@@ -43,6 +43,7 @@ impl Table {
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.check_open()?;
+        self.core.counters.gets.count();
         let hash = hash_key(self.state.id, key);
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
@@ -64,6 +65,7 @@ impl Table {
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         check_key(key)?;
         self.core.check_open()?;
+        self.core.counters.gets.count();
         let hash = hash_key(self.state.id, key);
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();

@@ -1,5 +1,6 @@
 //! Transactions that are run again when they conflict.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::handle::Handle;
@@ -36,6 +37,9 @@ impl Handle {
     ) -> Result<(T, Commit), E> {
         let mut attempts = 0;
         loop {
+            if attempts > 0 {
+                self.counters.retries.fetch_add(1, Ordering::Relaxed);
+            }
             let mut txn = Transaction::begin(self, isolation);
             let conflict = match body(&mut txn) {
                 Ok(value) => match txn.commit() {

@@ -530,6 +530,7 @@ impl Transaction {
         }
         let outcome = self.validate_and_submit(core, prepared, set, &reads);
         if let Err(Error::Conflict(lost)) = &outcome {
+            core.counters.conflicts.fetch_add(1, Ordering::Relaxed);
             // INV-TXN-13: one that begins again would else begin below the commit that it lost against, in vain. The
             // commits up to there have numbers and are being applied: none of them waits for anything.
             core.pipeline.wait_visible(lost.csn);

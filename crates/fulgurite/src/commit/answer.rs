@@ -62,7 +62,7 @@ impl<L: CommitLog> Pipeline<L> {
             self.check_acknowledgeable(csn)?;
             self.acknowledge(csn);
         }
-        self.stopwatch.stop(timed, self.stopwatch.now_ns());
+        self.stopwatch.stop(csn, timed, self.stopwatch.now_ns());
         Ok(())
     }
 
@@ -82,7 +82,7 @@ impl<L: CommitLog> Pipeline<L> {
             return Ok(self.ticket(csn, needs, Some(timed)));
         }
         self.acknowledge(csn);
-        self.stopwatch.stop(timed, self.stopwatch.now_ns());
+        self.stopwatch.stop(csn, timed, self.stopwatch.now_ns());
         Ok(Ticket::done(csn))
     }
 
@@ -177,7 +177,7 @@ impl<L: CommitLog> Pipeline<L> {
         if ticket.complete()
             && let Some(timed) = ticket.timed()
         {
-            self.stopwatch.stop(timed, now_ns);
+            self.stopwatch.stop(ticket.csn(), timed, now_ns);
         }
     }
 

@@ -206,7 +206,7 @@ impl CommitLog for FakeLog {
 /// A pipeline over a fake log with room for `1 << ring_bits` commits that are not visible.
 pub(crate) fn pipeline(ring_bits: u32) -> (Arc<FakeLog>, Arc<Pipeline<FakeLog>>) {
     let log = FakeLog::new();
-    let stopwatch = Stopwatch::new(SimEnv::new(1));
+    let stopwatch = Stopwatch::new(SimEnv::new(1), "fake".as_ref(), std::time::Duration::MAX);
     (log.clone(), Pipeline::with_ring(log, Csn::ZERO, stopwatch, ring_bits))
 }
 

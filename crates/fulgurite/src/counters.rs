@@ -1,0 +1,80 @@
+//! What is counted of transactions and reads, always on.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use crossbeam_utils::CachePadded;
+
+/// Each thread counts in a place of its own, as long as there are no more of them.
+const PLACES: usize = 64;
+
+/// A counter that threads raise without taking a cache line from each other.
+pub(crate) struct SpreadCounter([CachePadded<AtomicU64>; PLACES]);
+
+thread_local! {
+    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn place() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    let place = PLACE.get();
+    if place != usize::MAX {
+        return place;
+    }
+    let place = THREADS.fetch_add(1, Relaxed) % PLACES;
+    PLACE.set(place);
+    place
+}
+
+impl SpreadCounter {
+    pub fn new() -> SpreadCounter {
+        SpreadCounter(std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))))
+    }
+
+    /// Counts one. Of two threads that share a place and count at the same moment one may be missed: it is not worth a
+    /// locked operation for each read.
+    #[inline]
+    pub fn count(&self) {
+        let own = &self.0[place()];
+        own.store(own.load(Relaxed).wrapping_add(1), Relaxed);
+    }
+
+    pub fn read(&self) -> u64 {
+        self.0.iter().map(|place| place.load(Relaxed)).sum()
+    }
+}
+
+pub(crate) struct Counters {
+    pub gets: SpreadCounter,
+    pub scans: SpreadCounter,
+    pub conflicts: AtomicU64,
+    pub retries: AtomicU64,
+}
+
+impl Counters {
+    pub fn new() -> Counters {
+        Counters {
+            gets: SpreadCounter::new(),
+            scans: SpreadCounter::new(),
+            conflicts: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+        }
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_with_places_of_their_own_are_counted_exactly() {
+        let counter = SpreadCounter::new();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| (0..1000).for_each(|_| counter.count()));
+            }
+        });
+        // Other tests have threads, too: these two may share a place.
+        assert!((1000..=2000).contains(&counter.read()), "{}", counter.read());
+    }
+}

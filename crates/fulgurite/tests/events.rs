@@ -1,0 +1,223 @@
+//! What a life of a database tells in events, and what it counts.
+
+mod common;
+
+use std::fmt::Debug;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use fulgurite::env::Env;
+use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite::{Database, Error, Isolation, Options};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+/// Keeps the events of the thread that it is set for: of a database without threads of its own that is all of them.
+#[derive(Default)]
+struct Kept(Mutex<Vec<(Level, String)>>);
+
+/// An event on a line: the message, then the fields.
+#[derive(Default)]
+struct Line(String, String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == "message" {
+            self.0 = format!("{value:?}");
+        } else {
+            self.1 += &format!(" {}={value:?}", field.name());
+        }
+    }
+}
+
+impl Subscriber for Kept {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        *metadata.level() <= Level::INFO && metadata.target().starts_with("fulgurite")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        self.0.lock().unwrap().push((*event.metadata().level(), line.0 + &line.1));
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+/// The events of `life`.
+fn events(life: impl FnOnce()) -> Vec<(Level, String)> {
+    let kept = std::sync::Arc::new(Kept::default());
+    tracing::subscriber::with_default(kept.clone(), life);
+    std::mem::take(&mut *kept.0.lock().unwrap())
+}
+
+/// Each of `expected` is the beginning of one event at info, in this order, and there are no others.
+fn are(events: &[(Level, String)], expected: &[&str]) {
+    let fits = |((level, event), expected): (&(Level, String), &&str)| {
+        *level == Level::INFO && event.starts_with(expected)
+    };
+    assert!(
+        events.len() == expected.len() && events.iter().zip(expected).all(fits),
+        "expected {expected:#?}, came {events:#?}"
+    );
+}
+
+#[test]
+fn a_life_without_trouble_tells_what_it_does() {
+    let sim = SimEnv::new(1);
+    let told = events(|| {
+        let db = common::open(sim.clone()).unwrap();
+        let table = db.table("apples").unwrap();
+        table.put("key", "value").unwrap();
+        db.rename_table("apples", "pears").unwrap();
+        db.drop_table("pears").unwrap();
+        db.checkpoint().unwrap();
+        db.close().unwrap();
+    });
+    are(
+        &told,
+        &[
+            "opened path=/db found=\"nothing\" replayed_commits=0 replayed_bytes=0 tables=0 took_ms=",
+            "made a table path=/db table=\"apples\"",
+            "renamed a table path=/db table=\"apples\" to=\"pears\"",
+            "dropped a table path=/db table=\"pears\"",
+            "wrote a checkpoint path=/db covered=4 records_written=",
+            "wrote a checkpoint path=/db covered=4 records_written=0",
+            "closed path=/db took_ms=",
+        ],
+    );
+}
+
+#[test]
+fn opening_tells_whether_the_database_was_closed_and_what_it_replayed() {
+    let sim = SimEnv::new(2);
+    let db = common::open(sim.clone()).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..10u8 {
+        table.put([n], "value").unwrap();
+    }
+    let killed = sim.crash(CrashKind::Kill, 1);
+    drop((table, db));
+    let open = |env: &std::sync::Arc<SimEnv>| {
+        let env: std::sync::Arc<dyn Env> = env.clone();
+        events(|| std::mem::forget(common::open(env).unwrap()))
+    };
+    let closed = open(&sim);
+    are(&closed, &["opened path=/db found=\"a closed database\" replayed_commits=0 replayed_bytes="]);
+    let told = open(&killed);
+    are(
+        &told,
+        &["opened path=/db found=\"a database that was not closed\" replayed_commits=11 replayed_bytes="],
+    );
+    assert!(!told[0].1.contains("replayed_bytes=0 "), "{told:?}");
+}
+
+#[test]
+fn a_disk_that_fills_up_is_told_once_and_its_end_too() {
+    let sim = SimEnv::new(3);
+    let db = common::open(sim.clone()).unwrap();
+    let table = db.table("t").unwrap();
+    while db.maintain().unwrap() {}
+    let used: u64 = sim.list_raw().iter().map(|(_, len)| len).sum();
+    let told = events(|| {
+        sim.faults().space_bytes(Some(used + 1000));
+        for _ in 0..3 {
+            let _ = db.maintain();
+            assert!(matches!(table.put("key", "value"), Err(Error::NoSpace { .. })));
+        }
+        sim.faults().space_bytes(None);
+        for _ in 0..3 {
+            table.put("key", "value").unwrap();
+        }
+    });
+    let about_space: Vec<_> = told.iter().filter(|(_, event)| event.starts_with("the disk")).collect();
+    let [(Level::WARN, low), (Level::INFO, over)] = about_space[..] else { panic!("{told:#?}") };
+    assert!(
+        low.starts_with("the disk is nearly full") && low.contains("path=/db free=1000 needed="),
+        "{low}"
+    );
+    assert!(over.starts_with("the disk has space again"), "{over}");
+}
+
+#[test]
+fn a_slow_commit_is_told_and_others_are_not() {
+    let told = |slow_commit| {
+        let options = Options { slow_commit, ..common::options() };
+        let db = Database::open_with(SimEnv::new(4), common::PATH, options, |_| {}).unwrap();
+        let table = db.table("t").unwrap();
+        events(|| _ = table.put("key", "value").unwrap())
+    };
+    are(&told(Duration::ZERO), &["a commit was slow path=/db csn=2 level=Sync took_ms="]);
+    are(&told(Duration::MAX), &[]);
+}
+
+#[test]
+fn stats_count_conflicts_retries_reads_folds_and_checkpoints() {
+    let db = common::open(SimEnv::new(5)).unwrap();
+    let table = db.table("t").unwrap();
+    let before = db.stats();
+    let conflict = |isolation| {
+        let mut txn = db.begin_with(isolation);
+        txn.get(&table, "key").unwrap();
+        table.put("key", "other").unwrap();
+        txn.put(&table, "key", "mine").unwrap();
+        assert!(matches!(txn.commit(), Err(Error::Conflict { .. })));
+    };
+    conflict(Isolation::Snapshot);
+    conflict(Isolation::Serializable);
+    let mut runs = 0;
+    db.transact(|txn| {
+        runs += 1;
+        txn.get(&table, "key")?;
+        if runs <= 2 {
+            table.put("key", "between")?;
+        }
+        txn.put(&table, "key", "last")
+    })
+    .unwrap();
+    assert_eq!(runs, 3);
+    for _ in 0..10 {
+        table.get("key").unwrap();
+        db.snapshot().get(&table, "key").unwrap();
+        assert_eq!(table.range(..).unwrap().count(), 1);
+    }
+    db.checkpoint().unwrap();
+    let after = db.stats();
+    assert_eq!(after.conflicts - before.conflicts, 4);
+    assert_eq!(after.retries - before.retries, 2);
+    assert_eq!(after.gets - before.gets, 2 + 3 + 20);
+    assert_eq!(after.scans - before.scans, 10);
+    assert_eq!(after.checkpoints - before.checkpoints, 1);
+    assert!(after.folds > before.folds);
+    let times = (after.fold_times, after.checkpoint_times);
+    assert!(times.0.max_ns <= times.0.total_ns && times.1.last_ns <= times.1.max_ns, "{times:?}");
+    assert!(times.1.total_ns > 0);
+}
+
+#[test]
+fn the_oldest_snapshot_has_an_age() {
+    let sim = SimEnv::new(6);
+    let db = common::open(sim.clone()).unwrap();
+    let table = db.table("t").unwrap();
+    assert_eq!((db.stats().snapshots, db.stats().oldest_snapshot_age), (0, None));
+    let first = db.snapshot();
+    sim.clock().sleep(Duration::from_secs(90));
+    let second = db.begin();
+    table.put("key", "value").unwrap();
+    let minute = Duration::from_secs(60);
+    let stats = db.stats();
+    assert_eq!(stats.snapshots, 2);
+    assert!(stats.oldest_snapshot_age.is_some_and(|age| age > minute), "{:?}", stats.oldest_snapshot_age);
+    drop(first);
+    assert!(db.stats().oldest_snapshot_age.is_some_and(|age| age < minute));
+    drop(second);
+    assert_eq!((db.stats().snapshots, db.stats().oldest_snapshot_age), (0, None));
+}
