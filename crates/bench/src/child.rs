@@ -30,7 +30,7 @@ pub struct Job {
     /// The name of the engine.
     pub engine: String,
     /// The operator's word about the device's cache: see [`Registry::find`].
-    pub i_know: Option<String>,
+    pub assume_power_safe_cache: bool,
     /// What the threads do.
     pub workload: Spec,
     /// When commits are acknowledged.
@@ -101,7 +101,7 @@ impl Place {
 
 impl Job {
     fn run(&self, env: &Arc<dyn Env>, registry: &Registry, watcher: Watcher<'_>) -> Result<Option<Run>> {
-        let engine = registry.find(&self.engine, self.i_know.as_deref());
+        let engine = registry.find(&self.engine, self.assume_power_safe_cache);
         let engine = engine.map_err(|why| Error::engine("looking for the engine", why))?;
         let cell = Cell {
             env,

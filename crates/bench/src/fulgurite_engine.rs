@@ -31,9 +31,9 @@ impl Engine for FulguriteEngine {
     }
 
     fn about(&self) -> String {
-        let Options { flush_scheme, direct_io, .. } = &self.options;
+        let Options { research, direct_io, .. } = &self.options;
         let io = if *direct_io { "direct" } else { "buffered" };
-        format!("fulgurite {}, {} flushes, {io} log", env!("CARGO_PKG_VERSION"), flush_scheme.name())
+        format!("fulgurite {}, {} flushes, {io} log", env!("CARGO_PKG_VERSION"), research.flush_scheme.name())
     }
 
     fn isolation(&self) -> &str {

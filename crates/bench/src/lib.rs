@@ -31,7 +31,7 @@
 //!         cache_bytes: 64 << 20,
 //!     }],
 //!     rounds: 1,
-//!     i_know: None,
+//!     assume_power_safe_cache: false,
 //!     notes: Vec::new(),
 //!     dir: dir.path().to_path_buf(),
 //! };

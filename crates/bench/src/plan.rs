@@ -38,7 +38,7 @@ pub struct Plan {
     /// How often all of it is run.
     pub rounds: u32,
     /// The operator's word about the device's cache: see [`Registry::find`].
-    pub i_know: Option<String>,
+    pub assume_power_safe_cache: bool,
     /// What else has to be known to read the figures, in sentences.
     pub notes: Vec<String>,
     /// Where a directory for the stores is made, and removed afterwards.
@@ -197,7 +197,7 @@ impl Plan {
     }
 
     fn empty_row(&self, registry: &Registry, point: &Point, candidate: &Candidate) -> Result<Row> {
-        let engine = registry.find(&candidate.engine, self.i_know.as_deref());
+        let engine = registry.find(&candidate.engine, self.assume_power_safe_cache);
         let engine = engine.map_err(|why| Error::engine("choosing the engines", why))?;
         let workload = point.workload.build();
         let mut needs = workload.needs();
@@ -331,7 +331,7 @@ impl Runner<'_> {
         made.map_err(Error::io(format!("making {}", self.dir.display())))?;
         let job = Job {
             engine: candidate.engine.clone(),
-            i_know: self.plan.i_know.clone(),
+            assume_power_safe_cache: self.plan.assume_power_safe_cache,
             workload: point.workload.clone(),
             level: candidate.level,
             cache_bytes: point.cache_bytes,

@@ -40,16 +40,16 @@ impl Registry {
         self.process_io
     }
 
-    /// The engine of that name: `fulgurite`, `fulgurite:own-lsn+block`, or the name of a peer. `i_know` is what
-    /// [`Options::i_know`] is.
+    /// The engine of that name: `fulgurite`, `fulgurite:own-lsn+block`, or the name of a peer.
+    /// `assume_power_safe_cache` is that of the [`Options`].
     ///
     /// # Errors
     /// A sentence that says which names there are.
-    pub fn find(&self, name: &str, i_know: Option<&str>) -> Result<Arc<dyn Engine>, String> {
+    pub fn find(&self, name: &str, assume_power_safe_cache: bool) -> Result<Arc<dyn Engine>, String> {
         if let Some(peer) = self.peers.iter().find(|engine| engine.name() == name) {
             return Ok(peer.clone());
         }
-        let options = Options { i_know: i_know.map(str::to_string), ..Options::default() };
+        let options = Options { assume_power_safe_cache, ..Options::default() };
         let mut engine = FulguriteEngine { name: name.to_string(), options, missing: None };
         match (name.strip_prefix(FULGURITE), name.split_once(':')) {
             (Some(""), _) => {}
@@ -75,8 +75,8 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
         let waiting =
             [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
         match (scheme, waiting) {
-            (Some(scheme), _) => options.flush_scheme = scheme,
-            (_, Some(waiting)) => options.waiting = waiting,
+            (Some(scheme), _) => options.research.flush_scheme = scheme,
+            (_, Some(waiting)) => options.research.waiting = waiting,
             _ if word == "buffered" => options.direct_io = false,
             _ => return Err(format!("`{word}` is no option of {FULGURITE}: there are {FULGURITE_OPTIONS}")),
         }
@@ -93,14 +93,14 @@ mod tests {
         let registry = Registry::default();
         for good in ["fulgurite", "fulgurite:own-lsn", "fulgurite:aggregated+block", "fulgurite:buffered"] {
             assert_eq!(
-                registry.find(good, None).map(|engine| engine.name().to_string()).as_deref(),
+                registry.find(good, false).map(|engine| engine.name().to_string()).as_deref(),
                 Ok(good)
             );
         }
         for bad in ["fulgurit", "fulguritex", "fulgurite:", "fulgurite:fast", "rocksdb", ""] {
-            assert!(registry.find(bad, None).is_err(), "{bad}");
+            assert!(registry.find(bad, false).is_err(), "{bad}");
         }
-        let error = registry.find("rocksdb", None).map(|_| ()).unwrap_err();
+        let error = registry.find("rocksdb", false).map(|_| ()).unwrap_err();
         assert_eq!(error, "there is no engine `rocksdb`: there are fulgurite");
     }
 }

@@ -62,7 +62,7 @@ impl Bench {
             baseline: "first".into(),
             points: vec![point("", INSERT, TWENTY)],
             rounds: 1,
-            i_know: None,
+            assume_power_safe_cache: false,
             notes: Vec::new(),
             dir: dir.path().to_path_buf(),
         };

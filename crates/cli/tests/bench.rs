@@ -100,7 +100,7 @@ fn levels_are_candidates_and_what_is_missing_has_a_reason() {
     let place = Place::new();
     let levels = "sync,memory,async:5ms,no-barrier,staged";
     let args = ["bench", "commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
-    let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--i-know", "the cache is power-safe"];
+    let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--assume-power-safe-cache"];
     let ran = place.run(&[&args[..], &rest].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.starts_with("warning: what no-barrier answers"), "{}", ran.stderr);

@@ -50,7 +50,7 @@ fn a_short_run_has_all_rows_and_a_chart() {
     let committers = rows(&report, "expected").iter().map(|row| row["committers"].as_u64());
     assert_eq!(committers.flatten().collect::<Vec<_>>(), [1, 16, 64, 256]);
     let options: Vec<_> = rows(&report, "settings").iter().map(|row| row["option"].as_str()).collect();
-    assert!(options.starts_with(&[Some("flush_scheme"), Some("direct_io")]), "{options:?}");
+    assert!(options.starts_with(&[Some("research.flush_scheme"), Some("direct_io")]), "{options:?}");
     let chart = String::from_utf8(place.read("chart.svg")).expect("text");
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
     let bars = chart.matches("<rect").count();
@@ -112,7 +112,7 @@ fn people_get_tables_and_reasons() {
         "depth 32 ",
         "EXPECT of durable commits",
         "256 threads that wait ",
-        "flush_scheme: combined",
+        "research.flush_scheme: combined",
         "direct_io: ",
     ] {
         assert!(text.contains(part), "{part} is missing:\n{text}");

@@ -44,7 +44,22 @@ impl Database {
         Database::open_with(RealEnv::new(), path, options, |_| {})
     }
 
-    /// Like [`Database::open`], in a given environment, and reports how far recovery has come.
+    /// Like [`Database::open`], and tells `progress` how far recovery has come.
+    ///
+    /// # Errors
+    /// Those of [`Database::open`].
+    pub fn open_with_progress(
+        path: impl AsRef<Path>,
+        options: Options,
+        progress: impl FnMut(RecoveryProgress),
+    ) -> Result<Database> {
+        Database::open_with(RealEnv::new(), path, options, progress)
+    }
+
+    /// Like [`Database::open_with_progress`], in a given environment: a simulated one, or one that counts.
+    ///
+    /// # Errors
+    /// Those of [`Database::open`].
     pub fn open_with(
         env: Arc<dyn Env>,
         path: impl AsRef<Path>,

@@ -102,7 +102,7 @@ impl Core {
             .and_then(|_| self.checkpoint())
             .and_then(|_| self.checkpoint())
             .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired().map(|_| ())))
-            .and_then(|()| Ok(self.log.fill_reserve().or_error()?));
+            .and_then(|()| self.log.fill_reserve().or_error());
         if let Err(error) = outcome {
             self.check_writable()?;
             tracing::warn!(%error, path = %self.dir.display(), "no checkpoint could be written while opening");

@@ -100,7 +100,7 @@ pub use crate::error::{Conflict, Contended, CsnRange, Damage, Error, ErrorKind, 
 pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency};
 pub use crate::maintenance::{MaintenanceError, WorkTimes};
-pub use crate::options::{Isolation, Options, POWER_SAFE_CACHE};
+pub use crate::options::{Isolation, Options, ResearchOptions};
 pub use crate::recovery::RecoveryProgress;
 pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};

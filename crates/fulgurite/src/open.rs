@@ -174,7 +174,8 @@ fn refuse_no_barrier(
     if refusal.is_none() && volatile_cache != Some(false) {
         tracing::warn!(
             path = %home.path().display(),
-            "commits at NoBarrier are lost in a power cut if the device's cache is not power-safe, as i_know asserts"
+            "assume_power_safe_cache is set, and the device does not say that its cache survives a power cut: if it does \
+             not, commits at NoBarrier are LOST in one"
         );
     }
     Ok(refusal)
@@ -184,9 +185,9 @@ fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
     LogOptions {
         buffer_bytes: options.log_buffer_bytes,
         background: options.background,
-        hint_idle: options.hint_idle,
-        scheme: options.flush_scheme,
-        waiting: options.waiting,
+        hint_idle: options.research.hint_idle,
+        scheme: options.research.flush_scheme,
+        waiting: options.research.waiting,
         direct: options.direct_io,
         power_safe_cache,
         ..LogOptions::default()

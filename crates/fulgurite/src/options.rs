@@ -6,9 +6,6 @@ use fulgurite_log::{Durability, FlushScheme, Waiting};
 
 use crate::{Error, Result};
 
-/// What [`Options::i_know`] has to say before a device with a volatile cache is written without flushes.
-pub const POWER_SAFE_CACHE: &str = "the cache is power-safe";
-
 /// Longest interval of [`Durability::Async`].
 const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
@@ -41,17 +38,12 @@ pub struct Options {
     /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Creating, dropping and renaming tables is
     /// always [`Durability::Sync`], the default.
     pub durability: Durability,
-    /// How commits that wait for durability share writes and flushes. Default [`FlushScheme::Combined`]; the others
-    /// are there to be compared with.
-    pub flush_scheme: FlushScheme,
-    /// What a committer does while somebody else writes for it. Default [`Waiting::SpinThenBlock`].
-    pub waiting: Waiting,
     /// Write the log around the page cache where the file system allows it. Default true.
     pub direct_io: bool,
     /// The operator's word that the cache of the log's device survives a power cut, which
-    /// [`Durability::NoBarrier`] needs on a device that admits to a volatile cache. It has to be
-    /// [`POWER_SAFE_CACHE`], word for word. Default `None`.
-    pub i_know: Option<String>,
+    /// [`Durability::NoBarrier`] needs on a device that admits to a volatile cache. If it does not survive one,
+    /// acknowledged commits are lost; opening warns each time (`tracing`, level WARN). Default false.
+    pub assume_power_safe_cache: bool,
     /// Memory for one transaction: keys and values up to `inline_bytes_max` that it writes, keys and ranges that it reads
     /// (a key takes its length and some 15 bytes), bookkeeping. Longer values go to disk before the commit when half of it
     /// is used. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
@@ -64,11 +56,33 @@ pub struct Options {
     /// A commit that takes so long from its call to its answer is told as an event (`tracing`, at info). Default 1 s;
     /// [`Duration::MAX`] is never.
     pub slow_commit: Duration,
-    /// After a commit, an idle log notes how far it is durable after this long. Default 10 ms.
-    pub hint_idle: Duration,
     /// Run the threads that keep segments ready, fold and checkpoint. Default true. Without them whoever embeds the
     /// database calls [`Database::maintain`](crate::Database::maintain); deterministic tests do.
     pub background: bool,
+    /// What only measurements change. Leave it alone.
+    pub research: ResearchOptions,
+}
+
+/// Settings that are there to be compared with each other, in benchmarks and papers: the defaults are the fastest that
+/// were found, and no program needs another.
+#[derive(Clone, Debug)]
+pub struct ResearchOptions {
+    /// How commits that wait for durability share writes and flushes. Default [`FlushScheme::Combined`].
+    pub flush_scheme: FlushScheme,
+    /// What a committer does while another thread writes for it. Default [`Waiting::SpinThenBlock`].
+    pub waiting: Waiting,
+    /// After a commit, an idle log notes how far it is durable after this long. Default 10 ms.
+    pub hint_idle: Duration,
+}
+
+impl Default for ResearchOptions {
+    fn default() -> ResearchOptions {
+        ResearchOptions {
+            flush_scheme: FlushScheme::default(),
+            waiting: Waiting::default(),
+            hint_idle: Duration::from_millis(10),
+        }
+    }
 }
 
 impl Default for Options {
@@ -81,15 +95,13 @@ impl Default for Options {
             checkpoint_log_bytes: 256 << 20,
             log_buffer_bytes: 8 << 20,
             durability: Durability::default(),
-            flush_scheme: FlushScheme::default(),
-            waiting: Waiting::default(),
             direct_io: true,
-            i_know: None,
+            assume_power_safe_cache: false,
             transaction_bytes_max: 256 << 20,
             conflict_retries_max: 100,
             slow_commit: Duration::from_secs(1),
-            hint_idle: Duration::from_millis(10),
             background: true,
+            research: ResearchOptions::default(),
         }
     }
 }
@@ -117,11 +129,8 @@ impl Options {
         }
         violations.extend(level_refusal(self.durability).map(|why| format!("durability: {why}")));
         if self.durability == Durability::NoBarrier {
-            let refusal = scheme_refusal(self.flush_scheme, self.direct_io);
+            let refusal = scheme_refusal(self.research.flush_scheme, self.direct_io);
             violations.extend(refusal.map(|why| format!("durability is NoBarrier: {why}")));
-        }
-        if let Some(word) = self.i_know.as_deref().filter(|word| *word != POWER_SAFE_CACHE) {
-            violations.push(format!("i_know is `{word}`, and has to be `{POWER_SAFE_CACHE}` or nothing"));
         }
         if violations.is_empty() { Ok(()) } else { Err(Error::BadOptions { violations }) }
     }
@@ -159,20 +168,20 @@ pub(crate) fn no_barrier_refusal(
     has_volatile_cache: Option<bool>,
     writes_directly: bool,
 ) -> Option<String> {
-    if let Some(why) = scheme_refusal(options.flush_scheme, options.direct_io) {
+    if let Some(why) = scheme_refusal(options.research.flush_scheme, options.direct_io) {
         return Some(why);
     }
     if !writes_directly {
         return Some("the file system does not let the log be written around the page cache".to_string());
     }
-    if has_volatile_cache == Some(false) || options.i_know.as_deref() == Some(POWER_SAFE_CACHE) {
+    if has_volatile_cache == Some(false) || options.assume_power_safe_cache {
         return None;
     }
     let device =
         if has_volatile_cache.is_some() { "has a volatile cache" } else { "may have a volatile cache" };
     Some(format!(
         "the log's device {device}, so that a write without a flush may be lost in a power cut: use Sync, or open with \
-         i_know = `{POWER_SAFE_CACHE}` if that cache survives one"
+         assume_power_safe_cache if that cache survives one"
     ))
 }
 
@@ -199,13 +208,12 @@ mod tests {
     #[test]
     fn every_contradiction_is_told_at_once() {
         let options = Options {
-            flush_scheme: FlushScheme::OwnLsn,
-            i_know: Some("the cache is fine".to_string()),
+            research: ResearchOptions { flush_scheme: FlushScheme::OwnLsn, ..Default::default() },
             leaf_bytes: 1,
             ..no_barrier()
         };
         let Err(Error::BadOptions { violations }) = options.validate() else { panic!("it is full of them") };
-        for word in ["leaf_bytes is 1", "own-lsn", "the cache is fine"] {
+        for word in ["leaf_bytes is 1", "own-lsn"] {
             assert!(violations.iter().any(|violation| violation.contains(word)), "{word}: {violations:?}");
         }
     }
@@ -227,12 +235,12 @@ mod tests {
             assert_eq!(outcome.is_ok(), is_fine, "{durability:?}: {outcome:?}");
         }
         assert!(Options { direct_io: false, ..no_barrier() }.validate().is_err());
-        assert!(Options { i_know: Some(POWER_SAFE_CACHE.into()), ..Options::default() }.validate().is_ok());
     }
 
     #[test]
     fn no_barrier_needs_a_cache_that_survives_and_direct_writes() {
-        let asserted = Options { i_know: Some(POWER_SAFE_CACHE.into()), ..no_barrier() };
+        let asserted = Options { assume_power_safe_cache: true, ..no_barrier() };
+        let aggregated = ResearchOptions { flush_scheme: FlushScheme::Aggregated, ..Default::default() };
         for (options, has_volatile_cache, writes_directly, is_fine) in [
             (no_barrier(), Some(false), true, true),
             (no_barrier(), Some(true), true, false),
@@ -241,7 +249,7 @@ mod tests {
             (asserted.clone(), None, true, true),
             (asserted.clone(), None, false, false),
             (Options { direct_io: false, ..asserted.clone() }, Some(false), true, false),
-            (Options { flush_scheme: FlushScheme::Aggregated, ..asserted }, Some(false), true, false),
+            (Options { research: aggregated, ..asserted }, Some(false), true, false),
         ] {
             let refusal = no_barrier_refusal(&options, has_volatile_cache, writes_directly);
             assert_eq!(refusal.is_none(), is_fine, "{has_volatile_cache:?} {writes_directly}: {refusal:?}");

@@ -128,7 +128,7 @@ impl Stats {
             clock: core.clock.status(core.env.clock()),
             latency: core.pipeline.stopwatch().read(),
             direct_io: core.log.is_direct(),
-            flush_scheme: core.options.flush_scheme,
+            flush_scheme: core.options.research.flush_scheme,
             log: core.log.stats(),
         }
     }

@@ -34,6 +34,7 @@ pub struct Commit {
 }
 
 /// A place inside a transaction to which it can be rolled back.
+#[must_use = "nothing is rolled back unless it is given to `rollback_to`"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
     transaction: u64,

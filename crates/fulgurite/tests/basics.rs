@@ -444,7 +444,7 @@ fn handles_and_savepoints_of_others_are_refused() {
     let foreign = txn.savepoint();
     let mut other = one.begin();
     other.put(&mine, b"a", b"1").unwrap();
-    other.savepoint();
+    let _ = other.savepoint();
     other.put(&mine, b"b", b"2").unwrap();
     assert!(matches!(other.rollback_to(foreign), Err(Error::UnknownSavepoint)));
     other.commit().unwrap();

@@ -51,7 +51,7 @@ fn transactions_snapshots_and_ranges_outlive_all_other_handles() {
         txn.put(&db.open_table("t").unwrap(), "c", "3").unwrap();
         txn
     };
-    txn.savepoint();
+    let _ = txn.savepoint();
     assert_held(&env);
     txn.commit().unwrap();
     let (snapshot, table) = {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::rng::Rng;
 use fulgurite::env::Env;
 use fulgurite::env::sim::{CrashKind, SimEnv};
-use fulgurite::{Database, Durability, Options, POWER_SAFE_CACHE, Table};
+use fulgurite::{Database, Durability, Options, Table};
 
 const INTERVAL: Duration = Duration::from_millis(20);
 const ASYNC: Durability = Durability::Async { interval: INTERVAL };
@@ -42,7 +42,7 @@ fn disk(seed: u64, levels: &[Durability]) -> Arc<SimEnv> {
 }
 
 fn open(sim: &Arc<SimEnv>) -> Database {
-    let options = Options { i_know: Some(POWER_SAFE_CACHE.to_string()), ..common::options() };
+    let options = Options { assume_power_safe_cache: true, ..common::options() };
     Database::open_with(sim.clone(), common::PATH, options, |_| {}).unwrap()
 }
 

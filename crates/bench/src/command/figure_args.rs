@@ -39,9 +39,9 @@ struct FigureArgs {
     /// Where the report, the tables and the plots are written.
     #[arg(long, value_name = "DIR", default_value = "bench-results")]
     out: PathBuf,
-    /// Word for word "the cache is power-safe": for no-barrier on a device that says it has a volatile cache.
-    #[arg(long, value_name = "SENTENCE")]
-    i_know: Option<String>,
+    /// Your word that the device's cache survives a power cut: for no-barrier on a device that says it has a volatile one.
+    #[arg(long)]
+    assume_power_safe_cache: bool,
 }
 
 pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> {
@@ -63,7 +63,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     let mut experiment = (figure.build)(&settings);
     choose(&mut experiment, program, figure, &args.engine)?;
     let view = experiment.view.clone();
-    let plan = experiment.plan(figure, args.rounds, args.i_know.clone(), args.dir.clone());
+    let plan = experiment.plan(figure, args.rounds, args.assume_power_safe_cache, args.dir.clone());
     make_dir(&args.out)?;
     let report = program.measure(&plan)?;
     if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
@@ -85,7 +85,7 @@ fn choose(
 ) -> Result<(), Failure> {
     let is_called =
         |candidate: &Candidate, name: &String| *name == candidate.label || *name == candidate.engine;
-    let is_known = |candidate: &Candidate| program.registry.find(&candidate.engine, None).is_ok();
+    let is_known = |candidate: &Candidate| program.registry.find(&candidate.engine, false).is_ok();
     for name in wanted {
         match experiment.candidates.iter().find(|candidate| is_called(candidate, name)) {
             Some(candidate) if is_known(candidate) => {}

@@ -10,7 +10,7 @@ use crate::registry::FULGURITE_OPTIONS;
 pub(super) fn print(program: &Program) -> Result<(), Failure> {
     let mut text = String::from("ENGINES\n");
     for name in program.registry.names() {
-        let engine = program.registry.find(name, None).map_err(Failure::new)?;
+        let engine = program.registry.find(name, false).map_err(Failure::new)?;
         let about = match engine.cannot(Needs::default(), Level::Sync) {
             Some(why) => format!("not available: {why}"),
             None => format!("{}; isolation: {}", engine.about(), engine.isolation()),

@@ -54,9 +54,9 @@ pub struct RunArgs {
     /// Drop the store from the page cache after filling it.
     #[arg(long)]
     pub(super) cold: bool,
-    /// Word for word "the cache is power-safe": for no-barrier on a device that says it has a volatile cache.
-    #[arg(long, value_name = "SENTENCE")]
-    pub(super) i_know: Option<String>,
+    /// Your word that the device's cache survives a power cut: for no-barrier on a device that says it has a volatile one.
+    #[arg(long)]
+    pub(super) assume_power_safe_cache: bool,
     /// Write the report as JSON to this file; `-`: to standard output, instead of the table.
     #[arg(long, value_name = "FILE|-")]
     pub(super) json: Option<PathBuf>,
@@ -135,7 +135,7 @@ impl RunArgs {
             baseline,
             points: points.collect(),
             rounds: self.rounds,
-            i_know: self.i_know.clone(),
+            assume_power_safe_cache: self.assume_power_safe_cache,
             notes: wanted.notes,
             dir: self.dir.clone(),
         })
@@ -154,7 +154,7 @@ impl RunArgs {
         }
         let mut candidates = Vec::new();
         for engine in names {
-            program.registry.find(&engine, self.i_know.as_deref()).map_err(Failure::usage)?;
+            program.registry.find(&engine, self.assume_power_safe_cache).map_err(Failure::usage)?;
             for level in &self.durability {
                 let label = match self.durability.len() {
                     1 => engine.clone(),

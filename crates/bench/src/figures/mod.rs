@@ -106,7 +106,13 @@ pub(crate) struct View {
 
 impl Experiment {
     /// The plan of the figure. The baseline is the first candidate if its own is not among them.
-    pub fn plan(self, figure: &Figure, rounds: Option<u32>, i_know: Option<String>, dir: PathBuf) -> Plan {
+    pub fn plan(
+        self,
+        figure: &Figure,
+        rounds: Option<u32>,
+        assume_power_safe_cache: bool,
+        dir: PathBuf,
+    ) -> Plan {
         let is_there = self.candidates.iter().any(|candidate| candidate.label == self.baseline);
         let first = self.candidates.first().map_or(String::new(), |first| first.label.clone());
         Plan {
@@ -116,7 +122,7 @@ impl Experiment {
             baseline: if is_there { self.baseline.to_string() } else { first },
             points: self.points,
             rounds: rounds.unwrap_or(self.rounds),
-            i_know,
+            assume_power_safe_cache,
             notes: self.notes,
             dir,
         }

@@ -1,6 +1,6 @@
 //! What follows from the figures: what to expect of commits, and which options to set.
 
-use fulgurite::{FlushScheme, POWER_SAFE_CACHE};
+use fulgurite::FlushScheme;
 
 use super::Report;
 use super::cases::{Variant, WRITE_BYTES, WriteCase};
@@ -118,7 +118,7 @@ fn flush_scheme(report: &Report, log: &LogWrite) -> Option<Setting> {
         false => "sharing a write gains nothing here, and costs nothing".to_string(),
     };
     Some(Setting {
-        option: "flush_scheme",
+        option: "research.flush_scheme",
         value: FlushScheme::Combined.name().to_string(),
         reason: format!(
             "64 KiB at once take {sixteen_us:.0} us, one by one in writes of 4 KiB {:.0} us; {judgement}",
@@ -155,7 +155,7 @@ fn no_barrier(report: &Report) -> Option<Setting> {
     let worth = sync_us >= direct_us * WORTHWHILE;
     let compared =
         format!("a direct write of 4 KiB takes {direct_us:.0} us without a flush, {sync_us:.0} us with");
-    let word = format!("i_know: \"{POWER_SAFE_CACHE}\" (fulgurite::POWER_SAFE_CACHE)");
+    let word = "assume_power_safe_cache: true";
     let allowed = match report.device.volatile_cache {
         Some(false) => {
             "NoBarrier is allowed as it is: the device says that it has no volatile cache".to_string()
@@ -258,7 +258,7 @@ mod tests {
     fn direct_writes_are_advised_where_they_are_faster() {
         let advice = advise(&report(TYPICAL, Some(true)));
         assert_eq!(setting(&advice, "direct_io").0, "true");
-        assert_eq!(setting(&advice, "flush_scheme").0, "combined");
+        assert_eq!(setting(&advice, "research.flush_scheme").0, "combined");
         let slow = [Some(900.0), Some(200.0), Some(300.0), Some(100.0)];
         let advice = advise(&report(slow, Some(true)));
         assert_eq!(setting(&advice, "direct_io").0, "false");
@@ -282,9 +282,9 @@ mod tests {
     #[test]
     fn skipping_flushes_needs_the_operators_word_unless_the_device_gives_its_own() {
         let (value, reason) = setting(&advise(&report(TYPICAL, Some(true))), "durability");
-        assert!(value == "sync" && reason.contains(POWER_SAFE_CACHE), "{reason}");
+        assert!(value == "sync" && reason.contains("assume_power_safe_cache"), "{reason}");
         let (value, reason) = setting(&advise(&report(TYPICAL, None)), "durability");
-        assert!(value == "sync" && reason.contains(POWER_SAFE_CACHE), "{reason}");
+        assert!(value == "sync" && reason.contains("assume_power_safe_cache"), "{reason}");
         let (value, reason) = setting(&advise(&report(TYPICAL, Some(false))), "durability");
         assert!(value == "no-barrier" && reason.contains("allowed as it is"), "{reason}");
         let alike = [Some(900.0), Some(600.0), Some(110.0), Some(100.0)];

@@ -46,7 +46,10 @@ fn reopen(env: &Arc<SimEnv>) -> Database {
 }
 
 fn each_scheme() -> impl Iterator<Item = (Arc<SimEnv>, Options)> {
-    let options = |flush_scheme| Options { flush_scheme, ..Options::default() };
+    let options = |flush_scheme| Options {
+        research: crate::ResearchOptions { flush_scheme, ..Default::default() },
+        ..Options::default()
+    };
     FlushScheme::ALL.into_iter().map(move |scheme| (SimEnv::new(1), options(scheme)))
 }
 

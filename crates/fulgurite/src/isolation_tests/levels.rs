@@ -6,9 +6,7 @@ use fulgurite_env::SimEnv;
 use fulgurite_env::sim::CrashKind;
 
 use super::support::*;
-use crate::{
-    Csn, CsnRange, Database, Durability, Error, ErrorKind, Options, POWER_SAFE_CACHE, Table, Ticket,
-};
+use crate::{Csn, CsnRange, Database, Durability, Error, ErrorKind, Options, Table, Ticket};
 
 const ASYNC: Durability = Durability::Async { interval: Duration::from_millis(10) };
 const WEAK: [Durability; 2] = [ASYNC, Durability::None];
@@ -144,8 +142,12 @@ fn a_level_that_cannot_be_had_is_refused_where_it_is_asked_for() {
         let outcome = open(Options { durability, ..Options::default() });
         assert!(matches!(outcome, Err(Error::BadOptions { .. })), "{outcome:?}");
     }
-    let i_know = Some(POWER_SAFE_CACHE.to_string());
-    let db = open(Options { durability: Durability::NoBarrier, i_know, ..Options::default() }).unwrap();
+    let db = open(Options {
+        durability: Durability::NoBarrier,
+        assume_power_safe_cache: true,
+        ..Options::default()
+    })
+    .unwrap();
     let mut txn = db.begin();
     assert_eq!(txn.durability(), Durability::NoBarrier);
     txn.set_durability(Durability::Sync).unwrap();

@@ -31,7 +31,11 @@ fn while_unwinding<T>(mut commit: impl FnMut() -> T) -> T {
 fn databases() -> impl Iterator<Item = (String, crate::Database, crate::Table)> {
     let cases = FlushScheme::ALL.into_iter().flat_map(|scheme| [(scheme, true), (scheme, false)]);
     cases.map(|(flush_scheme, background)| {
-        let options = Options { flush_scheme, background, ..Options::default() };
+        let options = Options {
+            research: crate::ResearchOptions { flush_scheme, ..Default::default() },
+            background,
+            ..Options::default()
+        };
         let db = open(&SimEnv::new(1), options);
         let table = db.table("t").unwrap();
         (format!("{} background {background}", flush_scheme.name()), db, table)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulgurite::{FlushScheme, Options, Waiting};
+use fulgurite::{FlushScheme, Options, ResearchOptions, Waiting};
 
 use super::rng::Rng;
 
@@ -21,12 +21,14 @@ pub fn options(seed: u64) -> Options {
         log_buffer_bytes: one_of(&[1 << 20, 16 << 20]) as usize,
         transaction_bytes_max: one_of(&[2 << 20, 64 << 30]) as usize,
         conflict_retries_max: one_of(&[0, u32::MAX.into()]) as u32,
-        hint_idle: Duration::from_secs(one_of(&[0, 3600])),
         direct_io: one_of(&[0, 1]) == 1,
-        flush_scheme: [FlushScheme::Combined, FlushScheme::Aggregated, FlushScheme::OwnLsn]
-            [one_of(&[0, 1, 2]) as usize],
-        waiting: [Waiting::Block, Waiting::SpinThenBlock][one_of(&[0, 1]) as usize],
         background: false,
+        research: ResearchOptions {
+            hint_idle: Duration::from_secs(one_of(&[0, 3600])),
+            flush_scheme: [FlushScheme::Combined, FlushScheme::Aggregated, FlushScheme::OwnLsn]
+                [one_of(&[0, 1, 2]) as usize],
+            waiting: [Waiting::Block, Waiting::SpinThenBlock][one_of(&[0, 1]) as usize],
+        },
         ..Options::default()
     }
 }
