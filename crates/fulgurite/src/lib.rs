@@ -53,6 +53,7 @@ mod database;
 mod debt;
 pub mod dump;
 mod error;
+mod expiry;
 mod handle;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -97,6 +98,7 @@ pub use crate::clock::{ClockReset, ClockState, ClockStatus};
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
 pub use crate::error::{Conflict, Contended, CsnRange, Damage, Error, ErrorKind, Result};
+pub use crate::expiry::Expiry;
 pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency};
 pub use crate::maintenance::{MaintenanceError, WorkTimes};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, hash_key};
+use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 
 use crate::handle::Handle;
@@ -42,12 +43,16 @@ impl Snapshot {
     }
 
     fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
+        let version = self.version(table, key)?;
+        version.map(|version| self.core.resolve(table.state.id, key, version)).transpose()
+    }
+
+    pub(crate) fn version(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
         self.core.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
         let hash = hash_key(table.state.id, key);
-        let version = self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)?;
-        version.map(|version| self.core.resolve(table.state.id, key, version)).transpose()
+        self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
     }
 
     /// The entries of `range` in order; `.rev()` goes backward. `..` is the whole table.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, hash_key};
-use fulgurite_index::StaticPart;
+use fulgurite_index::{StaticPart, Version};
 
 use crate::catalog::TableState;
 use crate::error::OrError;
@@ -41,6 +41,13 @@ impl Table {
     }
 
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
+        let _pin = crossbeam_epoch::pin();
+        let Some(version) = self.newest_version(key)? else { return Ok(None) };
+        self.core.live_value(self.state.id, key, version)
+    }
+
+    /// The newest version of a key, which may have expired.
+    pub(crate) fn newest_version(&self, key: &[u8]) -> Result<Option<Version>> {
         check_key(key)?;
         self.core.check_open()?;
         self.core.counters.gets.count();
@@ -48,10 +55,7 @@ impl Table {
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
         self.state.check_seen(at)?;
-        let Some(version) = self.state.index.get_newest(key, hash, at, 0).or_error()? else {
-            return Ok(None);
-        };
-        self.core.live_value(self.state.id, key, version)
+        self.state.index.get_newest(key, hash, at, 0).or_error()
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
@@ -79,25 +83,12 @@ impl Table {
         self.core.live_value(self.state.id, key, version)
     }
 
-    /// Writes `key`; by default durable when it returns.
+    /// Writes `key`; by default durable when it returns. An expiry that it had is gone: [`Table::put_expiring`] gives one.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
         self.write_bytes(key.as_ref(), Some(value.as_ref()), 0)
-    }
-
-    /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
-    pub fn put_expiring(
-        &self,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        expires_at_ms: u64,
-    ) -> Result<Commit> {
-        self.write_bytes(key.as_ref(), Some(value.as_ref()), expires_at_ms.max(1))
     }
 
     /// Deletes `key`; fine if it does not exist.
@@ -137,7 +128,7 @@ impl Table {
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
-    /// was.
+    /// was. The new value does not expire, whatever the old one did.
     ///
     /// # Errors
     /// [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
@@ -182,7 +173,7 @@ impl Table {
         tree.len_estimate() + self.state.index.delta().entries()
     }
 
-    fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
+    pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
         let mut txn = self.begin();
         txn.write_bytes(self, key, value, expires_at_ms)?;
         txn.commit()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_base::{Csn, hash_key, limits};
+use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{Durability, TimeBounds};
 
@@ -138,7 +139,7 @@ impl Transaction {
     }
 
     /// Like [`Transaction::get`], and the commit fails with [`Error::Conflict`] if another transaction writes the key
-    /// in between, whatever the isolation and even if this one does not write it.
+    /// in between, or if its value has expired by then, whatever the isolation and even if this one does not write it.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Damaged`],
@@ -179,6 +180,17 @@ impl Transaction {
         hash: u64,
         read_for: ReadFor,
     ) -> Result<Option<Value>> {
+        let version = self.version(table, key, hash, read_for)?;
+        version.map(|version| self.core.resolve(table.id, key, version)).transpose()
+    }
+
+    fn version(
+        &self,
+        table: &Arc<TableState>,
+        key: &[u8],
+        hash: u64,
+        read_for: ReadFor,
+    ) -> Result<Option<Version>> {
         table.check_seen(self.snapshot.csn)?;
         let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
         else {
@@ -188,10 +200,34 @@ impl Transaction {
         };
         self.reads.saw(version.csn);
         self.reads.live().note(table, key, version.expires_at_ms, read_for);
-        Ok(Some(self.core.resolve(table.id, key, version)?))
+        Ok(Some(version))
     }
 
-    /// Writes `key`, whether or not it exists.
+    /// When the value of `key` expires, 0 for never; `None` if there is none. Counts as a read.
+    pub(crate) fn stored_expiry(&self, table: &Table, key: &[u8], read_for: ReadFor) -> Result<Option<u64>> {
+        self.mine(table)?;
+        check_key(key)?;
+        let hash = hash_key(table.state.id, key);
+        let own = self.writes.own(table.state.id, key);
+        let budget = self.budget_of_reads();
+        match read_for {
+            ReadFor::Update => self.reads.key_for_update(&table.state, key, hash, budget)?,
+            ReadFor::Reading if own.is_none() => self.reads.key(&table.state, key, hash, budget)?,
+            ReadFor::Reading => {}
+        }
+        if let Some(own) = own {
+            let live = own.filter(|op| op.is_live_at(self.snapshot.now_ms));
+            return Ok(live.map(|op| op.expires_at_ms));
+        }
+        let version = self.version(&table.state, key, hash, read_for)?;
+        Ok(version.map(|version| version.expires_at_ms))
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Writes `key`, whether or not it exists. An expiry that it had is gone: [`Transaction::put_expiring`] gives one.
     ///
     /// # Errors
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
@@ -199,23 +235,6 @@ impl Transaction {
     /// the transaction goes on.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), Some(value.as_ref()), 0)
-    }
-
-    /// Writes `key` so that it vanishes at `expires_at_ms`, in milliseconds since 1970-01-01 UTC. A time that has
-    /// passed deletes it.
-    ///
-    /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
-    /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
-    /// the transaction goes on.
-    pub fn put_expiring(
-        &mut self,
-        table: &Table,
-        key: impl AsRef<[u8]>,
-        value: impl AsRef<[u8]>,
-        expires_at_ms: u64,
-    ) -> Result<()> {
-        self.write_bytes(table, key.as_ref(), Some(value.as_ref()), expires_at_ms.max(1))
     }
 
     /// Deletes `key`; fine if it does not exist.
@@ -244,18 +263,25 @@ impl Transaction {
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Transaction::get`] and [`Transaction::put`].
     pub fn insert(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.insert_bytes(table, key.as_ref(), value.as_ref())
+        self.insert_bytes(table, key.as_ref(), value.as_ref(), 0)
     }
 
-    fn insert_bytes(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+    pub(crate) fn insert_bytes(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        value: &[u8],
+        expires_at_ms: u64,
+    ) -> Result<()> {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: key.into() });
         }
-        self.write(self.core.state_of(table)?, key, Some(value), 0, true)
+        self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms, true)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
-    /// was; either way the commit fails with [`Error::Conflict`] if another transaction writes the key in between.
+    /// was; either way the commit fails with [`Error::Conflict`] if another transaction writes the key in between, or if
+    /// it has expired by then. The new value does not expire, whatever the old one did.
     ///
     /// # Errors
     /// Those of [`Transaction::get`] and [`Transaction::put`].
@@ -266,21 +292,22 @@ impl Transaction {
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
     ) -> Result<bool> {
-        self.swap_bytes(table, key.as_ref(), expected, new)
+        self.swap_bytes(table, key.as_ref(), expected, new, 0)
     }
 
-    fn swap_bytes(
+    pub(crate) fn swap_bytes(
         &mut self,
         table: &Table,
         key: &[u8],
         expected: Option<&[u8]>,
         new: Option<&[u8]>,
+        expires_at_ms: u64,
     ) -> Result<bool> {
         let found = self.get_for_update(table, key)?;
         if found.as_deref() != expected {
             return Ok(false);
         }
-        self.write(self.core.state_of(table)?, key, new, 0, true)?;
+        self.write(self.core.state_of(table)?, key, new, expires_at_ms, true)?;
         Ok(true)
     }
 

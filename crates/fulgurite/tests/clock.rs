@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fulgurite::env::sim::CrashKind;
 use fulgurite::env::{Env, SimEnv};
-use fulgurite::{ClockState, Database, Table};
+use fulgurite::{ClockState, Database, Expiry, Table};
 
 use common::{PATH, open, options};
 
@@ -26,7 +26,7 @@ fn sessions(env: &Arc<SimEnv>) -> (Database, Table) {
     for n in 0..KEYS {
         let hours = if n % 2 == 0 { 24 } else { 1 };
         let at = wall_ms(env) + hours * 3_600_000;
-        let _ = table.put_expiring(&n.to_be_bytes(), b"who", at).unwrap();
+        let _ = table.put_expiring(&n.to_be_bytes(), b"who", Expiry::at_unix_ms(at)).unwrap();
     }
     (db, table)
 }
@@ -66,12 +66,12 @@ fn one_jump_of_the_clock_takes_no_key_away() {
     env.jump_wall_clock(-FIFTY_YEARS_MS);
     assert_eq!(live(&table), KEYS as usize + 1);
     // And new ones can be stored, now and in the next life.
-    let _ = table.put_expiring(b"new", b"", wall_ms(&env) + 60_000).unwrap();
+    let _ = table.put_expiring(b"new", b"", Duration::from_secs(60)).unwrap();
     assert_eq!(live(&table), KEYS as usize + 2);
     drop(table);
     let (db, table) = reopen(&env, db);
     assert_eq!(live(&table), KEYS as usize + 2);
-    let _ = table.put_expiring(b"newer", b"", wall_ms(&env) + 60_000).unwrap();
+    let _ = table.put_expiring(b"newer", b"", Duration::from_secs(60)).unwrap();
     assert_eq!(live(&table), KEYS as usize + 3);
     assert_eq!(db.stats().clock.state, ClockState::Follows);
     env.advance(Duration::from_secs(2 * 3600));
@@ -134,7 +134,7 @@ fn a_database_that_jumped_before_has_a_way_back() {
     let expires_at_ms = wall_ms(&env) + 600_000;
     let db = open(env.clone()).unwrap();
     let table = db.table("sessions").unwrap();
-    let _ = table.put_expiring(b"lease", b"", expires_at_ms).unwrap();
+    let _ = table.put_expiring(b"lease", b"", Expiry::at_unix_ms(expires_at_ms)).unwrap();
     assert!(table.get(b"lease").unwrap().is_none(), "it has expired by the wrong clock");
     fold(&db);
     env.advance(Duration::from_secs(5));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite::env::{Env, SimEnv};
-use fulgurite::{Database, Error, Isolation, Table, Transaction};
+use fulgurite::{Contended, Database, Error, Expiry, Isolation, Table, Transaction};
 
 use common::open;
 
@@ -19,7 +19,7 @@ fn database() -> (Arc<SimEnv>, Database, Table) {
 
 /// Writes a lease that expires in a second.
 fn lease(env: &SimEnv, table: &Table) {
-    let _ = table.put_expiring(b"lease", b"mine", env.clock().wall_ms() + 1000).unwrap();
+    let _ = table.put_expiring(b"lease", b"mine", Expiry::at_unix_ms(env.clock().wall_ms() + 1000)).unwrap();
 }
 
 fn is_live(txn: &Transaction, table: &Table) -> bool {
@@ -36,7 +36,7 @@ fn is_live_in_range_back(txn: &Transaction, table: &Table) -> bool {
 }
 
 fn is_expired(error: &Error) -> bool {
-    matches!(error, Error::Conflict { .. }) && error.to_string().contains("lease")
+    matches!(error, Error::Conflict(conflict) if matches!(&conflict.on, Contended::Expired(key) if **key == *b"lease"))
 }
 
 /// One reads the lease live and writes `a`; another, when it has expired, reads `a` and writes `b`. In no order of the
@@ -154,4 +154,103 @@ fn commit_times(env: &Arc<SimEnv>) -> Vec<u64> {
     }
     frames.sort_unstable();
     frames.into_iter().map(|(_, time_ms)| time_ms).collect()
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+fn at(ms: u64) -> Option<Expiry> {
+    Some(Expiry::at_unix_ms(ms))
+}
+
+/// When a value expires is set, read, moved and removed, on each kind of handle, for small values and large ones.
+#[test]
+fn an_expiry_is_read_set_moved_and_removed_alone() {
+    let (env, db, table) = database();
+    for value in [vec![1; 3], vec![2; 5000], vec![3; 200_000]] {
+        let now_ms = env.clock().wall_ms();
+        let (at_1, at_2) = (now_ms + 600_000, now_ms + 900_000);
+        assert_eq!(table.expiry("k").unwrap(), None);
+        assert!(!table.expire_at("k", HOUR).unwrap() && !table.persist("k").unwrap());
+        let _ = table.put("k", &value).unwrap();
+        assert_eq!(table.expiry("k").unwrap(), Some(Expiry::Never));
+        assert!(!table.persist("k").unwrap(), "it had none");
+        assert!(table.expire_at("k", Expiry::at_unix_ms(at_1)).unwrap());
+        assert_eq!(table.expiry("k").unwrap(), at(at_1));
+        let snapshot = db.snapshot();
+        let mut txn = db.begin();
+        assert_eq!(txn.expiry(&table, "k").unwrap(), at(at_1));
+        assert!(txn.expire_at(&table, "k", Expiry::at_unix_ms(at_2)).unwrap());
+        assert_eq!(txn.expiry(&table, "k").unwrap(), at(at_2), "own writes are seen");
+        assert_eq!(&*txn.get(&table, "k").unwrap().unwrap(), &*value);
+        assert_eq!(table.expiry("k").unwrap(), at(at_1));
+        let _ = txn.commit().unwrap();
+        assert_eq!(table.expiry("k").unwrap(), at(at_2));
+        assert_eq!(snapshot.expiry(&table, "k").unwrap(), at(at_1));
+        assert_eq!(&*table.get("k").unwrap().unwrap(), &*value);
+        assert!(table.persist("k").unwrap());
+        assert_eq!(table.expiry("k").unwrap(), Some(Expiry::Never));
+        env.advance(HOUR);
+        assert_eq!(&*table.get("k").unwrap().unwrap(), &*value);
+        assert!(table.expire_at("k", std::time::UNIX_EPOCH).unwrap(), "a time that has passed deletes");
+        assert_eq!((table.get("k").unwrap(), table.expiry("k").unwrap()), (None, None));
+        assert!(!table.expire_at("k", HOUR).unwrap(), "what has expired is not brought back");
+        let mut txn = db.begin();
+        assert!(!txn.persist(&table, "k").unwrap() && txn.expiry(&table, "k").unwrap().is_none());
+    }
+}
+
+#[test]
+fn puts_and_swaps_clear_an_expiry_and_their_expiring_forms_set_it() {
+    let (env, db, table) = database();
+    let expiring = |key: &str| matches!(table.expiry(key).unwrap(), Some(Expiry::At(_)));
+    let _ = table.put_expiring("k", "1", HOUR).unwrap();
+    assert!(expiring("k"));
+    let _ = table.put("k", "2").unwrap();
+    assert!(!expiring("k"));
+    assert!(table.compare_and_swap_expiring("k", Some(b"2"), "3", HOUR).unwrap());
+    assert!(expiring("k"));
+    assert!(!table.compare_and_swap_expiring("k", Some(b"2"), "4", Expiry::Never).unwrap());
+    assert!(expiring("k"));
+    assert!(table.compare_and_swap("k", Some(b"3"), Some(b"4")).unwrap());
+    assert!(!expiring("k"));
+    let _ = table.insert_expiring("new", "1", HOUR).unwrap();
+    assert!(matches!(table.insert_expiring("new", "2", HOUR), Err(Error::KeyExists { .. })));
+    env.advance(HOUR);
+    let _ = table.insert_expiring("new", "2", Expiry::Never).unwrap();
+    assert!(!expiring("new"));
+    let mut txn = db.begin();
+    txn.insert_expiring(&table, "own", "1", Some(std::time::SystemTime::UNIX_EPOCH + 100 * 366 * 24 * HOUR))
+        .unwrap();
+    assert!(txn.compare_and_swap_expiring(&table, "own", Some(b"1"), "2", HOUR).unwrap());
+    assert!(txn.persist(&table, "own").unwrap());
+    let _ = txn.commit().unwrap();
+    assert!(table.get("own").unwrap().is_some() && !expiring("own"));
+}
+
+/// Two holders extend one lease: one of them, or the one who saw it first, has to look again.
+#[test]
+fn an_expiry_that_others_changed_is_not_overwritten() {
+    let (_env, db, table) = database();
+    let _ = table.put_expiring("lease", "mine", HOUR).unwrap();
+    let (mut first, mut second) = (db.begin(), db.begin());
+    assert!(first.expire_at(&table, "lease", 2 * HOUR).unwrap());
+    assert!(second.persist(&table, "lease").unwrap());
+    let _ = first.commit().unwrap();
+    assert!(matches!(second.commit(), Err(Error::Conflict { .. })));
+}
+
+/// A transaction and a snapshot keep the time of their beginning; single operations look at the clock each time.
+#[test]
+fn who_began_before_it_expired_sees_it_until_the_end() {
+    let (env, db, table) = database();
+    let _ = table.put_expiring("k", "v", HOUR).unwrap();
+    let (txn, snapshot, range) = (db.begin(), db.snapshot(), table.range(..).unwrap());
+    env.advance(HOUR);
+    assert!(txn.get(&table, "k").unwrap().is_some() && snapshot.get(&table, "k").unwrap().is_some());
+    assert!(txn.expiry(&table, "k").unwrap().is_some() && snapshot.expiry(&table, "k").unwrap().is_some());
+    assert_eq!(range.count(), 1);
+    assert_eq!((table.get("k").unwrap(), table.range(..).unwrap().count()), (None, 0));
+    assert!(
+        db.begin().get(&table, "k").unwrap().is_none() && db.snapshot().get(&table, "k").unwrap().is_none()
+    );
 }

@@ -39,8 +39,8 @@ fn fill(db: &Database) {
     db.checkpoint().unwrap();
     rows.delete(b"row/00007").unwrap();
     rows.delete_range(b"row/00100".as_slice()..b"row/00200".as_slice()).unwrap();
-    rows.put_expiring(b"expired", b"gone", 1).unwrap();
-    rows.put_expiring(b"expiring", b"there", FAR_FUTURE_MS).unwrap();
+    rows.put_expiring(b"expired", b"gone", fulgurite::Expiry::at_unix_ms(1)).unwrap();
+    rows.put_expiring(b"expiring", b"there", fulgurite::Expiry::at_unix_ms(FAR_FUTURE_MS)).unwrap();
     db.transact(|txn| (0..9000u32).try_for_each(|n| txn.put(&long, &n.to_be_bytes(), &long_value(3, 40))))
         .unwrap();
     db.create_table("dropped").unwrap().put(b"k", b"v").unwrap();

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fulgurite::env::{Env, RealEnv};
 use fulgurite::limits::VALUE_BYTES_MAX;
 use fulgurite::{Commit, Database, Error, Table};
 use serde_json::json;
@@ -84,10 +83,7 @@ fn put(args: &Args, db: &Database, key: &[u8], value: &[u8]) -> Result<Commit, F
 fn write(args: &Args, table: &Table, key: &[u8], value: &[u8]) -> fulgurite::Result<Commit> {
     match args.expires_in {
         None => table.put(key, value),
-        Some(after) => {
-            let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
-            table.put_expiring(key, value, RealEnv::new().clock().wall_ms().saturating_add(after_ms))
-        }
+        Some(after) => table.put_expiring(key, value, after),
     }
 }
 

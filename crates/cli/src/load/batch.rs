@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fulgurite::env::Env;
 use fulgurite::limits::FRAME_BYTES_MAX;
-use fulgurite::{Database, Error, Transaction};
+use fulgurite::{Database, Error, Expiry, Transaction};
 
 use super::acknowledge::Acknowledger;
 use super::tables::Targets;
@@ -94,7 +94,10 @@ impl Batches {
         let transaction = self.open.get_or_insert_with(|| self.db.begin());
         match row.expires_at_ms {
             None => transaction.put(&target.table, &row.key, &row.value),
-            Some(time) => transaction.put_expiring(&target.table, &row.key, &row.value, time),
+            Some(time) => {
+                let expiry = Expiry::at_unix_ms(time);
+                transaction.put_expiring(&target.table, &row.key, &row.value, expiry)
+            }
         }
         .map_err(refused)?;
         target.replaced.note(&target.table, &row.key);

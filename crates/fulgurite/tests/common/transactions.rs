@@ -68,7 +68,7 @@ impl OpenTxn {
                 let expires_at_ms = expires_in_s.map_or(0, |s| now_ms / 1000 * 1000 + s * 1000 + 500);
                 let put = match expires_at_ms {
                     0 => real.put(table, key, &bytes),
-                    at => real.put_expiring(table, key, &bytes, at),
+                    at => real.put_expiring(table, key, &bytes, fulgurite::Expiry::at_unix_ms(at)),
                 };
                 put.map_err(said("put"))?;
                 model.write(id, key, Some(Entry { value: bytes.into(), expires_at_ms }), false);

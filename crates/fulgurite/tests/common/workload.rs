@@ -36,7 +36,7 @@ impl Write {
         match self {
             Write::Put { table, key, value, expires_at_ms: 0 } => txn.put(&tables[table], key, value),
             Write::Put { table, key, value, expires_at_ms } => {
-                txn.put_expiring(&tables[table], key, value, *expires_at_ms)
+                txn.put_expiring(&tables[table], key, value, fulgurite::Expiry::at_unix_ms(*expires_at_ms))
             }
             Write::Delete { table, key } => txn.delete(&tables[table], key),
             Write::DeleteRange { table, start, end: Some(end) } => {

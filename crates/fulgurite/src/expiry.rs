@@ -1,0 +1,269 @@
+//! When values expire: the type, and the operations that read and change it. The rules are in `docs/expiry.md`.
+
+use std::time::{Duration, SystemTime};
+
+use crate::core::Core;
+use crate::live_reads::ReadFor;
+
+use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
+
+/// When a value expires. A [`Duration`] and a [`SystemTime`] convert to it.
+///
+/// What is stored is the moment, to the millisecond, rounded up: a duration counts from when the value is written, not
+/// from its commit, on the database's clock ([`ClockStatus`](crate::ClockStatus)).
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use fulgurite::{Database, Expiry, Options};
+///
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = Database::open(dir.path().join("data"), Options::default())?;
+/// let sessions = db.table("sessions")?;
+/// sessions.put_expiring("8f31", "alice", Duration::from_secs(1800))?;
+/// assert!(matches!(sessions.expiry("8f31")?, Some(Expiry::At(_))));
+/// // Seen again: another half hour.
+/// assert!(sessions.expire_at("8f31", Duration::from_secs(1800))?);
+/// // Remembered.
+/// assert!(sessions.persist("8f31")?);
+/// assert_eq!(sessions.expiry("8f31")?, Some(Expiry::Never));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// It does not expire.
+    Never,
+    /// From this moment on the key reads as if it had been deleted; at once if that has passed.
+    At(SystemTime),
+    /// So long after it is written. Never read back: what is stored is the moment.
+    After(Duration),
+}
+
+impl Expiry {
+    /// The moment in milliseconds since 1970-01-01 UTC.
+    pub fn at_unix_ms(ms: u64) -> Expiry {
+        Expiry::At(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
+    }
+
+    /// As it is stored: 0 is never.
+    fn stored_ms(self, core: &Core) -> u64 {
+        match self {
+            Expiry::Never => 0,
+            Expiry::At(time) => {
+                time.duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| whole_ms(since).max(1))
+            }
+            Expiry::After(duration) => core.now_ms().saturating_add(whole_ms(duration)).max(1),
+        }
+    }
+
+    fn from_stored(ms: u64) -> Expiry {
+        if ms == 0 { Expiry::Never } else { Expiry::at_unix_ms(ms) }
+    }
+}
+
+/// Rounded up.
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+impl From<Duration> for Expiry {
+    fn from(duration: Duration) -> Expiry {
+        Expiry::After(duration)
+    }
+}
+
+impl From<SystemTime> for Expiry {
+    fn from(time: SystemTime) -> Expiry {
+        Expiry::At(time)
+    }
+}
+
+/// `None` is never.
+impl From<Option<SystemTime>> for Expiry {
+    fn from(time: Option<SystemTime>) -> Expiry {
+        time.map_or(Expiry::Never, Expiry::At)
+    }
+}
+
+impl Transaction {
+    /// Writes `key`, whether or not it exists, with an expiry.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`].
+    pub fn put_expiring(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<()> {
+        let expires_at_ms = expiry.into().stored_ms(self.core());
+        self.write_bytes(table, key.as_ref(), Some(value.as_ref()), expires_at_ms)
+    }
+
+    /// Like [`Transaction::insert`], with an expiry. A key that has expired does not exist.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::insert`].
+    pub fn insert_expiring(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<()> {
+        let expires_at_ms = expiry.into().stored_ms(self.core());
+        self.insert_bytes(table, key.as_ref(), value.as_ref(), expires_at_ms)
+    }
+
+    /// Like [`Transaction::compare_and_swap`] with a new value, which gets an expiry.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::compare_and_swap`].
+    pub fn compare_and_swap_expiring(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<bool> {
+        let expires_at_ms = expiry.into().stored_ms(self.core());
+        self.swap_bytes(table, key.as_ref(), expected, Some(new.as_ref()), expires_at_ms)
+    }
+
+    /// When the value of `key` expires; `None` if there is no such key. Counts as a read of the key.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get`].
+    pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+        let stored_ms = self.stored_expiry(table, key.as_ref(), ReadFor::Reading)?;
+        Ok(stored_ms.map(Expiry::from_stored))
+    }
+
+    /// Gives the value of `key` another expiry, and returns whether there is such a key: if not, nothing happens. Counts
+    /// as a read of the key, and as a write: the value is written anew, and read for that if it is large.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::get_for_update`] and [`Transaction::put`].
+    pub fn expire_at(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<bool> {
+        let expires_at_ms = expiry.into().stored_ms(self.core());
+        self.set_expiry(table, key.as_ref(), expires_at_ms)
+    }
+
+    /// Takes the expiry from the value of `key`, and returns whether it had one. Counts as [`Transaction::expire_at`]
+    /// does.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::expire_at`].
+    pub fn persist(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        match self.stored_expiry(table, key, ReadFor::Update)? {
+            None | Some(0) => Ok(false),
+            Some(_) => self.set_expiry(table, key, 0),
+        }
+    }
+
+    fn set_expiry(&mut self, table: &Table, key: &[u8], expires_at_ms: u64) -> Result<bool> {
+        let Some(value) = self.get_for_update(table, key)? else { return Ok(false) };
+        self.write_bytes(table, key, Some(&value), expires_at_ms)?;
+        Ok(true)
+    }
+}
+
+impl Snapshot {
+    /// When the value of `key` expires; `None` if there is no such key in the snapshot.
+    ///
+    /// # Errors
+    /// Those of [`Snapshot::get`].
+    pub fn expiry(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+        let version = self.version(table, key.as_ref())?;
+        Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
+    }
+}
+
+impl Table {
+    /// Writes `key`, whether or not it exists, with an expiry; by default durable when it returns.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
+    pub fn put_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<Commit> {
+        let expires_at_ms = expiry.into().stored_ms(&self.core);
+        self.write_bytes(key.as_ref(), Some(value.as_ref()), expires_at_ms)
+    }
+
+    /// Like [`Table::insert`], with an expiry. A key that has expired does not exist.
+    ///
+    /// # Errors
+    /// Those of [`Table::insert`].
+    pub fn insert_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<Commit> {
+        let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
+        let insert = |txn: &mut Transaction| txn.insert_expiring(self, key, value, expiry);
+        self.core.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
+    }
+
+    /// Like [`Table::compare_and_swap`] with a new value, which gets an expiry.
+    ///
+    /// # Errors
+    /// Those of [`Table::compare_and_swap`].
+    pub fn compare_and_swap_expiring(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: impl AsRef<[u8]>,
+        expiry: impl Into<Expiry>,
+    ) -> Result<bool> {
+        let (key, new, expiry) = (key.as_ref(), new.as_ref(), expiry.into());
+        self.retry_bool(|txn| txn.compare_and_swap_expiring(self, key, expected, new, expiry))
+    }
+
+    /// When the value of `key` expires; `None` if there is no such key. Reads what [`Table::get`] reads.
+    ///
+    /// # Errors
+    /// Those of [`Table::get`].
+    pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
+        let version = self.newest_version(key.as_ref())?;
+        let live =
+            version.filter(|version| version.expires_at_ms == 0 || version.is_live_at(self.core.now_ms()));
+        Ok(live.map(|version| Expiry::from_stored(version.expires_at_ms)))
+    }
+
+    /// Gives the value of `key` another expiry, and returns whether there is such a key. The value is written anew.
+    ///
+    /// # Errors
+    /// Those of [`Table::compare_and_swap`], and [`Error::Damaged`](crate::Error::Damaged), [`Error::Io`](crate::Error::Io) from reading the value.
+    pub fn expire_at(&self, key: impl AsRef<[u8]>, expiry: impl Into<Expiry>) -> Result<bool> {
+        let (key, expiry) = (key.as_ref(), expiry.into());
+        self.retry_bool(|txn| txn.expire_at(self, key, expiry))
+    }
+
+    /// Takes the expiry from the value of `key`, and returns whether it had one.
+    ///
+    /// # Errors
+    /// Those of [`Table::expire_at`].
+    pub fn persist(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        let key = key.as_ref();
+        self.retry_bool(|txn| txn.persist(self, key))
+    }
+
+    fn retry_bool(&self, body: impl FnMut(&mut Transaction) -> Result<bool>) -> Result<bool> {
+        self.core.retry(Isolation::Snapshot, body).map(|(done, _)| done)
+    }
+}
