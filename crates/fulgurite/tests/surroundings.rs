@@ -2,6 +2,7 @@
 //! changes, files are removed. Nothing acknowledged may be lost by that.
 #![allow(
     clippy::disallowed_methods,
+    clippy::disallowed_types,
     reason = "these are the acts of others, behind the back of the database"
 )]
 
