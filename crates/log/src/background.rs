@@ -169,7 +169,7 @@ fn supply(core: &Arc<Core>) -> Result<bool, LogError> {
 fn keep_reserve(core: &Core) -> Result<bool, LogError> {
     let mut maker = core.store.maker();
     core.check_usable()?;
-    core.store.fill_reserve(&mut maker, core.options.reserve_segments)
+    core.fill_reserve(&mut maker, core.options.reserve_segments)
 }
 
 fn flush_requested(core: &Core) -> Result<bool, LogError> {

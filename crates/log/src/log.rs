@@ -300,10 +300,9 @@ impl Log {
     /// # Errors
     /// [`LogError::NoSpace`], [`LogError::Io`]: there are fewer.
     pub fn fill_reserve(&self) -> Result<(), LogError> {
-        let store = &self.core.store;
-        let mut maker = store.maker();
+        let mut maker = self.core.store.maker();
         self.core.check_usable()?;
-        while store.fill_reserve(&mut maker, self.core.options.reserve_segments)? {}
+        while self.core.fill_reserve(&mut maker, self.core.options.reserve_segments)? {}
         Ok(())
     }
 
@@ -352,7 +351,7 @@ impl Log {
         if flushed.is_ok() {
             // What the next opening begins its epoch in, also if the disk is full by then. It can do without.
             let store = &self.core.store;
-            if let Err(error) = store.fill_reserve(&mut store.maker(), 1) {
+            if let Err(error) = self.core.fill_reserve(&mut store.maker(), 1) {
                 tracing::debug!(%error, "nothing is kept for opening the log on a full disk");
             }
         }

@@ -212,7 +212,7 @@ impl Store {
         let number = next_number(maker)?;
         let (bytes, name) = (self.options.segment_bytes_min, segment_file_name(number));
         let kept = maker.reserve.pop().expect("the caller saw one");
-        let made = self.dir.open(&kept, OpenOptions::Write).and_then(|file| {
+        let made = self.with_descriptors(|| self.dir.open(&kept, OpenOptions::Write)).and_then(|file| {
             if file.len()? > bytes.into() {
                 file.set_len(bytes.into())?;
             }
@@ -239,7 +239,7 @@ impl Store {
         }
         if let Some(mut spare) = maker.spare.pop() {
             if Arc::get_mut(&mut spare).is_some() {
-                self.keep_freed(maker, &spare)?;
+                self.keep_freed(maker, spare)?;
                 return Ok(true);
             }
             let _ = self.dir.remove(&spare.name());
@@ -250,7 +250,7 @@ impl Store {
         }
         let number = next_number(maker)?;
         let name = new_file_name(number);
-        let made = self.dir.open(&name, OpenOptions::CreateNew);
+        let made = self.with_descriptors(|| self.dir.open(&name, OpenOptions::CreateNew));
         let made = made.and_then(|file| {
             let filled = self.fill(&*file, number, self.options.segment_bytes_min);
             let filled = filled.and_then(|()| self.dir.sync());
@@ -269,16 +269,22 @@ impl Store {
         self.reserved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes a freed file one of the reserve. The old name is durably gone before anything is written.
-    fn keep_freed(&self, maker: &mut Maker, segment: &Segment) -> Result<(), LogError> {
+    /// Makes the file of a freed segment one of the reserve. The old name is durably gone before anything is written.
+    fn keep_freed(&self, maker: &mut Maker, segment: Arc<Segment>) -> Result<(), LogError> {
         let name = new_file_name(next_number(maker)?);
-        let kept = self.dir.rename(&segment.name(), &name).and_then(|()| {
-            self.dir.sync()?;
-            let file = self.dir.open(&name, OpenOptions::Write)?;
+        let failed = |source| LogError::io("keep", &segment.path, source);
+        if let Err(source) = self.dir.rename(&segment.name(), &name) {
+            // The file has its old name still, and a file that has the new one is another's.
+            let error = failed(source);
+            self.add(segment);
+            return Err(error);
+        }
+        self.keep(maker, name.clone());
+        let cut = self.dir.sync().and_then(|()| {
+            let file = self.with_descriptors(|| self.dir.open(&name, OpenOptions::Write))?;
             file.set_len(self.options.segment_bytes_min.into())
         });
-        self.keep(maker, name);
-        kept.map_err(|source| LogError::io("keep", &segment.path, source))
+        cut.map_err(failed)
     }
 
     /// Whether the reserve comes before everything else.
@@ -388,7 +394,7 @@ impl Store {
             && maker.reserve.len() < self.options.reserve_segments
             && (!keep || self.is_nearly_full())
         {
-            return self.keep_freed(&mut maker, &segment);
+            return self.keep_freed(&mut maker, segment);
         }
         if keep && is_unread && maker.spare.len() < self.options.ready_segments {
             maker.spare.push(segment);
@@ -442,8 +448,7 @@ fn next_number(maker: &mut Maker) -> Result<u32, LogError> {
 }
 
 impl Core {
-    /// [`Store::make`]. Recovery left no file whose name this log will take, so one that has it is of another process that
-    /// has begun an epoch in this directory: what is acknowledged after that would be lost at the next open (INV-DIR-3).
+    /// [`Store::make`], and fails for good if another process makes segments here.
     pub fn make_segment(
         &self,
         maker: &mut Maker,
@@ -451,12 +456,24 @@ impl Core {
         bytes_min: u32,
         from: From,
     ) -> Result<Arc<Segment>, LogError> {
-        self.store.make(maker, taken, bytes_min, from, &self.stats).map_err(|error| match error {
+        let made = self.store.make(maker, taken, bytes_min, from, &self.stats);
+        made.map_err(|error| self.fail_if_taken(error))
+    }
+
+    /// [`Store::fill_reserve`], and fails for good if another process makes segments here.
+    pub fn fill_reserve(&self, maker: &mut Maker, wanted: usize) -> Result<bool, LogError> {
+        self.store.fill_reserve(maker, wanted).map_err(|error| self.fail_if_taken(error))
+    }
+
+    /// Recovery left no file whose name this log will take, so one that has it is of another process that has begun an
+    /// epoch in this directory: what is acknowledged after that would be lost at the next open (INV-DIR-3).
+    fn fail_if_taken(&self, error: LogError) -> LogError {
+        match error {
             LogError::Io { source, path, .. } if source.kind() == io::ErrorKind::AlreadyExists => self.fail(
                 "another process makes segments in this directory: the creation",
                 Some((&path, source)),
             ),
             other => other,
-        })
+        }
     }
 }
