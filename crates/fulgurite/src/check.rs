@@ -137,6 +137,7 @@ pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Res
         }
         report.tables += 1;
     }
+    report.superblock(core)?;
     check_log(core, &view.segments, &mut report, &mut progress)?;
     // What was wrong because the files were no longer this database's to read is no problem of theirs.
     core.check_open()?;

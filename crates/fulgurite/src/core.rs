@@ -28,7 +28,7 @@ use crate::snapshots::{SnapshotGuard, Snapshots};
 use crate::spill::{Spill, SpillPins};
 use crate::values::{read_own_value, read_value};
 use crate::write_set::{WriteOp, WriteValue};
-use crate::{Error, Options, Result, Value};
+use crate::{CsnRange, Error, Options, Result, Value};
 
 /// An open database.
 pub(crate) struct Core {
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     /// The process that opened it: a child of `fork()` must touch nothing of this.
     pub process: Process,
     pub options: Options,
+    /// What was replayed and not made durable, because the database is only read.
+    pub unproven: Option<CsnRange>,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
     pub no_barrier_refusal: Option<String>,
     pub log: Arc<Log>,
@@ -114,9 +116,12 @@ impl Core {
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Fails if the database is closed or its log has failed.
+    /// Fails if the database is closed or only read, or its log has failed.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
+        if self.options.read_only {
+            return Err(Error::ReadOnly { path: self.dir.clone() });
+        }
         match self.log.poisoned() {
             Some(why) => Err(Error::Poisoned { what: why.to_string(), at_risk: self.pipeline.at_risk() }),
             None => Ok(()),

@@ -324,6 +324,9 @@ impl Database {
     /// databases opened with [`Options::background`] off; returns whether there was any.
     pub fn maintain(&self) -> Result<bool> {
         self.core.check_open()?;
+        if self.core.options.read_only {
+            return Ok(false);
+        }
         self.core.maintain()
     }
 

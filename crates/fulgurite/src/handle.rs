@@ -100,6 +100,11 @@ impl Closer {
             background.stop();
         }
         let core = &self.core;
+        if core.options.read_only {
+            core.closed.store(true, Ordering::Release);
+            core.lock.lock().take();
+            return Ok(());
+        }
         let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
         {
             // Whoever folds or checkpoints now is waited for; whoever comes later looks at the flag under the lock.

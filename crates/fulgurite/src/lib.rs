@@ -42,6 +42,7 @@ mod body;
 mod catalog;
 pub mod check;
 mod check_catalog;
+mod check_superblock;
 mod checkpoint;
 mod checkpoint_record;
 mod claims;

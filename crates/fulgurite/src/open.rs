@@ -8,7 +8,7 @@ use std::sync::atomic::AtomicBool;
 
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, TableId};
 use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Process};
-use fulgurite_log::{Durability, Log, LogOptions, ReplayFrom, scan_segment_in};
+use fulgurite_log::{Durability, Log, LogOptions, RecoveryReport, ReplayFrom, scan_segment_in};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::Wakeups;
@@ -34,7 +34,7 @@ use crate::space::Space;
 use crate::spill::SpillPins;
 use crate::store::LogNodeStore;
 use crate::superblock::{self, Superblock, SuperblockFile};
-use crate::{Damage, Error, Options, Result};
+use crate::{CsnRange, Damage, Error, Options, Result};
 
 const LOCK_NAME: &str = "LOCK";
 
@@ -49,38 +49,37 @@ enum Found {
 pub(crate) fn open_core(
     env: Arc<dyn Env>,
     dir: &Path,
-    options: Options,
+    mut options: Options,
     progress: &mut dyn FnMut(RecoveryProgress),
 ) -> Result<Core> {
     options.validate()?;
     let start_ns = env.clock().monotonic_ns();
-    if options.create {
-        let failed = |error| Error::io(format!("creating {}", dir.display()), error);
-        create_dir(env.disk(), dir).map_err(failed)?;
-    }
-    // From here on the directory, wherever it is moved, and no path.
-    let home = open_home(env.disk(), dir)?;
-    look(&*home)?;
-    let lock = take_lock(&*home)?;
-    let mut superblock = open_superblock(&*env, &*home, options.create)?;
+    let read_only = options.read_only;
+    options.create &= !read_only;
+    options.background &= !read_only;
+    let (home, lock) = enter(env.disk(), dir, &options)?;
+    let mut superblock = open_superblock(&*env, &*home, &options)?;
     let current = superblock.current().clone();
     let no_barrier_refusal = refuse_no_barrier(&*home, &options, &superblock)?;
     let log_options = log_options(&options, no_barrier_refusal.is_none());
     let mut replay = Replay::new(options.inline_bytes_max, progress);
-    let (log, last, debt) = open_log(&env, &*home, &current, log_options, &mut replay)?;
+    let (log, report) = open_log(&env, &*home, &current, log_options, &mut replay)?;
     let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
     let pins = Arc::new(SpillPins::default());
     let (catalog, space) = restore(&log, &current, &options, &pins, replay)?;
     check_segments(&*home, &log, &space)?;
-    superblock.write(next_superblock(&current, log.epoch(), last, &clock))?;
+    if !read_only {
+        superblock.write(next_superblock(&current, log.epoch(), report.last_csn, &clock))?;
+    }
+    let (debt, unproven) = (Debt::recovered(&report), unproven(&*home, &report));
     let found =
         Opened { is_new: current.epoch == FIRST_EPOCH, was_closed: !current.closed_at.is_null(), debt };
-    let replayed = last.0 - current.covered.0.min(last.0);
+    let replayed = report.last_csn.0 - current.covered.0.min(report.last_csn.0);
     let maintenance = Maintenance::new(superblock, space, debt);
     let core = Core {
         pipeline: Pipeline::new(
             log.clone(),
-            last,
+            report.last_csn,
             Stopwatch::new(env.clone(), home.path(), options.slow_commit),
         ),
         dir: home.path().to_path_buf(),
@@ -104,12 +103,29 @@ pub(crate) fn open_core(
         lock: Mutex::new(Some(lock)),
         log,
         options,
+        unproven,
         no_barrier_refusal,
         env,
     };
-    core.settle_former_lives()?;
+    if !read_only {
+        core.settle_former_lives()?;
+    }
     found.tell(&core, replayed, start_ns);
     Ok(core)
+}
+
+/// Opens the directory, which is created if the options say so, and locks it: from here on the directory, wherever it is
+/// moved, and no path.
+fn enter(disk: &dyn Disk, dir: &Path, options: &Options) -> Result<(Arc<dyn Dir>, Box<dyn Lock>)> {
+    if options.create {
+        let failed = |error| Error::io(format!("creating {}", dir.display()), error);
+        create_dir(disk, dir).map_err(failed)?;
+    }
+    let home = open_home(disk, dir)?;
+    look(&*home)?;
+    let mode = if options.read_only { LockMode::Shared } else { LockMode::Exclusive };
+    let lock = take_lock(&*home, mode)?;
+    Ok((home, lock))
 }
 
 /// The superblock of the life that begins.
@@ -145,11 +161,25 @@ impl Opened {
     }
 }
 
+/// What was replayed and may be in a cache only: nothing, unless the database is only read.
+fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
+    let range = CsnRange { first: report.proven_csn.next(), last: report.last_csn };
+    if range.first > range.last {
+        return None;
+    }
+    tracing::warn!(
+        path = %home.path().display(), first = range.first.0, last = range.last.0,
+        "commits of a process that was killed were not made durable, because the database is only read"
+    );
+    Some(range)
+}
+
 /// The superblock of the database in the directory, which is created if it may be.
-fn open_superblock(env: &dyn Env, home: &dyn Dir, may_create: bool) -> Result<SuperblockFile> {
+fn open_superblock(env: &dyn Env, home: &dyn Dir, options: &Options) -> Result<SuperblockFile> {
     match look(home)? {
-        Found::Database => SuperblockFile::open(home),
-        Found::Empty if may_create => create(env, home),
+        Found::Database if options.read_only => SuperblockFile::open(home, OpenOptions::Read),
+        Found::Database => SuperblockFile::open(home, OpenOptions::Write),
+        Found::Empty if options.create => create(env, home),
         Found::Empty => {
             let found = "the directory is empty".to_string();
             Err(Error::NotADatabase { path: home.path().to_path_buf(), found })
@@ -163,6 +193,9 @@ fn refuse_no_barrier(
     options: &Options,
     superblock: &SuperblockFile,
 ) -> Result<Option<String>> {
+    if options.read_only {
+        return Ok(Some("the database is only read".to_string()));
+    }
     let writes_directly = options.direct_io && superblock.takes_direct_writes()?;
     // The log may be on a disk of its own.
     let device = home.open_dir(LOG_NAME).and_then(|log| log.device()).or_else(|_| home.device());
@@ -190,6 +223,7 @@ fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
         waiting: options.research.waiting,
         direct: options.direct_io,
         power_safe_cache,
+        read_only: options.read_only,
         ..LogOptions::default()
     }
 }
@@ -214,18 +248,24 @@ fn create_dir(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Creates the log of a new database, or recovers it; returns it with the newest commit, and with what was replayed.
+/// Creates the log of a new database, or recovers it.
 fn open_log(
     env: &Arc<dyn Env>,
     home: &dyn Dir,
     current: &Superblock,
     options: LogOptions,
     replay: &mut Replay<'_>,
-) -> Result<(Arc<Log>, Csn, Debt)> {
-    if current.epoch == FIRST_EPOCH && clear_unused(home)? {
+) -> Result<(Arc<Log>, RecoveryReport)> {
+    if current.epoch == FIRST_EPOCH && is_without_epoch(home)? {
+        if options.read_only {
+            let found = "its creation was cut off: open it for writing, which begins it again".to_string();
+            return Err(Error::NotADatabase { path: home.path().to_path_buf(), found });
+        }
+        clear_log(home)?;
         let dir = create_log_dir(home)?;
         let log = Log::create_in(env.clone(), &dir, current.id, options).or_error()?;
-        return Ok((log, Csn::ZERO, Debt::default()));
+        let report = RecoveryReport { epoch: log.epoch(), ..RecoveryReport::default() };
+        return Ok((log, report));
     }
     let dir = open_log_dir(home)?.ok_or_else(|| {
         let path = home.path().join(LOG_NAME);
@@ -244,8 +284,7 @@ fn open_log(
         },
         up_to: None,
     };
-    let (log, report) = Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()?;
-    Ok((log, report.last_csn, Debt::recovered(&report)))
+    Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()
 }
 
 /// The tables of the checkpoint, with what was replayed, and the accounts.
@@ -280,10 +319,11 @@ fn open_home(disk: &dyn Disk, dir: &Path) -> Result<Arc<dyn Dir>> {
     })
 }
 
-/// Keeps every other process, and every other handle of this one, out of the directory.
-fn take_lock(home: &dyn Dir) -> Result<Box<dyn Lock>> {
+/// Keeps every other process, and every other handle of this one, out of the directory; those that only read are kept
+/// out by writers alone.
+fn take_lock(home: &dyn Dir, mode: LockMode) -> Result<Box<dyn Lock>> {
     let failed = |error| Error::io(format!("locking {}", home.path().display()), error);
-    match home.lock(LOCK_NAME, LockMode::Exclusive).map_err(failed)? {
+    match home.lock(LOCK_NAME, mode).map_err(failed)? {
         Locking::Taken(lock) => Ok(lock),
         Locking::Held(holder) => Err(Error::Locked { path: home.path().to_path_buf(), holder }),
     }
@@ -337,26 +377,33 @@ fn is_unused(home: &dyn Dir) -> Result<bool> {
     Ok(entries.is_empty())
 }
 
-/// Whether no epoch ever began in the log directory; what a creation that was cut off left there is removed. Such a
-/// segment is whole and empty: anything else may be a database of which the newer slot of the superblock is damaged.
-fn clear_unused(home: &dyn Dir) -> Result<bool> {
+/// Whether no epoch ever began in the log directory: a creation was cut off. Its segments are whole and empty: anything
+/// else may be a database of which the newer slot of the superblock is damaged.
+fn is_without_epoch(home: &dyn Dir) -> Result<bool> {
     let Some(dir) = open_log_dir(home)? else { return Ok(true) };
-    let failed = |error| Error::io(format!("clearing {}", dir.path().display()), error);
-    let entries = dir.list().map_err(failed)?;
-    if entries.is_empty() {
-        return Ok(true);
-    }
+    let entries = dir.list();
+    let entries = entries.map_err(|error| Error::io(format!("listing {}", dir.path().display()), error))?;
     for entry in entries.iter().filter(|entry| !entry.name.ends_with(".new")) {
         let scan = scan_segment_in(&*dir, &entry.name).or_error()?;
         if scan.header.is_none() || !scan.items.is_empty() || !scan.problems.is_empty() {
             return Ok(false);
         }
     }
+    Ok(true)
+}
+
+/// Removes what a creation that was cut off left in the log directory.
+fn clear_log(home: &dyn Dir) -> Result<()> {
+    let Some(dir) = open_log_dir(home)? else { return Ok(()) };
+    let failed = |error| Error::io(format!("clearing {}", dir.path().display()), error);
+    let entries = dir.list().map_err(failed)?;
+    if entries.is_empty() {
+        return Ok(());
+    }
     for entry in entries {
         dir.remove(&entry.name).map_err(failed)?;
     }
-    dir.sync().map_err(failed)?;
-    Ok(true)
+    dir.sync().map_err(failed)
 }
 
 fn create(env: &dyn Env, home: &dyn Dir) -> Result<SuperblockFile> {

@@ -19,6 +19,11 @@ const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 pub struct Options {
     /// Create the database if the directory is empty or missing. Default: true.
     pub create: bool,
+    /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks. Several
+    /// processes may read at the same time, while none has it open for writing. What a killed process left is replayed in
+    /// memory; [`Stats::unproven`](crate::Stats::unproven) tells what of it was not made durable. Writes are refused with
+    /// [`Error::ReadOnly`], `create` counts as false, and there are no background threads. Default: false.
+    pub read_only: bool,
     /// Values of at most this many bytes live in the leaf beside their key; longer ones stay where the log put them
     /// (the log is the data). Default 1,024. A larger figure makes scans of medium values faster and checkpoints
     /// larger.
@@ -89,6 +94,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             create: true,
+            read_only: false,
             inline_bytes_max: 1024,
             leaf_bytes: 8 * 1024,
             delta_bytes_max: 16 << 20,

@@ -70,6 +70,11 @@ pub struct Stats {
     /// If the log has failed: commits that were answered at level [`Durability::Async`](crate::Durability::Async) or
     /// [`Durability::None`](crate::Durability::None) and are not known to be durable, with everything between them.
     pub at_risk: Option<CsnRange>,
+    /// Whether the database was opened with [`Options::read_only`](crate::Options::read_only).
+    pub read_only: bool,
+    /// If it was: commits that a process which was killed had made, and that were not made durable: reads see them, a power
+    /// cut may still take them. Opening for writing makes them durable.
+    pub unproven: Option<CsnRange>,
     /// The clock by which keys expire.
     pub clock: ClockStatus,
     /// How long commits took.
@@ -125,6 +130,8 @@ impl Stats {
             segments,
             poisoned: core.log.poisoned().map(|why| why.to_string()),
             at_risk: core.pipeline.at_risk(),
+            read_only: core.options.read_only,
+            unproven: core.unproven,
             clock: core.clock.status(core.env.clock()),
             latency: core.pipeline.stopwatch().read(),
             direct_io: core.log.is_direct(),

@@ -137,6 +137,8 @@ pub(crate) struct SuperblockFile {
     file: Arc<dyn File>,
     current: Superblock,
     previous: Option<Superblock>,
+    /// The slot that was found damaged when the file was opened.
+    damaged: Option<usize>,
 }
 
 impl SuperblockFile {
@@ -162,14 +164,14 @@ impl SuperblockFile {
         home.rename(TEMPORARY_NAME, FILE_NAME).map_err(failed)?;
         home.sync().map_err(failed)?;
         let file = home.open(FILE_NAME, OpenOptions::Write).map_err(failed)?;
-        Ok(SuperblockFile { file, current: first, previous: None })
+        Ok(SuperblockFile { file, current: first, previous: None, damaged: None })
     }
 
-    /// Opens the file and picks the newest valid slot.
-    pub fn open(home: &dyn Dir) -> Result<SuperblockFile> {
+    /// Opens the file and picks the newest valid slot. A bad one is told, and written again by the first write.
+    pub fn open(home: &dyn Dir, options: OpenOptions) -> Result<SuperblockFile> {
         let path = home.path().join(FILE_NAME);
         let failed = |error| Error::io(format!("reading {}", path.display()), error);
-        let file = home.open(FILE_NAME, OpenOptions::Write).map_err(failed)?;
+        let file = home.open(FILE_NAME, options).map_err(failed)?;
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let len = file.read_at_direct(&mut bytes, 0).map_err(failed)?;
         bytes.truncate(len);
@@ -187,11 +189,40 @@ impl SuperblockFile {
             let what = format!("it has {len} of {} bytes and no valid slot", 2 * SLOT_BYTES);
             return Err(Damage::new(what).in_file(path).into());
         };
-        Ok(SuperblockFile { file, current, previous: valid.pop() })
+        let mut opened = SuperblockFile { file, current, previous: valid.pop(), damaged: None };
+        opened.damaged = opened.damaged_slot(&bytes);
+        if let Some(slot) = opened.damaged {
+            tracing::warn!(path = %path.display(), slot, "one of both copies of the superblock is damaged; the other one is used");
+        }
+        Ok(opened)
     }
 
     pub fn current(&self) -> &Superblock {
         &self.current
+    }
+
+    /// The slot that was damaged when the file was opened.
+    pub fn damaged_at_open(&self) -> Option<usize> {
+        self.damaged
+    }
+
+    /// The slot that is damaged now, on the disk.
+    pub fn damaged_now(&self) -> Result<Option<usize>> {
+        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        let read = self.file.read_at_direct(&mut bytes, 0);
+        let len = read.map_err(|error| Error::io("reading the superblock", error))?;
+        bytes.truncate(len);
+        Ok(self.damaged_slot(&bytes))
+    }
+
+    /// The slot that does not decode, although it was written: the first write leaves the other one empty.
+    fn damaged_slot(&self, bytes: &[u8]) -> Option<usize> {
+        let slot = |number: usize| bytes.get(number * SLOT_BYTES..(number + 1) * SLOT_BYTES).unwrap_or(&[]);
+        let is_empty = |slot: &[u8]| slot.len() == SLOT_BYTES && slot.iter().all(|&byte| byte == 0);
+        (0..2).find(|&number| {
+            let is_first = self.current.sequence == 1 && is_empty(slot(number));
+            Superblock::decode(slot(number)).is_err() && !is_first
+        })
     }
 
     /// Both slots that recovery might use.

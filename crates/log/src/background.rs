@@ -20,7 +20,7 @@ const RETRY_MAX: Duration = Duration::from_secs(3);
 /// Starts the threads, if the options want them: one flushes what was requested and writes hints, one makes segments, so
 /// that nobody who was promised a flush waits for a segment of zeros.
 pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> {
-    if !core.options.background {
+    if !core.options.background || core.options.read_only {
         return Ok(Vec::new());
     }
     let spawn = |name: &str, body: fn(&Arc<Core>)| {

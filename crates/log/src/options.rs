@@ -4,6 +4,7 @@ use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, align8, bulk_record_bytes};
 use fulgurite_base::limits;
+use fulgurite_env::OpenOptions;
 use std::time::Duration;
 
 /// How a log is laid out in memory and on disk. The defaults suit everybody but tests.
@@ -22,6 +23,9 @@ pub struct LogOptions {
     /// segment to begin in, one for the checkpoint that it writes then, one for the opening after that if the checkpoint
     /// does not succeed.
     pub reserve_segments: usize,
+    /// Whether the log is only read: opening replays, and writes nothing at all. Commits are refused with
+    /// [`LogError::Closed`].
+    pub read_only: bool,
     /// Whether a thread keeps segments ready, writes hints and leads requested flushes. Without it
     /// [`Log::maintain`](crate::Log::maintain) is called by hand, which makes everything deterministic.
     pub background: bool,
@@ -49,6 +53,7 @@ impl Default for LogOptions {
             buffer_bytes: 8 * 1024 * 1024,
             ready_segments: 2,
             reserve_segments: 3,
+            read_only: false,
             background: true,
             hint_idle: Duration::from_millis(10),
             node: 0,
@@ -90,7 +95,12 @@ impl LogOptions {
 
     /// Whether the commit stream is written around the page cache, if the file system allows it.
     pub(crate) fn writes_directly(&self) -> bool {
-        self.direct && self.scheme == FlushScheme::Combined
+        self.direct && self.scheme == FlushScheme::Combined && !self.read_only
+    }
+
+    /// How segments that exist are opened.
+    pub(crate) fn open_options(&self) -> OpenOptions {
+        if self.read_only { OpenOptions::Read } else { OpenOptions::Write }
     }
 
     /// Longest frame in bytes, header included.

@@ -78,12 +78,12 @@ impl Segment {
     }
 
     /// The file, and whether it had to be opened.
-    pub fn file(&self, dir: &dyn Dir) -> io::Result<(Arc<dyn File>, bool)> {
+    pub fn file(&self, dir: &dyn Dir, options: OpenOptions) -> io::Result<(Arc<dyn File>, bool)> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok((Arc::clone(file), false));
         }
-        let opened = dir.open(&self.name(), OpenOptions::Write)?;
+        let opened = dir.open(&self.name(), options)?;
         *file = Some(Arc::clone(&opened));
         Ok((opened, true))
     }

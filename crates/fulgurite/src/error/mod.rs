@@ -99,6 +99,11 @@ pub enum Error {
         /// What is known of the process that has it open.
         holder: LockHolder,
     },
+    /// The database was opened with [`Options::read_only`](crate::Options::read_only). Nothing happened.
+    ReadOnly {
+        /// The directory.
+        path: PathBuf,
+    },
     /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened, here or there: the
     /// handles of the parent work in the parent only, and dropping their copies in the child touches nothing. The child may
     /// open other databases, and this one when the parent has closed it.
@@ -230,6 +235,7 @@ impl Error {
             | Error::UnknownSavepoint
             | Error::UnsupportedDurability { .. }
             | Error::Forked { .. }
+            | Error::ReadOnly { .. }
             | Error::UnknownCommit { .. }
             | Error::NotADatabase { .. }
             | Error::Refused { .. } => ErrorKind::Request,
@@ -274,6 +280,14 @@ fn fmt_locked(f: &mut fmt::Formatter<'_>, path: &Path, holder: &LockHolder) -> f
         write!(f, " (the file LOCK names number {pid})")?;
     }
     write!(f, ": close it there first")
+}
+
+fn fmt_read_only(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
+    write!(
+        f,
+        "the database in {} was opened to be read only: open it without read_only to write to it",
+        path.display()
+    )
 }
 
 fn fmt_forked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
@@ -321,6 +335,7 @@ impl fmt::Display for Error {
             Error::UnknownCommit { csn } => write!(f, "there is no commit {csn}"),
             Error::Locked { path, holder } => fmt_locked(f, path, holder),
             Error::Forked { path } => fmt_forked(f, path),
+            Error::ReadOnly { path } => fmt_read_only(f, path),
             Error::NotADatabase { path, found } => {
                 write!(f, "{} is not a Fulgurite database: {found}", path.display())
             }

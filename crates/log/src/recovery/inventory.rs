@@ -35,6 +35,7 @@ pub(super) struct Found {
     pub number: u32,
     pub path: PathBuf,
     dir: Arc<dyn Dir>,
+    options: OpenOptions,
     /// The file's length, or what is wrong with its header.
     pub header: Result<u32, String>,
     pub first: First,
@@ -48,7 +49,7 @@ impl Found {
 
     /// Opens the file; a large log has more segments than a process may have files.
     pub fn open(&self) -> Result<Arc<dyn File>, LogError> {
-        let opened = self.dir.open(&segment_file_name(self.number), OpenOptions::Write);
+        let opened = self.dir.open(&segment_file_name(self.number), self.options);
         opened.map_err(|source| LogError::io("open", &self.path, source))
     }
 
@@ -89,9 +90,15 @@ pub(super) struct Inventory {
     /// Names and lengths of files that are no segments yet: still being made, or kept for a full disk.
     pub unfinished: Vec<(String, u64)>,
     number_max: u32,
+    options: OpenOptions,
 }
 
-pub(super) fn take(dir: &Arc<dyn Dir>, database: DatabaseId) -> Result<Inventory, LogError> {
+/// `options` say how the segments may be opened.
+pub(super) fn take(
+    dir: &Arc<dyn Dir>,
+    database: DatabaseId,
+    options: OpenOptions,
+) -> Result<Inventory, LogError> {
     let entries = dir.list().map_err(|source| LogError::io("list", dir.path(), source))?;
     let mut inventory = Inventory {
         database,
@@ -99,10 +106,11 @@ pub(super) fn take(dir: &Arc<dyn Dir>, database: DatabaseId) -> Result<Inventory
         segments: BTreeMap::new(),
         unfinished: Vec::new(),
         number_max: 0,
+        options,
     };
     for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
         let number = if let Some(number) = parse_number(&entry.name, SEGMENT_SUFFIX) {
-            inventory.segments.insert(number, inspect(dir, number, database)?);
+            inventory.segments.insert(number, inspect(dir, number, database, options)?);
             number
         } else if let Some(number) = parse_number(&entry.name, NEW_SUFFIX) {
             inventory.unfinished.push((entry.name, entry.len));
@@ -115,21 +123,26 @@ pub(super) fn take(dir: &Arc<dyn Dir>, database: DatabaseId) -> Result<Inventory
     Ok(inventory)
 }
 
-fn inspect(dir: &Arc<dyn Dir>, number: u32, database: DatabaseId) -> Result<Found, LogError> {
+fn inspect(
+    dir: &Arc<dyn Dir>,
+    number: u32,
+    database: DatabaseId,
+    options: OpenOptions,
+) -> Result<Found, LogError> {
     let name = segment_file_name(number);
     let path = dir.path().join(&name);
     let io = |action| {
         let path = path.clone();
         move |source| LogError::io(action, &path, source)
     };
-    let file = dir.open(&name, OpenOptions::Write).map_err(io("open"))?;
+    let file = dir.open(&name, options).map_err(io("open"))?;
     let len = file.len().map_err(io("measure"))?;
     let mut peek = vec![0; PEEK_BYTES];
     let got = file.read_at_direct(&mut peek, 0).map_err(io("read"))?;
     peek.truncate(got);
     let header = check_header(&peek, len, number, database);
     let first = first_group(&peek, number, database);
-    Ok(Found { number, path, dir: dir.clone(), header, first })
+    Ok(Found { number, path, dir: dir.clone(), options, header, first })
 }
 
 fn check_header(peek: &[u8], len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
@@ -204,12 +217,17 @@ impl Inventory {
         Ok(found)
     }
 
-    /// Segments for the table of the opened log: all but the removed ones.
+    /// Segments for the table of the opened log: all but the removed ones. In one that is only read, unused segments stay
+    /// what they are, and what comes after its end is not looked at.
     pub fn kept_segments(&self, removed: &[u32], walked: &Walked) -> Vec<Arc<Segment>> {
         let kept = self.segments.values().filter(|found| !removed.contains(&found.number));
         let readable = kept.filter_map(|found| {
             let bytes = found.header.as_ref().ok()?;
             let segment = Segment::new(found.number, *bytes, found.path.clone(), None);
+            let is_read_only = self.options == OpenOptions::Read;
+            if is_read_only && found.first == First::Zeros && found.number > walked.end.segment() {
+                return Some(Arc::new(segment));
+            }
             segment.set_used(*bytes);
             match found.first {
                 First::EpochStart(header, _) | First::Group(header) => {
@@ -229,7 +247,10 @@ impl Inventory {
                 }
                 segment.set_used(end.offset());
             }
-            segment.seal();
+            if !is_read_only || found.number <= walked.end.segment() || segment.stream() == Some(Stream::Bulk)
+            {
+                segment.seal();
+            }
             Some(Arc::new(segment))
         });
         readable.collect()

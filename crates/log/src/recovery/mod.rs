@@ -4,12 +4,15 @@ mod begin;
 mod chain;
 mod harden;
 mod inventory;
+mod read;
 mod tail;
 mod walk;
 
 pub(crate) use begin::begin_epoch;
 pub(crate) use harden::holds_something;
 
+use self::chain::Chain;
+use self::walk::Walked;
 use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{EpochStart, FrameHeader, PartPlace};
@@ -84,6 +87,9 @@ pub struct RecoveryReport {
     pub epoch: Epoch,
     /// The last commit that lives.
     pub last_csn: Csn,
+    /// The newest commit that is known to survive a power cut. A log that is only read may have found more in a cache of
+    /// a process that was killed; any other has made all of it durable.
+    pub proven_csn: Csn,
     /// Where the log ended.
     pub end: Lsn,
     /// How many frames were delivered.
@@ -104,7 +110,23 @@ pub struct RecoveryReport {
     pub elapsed_ns: u64,
 }
 
-/// Steps: inventory, chain, walk, tail, harden, new epoch. Nothing is written before the tail was judged.
+/// What is there, all of it durable.
+fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
+    RecoveryReport {
+        epoch: chain.newest().epoch,
+        last_csn: walked.last_csn,
+        proven_csn: walked.last_csn,
+        end: walked.end,
+        frames: walked.frames,
+        read_bytes: walked.read_bytes,
+        walked_bytes: walked.live.iter().map(|(start, end)| u64::from(end.offset() - start.offset())).sum(),
+        epochs: chain.0.len() as u32,
+        ..RecoveryReport::default()
+    }
+}
+
+/// Steps: inventory, chain, walk, tail, harden, new epoch. Nothing is written before the tail was judged; with
+/// [`LogOptions::read_only`] nothing at all.
 pub(crate) fn recover(
     env: Arc<dyn Env>,
     dir: &Arc<dyn Dir>,
@@ -120,17 +142,27 @@ pub(crate) fn recover(
             from.csn
         )));
     }
-    let inventory = inventory::take(dir, database)?;
+    let inventory = inventory::take(dir, database, options.open_options())?;
     let mut chain = chain::read(&inventory, from)?;
     let closed = from.closed_at.filter(|_| chain.newest().epoch == from.epoch);
     if let Some(end) = closed {
         chain.close(end, from.durable_csn);
     }
     let walked = walk::walk(&inventory, &chain, from, sink)?;
-    let mut rewritten_bytes = 0;
     if closed.is_none() {
         tail::judge(&inventory, &chain, &walked, from)?;
-        rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
+    }
+    let mut report = found(&chain, &walked);
+    if options.read_only {
+        if closed.is_none() {
+            report.proven_csn = walked.hint.max(from.csn).min(walked.last_csn);
+        }
+        let core = read::into_core(env, dir, options, &inventory, chain, walked)?;
+        report.elapsed_ns = core.env.clock().monotonic_ns().saturating_sub(started);
+        return Ok((core, report));
+    }
+    if closed.is_none() {
+        report.rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
     }
     let reserve =
         harden::sort_unfinished(&inventory, options.reserve_segments.max(1), options.segment_bytes_min)?;
@@ -146,19 +178,12 @@ pub(crate) fn recover(
         previous_csn: last_csn,
     };
     let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, reserve, &start)?;
-    let report = RecoveryReport {
-        epoch: start.epoch,
-        last_csn,
-        end: walked.end,
-        frames: walked.frames,
-        read_bytes: walked.read_bytes,
-        walked_bytes: walked.live.iter().map(|(start, end)| u64::from(end.offset() - start.offset())).sum(),
-        epochs: chain.0.len() as u32,
-        rewritten_bytes,
-        cut_frames: walked.last_csn.0 - last_csn.0,
-        removed_segments: removed.len() as u32,
-        elapsed_ns: env.clock().monotonic_ns().saturating_sub(started),
-    };
+    report.epoch = start.epoch;
+    report.last_csn = last_csn;
+    report.proven_csn = last_csn;
+    report.cut_frames = walked.last_csn.0 - last_csn.0;
+    report.removed_segments = removed.len() as u32;
+    report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
     if options.background {
         begin.store.remove_later(&removed);
     }

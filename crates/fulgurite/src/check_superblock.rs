@@ -1,0 +1,28 @@
+//! Verification of the superblock: both copies, as the disk has them.
+
+use crate::Result;
+use crate::check::CheckReport;
+use crate::core::Core;
+use crate::superblock::FILE_NAME;
+
+impl CheckReport {
+    /// Verifies both copies of the superblock.
+    pub(crate) fn superblock(&mut self, core: &Core) -> Result<()> {
+        let maintenance = core.maintenance.lock();
+        core.check_open()?;
+        let path = core.dir.join(FILE_NAME);
+        let path = path.display();
+        match (maintenance.superblock.damaged_now()?, maintenance.superblock.damaged_at_open()) {
+            (Some(slot), _) => self.problem(format!(
+                "{path}: copy {slot} of the superblock is damaged; the other one is good, and opening the database for \
+                 writing mends it"
+            )),
+            (None, Some(slot)) => self.notes.push(format!(
+                "{path}: copy {slot} of the superblock was damaged when the database was opened, and was written again: \
+                 have a look at the disk"
+            )),
+            (None, None) => {}
+        }
+        Ok(())
+    }
+}
