@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, hash_key};
-use fulgurite_index::{StaticPart, Version};
+use fulgurite_base::hash_key;
+use fulgurite_index::Version;
+use fulgurite_index::table::ReadPoint;
 
 use crate::catalog::TableState;
 use crate::error::OrError;
@@ -163,14 +164,12 @@ impl Table {
         Snapshot::take(&self.core).prefix(self, prefix)
     }
 
-    /// About how many versions the table holds.
+    /// About how many keys the table has, expired ones not counted as far as they are recent: within some percent, unless
+    /// snapshots keep many old versions. It looks at samples, and takes up to some milliseconds.
     pub fn len_estimate(&self) -> u64 {
-        // The tree learns its size when its root is read.
-        let tree = self.state.index.static_part();
-        if tree.len_estimate() == 0 {
-            let _ = tree.get(&[], Csn::ZERO);
-        }
-        tree.len_estimate() + self.state.index.delta().entries()
+        let at = ReadPoint { csn: self.core.pipeline.read_csn(), now_ms: self.core.now_ms() };
+        let _pin = crossbeam_epoch::pin();
+        self.state.index.len_estimate(at)
     }
 
     pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {

@@ -195,6 +195,13 @@ pub trait StaticPart: Send + Sync {
 
     /// How many versions the static part holds, about.
     fn len_estimate(&self) -> u64;
+
+    /// At most about `max` keys that cut the static part into pieces of about the same size, from memory only. They need
+    /// not be in it.
+    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+        let _ = max;
+        Vec::new()
+    }
 }
 
 /// Walks the keys of a static part in both directions, one version a key: the newest at or below the cursor's CSN.

@@ -59,6 +59,7 @@ pub use options::{BTreeOptions, DeltaRule, DeltaShape};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
 use load::Core;
+use slot::Node;
 
 /// A B+tree over a store of node records. Cloning it gives another handle to the same tree.
 #[derive(Clone)]
@@ -130,6 +131,33 @@ impl Core {
     fn len_estimate(&self) -> u64 {
         u64::try_from(self.len.load(Ordering::Relaxed)).unwrap_or(0)
     }
+
+    /// See [`StaticPart::places`]: the lower fences of the nodes of the highest level that has enough of them, or the keys
+    /// of the leaves.
+    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+        let mut nodes = vec![(Vec::new(), self.root.node().ok())];
+        while nodes.len() < max {
+            let mut below = Vec::new();
+            for (lower, node) in &nodes {
+                match node {
+                    Some(Node::Inner(inner)) => below.extend((0..inner.children().len()).map(|index| {
+                        let node = inner.children()[index].node().ok();
+                        (inner.child_place(index).lower.to_vec(), node)
+                    })),
+                    Some(Node::Leaf(leaf)) => {
+                        below.extend(leaf.entries().map(|entry| (entry.key.to_vec(), None)));
+                    }
+                    None => below.push((lower.clone(), None)),
+                }
+            }
+            if nodes.iter().all(|(_, node)| node.is_none()) {
+                break;
+            }
+            nodes = below;
+        }
+        let step = (nodes.len() / max.max(1)).max(1);
+        nodes.into_iter().step_by(step).map(|(lower, _)| lower).collect()
+    }
 }
 
 impl StaticPart for BTree {
@@ -181,5 +209,9 @@ impl StaticPart for BTree {
 
     fn len_estimate(&self) -> u64 {
         self.core.len_estimate()
+    }
+
+    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+        self.core.places(max)
     }
 }

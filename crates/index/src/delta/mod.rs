@@ -41,6 +41,7 @@ mod generation;
 mod list;
 mod node;
 mod recovered;
+mod sample;
 mod skip_list;
 mod sync;
 

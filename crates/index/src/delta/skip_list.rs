@@ -56,6 +56,12 @@ impl SkipList {
         self.head.next(0)
     }
 
+    /// The nodes that reach a level, in order: of a high one some few, as if drawn at random.
+    pub fn level(&self, level: usize) -> impl Iterator<Item = NodeRef<'_>> {
+        let level = level.min(HEIGHT_MAX - 1);
+        std::iter::successors(self.head.next(level), move |node| node.next(level))
+    }
+
     /// The first node at or after the position.
     pub fn at_or_after(&self, position: &Position<'_>) -> Option<NodeRef<'_>> {
         self.search(position).1

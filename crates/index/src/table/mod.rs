@@ -1,6 +1,7 @@
 //! A table: a delta over a static part, and the range deletes that hide parts of both.
 
 mod cursor;
+mod len_estimate;
 mod passed;
 
 #[cfg(all(test, not(feature = "shuttle")))]
