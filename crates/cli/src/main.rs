@@ -22,7 +22,7 @@ use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 
 use crate::commands::probe as probe_command;
 use crate::commands::{
-    check, completions, delete, drop, dump, export, get, man, put, rename, scan, stat, tables,
+    check, completions, delete, drop, dump, export, get, man, put, rename, reset_clock, scan, stat, tables,
 };
 use crate::failure::{EXIT_CODES, Failure};
 
@@ -62,6 +62,7 @@ enum Command {
     Tables(tables::Args),
     Drop(drop::Args),
     Rename(rename::Args),
+    ResetClock(reset_clock::Args),
     Stat(stat::Args),
     Check(check::Args),
     Dump(dump::Args),
@@ -83,6 +84,7 @@ impl Command {
             Command::Tables(args) => tables::run(args),
             Command::Drop(args) => drop::run(args),
             Command::Rename(args) => rename::run(args),
+            Command::ResetClock(args) => reset_clock::run(args),
             Command::Stat(args) => stat::run(args),
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
@@ -105,6 +107,7 @@ impl Command {
             Command::Tables(args) => args.json,
             Command::Drop(args) => args.json,
             Command::Rename(args) => args.json,
+            Command::ResetClock(args) => args.json,
             Command::Stat(args) => args.json,
             Command::Check(args) => args.json,
             Command::Dump(args) => args.json,

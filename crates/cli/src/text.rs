@@ -86,6 +86,22 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     format!("\"{head}...\"")
 }
 
+/// A moment in milliseconds since 1970-01-01 UTC, as people write it.
+pub(crate) fn utc(ms: u64) -> String {
+    let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
+    // Years that begin in March, so that the day that some lack is the last; 400 of them have 146,097 days.
+    let shifted = days + 719_468;
+    let (era, day) = (shifted / 146_097, shifted % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day_of_year = day - (365 * year + year / 4 - year / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day_of_month = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
 /// Rows of cells as lines of aligned columns; the columns that `right` names are aligned right.
 pub(crate) fn aligned(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -122,6 +138,21 @@ mod tests {
         assert_eq!(
             [0, 999, 1000, 12_345, 886_323, 1_234_567].map(short),
             ["0", "999", "1.0k", "12.3k", "886k", "1.2M"]
+        );
+    }
+
+    #[test]
+    fn moments_are_dates() {
+        let moments = [0, 951_782_399_000, 951_782_400_000, 951_868_800_999, 4_107_542_399_000];
+        assert_eq!(
+            moments.map(utc),
+            [
+                "1970-01-01 00:00:00 UTC",
+                "2000-02-28 23:59:59 UTC",
+                "2000-02-29 00:00:00 UTC",
+                "2000-03-01 00:00:00 UTC",
+                "2100-02-28 23:59:59 UTC"
+            ]
         );
     }
 

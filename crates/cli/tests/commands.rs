@@ -160,3 +160,16 @@ fn dump_writes_nothing() {
     place.ok(&["dump", "db", "--segment", "1"]);
     assert_eq!(files(&place), before);
 }
+
+#[test]
+fn a_clock_is_shown_and_reset() {
+    let place = Place::new();
+    place.ok(&["put", "db", "t", "k", "v", "--expires-in", "1h", "--create"]);
+    assert!(place.ok(&["stat", "db"]).contains("follows"));
+    assert!(place.ok(&["stat", "db", "--json"]).contains("\"state\":\"follows\""));
+    assert!(place.ok(&["reset-clock", "db"]).contains(" UTC, now 20"));
+    assert!(place.ok(&["reset-clock", "db", "--json"]).contains("\"after_ms\":1"));
+    assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
+    place.run(&["reset-clock", "none"]).fails(1, "none");
+    assert!(!place.file("none").exists());
+}

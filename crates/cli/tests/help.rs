@@ -4,9 +4,22 @@ mod common;
 
 use common::Place;
 
-const COMMANDS: [&str; 14] = [
-    "load", "put", "get", "delete", "scan", "export", "tables", "drop", "rename", "stat", "check", "dump",
-    "bench", "probe",
+const COMMANDS: [&str; 15] = [
+    "load",
+    "put",
+    "get",
+    "delete",
+    "scan",
+    "export",
+    "tables",
+    "drop",
+    "rename",
+    "reset-clock",
+    "stat",
+    "check",
+    "dump",
+    "bench",
+    "probe",
 ];
 
 #[test]

@@ -13,6 +13,7 @@ pub(crate) mod man;
 pub(crate) mod probe;
 pub(crate) mod put;
 pub(crate) mod rename;
+pub(crate) mod reset_clock;
 pub(crate) mod scan;
 pub(crate) mod stat;
 pub(crate) mod tables;

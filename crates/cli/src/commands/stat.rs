@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fulgurite::{Latency, Stats};
+use fulgurite::{ClockState, Latency, Stats};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::open::{Missing, entries_estimate, with_database};
 use crate::output::Output;
-use crate::text::{aligned, number, size};
+use crate::text::{aligned, number, size, utc};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -65,6 +65,12 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "poisoned": stats.poisoned,
         "direct_io": stats.direct_io,
         "flush_scheme": stats.flush_scheme.name(),
+        "clock": {
+            "state": clock_state(stats).0,
+            "now_ms": stats.clock.now_ms,
+            "machine_ms": stats.clock.machine_ms,
+            "confirmed_ms": stats.clock.confirmed_ms,
+        },
         "commit_latency": latency_as_json(&stats.latency.sync),
         "log": stats.log.counters().into_iter().collect::<BTreeMap<_, _>>(),
     })
@@ -80,6 +86,24 @@ fn latency_as_json(latency: &Latency) -> Value {
         "p999_ns": latency.p999_ns,
         "max_ns": latency.max_ns,
     })
+}
+
+/// What the database's clock makes of the machine's, and what to do about it.
+fn clock_state(stats: &Stats) -> (&'static str, &'static str) {
+    match stats.clock.state {
+        ClockState::Follows => ("follows", "the machine's"),
+        ClockState::Unconfirmed => (
+            "unconfirmed",
+            "it went far while the database was closed: nothing is removed by it for up to an hour",
+        ),
+        ClockState::Doubts => {
+            ("doubts", "the machine's jumped: believed in an hour; if it is right, reset-clock does it now")
+        }
+        ClockState::Ahead => {
+            ("ahead", "of the machine's, and stands still: if that is right, reset-clock sets it back")
+        }
+        _ => ("unknown", ""),
+    }
 }
 
 fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
@@ -103,6 +127,13 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     };
     row("log writes", way.into(), note);
     row("flush scheme", stats.flush_scheme.name().into(), "");
+    let (state, note) = clock_state(stats);
+    row("clock", state.into(), note);
+    if stats.clock.state != ClockState::Follows {
+        row("it shows", utc(stats.clock.now_ms), "the time by which keys expire");
+        row("the machine shows", utc(stats.clock.machine_ms), "");
+        row("confirmed", utc(stats.clock.confirmed_ms), "what had expired by then may be removed");
+    }
     if let Some(why) = &stats.poisoned {
         row("writes are refused", String::new(), why);
     }
