@@ -18,8 +18,9 @@ pub const SEGMENT_BYTES_MAX: u32 = 64 * 1024 * 1024;
 /// Longest frame in bytes, header included: a quarter of the smallest segment. What is larger goes to parts.
 pub const FRAME_BYTES_MAX: u32 = SEGMENT_BYTES_MIN / 4;
 
-/// Values of at least this many bytes are written ahead as parts, off the commit path.
-pub const SPILL_BYTES_MIN: usize = 64 * 1024;
+/// Values of at least this many bytes are written ahead as parts, off the commit path. Shorter ones are part of the
+/// commit's frame, which takes one synchronous write; one of parts takes two flushes, one after the other.
+pub const SPILL_BYTES_MIN: usize = 128 * 1024;
 
 /// Most bytes of one part: parts never span segments, and two of the longest fit the smallest segment.
 pub const PART_BYTES_MAX: usize = 508 * 1024;

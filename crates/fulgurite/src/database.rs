@@ -16,7 +16,7 @@ use crate::recovery::RecoveryProgress;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::{Commit, Transaction};
-use crate::{Error, Isolation, Options, Result, Table};
+use crate::{Error, Isolation, Options, Result, Table, Ticket};
 
 /// An open database. Cheap to clone, good for any thread.
 ///
@@ -26,7 +26,7 @@ use crate::{Error, Isolation, Options, Result, Table};
 ///
 /// **It stays open as long as a handle to it lives**: a `Database`, [`Table`], [`Transaction`], [`Snapshot`] or
 /// [`Range`](crate::Range). The drop of the last one closes it, with a checkpoint; [`Database::close`] does so at once
-/// and reports errors. A [`Ticket`](crate::Ticket), [`Value`](crate::Value) or [`Savepoint`](crate::Savepoint) keeps
+/// and reports errors. A [`Ticket`], [`Value`](crate::Value) or [`Savepoint`](crate::Savepoint) keeps
 /// nothing open: each stays good after the close.
 #[derive(Clone)]
 pub struct Database {
@@ -292,6 +292,49 @@ impl Database {
         self.core.retry_as(isolation, body)
     }
 
+    /// Like [`Database::transact`], but does not wait until the commit is durable: it ends in a
+    /// [`Ticket`], which tells. Transactions that begin afterwards see the commit. What the call may wait
+    /// for is told at [`Transaction::commit_deferred`]; beside that, before it runs `body` again after a conflict, and if
+    /// `body` fails, until what `body` read is durable.
+    ///
+    /// ```
+    /// # use fulgurite::{Database, Error, Options};
+    /// # fn main() -> Result<(), Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = Database::open(dir.path().join("data"), Options::default())?;
+    /// let hits = db.table("hits")?;
+    /// let (count, ticket) = db.transact_deferred(|txn| {
+    ///     let before = txn.get(&hits, "/")?.map_or(0, |value| value[0]);
+    ///     txn.put(&hits, "/", [before + 1])?;
+    ///     Ok(before + 1)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// ticket.wait()?; // or `.await`, or a callback; or many of them, and then this
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Database::transact`]; whether the commit is durable is the ticket's to tell.
+    pub fn transact_deferred<T>(
+        &self,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Ticket)> {
+        self.transact_deferred_with(Isolation::Snapshot, body)
+    }
+
+    /// Like [`Database::transact_deferred`] at a given isolation.
+    ///
+    /// # Errors
+    /// Those of [`Database::transact_deferred`].
+    pub fn transact_deferred_with<T>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Ticket)> {
+        self.core.retry_deferred(isolation, body)
+    }
+
     /// The database as of now: everything in it is durable, or was answered at a level that does not wait for that.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.core)
@@ -368,7 +411,7 @@ impl Database {
     /// range, gets [`Error::Closed`] from then on. A commit that is on its way meanwhile is durable or refused. Waits for
     /// a checkpoint that is being written, and for a close that another thread has begun.
     ///
-    /// Any thread may close, in a callback of a [`Ticket`](crate::Ticket), too, which may run on a thread of the database
+    /// Any thread may close, in a callback of a [`Ticket`], too, which may run on a thread of the database
     /// itself.
     ///
     /// Without it the drop of the last handle closes, and an error is only logged (`tracing`, level WARN). Leave it to

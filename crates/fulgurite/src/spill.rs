@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fulgurite_base::{Csn, Lsn, TableId, limits, value_checksum};
 use fulgurite_env::Process;
 use fulgurite_index::{Extent, OutOfLine};
-use fulgurite_log::{Log, LogError, PartPlace, SpillId};
+use fulgurite_log::{BulkMark, Log, PartPlace, SpillId};
 use parking_lot::Mutex;
 
 use crate::Result;
@@ -36,16 +36,13 @@ struct PinsInner {
 }
 
 impl SpillPins {
-    /// Appends a part and pins its segment, unless that is the last of `pinned`. Both under the lock that
-    /// [`SpillPins::holds`] takes: else the segment could be filled, looked at and freed in between.
-    fn append(&self, pinned: &mut Vec<u32>, append: impl FnOnce() -> Result<Lsn, LogError>) -> Result<Lsn> {
-        let mut inner = self.inner.lock();
-        let lsn = append().or_error()?;
-        if pinned.last() != Some(&lsn.segment()) {
-            *inner.segments.entry(lsn.segment()).or_default() += 1;
-            pinned.push(lsn.segment());
+    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each part while the segment cannot
+    /// be freed yet: else it could be filled, looked at and freed in between.
+    fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
+        if pinned.last() != Some(&segment) {
+            *self.inner.lock().segments.entry(segment).or_default() += 1;
+            pinned.push(segment);
         }
-        Ok(lsn)
     }
 
     fn unpin(inner: &mut PinsInner, segments: Vec<u32>) {
@@ -89,12 +86,29 @@ pub(crate) struct Spill {
     next_ordinal: u32,
     places: Vec<PartPlace>,
     pinned: Vec<u32>,
+    /// Up to where the bulk stream has to be synced before the commit frame is written.
+    mark: BulkMark,
 }
 
 impl Spill {
     pub fn new(log: Arc<Log>, pins: Arc<SpillPins>) -> Spill {
         let id = log.new_spill();
-        Spill { log, pins, id, next_ordinal: 0, places: Vec::new(), pinned: Vec::new() }
+        Spill {
+            log,
+            pins,
+            id,
+            next_ordinal: 0,
+            places: Vec::new(),
+            pinned: Vec::new(),
+            mark: BulkMark::default(),
+        }
+    }
+
+    fn append(&mut self, ordinal: u32, bytes: &[u8]) -> Result<Lsn> {
+        let on_segment = |segment| self.pins.pin(&mut self.pinned, segment);
+        let (lsn, mark) = self.log.append_part(self.id, ordinal, bytes, on_segment).or_error()?;
+        self.mark = mark;
+        Ok(lsn)
     }
 
     /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned place carries the partial checksum.
@@ -115,8 +129,7 @@ impl Spill {
         check_ordinals(ordinal, parts.count())?;
         let mut extents = Vec::with_capacity(parts.count() as usize);
         for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
-            let append = || self.log.append_part(self.id, self.next_ordinal, chunk);
-            let lsn = self.pins.append(&mut self.pinned, append)?;
+            let lsn = self.append(self.next_ordinal, chunk)?;
             let len = chunk.len() as u32;
             self.places.push(PartPlace { spill: self.id, ordinal: self.next_ordinal, lsn, len });
             extents.push(Extent { lsn, len });
@@ -137,8 +150,7 @@ impl Spill {
                 for place in chunk {
                     place.encode(&mut bytes);
                 }
-                let append = || self.log.append_part(self.id, level_ordinal, &bytes);
-                let lsn = self.pins.append(&mut self.pinned, append)?;
+                let lsn = self.append(level_ordinal, &bytes)?;
                 upper.push(PartPlace {
                     spill: self.id,
                     ordinal: level_ordinal,
@@ -152,9 +164,14 @@ impl Spill {
         Ok(places)
     }
 
-    /// Makes everything written ahead durable: before the commit frame is numbered.
+    /// Makes everything written ahead durable.
     pub fn sync(&self) -> Result<()> {
-        self.log.sync_bulk().or_error()
+        self.log.sync_bulk_to(self.mark).or_error()
+    }
+
+    /// Up to where the bulk stream has to be synced before the commit frame is written.
+    pub fn mark(&self) -> BulkMark {
+        self.mark
     }
 
     /// The commit has a number: its pins stay until a checkpoint covers it.

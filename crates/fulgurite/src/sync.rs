@@ -20,7 +20,7 @@ mod chosen {
     pub use shuttle::thread_local;
 
     /// Shuttle's mutex with the face of `parking_lot`'s.
-    #[derive(Default)]
+    #[derive(Default, Debug)]
     pub struct Mutex<T>(sync::Mutex<T>);
 
     /// `None` only inside [`Condvar::wait`].

@@ -5,7 +5,15 @@ use std::time::Duration;
 
 use crate::handle::Handle;
 use crate::transaction::{Commit, Transaction};
-use crate::{Conflict, Error, Isolation, Result};
+use crate::{Conflict, Error, Isolation, Result, Ticket};
+
+/// The conflict that an error of this library is, if it is one.
+fn as_conflict(error: Error) -> Result<Box<Conflict>> {
+    match error {
+        Error::Conflict(conflict) => Ok(conflict),
+        error => Err(error),
+    }
+}
 
 impl Handle {
     /// Runs a transaction, again when it conflicts.
@@ -14,10 +22,7 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Commit)> {
-        self.retry_unless(isolation, body, |error| match error {
-            Error::Conflict(conflict) => Ok(conflict),
-            error => Err(error),
-        })
+        self.retry_unless(isolation, body, as_conflict, Transaction::commit)
     }
 
     /// Like [`Handle::retry`] with an application's error, which always ends it.
@@ -26,15 +31,25 @@ impl Handle {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Commit), E> {
-        self.retry_unless(isolation, body, Err)
+        self.retry_unless(isolation, body, Err, Transaction::commit)
     }
 
-    fn retry_unless<T, E: From<Error>>(
+    /// Like [`Handle::retry`]; the commit that succeeds ends in a ticket.
+    pub fn retry_deferred<T>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Ticket)> {
+        self.retry_unless(isolation, body, as_conflict, Transaction::commit_deferred)
+    }
+
+    fn retry_unless<T, E: From<Error>, C>(
         &self,
         isolation: Isolation,
         mut body: impl FnMut(&mut Transaction) -> Result<T, E>,
         as_conflict: impl Fn(E) -> Result<Box<Conflict>, E>,
-    ) -> Result<(T, Commit), E> {
+        commit: impl Fn(Transaction) -> Result<C>,
+    ) -> Result<(T, C), E> {
         let mut attempts = 0;
         loop {
             if attempts > 0 {
@@ -42,7 +57,7 @@ impl Handle {
             }
             let mut txn = Transaction::begin(self, isolation);
             let conflict = match body(&mut txn) {
-                Ok(value) => match txn.commit() {
+                Ok(value) => match commit(txn) {
                     Ok(commit) => return Ok((value, commit)),
                     Err(Error::Conflict(conflict)) => conflict,
                     Err(error) => return Err(error.into()),

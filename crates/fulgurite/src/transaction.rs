@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fulgurite_base::{Csn, hash_key, limits};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_log::{Durability, TimeBounds};
+use fulgurite_log::{BulkMark, Durability, TimeBounds};
 
 use crate::catalog::TableState;
 use crate::claims::Claim;
@@ -230,7 +230,7 @@ impl Transaction {
     /// Writes `key`, whether or not it exists. An expiry that it had is gone: [`Transaction::put_expiring`] gives one.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 128 KiB
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
@@ -240,7 +240,7 @@ impl Transaction {
     /// Deletes `key`; fine if it does not exist.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 64 KiB
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 128 KiB
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
     /// the transaction goes on.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
@@ -460,7 +460,8 @@ impl Transaction {
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        let Some(csn) = self.submit(&core, None)? else {
+        let syncs = self.durability.waits();
+        let Some(csn) = self.submit(&core, None, syncs)? else {
             let csn = self.snapshot.csn;
             drop(self);
             core.pipeline.wait(needs)?;
@@ -471,16 +472,27 @@ impl Transaction {
         Ok(Commit { csn })
     }
 
-    /// Commits without waiting for the disk: the returned ticket tells when the commit has come as far as
-    /// [`Transaction::durability`] says, which [`Durability::Async`] and [`Durability::None`] are from the start. Other
-    /// transactions of this process see the commit at once.
+    /// Commits without waiting until that is durable: the returned ticket tells when the commit has come as far as
+    /// [`Transaction::durability`] says, which [`Durability::Async`] and [`Durability::None`] are from the start. The
+    /// transactions of this process that begin afterwards see the commit, on every thread.
+    ///
+    /// The caller syncs nothing for its commit: large values, which [`Transaction::put`] has written ahead, are synced by
+    /// the thread that writes the commit to the log. What the call may wait for is memory and order:
+    /// - **merging**, while tables that it writes have several times [`Options::delta_bytes_max`](crate::Options) that is
+    ///   not merged into their trees yet: milliseconds, where more is written than the disk takes;
+    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options) are committed and not written yet;
+    /// - **a segment of the log**, where commits come faster than the log's thread makes segments ready;
+    /// - **latches**, for as long as other commits of the same keys, or of ranges around them, take in memory; and
+    ///   **commits before it**, until they are applied: microseconds;
+    /// - **reads from disk**, when it validates keys that it read long ago;
+    /// - a commit of many operations with values of some hundred bytes and more (above 240 KB) writes them ahead first.
     ///
     /// # Errors
     /// Those of [`Transaction::commit`].
     pub fn commit_deferred(mut self) -> Result<Ticket> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        match self.submit(&core, None)? {
+        match self.submit(&core, None, false)? {
             Some(csn) => core.pipeline.answer_deferred(csn, needs, timed),
             None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
@@ -519,15 +531,21 @@ impl Transaction {
         let core = self.core.clone();
         self.durability = Durability::Sync;
         let timed = core.pipeline.stopwatch().start(self.durability);
-        let csn = self.submit(&core, changed)?.expect("a definition writes the catalog");
+        let csn = self.submit(&core, changed, true)?.expect("a definition writes the catalog");
         drop(self);
         core.pipeline.answer(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 
     /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. A definition latches the table that it
-    /// changes exclusively.
-    fn submit(&mut self, core: &Core, exclusive: Option<Arc<TableState>>) -> Result<Option<Csn>> {
+    /// changes exclusively. `syncs`: what was written ahead is synced here, because the caller waits anyhow, and others
+    /// need not; else by the thread that writes the commit's group, before that.
+    fn submit(
+        &mut self,
+        core: &Core,
+        exclusive: Option<Arc<TableState>>,
+        syncs: bool,
+    ) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
             core.check_open()?;
             return Ok(None);
@@ -550,6 +568,9 @@ impl Transaction {
             &|| core.new_spill(),
             &mut self.spill,
         )?;
+        if let Some(spill) = self.spill.as_ref().filter(|_| syncs) {
+            spill.sync()?;
+        }
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let reads = reads.into_validated();
         let mut set = self.latch_set(&reads);
@@ -614,6 +635,7 @@ impl Transaction {
                         body_crc: prepared.body_crc,
                         time: TimeBounds { from_ms: core.now_ms(), before_ms: reads.live_until_ms() },
                         local: &prepared.local,
+                        after_bulk: self.spill.as_ref().map_or(BulkMark::default(), Spill::mark),
                     };
                     let csn = core.pipeline.submit(admission, self.durability, &frame, prepared.work);
                     drop(held);

@@ -370,7 +370,7 @@ fn a_snapshot_reads_a_dropped_table_whatever_is_checkpointed() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_quiet(dir.path());
     let (dropped, other) = (db.table("dropped").unwrap(), db.table("other").unwrap());
-    let values = [vec![1; 5_000], vec![2; 100_000]];
+    let values = [vec![1; 5_000], vec![2; 140_000]];
     let busy = |round: u8| {
         for n in 0..40u8 {
             other.put(&[n % 3], &vec![round; 60_000]).unwrap();

@@ -49,7 +49,7 @@ fn number(bytes: &[u8]) -> u64 {
 fn value(writer: u64, round: u64, nth: u64) -> Vec<u8> {
     let len = match (round + nth) % 9 {
         0 => 1_500,
-        1 if round % 40 == 3 => 70_000,
+        1 if round % 40 == 3 => 140_000,
         _ => 30,
     };
     let mut bytes = round.to_le_bytes().to_vec();

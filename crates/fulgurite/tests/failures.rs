@@ -219,7 +219,7 @@ fn used_bytes(sim: &SimEnv) -> u64 {
 #[test]
 fn a_full_disk() {
     for (value_bytes, spare) in
-        [(3_000, 3 << 20), (100_000, 3 << 20), (700_000, 5 << 20), (60_000, 2_500_000)]
+        [(3_000, 3 << 20), (140_000, 3 << 20), (700_000, 5 << 20), (60_000, 2_500_000)]
     {
         for maintained in [false, true] {
             let what = format!("values of {value_bytes} bytes, {spare} spare, maintained {maintained}");

@@ -28,7 +28,7 @@ fn key(rng: &mut Rng) -> Key {
 
 fn value(rng: &mut Rng) -> ValueSpec {
     let len = match rng.below(40) {
-        0 => rng.between(65_000, 70_000),
+        0 => rng.between(130_500, 135_000),
         1 => rng.between(500_000, 600_000),
         2..=8 => rng.between(190, 4_000),
         _ => rng.below(60),

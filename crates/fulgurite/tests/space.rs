@@ -106,7 +106,7 @@ fn dropped_tables_return_their_space() {
 fn a_drop_that_is_replayed_returns_its_space() {
     let (sim, db, mut rng) = start(3);
     let table = db.create_table("a").unwrap();
-    for len in [40, 2_000, 70_000] {
+    for len in [40, 2_000, 70_000, 140_000] {
         overwrite(&db, &table, 60, len, &mut rng);
     }
     db.checkpoint().unwrap();
@@ -127,7 +127,7 @@ fn deleting_everything_returns_its_space() {
     for range in [false, true] {
         let (_sim, db, mut rng) = start(4);
         let table = db.create_table("t").unwrap();
-        for len in [40, 2_000, 70_000] {
+        for len in [40, 2_000, 70_000, 140_000] {
             overwrite(&db, &table, 100, len, &mut rng);
         }
         db.checkpoint().unwrap();

@@ -10,9 +10,10 @@ use crate::log::Log;
 use crate::segment::{SEALED, Segment, Stream};
 use crate::stats::add;
 use crate::store::From;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{AtomicU64, Mutex, MutexGuard};
 use fulgurite_base::{Csn, Lsn};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// How many bytes gather before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
@@ -25,7 +26,12 @@ struct State {
     buffer: Vec<u8>,
     /// Segments with writes that no sync has covered.
     unsynced: Vec<Arc<Segment>>,
+    appended: BulkMark,
 }
+
+/// A point of the bulk stream: everything that was appended before it. Later ones are greater.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BulkMark(u64);
 
 impl State {
     fn append_at(&self) -> u32 {
@@ -49,11 +55,20 @@ pub(crate) struct BulkStream {
     /// Held during a sync, so that a second one waits for what the first is syncing.
     syncing: Mutex<()>,
     state: Mutex<State>,
+    /// The [`BulkMark`] up to which everything is durable.
+    synced: AtomicU64,
+    /// The [`BulkMark`] that frames of the commit stream depend on: INV-LOG-16.
+    required: AtomicU64,
 }
 
 impl BulkStream {
     pub fn new() -> BulkStream {
-        BulkStream { syncing: Mutex::new(()), state: Mutex::default() }
+        BulkStream {
+            syncing: Mutex::new(()),
+            state: Mutex::default(),
+            synced: AtomicU64::new(0),
+            required: AtomicU64::new(0),
+        }
     }
 
     /// Returns when nobody is writing or syncing.
@@ -75,7 +90,13 @@ impl BulkStream {
 }
 
 impl Core {
-    fn append_bulk(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
+    /// `on_place` is told the record's place while the stream is locked: before its segment can be left, sealed or freed.
+    pub fn append_bulk(
+        &self,
+        kind: BulkKind,
+        pieces: &[&[u8]],
+        on_place: impl FnOnce(Lsn),
+    ) -> Result<(Lsn, BulkMark), LogError> {
         let body: usize = pieces.iter().map(|piece| piece.len()).sum();
         let max = self.options.bulk_bytes_max();
         let body_bytes = u32::try_from(body)
@@ -90,6 +111,7 @@ impl Core {
         }
         let segment = state.segment.as_ref().expect("a segment with room was just made sure of");
         let lsn = Lsn::new(segment.number, state.append_at());
+        on_place(lsn);
         let header = BulkHeader { kind, codec: 0, flags: 0, body_bytes, lsn };
         let end = state.buffer.len() + bytes as usize;
         state.buffer.extend_from_slice(&header.encode(self.database, pieces));
@@ -97,12 +119,14 @@ impl Core {
             state.buffer.extend_from_slice(piece);
         }
         state.buffer.resize(end, 0);
+        state.appended.0 += u64::from(bytes);
+        let mark = state.appended;
         if state.buffer.len() >= BUFFER_BYTES {
             self.write_bulk(&mut state)?;
         }
         add(&self.stats.bulk_records, 1);
         add(&self.stats.bulk_bytes, u64::from(bytes));
-        Ok(lsn)
+        Ok((lsn, mark))
     }
 
     /// Goes on in a segment that has room for a record of `bytes`.
@@ -166,13 +190,18 @@ impl Core {
         Ok(())
     }
 
-    fn sync_bulk(&self) -> Result<(), LogError> {
+    /// Makes everything up to `mark` durable, and all that was appended before the call; a call that finds `mark` synced
+    /// when its turn comes does nothing. `check` is asked while the stream is locked.
+    fn sync_bulk(&self, mark: BulkMark, check: impl Fn() -> Result<(), LogError>) -> Result<(), LogError> {
         let _syncing = self.bulk.syncing.lock();
-        let unsynced = {
+        let (unsynced, reached) = {
             let mut state = self.bulk.state.lock();
-            self.check_usable()?;
+            check()?;
+            if self.is_bulk_synced(mark) {
+                return Ok(());
+            }
             self.write_bulk(&mut state)?;
-            std::mem::take(&mut state.unsynced)
+            (std::mem::take(&mut state.unsynced), state.appended)
         };
         for segment in unsynced {
             add(&self.stats.bulk_syncs, 1);
@@ -182,7 +211,24 @@ impl Core {
                 self.store.seal(&segment);
             }
         }
-        self.poison.check()
+        self.poison.check()?;
+        self.bulk.synced.fetch_max(reached.0, SeqCst);
+        Ok(())
+    }
+
+    fn is_bulk_synced(&self, mark: BulkMark) -> bool {
+        self.bulk.synced.load(SeqCst) >= mark.0
+    }
+
+    /// INV-LOG-16. The thread that writes the commit stream calls it after it took groups and before it writes them. A
+    /// frame's mark was required before the frame was filled, and the groups were seen filled.
+    pub fn sync_required_bulk(&self) -> Result<(), LogError> {
+        let required = BulkMark(self.bulk.required.load(SeqCst));
+        if self.is_bulk_synced(required) {
+            return Ok(());
+        }
+        // A log that is closing still writes.
+        self.sync_bulk(required, || self.poison.check())
     }
 
     /// Copies `lsn..lsn + out.len()` from the bulk buffer, if it begins there.
@@ -223,7 +269,7 @@ impl Log {
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was appended. [`LogError::Poisoned`],
     /// [`LogError::Closed`]: reopen.
     pub fn append_bulk(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
-        self.core.append_bulk(kind, pieces)
+        self.core.append_bulk(kind, pieces, |_| ()).map(|(lsn, _)| lsn)
     }
 
     /// Returns when everything appended before is durable.
@@ -231,7 +277,22 @@ impl Log {
     /// # Errors
     /// [`LogError::Poisoned`]: it may not be, and never will be known.
     pub fn sync_bulk(&self) -> Result<(), LogError> {
-        self.core.sync_bulk()
+        let appended = self.core.bulk.state.lock().appended;
+        self.core.sync_bulk(appended, || self.core.check_usable())
+    }
+
+    /// Returns when everything up to `mark` is durable; at once if it is.
+    ///
+    /// # Errors
+    /// As [`Log::sync_bulk`].
+    pub fn sync_bulk_to(&self, mark: BulkMark) -> Result<(), LogError> {
+        self.core.sync_bulk(mark, || self.core.check_usable())
+    }
+
+    /// Has the bulk stream synced up to `mark` before any frame is written that is reserved after this call: for a frame
+    /// that names parts which its committer does not sync itself. The thread that writes the frame's group syncs.
+    pub fn require_bulk(&self, mark: BulkMark) {
+        self.core.bulk.required.fetch_max(mark.0, SeqCst);
     }
 
     /// Reads and verifies the record that begins at `lsn`.

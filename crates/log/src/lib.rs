@@ -43,6 +43,8 @@
 //! - INV-LOG-12, 13: a group that somebody joined stays until it is filled; a closed one never changes its size.
 //! - INV-LOG-14: a commit that waits has a thread that flushes for it, or is awake.
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
+//! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the mark that its committer required
+//!   ([`Log::require_bulk`]) before it reserved: a frame that recovery finds has its parts.
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;
@@ -78,7 +80,7 @@ mod store;
 mod sync;
 mod write;
 
-pub use bulk_stream::BulkRecord;
+pub use bulk_stream::{BulkMark, BulkRecord};
 pub use cells::TimeBounds;
 pub use commit::{Admission, FrameParts, Reservation};
 pub use durability::{Durability, FlushScheme, Waiting};

@@ -62,6 +62,10 @@ impl Parking {
         let wakes = word.wakes.load();
         self.newest.fetch_max(csn.0, SeqCst);
         word.sleepers.fetch_or(bit, SeqCst);
+        // What `is_over` looks at may have been stored with less than its mark: poison is. With a fence on both sides, the
+        // other in `wake_all`, either the look below sees the poison or `wake_all` sees the bit. Without this one the look
+        // could come before the mark, although it is written after it: an acquire load may pass a store before it.
+        fence(SeqCst);
         if is_over() {
             return false;
         }

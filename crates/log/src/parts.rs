@@ -1,5 +1,6 @@
 //! Parts of large commits, written ahead into the bulk stream.
 
+use crate::bulk_stream::BulkMark;
 use crate::error::LogError;
 use crate::format::{BULK_HEADER_BYTES, BulkKind, PartPlace, SpillId};
 use crate::log::Log;
@@ -10,17 +11,25 @@ use fulgurite_base::{Lsn, Reader};
 const PART_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;
 
 impl Log {
-    /// Appends a part and returns where *its bytes* begin, so that they can be read without the record around them.
-    /// Durable after [`Log::sync_bulk`].
+    /// Appends a part and returns where *its bytes* begin, so that they can be read without the record around them, and
+    /// up to where the stream has to be synced for it: [`Log::sync_bulk_to`], [`Log::require_bulk`]. `on_segment` is told
+    /// the segment while that cannot be freed yet; it must be short and not call the log.
     ///
     /// # Errors
     /// As [`Log::append_bulk`].
-    pub fn append_part(&self, spill: SpillId, ordinal: u32, bytes: &[u8]) -> Result<Lsn, LogError> {
+    pub fn append_part(
+        &self,
+        spill: SpillId,
+        ordinal: u32,
+        bytes: &[u8],
+        on_segment: impl FnOnce(u32),
+    ) -> Result<(Lsn, BulkMark), LogError> {
         let mut head = Vec::with_capacity(PART_HEAD_BYTES as usize);
         spill.encode(&mut head);
         head.extend_from_slice(&ordinal.to_le_bytes());
-        let record = self.append_bulk(BulkKind::Part, &[&head, bytes])?;
-        Ok(record.advance(BULK_HEADER_BYTES + PART_HEAD_BYTES))
+        let on_place = |record: Lsn| on_segment(record.segment());
+        let (record, mark) = self.core.append_bulk(BulkKind::Part, &[&head, bytes], on_place)?;
+        Ok((record.advance(BULK_HEADER_BYTES + PART_HEAD_BYTES), mark))
     }
 
     /// Reads a part back and verifies that it is the one that was meant.

@@ -67,6 +67,7 @@ impl Core {
     pub fn write_combined(&self, writer: &mut Writer, barrier: bool) -> Result<bool, LogError> {
         self.check_not_ended()?;
         let batch = self.take_batch()?;
+        self.sync_required_bulk()?;
         let mut runs = batch.chunk_by(|a, b| a.segment.number == b.segment.number).peekable();
         self.end_left_segment(writer, runs.peek().map(|run| &run[0]))?;
         while let Some(run) = runs.next() {
@@ -100,6 +101,7 @@ impl Core {
     pub fn write_buffered(&self, writer: &mut Writer) -> Result<bool, LogError> {
         self.check_not_ended()?;
         let batch = self.take_batch()?;
+        self.sync_required_bulk()?;
         for group in &batch {
             if group.ends.is_some() {
                 // INV-LOG-2: the segment that is left is synced before anything of the next one can count; alone,

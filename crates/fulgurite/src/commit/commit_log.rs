@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Admission, Durability, FrameParts, Log, LogError, PoisonCause, Reservation, TimeBounds};
+use fulgurite_log::{
+    Admission, BulkMark, Durability, FrameParts, Log, LogError, PoisonCause, Reservation, TimeBounds,
+};
 
 /// The commit stream of a log. Each method is the one of [`Log`] with its name, if nothing else is said.
 pub(crate) trait CommitLog: Send + Sync + 'static {
@@ -21,6 +23,8 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
         time: TimeBounds,
         on_reserved: impl FnOnce(Csn, Lsn, u64),
     ) -> Option<Self::Reservation>;
+    /// Frames that are reserved from now on are written after the bulk stream was synced up to `mark`.
+    fn require_bulk(&self, mark: BulkMark);
     fn fill(&self, reservation: Self::Reservation, frame: FrameParts<'_>);
     fn durable_csn(&self) -> Csn;
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
@@ -62,6 +66,10 @@ impl CommitLog for Log {
         let reservation = Log::reserve_at(self, admission, level, time)?;
         on_reserved(reservation.csn(), reservation.body_lsn(), reservation.time_ms());
         Some(reservation)
+    }
+
+    fn require_bulk(&self, mark: BulkMark) {
+        Log::require_bulk(self, mark);
     }
 
     #[inline]

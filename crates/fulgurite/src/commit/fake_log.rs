@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fulgurite_base::{Csn, Lsn};
 use fulgurite_env::SimEnv;
-use fulgurite_log::{Durability, FrameParts, LogError, PoisonCause, TimeBounds};
+use fulgurite_log::{BulkMark, Durability, FrameParts, LogError, PoisonCause, TimeBounds};
 
 use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};
@@ -120,6 +120,8 @@ impl CommitLog for FakeLog {
         on_reserved(csn, Lsn::NULL, time_ms);
         Some(csn)
     }
+
+    fn require_bulk(&self, _: BulkMark) {}
 
     fn fill(&self, csn: Csn, _: FrameParts<'_>) {
         self.state.lock().filled[csn.0 as usize - 1] = true;
@@ -240,7 +242,7 @@ pub(crate) fn submit_in(
     time: TimeBounds,
     apply: impl FnOnce(Csn) + Send + 'static,
 ) -> Option<Csn> {
-    let frame = Frame { kind: 0, body: &[], body_crc: 0, time, local: &[] };
+    let frame = Frame { kind: 0, body: &[], body_crc: 0, time, local: &[], after_bulk: BulkMark::default() };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
     let _quiet = pipeline.quiet();
     pipeline.submit((), level, &frame, Box::new(Work(apply)))

@@ -70,7 +70,9 @@ mod tickets;
 use std::sync::Arc;
 
 use fulgurite_base::{Csn, Lsn};
-use fulgurite_log::{Durability, FrameParts, Log, PartPlace, TimeBounds, frame_bytes, local_record_bytes};
+use fulgurite_log::{
+    BulkMark, Durability, FrameParts, Log, PartPlace, TimeBounds, frame_bytes, local_record_bytes,
+};
 
 use self::commit_log::CommitLog;
 use self::ring::{Ring, Work};
@@ -93,6 +95,8 @@ pub(crate) struct Frame<'a> {
     /// When it may happen.
     pub time: TimeBounds,
     pub local: &'a [PartPlace],
+    /// Up to where the bulk stream has to be synced before the frame may be written.
+    pub after_bulk: BulkMark,
 }
 
 /// The ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
@@ -262,6 +266,9 @@ impl<L: CommitLog> Pipeline<L> {
         apply: Box<dyn Apply>,
     ) -> Option<Csn> {
         let unfinished = Unfinished(self);
+        if frame.after_bulk > BulkMark::default() {
+            self.log.require_bulk(frame.after_bulk);
+        }
         let mut place = None;
         let reserved = self
             .log

@@ -67,14 +67,7 @@ pub(crate) fn prepare(
         body_crc = crc32c(&out);
         kind = KIND_COMMIT_IN_PARTS;
     }
-    let local = match opened {
-        Some(spill) => {
-            let places = spill.places()?;
-            spill.sync()?;
-            places
-        }
-        None => Vec::new(),
-    };
+    let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::places)?;
     Ok(Prepared { kind, body: out, body_crc, local, work })
 }
 

@@ -125,7 +125,7 @@ impl Workload {
             0 => self.small_batch(),
             7 | 14 | 19 => self.full_frame(),
             1 | 11 => self.medium_values(),
-            2 => self.large_value(70_000, 200_000),
+            2 => self.large_value(132_000, 260_000),
             3 => self.deletes(),
             17 => self.single(),
             4 | 13 => self.deferred(),
@@ -304,7 +304,11 @@ impl Workload {
 
     fn deferred(&mut self) -> Result<()> {
         for _ in 0..self.rng.between(2, 6) {
-            let writes = if self.rng.one_in(3) { vec![self.medium_put()] } else { vec![self.small_put()] };
+            let writes = match self.rng.below(12) {
+                0 => vec![self.large_put(132_000, 150_000)],
+                1..=4 => vec![self.medium_put()],
+                _ => vec![self.small_put()],
+            };
             self.commit_deferred(&writes)?;
         }
         if self.rng.one_in(2) { self.settle() } else { Ok(()) }
@@ -322,7 +326,7 @@ impl Workload {
             }
             Some(name) if self.rng.one_in(2) => self.rename(&name, &format!("passing renamed {}", self.made)),
             Some(name) => {
-                let value = self.rng.bytes(80_000);
+                let value = self.rng.bytes(140_000);
                 self.commit(&[Write::put(&name, "large", value)])?;
                 self.drop_table(&name)?;
                 self.create(&name)
@@ -347,7 +351,7 @@ impl Workload {
         let end = Some(b"m2".to_vec());
         let writes = [
             Write::DeleteRange { table: "medium".into(), start: b"m1".to_vec(), end },
-            self.large_put(66_000, 90_000),
+            self.large_put(132_000, 150_000),
             self.medium_put(),
             self.small_put(),
             self.medium_put(),

@@ -13,6 +13,7 @@ mod disk;
 mod failures;
 mod insertion;
 mod parking;
+mod parts;
 mod resting;
 mod times;
 mod waiting;

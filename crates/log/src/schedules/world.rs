@@ -18,7 +18,7 @@ use crate::{
     ScanItem, TimeBounds, Waiting, frame_bytes, scan_segment,
 };
 
-const ID: DatabaseId = DatabaseId(7);
+pub const ID: DatabaseId = DatabaseId(7);
 
 pub fn dir() -> &'static Path {
     Path::new("/log")
@@ -29,7 +29,7 @@ pub fn below(n: usize) -> usize {
     thread_rng().gen_range(0..n)
 }
 
-fn one_of<T: Copy>(choices: &[T]) -> T {
+pub fn one_of<T: Copy>(choices: &[T]) -> T {
     choices[below(choices.len())]
 }
 

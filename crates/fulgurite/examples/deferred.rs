@@ -1,0 +1,96 @@
+//! How long `commit_deferred` keeps its caller, and what a durable put of a value of some length takes.
+//!
+//! ```text
+//! cargo run --release -p fulgurite --example deferred -- DIR [SECONDS]
+//! ```
+//!
+//! One thread commits values of 200 bytes, then of 200 KiB, and looks at its tickets now and then, so that at most
+//! 1,000 (of the large ones 32) are open. Then one thread puts single values and waits for each.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use fulgurite::{Database, Error, Options};
+
+#[expect(clippy::disallowed_methods, reason = "a measurement")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e3;
+    println!(
+        "{what:<36} n {:>8}  p50 {:>8.4} ms  p99 {:>8.4} ms  p99.9 {:>8.4} ms  worst {:>8.3} ms",
+        times.len(),
+        at(0.5),
+        at(0.99),
+        at(0.999),
+        at(1.0)
+    );
+}
+
+/// Commits values of `bytes` without waiting; how long each call took.
+fn deferred(
+    db: &Database,
+    bytes: usize,
+    open_max: usize,
+    for_at_most: Duration,
+) -> Result<Vec<Duration>, Error> {
+    let table = db.table("deferred")?;
+    let value = vec![7u8; bytes];
+    let (mut open, mut times) = (VecDeque::new(), Vec::new());
+    let end = now() + for_at_most;
+    for n in 0u64.. {
+        let mut txn = db.begin();
+        // A working set of 64 MiB, in an order that scatters.
+        let key = (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % ((64 << 20) / bytes as u64)).to_be_bytes();
+        txn.put(&table, &key, &value)?;
+        let start = now();
+        let ticket = txn.commit_deferred()?;
+        let stop = now();
+        times.push(stop - start);
+        open.push_back(ticket);
+        if open.len() >= open_max
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.wait()?;
+        }
+        if stop >= end {
+            break;
+        }
+    }
+    open.iter().try_for_each(|ticket| ticket.wait().map(drop))?;
+    Ok(times)
+}
+
+/// Puts values of `bytes`, each durable before the next.
+fn puts(db: &Database, bytes: usize, for_at_most: Duration) -> Result<Vec<Duration>, Error> {
+    let table = db.table("puts")?;
+    let value = vec![7u8; bytes];
+    let mut times = Vec::new();
+    let end = now() + for_at_most;
+    for n in 0u64.. {
+        let start = now();
+        table.put(&(n % 256).to_be_bytes(), &value)?;
+        let stop = now();
+        times.push(stop - start);
+        if stop >= end {
+            break;
+        }
+    }
+    Ok(times)
+}
+
+fn main() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1);
+    let dir = args.next().expect("DIR [SECONDS]");
+    let time = Duration::from_secs_f64(args.next().map_or(2.0, |seconds| seconds.parse().expect("SECONDS")));
+    let db = Database::open(&dir, Options::default())?;
+    report("commit_deferred, 200 bytes", deferred(&db, 200, 1000, time)?);
+    report("commit_deferred, 200 KiB", deferred(&db, 200 << 10, 32, time)?);
+    for kib in [1, 32, 48, 64, 96, 128, 160, 192, 224, 256] {
+        report(&format!("put, {kib} KiB"), puts(&db, kib << 10, time / 4)?);
+    }
+    db.close()
+}
