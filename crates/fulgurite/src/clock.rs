@@ -203,7 +203,6 @@ pub struct ClockStatus {
 }
 
 /// A clock that never runs back.
-#[derive(Debug)]
 pub(crate) struct Clock {
     newest_ms: AtomicU64,
     /// Up to which wall time the clock follows without a look at the monotonic one; 0 while it does not follow.
