@@ -35,6 +35,8 @@ pub enum Limit {
     Time(Duration),
     /// When the clients have nothing more to do.
     Work,
+    /// When the clients have nothing more to do, or after this long.
+    WorkWithin(Duration),
 }
 
 /// What a run asks of the threads.
@@ -45,7 +47,7 @@ pub struct Load {
     /// When the run is over.
     pub limit: Limit,
     /// What each thread does before the measured part: so many operations, or as many as it does in a time.
-    /// [`Limit::Work`]: none.
+    /// The others: none.
     pub warm_up: Limit,
     /// Commits that a thread has in flight; 0: it waits for each.
     pub tickets: u32,

@@ -297,6 +297,27 @@ pub trait Transaction {
     ) -> Result<()> {
         self.scan(table, from, direction, visit)
     }
+
+    /// Deletes the entry of a table with the smallest key, and puts it into `key` and `value`; whether there is one. An
+    /// engine that can pass over those that other open transactions have taken does.
+    ///
+    /// # Errors
+    /// Those of [`Transaction::scan`] and [`Transaction::delete`].
+    fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+        let mut found = false;
+        self.scan_for_update(table, None, Direction::Forward, &mut |first, content| {
+            key.clear();
+            key.extend_from_slice(first);
+            value.clear();
+            value.extend_from_slice(content);
+            found = true;
+            Ok(false)
+        })?;
+        if found {
+            self.delete(table, key)?;
+        }
+        Ok(found)
+    }
 }
 
 /// A commit that is on its way to the disk.

@@ -264,6 +264,13 @@ impl Transaction for Writing<'_> {
         let table = &self.tables[table];
         show(direction, from, |bounds| self.txn.range(table, bounds), visit)
     }
+
+    fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+        let taken = self.txn.pop_first_unclaimed(&self.tables[table], ..).map_err(failed("taking"))?;
+        let (first, content) = taken.as_ref().map(|(first, content)| (&**first, &**content)).unzip();
+        copied(first, key);
+        Ok(copied(content, value))
+    }
 }
 
 type Bounds<'k> = (std::ops::Bound<&'k [u8]>, std::ops::Bound<&'k [u8]>);

@@ -201,6 +201,19 @@ impl<'a> Open<'a> {
         self.transaction.delete(table, key)
     }
 
+    /// [`Transaction::take_first`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::take_first`].
+    pub fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+        let found = self.transaction.take_first(table, key, value)?;
+        if found {
+            self.written.bytes += key.len() as u64;
+            self.written.writes += 1;
+        }
+        Ok(found)
+    }
+
     /// [`Transaction::scan`].
     ///
     /// # Errors

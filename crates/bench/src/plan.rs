@@ -146,12 +146,12 @@ impl Plan {
             let operations_in = |limit: Limit| match limit {
                 Limit::Operations(each) => each.saturating_mul(threads.into()),
                 Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
-                Limit::Work => 0,
+                Limit::Work | Limit::WorkWithin(_) => 0,
             };
             let work = workload.work(threads);
             let limited = operations_in(point.load.limit).saturating_add(operations_in(point.load.warm_up));
             let operations = match point.load.limit {
-                Limit::Work => work.unwrap_or(0),
+                Limit::Work | Limit::WorkWithin(_) => work.unwrap_or(0),
                 _ => limited.min(work.unwrap_or(u64::MAX)),
             };
             let written = match workload.bytes_per_operation() {
@@ -227,6 +227,7 @@ impl Plan {
                 Limit::Operations(each) => format!("{each} operations a thread"),
                 Limit::Time(time) => format!("{} s", time.as_secs_f64()),
                 Limit::Work => work.to_string(),
+                Limit::WorkWithin(time) => format!("{work}, at most {} s", time.as_secs_f64()),
             };
             settings.insert("each run".into(), words(point.load.limit, "until all is done"));
             settings.insert("warm-up".into(), words(point.load.warm_up, "none"));
@@ -284,6 +285,7 @@ impl Runner<'_> {
                     match self.one(round, run, point, &self.plan.candidates[candidate]) {
                         Ok(Some(measured)) => {
                             let interrupted = measured.interrupted;
+                            report.notes.extend(cut(&self.plan.candidates[candidate], point, &measured));
                             let bare_writes_per_second_after = bare.writes_per_second()?;
                             row.runs.push(Run {
                                 round,
@@ -362,6 +364,21 @@ fn part_of(point: &Point, stage: Stage) -> f64 {
         }
         _ => 0.0,
     }
+}
+
+/// That a run was cut before its work was done.
+fn cut(candidate: &Candidate, point: &Point, run: &Run) -> Option<String> {
+    let Limit::WorkWithin(time) = point.load.limit else { return None };
+    let work = point.workload.build().work(point.load.threads)?;
+    (run.operations < work && !run.interrupted).then(|| {
+        format!(
+            "{}, {}: cut after {} s, with {} of {work} done; its rate is of these",
+            candidate.label,
+            describe(point),
+            time.as_secs_f64(),
+            run.operations
+        )
+    })
 }
 
 fn describe(point: &Point) -> String {

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Direction;
 use crate::workload::{
-    Conflicts, DeleteQueue, Extent, Insert, LinkBench, Load, Mix, MvccVsLock, MvccVsLockParameters, Oltp,
-    Order, OverwriteSteady, PageVsLog, Read, Scan, Sizes, Tpcb, Tpcc, TpccScale, UpdateSearch, Updates,
-    Wisckey, Workload, Ycsb,
+    Conflicts, DeleteQueue, Extent, Insert, JobQueue, LinkBench, Load, Mix, MvccVsLock, MvccVsLockParameters,
+    Oltp, Order, OverwriteSteady, PageVsLog, QueueWork, Read, Scan, Sizes, Tpcb, Tpcc, TpccScale,
+    UpdateSearch, Updates, Wisckey, Workload, Ycsb,
 };
 
 /// A workload and its parameters; each is described at the workload.
@@ -28,6 +28,7 @@ pub enum Spec {
     Scan { sizes: Sizes, rows: u64, extent: Extent, direction: Direction },
     Load { sizes: Sizes, rows: u64, order: Order, batch: u64 },
     DeleteQueue { queues: u32, backlog: u64, value_bytes: usize },
+    JobQueue { jobs: u64, value_bytes: usize, work: QueueWork },
     Overwrite { rows: u64, key_bytes: usize, value_bytes: usize },
 }
 
@@ -66,6 +67,7 @@ impl Spec {
             Spec::DeleteQueue { queues, backlog, value_bytes } => {
                 Box::new(DeleteQueue::new(queues, backlog, value_bytes))
             }
+            Spec::JobQueue { jobs, value_bytes, work } => Box::new(JobQueue::new(jobs, value_bytes, work)),
             Spec::Overwrite { rows, key_bytes, value_bytes } => {
                 Box::new(OverwriteSteady::new(Sizes { key_bytes, value_bytes }, rows))
             }

@@ -222,7 +222,7 @@ impl Worker<'_> {
             let over = match self.shared.load.warm_up {
                 Limit::Operations(operations) => begun >= operations,
                 Limit::Time(time) => u128::from(self.shared.now_ns() - began_ns) >= time.as_nanos(),
-                Limit::Work => true,
+                Limit::Work | Limit::WorkWithin(_) => true,
             };
             if over || self.ended || self.shared.stopped() {
                 break;
@@ -264,7 +264,9 @@ impl Worker<'_> {
     fn is_over(&self, begun: u64, outcome: &Outcome) -> bool {
         match self.shared.load.limit {
             Limit::Operations(operations) => begun >= operations,
-            Limit::Time(time) => u128::from(outcome.ended_ns - outcome.began_ns) >= time.as_nanos(),
+            Limit::Time(time) | Limit::WorkWithin(time) => {
+                u128::from(outcome.ended_ns - outcome.began_ns) >= time.as_nanos()
+            }
             Limit::Work => false,
         }
     }

@@ -85,6 +85,7 @@ fn tpc_and_linkbench() {
 fn what_ends_by_itself() {
     smoke(&["wisckey", "--pairs", "50", "--writes", "60"], 1);
     smoke(&["load", "--rows", "500", "--threads", "2"], 2);
+    smoke(&["job-queue", "--jobs", "300", "--threads", "1,3"], 4);
     smoke(&["mvcc-vs-lock", "--scale", "0.02", "--threads", "4"], 3);
 }
 

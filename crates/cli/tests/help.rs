@@ -37,7 +37,7 @@ fn every_help_has_examples() {
 }
 
 /// What users type behind `bench`.
-const BENCHMARKS: [&str; 13] = [
+const BENCHMARKS: [&str; 14] = [
     "commit",
     "ycsb",
     "tpcc",
@@ -50,6 +50,7 @@ const BENCHMARKS: [&str; 13] = [
     "scan",
     "load",
     "delete-queue",
+    "job-queue",
     "overwrite-steady",
 ];
 

@@ -20,8 +20,8 @@ use self::options::RunArgs;
 use self::output::Outputs;
 use self::progress::Bar;
 use self::workloads::{
-    CommitArgs, DeleteQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs, PageVsLogArgs,
-    ReadArgs, ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
+    CommitArgs, DeleteQueueArgs, JobQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs,
+    PageVsLogArgs, ReadArgs, ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
 };
 use crate::child::{Place, with_causes};
 use crate::figures::View;
@@ -86,6 +86,7 @@ pub enum What {
     Scan(Box<ScanArgs>),
     Load(Box<LoadArgs>),
     DeleteQueue(Box<DeleteQueueArgs>),
+    JobQueue(Box<JobQueueArgs>),
     OverwriteSteady(Box<OverwriteArgs>),
     /// Show the engines, workloads and figures.
     List,
@@ -126,6 +127,7 @@ impl Program {
             What::Scan(args) => self.workload(&args.run, args.view(self)?),
             What::Load(args) => self.workload(&args.run, args.view(self)?),
             What::DeleteQueue(args) => self.workload(&args.run, args.view(self)?),
+            What::JobQueue(args) => self.workload(&args.run, args.view(self)?),
             What::OverwriteSteady(args) => self.workload(&args.run, args.view(self)?),
             What::List => list::print(self),
             What::Compare(args) => args.run(),

@@ -11,8 +11,8 @@ use crate::figures::{View, workload_view};
 use crate::plan::Plan;
 use crate::spec::Spec;
 use crate::workload::{
-    Conflicts, DeleteQueue, Extent, Insert, Mix, Oltp, Order, OverwriteSteady, PageVsLog, Read, Scan, Sizes,
-    TpccScale, UpdateSearch, Updates, Wisckey, Ycsb,
+    Conflicts, DeleteQueue, Extent, Insert, JobQueue, Mix, Oltp, Order, OverwriteSteady, PageVsLog,
+    QueueWork, Read, Scan, Sizes, TpccScale, UpdateSearch, Updates, Wisckey, Ycsb,
 };
 
 /// What a run without a limit of its own takes.
@@ -427,6 +427,31 @@ impl DeleteQueueArgs {
         };
         let wanted =
             Wanted { threads: &[8], ..wanted("delete-queue", "Queues of rows that come and go", only(spec)) };
+        planned(&self.run, program, wanted)
+    }
+}
+
+/// One queue and many workers, who put jobs at its end, or take them from its head, one in a transaction.
+#[derive(Debug, clap::Args)]
+pub struct JobQueueArgs {
+    #[command(flatten)]
+    pub(super) run: RunArgs,
+    /// Jobs, before --scale.
+    #[arg(long, value_name = "JOBS", default_value_t = JobQueue::JOBS,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: u64,
+}
+
+impl JobQueueArgs {
+    pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
+        let (jobs, value_bytes) = (self.run.scaled(self.jobs)?, JobQueue::VALUE_BYTES);
+        let specs = [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)];
+        let specs = specs.map(|(name, work)| (name.to_string(), Spec::JobQueue { jobs, value_bytes, work }));
+        let wanted = Wanted {
+            threads: &[1, 4, 16],
+            limit: Limit::WorkWithin(Duration::from_secs(600)),
+            ..wanted("job-queue", "One queue and many workers", specs.to_vec())
+        };
         planned(&self.run, program, wanted)
     }
 }

@@ -53,6 +53,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     slides::YCSB,
     peers::PEERS,
     peers::DELETE_QUEUE,
+    peers::JOB_QUEUE,
     peers::OVERWRITE,
 ];
 

@@ -1,12 +1,14 @@
 //! What users of such stores do, on all of them.
 
+use std::time::Duration;
+
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, engines, over_time, point};
 use crate::cell::Limit;
 use crate::engine::{Direction, Level};
 use crate::plan::Point;
 use crate::spec::Spec;
 use crate::table::TableSpec;
-use crate::workload::{Extent, Insert, Mix, Oltp, Order, TpccScale};
+use crate::workload::{Extent, Insert, JobQueue, Mix, Oltp, Order, QueueWork, TpccScale};
 
 /// Every engine, once.
 const ENGINES: [&str; 14] = [
@@ -103,6 +105,38 @@ pub(super) const DELETE_QUEUE: Figure = Figure {
         ),
     },
 };
+
+pub(super) const JOB_QUEUE: Figure = Figure {
+    name: "job-queue-peers",
+    aliases: &["jobs"],
+    title: "One queue and many workers: jobs put and taken a second, each commit durable",
+    build: |settings| {
+        let jobs = settings.rows(JobQueue::JOBS);
+        let limit = Limit::WorkWithin(settings.seconds.unwrap_or(JOBS_WITHIN));
+        let points = [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)].into_iter();
+        let points = points.flat_map(|(name, work)| {
+            let spec = Spec::JobQueue { jobs, value_bytes: JobQueue::VALUE_BYTES, work };
+            let point = move |threads: u32| {
+                point(&format!("{name}, {threads}"), spec.clone(), threads, limit, ALL_IN_MEMORY)
+            };
+            settings.threads(&[1, 4, 16]).into_iter().map(point)
+        });
+        Experiment {
+            candidates: engines(&["fulgurite", "redb", "lmdb", "sqlite", "fjall"], Level::Sync),
+            baseline: "fulgurite",
+            points: points.collect(),
+            rounds: 1,
+            notes: vec![format!("a run that takes more than {} s is cut", JOBS_WITHIN.as_secs())],
+            view: View::new(
+                &TableSpec::FULL,
+                vec![("", bars("Jobs a second", "operations_per_second", "jobs/s", true))],
+            ),
+        }
+    },
+};
+
+/// A peer that needs longer is cut.
+const JOBS_WITHIN: Duration = Duration::from_secs(600);
 
 pub(super) const OVERWRITE: Figure = Figure {
     name: "overwrite-over-time",

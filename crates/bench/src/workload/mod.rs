@@ -3,6 +3,7 @@
 mod choose;
 mod delete_queue;
 mod insert;
+mod job_queue;
 mod linkbench;
 mod load;
 mod mvcc_vs_lock;
@@ -22,6 +23,7 @@ mod ycsb;
 
 pub use self::delete_queue::DeleteQueue;
 pub use self::insert::Insert;
+pub use self::job_queue::{JobQueue, Work as QueueWork};
 pub use self::linkbench::LinkBench;
 pub use self::load::{Load, Order};
 pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};

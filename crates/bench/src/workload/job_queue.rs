@@ -1,0 +1,202 @@
+//! `job-queue`: many workers at one queue, which put jobs at its end, or take them from its head.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::rows::{Sizes, expect_rows, fill};
+use super::sealed::{Seal, check_seals};
+use super::{Client, Done, Filling, Step, Workload};
+use crate::engine::{Needs, Store, Verdict};
+use crate::lane::Lane;
+use crate::{Error, Result};
+
+/// What the workers do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Work {
+    /// They fill an empty queue.
+    Enqueue,
+    /// They empty a full one.
+    Take,
+}
+
+/// One queue in one table, and a transaction for each job, as a program that hands out work would have it.
+///
+/// A job is a row whose key is its number, 8 bytes, the highest first. To enqueue, a worker draws the next number and
+/// puts the job. To take, it finds the first job that it can have and deletes it, in one transaction: what was taken by
+/// one worker is taken by no other, which is checked job by job. The workers end when all jobs are there, or none.
+#[derive(Clone, Debug)]
+pub struct JobQueue {
+    jobs: u64,
+    value_bytes: usize,
+    work: Work,
+    next: Arc<AtomicU64>,
+    taken: Arc<[AtomicBool]>,
+}
+
+const KEY_BYTES: usize = 8;
+
+impl JobQueue {
+    /// Values, in bytes.
+    pub const VALUE_BYTES: usize = 100;
+    /// Jobs.
+    pub const JOBS: u64 = 100_000;
+
+    /// So many jobs, with values of `value_bytes`, at least 24.
+    pub fn new(jobs: u64, value_bytes: usize, work: Work) -> JobQueue {
+        let taken = (0..jobs).map(|_| AtomicBool::new(false)).collect();
+        JobQueue { jobs, value_bytes, work, next: Arc::default(), taken }
+    }
+
+    fn row_bytes(&self) -> u64 {
+        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }.row_bytes()
+    }
+
+    fn rows_after(&self, done: &Done) -> u64 {
+        match self.work {
+            Work::Enqueue => done.operations(),
+            Work::Take => self.jobs - done.operations(),
+        }
+    }
+}
+
+fn job_of(key: &[u8]) -> Option<u64> {
+    key.try_into().ok().map(u64::from_be_bytes)
+}
+
+impl Workload for JobQueue {
+    fn name(&self) -> &'static str {
+        "job-queue"
+    }
+
+    fn about(&self) -> String {
+        let work = match self.work {
+            Work::Enqueue => "put into",
+            Work::Take => "taken from",
+        };
+        format!(
+            "{} jobs {work} one queue, {KEY_BYTES}-byte keys, {}-byte values",
+            self.jobs, self.value_bytes
+        )
+    }
+
+    fn tables(&self) -> &'static [&'static str] {
+        &["jobs"]
+    }
+
+    fn needs(&self) -> Needs {
+        Needs { transactions: self.work == Work::Take, ..Needs::default() }
+    }
+
+    fn kinds(&self) -> &'static [&'static str] {
+        match self.work {
+            Work::Enqueue => &["enqueue"],
+            Work::Take => &["take"],
+        }
+    }
+
+    fn loaded_bytes(&self) -> u64 {
+        if self.work == Work::Take { self.jobs * self.row_bytes() } else { 0 }
+    }
+
+    fn bytes_per_operation(&self) -> u64 {
+        if self.work == Work::Take { KEY_BYTES as u64 } else { self.row_bytes() }
+    }
+
+    fn work(&self, _: u32) -> Option<u64> {
+        Some(self.jobs)
+    }
+
+    fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
+        if self.work == Work::Enqueue {
+            return store.settle();
+        }
+        let mut value = vec![0; self.value_bytes];
+        fill(store, self.jobs, self.row_bytes(), filling, |job, open| {
+            Seal { row: job, write: 0 }.write_over(&mut value);
+            open.put(0, &job.to_be_bytes(), &value)
+        })
+    }
+
+    fn client(&self, _: u32, _: u32) -> Box<dyn Client> {
+        let value = vec![0; self.value_bytes];
+        Box::new(JobQueueClient { queue: self.clone(), key: Vec::new(), value })
+    }
+
+    /// Every job is whole and under its key; there are as many as were put, and none that was taken.
+    fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
+        let found = check_seals(store, "jobs", |key, seal| {
+            job_of(key) == Some(seal.row)
+                && self.taken.get(seal.row as usize).is_some_and(|taken| !taken.load(Ordering::Relaxed))
+        })?;
+        expect_rows("jobs", found, done.map_or(found, |done| self.rows_after(done)))
+    }
+
+    fn live_bytes(&self, done: &Done) -> Option<u64> {
+        Some(self.rows_after(done) * self.row_bytes())
+    }
+}
+
+struct JobQueueClient {
+    queue: JobQueue,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl Client for JobQueueClient {
+    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+        let JobQueueClient { queue, key, value } = self;
+        if queue.work == Work::Enqueue {
+            let job = queue.next.fetch_add(1, Ordering::Relaxed);
+            if job >= queue.jobs {
+                return Ok(Step::End);
+            }
+            Seal { row: job, write: 0 }.write_over(value);
+            lane.write(|open| open.put(0, &job.to_be_bytes(), value).map(|()| Verdict::Commit))?;
+            return Ok(Step::Done(0));
+        }
+        let took = lane.write(|open| {
+            let found = open.take_first(0, key, value)?;
+            Ok(if found { Verdict::Commit } else { Verdict::Rollback })
+        })?;
+        if !took {
+            return Ok(Step::End);
+        }
+        let taken = job_of(key).and_then(|job| queue.taken.get(job as usize));
+        match taken.map(|taken| taken.swap(true, Ordering::Relaxed)) {
+            Some(false) => Ok(Step::Done(0)),
+            _ => Err(Error::Wrong(format!("the job {} came twice, or never was", key.escape_ascii()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{checked, run, store, tamper};
+
+    #[test]
+    fn all_jobs_are_put_and_each_is_taken_once() {
+        for threads in [1, 4] {
+            let workload = JobQueue::new(500, 30, Work::Enqueue);
+            let (_dir, _store, done) = checked(&workload, threads, u64::MAX);
+            assert_eq!((done.operations(), workload.live_bytes(&done)), (500, Some(500 * 38)));
+            let workload = JobQueue::new(500, 30, Work::Take);
+            let (_dir, store, done) = checked(&workload, threads, u64::MAX);
+            assert_eq!((done.operations(), workload.live_bytes(&done)), (500, Some(0)));
+            tamper(&store, |open| open.put(0, &3u64.to_be_bytes(), &[0; 30]));
+            assert!(workload.check(&*store, Some(&done)).is_err());
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_cut_leaves_the_rest() {
+        let workload = JobQueue::new(100, 30, Work::Take);
+        let (_dir, store) = store(&workload);
+        let mut done = run(&workload, &store, 2, 10);
+        assert_eq!(done.operations(), 20);
+        workload.check(&*store, Some(&done)).expect("what was taken is gone");
+        done.kinds[0] -= 1;
+        assert!(workload.check(&*store, Some(&done)).is_err(), "a job is lost");
+    }
+}
