@@ -8,6 +8,7 @@ use fulgurite_index::table::ReadPoint;
 use super::Transaction;
 use crate::claims::{Claim, Claiming};
 use crate::error::OrError;
+use crate::live_reads::ReadFor;
 use crate::scan::{Bounds, Range};
 use crate::snapshot::Snapshot;
 use crate::{Isolation, KeyRange, Result, Table, Value};
@@ -122,7 +123,8 @@ impl Transaction {
     }
 
     fn end_of(&self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let found = end.next(&mut self.unread_range(table, bounds.clone())?)?;
+        let range = self.unread_range(table, bounds.clone())?;
+        let found = end.next(&mut range.noting(self.reads.live()))?;
         let (mut first, mut last) = bounds.as_ref();
         if let Some((key, _)) = &found {
             match end {
@@ -174,6 +176,10 @@ impl Transaction {
         drop(range);
         let (key, value, claim, hash) = popped;
         self.reads.key(&table.state, &key, hash, self.budget_of_reads())?;
+        if self.isolation == Isolation::Serializable && self.writes.own(table.state.id, &key).is_none() {
+            // Serializable, it must not have expired when this is committed.
+            self.version(&table.state, &key, hash, ReadFor::Reading)?;
+        }
         self.delete(table, &*key)?;
         self.claims.extend(claim);
         Ok(Some((key, value)))
