@@ -45,7 +45,7 @@ fn a_failed_load_leaves_no_empty_table() {
 #[test]
 fn a_misspelt_table_is_not_made() {
     let place = Place::new();
-    place.run(&["put", "db", "t", "k", "v"]).fails(1, "db");
+    place.run(&["put", "db", "t", "k", "v"]).fails(1, "; --create makes it");
     assert!(place.names().is_empty(), "{:?}", place.names());
     place.ok(&["put", "--create", "db", "products", "k", "v"]);
     place

@@ -187,7 +187,8 @@ struct Side<'a> {
     stand: Stand<'a>,
 }
 
-/// Entries of a table in key order, both keys and values uncopied where memory holds them. An error ends it.
+/// Entries of a table in key order, both keys and values uncopied where memory holds them. An error ends it;
+/// [`Snapshot::salvage`](crate::Snapshot::salvage) reads around damage.
 ///
 /// As an iterator it gives entries to keep: each holds on to the memory that it is in, which costs a few tens of
 /// nanoseconds. Who looks at entries only one after the other asks for [`Range::next_entry`], which lends them; both

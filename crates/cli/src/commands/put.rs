@@ -55,7 +55,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Some(value) => value.as_bytes().to_vec(),
     };
     let missing = if args.create { Missing::Create } else { Missing::Refuse };
-    let commit = with_database(&args.dir, missing, |db| put(args, db, &key, &value))?;
+    let commit = with_database(&args.dir, missing, |db| put(args, db, &key, &value));
+    let commit = commit.map_err(|failure| match args.create || args.dir.exists() {
+        true => failure,
+        false => failure.and("--create makes it"),
+    })?;
     if args.json {
         let mut output = Output::new();
         output.json(&json!({ "csn": commit.csn.0 }))?;

@@ -13,8 +13,6 @@ use crate::failure::Failure;
 
 /// Commits that are on their way to the disk at a time.
 const IN_FLIGHT: usize = 8;
-/// Commits that may not be durable when [`Acknowledger::expect`] returns: also the one that is waited for, and the last.
-pub(super) const NOT_DURABLE_MAX: usize = IN_FLIGHT + 2;
 /// Progress is printed at most this often.
 const PRINT_INTERVAL: Duration = Duration::from_millis(5);
 

@@ -92,6 +92,7 @@ impl Batches {
             None => self.targets.get(&row.table).map_err(refused)?,
         };
         let transaction = self.open.get_or_insert_with(|| self.db.begin());
+        let found = target.replaced.look(transaction, &target.table, &row.key);
         match row.expires_at_ms {
             None => transaction.put(&target.table, &row.key, &row.value),
             Some(time) => {
@@ -100,7 +101,7 @@ impl Batches {
             }
         }
         .map_err(refused)?;
-        target.replaced.note(&target.table, &row.key);
+        target.replaced.count(found);
         target.open_rows += 1;
         self.open_rows += 1;
         self.open_bytes += row.key.len() + row.value.len();

@@ -57,14 +57,13 @@ impl Targets {
     pub fn committed(&mut self) {
         for target in &mut self.targets {
             target.rows += std::mem::take(&mut target.open_rows);
-            target.replaced.committed();
         }
     }
 
     /// How many rows replaced what was stored under their key, and whether that is all of them.
     pub fn replaced(&self) -> (u64, bool) {
         let all = self.targets.iter().all(|target| target.replaced.is_exact());
-        (self.targets.iter().map(|target| target.replaced.count()).sum(), all)
+        (self.targets.iter().map(|target| target.replaced.rows()).sum(), all)
     }
 
     /// The load failed: drops the tables that it created and that have no row.
