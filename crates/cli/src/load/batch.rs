@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite::env::Env;
-use fulgurite::limits::FRAME_BYTES_MAX;
+use fulgurite::limits::{FRAME_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use fulgurite::{Database, Error, Expiry, Transaction};
 
 use super::acknowledge::Acknowledger;
@@ -92,7 +92,10 @@ impl Batches {
             None => self.targets.get(&row.table).map_err(refused)?,
         };
         let transaction = self.open.get_or_insert_with(|| self.db.begin());
-        let found = target.replaced.look(transaction, &target.table, &row.key);
+        if self.when == Commits::Atomic && is_fit(row) {
+            target.replaced.note(&row.key);
+            target.replaced.settle(&target.table, transaction);
+        }
         match row.expires_at_ms {
             None => transaction.put(&target.table, &row.key, &row.value),
             Some(time) => {
@@ -101,7 +104,9 @@ impl Batches {
             }
         }
         .map_err(refused)?;
-        target.replaced.count(found);
+        if self.when != Commits::Atomic {
+            target.replaced.note(&row.key);
+        }
         target.open_rows += 1;
         self.open_rows += 1;
         self.open_bytes += row.key.len() + row.value.len();
@@ -130,6 +135,9 @@ impl Batches {
         self.open_bytes = 0;
         match self.open.take() {
             Some(transaction) if rows > 0 => {
+                if self.when != Commits::Atomic {
+                    self.targets.settle_replaced();
+                }
                 let ticket = transaction.commit_deferred()?;
                 self.rows += rows;
                 self.commits += 1;
@@ -158,6 +166,11 @@ impl Batches {
         let outcome = Outcome { durable, replaced, replaced_exactly, commits: self.commits };
         (outcome, result.and(dropped))
     }
+}
+
+/// Whether a table takes the row.
+fn is_fit(row: &Row) -> bool {
+    row.key.len() <= KEY_BYTES_MAX && row.value.len() <= VALUE_BYTES_MAX
 }
 
 fn refused(error: Error) -> Refused {

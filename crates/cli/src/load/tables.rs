@@ -53,6 +53,15 @@ impl Targets {
         Ok(self.targets.len() - 1)
     }
 
+    /// Counts the rows of the open transaction that replace others. Only commits count as others: a transaction that
+    /// begins now sees those before it, on their way to the disk or not.
+    pub fn settle_replaced(&mut self) {
+        let mut before = self.db.begin();
+        for target in &mut self.targets {
+            target.replaced.settle(&target.table, &mut before);
+        }
+    }
+
     /// The rows of the open transaction were committed.
     pub fn committed(&mut self) {
         for target in &mut self.targets {
