@@ -27,7 +27,5 @@ pub(crate) fn show(verbose: u8) -> Result<(), Failure> {
     }
     let lines = fmt::layer().with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
     tracing::subscriber::set_global_default(registry().with(lines.with_filter(targets)))
-        .map_err(|error| Failure::new(format!("printing events: {error}")))?;
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "printing events");
-    Ok(())
+        .map_err(|error| Failure::new(format!("printing events: {error}")))
 }
