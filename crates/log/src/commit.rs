@@ -3,7 +3,7 @@
 use crate::buffer::{GroupBuffer, Place};
 use crate::cells::{JOINABLE_BYTES_MAX, Join, Joined, TimeBounds};
 use crate::core::Core;
-use crate::credit::{Charge, Missing};
+use crate::credit::{Charge, First, Missing};
 use crate::durability::Durability;
 use crate::error::LogError;
 use crate::format::{FRAME_HEADER_BYTES, FrameHeader, PartPlace, encode_local_record};
@@ -108,14 +108,18 @@ impl Log {
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was logged. [`LogError::Poisoned`],
     /// [`LogError::Closed`]: reopen.
     pub fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
+        let mut first = None;
         loop {
-            match self.core.admit_once(frame_bytes, local_bytes)? {
+            match self.core.admit_once(frame_bytes, local_bytes, first.as_ref())? {
                 Admit::Done(admission) => return Ok(admission),
                 Admit::NoSegment(charge) => {
                     add(&self.core.stats.segment_waits, 1);
                     self.core.make_room(charge)?;
                 }
-                Admit::NoCredit => {
+                Admit::NoCredit { is_long: true } if first.is_none() => {
+                    first = Some(self.core.credit.go_first())
+                }
+                Admit::NoCredit { .. } => {
                     add(&self.core.stats.credit_waits, 1);
                     self.core.flush_for_credit()?;
                 }
@@ -128,9 +132,9 @@ impl Log {
     /// # Errors
     /// As [`Log::admit`].
     pub fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Admission>, LogError> {
-        match self.core.admit_once(frame_bytes, local_bytes)? {
+        match self.core.admit_once(frame_bytes, local_bytes, None)? {
             Admit::Done(admission) => Ok(Some(admission)),
-            Admit::NoSegment(_) | Admit::NoCredit => {
+            Admit::NoSegment(_) | Admit::NoCredit { .. } => {
                 self.core.wake();
                 Ok(None)
             }
@@ -192,18 +196,26 @@ pub(crate) enum Admit {
     Done(Admission),
     /// There is no segment for this charge.
     NoSegment(u32),
-    NoCredit,
+    /// `is_long`: it needs several cells.
+    NoCredit {
+        is_long: bool,
+    },
 }
 
 impl Core {
-    pub fn admit_once(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admit, LogError> {
+    pub fn admit_once(
+        self: &Arc<Self>,
+        frame_bytes: u32,
+        local_bytes: u32,
+        first: Option<&First<'_>>,
+    ) -> Result<Admit, LogError> {
         self.check_size("a frame", frame_bytes, self.options.frame_bytes_max())?;
         self.check_size("a local record", local_bytes, self.options.local_bytes_max())?;
         self.check_usable()?;
         let charge = self.credit.charge(group_charge(frame_bytes + local_bytes));
-        match self.credit.take(charge) {
+        match self.credit.take(charge, first) {
             Err(Missing::Room) => return Ok(Admit::NoSegment(charge.room)),
-            Err(Missing::Cells) => return Ok(Admit::NoCredit),
+            Err(Missing::Cells) => return Ok(Admit::NoCredit { is_long: charge.cells > 1 }),
             Ok(()) => {}
         }
         let is_long = charge.room as usize > JOINABLE_BYTES_MAX;
@@ -282,7 +294,7 @@ impl Core {
 
     /// Appends a group that holds only a hint, if that needs no waiting and nobody else has something to write.
     pub fn append_hint(self: &Arc<Self>) -> Result<bool, LogError> {
-        let Admit::Done(mut admission) = self.admit_once(0, 0)? else {
+        let Admit::Done(mut admission) = self.admit_once(0, 0, None)? else {
             return Ok(false);
         };
         let mut slots = self.slots();

@@ -4,15 +4,19 @@
 //! back when it reserves. `room` counts only what is sure: of each segment all but the largest charge, because a
 //! segment is left when what comes next does not fit, and that is at most so much.
 //!
+//! A frame longer than [`JOINABLE_BYTES_MAX`] needs several cells at once, and short ones would take each that comes back:
+//! so while a long one waits ([`Credit::go_first`]) only it takes cells, and long ones wait in line. What was taken comes
+//! back without anybody's help but a flush, which the one that waits causes.
+//!
 //! INV-LOG-4 follows: while `room` was not negative with all promises taken off, a promise that is kept finds place in
 //! the current segment or in a ready one.
 
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crossbeam_utils::CachePadded;
 
 use crate::cells::JOINABLE_BYTES_MAX;
-use crate::sync::AtomicI64;
+use crate::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
 
 /// What is not promised to anybody.
 pub(crate) struct Credit {
@@ -21,6 +25,21 @@ pub(crate) struct Credit {
     /// Cells, each with a buffer of [`JOINABLE_BYTES_MAX`].
     cells: CachePadded<AtomicI64>,
     cells_max: i64,
+    /// How many long frames are in `line`.
+    long_frames: CachePadded<AtomicU32>,
+    line: Mutex<()>,
+}
+
+/// The right to take cells before others, until it is dropped.
+pub(crate) struct First<'a> {
+    credit: &'a Credit,
+    _line: MutexGuard<'a, ()>,
+}
+
+impl Drop for First<'_> {
+    fn drop(&mut self) {
+        self.credit.long_frames.fetch_sub(1, AcqRel);
+    }
 }
 
 /// What one admission took.
@@ -43,7 +62,15 @@ impl Credit {
             room: CachePadded::new(AtomicI64::new(room)),
             cells: CachePadded::new(AtomicI64::new(cells_max)),
             cells_max,
+            long_frames: CachePadded::new(AtomicU32::new(0)),
+            line: Mutex::new(()),
         }
+    }
+
+    /// For a frame that needs several cells and did not get them: waits for those in line before it.
+    pub fn go_first(&self) -> First<'_> {
+        self.long_frames.fetch_add(1, AcqRel);
+        First { credit: self, _line: self.line.lock() }
     }
 
     /// What a group of `bytes`, header included, is charged.
@@ -52,7 +79,11 @@ impl Credit {
         Charge { room: bytes, cells: cells.min(self.cells_max) as u32 }
     }
 
-    pub fn take(&self, charge: Charge) -> Result<(), Missing> {
+    /// `first` is the right to take cells although a long frame waits for them.
+    pub fn take(&self, charge: Charge, first: Option<&First<'_>>) -> Result<(), Missing> {
+        if first.is_none() && self.long_frames.load(Acquire) > 0 {
+            return Err(Missing::Cells);
+        }
         if !take(&self.room, charge.room.into(), charge.room.into()) {
             return Err(Missing::Room);
         }
@@ -84,4 +115,32 @@ impl Credit {
 /// Subtracts `amount` if there is at least `needed`.
 fn take(from: &AtomicI64, amount: i64, needed: i64) -> bool {
     from.fetch_update(AcqRel, Relaxed, |now| (now >= needed).then(|| now - amount)).is_ok()
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    fn takes(credit: &Credit, cells: u32, first: Option<&First<'_>>) -> bool {
+        credit.take(Charge { room: 1, cells }, first).is_ok()
+    }
+
+    /// Short frames take and give back cells without an end: a long one gets its own all the same.
+    #[test]
+    fn a_long_frame_does_not_starve_among_short_ones() {
+        let credit = Credit::new(1 << 30, 4);
+        assert!(takes(&credit, 1, None) && takes(&credit, 1, None));
+        assert!(!takes(&credit, 4, None), "two are taken");
+        let first = credit.go_first();
+        for _ in 0..2 {
+            assert!(!takes(&credit, 1, None), "a short frame goes before the long one that waits");
+            assert!(!takes(&credit, 4, Some(&first)));
+            credit.give_cells(1);
+        }
+        assert!(takes(&credit, 4, Some(&first)));
+        drop(first);
+        assert!(!takes(&credit, 1, None), "all are taken");
+        credit.give_cells(4);
+        assert!(takes(&credit, 1, None));
+    }
 }

@@ -95,3 +95,28 @@ fn long_frames() {
 fn long_frames_have_groups_of_their_own() {
     explore(60, long_frames);
 }
+
+/// More long frames than the buffers hold, among short ones: those that wait for cells in line hang nobody.
+fn long_frames_in_line() {
+    let mebi = 1024 * 1024;
+    let sizes = LogOptions { segment_bytes_min: mebi, segment_bytes_max: mebi, ..options() };
+    let world = World::new(LogOptions { buffer_bytes: mebi as usize, ..sizes });
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                for bytes in [250 * 1024, 100, 250 * 1024] {
+                    world.append(bytes - below(16), Durability::None).expect("admission flushes");
+                }
+            })
+        })
+        .collect();
+    world.commit(50).expect("nothing fails");
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    world.finish();
+}
+
+#[test]
+fn long_frames_wait_in_line_and_all_are_admitted() {
+    explore(40, long_frames_in_line);
+}

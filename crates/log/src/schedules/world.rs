@@ -93,7 +93,9 @@ impl World {
         level: Durability,
         time: TimeBounds,
     ) -> Option<(Csn, u64)> {
-        let body: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes).collect();
+        // Each number that is drawn is a step of the schedule: what is long repeats itself.
+        let drawn: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes.min(4000)).collect();
+        let body: Vec<u8> = drawn.iter().copied().cycle().take(bytes).collect();
         let reservation = self.log.reserve_at(admission, level, time)?;
         let commit_time_ms = reservation.time_ms();
         let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
