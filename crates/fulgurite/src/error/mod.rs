@@ -105,8 +105,10 @@ pub enum Error {
         path: PathBuf,
     },
     /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened, here or there: the
-    /// handles of the parent work in the parent only, and dropping their copies in the child touches nothing. The child may
-    /// open other databases, and this one when the parent has closed it.
+    /// handles of the parent work in the parent only, and dropping their copies in the child touches nothing. A child
+    /// may open other databases, and this one when the parent has closed it, if no thread of the parent was using a database
+    /// when it forked: a lock that such a thread held stays held in the child. Where that is not certain, start the
+    /// process anew (`exec`, `spawn`), as after `fork()` in any program with threads.
     Forked {
         /// The directory.
         path: PathBuf,
