@@ -27,6 +27,34 @@ pub(crate) fn with_database<T>(
     with_options(dir, options, body)
 }
 
+/// Opens the database in `dir` to be read, without a byte written, and gives it to `body`.
+pub(crate) fn with_reader<T>(
+    dir: &Path,
+    body: impl FnOnce(&Database) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let db = open_reader(dir)?;
+    let value = body(&db)?;
+    db.close()?;
+    Ok(value)
+}
+
+/// Opens the database in `dir` to be read. What was left by a process that was killed, and is not durable, is told on
+/// standard error.
+pub(crate) fn open_reader(dir: &Path) -> fulgurite::Result<Database> {
+    let options = Options { read_only: true, ..Options::default() };
+    let env = RealEnv::new();
+    let mut reporter = RecoveryReporter::new(env.clone());
+    let db = Database::open_with(env, dir, options, |progress| reporter.report(progress))?;
+    if let Some(range) = db.stats().unproven {
+        let _ = writeln!(
+            std::io::stderr(),
+            "note: the database was not closed, and {range} were not made durable: a power cut may still take them; the \
+             next command that writes makes them durable"
+        );
+    }
+    Ok(db)
+}
+
 /// Like [`with_database`], with options.
 pub(crate) fn with_options<T>(
     dir: &Path,

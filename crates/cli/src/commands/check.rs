@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
 use crate::failure::{self, Failure};
-use crate::open::{Missing, with_database};
+use crate::open::with_reader;
 use crate::output::Output;
 use crate::text::{count, number, size};
 
@@ -19,7 +19,7 @@ EXAMPLES:
 
 /// Verify everything in a database: nodes, values, the log, the accounts.
 ///
-/// Opens the database, which recovers it, and reads all that it refers to. Prints one line for each problem; the exit
+/// Reads all that the database refers to, and writes nothing: what a killed process left is replayed in memory. Prints one line for each problem; the exit
 /// code is 3 if there is one, also if the database cannot be opened because of it. Nothing is repaired.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -33,7 +33,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let clock = RealEnv::new();
-    let checked = with_database(&args.dir, Missing::Refuse, |db| {
+    let checked = with_reader(&args.dir, |db| {
         let began_ns = clock.clock().monotonic_ns();
         let bar = Bar::new();
         let report = db.check(|progress| bar.show(&progress))?;

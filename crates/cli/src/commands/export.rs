@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::{self, Failure};
 use crate::interrupt;
 use crate::io::OutputFile;
-use crate::open::{Missing, with_database};
+use crate::open::with_reader;
 use crate::output::Output;
 use crate::rows::{Entry, Format, FormatArgs, RowWriter, bytes_field};
 use crate::text;
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .raw(args.raw)
         .delimiter(args.format.delimiter())
         .without_expiry(args.without_expiry);
-    with_database(&args.dir, Missing::Refuse, |db| {
+    with_reader(&args.dir, |db| {
         let tables = match table {
             Some(name) => vec![db.open_table(name)?],
             None => tables(args, db)?,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::failure::Failure;
 use crate::keys::KeyFormat;
-use crate::open::{Missing, with_database};
+use crate::open::with_reader;
 use crate::output::Output;
 use crate::rows::{Entry, Format, RowWriter};
 use crate::text;
@@ -38,7 +38,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let key = args.format.bytes(&args.key)?;
-    with_database(&args.dir, Missing::Refuse, |db| {
+    with_reader(&args.dir, |db| {
         let mut range = db.open_table(&args.table)?.range(key.as_slice()..=key.as_slice())?;
         let Some((key, value, expires_at)) = range.next_entry_with_expiry()? else {
             return Err(Failure::new(format!("table `{}` has no key {}", args.table, text::quoted(&key))));

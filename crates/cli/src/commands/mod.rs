@@ -16,4 +16,5 @@ pub(crate) mod rename;
 pub(crate) mod reset_clock;
 pub(crate) mod scan;
 pub(crate) mod stat;
+mod stat_beside;
 pub(crate) mod tables;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::failure::Failure;
 use crate::keys::{KeyFormat, RangeArgs, as_range, hex};
-use crate::open::{Missing, with_database};
+use crate::open::with_reader;
 use crate::output::Output;
 use crate::rows::{Entry, Format, RowWriter};
 use crate::text;
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let bounds = args.range.bounds(&args.format)?;
-    with_database(&args.dir, Missing::Refuse, |db| {
+    with_reader(&args.dir, |db| {
         let range = db.open_table(&args.table)?.range(as_range(&bounds))?;
         let mut output = Output::new();
         if args.count {

@@ -1,13 +1,13 @@
 //! `fulgurite stat`: sizes and counters.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use fulgurite::{ClockState, Latency, Stats};
+use fulgurite::{ClockState, Error, Stats};
 use serde_json::{Value, json};
 
+use crate::commands::stat_beside;
 use crate::failure::Failure;
-use crate::open::{Missing, entries_estimate, with_database};
+use crate::open::{entries_estimate, open_reader};
 use crate::output::Output;
 use crate::text::{aligned, number, size, utc};
 
@@ -18,7 +18,8 @@ EXAMPLES:
 
 /// Print sizes and counters of a database.
 ///
-/// Opening the database recovers it, so that the figures are those just behind a recovery.
+/// Nothing is written: what a killed process left is replayed in memory. If another process has the database open, it
+/// prints which, since when, and what the files tell without it.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -30,26 +31,30 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    with_database(&args.dir, Missing::Refuse, |db| {
-        let stats = db.stats();
-        let mut entries = 0;
-        for table in db.tables()? {
-            entries += entries_estimate(&table)?;
+    let db = match open_reader(&args.dir) {
+        Err(Error::Locked { holder, .. }) => return stat_beside::run(&args.dir, &holder, args.json),
+        opened => opened?,
+    };
+    let stats = db.stats();
+    let mut entries = 0;
+    for table in db.tables()? {
+        entries += entries_estimate(&table)?;
+    }
+    let mut output = Output::new();
+    if args.json {
+        output.json(&as_json(&stats, entries))?;
+    } else {
+        for line in aligned(&as_rows(&stats, entries), &[1]) {
+            output.line(line)?;
         }
-        let mut output = Output::new();
-        if args.json {
-            output.json(&as_json(&stats, entries))?;
-        } else {
-            for line in aligned(&as_rows(&stats, entries), &[1]) {
-                output.line(line)?;
-            }
-        }
-        output.flush()
-    })
+    }
+    output.flush()
 }
 
 fn as_json(stats: &Stats, entries: u64) -> Value {
     json!({
+        "open_elsewhere": false,
+        "unproven_commits": stats.unproven.map(|range| [range.first.0, range.last.0]),
         "tables": stats.tables,
         "entries_estimate": entries,
         "durable_csn": stats.durable.0,
@@ -62,29 +67,12 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "ready_segments": stats.segments[2],
         "delta_entries": stats.delta_entries,
         "delta_bytes": stats.delta_bytes,
-        "poisoned": stats.poisoned,
-        "direct_io": stats.direct_io,
-        "flush_scheme": stats.flush_scheme.name(),
         "clock": {
             "state": clock_state(stats).0,
             "now_ms": stats.clock.now_ms,
             "machine_ms": stats.clock.machine_ms,
             "confirmed_ms": stats.clock.confirmed_ms,
         },
-        "commit_latency": latency_as_json(&stats.latency.sync),
-        "log": stats.log.counters().into_iter().collect::<BTreeMap<_, _>>(),
-    })
-}
-
-/// Of the commits since the database was opened, at the level `Sync`.
-fn latency_as_json(latency: &Latency) -> Value {
-    json!({
-        "count": latency.count,
-        "mean_ns": latency.mean_ns,
-        "p50_ns": latency.p50_ns,
-        "p99_ns": latency.p99_ns,
-        "p999_ns": latency.p999_ns,
-        "max_ns": latency.max_ns,
     })
 }
 
@@ -111,7 +99,8 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     let mut row = |name: &str, value: String, note: &str| rows.push(vec![name.into(), value, note.into()]);
     row("tables", number(stats.tables), "");
     row("entries", number(entries), "about; versions that nobody needs any more included");
-    row("commits", number(stats.durable.0), "all durable");
+    let unproven = stats.unproven.map(|range| format!("{range} not made durable yet"));
+    row("commits", number(stats.durable.0), unproven.as_deref().unwrap_or("all durable"));
     row("in the checkpoint", number(stats.checkpoint_covered.0), "the next open replays the commits above");
     row("opened", number(stats.epoch.into()), "times");
     row("live data", size(stats.live_bytes), "that the last checkpoint refers to");
@@ -121,21 +110,12 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("ready segments", number(stats.segments[2]), "");
     row("recent versions", number(stats.delta_entries), "not folded into trees yet");
     row("their memory", size(stats.delta_bytes), "");
-    let (way, note) = match stats.direct_io {
-        true => ("direct", "around the page cache, durable when the write returns"),
-        false => ("buffered", "through the page cache, then fdatasync"),
-    };
-    row("log writes", way.into(), note);
-    row("flush scheme", stats.flush_scheme.name().into(), "");
     let (state, note) = clock_state(stats);
     row("clock", state.into(), note);
     if stats.clock.state != ClockState::Follows {
         row("it shows", utc(stats.clock.now_ms), "the time by which keys expire");
         row("the machine shows", utc(stats.clock.machine_ms), "");
         row("confirmed", utc(stats.clock.confirmed_ms), "what had expired by then may be removed");
-    }
-    if let Some(why) = &stats.poisoned {
-        row("writes are refused", String::new(), why);
     }
     rows
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::open::{Missing, entries_estimate, with_database};
+use crate::open::{entries_estimate, with_reader};
 use crate::output::Output;
 use crate::text;
 
@@ -28,7 +28,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    with_database(&args.dir, Missing::Refuse, |db| {
+    with_reader(&args.dir, |db| {
         let mut output = Output::new();
         let mut tables = Vec::new();
         for table in db.tables()? {
