@@ -1,26 +1,43 @@
 //! What a thread sees of the commits that it deferred.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use super::support::*;
 use crate::{Durability, Isolation};
 
-/// INV-TXN-11. The schedules are explored in `crate::schedules`; this is the same with real threads and reads.
+/// INV-TXN-11. The schedules are explored in `crate::schedules`; this is the same with real threads and reads: large
+/// commits take their time between their number and the end of their apply, and a small one that comes behind them waits.
 #[test]
 fn a_thread_reads_what_it_deferred_whatever_others_commit_beside_it() {
     for level in [Durability::Sync, Durability::None] {
         let (db, table) = one_table();
+        let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            for thread in 0..8u8 {
-                let (db, table) = (&db, &table);
+            scope.spawn(|| {
+                for round in 0..6u32 {
+                    let mut txn = db.begin();
+                    for n in 0..20_000u32 {
+                        txn.put(&table, (n.wrapping_mul(2_654_435_761)).to_be_bytes(), round.to_be_bytes())
+                            .unwrap();
+                    }
+                    txn.commit().unwrap();
+                }
+                is_over.store(true, Ordering::SeqCst);
+            });
+            for thread in 0..2u8 {
+                let (db, table, is_over) = (&db, &table, &is_over);
                 scope.spawn(move || {
                     let key = [thread];
-                    for n in 0..500u32 {
+                    let mut n = 0u32;
+                    while !is_over.load(Ordering::SeqCst) {
+                        n += 1;
                         let mut txn = db.begin();
                         txn.set_durability(level).unwrap();
-                        txn.put(table, &key, &n.to_le_bytes()).unwrap();
+                        txn.put(table, key, n.to_le_bytes()).unwrap();
                         let ticket = txn.commit_deferred().unwrap();
-                        let read = db.begin().get(table, &key).unwrap();
+                        let read = db.begin().get(table, key).unwrap();
                         assert_eq!(read.as_deref(), Some(&n.to_le_bytes()[..]), "{level:?}: own commit {n}");
-                        if n % 50 == 0 {
+                        if n.is_multiple_of(50) {
                             ticket.wait().unwrap();
                         }
                     }
