@@ -22,6 +22,7 @@ use fulgurite_index::{ImageReport, PruneRules, StaticPart};
 
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
+use crate::commit::quiet::is_in_callback;
 use crate::core::Core;
 use crate::debt::Debt;
 use crate::error::OrError;
@@ -135,6 +136,9 @@ impl Core {
             if !self.options.background {
                 return self.absorb_table(table);
             }
+            if is_in_callback() {
+                return self.fold_in_callback(table);
+            }
             if table.folding_failed.load(Ordering::Acquire) {
                 // Nobody would end the wait; the caller learns why.
                 self.absorb_table(table)?;
@@ -162,6 +166,15 @@ impl Core {
             };
         }
         outcome
+    }
+
+    /// A callback waits for no thread of the database: it may run on the one that folds, or on the one that flushes for it.
+    fn fold_in_callback(&self, table: &TableState) -> Result<()> {
+        let boundary = table.index.delta().oldest_closed().map(|generation| generation.boundary());
+        if let Some(boundary) = boundary {
+            self.pipeline.wait_horizon(boundary)?;
+        }
+        self.absorb_table(table)
     }
 
     fn absorb_table(&self, table: &TableState) -> Result<()> {

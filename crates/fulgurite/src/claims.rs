@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
+use fulgurite_env::Process;
 use parking_lot::Mutex;
 
 use crate::catalog::TableState;
@@ -17,6 +18,8 @@ pub(crate) struct Claims(Mutex<HashMap<Box<[u8]>, u64>>);
 
 /// A claim of an open transaction; dropping it lets others pop the key.
 pub(crate) struct Claim {
+    /// Which has the lock of the claims; not a child of it.
+    process: Process,
     table: Arc<TableState>,
     key: Box<[u8]>,
     /// How many savepoints its transaction had made.
@@ -40,12 +43,20 @@ impl Claim {
             Entry::Occupied(_) => return Claiming::Taken,
             Entry::Vacant(vacant) => vacant.insert(transaction),
         };
-        Claiming::Done(Claim { table: table.clone(), key: key.into(), after_savepoints })
+        Claiming::Done(Claim {
+            process: Process::current(),
+            table: table.clone(),
+            key: key.into(),
+            after_savepoints,
+        })
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         self.table.claims.0.lock().remove(&self.key);
     }
 }

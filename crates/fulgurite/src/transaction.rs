@@ -620,10 +620,11 @@ impl Transaction {
         mut set: LatchSet<'_>,
         reads: &Validated,
     ) -> Result<Csn> {
+        // Dropped after the latches and the admission, also if the commit dies: a callback that commits needs what they keep
+        // from others. Nor does one run while this thread waits in admission, where it may go before others.
+        let _quiet = core.pipeline.quiet();
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
-        // Dropped after the latches, also if the commit dies.
-        let _quiet = core.pipeline.quiet();
         loop {
             let held = core.latches.acquire(&mut set);
             match self.validate(reads, true) {

@@ -51,6 +51,8 @@ struct Dying<'a>(&'a Core);
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
         let _ = self.0.fail("a thread of the log panicked", None);
+        // The thread that would do it may be this one.
+        self.0.serve_completion();
     }
 }
 

@@ -6,7 +6,7 @@ use fulgurite_base::Csn;
 use fulgurite_log::{Durability, LogError};
 
 use super::commit_log::CommitLog;
-use super::quiet::is_quiet;
+use super::quiet::{is_in_callback, is_quiet};
 use super::ticket::{Settle, Ticket, TicketState};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
@@ -146,10 +146,14 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Tells the tickets that have an outcome. Runs users' callbacks: not on a thread that is quiet (INV-TXN-12).
     fn complete_tickets(&self) {
-        if is_quiet() {
+        if is_quiet() || is_in_callback() {
             self.log.request_completion();
             return;
         }
+        self.tell_tickets();
+    }
+
+    fn tell_tickets(&self) {
         fence(Ordering::SeqCst);
         let ripe = self.tickets.take(|| self.settled());
         if !ripe.complete.is_empty() {
@@ -184,7 +188,11 @@ impl<L: CommitLog> Pipeline<L> {
     /// Ends the open tickets, and those to come, of a log that has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
         self.tickets.end(why);
-        self.complete_tickets();
+        if is_quiet() {
+            return self.log.request_completion();
+        }
+        // Also in a callback, which may be closing the log: its thread may not come to it any more.
+        self.tell_tickets();
     }
 
     // Failures.

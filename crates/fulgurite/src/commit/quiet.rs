@@ -4,6 +4,9 @@
 //! INV-TXN-12: no user's code runs under a lock, a latch or the leadership of a flush. A thread that takes a lock under
 //! which it may flush, or under which a commit may die, is *quiet* while it holds it: what makes tickets complete leaves
 //! them to the log's thread meanwhile, and the thread itself looks for them when it stops being quiet.
+//!
+//! Nor does it run inside of other users' code: a callback that commits, and so makes other tickets complete, leaves them
+//! to the log's thread. A chain of callbacks of which each makes the next one run would else end with the stack.
 
 use std::cell::Cell;
 

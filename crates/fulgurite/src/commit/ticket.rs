@@ -106,7 +106,9 @@ impl Ticket {
     /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known, else on
     /// the thread that completes it. That may be any thread that commits, or one of the database; no lock is held, so the
     /// callback may use the database, drop the last handle to it, or close it. It should not block: other tickets may
-    /// wait for the same thread.
+    /// wait for the same thread. What its commits complete is told when it has returned, by a thread of the database;
+    /// without those ([`Options::background`](crate::Options::background)), by
+    /// [`Database::maintain`](crate::Database::maintain).
     pub fn on_complete(&self, callback: impl FnOnce(Result<Commit>) + Send + 'static) {
         if let Some(state) = &self.state
             && let Some(mut listeners) = state.listen()

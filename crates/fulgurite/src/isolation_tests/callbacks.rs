@@ -1,6 +1,8 @@
 //! Callbacks of tickets, which are users' code on threads of the database: INV-TXN-12, and closing from any thread.
 
+use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -153,4 +155,103 @@ fn a_callback_is_told_that_the_log_has_failed_although_nothing_waits() {
         });
         assert!(matches!(outcome, Some(Error::OutcomeUnknown { .. })), "{outcome:?}");
     }
+}
+
+/// Runs what must not hang: not joined before it is done, so that a thread that hangs fails the test.
+#[track_caller]
+fn in_time(work: impl FnOnce() + Send + 'static) {
+    let (done, is_done) = channel();
+    let run = move || {
+        work();
+        done.send(()).unwrap();
+    };
+    let thread = SimEnv::new(1).spawn("callback", Box::new(run)).unwrap();
+    is_done.recv_timeout(PATIENCE).expect("it does not hang");
+    assert!(thread.join());
+}
+
+/// How many callbacks have run, and how many inside of each other.
+#[derive(Default)]
+struct Nesting {
+    called: AtomicU32,
+    deepest: AtomicU32,
+}
+
+/// A callback that files the next ticket, and makes that one complete.
+fn chain(db: Database, table: Table, nesting: Arc<Nesting>, left: u32) {
+    thread_local! {
+        static DEPTH: Cell<u32> = const { Cell::new(0) };
+    }
+    let ticket = defer(&db, &table, b"k");
+    ticket.on_complete(move |outcome| {
+        outcome.unwrap();
+        DEPTH.with(|depth| depth.set(depth.get() + 1));
+        nesting.deepest.fetch_max(DEPTH.with(Cell::get), Ordering::SeqCst);
+        if left > 1 {
+            chain(db, table.clone(), nesting.clone(), left - 1);
+            table.put(b"sync", b"v").unwrap();
+        }
+        DEPTH.with(|depth| depth.set(depth.get() - 1));
+        nesting.called.fetch_add(1, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_chain_of_callbacks_does_not_end_with_the_stack() {
+    let db = quiet_database();
+    let table = db.table("t").unwrap();
+    let nesting = Arc::new(Nesting::default());
+    chain(db.clone(), table.clone(), nesting.clone(), 30);
+    table.put(b"sync", b"v").unwrap();
+    for _ in 0..30 {
+        db.maintain().unwrap();
+    }
+    let seen = (nesting.called.load(Ordering::SeqCst), nesting.deepest.load(Ordering::SeqCst));
+    assert_eq!(seen, (30, 1), "all ran, one at a time");
+}
+
+/// A long commit that waits for buffers goes before others. It leads the flush that completes the ticket.
+#[test]
+fn a_callback_may_commit_although_the_thread_that_completes_its_ticket_is_being_admitted() {
+    in_time(|| {
+        let options = Options { background: false, log_buffer_bytes: 1 << 20, ..Options::default() };
+        let db = open(&SimEnv::new(1), options);
+        let table = db.table("t").unwrap();
+        let long = vec![7; 100 << 10];
+        let mut called = Vec::new();
+        for n in 0..100u8 {
+            let ticket = defer(&db, &table, &[n]);
+            let other = table.clone();
+            called.push(in_callback(&ticket, move || other.put([n, 1], b"v").unwrap()));
+            let mut txn = db.begin();
+            txn.put(&table, [n, 2], &long).unwrap();
+            _ = txn.commit_deferred().unwrap();
+        }
+        table.put(b"sync", b"v").unwrap();
+        while !called.is_empty() {
+            called.retain(|called| called.try_recv().is_err());
+            db.maintain().unwrap();
+        }
+    });
+}
+
+/// Merging waits for a flush, which is left to the log's thread, on which the callback runs.
+#[test]
+fn a_callback_may_write_more_than_memory_takes() {
+    in_time(|| {
+        let options = Options { delta_bytes_max: 64 << 10, ..Options::default() };
+        let db = open(&SimEnv::new(1), options);
+        let table = db.table("t").unwrap();
+        let ticket = defer(&db, &table, b"k");
+        let other = db.clone();
+        let called = in_callback(&ticket, move || {
+            for n in 0..2_000u32 {
+                let mut txn = other.begin();
+                txn.put(&table, n.to_be_bytes(), vec![7; 1000]).unwrap();
+                _ = txn.commit_deferred().unwrap();
+            }
+        });
+        receive(&called);
+        drop(db);
+    });
 }

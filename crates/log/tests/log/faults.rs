@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_base::Csn;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
-use fulgurite_log::{BulkKind, Durability, LogError, ReplayFrom, frame_bytes};
+use fulgurite_log::{BulkKind, Durability, Log, LogError, LogOptions, ReplayFrom, frame_bytes};
 
 /// INV-LOG-7: whatever sync or write fails, nothing acknowledged is lost, and reopening keeps what it found, even if
 /// the power is cut right after.
@@ -110,4 +110,19 @@ fn a_failed_bulk_sync_poisons() {
     env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
     assert!(matches!(log.sync_bulk(), Err(LogError::Poisoned(_))));
     assert!(matches!(log.sync_bulk(), Err(LogError::Poisoned(_))), "it is not tried again");
+}
+
+/// The completer tells those who wait without a thread of their own: also of the end of the thread that would call it.
+#[test]
+fn the_completer_hears_that_the_thread_of_the_log_died() {
+    let env = SimEnv::new(1);
+    let options = LogOptions { background: true, ..options() };
+    let log = Log::create(env, dir(), ID, options).expect("an empty directory takes a log");
+    log.set_observer(Box::new(|_| panic!("the thread that flushes dies, as it should here")));
+    let (sender, told) = std::sync::mpsc::channel();
+    log.set_completer(Box::new(move || _ = sender.send(())));
+    let (csn, _) = append(&log, b"ticket", &[]).expect("there is room");
+    log.request_durable(csn);
+    told.recv_timeout(std::time::Duration::from_secs(60)).expect("it is told");
+    assert!(log.poisoned().is_some());
 }
