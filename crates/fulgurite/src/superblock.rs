@@ -231,14 +231,14 @@ impl SuperblockFile {
     }
 
     /// The newest epoch that another process noted since this one opened the file: it holds the database now, and a slot
-    /// that this process wrote would hide its commits. None as long as the lock does what it promises.
+    /// that this process wrote would hide its commits. None as long as the lock does what it promises. A newer slot of this
+    /// process's own epoch is one that it wrote in an attempt that failed.
     pub fn foreign_epoch(&self) -> Result<Option<Epoch>> {
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let read = self.file.read_at_direct(&mut bytes, 0);
         read.map_err(|error| Error::io("reading the superblock before writing it", error))?;
         let slots = bytes.chunks(SLOT_BYTES).filter_map(|slot| Superblock::decode(slot).ok());
-        let foreign =
-            slots.filter(|slot| slot.sequence > self.current.sequence || slot.id != self.current.id);
+        let foreign = slots.filter(|slot| slot.epoch > self.current.epoch || slot.id != self.current.id);
         Ok(foreign.map(|slot| slot.epoch).max())
     }
 

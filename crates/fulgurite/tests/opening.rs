@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use common::PATH;
 use fulgurite::env::SimEnv;
-use fulgurite::env::sim::CrashKind;
+use fulgurite::env::sim::{CrashKind, Loss};
 use fulgurite::{Database, Error, ErrorKind, Options, Result};
 
 const SUPERBLOCK: &str = "/db/SUPERBLOCK";
@@ -202,6 +202,35 @@ fn a_database_that_another_process_took_over_hides_none_of_its_commits() {
     assert!(env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign, "the other's superblock stands");
     drop((table, db));
     assert!(env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign, "the other's superblock stands");
+}
+
+/// What an attempt left on the disk is not taken for another process's.
+#[test]
+fn a_superblock_that_could_not_be_synced_is_written_again() {
+    for (seed, loss) in (0..8).map(|seed| (seed, if seed == 0 { Loss::All } else { Loss::Some })) {
+        let env = SimEnv::new(seed);
+        let db = Database::open_with(
+            env.clone(),
+            "/db",
+            Options { background: false, ..Options::default() },
+            |_| {},
+        );
+        let db = db.unwrap();
+        let table = db.table("t").unwrap();
+        table.put(b"k", b"1").unwrap();
+        db.checkpoint().unwrap();
+        for _ in 0..3 {
+            // Nothing has changed: only the superblock is written.
+            env.faults().fail_sync(env.faults().sync_count() + 1, loss);
+            let error = db.checkpoint().unwrap_err();
+            assert!(matches!(error, Error::Io { .. }), "{error}");
+        }
+        db.checkpoint().unwrap();
+        table.put(b"k", b"2").unwrap();
+        drop((table, db));
+        let db = open(&env.crash(CrashKind::PowerCut, seed)).unwrap();
+        assert_eq!(&db.table("t").unwrap().get(b"k").unwrap().unwrap()[..], b"2");
+    }
 }
 
 #[test]
