@@ -270,7 +270,8 @@ impl Store {
         self.reserved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes the file of a freed segment one of the reserve. The old name is durably gone before anything is written.
+    /// Makes the file of a freed segment one of the reserve. The old name is durably gone before anything is written. Once
+    /// the file has its new name the segment is freed, even if the reserve does not get it.
     fn keep_freed(&self, maker: &mut Maker, segment: Arc<Segment>) -> Result<(), LogError> {
         let name = new_file_name(next_number(maker)?);
         let failed = |source| LogError::io("keep", &segment.path, source);
@@ -280,12 +281,19 @@ impl Store {
             self.add(segment);
             return Err(error);
         }
-        self.keep(maker, name.clone());
         let cut = self.dir.sync().and_then(|()| {
             let file = self.with_descriptors(|| self.dir.open(&name, OpenOptions::Write))?;
             file.set_len(self.options.segment_bytes_min.into())
         });
-        cut.map_err(failed)
+        match cut {
+            Ok(()) => self.keep(maker, name),
+            Err(source) => {
+                tracing::warn!(error = %failed(source), "a freed segment could not be kept for a full disk");
+                // What stays is removed by the next recovery.
+                let _ = self.dir.remove(&name);
+            }
+        }
+        Ok(())
     }
 
     /// Whether the reserve comes before everything else.

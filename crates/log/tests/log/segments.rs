@@ -2,8 +2,8 @@
 
 use crate::support::*;
 use fulgurite_base::Csn;
-use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{BulkKind, LogError, LogOptions, ReplayFrom, Stream};
+use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
+use fulgurite_log::{BulkKind, LogError, LogOptions, ReplayFrom, SegmentInfo, Stream};
 
 #[test]
 fn a_new_log_is_small_and_a_growing_one_doubles_its_segments() {
@@ -180,4 +180,29 @@ fn a_full_disk_takes_a_new_epoch_from_the_reserve() {
     env.faults().space_bytes(None);
     let (_, _, found) = open(&env, &ReplayFrom::beginning()).expect("there is room");
     assert_eq!(found.0.len(), 3);
+}
+
+/// After its file was given its new name a segment is gone: trying again later would fail for ever.
+#[test]
+fn a_segment_whose_file_cannot_be_kept_for_a_full_disk_is_free_all_the_same() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    let mut newest = Csn::ZERO;
+    for _ in 0..60 {
+        newest = commit(&log, &[0; 1500]).expect("nothing fails").0;
+    }
+    log.close().expect("nothing fails");
+    log.forget_before(newest);
+    let keep = log.replay_point(newest).segment();
+    let dead = |info: &&SegmentInfo| !info.open && info.number < keep;
+    let numbers: Vec<u32> = log.segments().iter().filter(dead).map(|info| info.number).collect();
+    assert!(numbers.len() > 1);
+    for number in numbers {
+        let reserve = log.reserve_bytes();
+        env.faults().fail_sync(env.faults().sync_count() + 1, Loss::All);
+        log.free_segment(number).expect("it is free");
+        env.faults().fail_nothing();
+        assert_eq!(log.reserve_bytes(), reserve, "what could not be kept does not count");
+        assert!(matches!(log.free_segment(number), Err(LogError::Usage(_))));
+    }
 }
