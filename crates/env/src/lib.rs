@@ -60,7 +60,7 @@ pub trait Joiner: Send + Sync {
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Milliseconds since 1970-01-01 UTC. May jump in both directions.
     fn wall_ms(&self) -> u64;
-    /// Nanoseconds since some fixed point. Never runs back.
+    /// Nanoseconds since some fixed point, those for which the machine was suspended included. Never runs back.
     fn monotonic_ns(&self) -> u64;
     /// Blocks the calling thread.
     fn sleep(&self, duration: Duration);

@@ -16,7 +16,7 @@ impl Clock for RealClock {
     }
 
     fn monotonic_ns(&self) -> u64 {
-        let (seconds, nanoseconds) = parts(clock_gettime(ClockId::Monotonic));
+        let (seconds, nanoseconds) = parts(clock_gettime(ClockId::Boottime));
         seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
     }
 
