@@ -86,21 +86,55 @@ impl Bounds {
         Ok(end.as_ref().is_none_or(|end| *end > start).then_some((start, end)))
     }
 
-    /// The part of `other`, which begins at a key and ends before one, that lies in this range.
+    /// The part of `other` that lies in this range.
     fn clip(&self, other: Bounds) -> Bounds {
-        let lower = |bound: &Bound<Box<[u8]>>| match bound {
-            Bound::Included(key) => (key.clone(), 0),
-            Bound::Excluded(key) => (key.clone(), 1),
-            Bound::Unbounded => (Box::default(), 0),
-        };
-        let upper = |bound: &Bound<Box<[u8]>>| match bound {
-            Bound::Included(key) => (false, key.clone(), 1),
-            Bound::Excluded(key) => (false, key.clone(), 0),
-            Bound::Unbounded => (true, Box::default(), 0),
-        };
-        let start = if lower(&self.start) > lower(&other.start) { self.start.clone() } else { other.start };
-        let end = if upper(&self.end) < upper(&other.end) { self.end.clone() } else { other.end };
+        let start = if self.lower() > other.lower() { self.start.clone() } else { other.start };
+        let end = if self.upper() < upper(&other.end) { self.end.clone() } else { other.end };
         Bounds { start, end }
+    }
+
+    /// Where it begins: before a key, or behind it.
+    fn lower(&self) -> (&[u8], bool) {
+        match &self.start {
+            Bound::Included(key) => (key, false),
+            Bound::Excluded(key) => (key, true),
+            Bound::Unbounded => (&[], false),
+        }
+    }
+
+    /// Where it ends: before a key, or behind it; the end of all keys comes after both.
+    fn upper(&self) -> Upper<'_> {
+        upper(&self.end)
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        !self.is_before_start(key) && !self.is_past_end(key)
+    }
+
+    /// Whether all keys of `other` are in it.
+    pub fn covers(&self, other: &Bounds) -> bool {
+        self.lower() <= other.lower() && other.upper() <= self.upper()
+    }
+
+    /// What is left of it without the keys of `hole`: a part before that, and a part behind it, as far as there are any.
+    pub fn without(&self, hole: &Bounds) -> [Option<Bounds>; 2] {
+        let (start, end) = (self.start.clone(), self.end.clone());
+        let before = match &hole.start {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(Bounds { start, end: Bound::Excluded(key.clone()) }),
+            Bound::Excluded(key) => Some(Bounds { start, end: Bound::Included(key.clone()) }),
+        };
+        let behind = match &hole.end {
+            Bound::Unbounded => None,
+            Bound::Included(key) => Some(Bounds { start: Bound::Excluded(key.clone()), end }),
+            Bound::Excluded(key) => Some(Bounds { start: Bound::Included(key.clone()), end }),
+        };
+        [before, behind].map(|part| part.map(|part| self.clip(part)).filter(|part| !part.is_empty()))
+    }
+
+    fn is_empty(&self) -> bool {
+        let (begin, after) = self.lower();
+        (false, begin, after) >= self.upper()
     }
 
     fn is_past_end(&self, key: &[u8]) -> bool {
@@ -117,6 +151,17 @@ impl Bounds {
             Bound::Excluded(start) => key <= &**start,
             Bound::Unbounded => false,
         }
+    }
+}
+
+/// The end of a range, in the order of ends: whether it has none, else a key, and whether it lies behind that.
+type Upper<'b> = (bool, &'b [u8], bool);
+
+fn upper(end: &Bound<Box<[u8]>>) -> Upper<'_> {
+    match end {
+        Bound::Included(key) => (false, key, true),
+        Bound::Excluded(key) => (false, key, false),
+        Bound::Unbounded => (true, &[], false),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
 mod ends;
+mod taken;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +11,7 @@ use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{BulkMark, Durability, TimeBounds};
 
+use self::taken::Taken;
 use crate::catalog::TableState;
 use crate::claims::Claim;
 use crate::commit::latches::{Gate, LatchSet};
@@ -63,6 +65,7 @@ pub struct Transaction {
     savepoints_made: u64,
     /// The keys that it popped.
     claims: Vec<Claim>,
+    taken: Taken,
     /// What its savepoints and claims carry; 0 until there is one.
     id: u64,
     new_table: Option<Arc<TableState>>,
@@ -84,6 +87,7 @@ impl Transaction {
             savepoints: Vec::new(),
             savepoints_made: 0,
             claims: Vec::new(),
+            taken: Taken::default(),
             id: 0,
             new_table: None,
         }
@@ -323,7 +327,10 @@ impl Transaction {
         let hash = hash_key(table.id, key);
         let value = match value {
             None => WriteValue::Delete,
-            Some(value) => self.write_value(table, key, value)?,
+            Some(value) => {
+                self.taken.written(table.id, key);
+                self.write_value(table, key, value)?
+            }
         };
         let read_before = read_before || self.reads.has_read(table.id, key, hash);
         let op = WriteOp { value, expires_at_ms, read_before, hash };
@@ -434,6 +441,7 @@ impl Transaction {
         let index = self.savepoints.iter().position(known).ok_or(Error::UnknownSavepoint)?;
         self.savepoints.truncate(index + 1);
         self.writes.rollback_to(self.savepoints[index].1);
+        self.taken.undone();
         self.claims.retain(|claim| claim.after_savepoints < savepoint.number);
         Ok(())
     }

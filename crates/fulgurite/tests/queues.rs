@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::rng::Rng;
 use fulgurite::env::sim::{CrashKind, SimEnv};
-use fulgurite::{Database, Durability, Error, Isolation, Table, Value};
+use fulgurite::{Database, Durability, Error, Isolation, Options, Table, Value};
 
 fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
@@ -93,6 +93,39 @@ fn the_top_of_a_stack_costs_the_same_however_much_was_taken() {
     }
 }
 
+/// A batch in one transaction stepped over all that the batch had taken before, for each of its jobs.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a time is what this is about")]
+fn a_job_costs_the_same_however_many_its_transaction_took_before() {
+    let options = Options { transaction_bytes_max: 64 << 20, ..common::options() };
+    let db = common::open_as(SimEnv::new(8), options).unwrap();
+    let table = db.table("jobs").unwrap();
+    commit_weakly(&db, |txn| (0..JOBS).for_each(|n| txn.put(&table, key(n), [7; 20]).unwrap()));
+    let (mut beside, mut txn) = (db.begin(), db.begin());
+    assert_eq!(*beside.pop_first_unclaimed(&table, ..).unwrap().unwrap().0, key(0));
+    let pops: [fn(&mut fulgurite::Transaction, &Table) -> fulgurite::Result<Option<(Value, Value)>>; 3] = [
+        |txn, table| txn.pop_first_unclaimed(table, ..),
+        |txn, table| txn.pop_first(table, key(1)..),
+        |txn, table| txn.pop_last(table, ..),
+    ];
+    let (mut first, mut last) = (1, JOBS - 1);
+    for pop in pops.into_iter().cycle().take(9) {
+        let mut shortest = Duration::MAX;
+        for _ in 0..JOBS / 10 {
+            let before = Instant::now();
+            let (job, _) = pop(&mut txn, &table).unwrap().unwrap();
+            shortest = shortest.min(before.elapsed());
+            if *job == key(first) {
+                first += 1;
+            } else {
+                assert_eq!(*job, key(last));
+                last -= 1;
+            }
+        }
+        assert!(shortest < 2 * LOOK_MAX, "{shortest:?} when {} are left", last + 1 - first);
+    }
+}
+
 fn plain(entry: Option<(Value, Value)>) -> Option<(Vec<u8>, Vec<u8>)> {
     entry.map(|(key, value)| (key.to_vec(), value.to_vec()))
 }
@@ -106,9 +139,10 @@ fn pops_take_what_a_map_would_give() {
     for _ in 0..300 {
         let mut txn = db.begin();
         let mut map = committed.clone();
-        for _ in 0..rng.below(12) {
+        let mut saved = (txn.savepoint(), map.clone());
+        for _ in 0..rng.below(16) {
             let key = key(rng.below(30)).to_vec();
-            match rng.below(9) {
+            match rng.below(13) {
                 0 => assert_eq!(plain(txn.pop_first(&table, ..).unwrap()), map.pop_first()),
                 1 => assert_eq!(plain(txn.pop_last(&table, ..).unwrap()), map.pop_last()),
                 2 => assert_eq!(plain(txn.pop_first_unclaimed(&table, ..).unwrap()), map.pop_first()),
@@ -121,6 +155,20 @@ fn pops_take_what_a_map_would_give() {
                 5 => {
                     txn.delete(&table, &key).unwrap();
                     map.remove(&key);
+                }
+                6 => {
+                    let inside = map.range(..key.clone()).next_back().map(|(key, _)| key.clone());
+                    let expected = inside.and_then(|key| map.remove_entry(&key));
+                    assert_eq!(plain(txn.pop_last_unclaimed(&table, ..&key).unwrap()), expected);
+                }
+                7 => {
+                    txn.delete_range(&table, &key..).unwrap();
+                    map.split_off(&key);
+                }
+                8 => saved = (txn.savepoint(), map.clone()),
+                9 => {
+                    txn.rollback_to(saved.0).unwrap();
+                    map.clone_from(&saved.1);
                 }
                 _ => {
                     let value = rng.bytes(10);

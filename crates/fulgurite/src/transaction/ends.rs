@@ -29,6 +29,15 @@ impl End {
     }
 }
 
+/// An entry to pop.
+struct Unclaimed {
+    key: Value,
+    value: Value,
+    /// `None`: its transaction has it already.
+    claim: Option<Claim>,
+    hash: u64,
+}
+
 fn bounds(range: &impl KeyRange) -> Result<Bounds> {
     Bounds::new(range.start(), range.end())
 }
@@ -123,8 +132,14 @@ impl Transaction {
     }
 
     fn end_of(&self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let range = self.unread_range(table, bounds.clone())?;
-        let found = end.next(&mut range.noting(self.reads.live()))?;
+        let mut found = None;
+        for part in self.parts(table, &bounds, end)? {
+            let range = self.unread_range(table, part)?;
+            found = end.next(&mut range.noting(self.reads.live()))?;
+            if found.is_some() {
+                break;
+            }
+        }
         let (mut first, mut last) = bounds.as_ref();
         if let Some((key, _)) = &found {
             match end {
@@ -136,19 +151,53 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The entries of a range, which does not count as read.
-    fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
+    /// The parts of a range, which counts as seen, where this transaction may find entries, from `end` on.
+    fn parts(&self, table: &Table, bounds: &Bounds, end: End) -> Result<Vec<Bounds>> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
         self.reads.saw(self.snapshot.csn);
+        let mut parts = self.taken.around(table.state.id, bounds.clone());
+        if end == End::Last {
+            parts.reverse();
+        }
+        Ok(parts)
+    }
+
+    /// Takes an entry away, of which nothing is left between it and the end of `bounds`, or the key that was `passed`
+    /// last on the way to it.
+    fn take(
+        &mut self,
+        table: &Table,
+        bounds: &Bounds,
+        end: End,
+        passed: Option<&[u8]>,
+        key: &[u8],
+    ) -> Result<()> {
+        self.delete(table, key)?;
+        let (start, last) = bounds.as_ref();
+        match end {
+            End::First => {
+                let start = passed.map_or(start, Bound::Excluded);
+                self.taken.took(table.state.id, start, Bound::Included(key));
+            }
+            End::Last => {
+                let last = passed.map_or(last, Bound::Excluded);
+                self.taken.took(table.state.id, Bound::Included(key), last);
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of one of [`Transaction::parts`], which do not count as read.
+    fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
         Range::new(&self.core, &table.state, at, bounds, own, None)
     }
 
     fn pop(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let Some((key, value)) = self.end_of(table, bounds, end)? else { return Ok(None) };
-        self.delete(table, &*key)?;
+        let Some((key, value)) = self.end_of(table, bounds.clone(), end)? else { return Ok(None) };
+        self.take(table, &bounds, end, None, &key)?;
         let (id, savepoints) = (self.identity(), self.savepoints_made);
         // If another transaction has a claim already, the commits decide.
         if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
@@ -159,30 +208,52 @@ impl Transaction {
 
     fn pop_unclaimed(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
         let (id, savepoints) = (self.identity(), self.savepoints_made);
-        let mut range = self.unread_range(table, bounds)?;
-        let popped = loop {
-            let Some((key, value)) = end.next(&mut range)? else { return Ok(None) };
-            let claim = match Claim::try_new(&table.state, &key, id, savepoints) {
-                Claiming::Done(claim) => Some(claim),
-                Claiming::Own => None,
-                Claiming::Taken => continue,
-            };
-            // A claim goes when its transaction is applied, so whoever gets it next finds here what that one wrote.
-            let hash = hash_key(table.state.id, &key);
-            if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
-                break (key, value, claim, hash);
+        let mut passed = None;
+        let mut popped = None;
+        for part in self.parts(table, &bounds, end)? {
+            popped = self.next_unclaimed(table, part, end, (id, savepoints), &mut passed)?;
+            if popped.is_some() {
+                break;
             }
-        };
-        drop(range);
-        let (key, value, claim, hash) = popped;
+        }
+        let Some(Unclaimed { key, value, claim, hash }) = popped else { return Ok(None) };
         self.reads.key(&table.state, &key, hash, self.budget_of_reads())?;
         if self.isolation == Isolation::Serializable && self.writes.own(table.state.id, &key).is_none() {
             // Serializable, it must not have expired when this is committed.
             self.version(&table.state, &key, hash, ReadFor::Reading)?;
         }
-        self.delete(table, &*key)?;
+        self.take(table, &bounds, end, passed.as_deref(), &key)?;
         self.claims.extend(claim);
         Ok(Some((key, value)))
+    }
+
+    /// The next entry of a range, from one end, that can be claimed; `passed` is the last one that could not.
+    fn next_unclaimed(
+        &self,
+        table: &Table,
+        range: Bounds,
+        end: End,
+        (id, savepoints): (u64, u64),
+        passed: &mut Option<Value>,
+    ) -> Result<Option<Unclaimed>> {
+        let mut range = self.unread_range(table, range)?;
+        while let Some((key, value)) = end.next(&mut range)? {
+            let claim = match Claim::try_new(&table.state, &key, id, savepoints) {
+                Claiming::Done(claim) => Some(claim),
+                Claiming::Own => None,
+                Claiming::Taken => {
+                    *passed = Some(key);
+                    continue;
+                }
+            };
+            // A claim goes when its transaction is applied, so whoever gets it next finds here what that one wrote.
+            let hash = hash_key(table.state.id, &key);
+            if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
+                return Ok(Some(Unclaimed { key, value, claim, hash }));
+            }
+            *passed = Some(key);
+        }
+        Ok(None)
     }
 }
 

@@ -1,0 +1,62 @@
+//! What a transaction has taken from the ends of its tables: later looks at an end pass over it at once, and do not step
+//! over each key that it deleted before.
+
+use std::ops::Bound;
+
+use fulgurite_base::TableId;
+
+use crate::scan::Bounds;
+
+/// More runs than these of all tables are not worth their seeks: a pop takes what is next to what was popped before.
+const RUNS_MAX: usize = 4;
+
+/// A range of keys of which this transaction sees none: it took some, and the others are not in its snapshot. That stays
+/// so until it writes one of them, or undoes something.
+struct Run {
+    table: TableId,
+    keys: Bounds,
+    /// How many it took there.
+    taken: u64,
+}
+
+/// The runs of a transaction, the newest one last.
+#[derive(Default)]
+pub(super) struct Taken(Vec<Run>);
+
+impl Taken {
+    /// The parts of a range where the transaction may see keys, in their order.
+    pub fn around(&self, table: TableId, range: Bounds) -> Vec<Bounds> {
+        let mut parts = vec![range];
+        for run in self.0.iter().filter(|run| run.table == table) {
+            parts = parts.iter().flat_map(|part| part.without(&run.keys)).flatten().collect();
+        }
+        parts
+    }
+
+    /// The last one of these keys to go was taken.
+    pub fn took(&mut self, table: TableId, start: Bound<&[u8]>, end: Bound<&[u8]>) {
+        let Ok(keys) = Bounds::new(start, end) else { return };
+        let mut taken = 1;
+        self.0.retain(|run| {
+            let is_part = run.table == table && keys.covers(&run.keys);
+            taken += if is_part { run.taken } else { 0 };
+            !is_part
+        });
+        if self.0.len() == RUNS_MAX {
+            let least = self.0.iter().enumerate().min_by_key(|(_, run)| run.taken);
+            let least = least.map(|(place, _)| place).expect("there are some");
+            self.0.remove(least);
+        }
+        self.0.push(Run { table, keys, taken });
+    }
+
+    /// The transaction writes this key.
+    pub fn written(&mut self, table: TableId, key: &[u8]) {
+        self.0.retain(|run| run.table != table || !run.keys.contains(key));
+    }
+
+    /// The transaction undoes some of what it did.
+    pub fn undone(&mut self) {
+        self.0.clear();
+    }
+}
