@@ -10,6 +10,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::interrupt;
 
 /// What to read, before anything was read of it.
 pub(crate) struct Input {
@@ -60,6 +61,7 @@ impl OutputFile {
             false => fs::OpenOptions::new().write(true).create_new(true).open(target),
         };
         let file = file.map_err(|error| Failure::file("creating", &target.display().to_string(), &error))?;
+        part.iter().for_each(|part| interrupt::remove_at_exit(part));
         Ok(OutputFile { writer: BufWriter::with_capacity(1 << 18, file), path: path.to_path_buf(), part })
     }
 
@@ -74,6 +76,9 @@ impl OutputFile {
                 self.part = Some(part);
                 return Err(failed(error));
             }
+            // The name is the directory's: without this a power cut may take it, and the file with it.
+            let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         }
         Ok(())
     }

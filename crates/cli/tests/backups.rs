@@ -185,3 +185,22 @@ fn one_bad_leaf_does_not_stop_an_export_for_ever() {
     assert!(expected.lines().count() > 4500, "{from} to {to}");
     assert_eq!(String::from_utf8(place.read("left.tsv")).unwrap(), expected);
 }
+
+/// A power cut took the name of a backup that was reported as written, and the backup with it.
+#[test]
+fn the_name_of_a_backup_is_durable_when_the_export_ends() {
+    let place = with_a_session();
+    let program = env!("CARGO_BIN_EXE_fulgurite");
+    let mut command = std::process::Command::new("strace");
+    command.args(["-f", "-qq", "-e", "trace=rename,renameat,renameat2,fsync,openat", "-o", "trace", program]);
+    let ran = command.args(["export", "--all", "db", "backup.jsonl.gz"]).current_dir(place.path()).output();
+    if !ran.is_ok_and(|ran| ran.status.success()) {
+        return eprintln!("skipped: nothing can be traced");
+    }
+    let trace = String::from_utf8(place.read("trace")).unwrap();
+    let named = trace.lines().position(|line| line.contains("rename") && line.contains("backup.jsonl.gz"));
+    let after: Vec<_> = trace.lines().skip(named.expect("it gets its name at the end")).collect();
+    let opened = after.iter().position(|line| line.contains("openat") && line.contains("O_RDONLY"));
+    let synced = after.iter().rposition(|line| line.contains("fsync("));
+    assert!(opened.is_some() && opened < synced, "{after:#?}");
+}

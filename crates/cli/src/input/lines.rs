@@ -8,8 +8,10 @@ use memchr::memchr;
 use super::{Event, Source};
 use crate::failure::Failure;
 
+/// A byte takes at most so many in a line: JSON writes a control character as `\u0000`.
+pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
 /// Longest line in bytes: the longest row with each of its bytes escaped, and room for what stands around it.
-const LINE_BYTES_MAX: usize = 2 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + (1 << 20);
+const LINE_BYTES_MAX: usize = ESCAPED_BYTES_MAX * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + (1 << 20);
 
 /// What comes next from [`Lines`].
 pub(crate) enum Step {

@@ -2,6 +2,8 @@
 
 mod lines;
 
+#[cfg(test)]
+pub(crate) use lines::ESCAPED_BYTES_MAX;
 pub(crate) use lines::{Lines, Step};
 
 use std::io::{self, BufRead, BufReader, Read};

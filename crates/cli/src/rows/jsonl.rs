@@ -177,6 +177,19 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"b":[1.50,"x \" y"],"a":"\\"}"#);
     }
 
+    /// A long value of zeros was exported, and was then a line too long to be loaded.
+    #[test]
+    fn no_byte_takes_more_room_than_a_line_that_is_loaded_may_have() {
+        let mut none = Vec::new();
+        write_field("key", b"", &mut none);
+        for byte in 0..=255u8 {
+            let mut line = Vec::new();
+            write_field("key", &[byte; 300], &mut line);
+            let most = none.len() + crate::input::ESCAPED_BYTES_MAX * 300;
+            assert!(line.len() <= most + "_base64".len(), "{byte}: {} bytes", line.len());
+        }
+    }
+
     #[test]
     fn fields_come_back() {
         for bytes in [&b"text \"\n\x00"[..], b"\xff\xfe", b""] {
