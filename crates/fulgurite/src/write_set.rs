@@ -105,6 +105,13 @@ impl Cost {
         }
     }
 
+    /// What a savepoint keeps of a key for which something else is written; not what it had before, if that goes on
+    /// being counted.
+    fn of_undo(key: &[u8], before: Option<&WriteOp>) -> Cost {
+        let memory = size_of::<Undo>() + key.len() + before.map_or(0, inline_len);
+        Cost { memory, operations: 0 }
+    }
+
     fn plus(self, other: Cost) -> Cost {
         Cost { memory: self.memory + other.memory, operations: self.operations + other.operations }
     }
@@ -207,11 +214,13 @@ impl WriteSet {
     /// Writes a key. Fails, changing nothing, if the entries would outgrow the budget.
     pub fn put(&mut self, table: &Arc<TableState>, key: &[u8], op: WriteOp, budget: Budget) -> Result<()> {
         let cost = self.cost.plus(Cost::of(key, &op));
-        if let Err(error) = cost.check(budget) {
-            // What it replaces is looked for only where that decides.
+        let keeps_undo = self.savepoints > 0;
+        // What it replaces is looked for beforehand only where that decides.
+        if keeps_undo || cost.check(budget).is_err() {
             let before = self.of_table(table.id).and_then(|writes| writes.ops.get(key));
-            let before = before.map(|before| Cost::of(key, before)).ok_or(error)?;
-            cost.minus(before).check(budget)?;
+            let cost = before.map_or(cost, |before| cost.minus(Cost::of(key, before)));
+            let undo = if keeps_undo { Cost::of_undo(key, before) } else { Cost::default() };
+            cost.plus(undo).check(budget)?;
         }
         let writes = self.writes(table);
         let before = match writes.ops.get_mut(key) {
@@ -226,7 +235,8 @@ impl WriteSet {
             }
         };
         self.cost = before.as_ref().map_or(cost, |before| cost.minus(Cost::of(key, before)));
-        if self.savepoints > 0 {
+        if keeps_undo {
+            self.cost = self.cost.plus(Cost::of_undo(key, before.as_ref()));
             self.undo.push(Undo::Op { table: table.id, key: key.into(), before });
         }
         Ok(())
@@ -261,6 +271,7 @@ impl WriteSet {
                 self.cost = self.cost.minus(Cost::of(&key, before));
             }
             if keep_undo {
+                self.cost = self.cost.plus(Cost::of_undo(&key, before.as_ref()));
                 self.undo.push(Undo::Op { table: table.id, key, before });
             }
         }
@@ -287,6 +298,7 @@ impl WriteSet {
                     }
                 }
                 Undo::Op { table, key, before } => {
+                    self.cost = self.cost.minus(Cost::of_undo(&key, before.as_ref()));
                     if let Some(before) = &before {
                         self.cost = self.cost.plus(Cost::of(&key, before));
                     }

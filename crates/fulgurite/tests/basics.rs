@@ -424,6 +424,32 @@ fn range_deletes_count_in_a_transactions_budget() {
     txn.commit().unwrap();
 }
 
+/// What a savepoint kept of values that were overwritten was in no budget: a loop over one key took all memory.
+#[test]
+fn what_a_savepoint_keeps_counts_in_a_transactions_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options { transaction_bytes_max: 1 << 20, background: false, ..Options::default() };
+    let db = Database::open(dir.path(), options).unwrap();
+    let table = db.table("t").unwrap();
+    let mut txn = db.begin();
+    let overwrites = |txn: &mut fulgurite::Transaction| {
+        let fits = (0..20_000u32).take_while(|n| match txn.put(&table, b"k", vec![*n as u8; 500]) {
+            Err(Error::TooLarge { .. }) => false,
+            outcome => outcome.is_ok(),
+        });
+        fits.count()
+    };
+    assert_eq!(overwrites(&mut txn), 20_000, "nothing keeps them");
+    let start = txn.savepoint();
+    for _ in 0..3 {
+        let fits = overwrites(&mut txn);
+        assert!((1_000..2_200).contains(&fits), "{fits}");
+        txn.rollback_to(start).unwrap();
+    }
+    txn.put(&table, b"k", b"v").unwrap();
+    txn.commit().unwrap();
+}
+
 #[test]
 fn handles_and_savepoints_of_others_are_refused() {
     let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
