@@ -93,6 +93,8 @@ fn the_top_of_a_stack_costs_the_same_however_much_was_taken() {
     }
 }
 
+type Pop = fn(&mut fulgurite::Transaction, &Table) -> fulgurite::Result<Option<(Value, Value)>>;
+
 /// A batch in one transaction stepped over all that the batch had taken before, for each of its jobs.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "a time is what this is about")]
@@ -103,7 +105,7 @@ fn a_job_costs_the_same_however_many_its_transaction_took_before() {
     commit_weakly(&db, |txn| (0..JOBS).for_each(|n| txn.put(&table, key(n), [7; 20]).unwrap()));
     let (mut beside, mut txn) = (db.begin(), db.begin());
     assert_eq!(*beside.pop_first_unclaimed(&table, ..).unwrap().unwrap().0, key(0));
-    let pops: [fn(&mut fulgurite::Transaction, &Table) -> fulgurite::Result<Option<(Value, Value)>>; 3] = [
+    let pops: [Pop; 3] = [
         |txn, table| txn.pop_first_unclaimed(table, ..),
         |txn, table| txn.pop_first(table, key(1)..),
         |txn, table| txn.pop_last(table, ..),
