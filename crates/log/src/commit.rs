@@ -116,8 +116,10 @@ impl Log {
                     add(&self.core.stats.segment_waits, 1);
                     self.core.make_room(charge)?;
                 }
-                Admit::NoCredit { is_long: true } if first.is_none() => {
-                    first = Some(self.core.credit.go_first())
+                Admit::NoCredit { is_long }
+                    if first.is_none() && self.core.credit.has_to_line_up(is_long) =>
+                {
+                    first = Some(self.core.credit.line_up(is_long))
                 }
                 Admit::NoCredit { .. } => {
                     add(&self.core.stats.credit_waits, 1);

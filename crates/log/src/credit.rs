@@ -5,8 +5,8 @@
 //! segment is left when what comes next does not fit, and that is at most so much.
 //!
 //! A frame longer than [`JOINABLE_BYTES_MAX`] needs several cells at once, and short ones would take each that comes back:
-//! so while a long one waits ([`Credit::go_first`]) only it takes cells, and long ones wait in line. What was taken comes
-//! back without anybody's help but a flush, which the one that waits causes.
+//! so while a long one waits all wait in line ([`Credit::line_up`]), short ones too, which long ones would keep out else, and
+//! only the first in line takes cells. What was taken comes back without anybody's help but a flush, which the first causes.
 //!
 //! INV-LOG-4 follows: while `room` was not negative with all promises taken off, a promise that is kept finds place in
 //! the current segment or in a ready one.
@@ -25,7 +25,7 @@ pub(crate) struct Credit {
     /// Cells, each with a buffer of [`JOINABLE_BYTES_MAX`].
     cells: CachePadded<AtomicI64>,
     cells_max: i64,
-    /// How many long frames are in `line`.
+    /// How many long frames are in `line`; while there are any, all line up.
     long_frames: CachePadded<AtomicU32>,
     line: Mutex<()>,
 }
@@ -33,12 +33,15 @@ pub(crate) struct Credit {
 /// The right to take cells before others, until it is dropped.
 pub(crate) struct First<'a> {
     credit: &'a Credit,
+    is_long: bool,
     _line: MutexGuard<'a, ()>,
 }
 
 impl Drop for First<'_> {
     fn drop(&mut self) {
-        self.credit.long_frames.fetch_sub(1, AcqRel);
+        if self.is_long {
+            self.credit.long_frames.fetch_sub(1, AcqRel);
+        }
     }
 }
 
@@ -67,10 +70,17 @@ impl Credit {
         }
     }
 
-    /// For a frame that needs several cells and did not get them: waits for those in line before it.
-    pub fn go_first(&self) -> First<'_> {
-        self.long_frames.fetch_add(1, AcqRel);
-        First { credit: self, _line: self.line.lock() }
+    /// Whether a frame that did not get its cells has to line up for them: a long one has to, others behind a long one.
+    pub fn has_to_line_up(&self, is_long: bool) -> bool {
+        is_long || self.long_frames.load(Acquire) > 0
+    }
+
+    /// Waits for those in line before. `is_long`: the frame needs several cells.
+    pub fn line_up(&self, is_long: bool) -> First<'_> {
+        if is_long {
+            self.long_frames.fetch_add(1, AcqRel);
+        }
+        First { credit: self, is_long, _line: self.line.lock() }
     }
 
     /// What a group of `bytes`, header included, is charged.
@@ -131,7 +141,7 @@ mod tests {
         let credit = Credit::new(1 << 30, 4);
         assert!(takes(&credit, 1, None) && takes(&credit, 1, None));
         assert!(!takes(&credit, 4, None), "two are taken");
-        let first = credit.go_first();
+        let first = credit.line_up(true);
         for _ in 0..2 {
             assert!(!takes(&credit, 1, None), "a short frame goes before the long one that waits");
             assert!(!takes(&credit, 4, Some(&first)));

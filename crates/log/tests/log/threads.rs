@@ -4,6 +4,7 @@ use crate::support::{Collect, ID};
 use fulgurite_base::{Csn, Lsn, crc32c};
 use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::{Durability, FlushScheme, FrameParts, Log, LogOptions, ReplayFrom, frame_bytes};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -117,4 +118,49 @@ fn the_log_thread_writes_the_hint() {
     assert_eq!(log.stats().hints, 1);
     assert!(log.stats().ready_segments > 0);
     log.close().expect("nothing fails");
+}
+
+/// Several threads commit long frames faster than the disk takes them: there is always one that waits for buffers.
+#[test]
+fn short_frames_do_not_starve_among_long_ones() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let options = LogOptions { buffer_bytes: 1 << 20, segment_bytes_min: 1 << 20, ..LogOptions::default() };
+    let log = Log::create(RealEnv::new(), &dir.path().join("log"), ID, options).expect("an empty directory");
+    let commit = |bytes: usize, level| {
+        let body = vec![7; bytes];
+        let admission = log.admit(frame_bytes(bytes as u32), 0).expect("there is room");
+        let reservation = log.reserve(admission, level);
+        let frame = FrameParts {
+            kind: 1,
+            flags: 0,
+            codec: 0,
+            term: 0,
+            commit_time_ms: 0,
+            body: &body,
+            body_crc: crc32c(&body),
+            local: &[],
+        };
+        log.fill(reservation, frame);
+    };
+    let (is_over, long_frames) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Ends by itself, so that a failure is told.
+                while !is_over.load(Ordering::Relaxed) && long_frames.fetch_add(1, Ordering::Relaxed) < 2_000
+                {
+                    commit(150 << 10, Durability::Sync);
+                }
+            });
+        }
+        while long_frames.load(Ordering::Relaxed) < 20 {
+            std::thread::yield_now();
+        }
+        for _ in 0..20 {
+            commit(100, Durability::Sync);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let long_frames = long_frames.load(Ordering::Relaxed);
+    assert!(long_frames < 1_500, "20 short frames waited for {long_frames} long ones");
 }
