@@ -4,7 +4,7 @@
 //! replayed, and where that is [`OVERDUE`] times what makes a checkpoint due, or the disk is nearly full, it writes the
 //! checkpoint before it returns. So a process that dies again and again, however soon, leaves a bounded log.
 
-use fulgurite_log::RecoveryReport;
+use fulgurite_log::{LogError, RecoveryReport};
 
 use crate::core::Core;
 use crate::error::OrError;
@@ -98,16 +98,25 @@ impl Core {
         tracing::info!(path = %self.dir.display(), "former lives left much to replay: writing a checkpoint first");
         // The segments of the log go when both copies of the superblock do without them: the second writes no records.
         let outcome = self
-            .free_retired()
+            .reclaim()
+            .and_then(|()| self.checkpoint())
             .and_then(|_| self.checkpoint())
-            .and_then(|_| self.checkpoint())
-            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.free_retired().map(|_| ())))
-            .and_then(|()| self.log.fill_reserve().or_error());
+            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.reclaim()));
         if let Err(error) = outcome {
             self.check_writable()?;
             tracing::warn!(%error, path = %self.dir.display(), "no checkpoint could be written while opening");
         }
+        _ = self.look_at_room();
         Ok(())
+    }
+
+    /// Frees what is dead, of which the log keeps for a full disk what is missing there.
+    fn reclaim(&self) -> Result<()> {
+        self.free_retired()?;
+        match self.log.fill_reserve() {
+            Err(LogError::NoSpace { .. }) => Ok(()),
+            filled => filled.or_error(),
+        }
     }
 }
 

@@ -12,8 +12,7 @@ use crate::{Error, Result};
 #[derive(Default)]
 pub(crate) struct Room {
     short: AtomicBool,
-    /// Nothing is free, of what the log keeps for that only the next opening may take any, and the segment that a checkpoint
-    /// writes to is full.
+    /// Nothing is free, and nothing is left of what the log keeps for that.
     full: AtomicBool,
     free_bytes: AtomicU64,
     needed_bytes: AtomicU64,
@@ -37,9 +36,7 @@ impl Core {
         let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
         self.room.free_bytes.store(free, Ordering::Relaxed);
         self.room.needed_bytes.store(needed, Ordering::Relaxed);
-        let takes_no_checkpoint =
-            reserve < 2 * segment && self.log.bulk_room() < limits::SEGMENT_BYTES_MIN / 4;
-        self.room.full.store(free < segment && takes_no_checkpoint, Ordering::Release);
+        self.room.full.store(free < segment && reserve == 0, Ordering::Release);
         let short = free < needed;
         if self.room.short.swap(short, Ordering::AcqRel) != short {
             let path = self.dir.display();
@@ -76,8 +73,7 @@ impl Core {
         Err(Error::NoSpace { what })
     }
 
-    /// Fails where no checkpoint could carry out what is deleted, so that no space could come back: what it logged would
-    /// be in the way of the next opening.
+    /// Fails where the next opening would find no file to begin its epoch in: what is logged now would stay in its way.
     pub fn check_room_to_delete(&self) -> Result<()> {
         let is_full = || self.room.full.load(Ordering::Acquire);
         if !is_full() {
@@ -87,7 +83,8 @@ impl Core {
         if !is_full() {
             return Ok(());
         }
-        let what = format!("{} has no free byte, and a checkpoint needs one megabyte", self.dir.display());
+        let what =
+            format!("{} has no free byte, and the next opening needs one megabyte", self.dir.display());
         Err(Error::NoSpace { what })
     }
 }
