@@ -165,8 +165,12 @@ impl Table {
     }
 
     /// About how many keys the table has, expired ones not counted as far as they are recent: within some percent, unless
-    /// snapshots keep many old versions. It looks at samples, and takes up to some milliseconds.
+    /// snapshots keep many old versions. It looks at samples, and takes up to some milliseconds. 0 in a child of the
+    /// process that opened the database ([`Error::Forked`]).
     pub fn len_estimate(&self) -> u64 {
+        if self.core.check_process().is_err() {
+            return 0;
+        }
         let at = ReadPoint { csn: self.core.pipeline.read_csn(), now_ms: self.core.now_ms() };
         let _pin = crossbeam_epoch::pin();
         self.state.index.len_estimate(at)

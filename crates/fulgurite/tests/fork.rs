@@ -146,6 +146,7 @@ fn a_child_can_do_nothing_with_its_parents_handles_and_loses_it_nothing() {
         refused("a check", db.check(|_| {}).map(drop));
         refused("waiting", db.wait_durable(db.snapshot().csn()));
         let _ = db.stats();
+        assert_eq!(table.len_estimate(), 0);
         refused("closing", db.clone().close());
         let mut byte = [0];
         let mut held = held;
