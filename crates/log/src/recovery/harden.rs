@@ -48,14 +48,17 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
 }
 
 /// Separates the files that are kept for a full disk, at most `count` of at least `bytes`, from those that were still being
-/// made, which are removed. Neither holds anything, so it does not matter which is which.
+/// made, which are removed. Neither holds anything, so it does not matter which is which; but where a rename is not atomic
+/// ([`fulgurite_env::Dir::rename`]), a file may have the name of a segment, too: it loses this one.
 pub(super) fn sort_unfinished(
     inventory: &Inventory,
     count: usize,
     bytes: u32,
 ) -> Result<Vec<String>, LogError> {
-    let (mut reserve, removed): (Vec<_>, Vec<_>) =
-        inventory.unfinished.iter().partition(|(_, len)| *len >= u64::from(bytes));
+    let (mut reserve, removed): (Vec<_>, Vec<_>) = inventory
+        .unfinished
+        .iter()
+        .partition(|(name, len)| *len >= u64::from(bytes) && !inventory.may_be_a_segment(name));
     let beyond = reserve.split_off(reserve.len().min(count));
     for (name, _) in removed.iter().chain(&beyond) {
         inventory.remove(name)?;

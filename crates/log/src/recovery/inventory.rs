@@ -192,6 +192,16 @@ impl Inventory {
         epochs.max().unwrap_or_default()
     }
 
+    /// Whether a file that is no segment by this name may be one by another.
+    pub fn may_be_a_segment(&self, name: &str) -> bool {
+        let is_segment = |number: u32| self.segments.contains_key(&number);
+        let mut head = vec![0; SEGMENT_DATA_START as usize];
+        let read = self.dir.open(name, OpenOptions::Read).and_then(|file| file.read_at(&mut head, 0));
+        read.is_err()
+            || parse_number(name, NEW_SUFFIX).is_some_and(is_segment)
+            || SegmentHeader::decode(&head).is_ok_and(|header| is_segment(header.number))
+    }
+
     pub fn remove(&self, name: &str) -> Result<(), LogError> {
         self.dir.remove(name).map_err(|source| LogError::io("remove", &self.dir.path().join(name), source))
     }

@@ -3,7 +3,9 @@
 use crate::support::{Collect, ID};
 use fulgurite_base::{Csn, Lsn, crc32c};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{Durability, FlushScheme, FrameParts, Log, LogOptions, ReplayFrom, frame_bytes};
+use fulgurite_log::{
+    BulkKind, Durability, FlushScheme, FrameParts, Log, LogOptions, ReplayFrom, frame_bytes,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -163,4 +165,32 @@ fn short_frames_do_not_starve_among_long_ones() {
     });
     let long_frames = long_frames.load(Ordering::Relaxed);
     assert!(long_frames < 1_500, "20 short frames waited for {long_frames} long ones");
+}
+
+/// A process was killed in the middle of a rename, where that is two steps: the file has both names. Written to by one of
+/// them it would be damage by the other.
+#[test]
+fn a_segment_that_has_two_names_is_not_made_into_another_one() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    let path = temporary.path().join("log");
+    let options = LogOptions { background: false, ..options() };
+    let log = Log::create(RealEnv::new(), &path, ID, options.clone()).expect("an empty directory");
+    let place = log.append_bulk(BulkKind::LeafNode, &[b"bulk"]).expect("there is room");
+    log.sync_bulk().expect("nothing fails");
+    log.close().expect("nothing fails");
+    drop(log);
+    let segment = path.join(format!("{:010}.seg", place.segment()));
+    std::fs::hard_link(segment, path.join("0000000099.new")).expect("a file system with links");
+    for _ in 0..3 {
+        let opened = Log::open(
+            RealEnv::new(),
+            &path,
+            ID,
+            options.clone(),
+            &ReplayFrom::beginning(),
+            &mut Collect::default(),
+        );
+        let (log, _) = opened.expect("nothing is damaged");
+        assert_eq!(log.read_bulk(place).expect("it is there").body, b"bulk");
+    }
 }
