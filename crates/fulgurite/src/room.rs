@@ -12,7 +12,7 @@ use crate::{Error, Result};
 #[derive(Default)]
 pub(crate) struct Room {
     short: AtomicBool,
-    /// Nothing is free, and nothing is left of what the log keeps for that.
+    /// Nothing is free, nothing is left of what the log keeps for that, and the segment that checkpoints write to is full.
     full: AtomicBool,
     free_bytes: AtomicU64,
     needed_bytes: AtomicU64,
@@ -36,7 +36,8 @@ impl Core {
         let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
         self.room.free_bytes.store(free, Ordering::Relaxed);
         self.room.needed_bytes.store(needed, Ordering::Relaxed);
-        self.room.full.store(free < segment && reserve == 0, Ordering::Release);
+        let takes_no_checkpoint = reserve == 0 && self.log.bulk_room() < limits::SEGMENT_BYTES_MIN / 4;
+        self.room.full.store(free < segment && takes_no_checkpoint, Ordering::Release);
         let short = free < needed;
         if self.room.short.swap(short, Ordering::AcqRel) != short {
             let path = self.dir.display();
@@ -73,7 +74,8 @@ impl Core {
         Err(Error::NoSpace { what })
     }
 
-    /// Fails where the next opening would find no file to begin its epoch in: what is logged now would stay in its way.
+    /// Fails where no checkpoint could make room of what is deleted, and the next opening would find no file to begin its
+    /// epoch in: what is logged now would stay in its way.
     pub fn check_room_to_delete(&self) -> Result<()> {
         let is_full = || self.room.full.load(Ordering::Acquire);
         if !is_full() {

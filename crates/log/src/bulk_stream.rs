@@ -77,6 +77,11 @@ impl BulkStream {
         drop(self.state.lock());
     }
 
+    /// What the open segment still takes.
+    pub fn room(&self) -> u32 {
+        self.state.lock().room()
+    }
+
     /// The open segment and the end of what was appended to it.
     pub fn append_point(&self) -> Option<(u32, u32)> {
         let state = self.state.lock();

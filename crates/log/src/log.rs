@@ -312,6 +312,11 @@ impl Log {
         self.core.store.reserve_bytes()
     }
 
+    /// How many bytes the bulk stream takes before it needs another segment.
+    pub fn bulk_room(&self) -> u32 {
+        self.core.bulk.room()
+    }
+
     /// What the log has done since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.core.stats.read();
