@@ -69,7 +69,7 @@ impl Batches {
         Ok(Batches {
             db: db.clone(),
             table: table.map(String::from),
-            targets: Targets::new(db),
+            targets: Targets::new(env, db)?,
             when,
             open: None,
             open_rows: 0,
@@ -93,8 +93,7 @@ impl Batches {
         };
         let transaction = self.open.get_or_insert_with(|| self.db.begin());
         if self.when == Commits::Atomic && is_fit(row) {
-            target.replaced.note(&row.key);
-            target.replaced.settle(&target.table, transaction);
+            target.count(&row.key, transaction);
         }
         match row.expires_at_ms {
             None => transaction.put(&target.table, &row.key, &row.value),
@@ -105,7 +104,7 @@ impl Batches {
         }
         .map_err(refused)?;
         if self.when != Commits::Atomic {
-            target.replaced.note(&row.key);
+            target.note(&row.key);
         }
         target.open_rows += 1;
         self.open_rows += 1;
@@ -136,7 +135,7 @@ impl Batches {
         match self.open.take() {
             Some(transaction) if rows > 0 => {
                 if self.when != Commits::Atomic {
-                    self.targets.settle_replaced();
+                    self.targets.count_replaced()?;
                 }
                 let ticket = transaction.commit_deferred()?;
                 self.rows += rows;
@@ -159,7 +158,8 @@ impl Batches {
             _ => self.commit(),
         };
         let (durable, waited) = self.acknowledger.finish();
-        let result = waited.and(committed);
+        let counted = self.targets.end_counting();
+        let result = waited.and(committed).and(counted);
         // After a commit of unknown outcome a table that looks empty may not be.
         let dropped = if !complete && result.is_ok() { self.targets.drop_empty() } else { Ok(()) };
         let (replaced, replaced_exactly) = self.targets.replaced();

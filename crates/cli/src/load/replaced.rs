@@ -2,22 +2,99 @@
 //!
 //! A filter of the load's own keys says most often that none of them was this one: if the table had no key as great
 //! before the load, that settles it. What is left is looked up, in a table that had entries without reading the disk: a
-//! load must not become as slow as reads at random. Rows wait for that in batches, so that the processor fetches their
-//! parts of the filter side by side.
+//! load must not become as slow as reads at random. Where the table was empty a thread does this for one batch after the
+//! other, so that the one that commits never waits for the filter's memory: each batch brings a transaction that began
+//! before its commit. Where it was not, the newest entry tells, so that it has to be looked up before the commit.
 
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fulgurite::env::{Env, Joiner};
 use fulgurite::limits::KEY_BYTES_MAX;
 use fulgurite::{Table, Transaction};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Counts for one table.
+use crate::failure::Failure;
+
+/// Batches that wait to be counted.
+const BATCHES_AHEAD: usize = 8;
+
+/// The keys of rows, in the order of the input.
+#[derive(Default)]
+pub(super) struct Keys {
+    bytes: Vec<u8>,
+    /// Where each key ends in `bytes`.
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    pub fn push(&mut self, key: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        self.ends.push(self.bytes.len());
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
+    }
+}
+
+/// Rows of one table that one commit makes.
+pub(super) struct Batch {
+    pub table: Table,
+    pub replaced: Arc<Mutex<Replaced>>,
+    pub keys: Keys,
+}
+
+/// The thread that counts.
+pub(super) struct Counter {
+    batches: SyncSender<(Transaction, Vec<Batch>)>,
+    thread: Box<dyn Joiner>,
+}
+
+impl Counter {
+    pub fn start(env: &Arc<dyn Env>) -> Result<Counter, Failure> {
+        let (batches, receiver) = sync_channel(BATCHES_AHEAD);
+        let thread = env
+            .spawn("fulgurite-replaced", Box::new(move || count_all(&receiver)))
+            .map_err(|error| Failure::new(format!("starting the thread that counts rows: {error}")))?;
+        Ok(Counter { batches, thread })
+    }
+
+    /// Hands over the rows of the next commit. `before` began before it, and after the one before.
+    pub fn count(&self, before: Transaction, batches: Vec<Batch>) -> Result<(), Failure> {
+        let sent = self.batches.send((before, batches));
+        sent.map_err(|_| Failure::new("the thread that counts rows has died"))
+    }
+
+    /// Waits until all is counted.
+    pub fn finish(self) -> Result<(), Failure> {
+        std::mem::drop(self.batches);
+        match self.thread.join() {
+            true => Ok(()),
+            false => Err(Failure::new("the thread that counts rows has died")),
+        }
+    }
+}
+
+fn count_all(batches: &Receiver<(Transaction, Vec<Batch>)>) {
+    while let Ok((before, batches)) = batches.recv() {
+        for Batch { table, replaced, keys } in batches {
+            replaced.lock().unwrap_or_else(PoisonError::into_inner).settle(&table, &keys, &before);
+        }
+    }
+}
+
+/// What is known of one table.
 pub(super) struct Replaced {
     /// No key that was there before the load is greater; `None`: there was none.
     table_last: Option<Vec<u8>>,
     /// The keys of the load that were settled.
     seen: Filter,
-    /// Hashes of the keys that wait, and where each key ends in `waiting_keys`.
-    waiting: Vec<(u64, usize)>,
-    waiting_keys: Vec<u8>,
     replaced: u64,
     unknown: u64,
 }
@@ -28,49 +105,43 @@ impl Replaced {
             table.range(..).and_then(|mut range| Ok(range.next_entry_back()?.map(|(key, _)| key.to_vec())));
         // A last entry that cannot be read is no reason to refuse a load: then every key is looked up.
         let table_last = last.unwrap_or_else(|_| Some(vec![0xff; KEY_BYTES_MAX]));
-        let (seen, waiting, waiting_keys) = (Filter::default(), Vec::new(), Vec::new());
-        Replaced { table_last, seen, waiting, waiting_keys, replaced: 0, unknown: 0 }
+        Replaced { table_last, seen: Filter::default(), replaced: 0, unknown: 0 }
     }
 
-    /// Takes note of a row with this key.
-    pub fn note(&mut self, key: &[u8]) {
-        self.waiting_keys.extend_from_slice(key);
-        self.waiting.push((xxh3_64(key), self.waiting_keys.len()));
-    }
-
-    /// Counts the rows noted since the last call. `transaction` does not see those rows, but all before
-    /// them.
-    pub fn settle(&mut self, table: &Table, transaction: &mut Transaction) {
-        let (waiting, keys) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.waiting_keys));
-        let mut start = 0;
-        for (index, &(hash, end)) in waiting.iter().enumerate() {
-            let key = &keys[start..end];
-            start = end;
-            let may_be_own = self.seen.insert(hash);
+    /// Counts rows with these keys. `before` does not see those rows, but all before them.
+    pub fn settle(&mut self, table: &Table, keys: &Keys, before: &Transaction) {
+        for (index, key) in keys.iter().enumerate() {
+            let may_be_own = self.seen.insert(xxh3_64(key));
             let was_there = self.table_last.as_deref().is_some_and(|last| key <= last);
             if !may_be_own && !was_there {
                 continue;
             }
-            if may_be_own && waiting[..index].iter().any(|(earlier, _)| *earlier == hash) {
+            if may_be_own && keys.iter().take(index).any(|earlier| earlier == key) {
                 self.replaced += 1;
                 continue;
             }
-            let is_overfull = self.seen.is_overfull();
+            if may_be_own && self.seen.is_overfull() {
+                self.unknown += 1;
+                continue;
+            }
             // The table shows what is durable, a transaction also commits that are on their way.
-            let found = match may_be_own && !is_overfull {
-                true => transaction.get(table, key),
+            let found = match may_be_own {
+                true => before.get(table, key),
                 false => table.try_get(key),
             };
             match found {
                 Ok(Some(_)) => self.replaced += 1,
-                Ok(None) => self.unknown += u64::from(may_be_own && is_overfull),
+                Ok(None) => {}
                 // It would be a read from disk, or one that fails: the load does not need it.
                 Err(_) => self.unknown += 1,
             }
         }
-        (self.waiting, self.waiting_keys) = (waiting, keys);
-        self.waiting.clear();
-        self.waiting_keys.clear();
+    }
+
+    /// Whether the table had no entry before the load: then all that is looked up is in `before`, and rows may be counted
+    /// after they were committed.
+    pub fn was_empty(&self) -> bool {
+        self.table_last.is_none()
     }
 
     /// How many rows replaced something.

@@ -1,16 +1,22 @@
 //! The tables that a load writes to: opened when they are needed, created if they do not exist, and dropped again if the
 //! load fails before they have a row.
 
-use fulgurite::{Database, Error, Table};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::replaced::Replaced;
+use fulgurite::env::Env;
+use fulgurite::{Database, Error, Table, Transaction};
+
+use super::replaced::{Batch, Counter, Keys, Replaced};
 use crate::failure::Failure;
 
 /// A table that a load writes to.
 pub(super) struct Target {
     pub name: String,
     pub table: Table,
-    pub replaced: Replaced,
+    replaced: Arc<Mutex<Replaced>>,
+    was_empty: bool,
+    /// The keys of the open transaction's rows.
+    keys: Keys,
     /// Rows that were committed to it.
     pub rows: u64,
     /// Rows in the open transaction.
@@ -18,17 +24,37 @@ pub(super) struct Target {
     created: bool,
 }
 
+impl Target {
+    /// Takes note of a row of the open transaction, to be counted before that is committed.
+    pub fn note(&mut self, key: &[u8]) {
+        self.keys.push(key);
+    }
+
+    /// Counts a row that is about to be put into the only transaction of a load.
+    pub fn count(&self, key: &[u8], transaction: &Transaction) {
+        let mut keys = Keys::default();
+        keys.push(key);
+        lock(&self.replaced).settle(&self.table, &keys, transaction);
+    }
+}
+
+fn lock(replaced: &Mutex<Replaced>) -> MutexGuard<'_, Replaced> {
+    replaced.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// All tables that a load writes to.
 pub(super) struct Targets {
     db: Database,
+    counter: Option<Counter>,
     targets: Vec<Target>,
     /// Where the last row went: the next one most often goes there, too.
     last: usize,
 }
 
 impl Targets {
-    pub fn new(db: &Database) -> Targets {
-        Targets { db: db.clone(), targets: Vec::new(), last: 0 }
+    pub fn new(env: &Arc<dyn Env>, db: &Database) -> Result<Targets, Failure> {
+        let counter = Some(Counter::start(env)?);
+        Ok(Targets { db: db.clone(), counter, targets: Vec::new(), last: 0 })
     }
 
     /// The table `name`.
@@ -49,17 +75,34 @@ impl Targets {
         };
         let replaced = Replaced::new(&table);
         let name = name.to_string();
-        self.targets.push(Target { name, table, replaced, rows: 0, open_rows: 0, created });
+        let was_empty = replaced.was_empty();
+        let (replaced, keys) = (Arc::new(Mutex::new(replaced)), Keys::default());
+        self.targets.push(Target { name, table, replaced, was_empty, keys, rows: 0, open_rows: 0, created });
         Ok(self.targets.len() - 1)
     }
 
     /// Counts the rows of the open transaction that replace others. Only commits count as others: a transaction that
     /// begins now sees those before it, on their way to the disk or not.
-    pub fn settle_replaced(&mut self) {
-        let mut before = self.db.begin();
-        for target in &mut self.targets {
-            target.replaced.settle(&target.table, &mut before);
+    pub fn count_replaced(&mut self) -> Result<(), Failure> {
+        let before = self.db.begin();
+        let mut later = Vec::new();
+        for target in self.targets.iter_mut().filter(|target| !target.keys.is_empty()) {
+            let (keys, table) = (std::mem::take(&mut target.keys), target.table.clone());
+            if target.was_empty {
+                later.push(Batch { table, replaced: target.replaced.clone(), keys });
+            } else {
+                lock(&target.replaced).settle(&table, &keys, &before);
+            }
         }
+        match &self.counter {
+            Some(counter) if !later.is_empty() => counter.count(before, later),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until all rows are counted.
+    pub fn end_counting(&mut self) -> Result<(), Failure> {
+        self.counter.take().map_or(Ok(()), Counter::finish)
     }
 
     /// The rows of the open transaction were committed.
@@ -71,8 +114,8 @@ impl Targets {
 
     /// How many rows replaced what was stored under their key, and whether that is all of them.
     pub fn replaced(&self) -> (u64, bool) {
-        let all = self.targets.iter().all(|target| target.replaced.is_exact());
-        (self.targets.iter().map(|target| target.replaced.rows()).sum(), all)
+        let all = self.targets.iter().all(|target| lock(&target.replaced).is_exact());
+        (self.targets.iter().map(|target| lock(&target.replaced).rows()).sum(), all)
     }
 
     /// The load failed: drops the tables that it created and that have no row.
