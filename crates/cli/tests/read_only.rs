@@ -121,6 +121,14 @@ fn stat_beside_a_running_process_says_which() {
     let pid = child.id();
     // Enough that it has a row before it looks for more.
     child.stdin.as_mut().unwrap().write_all("more\trows\n".repeat(20_000).as_bytes()).unwrap();
+    // A reader that came first would keep the process out.
+    for _ in 0..500 {
+        let noted = std::fs::read_to_string(place.path().join("db/LOCK")).unwrap_or_default();
+        if noted.trim() == pid.to_string() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     let beside = |args: &[&str]| {
         for _ in 0..500 {
             let ran = place.run(args);
