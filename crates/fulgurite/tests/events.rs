@@ -2,8 +2,9 @@
 
 mod common;
 
+use std::cell::RefCell;
 use std::fmt::Debug;
-use std::sync::Mutex;
+use std::sync::Once;
 use std::time::Duration;
 
 use fulgurite::env::Env;
@@ -13,9 +14,22 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// Keeps the events of the thread that it is set for: of a database without threads of its own that is all of them.
-#[derive(Default)]
-struct Kept(Mutex<Vec<(Level, String)>>);
+thread_local! {
+    /// The events of this thread since [`events`] began: of a database without threads of its own that is all of them.
+    static KEPT: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the events of each thread apart.
+struct Keeper;
+
+impl Keeper {
+    /// Every test begins with it: an event whose first occurrence comes while the keeper is being installed may be off
+    /// for good.
+    fn install() {
+        static INSTALLED: Once = Once::new();
+        INSTALLED.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("there is no other"));
+    }
+}
 
 /// An event on a line: the message, then the fields.
 #[derive(Default)]
@@ -31,7 +45,7 @@ impl Visit for Line {
     }
 }
 
-impl Subscriber for Kept {
+impl Subscriber for Keeper {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= Level::INFO && metadata.target().starts_with("fulgurite")
     }
@@ -39,7 +53,7 @@ impl Subscriber for Kept {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        self.0.lock().unwrap().push((*event.metadata().level(), line.0 + &line.1));
+        KEPT.with_borrow_mut(|kept| kept.push((*event.metadata().level(), line.0 + &line.1)));
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -54,9 +68,9 @@ impl Subscriber for Kept {
 
 /// The events of `life`.
 fn events(life: impl FnOnce()) -> Vec<(Level, String)> {
-    let kept = std::sync::Arc::new(Kept::default());
-    tracing::subscriber::with_default(kept.clone(), life);
-    std::mem::take(&mut *kept.0.lock().unwrap())
+    KEPT.take();
+    life();
+    KEPT.take()
 }
 
 /// Each of `expected` is the beginning of one event at info, in this order, and there are no others.
@@ -72,6 +86,7 @@ fn are(events: &[(Level, String)], expected: &[&str]) {
 
 #[test]
 fn a_life_without_trouble_tells_what_it_does() {
+    Keeper::install();
     let sim = SimEnv::new(1);
     let told = events(|| {
         let db = common::open(sim.clone()).unwrap();
@@ -98,6 +113,7 @@ fn a_life_without_trouble_tells_what_it_does() {
 
 #[test]
 fn opening_tells_whether_the_database_was_closed_and_what_it_replayed() {
+    Keeper::install();
     let sim = SimEnv::new(2);
     let db = common::open(sim.clone()).unwrap();
     let table = db.table("t").unwrap();
@@ -122,6 +138,7 @@ fn opening_tells_whether_the_database_was_closed_and_what_it_replayed() {
 
 #[test]
 fn a_disk_that_fills_up_is_told_once_and_its_end_too() {
+    Keeper::install();
     let sim = SimEnv::new(3);
     let db = common::open(sim.clone()).unwrap();
     let table = db.table("t").unwrap();
@@ -149,6 +166,7 @@ fn a_disk_that_fills_up_is_told_once_and_its_end_too() {
 
 #[test]
 fn a_slow_commit_is_told_and_others_are_not() {
+    Keeper::install();
     let told = |slow_commit| {
         let options = Options { slow_commit, ..common::options() };
         let db = Database::open_with(SimEnv::new(4), common::PATH, options, |_| {}).unwrap();
@@ -161,6 +179,7 @@ fn a_slow_commit_is_told_and_others_are_not() {
 
 #[test]
 fn stats_count_conflicts_retries_reads_folds_and_checkpoints() {
+    Keeper::install();
     let db = common::open(SimEnv::new(5)).unwrap();
     let table = db.table("t").unwrap();
     let before = db.stats();
@@ -204,6 +223,7 @@ fn stats_count_conflicts_retries_reads_folds_and_checkpoints() {
 
 #[test]
 fn the_oldest_snapshot_has_an_age() {
+    Keeper::install();
     let sim = SimEnv::new(6);
     let db = common::open(sim.clone()).unwrap();
     let table = db.table("t").unwrap();
