@@ -139,7 +139,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         let text = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
         return Failure::usage(text).report(true);
     }
-    // Clap prints help to standard output, else to standard error; the exit code tells if nobody reads it.
+    // Clap prints help to standard output, else to standard error; the exit code tells if no process reads it.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX))
 }

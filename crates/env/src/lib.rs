@@ -158,7 +158,7 @@ pub trait Dir: fmt::Debug + Send + Sync {
     fn lock(&self, name: &str, mode: LockMode) -> io::Result<Locking>;
 }
 
-/// Who is kept away.
+/// Which other locks a lock excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     /// Every other lock.

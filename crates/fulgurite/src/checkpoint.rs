@@ -78,7 +78,7 @@ impl Maintenance {
         progress
     }
 
-    /// Notes what the last checkpoint is, for those who ask without the lock.
+    /// Notes what the last checkpoint is, for readers without the lock.
     pub fn tell(&self, progress: &Progress) {
         progress.covered.store(self.superblock.current().covered.0, Ordering::Release);
         progress.live_bytes.store(self.space.live_bytes(), Ordering::Release);

@@ -89,7 +89,7 @@ impl Core {
         }
     }
 
-    /// Fails in a child of `fork()`, where nobody runs the threads of the database and the files are the parent's
+    /// Fails in a child of `fork()`, where the threads of the database do not run and the files are the parent's
     /// (INV-PROC-1). Comes before every lock: a thread that held it at the fork does not exist in the child.
     #[inline]
     pub fn check_process(&self) -> Result<()> {

@@ -107,7 +107,7 @@ impl Closer {
         }
         let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
         {
-            // Whoever folds or checkpoints now is waited for; whoever comes later looks at the flag under the lock.
+            // A merge or checkpoint that runs now is waited for; a later one reads the flag under the lock.
             let _maintenance = core.maintenance.lock();
             core.closed.store(true, Ordering::Release);
         }

@@ -61,7 +61,7 @@ fn two_holders_of_one_lease_do_not_both_commit() {
     }
 }
 
-/// A holder that is alone has to be in time, too: whoever reads the lease after it must see it live.
+/// A holder that is alone has to be in time, too: a later reader of the lease must see it live.
 #[test]
 fn a_holder_commits_while_its_lease_is_live_and_not_later() {
     let (env, db, table) = database();
@@ -227,7 +227,7 @@ fn puts_and_swaps_clear_an_expiry_and_their_expiring_forms_set_it() {
     assert!(table.get("own").unwrap().is_some() && !expiring("own"));
 }
 
-/// Two holders extend one lease: one of them, or the one who saw it first, has to look again.
+/// Two holders extend one lease: one of them, or the one that saw it first, has to look again.
 #[test]
 fn an_expiry_that_others_changed_is_not_overwritten() {
     let (_env, db, table) = database();

@@ -1,4 +1,4 @@
-//! What maintenance keeps from whom: a check and a file system that cannot be asked stop nobody.
+//! Maintenance beside other work: a check, or a file system that cannot be asked, stops no writer.
 
 mod common;
 

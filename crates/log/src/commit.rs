@@ -245,7 +245,7 @@ impl Core {
         let core = admission.core.take().expect("an admission is used once");
         add(&self.stats.commits, 1);
         if !level.waits() {
-            // It may be that nobody asks for a flush: the thread comes when the log has fallen idle.
+            // Perhaps no committer asks for a flush: the thread comes when the log has fallen idle.
             self.signal.wake_resting();
         }
         // SAFETY: the place was just given out.

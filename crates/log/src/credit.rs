@@ -6,7 +6,7 @@
 //!
 //! A frame longer than [`JOINABLE_BYTES_MAX`] needs several cells at once, and short ones would take each that comes back:
 //! so while a long one waits all wait in line ([`Credit::line_up`]), short ones too, which long ones would keep out else, and
-//! only the first in line takes cells. What was taken comes back without anybody's help but a flush, which the first causes.
+//! only the first in line takes cells. What was taken comes back with no help but a flush, which the first causes.
 //!
 //! INV-LOG-4 follows: while `room` was not negative with all promises taken off, a promise that is kept finds place in
 //! the current segment or in a ready one.

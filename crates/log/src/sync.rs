@@ -67,7 +67,7 @@ mod chosen {
             guard.0 = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
         }
 
-        /// The time never comes: whoever is not woken sleeps for ever.
+        /// The time never comes: a sleeper that is not woken sleeps for ever.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _duration: Duration) {
             self.wait(guard);
         }

@@ -431,7 +431,7 @@ impl DeleteQueueArgs {
     }
 }
 
-/// One queue and many workers, who put jobs at its end, or take them from its head, one in a transaction.
+/// One queue and many workers, which put jobs at its end, or take them from its head, one in a transaction.
 #[derive(Debug, clap::Args)]
 pub struct JobQueueArgs {
     #[command(flatten)]

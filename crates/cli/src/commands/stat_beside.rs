@@ -1,4 +1,4 @@
-//! `fulgurite stat` beside a process that has the database open: who that is, and what the files tell.
+//! `fulgurite stat` beside a process that has the database open: which process that is, and what the files tell.
 
 use std::path::Path;
 

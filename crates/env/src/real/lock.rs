@@ -20,7 +20,7 @@ const REPLACED_MAX: u32 = 100;
 /// A file or directory, whatever its name is.
 type FileId = (u64, u64);
 
-/// The directories that this process has locked, to tell who holds a lock. A child of `fork()` inherits the list, hence
+/// The directories that this process has locked, to tell whether this one holds a lock. A child of `fork()` inherits the list, hence
 /// the process.
 static HELD: Mutex<Vec<(Process, FileId)>> = Mutex::new(Vec::new());
 

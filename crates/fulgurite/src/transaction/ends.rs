@@ -246,7 +246,7 @@ impl Transaction {
                     continue;
                 }
             };
-            // A claim goes when its transaction is applied, so whoever gets it next finds here what that one wrote.
+            // A claim goes when its transaction is applied, so the next owner of it finds here what that one wrote.
             let hash = hash_key(table.state.id, &key);
             if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
                 return Ok(Some(Unclaimed { key, value, claim, hash }));

@@ -112,7 +112,7 @@ fn a_failed_bulk_sync_poisons() {
     assert!(matches!(log.sync_bulk(), Err(LogError::Poisoned(_))), "it is not tried again");
 }
 
-/// The completer tells those who wait without a thread of their own: also of the end of the thread that would call it.
+/// The completer tells waiters without a thread of their own: also of the end of the thread that would call it.
 #[test]
 fn the_completer_hears_that_the_thread_of_the_log_died() {
     let env = SimEnv::new(1);
