@@ -121,6 +121,64 @@ fn scan(table: &Arc<Table<Numbers>>, what: &str) {
     println!("{what:<40} {ns:>6.1} ns/row, {rows} rows, {bytes} bytes");
 }
 
+/// Over a delta alone, both ways.
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn scan_delta(generations: u64, rows: u64) {
+    let keys = Arc::new(Vec::new());
+    let table = Arc::new(Table::new(TableId(1), Numbers(keys), TableOptions { inline_max: 1024 }));
+    for generation in 0..generations {
+        for first in (generation..rows).step_by(100 * generations as usize) {
+            let mut builder = BlockBuilder::new(TableId(1), 100, 1_600);
+            for i in 0..100 {
+                let key = (first + i * generations).to_be_bytes();
+                builder.push(DeltaOp {
+                    key: &key,
+                    hash: hash_key(TableId(1), &key),
+                    flags: VersionFlags(0),
+                    expires_at_ms: 0,
+                    payload: &key,
+                    value_offset: None,
+                    checksum: 0,
+                });
+            }
+            table.apply(builder.finish(), Csn(generation + 1), Lsn::NULL);
+        }
+        table.rotate(Csn(generation + 1));
+    }
+    let at = ReadPoint { csn: Csn(generations), now_ms: 1 };
+    let report = |what: &str, start: Instant, rows: u64| {
+        let ns = start.elapsed().as_nanos() as f64 / rows as f64;
+        println!("{generations} generations, {what:<24} {ns:>6.1} ns/row, {rows} rows");
+    };
+    let mut cursor = table.cursor(at);
+    for _ in 0..3 {
+        let (start, mut seen) = (Instant::now(), 0);
+        cursor.seek(Bound::Unbounded).expect("the static part does not fail");
+        while cursor.key().is_some() {
+            seen += 1;
+            cursor.next().expect("the static part does not fail");
+        }
+        report("forward", start, seen);
+    }
+    let (start, mut seen) = (Instant::now(), 0);
+    cursor.seek_back(Bound::Unbounded).expect("the static part does not fail");
+    while cursor.key().is_some() {
+        seen += 1;
+        cursor.prev().expect("the static part does not fail");
+    }
+    report("backward", start, seen);
+    let (start, short) = (Instant::now(), 200_000);
+    for i in 0..short {
+        let mut cursor = table.cursor(at);
+        let key = (i * 7919 % rows).to_be_bytes();
+        cursor.seek(Bound::Included(&key)).expect("the static part does not fail");
+        for _ in 0..10 {
+            cursor.next().expect("the static part does not fail");
+        }
+    }
+    report("10 rows and a new cursor", start, short * 10);
+}
+
 fn main() {
     let keys = (0..ROWS).map(|i| (2 * i).to_be_bytes()).collect();
     let table = Arc::new(Table::new(TableId(1), Numbers(Arc::new(keys)), TableOptions { inline_max: 1024 }));
@@ -142,4 +200,6 @@ fn main() {
     scan(&table, "one row in 100 from the delta");
     table.apply_range_delete(b"\xff", None, Csn(3), &Default::default());
     scan(&table, "and a range delete elsewhere");
+    scan_delta(1, 400_000);
+    scan_delta(4, 400_000);
 }

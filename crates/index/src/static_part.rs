@@ -207,7 +207,7 @@ pub trait StaticPart: Send + Sync {
 /// Walks the keys of a static part in both directions, one version a key: the newest at or below the cursor's CSN.
 ///
 /// After a seek or a step the cursor is at an entry or at the end. A cursor is right while nodes change under it if
-/// its owner holds on to the delta's generations that it read before it made the cursor (INV-IDX-1).
+/// its owner goes by the delta's generations that it read before it made the cursor (INV-IDX-1).
 pub trait StaticCursor: Send {
     /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;

@@ -1,7 +1,7 @@
 //! What folding, pruning and checkpoints must not change.
 
 use super::support::*;
-use crate::Isolation;
+use crate::{Isolation, Table};
 
 #[test]
 fn a_long_snapshot_sees_what_it_saw() {
@@ -159,4 +159,85 @@ fn a_checkpoint_passes_a_committer_that_is_stopped_before_its_number() {
         assert_eq!(snapshot.read(&table, b"k"), None);
     });
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"stopped");
+}
+
+/// Whether every generation that was folded has left memory.
+fn keeps_nothing_folded(table: &Table) -> bool {
+    // Threads of other tests may be in an epoch.
+    let mut held = (0..20_000).map(|_| {
+        std::thread::yield_now();
+        table.state.index.delta().reclaim()
+    });
+    held.any(|held| held == 0)
+}
+
+/// A report that waits for its user between two rows, a cursor that was opened and forgotten.
+#[test]
+fn an_idle_scan_keeps_nothing_in_memory_that_was_folded_since_and_goes_on() {
+    let db = quiet_database();
+    let table = db.table("t").unwrap();
+    let key = |n: u32| format!("{n:03}").into_bytes();
+    for n in (0..200).filter(|n| n % 3 != 0) {
+        table.put(&key(n), b"in the tree").unwrap();
+    }
+    db.checkpoint().unwrap();
+    for n in (0..200).filter(|n| n % 3 != 1) {
+        table.put(&key(n), b"in the delta").unwrap();
+    }
+    table.delete_range(key(30)..key(60)).unwrap();
+    for n in (40..50).chain([3, 99]) {
+        table.put(&key(n), b"after the range").unwrap();
+    }
+    table.delete(&key(7)).unwrap();
+    let mut txn = db.begin();
+    for n in [0, 8, 45, 70, 199] {
+        txn.put(&table, &key(n), b"own").unwrap();
+    }
+    txn.delete(&table, &key(100)).unwrap();
+    txn.delete_range(&table, key(120)..key(140)).unwrap();
+    let snapshot = db.snapshot();
+    let own = rows(txn.range(&table, ..).unwrap());
+    let seen = rows(snapshot.range(&table, ..).unwrap());
+    assert!(own != seen && own.len() > 140 && seen.len() > 150);
+
+    // At each of these rows a scan stops, one for each direction.
+    let mut idle = Vec::new();
+    for stop in [0, 1, 2, 20, 39, 70, 71, 120, own.len()] {
+        for (expected, scan) in
+            [(&own, txn.range(&table, ..).unwrap()), (&seen, snapshot.range(&table, ..).unwrap())]
+        {
+            let mut scan = scan;
+            let first = rows(scan.by_ref().take(stop));
+            idle.push((true, first, scan, expected));
+        }
+        for (expected, scan) in
+            [(&own, txn.range(&table, ..).unwrap()), (&seen, snapshot.range(&table, ..).unwrap())]
+        {
+            let mut scan = scan;
+            let first = rows(scan.by_ref().rev().take(stop));
+            idle.push((false, first, scan, expected));
+        }
+    }
+    // A row that is lent meanwhile stays readable.
+    let mut lending = snapshot.range(&table, ..).unwrap();
+    let lent = lending.next_entry().unwrap().unwrap();
+    let value = [7; 1000];
+    for round in 0..10u32 {
+        for n in (0..250).filter(|n| n % 2 == round % 2) {
+            table.put(&key(n), &value).unwrap();
+        }
+        table.delete_range(key(round * 20)..key(round * 20 + 15)).unwrap();
+        db.checkpoint().unwrap();
+    }
+    assert!(keeps_nothing_folded(&table));
+    assert_eq!((lent.0, lent.1), (seen[0].0.as_bytes(), seen[0].1.as_bytes()));
+    assert_eq!(rows(lending), seen[1..]);
+    for (forward, mut given, scan, expected) in idle {
+        let stop = given.len();
+        given.extend(if forward { rows(scan) } else { rows(scan.rev()) });
+        if !forward {
+            given.reverse();
+        }
+        assert!(given == *expected, "stopped after {stop}, forward {forward}: {given:?}");
+    }
 }

@@ -7,7 +7,8 @@
 //!
 //! **INV-IDX-1.** *A reader that took the delta's generation list before it looks at the root finds every version that
 //! it may see, in that list or in the node that it comes to.* Let T be the moment at which it took the list. What was
-//! folded before T has to be in the tree that it finds; what is folded later is in its list as well, which it holds.
+//! folded before T has to be in the tree that it finds; what is folded later is in its list as well, by which it goes: it
+//! holds the list, or what it was lent from it up to a key, beyond which it does not go on (`delta/lent.rs`).
 //! It remains to show that every node it comes to holds, for the keys in whose search it gets there, at least what was
 //! folded before T:
 //! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; what is cut,

@@ -2,83 +2,137 @@
 
 use std::cmp::Ordering;
 use std::ops::Bound;
-use std::sync::Arc;
 
 use fulgurite_base::Csn;
 
 use super::KeyRange;
 use super::generation::Generation;
-use super::list::GenerationList;
+use super::lent::{Held, LENT_MAX, Lent, Slot};
+use super::list::{GenerationList, ListCell};
 use super::node::{NodeRef, Position, key_prefix};
 use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the generations that its delta had when it was made. It sees each key's newest version at or below its
 /// CSN, tombstones included, and stays right while commits above that CSN are applied.
 ///
-/// After a seek or a step it is at an entry or at the end; a step from the end stays there.
+/// After a seek or a step it is at an entry or at the end; a step from the end stays there. When generations were folded
+/// since, maintenance takes the list back: then the entry where the cursor is stays, and so do the few that it was lent
+/// together with it, but asking the generations fails with [`Revoked`], and changes nothing.
 pub struct DeltaCursor {
-    list: Arc<GenerationList>,
+    slot: Slot,
     at: Csn,
-    /// The place in each generation, newest first; the nodes live as long as `list`.
-    places: Vec<Option<NodeRef<'static>>>,
+    /// As in the slot. The nodes are alive whether the list was taken back or not.
+    lent: Lent,
+    /// Where the cursor is in `lent`.
+    index: usize,
+    /// The last of `lent`.
+    last: usize,
     current: Option<NodeRef<'static>>,
     forward: bool,
 }
 
+/// The cursor's generations were folded: a new cursor is to go on, by key, and after it a new look at the static part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Revoked;
+
+impl Held {
+    /// The list and the places in it.
+    fn view(&mut self) -> Result<(&GenerationList, &mut [Option<NodeRef<'static>>]), Revoked> {
+        Ok((self.list.as_deref().ok_or(Revoked)?, &mut self.places))
+    }
+}
+
 impl DeltaCursor {
-    pub(super) fn new(list: Arc<GenerationList>, at: Csn) -> DeltaCursor {
-        let places = vec![None; list.newest_first().len()];
-        DeltaCursor { list, at, places, current: None, forward: true }
+    pub(super) fn new(slot: Slot, at: Csn) -> DeltaCursor {
+        DeltaCursor { slot, at, lent: Lent::default(), index: 0, last: 0, current: None, forward: true }
     }
 
-    pub(super) fn list(&self) -> &Arc<GenerationList> {
-        &self.list
+    /// Whether its list is there, and this one.
+    pub(super) fn has_current(&self, lists: &ListCell) -> bool {
+        self.slot.lock().list.as_ref().is_some_and(|list| lists.is_current(list))
     }
 
-    fn fill(&mut self, mut find: impl FnMut(&Generation, Csn) -> Option<NodeRef<'_>>) {
-        for (place, generation) in self.places.iter_mut().zip(self.list.newest_first()) {
-            // SAFETY: `self.list` keeps the generation, and so its nodes, for as long as `self.places` is used.
+    fn fill(
+        &mut self,
+        forward: bool,
+        mut find: impl FnMut(&Generation, Csn) -> Option<NodeRef<'_>>,
+    ) -> Result<(), Revoked> {
+        let mut held = self.slot.lock();
+        let (list, places) = held.view()?;
+        for (place, generation) in places.iter_mut().zip(list.newest_first()) {
+            // SAFETY: the slot's list keeps the generation, and so its nodes, for as long as the places are used.
             *place = find(generation, self.at).map(|node| unsafe { node.detach() });
         }
+        self.current = nearest(places, forward);
+        self.lent[0] = self.current;
+        held.lent[0] = self.current;
+        held.lent[1..].fill(None);
+        (self.index, self.last, self.forward) = (0, 0, forward);
+        Ok(())
     }
 
     /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
-    pub fn seek(&mut self, bound: Bound<&[u8]>) {
-        self.fill(|generation, at| first_visible(generation, bound, at));
-        self.forward = true;
-        self.settle();
+    pub fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), Revoked> {
+        self.fill(true, |generation, at| first_visible(generation, bound, at))
     }
 
     /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
-    pub fn seek_back(&mut self, bound: Bound<&[u8]>) {
-        self.fill(|generation, at| last_visible(generation, bound, at));
-        self.forward = false;
-        self.settle();
+    pub fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), Revoked> {
+        self.fill(false, |generation, at| last_visible(generation, bound, at))
     }
 
     /// Moves to the next key.
-    pub fn next(&mut self) {
-        let Some(current) = self.current else { return };
+    #[expect(clippy::should_implement_trait, reason = "a cursor that walks both ways is no iterator")]
+    #[inline]
+    pub fn next(&mut self) -> Result<(), Revoked> {
+        if self.index < self.last && self.forward {
+            self.index += 1;
+            self.current = self.lent[self.index];
+            return Ok(());
+        }
+        self.next_from_generations()
+    }
+
+    fn next_from_generations(&mut self) -> Result<(), Revoked> {
+        let Some(mut current) = self.current else { return Ok(()) };
         if !self.forward {
             return self.seek(Bound::Excluded(current.key()));
         }
-        for place in &mut self.places {
-            if let Some(node) = *place
-                && node.has_key_of(current)
-            {
-                *place = next_visible(node, self.at);
+        let mut held = self.slot.lock();
+        let (_, places) = held.view()?;
+        // A scan that has come far goes on for longer: twice as many entries as the last time.
+        let wanted = (2 * (self.last + 1)).min(LENT_MAX);
+        let mut lent = Lent::default();
+        self.last = 0;
+        for (i, entry) in lent.iter_mut().take(wanted).enumerate() {
+            for place in &mut *places {
+                if let Some(node) = *place
+                    && node.has_key_of(current)
+                {
+                    *place = next_visible(node, self.at);
+                }
             }
+            *entry = nearest(places, true);
+            self.last = i;
+            let Some(next) = *entry else { break };
+            current = next;
         }
-        self.settle();
+        held.lent = lent;
+        self.lent = lent;
+        self.index = 0;
+        self.current = lent[0];
+        Ok(())
     }
 
     /// Moves to the previous key.
-    pub fn prev(&mut self) {
-        let Some(current) = self.current else { return };
+    pub fn prev(&mut self) -> Result<(), Revoked> {
+        let Some(current) = self.current else { return Ok(()) };
         if self.forward {
             return self.seek_back(Bound::Excluded(current.key()));
         }
-        for (place, generation) in self.places.iter_mut().zip(self.list.newest_first()) {
+        let mut held = self.slot.lock();
+        let (list, places) = held.view()?;
+        for (place, generation) in places.iter_mut().zip(list.newest_first()) {
             if let Some(node) = *place
                 && node.has_key_of(current)
             {
@@ -87,16 +141,10 @@ impl DeltaCursor {
                 *place = found.map(|node| unsafe { node.detach() });
             }
         }
-        self.settle();
-    }
-
-    /// Chooses the nearest key; among equal ones the newest generation's, which comes first.
-    fn settle(&mut self) {
-        let wanted = if self.forward { Ordering::Less } else { Ordering::Greater };
-        self.current = self.places.iter().flatten().copied().reduce(|best, node| {
-            let order = node.cmp_key(best.header().prefix, best.key());
-            if order == wanted { node } else { best }
-        });
+        self.current = nearest(places, false);
+        self.lent[0] = self.current;
+        held.lent[0] = self.current;
+        Ok(())
     }
 
     /// Whether it is at the end.
@@ -134,6 +182,15 @@ impl DeltaCursor {
     pub fn pinned_payload(&self) -> Pinned {
         self.current.expect("the cursor is at an entry").pinned_payload()
     }
+}
+
+/// The nearest key's place; among equal ones the newest generation's, which comes first.
+fn nearest(places: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
+    let wanted = if forward { Ordering::Less } else { Ordering::Greater };
+    places.iter().flatten().copied().reduce(|best, node| {
+        let order = node.cmp_key(best.header().prefix, best.key());
+        if order == wanted { node } else { best }
+    })
 }
 
 /// The first node at or after `node` that is visible at `at`: its key's newest, because newer ones come first.

@@ -8,7 +8,9 @@
 //!
 //! - **INV-IDX-1** *(list first, static part second)*: a reader takes the generation list before it looks at the static
 //!   part, and the absorber drops a generation only after the static part has all its versions. So a version is found
-//!   in one of them, or in both. A cursor that has made its static cursor keeps the list that it took before.
+//!   in one of them, or in both. A cursor that has made its static cursor goes by the list that it took before: up to
+//!   the last entry that it was lent from it, also when maintenance has taken the list back meanwhile (INV-IDX-10,
+//!   `lent.rs`).
 //! - **INV-IDX-2** *(one generation for a commit)*: generations cover disjoint, adjacent CSN intervals
 //!   `(start, boundary]`, newest first, and a version lies in the generation whose interval holds its CSN. So the first
 //!   generation with a version at or below a CSN has the newest one.
@@ -26,6 +28,7 @@
 //! - **INV-IDX-7** *(no false negatives)*: a version's filter bits are set before it is linked.
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above the CSN of a range that is recorded as empty sees a key
 //!   in it; see `empty_ranges.rs`.
+//! - **INV-IDX-10** *(what is lent stays)*: see `lent.rs`.
 //! - **INV-IDX-8** *(each reader's newest)*: a range delete that covers a key may be forgotten for a newer one only if no
 //!   snapshot, and no read that begins later, lies in [its CSN, the newer one's), and neither does the boundary of a
 //!   checkpoint that is not complete: what is newer than that may be lost in a crash, and what the older one hides would
@@ -38,6 +41,7 @@ mod empty_ranges;
 mod filter;
 mod fold;
 mod generation;
+mod lent;
 mod list;
 mod node;
 mod recovered;
@@ -54,13 +58,14 @@ use fulgurite_base::{Csn, Lsn};
 use parking_lot::Mutex;
 
 pub use block::{Block, BlockBuilder, BlockRef, DeltaOp};
-pub use cursor::DeltaCursor;
+pub use cursor::{DeltaCursor, Revoked};
 pub use fold::GenerationSource;
 pub use generation::Generation;
 pub use recovered::{RecoveredBatch, RecoveredBuilder, RecoveredOp};
 
 use crate::version::Version;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
+use lent::Slots;
 use list::{GenerationList, ListCell};
 
 /// Keys between two bounds.
@@ -73,6 +78,8 @@ pub struct Delta {
     /// frees a million blocks. Guards replacing the list, too.
     retired: Mutex<Vec<Arc<Generation>>>,
     empty_ranges: EmptyRanges,
+    /// What its cursors hold.
+    slots: Slots,
 }
 
 impl Delta {
@@ -88,6 +95,7 @@ impl Delta {
             list: ListCell::new(GenerationList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
             empty_ranges: EmptyRanges::default(),
+            slots: Slots::default(),
         }
     }
 
@@ -224,9 +232,10 @@ impl Delta {
         self.list.replace(GenerationList::new(kept.to_vec()));
     }
 
-    /// Frees dropped generations into which nobody looks any more; returns how many bytes are still held. Maintenance
-    /// calls it now and then; [`crate::table::Table::fold_oldest`] does.
+    /// Takes dropped generations from cursors and frees those into which nobody looks any more; returns how many bytes
+    /// are still held. Maintenance calls it now and then; [`crate::table::Table::fold_oldest`] does.
     pub fn reclaim(&self) -> u64 {
+        self.slots.take_back(self.folded());
         for _ in 0..3 {
             epoch::pin().flush();
         }
@@ -242,13 +251,12 @@ impl Delta {
 
     /// A cursor that sees each key's newest version at or below `at`.
     pub fn cursor(&self, at: Csn) -> DeltaCursor {
-        DeltaCursor::new(self.list.keep(), at)
+        DeltaCursor::new(self.slots.take(&self.list), at)
     }
 
     /// Whether `cursor` looks at the current list of generations.
-    #[inline]
     pub(crate) fn is_current(&self, cursor: &DeltaCursor) -> bool {
-        self.list.is_current(cursor.list())
+        cursor.has_current(&self.list)
     }
 
     /// How many bytes of memory its generations take, without those dropped.

@@ -1,7 +1,22 @@
-//! The atomics of the lock-free parts, exchanged for shuttle's when schedules are explored (feature `shuttle`).
+//! The atomics of the lock-free parts and the locks of slots, exchanged for shuttle's when schedules are explored (feature
+//! `shuttle`).
 
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use parking_lot::Mutex;
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicUsize};
+
+/// Without poison, like the other one.
+#[cfg(feature = "shuttle")]
+#[derive(Default)]
+pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+#[cfg(feature = "shuttle")]
+impl<T> Mutex<T> {
+    pub fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}

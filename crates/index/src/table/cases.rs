@@ -115,3 +115,66 @@ fn recovered_operations_are_found_once_each() {
     }
     assert_eq!(versions, 2000);
 }
+
+fn number(csn: u64, keys: impl Iterator<Item = u64>) -> Block {
+    let mut builder = BlockBuilder::new(TABLE, 0, 0);
+    for key in keys {
+        let key = key.to_be_bytes();
+        builder.push(DeltaOp {
+            key: &key,
+            hash: hash_key(TABLE, &key),
+            flags: VersionFlags(0),
+            expires_at_ms: 0,
+            payload: &csn.to_be_bytes(),
+            value_offset: None,
+            checksum: 0,
+        });
+    }
+    builder.finish()
+}
+
+/// Wherever an idle cursor is, and whichever way it goes on: what is folded meanwhile leaves memory.
+#[test]
+fn an_idle_cursor_keeps_no_generation_that_was_folded() {
+    for (forward, rows) in [true, false].into_iter().flat_map(|f| [0, 1, 2, 3, 40, 99].map(|rows| (f, rows)))
+    {
+        let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+        // A third of the keys is in the static part, a third in the delta, a third in both.
+        let fold = |csn| {
+            let rules = PruneRules { snapshots: vec![Csn(2)], ..rules_at(Csn(csn), &table) };
+            table.rotate(Csn(csn));
+            assert!(table.fold_oldest(&rules).unwrap());
+        };
+        table.apply(number(1, (0..100).filter(|i| i % 3 != 0)), Csn(1), Lsn::NULL);
+        fold(1);
+        table.apply(number(2, (0..100).filter(|i| i % 3 != 1)), Csn(2), Lsn::NULL);
+        let mut keys: Vec<u64> = (0..100).collect();
+        let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
+        if forward {
+            cursor.seek(Bound::Unbounded).unwrap();
+        } else {
+            keys.reverse();
+            cursor.seek_back(Bound::Unbounded).unwrap();
+        }
+        for (row, key) in keys.into_iter().enumerate() {
+            if row == rows {
+                for csn in 3..6 {
+                    table.apply(number(csn, (0..200).filter(|i| i % 2 == csn % 2)), Csn(csn), Lsn::NULL);
+                    fold(csn);
+                }
+                // Threads of other tests may be in an epoch.
+                let mut held = (0..100_000).map(|_| {
+                    std::thread::yield_now();
+                    table.delta().reclaim()
+                });
+                assert!(held.any(|held| held == 0), "{forward}, {rows}");
+            }
+            assert_eq!(cursor.key(), Some(&key.to_be_bytes()[..]), "{forward}, {rows}");
+            let csn: u64 = if key % 3 == 1 { 1 } else { 2 };
+            assert_eq!(cursor.version().payload, csn.to_be_bytes(), "{forward}, {rows}");
+            assert_eq!(&cursor.pinned_key()[..], key.to_be_bytes());
+            if forward { cursor.next() } else { cursor.prev() }.unwrap();
+        }
+        assert_eq!(cursor.key(), None);
+    }
+}

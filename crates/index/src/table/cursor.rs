@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::passed::{Passed, unseen_since};
 use super::{ReadPoint, Table, is_seen};
-use crate::delta::DeltaCursor;
+use crate::delta::{DeltaCursor, Revoked};
 use crate::range_delete::RangeState;
 use crate::static_part::{IndexError, KeySpan, StaticCursor, StaticPart};
 use crate::version::{Pinned, VersionRef};
 
-/// After how many steps a cursor looks whether the generations that it holds were dropped meanwhile.
+/// After how many steps a cursor looks whether generations were dropped meanwhile. It takes its view anew then, and lets go
+/// of nodes of the tree that were replaced, too.
 const ROWS_PER_LOOK: u32 = 1024;
 
 /// Walks the keys that a reader sees, in both directions, while others write and fold.
@@ -20,7 +21,7 @@ const ROWS_PER_LOOK: u32 = 1024;
 pub struct Cursor<S: StaticPart> {
     table: Arc<Table<S>>,
     at: ReadPoint,
-    /// Taken before `static_part` was sought (INV-IDX-1).
+    /// Taken before `static_part` was sought (INV-IDX-1). Maintenance may take its generations back.
     delta: DeltaCursor,
     static_part: S::Cursor,
     /// Taken before `delta` (INV-IDX-6).
@@ -190,8 +191,7 @@ impl<S: StaticPart> Cursor<S> {
                 cursor.rows_until_look = ROWS_PER_LOOK;
             }
             if look && !cursor.table.delta.is_current(&cursor.delta) {
-                cursor.save_key();
-                cursor.seek_saved_anew(forward)?;
+                cursor.step_anew(forward)?;
             } else if forward == cursor.forward {
                 cursor.step_cursors()?;
             } else {
@@ -218,7 +218,10 @@ impl<S: StaticPart> Cursor<S> {
     #[inline]
     fn step_cursors(&mut self) -> Result<(), IndexError> {
         if matches!(self.place, Place::Delta | Place::Both) {
-            if self.forward { self.delta.next() } else { self.delta.prev() }
+            let moved = if self.forward { self.delta.next() } else { self.delta.prev() };
+            if moved.is_err() {
+                return self.step_anew(self.forward);
+            }
         }
         if matches!(self.place, Place::Static | Place::Both) {
             if self.forward { self.static_part.next()? } else { self.static_part.prev()? }
@@ -226,15 +229,25 @@ impl<S: StaticPart> Cursor<S> {
         Ok(())
     }
 
+    /// Steps by key, because the generations in which the delta's cursor was were folded. What the static cursor is in
+    /// is from before that, so it does not go on from there either (INV-IDX-1).
+    #[cold]
+    fn step_anew(&mut self, forward: bool) -> Result<(), IndexError> {
+        self.save_key();
+        self.take_view();
+        self.seek_saved(forward)
+    }
+
     fn seek_both(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
         self.forward = forward;
-        if forward {
-            self.delta.seek(bound);
-            self.static_part.seek(bound)
-        } else {
-            self.delta.seek_back(bound);
-            self.static_part.seek_back(bound)
+        loop {
+            let sought = if forward { self.delta.seek(bound) } else { self.delta.seek_back(bound) };
+            match sought {
+                Ok(()) => break,
+                Err(Revoked) => self.take_view(),
+            }
         }
+        if forward { self.static_part.seek(bound) } else { self.static_part.seek_back(bound) }
     }
 
     /// Range deletes first, then the list of generations, then the static part (INV-IDX-6, INV-IDX-1).
@@ -257,11 +270,6 @@ impl<S: StaticPart> Cursor<S> {
         let result = self.seek_both(Bound::Excluded(&saved), forward);
         self.saved_key = saved;
         result
-    }
-
-    fn seek_saved_anew(&mut self, forward: bool) -> Result<(), IndexError> {
-        self.take_view();
-        self.seek_saved(forward)
     }
 
     /// From where the two cursors are, goes on to the first key that the reader sees.

@@ -33,10 +33,10 @@ fn block(keys: &[u8], value: u8) -> Block {
 fn contents(delta: &Delta, at: Csn) -> Vec<(u8, u8)> {
     let mut found = Vec::new();
     let mut cursor = delta.cursor(at);
-    cursor.seek(Bound::Unbounded);
+    cursor.seek(Bound::Unbounded).unwrap();
     while let Some(key) = cursor.key() {
         found.push((key[0], cursor.version().payload[0]));
-        cursor.next();
+        cursor.next().unwrap();
     }
     found
 }
@@ -167,4 +167,56 @@ fn write_into_a_run(folds: bool) {
     // A cursor asks what is empty when it meets a tombstone.
     table.apply(tombstones(b"ac"), Csn(4), Lsn::NULL);
     assert_eq!((seen(2), seen(3), seen(4)), (b"z".to_vec(), b"dz".to_vec(), b"dz".to_vec()));
+}
+
+/// Maintenance takes the generations from a cursor between any two of its steps, also more than once.
+#[test]
+fn a_cursor_goes_on_where_its_generations_are_taken_back() {
+    for forward in [true, false] {
+        shuttle::check_pct(move || step_while_folding(forward), 5_000, 3);
+        shuttle::check_random(move || step_while_folding(forward), 5_000);
+    }
+}
+
+fn step_while_folding(forward: bool) {
+    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 9 }));
+    let fold = |table: &Table<MapStatic>, csn| {
+        let (snapshots, range_deletes) = (vec![Csn(2)], table.range_deletes().clone());
+        let rules = PruneRules { horizon: Csn(csn), snapshots, expired_until_ms: 0, range_deletes };
+        table.rotate(Csn(csn));
+        assert!(table.fold_oldest(&rules).unwrap());
+    };
+    table.apply(block(b"bcefh", 1), Csn(1), Lsn::NULL);
+    fold(&table, 1);
+    table.apply(block(b"acdgh", 2), Csn(2), Lsn::NULL);
+    let maintainer = {
+        let table = table.clone();
+        thread::spawn(move || {
+            fold(&table, 2);
+            table.apply(block(b"abcdefghi", 3), Csn(3), Lsn::NULL);
+            fold(&table, 3);
+        })
+    };
+    let mut expected =
+        [(b'a', 2), (b'b', 1), (b'c', 2), (b'd', 2), (b'e', 1), (b'f', 1), (b'g', 2), (b'h', 2)];
+    let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
+    if forward {
+        cursor.seek(Bound::Unbounded).unwrap();
+    } else {
+        expected.reverse();
+        cursor.seek_back(Bound::Unbounded).unwrap();
+    }
+    for (i, &(key, value)) in expected.iter().enumerate() {
+        assert_eq!((cursor.key(), cursor.version().payload), (Some(&[key][..]), &[value][..]));
+        if i == 4 {
+            // There and back.
+            if forward { cursor.prev() } else { cursor.next() }.unwrap();
+            assert_eq!(cursor.key(), Some(&[expected[3].0][..]));
+            if forward { cursor.next() } else { cursor.prev() }.unwrap();
+            assert_eq!(cursor.key(), Some(&[key][..]));
+        }
+        if forward { cursor.next() } else { cursor.prev() }.unwrap();
+    }
+    assert_eq!(cursor.key(), None);
+    maintainer.join().unwrap();
 }

@@ -232,6 +232,7 @@ impl World {
         }
         let i = i % self.cursors.len();
         let mut open = self.cursors.swap_remove(i);
+        self.check_place(&open);
         for &forward in moves {
             let mut keys = KEYS.iter().copied().filter(|key| self.value_at(key, open.at).is_some());
             let last = open.key.clone();
@@ -245,14 +246,19 @@ impl World {
             } else {
                 open.cursor.prev().unwrap()
             }
-            assert_eq!(open.cursor.key(), open.key.as_deref());
-            if let Some(key) = &open.key {
-                assert_eq!(&open.cursor.pinned_key()[..], &key[..]);
-                assert_eq!(open.cursor.version().payload, self.value_at(key, open.at).unwrap());
-                assert_eq!(&open.cursor.pinned_payload()[..], self.value_at(key, open.at).unwrap());
-            }
+            self.check_place(&open);
         }
         self.cursors.push(open);
+    }
+
+    /// Also long after the last step: what is there stays while others write and fold.
+    fn check_place(&self, open: &OpenCursor) {
+        assert_eq!(open.cursor.key(), open.key.as_deref());
+        if let Some(key) = &open.key {
+            assert_eq!(&open.cursor.pinned_key()[..], &key[..]);
+            assert_eq!(open.cursor.version().payload, self.value_at(key, open.at).unwrap());
+            assert_eq!(&open.cursor.pinned_payload()[..], self.value_at(key, open.at).unwrap());
+        }
     }
 
     fn check(&self, i: usize) {
