@@ -27,6 +27,8 @@ pub struct DeltaCursor {
     index: usize,
     /// The last of `lent`.
     last: usize,
+    /// How many entries it was lent since it was sought.
+    asked: usize,
     current: Option<NodeRef<'static>>,
     forward: bool,
 }
@@ -44,7 +46,16 @@ impl Held {
 
 impl DeltaCursor {
     pub(super) fn new(slot: Slot, at: Csn) -> DeltaCursor {
-        DeltaCursor { slot, at, lent: Lent::default(), index: 0, last: 0, current: None, forward: true }
+        DeltaCursor {
+            slot,
+            at,
+            lent: Lent::default(),
+            index: 0,
+            last: 0,
+            asked: 0,
+            current: None,
+            forward: true,
+        }
     }
 
     /// Whether its list is there, and this one.
@@ -67,7 +78,7 @@ impl DeltaCursor {
         self.lent[0] = self.current;
         held.lent[0] = self.current;
         held.lent[1..].fill(None);
-        (self.index, self.last, self.forward) = (0, 0, forward);
+        (self.index, self.last, self.asked, self.forward) = (0, 0, 1, forward);
         Ok(())
     }
 
@@ -93,6 +104,7 @@ impl DeltaCursor {
         self.next_from_generations()
     }
 
+    #[inline(never)]
     fn next_from_generations(&mut self) -> Result<(), Revoked> {
         let Some(mut current) = self.current else { return Ok(()) };
         if !self.forward {
@@ -100,8 +112,9 @@ impl DeltaCursor {
         }
         let mut held = self.slot.lock();
         let (_, places) = held.view()?;
-        // A scan that has come far goes on for longer: twice as many entries as the last time.
-        let wanted = (2 * (self.last + 1)).min(LENT_MAX);
+        // A scan that has come far goes on for longer; a short one shall not pay for what it does not ask for.
+        let wanted = (self.asked / 4).clamp(1, LENT_MAX);
+        self.asked += wanted;
         let mut lent = Lent::default();
         self.last = 0;
         for (i, entry) in lent.iter_mut().take(wanted).enumerate() {

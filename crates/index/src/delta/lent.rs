@@ -28,7 +28,7 @@ use super::node::NodeRef;
 use super::sync::Mutex;
 
 /// At most how many entries a cursor is lent at once.
-pub(super) const LENT_MAX: usize = 16;
+pub(super) const LENT_MAX: usize = 4;
 
 /// Entries in the order in which a cursor comes to them; `None`: the end.
 pub(super) type Lent = [Option<NodeRef<'static>>; LENT_MAX];

@@ -232,6 +232,7 @@ impl<S: StaticPart> Cursor<S> {
     /// Steps by key, because the generations in which the delta's cursor was were folded. What the static cursor is in
     /// is from before that, so it does not go on from there either (INV-IDX-1).
     #[cold]
+    #[inline(never)]
     fn step_anew(&mut self, forward: bool) -> Result<(), IndexError> {
         self.save_key();
         self.take_view();
@@ -240,12 +241,8 @@ impl<S: StaticPart> Cursor<S> {
 
     fn seek_both(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
         self.forward = forward;
-        loop {
-            let sought = if forward { self.delta.seek(bound) } else { self.delta.seek_back(bound) };
-            match sought {
-                Ok(()) => break,
-                Err(Revoked) => self.take_view(),
-            }
+        while let Err(Revoked) = if forward { self.delta.seek(bound) } else { self.delta.seek_back(bound) } {
+            self.take_view();
         }
         if forward { self.static_part.seek(bound) } else { self.static_part.seek_back(bound) }
     }
