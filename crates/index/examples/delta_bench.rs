@@ -132,11 +132,11 @@ fn recovery() {
 fn scan(delta: &Delta) {
     let mut cursor = delta.cursor(Csn::MAX);
     let rows = measure("forward scan of the delta, random inserts", ENTRIES, || {
-        cursor.seek(Bound::Unbounded).expect("nothing is folded");
+        delta.seek(&mut cursor, Bound::Unbounded);
         let mut rows = 0;
         while cursor.key().is_some() {
             rows += 1;
-            cursor.next().expect("nothing is folded");
+            cursor.step().expect("nothing is folded");
         }
         rows
     });

@@ -206,8 +206,9 @@ pub trait StaticPart: Send + Sync {
 
 /// Walks the keys of a static part in both directions, one version a key: the newest at or below the cursor's CSN.
 ///
-/// After a seek or a step the cursor is at an entry or at the end. A cursor is right while nodes change under it if
-/// its owner goes by the delta's generations that it read before it made the cursor (INV-IDX-1).
+/// After a seek or a step the cursor is at an entry or at the end. A seek looks at the part as it is by then; a step may
+/// find what is older than its own time. So a cursor is right while nodes change under it if its owner goes by the
+/// delta's generations that it read before it sought the cursor (INV-IDX-1).
 pub trait StaticCursor: Send {
     /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use fulgurite_base::Csn;
 
@@ -12,43 +13,40 @@ use super::list::{GenerationList, ListCell};
 use super::node::{NodeRef, Position, key_prefix};
 use crate::version::{Pinned, VersionRef};
 
-/// A cursor over the generations that its delta had when it was made. It sees each key's newest version at or below its
+/// A cursor over the generations that its delta had at the last seek. It sees each key's newest version at or below its
 /// CSN, tombstones included, and stays right while commits above that CSN are applied.
 ///
 /// After a seek or a step it is at an entry or at the end; a step from the end stays there. When generations were folded
 /// since, maintenance takes the list back: then the entry where the cursor is stays, and so do the few that it was lent
-/// together with it, but asking the generations fails with [`Revoked`], and changes nothing.
+/// together with it, but asking the generations fails with [`TakenBack`], and changes nothing.
 pub struct DeltaCursor {
-    slot: Slot,
+    /// `None` once it was left to a later cursor.
+    slot: Option<Arc<Slot>>,
     at: Csn,
+    /// Where the list of the last seek is, or was: only to compare.
+    list: usize,
     /// As in the slot. The nodes are alive whether the list was taken back or not.
     lent: Lent,
     /// Where the cursor is in `lent`.
     index: usize,
     /// The last of `lent`.
     last: usize,
-    /// How many entries it was lent since it was sought.
+    /// How many entries it was lent since the last seek.
     asked: usize,
     current: Option<NodeRef<'static>>,
     forward: bool,
 }
 
-/// The cursor's generations were folded: a new cursor is to go on, by key, and after it a new look at the static part.
+/// The cursor's generations were folded. It is to be sought, by key, and then the static part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Revoked;
-
-impl Held {
-    /// The list and the places in it.
-    fn view(&mut self) -> Result<(&GenerationList, &mut [Option<NodeRef<'static>>]), Revoked> {
-        Ok((self.list.as_deref().ok_or(Revoked)?, &mut self.places))
-    }
-}
+pub struct TakenBack;
 
 impl DeltaCursor {
-    pub(super) fn new(slot: Slot, at: Csn) -> DeltaCursor {
+    pub(super) fn new(slot: Arc<Slot>, at: Csn) -> DeltaCursor {
         DeltaCursor {
-            slot,
+            slot: Some(slot),
             at,
+            list: 0,
             lent: Lent::default(),
             index: 0,
             last: 0,
@@ -58,65 +56,72 @@ impl DeltaCursor {
         }
     }
 
-    /// Whether its list is there, and this one.
-    pub(super) fn has_current(&self, lists: &ListCell) -> bool {
-        self.slot.lock().list.as_ref().is_some_and(|list| lists.is_current(list))
+    /// Whether it was sought in this list; may be wrong about one that it no longer holds, whose place a later one took.
+    #[inline]
+    pub(super) fn was_sought_in(&self, list: *const GenerationList) -> bool {
+        self.list == list.addr()
     }
 
-    fn fill(
+    pub(super) fn take_slot(&mut self) -> Option<Arc<Slot>> {
+        self.current = None;
+        self.slot.take()
+    }
+
+    fn seek_in(
         &mut self,
+        lists: &ListCell,
         forward: bool,
         mut find: impl FnMut(&Generation, Csn) -> Option<NodeRef<'_>>,
-    ) -> Result<(), Revoked> {
-        let mut held = self.slot.lock();
-        let (list, places) = held.view()?;
+    ) {
+        let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock_current(lists);
+        let Held { list: Some(list), places, lent, .. } = &mut *held else {
+            unreachable!("it has the current one")
+        };
         for (place, generation) in places.iter_mut().zip(list.newest_first()) {
             // SAFETY: the slot's list keeps the generation, and so its nodes, for as long as the places are used.
             *place = find(generation, self.at).map(|node| unsafe { node.detach() });
         }
         self.current = nearest(places, forward);
-        self.lent[0] = self.current;
-        held.lent[0] = self.current;
-        held.lent[1..].fill(None);
+        *lent = Lent::default();
+        lent[0] = self.current;
+        self.list = Arc::as_ptr(list).addr();
         (self.index, self.last, self.asked, self.forward) = (0, 0, 1, forward);
-        Ok(())
     }
 
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
-    pub fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), Revoked> {
-        self.fill(true, |generation, at| first_visible(generation, bound, at))
+    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound, in the current generations.
+    pub(super) fn seek(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
+        self.seek_in(lists, true, |generation, at| first_visible(generation, bound, at));
     }
 
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
-    pub fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), Revoked> {
-        self.fill(false, |generation, at| last_visible(generation, bound, at))
+    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound, in the current generations.
+    pub(super) fn seek_back(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
+        self.seek_in(lists, false, |generation, at| last_visible(generation, bound, at));
     }
 
-    /// Moves to the next key.
-    #[expect(clippy::should_implement_trait, reason = "a cursor that walks both ways is no iterator")]
+    /// Moves on, in the direction of the last seek.
     #[inline]
-    pub fn next(&mut self) -> Result<(), Revoked> {
-        if self.index < self.last && self.forward {
+    pub fn step(&mut self) -> Result<(), TakenBack> {
+        if self.index < self.last {
             self.index += 1;
             self.current = self.lent[self.index];
             return Ok(());
         }
-        self.next_from_generations()
+        match self.current {
+            None => Ok(()),
+            Some(current) if self.forward => self.ask_next(current),
+            Some(current) => self.ask_previous(current),
+        }
     }
 
     #[inline(never)]
-    fn next_from_generations(&mut self) -> Result<(), Revoked> {
-        let Some(mut current) = self.current else { return Ok(()) };
-        if !self.forward {
-            return self.seek(Bound::Excluded(current.key()));
-        }
-        let mut held = self.slot.lock();
-        let (_, places) = held.view()?;
+    fn ask_next(&mut self, mut current: NodeRef<'static>) -> Result<(), TakenBack> {
+        let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock();
+        let Held { list: Some(_), places, lent, .. } = &mut *held else { return Err(TakenBack) };
         // A scan that has come far goes on for longer; a short one shall not pay for what it does not ask for.
         let wanted = (self.asked / 4).clamp(1, LENT_MAX);
         self.asked += wanted;
-        let mut lent = Lent::default();
         self.last = 0;
+        *lent = Lent::default();
         for (i, entry) in lent.iter_mut().take(wanted).enumerate() {
             for place in &mut *places {
                 if let Some(node) = *place
@@ -130,33 +135,26 @@ impl DeltaCursor {
             let Some(next) = *entry else { break };
             current = next;
         }
-        held.lent = lent;
-        self.lent = lent;
+        self.lent = *lent;
         self.index = 0;
-        self.current = lent[0];
+        self.current = self.lent[0];
         Ok(())
     }
 
-    /// Moves to the previous key.
-    pub fn prev(&mut self) -> Result<(), Revoked> {
-        let Some(current) = self.current else { return Ok(()) };
-        if self.forward {
-            return self.seek_back(Bound::Excluded(current.key()));
-        }
-        let mut held = self.slot.lock();
-        let (list, places) = held.view()?;
+    fn ask_previous(&mut self, current: NodeRef<'static>) -> Result<(), TakenBack> {
+        let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock();
+        let Held { list: Some(list), places, lent, .. } = &mut *held else { return Err(TakenBack) };
         for (place, generation) in places.iter_mut().zip(list.newest_first()) {
             if let Some(node) = *place
                 && node.has_key_of(current)
             {
                 let found = last_visible(generation, Bound::Excluded(current.key()), self.at);
-                // SAFETY: as in `fill`.
+                // SAFETY: as in `seek_in`.
                 *place = found.map(|node| unsafe { node.detach() });
             }
         }
         self.current = nearest(places, false);
-        self.lent[0] = self.current;
-        held.lent[0] = self.current;
+        lent[0] = self.current;
         Ok(())
     }
 

@@ -87,6 +87,12 @@ impl ListCell {
         ptr_eq(self.0.load(Ordering::Acquire), list)
     }
 
+    /// Where the current list is: only to compare.
+    #[inline]
+    pub fn as_ptr(&self) -> *const GenerationList {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Makes `list` the current one. Replacements must not overlap.
     pub fn replace(&self, list: GenerationList) {
         let pinned = epoch::pin();

@@ -58,7 +58,7 @@ use fulgurite_base::{Csn, Lsn};
 use parking_lot::Mutex;
 
 pub use block::{Block, BlockBuilder, BlockRef, DeltaOp};
-pub use cursor::{DeltaCursor, Revoked};
+pub use cursor::{DeltaCursor, TakenBack};
 pub use fold::GenerationSource;
 pub use generation::Generation;
 pub use recovered::{RecoveredBatch, RecoveredBuilder, RecoveredOp};
@@ -249,14 +249,37 @@ impl Delta {
         held
     }
 
-    /// A cursor that sees each key's newest version at or below `at`.
+    /// A cursor that sees each key's newest version at or below `at`, at the end until it is sought.
     pub fn cursor(&self, at: Csn) -> DeltaCursor {
-        DeltaCursor::new(self.slots.take(&self.list), at)
+        DeltaCursor::new(self.slots.take(), at)
     }
 
-    /// Whether `cursor` looks at the current list of generations.
+    /// Moves a cursor of this delta to the first key at or after (`Included`), or after (`Excluded`), the bound, in the
+    /// current generations.
+    #[inline]
+    pub fn seek(&self, cursor: &mut DeltaCursor, bound: Bound<&[u8]>) {
+        cursor.seek(&self.list, bound);
+    }
+
+    /// Moves a cursor of this delta to the last key at or before (`Included`), or before (`Excluded`), the bound, in the
+    /// current generations.
+    #[inline]
+    pub fn seek_back(&self, cursor: &mut DeltaCursor, bound: Bound<&[u8]>) {
+        cursor.seek_back(&self.list, bound);
+    }
+
+    /// Leaves what a cursor of this delta used to a later one. A cursor that is only dropped costs the next one more.
+    #[inline]
+    pub(crate) fn leave(&self, cursor: &mut DeltaCursor) {
+        if let Some(slot) = cursor.take_slot() {
+            self.slots.leave(slot);
+        }
+    }
+
+    /// Whether a cursor was sought in the current generations. May be wrong about one from which they were taken back.
+    #[inline]
     pub(crate) fn is_current(&self, cursor: &DeltaCursor) -> bool {
-        cursor.has_current(&self.list)
+        cursor.was_sought_in(self.list.as_ptr())
     }
 
     /// How many bytes of memory its generations take, without those dropped.

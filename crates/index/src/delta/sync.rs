@@ -2,10 +2,12 @@
 //! `shuttle`).
 
 #[cfg(not(feature = "shuttle"))]
-pub(crate) use parking_lot::Mutex;
+pub(crate) use parking_lot::{Mutex, MutexGuard};
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use std::sync::atomic::{AtomicPtr, AtomicUsize};
 
+#[cfg(feature = "shuttle")]
+pub(crate) use shuttle::sync::MutexGuard;
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicUsize};
 
@@ -16,7 +18,7 @@ pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
 #[cfg(feature = "shuttle")]
 impl<T> Mutex<T> {
-    pub fn lock(&self) -> shuttle::sync::MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }

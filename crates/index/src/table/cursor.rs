@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use super::passed::{Passed, unseen_since};
 use super::{ReadPoint, Table, is_seen};
-use crate::delta::{DeltaCursor, Revoked};
+use crate::delta::DeltaCursor;
 use crate::range_delete::RangeState;
 use crate::static_part::{IndexError, KeySpan, StaticCursor, StaticPart};
 use crate::version::{Pinned, VersionRef};
 
-/// After how many steps a cursor looks whether generations were dropped meanwhile. It takes its view anew then, and lets go
-/// of nodes of the tree that were replaced, too.
+/// After how many steps a cursor looks whether generations were dropped meanwhile. It seeks anew then, and lets go of nodes
+/// of the tree that were replaced, too.
 const ROWS_PER_LOOK: u32 = 1024;
 
 /// Walks the keys that a reader sees, in both directions, while others write and fold.
@@ -21,10 +21,10 @@ const ROWS_PER_LOOK: u32 = 1024;
 pub struct Cursor<S: StaticPart> {
     table: Arc<Table<S>>,
     at: ReadPoint,
-    /// Taken before `static_part` was sought (INV-IDX-1). Maintenance may take its generations back.
+    /// Sought before `static_part` (INV-IDX-1). Maintenance may take its generations back.
     delta: DeltaCursor,
     static_part: S::Cursor,
-    /// Taken before `delta` (INV-IDX-6).
+    /// Taken before `delta` was sought (INV-IDX-6).
     ranges: RangeState,
     place: Place,
     forward: bool,
@@ -168,11 +168,8 @@ impl<S: StaticPart> Cursor<S> {
     }
 
     fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
-        if !self.table.delta.is_current(&self.delta)
-            || !self.ranges.same_removals(self.table.range_deletes.state())
-        {
-            self.take_view();
-        }
+        // Before the list of generations, which seeking takes (INV-IDX-6).
+        self.ranges = self.table.range_deletes.state();
         self.passed.restart();
         self.at_end_on_error(|cursor| {
             cursor.seek_both(bound, forward)?;
@@ -190,13 +187,10 @@ impl<S: StaticPart> Cursor<S> {
             if look {
                 cursor.rows_until_look = ROWS_PER_LOOK;
             }
-            if look && !cursor.table.delta.is_current(&cursor.delta) {
-                cursor.step_anew(forward)?;
-            } else if forward == cursor.forward {
+            if forward == cursor.forward && (!look || cursor.table.delta.is_current(&cursor.delta)) {
                 cursor.step_cursors()?;
             } else {
-                cursor.save_key();
-                cursor.seek_saved(forward)?;
+                cursor.step_by_key(forward)?;
             }
             cursor.settle()
         })
@@ -217,11 +211,8 @@ impl<S: StaticPart> Cursor<S> {
     /// Moves those cursors on that are at the current key.
     #[inline]
     fn step_cursors(&mut self) -> Result<(), IndexError> {
-        if matches!(self.place, Place::Delta | Place::Both) {
-            let moved = if self.forward { self.delta.next() } else { self.delta.prev() };
-            if moved.is_err() {
-                return self.step_anew(self.forward);
-            }
+        if matches!(self.place, Place::Delta | Place::Both) && self.delta.step().is_err() {
+            return self.step_by_key(self.forward);
         }
         if matches!(self.place, Place::Static | Place::Both) {
             if self.forward { self.static_part.next()? } else { self.static_part.prev()? }
@@ -229,29 +220,26 @@ impl<S: StaticPart> Cursor<S> {
         Ok(())
     }
 
-    /// Steps by key, because the generations in which the delta's cursor was were folded. What the static cursor is in
-    /// is from before that, so it does not go on from there either (INV-IDX-1).
+    /// Goes on behind the current key, in what delta and static part are now: the other way, or because the generations
+    /// in which the delta's cursor was were folded, and then the static cursor does not go on from where it is either
+    /// (INV-IDX-1).
     #[cold]
     #[inline(never)]
-    fn step_anew(&mut self, forward: bool) -> Result<(), IndexError> {
+    fn step_by_key(&mut self, forward: bool) -> Result<(), IndexError> {
         self.save_key();
-        self.take_view();
-        self.seek_saved(forward)
+        self.seek_saved(forward, Bound::Excluded(()))
     }
 
+    /// The list of generations first, then the static part (INV-IDX-1).
     fn seek_both(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
         self.forward = forward;
-        while let Err(Revoked) = if forward { self.delta.seek(bound) } else { self.delta.seek_back(bound) } {
-            self.take_view();
+        if forward {
+            self.table.delta.seek(&mut self.delta, bound);
+            self.static_part.seek(bound)
+        } else {
+            self.table.delta.seek_back(&mut self.delta, bound);
+            self.static_part.seek_back(bound)
         }
-        if forward { self.static_part.seek(bound) } else { self.static_part.seek_back(bound) }
-    }
-
-    /// Range deletes first, then the list of generations, then the static part (INV-IDX-6, INV-IDX-1).
-    fn take_view(&mut self) {
-        self.ranges = self.table.range_deletes.state();
-        self.delta = self.table.delta.cursor(self.at.csn);
-        self.static_part = self.table.static_part.cursor(self.at.csn);
     }
 
     fn save_key(&mut self) {
@@ -261,10 +249,10 @@ impl<S: StaticPart> Cursor<S> {
         self.saved_key = saved;
     }
 
-    /// Moves past the saved key.
-    fn seek_saved(&mut self, forward: bool) -> Result<(), IndexError> {
+    /// Seeks both cursors to the saved key.
+    fn seek_saved(&mut self, forward: bool, bound: Bound<()>) -> Result<(), IndexError> {
         let saved = std::mem::take(&mut self.saved_key);
-        let result = self.seek_both(Bound::Excluded(&saved), forward);
+        let result = self.seek_both(bound.map(|()| &*saved), forward);
         self.saved_key = saved;
         result
     }
@@ -335,11 +323,8 @@ impl<S: StaticPart> Cursor<S> {
             self.saved_key = place;
             if found {
                 self.passed.continue_from(&self.saved_key);
-                let saved = std::mem::take(&mut self.saved_key);
-                let bound = if self.forward { Bound::Included(&*saved) } else { Bound::Excluded(&*saved) };
-                let result = self.seek_both(bound, self.forward);
-                self.saved_key = saved;
-                return result;
+                let bound = if self.forward { Bound::Included(()) } else { Bound::Excluded(()) };
+                return self.seek_saved(self.forward, bound);
             }
         }
         let key = match self.place {
@@ -369,14 +354,18 @@ impl<S: StaticPart> Cursor<S> {
         }
     }
 
-    /// Takes the view anew, at the key where the cursor is.
+    /// Takes the view anew, at the key where the cursor is: range deletes first, then the list of generations, then the
+    /// static part (INV-IDX-6, INV-IDX-1).
     fn look_again(&mut self) -> Result<(), IndexError> {
         self.save_key();
-        self.take_view();
-        let saved = std::mem::take(&mut self.saved_key);
-        let result = self.seek_both(Bound::Included(&saved), self.forward);
-        self.saved_key = saved;
-        result
+        self.ranges = self.table.range_deletes.state();
+        self.seek_saved(self.forward, Bound::Included(()))
+    }
+}
+
+impl<S: StaticPart> Drop for Cursor<S> {
+    fn drop(&mut self) {
+        self.table.delta.leave(&mut self.delta);
     }
 }
 
