@@ -495,22 +495,19 @@ impl<'a> Side<'a> {
         table: TableId,
         read: &'s mut Option<Value>,
     ) -> Result<(&'s [u8], &'s [u8])> {
-        let key = self.key().expect("it stands at an entry");
-        let value = match self.stand {
-            Stand::GivenOwn(_, op) => match &op.value {
+        if let Stand::GivenOwn(key, op) = self.stand {
+            let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
                 WriteValue::Parts(spilled) => core.read_own_value(table, key, &spilled.1)?,
                 WriteValue::Delete => unreachable!("an iteration does not stop at a delete"),
-            },
-            Stand::Fresh | Stand::Given | Stand::Unread => {
-                let version = self.cursor.version();
-                if !version.flags.is_out_of_line() {
-                    return Ok((key, version.payload));
-                }
-                core.read_value(table, key, version.csn, version.payload)?
-            }
-        };
-        Ok((key, read.insert(value)))
+            };
+            return Ok((key, read.insert(value)));
+        }
+        let (key, version) = self.cursor.entry().expect("it stands at an entry");
+        if !version.flags.is_out_of_line() {
+            return Ok((key, version.payload));
+        }
+        Ok((key, read.insert(core.read_value(table, key, version.csn, version.payload)?)))
     }
 
     /// The entry where it stands, to keep.
@@ -531,22 +528,21 @@ impl<'a> Side<'a> {
     /// Moves on to the next entry; whether there is one. Nothing is pinned: the registered snapshot keeps the values
     /// that it sees in the accounts, and so in their segments; nodes are pinned by whoever loads them.
     fn step(&mut self, bounds: &Bounds, now_ms: u64) -> Result<bool> {
-        match self.stand {
-            Stand::Fresh => self.start(bounds)?,
-            Stand::Given => self.move_cursor()?,
-            Stand::Unread => self.cursor.skip_unread().or_error()?,
-            Stand::GivenOwn(..) => {}
+        if matches!(self.stand, Stand::Given) {
+            self.move_cursor()?;
+        } else {
+            self.resume(bounds)?;
         }
         loop {
-            let order = match (self.cursor.key(), self.own_next) {
+            let stored = self.cursor.key();
+            let order = match (stored, self.own_next) {
                 (None, None) => return Ok(false),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
                 (Some(stored), Some((own, _))) if self.direction == Direction::Forward => stored.cmp(own),
                 (Some(stored), Some((own, _))) => own.cmp(stored),
             };
-            if order == Ordering::Less {
-                let key = self.cursor.key().expect("compared above");
+            if let (Ordering::Less, Some(key)) = (order, stored) {
                 if self.outside(bounds, key) {
                     return Ok(false);
                 }
@@ -565,6 +561,17 @@ impl<'a> Side<'a> {
             if op.is_live_at(now_ms) {
                 return Ok(true);
             }
+        }
+    }
+
+    /// Gets the cursor to where it is to be looked at, if it is not at an entry that was given.
+    #[cold]
+    #[inline(never)]
+    fn resume(&mut self, bounds: &Bounds) -> Result<()> {
+        match self.stand {
+            Stand::Fresh => self.start(bounds),
+            Stand::Unread => self.cursor.skip_unread().or_error(),
+            Stand::Given | Stand::GivenOwn(..) => Ok(()),
         }
     }
 

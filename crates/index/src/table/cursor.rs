@@ -105,10 +105,24 @@ impl<S: StaticPart> Cursor<S> {
     /// The current key; `None` at the end.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        match self.place {
-            Place::End => None,
-            Place::Static => self.static_part.key(),
-            Place::Delta | Place::Both => self.delta.key(),
+        if self.place == Place::Static {
+            self.static_part.key()
+        } else if self.place == Place::End {
+            None
+        } else {
+            self.delta.key()
+        }
+    }
+
+    /// The current key and version; `None` at the end.
+    #[inline]
+    pub fn entry(&self) -> Option<(&[u8], VersionRef<'_>)> {
+        if self.place == Place::Static {
+            self.static_part.key().map(|key| (key, self.static_part.version()))
+        } else if self.place == Place::End {
+            None
+        } else {
+            self.delta.key().map(|key| (key, self.delta.version()))
         }
     }
 
@@ -130,10 +144,11 @@ impl<S: StaticPart> Cursor<S> {
     /// At the end.
     #[inline]
     pub fn version(&self) -> VersionRef<'_> {
-        match self.place {
-            Place::End => panic!("the cursor is at the end"),
-            Place::Static => self.static_part.version(),
-            Place::Delta | Place::Both => self.delta.version(),
+        if self.place == Place::Static {
+            self.static_part.version()
+        } else {
+            assert!(self.place != Place::End, "the cursor is at the end");
+            self.delta.version()
         }
     }
 
@@ -279,7 +294,7 @@ impl<S: StaticPart> Cursor<S> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn nearest(&self) -> Place {
         if self.delta.is_at_end() {
             return if self.static_part.key().is_some() { Place::Static } else { Place::End };
@@ -315,6 +330,7 @@ impl<S: StaticPart> Cursor<S> {
 
     /// Moves on from a key that the reader does not see: to the next one, or past a range that is known to be empty for
     /// this reader (INV-IDX-9).
+    #[inline(never)]
     fn pass(&mut self, since: ReadPoint) -> Result<(), IndexError> {
         if self.passed.asks() && self.table.delta.empty_ranges().in_use() {
             let mut place = std::mem::take(&mut self.saved_key);
