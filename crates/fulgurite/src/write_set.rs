@@ -1,6 +1,7 @@
 //! What a transaction is going to write: private until it commits.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -223,14 +224,14 @@ impl WriteSet {
             cost.plus(undo).check(budget)?;
         }
         let writes = self.writes(table);
-        let before = match writes.ops.get_mut(key) {
-            Some(slot) => {
+        let before = match writes.ops.entry(key.into()) {
+            Entry::Occupied(mut slot) => {
                 let mut op = op;
-                op.read_before |= slot.read_before;
-                Some(std::mem::replace(slot, op))
+                op.read_before |= slot.get().read_before;
+                Some(slot.insert(op))
             }
-            None => {
-                writes.ops.insert(key.into(), op);
+            Entry::Vacant(place) => {
+                place.insert(op);
                 None
             }
         };

@@ -6,7 +6,7 @@
 //! other, so that the one that commits never waits for the filter's memory: each batch brings a transaction that began
 //! before its commit. Where it was not, the newest entry tells, so that it has to be looked up before the commit.
 
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite::env::{Env, Joiner};
@@ -18,6 +18,9 @@ use crate::failure::Failure;
 
 /// Batches that wait to be counted.
 const BATCHES_AHEAD: usize = 8;
+
+/// Hashes whose words are brought into the cache at once.
+const HASHES_AHEAD: usize = 32;
 
 /// The keys of rows, in the order of the input.
 #[derive(Default)]
@@ -37,6 +40,11 @@ impl Keys {
         self.ends.is_empty()
     }
 
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
@@ -53,16 +61,24 @@ pub(super) struct Batch {
 /// The thread that counts.
 pub(super) struct Counter {
     batches: SyncSender<(Transaction, Vec<Batch>)>,
+    /// Keys that were counted, for their memory: freed on the other thread it would come back in pieces.
+    counted: Receiver<Keys>,
     thread: Box<dyn Joiner>,
 }
 
 impl Counter {
     pub fn start(env: &Arc<dyn Env>) -> Result<Counter, Failure> {
         let (batches, receiver) = sync_channel(BATCHES_AHEAD);
+        let (sender, counted) = channel();
         let thread = env
-            .spawn("fulgurite-replaced", Box::new(move || count_all(&receiver)))
+            .spawn("fulgurite-replaced", Box::new(move || count_all(&receiver, &sender)))
             .map_err(|error| Failure::new(format!("starting the thread that counts rows: {error}")))?;
-        Ok(Counter { batches, thread })
+        Ok(Counter { batches, counted, thread })
+    }
+
+    /// Room for the keys of the next commit.
+    pub fn empty_keys(&self) -> Keys {
+        self.counted.try_recv().unwrap_or_default()
     }
 
     /// Hands over the rows of the next commit. `before` began before it, and after the one before.
@@ -81,10 +97,13 @@ impl Counter {
     }
 }
 
-fn count_all(batches: &Receiver<(Transaction, Vec<Batch>)>) {
+fn count_all(batches: &Receiver<(Transaction, Vec<Batch>)>, counted: &Sender<Keys>) {
     while let Ok((before, batches)) = batches.recv() {
-        for Batch { table, replaced, keys } in batches {
+        for Batch { table, replaced, mut keys } in batches {
             replaced.lock().unwrap_or_else(PoisonError::into_inner).settle(&table, &keys, &before);
+            keys.clear();
+            // At the end of a load nothing takes it.
+            let _ = counted.send(keys);
         }
     }
 }
@@ -110,8 +129,12 @@ impl Replaced {
 
     /// Counts rows with these keys. `before` does not see those rows, but all before them.
     pub fn settle(&mut self, table: &Table, keys: &Keys, before: &Transaction) {
-        for (index, key) in keys.iter().enumerate() {
-            let may_be_own = self.seen.insert(xxh3_64(key));
+        let hashes: Vec<u64> = keys.iter().map(xxh3_64).collect();
+        for ((index, key), &hash) in keys.iter().enumerate().zip(&hashes) {
+            if index.is_multiple_of(HASHES_AHEAD) {
+                self.seen.load(&hashes[index..hashes.len().min(index + HASHES_AHEAD)]);
+            }
+            let may_be_own = self.seen.insert(hash);
             let was_there = self.table_last.as_deref().is_some_and(|last| key <= last);
             if !may_be_own && !was_there {
                 continue;
@@ -171,6 +194,14 @@ impl Filter {
     const WORDS_MAX: usize = 1 << 23;
     /// Of a layer, for each hash; at four bits set for each, about one in five hundred others is found by mistake.
     const BITS_PER_HASH: usize = 24;
+
+    /// Brings the words of these hashes into the cache, all at once: one after the other each would wait for memory.
+    fn load(&self, hashes: &[u64]) {
+        let words = hashes
+            .iter()
+            .flat_map(|&hash| self.layers.iter().map(move |layer| layer[word_of(layer.len(), hash)]));
+        std::hint::black_box(words.fold(0, |all, word| all | word));
+    }
 
     /// Puts a hash in; whether it may have been in already.
     #[inline]

@@ -87,11 +87,12 @@ impl Targets {
         let before = self.db.begin();
         let mut later = Vec::new();
         for target in self.targets.iter_mut().filter(|target| !target.keys.is_empty()) {
-            let (keys, table) = (std::mem::take(&mut target.keys), target.table.clone());
-            if target.was_empty {
-                later.push(Batch { table, replaced: target.replaced.clone(), keys });
+            if let (true, Some(counter)) = (target.was_empty, &self.counter) {
+                let keys = std::mem::replace(&mut target.keys, counter.empty_keys());
+                later.push(Batch { table: target.table.clone(), replaced: target.replaced.clone(), keys });
             } else {
-                lock(&target.replaced).settle(&table, &keys, &before);
+                lock(&target.replaced).settle(&target.table, &target.keys, &before);
+                target.keys.clear();
             }
         }
         match &self.counter {

@@ -51,7 +51,15 @@ impl Taken {
     }
 
     /// The transaction writes this key.
+    #[inline]
     pub fn written(&mut self, table: TableId, key: &[u8]) {
+        if !self.0.is_empty() {
+            self.end_at(table, key);
+        }
+    }
+
+    #[cold]
+    fn end_at(&mut self, table: TableId, key: &[u8]) {
         self.0.retain(|run| run.table != table || !run.keys.contains(key));
     }
 
