@@ -94,10 +94,12 @@ impl Core {
         Readers { from, snapshots }
     }
 
-    /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1).
+    /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1), and the deadlines between: a
+    /// snapshot that has no slot yet then begins at or after the time (INV-TIME-3).
     fn prune_rules(&self, table: &TableState) -> PruneRules {
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
+        let confirmed_ms = self.deadlines.lock(self.pipeline.read_csn()).before(confirmed_ms, Csn::ZERO);
         let (snapshots, now_ms_min) = self.snapshots.open();
         PruneRules {
             horizon,

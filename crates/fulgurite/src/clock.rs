@@ -232,18 +232,18 @@ impl Clock {
         self.judge.lock().step.filter(|step| now_ms < step.stands_at_ms())
     }
 
-    /// The time; never less than a reader was given before.
+    /// The time; never less than a reader was given before. INV-TIME-3 needs it sequentially consistent.
     #[inline]
     pub fn now_ms(&self, machine: &dyn env::Clock) -> u64 {
         let wall_ms = machine.wall_ms();
-        let newest_ms = self.newest_ms.load(Ordering::Relaxed);
+        let newest_ms = self.newest_ms.load(Ordering::SeqCst);
         let follows = wall_ms <= self.followed_until_ms.load(Ordering::Relaxed)
             && newest_ms <= wall_ms.saturating_add(REACH_MS);
         let believed_ms = if follows { wall_ms } else { self.judge(machine) };
         if believed_ms <= newest_ms {
             return newest_ms;
         }
-        self.newest_ms.fetch_max(believed_ms, Ordering::AcqRel).max(believed_ms)
+        self.newest_ms.fetch_max(believed_ms, Ordering::SeqCst).max(believed_ms)
     }
 
     #[cold]

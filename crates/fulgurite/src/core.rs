@@ -19,6 +19,7 @@ use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::counters::Counters;
+use crate::deadlines::Deadlines;
 use crate::error::OrError;
 use crate::hooks::Hooks;
 use crate::maintenance::Progress;
@@ -50,6 +51,7 @@ pub(crate) struct Core {
     pub pipeline: Arc<Pipeline>,
     pub catalog: Arc<Catalog>,
     pub snapshots: Snapshots,
+    pub deadlines: Deadlines,
     pub latches: Latches,
     pub pins: Arc<SpillPins>,
     pub clock: Clock,
@@ -105,7 +107,7 @@ impl Core {
     /// of nothing.
     pub fn snapshot(&self, csn: impl Fn() -> Csn) -> SnapshotGuard {
         if self.process.is_current() {
-            self.snapshots.register(|| self.now_ms(), csn)
+            self.snapshots.register(|| self.now_ms(), csn, &self.deadlines, || self.pipeline.read_csn())
         } else {
             SnapshotGuard::of_nothing()
         }
@@ -156,9 +158,24 @@ impl Core {
         table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
     }
 
-    /// The value of a version, if it has not expired by now.
+    /// Whether a version that a single operation found is live now. The time is that of a snapshot that would begin after
+    /// this (INV-TIME-3).
+    pub fn is_live(&self, version: &Version) -> bool {
+        version.expires_at_ms == 0 || version.is_live_at(self.now_ms()) || version.is_live_at(self.begin_ms())
+    }
+
+    #[cold]
+    fn begin_ms(&self) -> u64 {
+        let now_ms = self.now_ms();
+        if now_ms < self.deadlines.least_ms() {
+            return now_ms;
+        }
+        self.deadlines.lock(self.pipeline.read_csn()).before(now_ms, Csn::ZERO)
+    }
+
+    /// The value of a version that a single operation found, if it is live.
     pub fn live_value(&self, table: TableId, key: &[u8], version: Version) -> Result<Option<Value>> {
-        if version.expires_at_ms != 0 && !version.is_live_at(self.now_ms()) {
+        if !self.is_live(&version) {
             return Ok(None);
         }
         self.resolve(table, key, version).map(Some)

@@ -240,8 +240,7 @@ impl Table {
     /// Those of [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
         let version = self.newest_version(key.as_ref())?;
-        let live =
-            version.filter(|version| version.expires_at_ms == 0 || version.is_live_at(self.core.now_ms()));
+        let live = version.filter(|version| self.core.is_live(version));
         Ok(live.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 

@@ -51,6 +51,7 @@ mod commit;
 mod core;
 mod counters;
 mod database;
+mod deadlines;
 mod debt;
 pub mod dump;
 mod error;

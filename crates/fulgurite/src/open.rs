@@ -22,6 +22,7 @@ use crate::commit::latches::Latches;
 use crate::core::Core;
 use crate::counters::Counters;
 use crate::database::{FIRST_EPOCH, LOG_NAME};
+use crate::deadlines::Deadlines;
 use crate::debt::Debt;
 use crate::error::OrError;
 use crate::hooks::Hooks;
@@ -87,6 +88,7 @@ pub(crate) fn open_core(
         process: Process::current(),
         catalog,
         snapshots: Snapshots::new(),
+        deadlines: Deadlines::new(),
         latches: Latches::new(),
         pins,
         clock,

@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 use fulgurite_base::Csn;
 
+use crate::deadlines::Deadlines;
 use crate::sync::{AtomicU64, RwLock, fence};
 
 const FREE: u64 = u64::MAX;
@@ -40,22 +41,33 @@ impl Snapshots {
         Snapshots { chunks: RwLock::new(vec![new_chunk()]), hint: AtomicU64::new(0) }
     }
 
-    /// Registers a snapshot at a CSN that `visible` had after it was published (INV-TXN-1). Starts over only when
-    /// commits become visible in the few nanoseconds between.
-    pub fn register(&self, now_ms: impl Fn() -> u64, visible: impl Fn() -> Csn) -> SnapshotGuard {
+    /// Registers a snapshot at a CSN that `visible` had after it was published (INV-TXN-1), and after the clock and the
+    /// deadlines were looked at (INV-TIME-3). Starts over only when commits become visible in the few nanoseconds between,
+    /// or a deadline has come. `read_csn` is the smallest CSN that a new snapshot has.
+    pub fn register(
+        &self,
+        now_ms: impl Fn() -> u64,
+        visible: impl Fn() -> Csn,
+        deadlines: &Deadlines,
+        read_csn: impl Fn() -> Csn,
+    ) -> SnapshotGuard {
         let mut csn = visible();
         let (chunk, index) = self.claim(csn.0);
         let slot = &chunk[index];
-        loop {
+        let mut held = None;
+        let now_ms = loop {
+            let now_ms = now_ms();
             fence(Ordering::SeqCst);
+            if held.is_none() && now_ms >= deadlines.least_ms() {
+                held = Some(deadlines.lock(read_csn()));
+            }
             let now = visible();
             if now == csn {
-                break;
+                break held.map_or(now_ms, |held| held.before(now_ms, csn));
             }
             csn = now;
             slot.csn.store(csn.0, Ordering::SeqCst);
-        }
-        let now_ms = now_ms();
+        };
         slot.now_ms.store(now_ms, Ordering::Release);
         SnapshotGuard { chunk, index, csn, now_ms }
     }
@@ -167,7 +179,11 @@ mod tests {
     #[test]
     fn open_snapshots_are_listed_and_forgotten() {
         let snapshots = Snapshots::new();
-        let guards: Vec<_> = (0..200).map(|n| snapshots.register(|| 1000 + n, || Csn(n % 7))).collect();
+        let deadlines = Deadlines::new();
+        let register = |n: u64| {
+            snapshots.register(|| 1000 + n, || Csn(n % 7), &deadlines, || unreachable!("there are none"))
+        };
+        let guards: Vec<_> = (0..200).map(register).collect();
         let (csns, now_ms) = snapshots.open();
         assert_eq!(csns, (0..7).map(Csn).collect::<Vec<_>>());
         assert_eq!(now_ms, Some(1000));

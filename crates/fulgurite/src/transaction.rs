@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fulgurite_base::{Csn, hash_key, limits};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_log::{BulkMark, Durability, TimeBounds};
+use fulgurite_log::{BulkMark, Durability};
 
 use self::taken::Taken;
 use crate::catalog::TableState;
@@ -588,9 +588,11 @@ impl Transaction {
         let outcome = self.validate_and_submit(core, prepared, set, &reads);
         if let Err(Error::Conflict(lost)) = &outcome {
             core.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-            // INV-TXN-13: one that begins again would else begin below the commit that it lost against, in vain. The
-            // commits up to there have numbers and are being applied: none of them waits for anything.
-            core.pipeline.wait_visible(lost.csn);
+            // INV-TXN-13: one that begins again would else begin below the commit that it lost against, in vain; or, where
+            // it lost against the time, before the deadline of a commit that it does not see. The commits up to there
+            // have numbers and are being applied: none of them waits for anything.
+            let is_late = matches!(lost.on, Contended::Expired(_));
+            core.pipeline.wait_visible(if is_late { core.deadlines.newest() } else { lost.csn });
         }
         let csn = outcome?;
         if let Some(spill) = self.spill.take() {
@@ -638,15 +640,25 @@ impl Transaction {
             match self.validate(reads, true) {
                 Ok(()) => {
                     core.hooks.reached("validated");
+                    let before_ms = reads.live_until_ms();
+                    let read_csn = || core.pipeline.read_csn();
+                    let (time, beginning) = core.deadlines.begin(before_ms, || core.now_ms(), read_csn);
                     let frame = Frame {
                         kind: prepared.kind,
                         body: &prepared.body,
                         body_crc: prepared.body_crc,
-                        time: TimeBounds { from_ms: core.now_ms(), before_ms: reads.live_until_ms() },
+                        time,
                         local: &prepared.local,
                         after_bulk: self.spill.as_ref().map_or(BulkMark::default(), Spill::mark),
                     };
-                    let csn = core.pipeline.submit(admission, self.durability, &frame, prepared.work);
+                    let on_numbered = |csn| {
+                        if let Some(beginning) = beginning {
+                            beginning.numbered(csn);
+                        }
+                        core.hooks.reached("numbered");
+                    };
+                    let (level, work) = (self.durability, prepared.work);
+                    let csn = core.pipeline.submit(admission, level, &frame, work, on_numbered);
                     drop(held);
                     return csn.ok_or_else(|| reads.too_late());
                 }

@@ -19,8 +19,8 @@ type Completer = Box<dyn Fn() + Send + Sync>;
 struct State {
     /// Whether the frame of each commit is filled, from CSN 1.
     filled: Vec<bool>,
-    /// The newest commit's time.
-    time_ms: u64,
+    /// The times of the commits.
+    times_ms: Vec<u64>,
     durable: u64,
     /// Follows `durable` only when somebody asks for it.
     drained: u64,
@@ -51,6 +51,12 @@ impl FakeLog {
     /// The newest number that was given.
     pub fn reserved_csn(&self) -> Csn {
         Csn(self.state.lock().filled.len() as u64)
+    }
+
+    /// The times of the commits, from CSN 1.
+    #[cfg(feature = "shuttle")]
+    pub fn times_ms(&self) -> Vec<u64> {
+        self.state.lock().times_ms.clone()
     }
 
     /// Makes durable what has a number, and then nothing any more.
@@ -109,11 +115,11 @@ impl CommitLog for FakeLog {
     ) -> Option<Csn> {
         let (csn, time_ms) = {
             let mut state = self.state.lock();
-            let time_ms = state.time_ms.max(time.from_ms);
+            let time_ms = time.from_ms.max(state.times_ms.last().copied().unwrap_or(0));
             if time_ms >= time.before_ms {
                 return None;
             }
-            state.time_ms = time_ms;
+            state.times_ms.push(time_ms);
             state.filled.push(false);
             (Csn(state.filled.len() as u64), time_ms)
         };
@@ -232,18 +238,19 @@ pub(crate) fn submit_at(
     level: Durability,
     apply: impl FnOnce(Csn) + Send + 'static,
 ) -> Csn {
-    submit_in(pipeline, level, TimeBounds::ANY, apply).expect("any time will do")
+    submit_in(pipeline, level, TimeBounds::ANY, apply, |_| {}).expect("any time will do")
 }
 
-/// Like [`submit_at`], within bounds of time; `None` if it would be too late.
+/// Like [`submit_at`], within bounds of time, and calls when it has a number; `None` if it would be too late.
 pub(crate) fn submit_in(
     pipeline: &Pipeline<FakeLog>,
     level: Durability,
     time: TimeBounds,
     apply: impl FnOnce(Csn) + Send + 'static,
+    on_numbered: impl FnOnce(Csn),
 ) -> Option<Csn> {
     let frame = Frame { kind: 0, body: &[], body_crc: 0, time, local: &[], after_bulk: BulkMark::default() };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
     let _quiet = pipeline.quiet();
-    pipeline.submit((), level, &frame, Box::new(Work(apply)))
+    pipeline.submit((), level, &frame, Box::new(Work(apply)), on_numbered)
 }

@@ -3,7 +3,7 @@
 //! INV-TXN-2: between the validation of a transaction and its apply nobody with a smaller CSN can write what it
 //! read: every writer of a key holds the key's stripe while it is numbered and applied, whoever validates a key holds
 //! its stripe too, and whoever validates or deletes a range holds the table's gate alone. Lock order: gates by table,
-//! stripes by index; then the log's slot. Nothing waits for a disk under a latch but a validation that has to read the
+//! stripes by index; then the deadlines; then the log's slot. Nothing waits for a disk under a latch but a validation that has to read the
 //! static part for a transaction older than what has been folded.
 
 use crossbeam_utils::CachePadded;

@@ -35,14 +35,14 @@
 //!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
 //! - INV-TIME-2: what a commit has to have read live (serializable: all that it read, else what it read for an update) is
 //!   live at its commit time; what it read as expired has expired by then; and a snapshot's time is at or after that of
-//!   each commit in it.
+//!   each commit in it. One that does not see the commit is before its deadline (INV-TIME-3, `deadlines.rs`).
 //! - INV-TXN-10: a ticket completes once, and is told where users' code may run (INV-TXN-12, `quiet.rs`). Filing
 //!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards
 //!   sees it, whichever thread begins it.
 //! - INV-TXN-13: a conflict is told when the commit that won is visible, and everything before it: the loser that begins
-//!   again begins above. It waits after it has let go of latches and admission, and only for commits that are past
-//!   step 2.
+//!   again begins above. One that was too late waits for the commits that have deadlines and numbers (INV-TIME-3). It waits after
+//!   it has let go of latches and admission, and only for commits that are past step 2.
 //!
 //! Why not simpler: applying after the sync would hold the latches over it, so that a hot key commits once a disk
 //! write; applying before the reservation would show versions in another order than the log has them; a lock around
@@ -257,13 +257,15 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Steps 2 to 4: the caller holds the latches and has validated. It is [`Pipeline::quiet`] until it has let go of
-    /// them. `None` if the commit would have been too late: nothing happened.
+    /// them. Calls `on_numbered` when the commit has its number, before anything else. `None` if it would have been too
+    /// late: nothing happened.
     pub fn submit(
         &self,
         admission: L::Admission,
         level: Durability,
         frame: &Frame<'_>,
         apply: Box<dyn Apply>,
+        on_numbered: impl FnOnce(Csn),
     ) -> Option<Csn> {
         let unfinished = Unfinished(self);
         if frame.after_bulk > BulkMark::default() {
@@ -278,6 +280,7 @@ impl<L: CommitLog> Pipeline<L> {
             return None;
         };
         let (csn, body_lsn, commit_time_ms) = place.expect("the log calls back while it reserves");
+        on_numbered(csn);
         let newest = if level.waits() { &self.numbers.strong } else { &self.numbers.weak };
         newest.fetch_max(csn.0, Ordering::SeqCst);
         let is_published = self.publish(csn, Work { apply, body_lsn });

@@ -9,6 +9,7 @@ mod deferred;
 mod definitions;
 mod durability;
 mod folding;
+mod leases;
 mod levels;
 mod limits;
 mod own_writes;

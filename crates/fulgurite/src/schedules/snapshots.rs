@@ -8,6 +8,7 @@ use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;
 
+use crate::deadlines::Deadlines;
 use crate::snapshots::{SnapshotGuard, Snapshots};
 
 const COMMITS: u64 = 4;
@@ -71,9 +72,14 @@ impl Model {
 
     fn register(&self) -> SnapshotGuard {
         let before = self.visible();
-        let guard = self.snapshots.register(|| self.now_ms.load(Ordering::SeqCst), || self.visible());
+        let guard = self.register_at(|| self.now_ms.load(Ordering::SeqCst));
         assert!(guard.csn >= before, "a snapshot sees what was visible before it began");
         guard
+    }
+
+    /// No commit has a deadline.
+    fn register_at(&self, now_ms: impl Fn() -> u64) -> SnapshotGuard {
+        self.snapshots.register(now_ms, || self.visible(), &Deadlines::new(), || self.visible())
     }
 
     fn assert_sees(&self, guard: &SnapshotGuard) {
@@ -137,8 +143,7 @@ fn no_version_expires_under_a_snapshot() {
             })
         };
         for _ in 0..2 {
-            let now = || model.now_ms.load(Ordering::SeqCst);
-            let guard = model.snapshots.register(now, || model.visible());
+            let guard = model.register_at(|| model.now_ms.load(Ordering::SeqCst));
             assert!(expired_until.load(Ordering::SeqCst) <= guard.now_ms);
             thread::yield_now();
             assert!(expired_until.load(Ordering::SeqCst) <= guard.now_ms);

@@ -1,0 +1,172 @@
+//! The deadlines of commits that not all readers see yet. A commit's deadline is when the first of what it has to have
+//! read live expires (INV-TIME-2); most commits have none, and touch nothing here.
+//!
+//! INV-TIME-3: the time of a snapshot is before the deadline of each commit that it does not see. Else it would see that
+//! something has expired, but not the commit that happened before.
+//!
+//! A commit with a deadline lowers `least_ms` to it, looks at the clock, gets its number and notes both, all under the
+//! lock. A snapshot ([`crate::snapshots::Snapshots::register`]) looks at the clock, then at `least_ms`, and then whether
+//! its CSN is still the newest. Let c be a commit that it does not see.
+//! - If the snapshot found `least_ms` without c's deadline because c had not lowered it yet, c looked at the clock later:
+//!   c's time, which is before its deadline, is at or after the snapshot's. The clock and `least_ms` are sequentially
+//!   consistent for this: each of the two stores to one and then loads the other.
+//! - It did not find `least_ms` raised because c had been dropped: that happens when all new snapshots see c, and the
+//!   snapshot looked for the newest CSN afterwards.
+//! - Else `least_ms` was at or before c's deadline. If the clock had come so far the snapshot begins under the lock, where
+//!   each commit that is noted has a number and none with a deadline gets one, and takes the last millisecond before the
+//!   first deadline above its CSN. That is not before the time of any commit that it sees: times rise with CSNs
+//!   (INV-TIME-1), so c's is at or after those, and before c's deadline.
+//!
+//! Why no snapshot waits for c instead: c's thread may be descheduled, and a snapshot of what is stable would wait for the
+//! disk.
+
+use std::collections::VecDeque;
+
+use crossbeam_utils::CachePadded;
+use fulgurite_base::Csn;
+use fulgurite_log::TimeBounds;
+
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+
+/// A commit with a deadline.
+struct Timed {
+    csn: Csn,
+    before_ms: u64,
+}
+
+/// By CSN. Those after which another one with the same or an earlier deadline came are left out: what is looked for is
+/// the first deadline above a CSN, and so the deadlines rise, too.
+type Unseen = VecDeque<Timed>;
+
+/// The deadlines of the commits that a new snapshot may not see.
+pub(crate) struct Deadlines {
+    /// At or before the first deadline; `u64::MAX` if there is none. Changed under the lock.
+    least_ms: CachePadded<AtomicU64>,
+    unseen: Mutex<Unseen>,
+}
+
+impl Deadlines {
+    pub fn new() -> Deadlines {
+        Deadlines { least_ms: CachePadded::new(AtomicU64::new(u64::MAX)), unseen: Mutex::default() }
+    }
+
+    /// When a commit whose deadline is `before_ms` may happen, `u64::MAX` for any time; it is about to get its number.
+    /// `read_csn` is the smallest CSN that new snapshots have.
+    #[inline]
+    pub fn begin(
+        &self,
+        before_ms: u64,
+        now_ms: impl FnOnce() -> u64,
+        read_csn: impl FnOnce() -> Csn,
+    ) -> (TimeBounds, Option<Beginning<'_>>) {
+        let beginning = (before_ms != u64::MAX).then(|| self.begin_timed(before_ms, read_csn()));
+        (TimeBounds { from_ms: now_ms(), before_ms }, beginning)
+    }
+
+    fn begin_timed(&self, before_ms: u64, read_csn: Csn) -> Beginning<'_> {
+        let mut held = self.lock(read_csn);
+        // Nothing is allocated once the commit has its number.
+        held.unseen.reserve(1);
+        self.least_ms.store(first_ms(&held.unseen).min(before_ms), Ordering::SeqCst);
+        Beginning { held, before_ms }
+    }
+
+    /// A time before which there is no deadline of a commit that had looked at the clock when this was called, and that a
+    /// snapshot which looks for its CSN afterwards does not see.
+    #[inline]
+    pub fn least_ms(&self) -> u64 {
+        self.least_ms.load(Ordering::SeqCst)
+    }
+
+    /// Keeps commits with deadlines from getting numbers. Those up to `read_csn`, which all new snapshots see, are dropped.
+    pub fn lock(&self, read_csn: Csn) -> HeldDeadlines<'_> {
+        let mut unseen = self.unseen.lock();
+        while unseen.pop_front_if(|first| first.csn <= read_csn).is_some() {}
+        self.least_ms.store(first_ms(&unseen), Ordering::SeqCst);
+        HeldDeadlines { deadlines: self, unseen }
+    }
+
+    /// The newest commit with a deadline that is not dropped; 0 if there is none.
+    pub fn newest(&self) -> Csn {
+        self.unseen.lock().back().map_or(Csn::ZERO, |timed| timed.csn)
+    }
+}
+
+fn first_ms(unseen: &Unseen) -> u64 {
+    unseen.front().map_or(u64::MAX, |timed| timed.before_ms)
+}
+
+/// No commit with a deadline gets a number while this lives.
+pub(crate) struct HeldDeadlines<'a> {
+    deadlines: &'a Deadlines,
+    unseen: MutexGuard<'a, Unseen>,
+}
+
+impl HeldDeadlines<'_> {
+    /// `now_ms`, or the last millisecond before the first deadline of a commit above `csn`.
+    pub fn before(&self, now_ms: u64, csn: Csn) -> u64 {
+        let above = self.unseen.partition_point(|timed| timed.csn <= csn);
+        self.unseen.get(above).map_or(now_ms, |timed| now_ms.min(timed.before_ms - 1))
+    }
+}
+
+/// A commit with a deadline that looks at the clock and gets a number while this lives, or fails.
+pub(crate) struct Beginning<'a> {
+    held: HeldDeadlines<'a>,
+    before_ms: u64,
+}
+
+impl Beginning<'_> {
+    /// The commit has its number.
+    pub fn numbered(mut self, csn: Csn) {
+        let (unseen, before_ms) = (&mut self.held.unseen, self.before_ms);
+        while unseen.pop_back_if(|last| last.before_ms >= before_ms).is_some() {}
+        unseen.push_back(Timed { csn, before_ms });
+    }
+}
+
+impl Drop for Beginning<'_> {
+    /// One that was too late has no deadline.
+    fn drop(&mut self) {
+        let HeldDeadlines { deadlines, unseen } = &self.held;
+        deadlines.least_ms.store(first_ms(unseen), Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    fn commit(deadlines: &Deadlines, csn: u64, before_ms: u64) {
+        let (time, beginning) = deadlines.begin(before_ms, || 7, || Csn::ZERO);
+        assert_eq!(time, TimeBounds { from_ms: 7, before_ms });
+        beginning.unwrap().numbered(Csn(csn));
+    }
+
+    #[test]
+    fn a_snapshot_begins_before_the_first_deadline_above_it() {
+        let deadlines = Deadlines::new();
+        for (csn, before_ms) in [(2, 50), (3, 80), (5, 70), (6, 90), (9, 90)] {
+            commit(&deadlines, csn, before_ms);
+        }
+        assert_eq!(deadlines.least_ms(), 50);
+        let held = deadlines.lock(Csn::ZERO);
+        let times: Vec<u64> = (0..10).map(|csn| held.before(100, Csn(csn))).collect();
+        assert_eq!(times, [49, 49, 69, 69, 69, 89, 89, 89, 89, 100]);
+        assert_eq!(held.before(60, Csn(2)), 60);
+        drop(held);
+        assert_eq!(deadlines.newest(), Csn(9));
+    }
+
+    #[test]
+    fn what_all_snapshots_see_and_what_was_too_late_is_dropped() {
+        let deadlines = Deadlines::new();
+        assert!(deadlines.begin(u64::MAX, || 7, || unreachable!()).1.is_none());
+        commit(&deadlines, 2, 50);
+        commit(&deadlines, 4, 60);
+        drop(deadlines.begin(10, || 7, || Csn(3)));
+        assert_eq!(deadlines.least_ms(), 60);
+        drop(deadlines.lock(Csn(4)));
+        assert_eq!((deadlines.least_ms(), deadlines.newest()), (u64::MAX, Csn::ZERO));
+    }
+}

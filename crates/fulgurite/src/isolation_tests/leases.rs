@@ -1,0 +1,133 @@
+//! Readers beside a commit that read a lease while it was live, has its number, and is not visible yet when the lease
+//! expires (INV-TIME-3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_env::{Env, SimEnv};
+
+use super::support::*;
+use crate::{Database, Expiry, Isolation, Options, Table};
+
+/// A database whose clock is the test's, with a lease that expires in a second.
+fn leased() -> (Arc<SimEnv>, Database, Table) {
+    let env = SimEnv::new(1);
+    let db = open(&env, Options { background: false, ..Options::default() });
+    let table = db.table("t").unwrap();
+    table.put_expiring(b"lease", b"mine", Expiry::at_unix_ms(env.clock().wall_ms() + 1000)).unwrap();
+    (env, db, table)
+}
+
+/// The holder of the lease writes `a`. Its commit is stopped when it has a number, the lease expires, `beside` runs, and
+/// then the commit goes on.
+fn beside_a_commit_in_time<T>(
+    (env, db, table): &(Arc<SimEnv>, Database, Table),
+    isolation: Isolation,
+    beside: impl FnOnce() -> T,
+) -> T {
+    let meeting = hold_first_at(db, "numbered");
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            let mut holder = db.begin_with(isolation);
+            assert!(holder.get_for_update(table, b"lease").unwrap().is_some());
+            holder.put(table, b"a", b"the lease is mine").unwrap();
+            holder.commit().unwrap()
+        });
+        meeting.wait_for(1);
+        env.advance(Duration::from_secs(2));
+        let found = beside();
+        meeting.open();
+        holder.join().unwrap();
+        found
+    })
+}
+
+/// Whether a reader sees the lease, and what its holder wrote.
+fn seen(reads: &impl Reads, table: &Table) -> (bool, bool) {
+    (reads.read(table, b"lease").is_some(), reads.read(table, b"a").is_some())
+}
+
+#[test]
+fn a_transaction_that_only_reads_does_not_see_a_lease_expired_without_what_its_holder_wrote_in_time() {
+    for isolation in LEVELS {
+        let world = leased();
+        let (_, db, table) = &world;
+        let found = beside_a_commit_in_time(&world, isolation, || {
+            let reader = db.begin_with(Isolation::Serializable);
+            let found = seen(&reader, table);
+            reader.commit().unwrap();
+            found
+        });
+        assert_eq!(found, (true, false), "it comes before the holder, who had the lease");
+        assert_eq!(seen(&db.begin_with(Isolation::Serializable), table), (false, true));
+    }
+}
+
+#[test]
+fn a_snapshot_a_range_and_single_operations_do_not_see_it_expired_either() {
+    let world = leased();
+    let (_, db, table) = &world;
+    let (snapshot, range, got, tried, expiry) =
+        beside_a_commit_in_time(&world, Isolation::Serializable, || {
+            let range = rows(table.range(..).unwrap());
+            (
+                seen(&db.snapshot(), table),
+                range,
+                table.get(b"lease").unwrap(),
+                table.try_get(b"lease").unwrap(),
+                table.expiry(b"lease").unwrap(),
+            )
+        });
+    assert_eq!(snapshot, (true, false));
+    assert_eq!(range, pairs(&[("lease", "mine")]));
+    assert!(got.is_some() && tried.is_some() && expiry.is_some());
+    assert_eq!(seen(&db.snapshot(), table), (false, true));
+    assert_eq!(table.range(..).unwrap().count(), 1);
+    assert_eq!((table.get(b"lease").unwrap(), table.expiry(b"lease").unwrap()), (None, None));
+}
+
+/// Nor does folding prune it before all that begin see that commit.
+#[test]
+fn a_lease_is_not_pruned_under_a_snapshot_that_begins_before_it_expired() {
+    let (env, db, table) = leased();
+    db.core().log.at_reserved(|csn| table.state.index.rotate(csn));
+    db.core().pipeline.wait_horizon(db.core().pipeline.visible()).unwrap();
+    let mut holder = db.begin_with(Isolation::Serializable);
+    assert!(holder.read(&table, b"lease").is_some());
+    holder.put(&table, b"a", b"the lease is mine").unwrap();
+    // Visible and not durable: no snapshot shows it.
+    let ticket = holder.commit_deferred().unwrap();
+    env.advance(Duration::from_secs(2));
+    assert!(db.core().absorb().unwrap(), "the lease is folded");
+    assert_eq!(seen(&db.snapshot(), &table), (true, false));
+    assert_eq!(seen(&db.begin(), &table), (false, true));
+    ticket.wait().unwrap();
+    assert_eq!(seen(&db.snapshot(), &table), (false, true));
+}
+
+/// Else each attempt would begin before the first lease expired, and be too late for the second.
+#[test]
+fn one_that_was_too_late_begins_again_when_it_sees_the_commit_that_was_in_time() {
+    let world = leased();
+    let (env, db, table) = &world;
+    let expires = Expiry::at_unix_ms(env.clock().wall_ms() + 1500);
+    table.put_expiring(b"other", b"mine", expires).unwrap();
+    let (sender, ended) = std::sync::mpsc::channel();
+    let found = std::thread::scope(|scope| {
+        let late = beside_a_commit_in_time(&world, Isolation::Serializable, || {
+            let late = scope.spawn(move || {
+                let mut late = db.begin_with(Isolation::Serializable);
+                assert!(late.read(table, b"other").is_some());
+                late.put(table, b"b", b"the other lease is mine").unwrap();
+                assert_conflict(late.commit());
+                let again = db.begin_with(Isolation::Serializable);
+                let _ = sender.send(());
+                (seen(&again, table), again.read(table, b"other"))
+            });
+            let _ = ended.recv_timeout(Duration::from_millis(100));
+            late
+        });
+        late.join().unwrap()
+    });
+    assert_eq!(found, ((false, true), None));
+}
