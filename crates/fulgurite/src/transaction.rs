@@ -233,6 +233,9 @@ impl Transaction {
 
     /// Writes `key`, whether or not it exists. An expiry that it had is gone: [`Transaction::put_expiring`] gives one.
     ///
+    /// Values of 128 KiB and more are written to the disk at once, ahead of the commit, and every 4 MiB of them are synced:
+    /// so the commit is short, however long they are, and does not keep other commits waiting.
+    ///
     /// # Errors
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 128 KiB
     /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
@@ -484,16 +487,18 @@ impl Transaction {
     /// [`Transaction::durability`] says, which [`Durability::Async`] and [`Durability::None`] are from the start. The
     /// transactions of this process that begin afterwards see the commit, on every thread.
     ///
-    /// The caller syncs nothing for its commit: large values, which [`Transaction::put`] has written ahead, are synced by
-    /// the thread that writes the commit to the log. What the call may wait for is memory and order:
+    /// The caller syncs nothing for its commit: what is not synced yet of large values, which [`Transaction::put`] has written
+    /// ahead, is synced by the thread that writes the commit to the log. What the call may wait for is memory and order:
     /// - **merging**, while tables that it writes have several times [`Options::delta_bytes_max`](crate::Options) that is
     ///   not merged into their trees yet: milliseconds, where more is written than the disk takes;
-    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options) are committed and not written yet;
+    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options) are committed and not written yet:
+    ///   the call writes and syncs them itself if no other thread does;
     /// - **a segment of the log**, where commits come faster than the log's thread makes segments ready;
     /// - **latches**, for as long as other commits of the same keys, or of ranges around them, take in memory; and
     ///   **commits before it**, until they are applied: microseconds;
     /// - **reads from disk**, when it validates keys that it read long ago;
-    /// - a commit of many operations with values of some hundred bytes and more (above 240 KB) writes them ahead first.
+    /// - a commit of many operations with values of some hundred bytes and more (above 240 KB) writes them ahead first, and
+    ///   syncs every 4 MiB of them.
     ///
     /// # Errors
     /// Those of [`Transaction::commit`].

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -63,6 +65,48 @@ fn the_deferred_commit_of_a_large_value_syncs_nothing_on_its_caller() {
     for (n, len) in lens.into_iter().enumerate() {
         assert_eq!(there.get(&[n as u8]).unwrap().unwrap(), vec![n as u8; len]);
     }
+}
+
+/// INV-LOG-17: commits that come after a deferred one in the log wait for the sync of its values.
+#[test]
+fn a_deferred_commit_of_long_values_leaves_little_to_sync_to_those_that_commit_after_it() {
+    const MIB: usize = 1 << 20;
+    // What each bulk segment has that is not synced, and the most that there was in all of them.
+    let unsynced = Arc::new(Mutex::new((BTreeMap::<PathBuf, usize>::new(), 0)));
+    let noted = unsynced.clone();
+    let observer = move |_: &Arc<SimEnv>, op: Op<'_>| {
+        let (bytes, most) = &mut *noted.lock().unwrap();
+        match op {
+            Op::Write { path, data, dsync: false, direct: false, .. }
+                if path.extension() == Some("seg".as_ref()) =>
+            {
+                *bytes.entry(path.to_path_buf()).or_default() += data.len();
+            }
+            Op::Sync { path } => _ = bytes.remove(path),
+            _ => {}
+        }
+        *most = bytes.values().sum::<usize>().max(*most);
+    };
+    let db = common::open_as(Tap::new(&SimEnv::new(1), Box::new(observer)), Options::default()).unwrap();
+    let table = db.table("t").unwrap();
+    let mut txn = db.begin();
+    for n in 0..8u8 {
+        txn.put(&table, [n], vec![n; 3 * MIB]).unwrap();
+    }
+    let ticket = txn.commit_deferred().unwrap();
+    table.put(b"small", b"1").unwrap();
+    ticket.wait().unwrap();
+    // An operation list that is written ahead by the commit.
+    let mut txn = db.begin();
+    for n in 0..24_000u32 {
+        txn.put(&table, n.to_be_bytes(), [7; 1000]).unwrap();
+    }
+    let ticket = txn.commit_deferred().unwrap();
+    table.put(b"small", b"2").unwrap();
+    ticket.wait().unwrap();
+    let most = unsynced.lock().unwrap().1;
+    assert!(most > MIB, "nothing was written ahead");
+    assert!(most <= 5 * MIB, "{most} bytes were left to sync");
 }
 
 /// Without threads of its own, and with the committer waiting: the fewest flushes that a put of a value takes.

@@ -18,6 +18,9 @@ use std::sync::atomic::Ordering::SeqCst;
 /// How many bytes gather before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
+/// A thread that appends and finds so many bytes not synced syncs them before it goes on (INV-LOG-17).
+const UNSYNCED_BYTES_MAX: u64 = if cfg!(feature = "shuttle") { 4096 } else { 4 * 1024 * 1024 };
+
 #[derive(Default)]
 struct State {
     segment: Option<Arc<Segment>>,
@@ -124,8 +127,13 @@ impl Core {
         if state.buffer.len() >= BUFFER_BYTES {
             self.write_bulk(&mut state)?;
         }
+        drop(state);
         add(&self.stats.bulk_records, 1);
         add(&self.stats.bulk_bytes, u64::from(bytes));
+        // Not left to a thread of the log: that may be in a user's callback, which may wait for this thread.
+        if mark.0.saturating_sub(self.bulk.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
+            self.sync_bulk(mark, || self.check_usable())?;
+        }
         Ok((lsn, mark))
     }
 
@@ -221,7 +229,8 @@ impl Core {
     }
 
     /// INV-LOG-16. The thread that writes the commit stream calls it after it took groups and before it writes them. A
-    /// frame's mark was required before the frame was filled, and the groups were seen filled.
+    /// frame's mark was required before the frame was filled, and the groups were seen filled. All commits wait for this
+    /// sync, those that come after it in the log included: INV-LOG-17 bounds how many bytes it writes.
     pub fn sync_required_bulk(&self) -> Result<(), LogError> {
         let required = BulkMark(self.bulk.required.load(SeqCst));
         if self.is_bulk_synced(required) {
@@ -263,7 +272,7 @@ const READ_AHEAD_BYTES: u32 = 8 * 1024;
 
 impl Log {
     /// Appends a record, its body given in pieces, and returns where it begins. It is in memory until about a
-    /// megabyte has gathered, and durable after [`Log::sync_bulk`].
+    /// megabyte has gathered, and durable after [`Log::sync_bulk`]. Once 4 MiB are not durable the call syncs them.
     ///
     /// # Errors
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was appended. [`LogError::Poisoned`],

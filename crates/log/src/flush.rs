@@ -42,7 +42,8 @@ impl Core {
         Ok(())
     }
 
-    /// Writes something, or waits for whoever does, so that buffers come back.
+    /// Writes something, or waits for whoever does, so that buffers come back. The log's thread alone cannot be waited for: it
+    /// may be in a user's callback, which may wait for this thread, or be this one.
     pub fn flush_for_credit(&self) -> Result<(), LogError> {
         if !self.scheme.flush(self, false)? {
             yield_now();

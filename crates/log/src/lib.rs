@@ -45,6 +45,8 @@
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
 //! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the mark that its committer required
 //!   ([`Log::require_bulk`]) before it reserved: a frame that recovery finds has its parts.
+//! - INV-LOG-17: of the bulk stream at most 4 MiB, and the last record of each thread that appends, are not synced: the
+//!   sync of INV-LOG-16, which commits after it in the log wait for, is no longer than that takes.
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;
