@@ -43,6 +43,8 @@ pub(super) struct Batches {
     open_bytes: usize,
     rows: u64,
     commits: u64,
+    /// A commit failed, and may have happened.
+    is_outcome_unknown: bool,
     acknowledger: Acknowledger,
 }
 
@@ -76,6 +78,7 @@ impl Batches {
             open_bytes: 0,
             rows: 0,
             commits: 0,
+            is_outcome_unknown: false,
             acknowledger: Acknowledger::start(env, json)?,
         })
     }
@@ -137,7 +140,9 @@ impl Batches {
                 if self.when != Commits::Atomic {
                     self.targets.count_replaced()?;
                 }
-                let ticket = transaction.commit_deferred()?;
+                let ticket = transaction.commit_deferred().inspect_err(|error| {
+                    self.is_outcome_unknown |= matches!(error, Error::OutcomeUnknown { .. });
+                })?;
                 self.rows += rows;
                 self.commits += 1;
                 self.targets.committed();
@@ -159,9 +164,11 @@ impl Batches {
         };
         let (durable, waited) = self.acknowledger.finish();
         let counted = self.targets.end_counting();
-        let result = waited.and(committed).and(counted);
+        let has_failed = !complete || committed.is_err();
         // After a commit of unknown outcome a table that looks empty may not be.
-        let dropped = if !complete && result.is_ok() { self.targets.drop_empty() } else { Ok(()) };
+        let is_known = waited.is_ok() && counted.is_ok() && !self.is_outcome_unknown;
+        let dropped = if has_failed && is_known { self.targets.drop_empty() } else { Ok(()) };
+        let result = waited.and(committed).and(counted);
         let (replaced, replaced_exactly) = self.targets.replaced();
         let outcome = Outcome { durable, replaced, replaced_exactly, commits: self.commits };
         (outcome, result.and(dropped))
@@ -182,5 +189,38 @@ fn refused(error: Error) -> Refused {
             "an atomic load needs memory for all of its rows: load into a new table without --atomic, then rename it",
         )),
         error => Refused::Load(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite::Options;
+    use fulgurite::env::SimEnv;
+
+    use super::*;
+
+    /// A load whose only commit is refused, because the disk is full, left its table behind.
+    #[test]
+    fn a_load_whose_only_commit_is_refused_leaves_no_empty_table() {
+        for when in [Commits::Atomic, Commits::Rows(1000)] {
+            let sim = SimEnv::new(1);
+            let env: Arc<dyn Env> = sim.clone();
+            let options = Options { background: false, ..Options::default() };
+            let db = Database::open_with(env.clone(), "/db", options, |_| {}).unwrap();
+            db.table("kept").unwrap();
+            let mut batches = Batches::start(&env, &db, Some("t"), when, false).unwrap();
+            let row = Row { key: b"k".to_vec(), value: b"v".to_vec(), ..Row::default() };
+            assert!(batches.add(&row).is_ok_and(|committed| !committed));
+            // Room for deletes, not for puts.
+            let used: u64 = sim.list_raw().iter().map(|(_, len)| *len).sum();
+            sim.faults().space_bytes(Some(used + (2 << 20)));
+            while db.maintain().unwrap_or(false) {}
+            let (outcome, result) = batches.finish(true);
+            assert!(matches!(&result, Err(Failure::Message { kind: "space", .. })), "{result:?}");
+            assert_eq!((outcome.durable, outcome.commits), (0, 0));
+            let names: Vec<String> =
+                db.tables().unwrap().iter().map(|table| table.name().to_string()).collect();
+            assert_eq!(names, ["kept"]);
+        }
     }
 }
