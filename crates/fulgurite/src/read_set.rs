@@ -72,6 +72,10 @@ impl ReadRange {
     }
 }
 
+/// Of how many ends of tables a transaction may take in turn so that each has one range in its read set. Looking further back
+/// would cost as much as there are ranges.
+const GROWING_MAX: usize = 16;
+
 /// Whether a range that ends at `end` has all keys of one that ends at `other`, both at an included key.
 fn is_behind(end: Bound<&[u8]>, other: Bound<&[u8]>) -> bool {
     matches!((end, other), (Bound::Included(end), Bound::Included(other)) if other <= end)
@@ -207,8 +211,8 @@ impl ReadSet {
         Ok(())
     }
 
-    /// Notes a read of a range, in the place of the one before it if that is a part of it: what is taken from one end of
-    /// a table, key by key, is one range. Fails as [`ReadSet::key`] does.
+    /// Notes a read of a range, in the place of a recent one that is a part of it: what is taken from one end of a table, key
+    /// by key, is one range, also if it is taken from several ends in turn. Fails as [`ReadSet::key`] does.
     pub fn grown_range(
         &self,
         table: &Arc<TableState>,
@@ -218,16 +222,17 @@ impl ReadSet {
     ) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
         let Inner { ranges, range_bytes, .. } = &mut *inner;
-        if let Some(last) = ranges.last_mut().filter(|last| last.table.id == table.id) {
-            let (last_start, last_end) = last.bounds();
-            let grows = (start == last_start && is_behind(end, last_end))
-                || (end == last_end && is_before(start, last_start));
-            if grows {
-                let before = last.memory();
-                (last.start, last.end) = (owned(start), owned(end));
-                *range_bytes = *range_bytes + last.memory() - before;
-                return Ok(());
-            }
+        let grows = |range: &&mut ReadRange| {
+            let (old_start, old_end) = range.bounds();
+            range.table.id == table.id
+                && ((start == old_start && is_behind(end, old_end))
+                    || (end == old_end && is_before(start, old_start)))
+        };
+        if let Some(range) = ranges.iter_mut().rev().take(GROWING_MAX).find(grows) {
+            let before = range.memory();
+            (range.start, range.end) = (owned(start), owned(end));
+            *range_bytes = *range_bytes + range.memory() - before;
+            return Ok(());
         }
         drop(inner);
         self.range(table, start, end, budget)

@@ -229,6 +229,39 @@ fn a_serializable_pop_conflicts_with_what_comes_before_it_and_not_with_what_is_a
     }
 }
 
+/// Each pop from another end than the one before added a range to what the transaction had read, and its budget was soon
+/// used up.
+#[test]
+fn a_transaction_takes_from_both_ends_of_two_queues_in_turn_at_the_cost_of_one() {
+    let options = Options { transaction_bytes_max: 1 << 20, ..common::options() };
+    let db = common::open_as(SimEnv::new(8), options).unwrap();
+    let queues = [db.table("a").unwrap(), db.table("b").unwrap()];
+    for queue in &queues {
+        commit_weakly(&db, |txn| (0..2500).for_each(|n| txn.put(queue, key(n), "job").unwrap()));
+    }
+    for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+        let mut txn = db.begin_with(isolation);
+        for n in 0..1250 {
+            for queue in &queues {
+                assert_eq!(*txn.pop_first(queue, ..).unwrap().unwrap().0, key(n));
+                assert_eq!(*txn.pop_last(queue, ..).unwrap().unwrap().0, key(2499 - n));
+            }
+        }
+        assert!(queues.iter().all(|queue| txn.first(queue, ..).unwrap().is_none()));
+        txn.rollback();
+    }
+    // What it has read is what it was before: both ends, and nothing between.
+    for (n, conflicts) in [(0, true), (300, false), (2499, true)] {
+        let mut txn = db.begin_with(Isolation::Serializable);
+        for _ in 0..100 {
+            queues.iter().for_each(|queue| _ = txn.pop_first(queue, ..).unwrap().unwrap());
+            queues.iter().for_each(|queue| _ = txn.pop_last(queue, ..).unwrap().unwrap());
+        }
+        queues[0].put(key(n), "changed").unwrap();
+        assert_eq!(matches!(txn.commit(), Err(Error::Conflict { .. })), conflicts, "{n}");
+    }
+}
+
 #[test]
 fn a_claim_ends_with_its_transaction_or_its_savepoint() {
     let (db, table) = open(&SimEnv::new(6));
