@@ -53,6 +53,7 @@ mod counters;
 mod database;
 mod deadlines;
 mod debt;
+mod deleted_ranges;
 pub mod dump;
 mod error;
 mod expiry;

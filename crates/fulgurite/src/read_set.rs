@@ -7,9 +7,10 @@ use std::sync::Arc;
 use fulgurite_base::{Csn, TableId};
 
 use crate::catalog::TableState;
+use crate::deleted_ranges::DeletedRange;
 use crate::live_reads::{LiveRead, LiveReads};
 use crate::read_keys::{ReadKey, ReadKeys};
-use crate::write_set::{Budget, DeletedRange};
+use crate::write_set::Budget;
 use crate::{Error, Isolation, Result};
 
 /// A range that was read.

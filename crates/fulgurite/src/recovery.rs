@@ -14,10 +14,10 @@ use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
 use crate::checkpoint_record::CheckpointRecord;
+use crate::deleted_ranges::DeletedRange;
 use crate::error::OrError;
 use crate::spill::{SpillPins, resolve_places};
 use crate::values::read_value;
-use crate::write_set::DeletedRange;
 use crate::{Damage, Error, Result};
 
 /// How far opening has come.

@@ -203,6 +203,9 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
 /// A key and its value, lent, and when they expire; `None`: never.
 pub type EntryWithExpiry<'a> = (&'a [u8], &'a [u8], Option<SystemTime>);
 
+/// A seek costs as much as some steps, and most ranges that a transaction deletes have few keys.
+const STEPS_BEFORE_SEEK: u32 = 8;
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
@@ -546,8 +549,10 @@ impl<'a> Side<'a> {
                 if self.outside(bounds, key) {
                     return Ok(false);
                 }
-                if self.own.is_some_and(|own| own.ranges.iter().any(|range| range.covers(key))) {
-                    self.move_cursor()?;
+                if let Some(own) = self.own
+                    && let Some(range) = own.ranges.covering(key)
+                {
+                    self.pass_deleted(range)?;
                     continue;
                 }
                 self.stand = Stand::Given;
@@ -572,6 +577,29 @@ impl<'a> Side<'a> {
             Stand::Fresh => self.start(bounds),
             Stand::Unread => self.cursor.skip_unread().or_error(),
             Stand::Given | Stand::GivenOwn(..) => Ok(()),
+        }
+    }
+
+    /// Moves the cursor on from a key in a range that the transaction deletes, to behind that.
+    #[inline(never)]
+    fn pass_deleted(&mut self, (start, end): (&[u8], Option<&[u8]>)) -> Result<()> {
+        for _ in 0..STEPS_BEFORE_SEEK {
+            self.move_cursor()?;
+            let is_inside = |key: &[u8]| match self.direction {
+                Direction::Forward => end.is_none_or(|end| key < end),
+                Direction::Backward => start <= key,
+            };
+            if !self.cursor.key().is_some_and(is_inside) {
+                return Ok(());
+            }
+        }
+        match (self.direction, end) {
+            (Direction::Forward, Some(end)) => self.cursor.seek(Bound::Included(end)).or_error(),
+            (Direction::Forward, None) => {
+                self.cursor.end();
+                Ok(())
+            }
+            (Direction::Backward, _) => self.cursor.seek_back(Bound::Excluded(start)).or_error(),
         }
     }
 

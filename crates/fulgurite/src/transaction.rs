@@ -18,6 +18,7 @@ use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
 use crate::core::Core;
+use crate::deleted_ranges::DeletedRange;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::live_reads::ReadFor;
@@ -25,7 +26,7 @@ use crate::read_set::{ReadSet, Validated};
 use crate::scan::{Bounds, Range};
 use crate::snapshots::SnapshotGuard;
 use crate::spill::Spill;
-use crate::write_set::{Budget, DeletedRange, WriteOp, WriteSet, WriteValue, check_key, check_value};
+use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
 
 /// A commit that was answered: durable, unless a lower [`Durability`] was asked for.

@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 
 use crate::body::{self, PartsRef};
 use crate::catalog::TableState;
+use crate::deleted_ranges::{DeletedRange, DeletedRanges, Joined};
 use crate::{Error, Result};
 
 /// What becomes of one key.
@@ -48,26 +49,13 @@ pub(crate) struct TableWrites {
     pub table: Arc<TableState>,
     pub ops: BTreeMap<Box<[u8]>, WriteOp>,
     /// Deleted before all of `ops`: an operation that a later range delete covers was taken out.
-    pub ranges: Vec<DeletedRange>,
-}
-
-/// A range that is deleted: from `start` up to, not including, `end`; `None` is the end of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeletedRange {
-    pub start: Box<[u8]>,
-    pub end: Option<Box<[u8]>>,
-}
-
-impl DeletedRange {
-    pub fn covers(&self, key: &[u8]) -> bool {
-        *self.start <= *key && self.end.as_deref().is_none_or(|end| key < end)
-    }
+    pub ranges: DeletedRanges,
 }
 
 /// How to undo one step, newest last.
 enum Undo {
     Op { table: TableId, key: Box<[u8]>, before: Option<WriteOp> },
-    Range { table: TableId },
+    Range { table: TableId, joined: Joined },
 }
 
 /// All writes of a transaction.
@@ -111,6 +99,12 @@ impl Cost {
     fn of_undo(key: &[u8], before: Option<&WriteOp>) -> Cost {
         let memory = size_of::<Undo>() + key.len() + before.map_or(0, inline_len);
         Cost { memory, operations: 0 }
+    }
+
+    /// What a savepoint keeps of ranges that became one.
+    fn of_joined(joined: &Joined) -> Cost {
+        let parts: usize = joined.parts.iter().map(|part| Cost::of_range(part).memory).sum();
+        Cost { memory: size_of::<Undo>() + Cost::of_range(&joined.range).memory + parts, operations: 0 }
     }
 
     fn plus(self, other: Cost) -> Cost {
@@ -180,7 +174,8 @@ impl WriteSet {
 
     fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {
         let place = self.place(table.id).unwrap_or_else(|place| {
-            let writes = TableWrites { table: table.clone(), ops: BTreeMap::new(), ranges: Vec::new() };
+            let writes =
+                TableWrites { table: table.clone(), ops: BTreeMap::new(), ranges: DeletedRanges::default() };
             self.tables.insert(place, writes);
             place
         });
@@ -209,7 +204,7 @@ impl WriteSet {
         if let Some(op) = writes.ops.get(key) {
             return Some(Some(op));
         }
-        writes.ranges.iter().any(|range| range.covers(key)).then_some(None)
+        writes.ranges.covering(key).map(|_| None)
     }
 
     /// Writes a key. Fails, changing nothing, if the entries would outgrow the budget.
@@ -250,9 +245,8 @@ impl WriteSet {
         range: DeletedRange,
         budget: Budget,
     ) -> Result<()> {
-        let cost = self.cost.plus(Cost::of_range(&range));
-        cost.check(budget)?;
-        self.cost = cost;
+        // What it is joined with costs no more afterwards.
+        self.cost.plus(Cost::of_range(&range)).check(budget)?;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
         let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -266,7 +260,9 @@ impl WriteSet {
             let before = writes.ops.remove(&key);
             removed.push((key, before));
         }
-        writes.ranges.push(range);
+        let joined = writes.ranges.add(range);
+        self.cost = self.cost.plus(Cost::of_range(&joined.range));
+        self.cost = joined.parts.iter().fold(self.cost, |cost, part| cost.minus(Cost::of_range(part)));
         for (key, before) in removed {
             if let Some(before) = &before {
                 self.cost = self.cost.minus(Cost::of(&key, before));
@@ -277,7 +273,8 @@ impl WriteSet {
             }
         }
         if keep_undo {
-            self.undo.push(Undo::Range { table: table.id });
+            self.cost = self.cost.plus(Cost::of_joined(&joined));
+            self.undo.push(Undo::Range { table: table.id, joined });
         }
         Ok(())
     }
@@ -292,11 +289,11 @@ impl WriteSet {
     pub fn rollback_to(&mut self, mark: usize) {
         while self.undo.len() > mark {
             match self.undo.pop().expect("the list is longer than the mark") {
-                Undo::Range { table } => {
-                    let range = self.written(table).ranges.pop();
-                    if let Some(range) = &range {
-                        self.cost = self.cost.minus(Cost::of_range(range));
-                    }
+                Undo::Range { table, joined } => {
+                    self.written(table).ranges.undo(&joined);
+                    let cost = self.cost.minus(Cost::of_joined(&joined));
+                    let cost = joined.parts.iter().fold(cost, |cost, part| cost.plus(Cost::of_range(part)));
+                    self.cost = cost.minus(Cost::of_range(&joined.range));
                 }
                 Undo::Op { table, key, before } => {
                     self.cost = self.cost.minus(Cost::of_undo(&key, before.as_ref()));

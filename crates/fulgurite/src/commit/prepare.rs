@@ -13,8 +13,9 @@ use crate::Result;
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op};
 use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
 use crate::commit::Apply;
+use crate::deleted_ranges::DeletedRange;
 use crate::spill::Spill;
-use crate::write_set::{DeletedRange, TableWrites, WriteSet, WriteValue};
+use crate::write_set::{TableWrites, WriteSet, WriteValue};
 
 /// A frame that is ready but for its number, and what it does to memory.
 pub(crate) struct Prepared {
@@ -77,9 +78,10 @@ fn bytes_max(writes: &WriteSet) -> usize {
             WriteValue::Inline(value) => body::op_bytes_max(key.len(), value.len()),
             _ => body::parts_op_bytes_max(key.len()),
         });
-        let ranges = writes.ranges.iter().map(|range| {
-            body::op_bytes_max(range.start.len(), range.end.as_ref().map_or(0, |end| end.len()))
-        });
+        let ranges = writes
+            .ranges
+            .iter()
+            .map(|(start, end)| body::op_bytes_max(start.len(), end.map_or(0, <[u8]>::len)));
         ops.sum::<usize>() + ranges.sum::<usize>()
     };
     writes.tables.iter().map(table).sum()
@@ -104,8 +106,8 @@ fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> 
 fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
     let table = writes.table.id;
     let inline_max = inline_max_of(table, inline_max);
-    for range in &writes.ranges {
-        body::encode_op(table, &Op::DeleteRange { start: &range.start, end: range.end.as_deref() }, out);
+    for (start, end) in writes.ranges.iter() {
+        body::encode_op(table, &Op::DeleteRange { start, end }, out);
     }
     let bytes_hint = writes.ops.iter().map(|(key, op)| match &op.value {
         WriteValue::Inline(value) => key.len() + value.len(),
@@ -162,7 +164,11 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     work.tables.push(TableWork {
         table: writes.table.clone(),
         block: (!writes.ops.is_empty()).then(|| block.finish()),
-        ranges: writes.ranges.clone(),
+        ranges: writes
+            .ranges
+            .iter()
+            .map(|(start, end)| DeletedRange { start: start.into(), end: end.map(Box::from) })
+            .collect(),
     });
 }
 

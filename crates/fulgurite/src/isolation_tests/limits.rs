@@ -7,7 +7,8 @@ use fulgurite_base::{hash_key, limits};
 use super::support::*;
 use crate::Error;
 use crate::catalog::TableState;
-use crate::write_set::{Budget, DeletedRange, WriteOp, WriteSet, WriteValue};
+use crate::deleted_ranges::DeletedRange;
+use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue};
 
 /// A budget that no transaction here reaches.
 const BUDGET: usize = 64 << 30;

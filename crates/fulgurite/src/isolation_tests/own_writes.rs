@@ -67,3 +67,130 @@ fn reads_nest() {
     }
     txn.commit().unwrap();
 }
+
+/// The least of some times that a transaction takes for all rows of a table, forward or backward, and how many it sees.
+#[expect(clippy::disallowed_methods, reason = "a time is what this is about")]
+fn time_of_scan(txn: &Transaction, table: &Table, backward: bool) -> (std::time::Duration, usize) {
+    let scan = |_| {
+        let before = std::time::Instant::now();
+        let (mut range, mut rows) = (txn.range(table, ..).unwrap(), 0);
+        while if backward { range.next_entry_back() } else { range.next_entry() }.unwrap().is_some() {
+            rows += 1;
+        }
+        (before.elapsed(), rows)
+    };
+    (0..20).map(scan).min().unwrap()
+}
+
+/// A scan stepped over each row of a range that its transaction had deleted, and looked through all such ranges for each
+/// row that it came to.
+#[test]
+fn ranges_that_a_transaction_deletes_cost_its_scans_little() {
+    const ROWS: u32 = 20_000;
+    let (db, table) = one_table();
+    db.transact(|txn| (0..ROWS).try_for_each(|n| txn.put(&table, n.to_be_bytes(), [7; 10]))).unwrap();
+    let txn = db.begin();
+    let all = [false, true].map(|backward| time_of_scan(&txn, &table, backward));
+    assert!(all.iter().all(|(_, rows)| *rows == ROWS as usize));
+    // One range with all rows but three.
+    let mut txn = db.begin();
+    txn.delete_range(&table, 2u32.to_be_bytes()..(ROWS - 1).to_be_bytes()).unwrap();
+    for (backward, (all, _)) in [false, true].into_iter().zip(all) {
+        let (time, rows) = time_of_scan(&txn, &table, backward);
+        assert_eq!(rows, 3);
+        assert!(time < all / 20, "{time:?} for three rows, {all:?} for all, backward: {backward}");
+    }
+    txn.delete_range(&table, 2u32.to_be_bytes()..).unwrap();
+    assert!([false, true].iter().all(|&backward| time_of_scan(&txn, &table, backward).1 == 2));
+    // A range for every tenth row.
+    let mut txn = db.begin();
+    for n in (0..ROWS).step_by(10) {
+        txn.delete_range(&table, n.to_be_bytes()..=n.to_be_bytes()).unwrap();
+    }
+    for (backward, (all, _)) in [false, true].into_iter().zip(all) {
+        let (time, rows) = time_of_scan(&txn, &table, backward);
+        assert_eq!(rows, ROWS as usize * 9 / 10);
+        assert!(time < all * 20, "{time:?} with 2,000 ranges, {all:?} without, backward: {backward}");
+    }
+}
+
+/// Puts, deletes and range deletes of one transaction, with savepoints, against a map.
+#[test]
+fn own_range_deletes_hide_what_they_cover_until_they_are_undone() {
+    let (db, table) = one_table();
+    let mut seed = 1u64;
+    let mut below = |n: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % n
+    };
+    for round in 0..60 {
+        let mut txn = db.begin();
+        let mut map: std::collections::BTreeMap<[u8; 8], u64> = rows(txn.range(&table, ..).unwrap())
+            .into_iter()
+            .map(|(key, value)| (key.as_bytes().try_into().unwrap(), value.parse().unwrap()))
+            .collect();
+        let mut saved = Vec::new();
+        for step in 0..60 {
+            let key = |n: u64| -> [u8; 8] { format!("{n:08}").as_bytes().try_into().unwrap() };
+            let (from, len) = (below(300), 1 + below(40));
+            match below(8) {
+                0 => {
+                    txn.delete_range(&table, key(from)..key(from + len)).unwrap();
+                    map.retain(|own, _| !(key(from)..key(from + len)).contains(own));
+                }
+                1 if below(8) == 0 => {
+                    txn.delete_range(&table, key(from)..).unwrap();
+                    map.split_off(&key(from));
+                }
+                2 => saved.push((txn.savepoint(), map.clone())),
+                3 if !saved.is_empty() => {
+                    saved.truncate(1 + below(saved.len() as u64) as usize);
+                    let (savepoint, before) = saved.last().unwrap();
+                    txn.rollback_to(*savepoint).unwrap();
+                    map.clone_from(before);
+                }
+                4 => {
+                    txn.delete(&table, key(from)).unwrap();
+                    map.remove(&key(from));
+                }
+                _ => {
+                    for n in from..from + len {
+                        txn.put(&table, key(n), step.to_string()).unwrap();
+                        map.insert(key(n), step);
+                    }
+                }
+            }
+            let seen = |entry: crate::Result<(crate::Value, crate::Value)>| {
+                let (key, value) = entry.unwrap();
+                (key.to_vec(), value.to_vec())
+            };
+            let range = key(from)..key(from + 100);
+            let expected: Vec<_> = map
+                .range(range.clone())
+                .map(|(key, value)| (key.to_vec(), value.to_string().into_bytes()))
+                .collect();
+            let forward: Vec<_> = txn.range(&table, range.clone()).unwrap().map(seen).collect();
+            assert_eq!(forward, expected, "round {round}, step {step}");
+            let mut backward: Vec<_> = txn.range(&table, range.clone()).unwrap().rev().map(seen).collect();
+            backward.reverse();
+            assert_eq!(backward, expected, "round {round}, step {step}");
+            // From both ends, until they meet.
+            let (mut both, mut head, mut tail) = (txn.range(&table, range).unwrap(), Vec::new(), Vec::new());
+            while let Some(entry) = both.next() {
+                head.push(seen(entry));
+                tail.extend(both.next_back().map(seen));
+            }
+            head.extend(tail.into_iter().rev());
+            assert_eq!(head, expected, "round {round}, step {step}");
+            let found = txn.get(&table, key(from)).unwrap().map(|value| value.to_vec());
+            assert_eq!(found, map.get(&key(from)).map(|value| value.to_string().into_bytes()));
+        }
+        if round % 3 > 0 {
+            txn.commit().unwrap();
+            assert_eq!(rows(table.range(..).unwrap()).len(), map.len());
+        }
+        if round % 7 == 0 {
+            db.checkpoint().unwrap();
+        }
+    }
+}

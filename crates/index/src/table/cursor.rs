@@ -102,6 +102,11 @@ impl<S: StaticPart> Cursor<S> {
         self.step(false)
     }
 
+    /// Moves to the end, behind the last key as well as before the first one.
+    pub fn end(&mut self) {
+        self.place = Place::End;
+    }
+
     /// The current key; `None` at the end.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
