@@ -82,10 +82,10 @@ impl Closer {
         }
         *state = State::Closing;
         drop(state);
-        // After a panic it counts as closed.
-        let mut end = End { closer: self, state: State::ClosedWithError };
+        let mut end = End { closer: self, state: State::ClosedWithError, has_panicked: true };
         let start_ns = self.core.env.clock().monotonic_ns();
         let outcome = self.close_once();
+        end.has_panicked = false;
         if outcome.is_ok() {
             end.state = State::Closed;
             let ns = self.core.env.clock().monotonic_ns().saturating_sub(start_ns);
@@ -120,16 +120,26 @@ impl Closer {
     }
 }
 
-/// Says how closing ended.
+/// Says how closing ended. After a panic the database counts as closed: its threads may have ended, so that nothing may wait
+/// for them. The lock of its directory is kept until the last handle goes, since the log may still write.
 struct End<'a> {
     closer: &'a Closer,
     state: State,
+    has_panicked: bool,
 }
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
+        let core = &self.closer.core;
+        if self.has_panicked {
+            core.closed.store(true, Ordering::Release);
+            core.pipeline.begin_close();
+        }
         *self.closer.state.lock() = self.state;
         self.closer.closed.notify_all();
+        if self.has_panicked {
+            core.pipeline.fail_tickets("closing the database panicked");
+        }
     }
 }
 

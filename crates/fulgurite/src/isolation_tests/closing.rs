@@ -184,3 +184,52 @@ fn a_commit_that_dies_while_it_is_stopped_poisons_nothing_before_its_number() {
     table.put(b"k", b"w").unwrap();
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"w");
 }
+
+/// Committers waited for ever for the thread that merges, which had been stopped.
+#[test]
+fn a_close_that_panics_ends_every_wait() {
+    let options = Options { delta_bytes_max: 64 << 10, ..Options::default() };
+    let db = open(&SimEnv::new(1), options);
+    let table = db.table("t").unwrap();
+    table.put(b"k", b"v").unwrap();
+    let closing = Meeting::new();
+    let hook = closing.clone();
+    db.core().hooks.set("checkpoint boundary", move || {
+        hook.hold_first();
+        panic!("on purpose, while the database closes");
+    });
+    let (outcome, told) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let close = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.clone().close()));
+        let closer = scope.spawn(close);
+        closing.wait_for(1);
+        let waiter = scope.spawn(close);
+        scope.spawn({
+            let (table, outcome) = (&table, outcome.clone());
+            move || {
+                let refused = (0u32..).find_map(|n| table.put(n.to_be_bytes(), vec![7; 4000]).err());
+                outcome.send(("a committer", refused)).unwrap();
+            }
+        });
+        std::thread::park_timeout(Duration::from_millis(200));
+        closing.open();
+        assert!(closer.join().unwrap().is_err(), "it panicked");
+        scope.spawn(move || {
+            let waited = waiter.join().unwrap().expect("only the thread that closes panics");
+            outcome.send(("another close", waited.err())).unwrap();
+        });
+        for _ in 0..2 {
+            let told = told.recv_timeout(Duration::from_secs(20));
+            let (which, error) = told.unwrap_or_else(|_| {
+                // So that the test ends.
+                db.core().closed.store(true, std::sync::atomic::Ordering::Release);
+                panic!("a thread waits for ever")
+            });
+            assert!(matches!(error, Some(Error::Closed)), "{which}: {error:?}");
+        }
+    });
+    let mut txn = db.begin();
+    assert!(matches!(txn.put(&table, b"k", b"w").and_then(|()| txn.commit_deferred()), Err(Error::Closed)));
+    assert!(matches!(table.get(b"k"), Err(Error::Closed)));
+    assert!(matches!(db.close(), Err(Error::Closed)));
+}
