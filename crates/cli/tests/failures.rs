@@ -3,6 +3,7 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::process::Command;
 
 use common::Place;
 
@@ -200,6 +201,30 @@ fn a_full_disk_under_the_output_is_an_error() {
     place.ok(&["put", "--create", "db", "t", "k", "v"]);
     place.run(&["export", "db", "t", "/dev/full"]).fails(1, "writing /dev/full: ");
     assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
+}
+
+/// The first file that an opening makes is the one that it locks.
+#[test]
+fn a_full_disk_under_a_new_database_is_called_that() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_fulgurite");
+    // One inode for the root, one for a directory.
+    for (inodes, dir) in [(1, "full/db"), (1, "full"), (2, "full/db")] {
+        place.make_dir("full");
+        let script = format!(
+            "mount -t tmpfs -o size=64m,nr_inodes={inodes} tmpfs full || exit 77\n\
+             {program} put --create {dir} t k v"
+        );
+        let ran =
+            Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(place.path()).output();
+        let Ok(ran) = ran else { return eprintln!("skipped: there is no unshare") };
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        if ran.status.code() == Some(77) || errors.contains("unshare") {
+            return eprintln!("skipped: nothing can be mounted: {errors}");
+        }
+        assert!(errors.starts_with("error: the disk is full: "), "{inodes} inodes, {dir}: {errors}");
+        assert_eq!(ran.status.code(), Some(1));
+    }
 }
 
 #[test]

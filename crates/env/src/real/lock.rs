@@ -113,6 +113,8 @@ fn lock_file(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io
         let file = match opened {
             Ok(file) => file,
             Err(Errno::NOENT) if mode == LockMode::Shared => return Ok(FileLock::Missing),
+            // It takes space only if it makes the file.
+            Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(failed("create")(errno)),
             Err(errno) => return Err(failed("open")(errno)),
         };
         if !take(&file, mode).map_err(failed("flock"))? {
