@@ -38,8 +38,8 @@ pub(crate) fn with_reader<T>(
     Ok(value)
 }
 
-/// Opens the database in `dir` to be read. What was left by a process that was killed, and is not durable, is told on
-/// standard error.
+/// Opens the database in `dir` to be read. If it was not closed, standard error tells which commits its log does not prove
+/// to be durable.
 pub(crate) fn open_reader(dir: &Path) -> fulgurite::Result<Database> {
     let options = Options { read_only: true, ..Options::default() };
     let env = RealEnv::new();
@@ -48,8 +48,9 @@ pub(crate) fn open_reader(dir: &Path) -> fulgurite::Result<Database> {
     if let Some(range) = db.stats().unproven {
         let _ = writeln!(
             std::io::stderr(),
-            "note: the database was not closed, and {range} were not made durable: a power cut may still take them; the \
-             next command that writes makes them durable"
+            "note: the database was not closed, and its log does not say whether {range} had reached the disk. What was \
+             acknowledged at Sync had; of the rest a power cut may still take some, until the next command that writes \
+             makes it durable"
         );
     }
     Ok(db)

@@ -76,6 +76,19 @@ fn every_benchmark_explains_itself() {
     assert!(figure.contains("Usage: fulgurite bench") && figure.contains("--out <DIR>"), "{figure}");
 }
 
+/// It named the key before the directory, and who followed that was told that the key is not a database.
+#[test]
+fn the_usage_of_delete_has_the_operands_in_their_order() {
+    let place = Place::new();
+    let order = "fulgurite delete [OPTIONS] <DIR> <TABLE> <KEY>";
+    assert!(place.ok(&["delete", "--help"]).contains(order));
+    assert!(place.ok(&["delete", "--help"]).contains("<DIR> <TABLE> --prefix <PREFIX>"));
+    place.run(&["delete", "db", "t"]).fails(2, order);
+    let page = place.ok(&["man", "delete"]);
+    let synopsis = page.split(".SH DESCRIPTION").next().unwrap();
+    assert!(synopsis.find("DIR") < synopsis.find("KEY"), "{synopsis}");
+}
+
 #[test]
 fn a_wrong_command_line_has_its_exit_code() {
     let place = Place::new();

@@ -42,7 +42,7 @@ pub(crate) struct Core {
     /// The process that opened it: a child of `fork()` must touch nothing of this.
     pub process: Process,
     pub options: Options,
-    /// What was replayed and not made durable, because the database is only read.
+    /// What was replayed and the log does not prove to be durable, where the database is only read.
     pub unproven: Option<CsnRange>,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
     pub no_barrier_refusal: Option<String>,

@@ -163,7 +163,7 @@ impl Opened {
     }
 }
 
-/// What was replayed and may be in a cache only: nothing, unless the database is only read.
+/// What was replayed and the log does not prove to be durable: nothing, unless the database is only read.
 fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
     let range = CsnRange { first: report.proven_csn.next(), last: report.last_csn };
     if range.first > range.last {
@@ -171,7 +171,8 @@ fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
     }
     tracing::warn!(
         path = %home.path().display(), first = range.first.0, last = range.last.0,
-        "commits of a process that was killed were not made durable, because the database is only read"
+        "the database was not closed, and its log does not say whether these commits had reached the disk; it is only \
+         read, so nothing makes sure of that"
     );
     Some(range)
 }

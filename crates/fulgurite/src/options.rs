@@ -21,7 +21,7 @@ pub struct Options {
     pub create: bool,
     /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks. Several
     /// processes may read at the same time, while none has it open for writing. What a killed process left is replayed in
-    /// memory; [`Stats::unproven`](crate::Stats::unproven) tells what of it was not made durable. Writes are refused with
+    /// memory; [`Stats::unproven`](crate::Stats::unproven) tells of what of it the log does not say that it is durable. Writes are refused with
     /// [`Error::ReadOnly`], `create` counts as false, and there are no background threads. Default: false.
     pub read_only: bool,
     /// Values of at most this many bytes live in the leaf beside their key; longer ones stay where the log put them

@@ -72,8 +72,10 @@ pub struct Stats {
     pub at_risk: Option<CsnRange>,
     /// Whether the database was opened with [`Options::read_only`](crate::Options::read_only).
     pub read_only: bool,
-    /// If it was: commits that a process which was killed had made, and that were not made durable: reads see them, a power
-    /// cut may still take them. Opening for writing makes them durable.
+    /// If it was, and the process that wrote last was killed: the commits after the log's last durable mark. Reads see them.
+    /// The log does not say whether they had reached the disk: those that were acknowledged at
+    /// [`Durability::Sync`](crate::Durability::Sync) had, of the others a power cut may take some. Opening for writing makes
+    /// all of them durable.
     pub unproven: Option<CsnRange>,
     /// The clock by which keys expire.
     pub clock: ClockStatus,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use common::PATH;
 use fulgurite::env::SimEnv;
-use fulgurite::{Contended, CsnRange, Damage, Database, Error, ErrorKind, Isolation, Options, Table};
+use fulgurite::{Contended, Csn, CsnRange, Damage, Database, Error, ErrorKind, Isolation, Options, Table};
 
 /// Bytes of a part of a value.
 const PART_BYTES: usize = 508 * 1024;
@@ -163,6 +163,12 @@ fn a_conflict_says_on_which_key_and_against_which_commit() {
 }
 
 #[test]
+fn a_range_of_one_commit_names_it_once() {
+    let range = |first, last| CsnRange { first: Csn(first), last: Csn(last) }.to_string();
+    assert_eq!((range(6, 6), range(6, 7)), ("commit 6".into(), "commits 6 to 7".into()));
+}
+
+#[test]
 fn an_insert_that_finds_its_key_says_which() {
     let (_db, table) = one_table();
     let Err(Error::KeyExists { table, key }) = table.insert("a", "2") else { panic!("it is there") };
@@ -181,7 +187,7 @@ fn usage_errors_are_requests_to_mend() {
         missing.err(),
         foreign.put(&table, "k", "v").err(),
         table.put(vec![0; 1 << 20], "v").err(),
-        db.wait_durable(fulgurite::Csn(1 << 40)).err(),
+        db.wait_durable(Csn(1 << 40)).err(),
         db.create_table("accounts").err(),
         db.open_table("none").err(),
         Options { leaf_bytes: 1, ..common::options() }.validate().err(),

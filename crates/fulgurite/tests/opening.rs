@@ -278,6 +278,18 @@ fn a_check_goes_on_behind_damage() {
 }
 
 #[test]
+fn a_check_counts_what_users_made_and_what_is_in_the_log_only() {
+    let env = with_rows(17, false);
+    let db = open(&env).unwrap();
+    let report = db.check(|_| {}).unwrap();
+    assert_eq!((report.tables, report.entries, report.recent_versions), (1, 1, 1), "{report:?}");
+    assert_eq!(report.tables, db.stats().tables);
+    db.checkpoint().unwrap();
+    let report = db.check(|_| {}).unwrap();
+    assert_eq!((report.tables, report.entries, report.recent_versions), (1, 2, 0), "{report:?}");
+}
+
+#[test]
 fn values_outside_their_leaves_do_not_keep_a_database_from_opening_again() {
     for inline_bytes_max in [0, 1, 6, 7] {
         let env = SimEnv::new(16);

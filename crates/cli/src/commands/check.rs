@@ -19,8 +19,9 @@ EXAMPLES:
 
 /// Verify everything in a database: nodes, values, the log, the accounts.
 ///
-/// Reads all that the database refers to, and writes nothing: what a killed process left is replayed in memory. Prints one line for each problem; the exit
-/// code is 3 if there is one, also if the database cannot be opened because of it. Nothing is repaired.
+/// Reads all that the database refers to, and writes nothing: what a killed process left is replayed in memory. Prints one
+/// line for each problem; the exit code is 3 if there is one, also if the database cannot be opened because of it. Nothing
+/// is repaired.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -66,9 +67,11 @@ fn print(args: &Args, report: &CheckReport, seconds: f64) -> Result<(), Failure>
         output.line(format!("note: {note}"))?;
     }
     output.line(format!(
-        "read {} in {} with the catalog, {}, {} outside of them ({}), {} in {}; {seconds:.2} s",
+        "read {} of {}, and {} that the log has and the tables not yet; {}, {} outside of them ({}), {} in {}; \
+         {seconds:.2} s",
         count(report.entries, "entry"),
         count(report.tables, "table"),
+        count(report.recent_versions, "operation"),
         count(report.node_records, "node record"),
         count(report.values, "value"),
         size(report.value_bytes),
@@ -93,6 +96,7 @@ fn as_json(report: &CheckReport, seconds: f64) -> Value {
         "notes": report.notes,
         "tables": report.tables,
         "entries": report.entries,
+        "recent_versions": report.recent_versions,
         "node_records": report.node_records,
         "values": report.values,
         "value_bytes": report.value_bytes,

@@ -22,6 +22,9 @@ EXAMPLES:
 /// exist is no error. To delete everything in a table, give an empty prefix; to delete the table itself, use `drop`.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
+#[command(override_usage = "fulgurite delete [OPTIONS] <DIR> <TABLE> <KEY>
+       fulgurite delete [OPTIONS] <DIR> <TABLE> --prefix <PREFIX>
+       fulgurite delete [OPTIONS] <DIR> <TABLE> [--from <FROM>] [--to <TO>]")]
 #[command(group = ArgGroup::new("what").required(true).multiple(true).args(["key", "prefix", "from", "to"]))]
 pub(crate) struct Args {
     /// The database directory.

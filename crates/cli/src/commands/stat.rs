@@ -99,7 +99,8 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     let mut row = |name: &str, value: String, note: &str| rows.push(vec![name.into(), value, note.into()]);
     row("tables", number(stats.tables), "");
     row("entries", number(entries), "about; versions that nobody needs any more included");
-    let unproven = stats.unproven.map(|range| format!("{range} not made durable yet"));
+    let unproven =
+        stats.unproven.map(|range| format!("the log does not say whether {range} had reached the disk"));
     row("commits", number(stats.durable.0), unproven.as_deref().unwrap_or("all durable"));
     row("in the checkpoint", number(stats.checkpoint_covered.0), "the next open replays the commits above");
     row("opened", number(stats.epoch.into()), "times");

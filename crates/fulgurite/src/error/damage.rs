@@ -71,7 +71,7 @@ impl fmt::Display for Damage {
             write!(f, " of table `{table}`")?;
         }
         match self.csns {
-            Some(CsnRange { first, last }) if first == last => write!(f, "; lost of commit {first}")?,
+            Some(range) if range.first == range.last => write!(f, "; lost of {range}")?,
             Some(range) => write!(f, "; lost are {range}")?,
             None => {}
         }

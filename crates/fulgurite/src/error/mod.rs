@@ -197,7 +197,10 @@ pub struct CsnRange {
 
 impl fmt::Display for CsnRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "commits {} to {}", self.first, self.last)
+        match self.first == self.last {
+            true => write!(f, "commit {}", self.first),
+            false => write!(f, "commits {} to {}", self.first, self.last),
+        }
     }
 }
 
@@ -377,7 +380,7 @@ impl fmt::Display for Answered<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => Ok(()),
-            Some(range) => write!(f, "; {range} were answered before they were durable, and may be lost"),
+            Some(range) => write!(f, "; acknowledged before it was durable, and perhaps lost: {range}"),
         }
     }
 }
