@@ -24,6 +24,35 @@ pub fn covers(span: &Span, key: &[u8]) -> bool {
     *span.0 <= *key && span.1.as_deref().is_none_or(|end| key < end)
 }
 
+/// The keys between two bounds, as a range with a start and perhaps an end.
+fn span_of(start: Bound<Key>, end: Bound<Key>) -> Span {
+    let after = |mut key: Key| {
+        key.push(0);
+        key
+    };
+    let start = match start {
+        Bound::Included(key) => key,
+        Bound::Excluded(key) => after(key),
+        Bound::Unbounded => Key::new(),
+    };
+    let end = match end {
+        Bound::Included(key) => Some(after(key)),
+        Bound::Excluded(key) => Some(key),
+        Bound::Unbounded => None,
+    };
+    (start, end)
+}
+
+/// What two ranges have in common.
+fn common(one: &Span, other: &Span) -> Option<Span> {
+    let start = one.0.clone().max(other.0.clone());
+    let end = match (&one.1, &other.1) {
+        (Some(one), Some(other)) => Some(one.min(other).clone()),
+        (one, other) => one.clone().or_else(|| other.clone()),
+    };
+    end.as_ref().is_none_or(|end| start < *end).then_some((start, end))
+}
+
 /// The committed states, and who wrote what last.
 #[derive(Default)]
 pub struct Oracle {
@@ -109,8 +138,18 @@ impl Oracle {
         })
     }
 
-    /// What committing `txn` gives.
-    pub fn judge(&self, txn: &Txn) -> Expected {
+    fn newer_in(&self, table: Id, span: &Span, than: u64) -> bool {
+        self.written.iter().rev().take_while(|(csn, _, _)| *csn > than).any(|(_, own, what)| {
+            *own == table
+                && match what {
+                    WrittenBy::Key(written) => covers(span, written),
+                    WrittenBy::Range(written) => common(span, written).is_some(),
+                }
+        })
+    }
+
+    /// What committing `txn` at this time gives.
+    pub fn judge(&self, txn: &Txn, now_ms: u64) -> Expected {
         let writes: BTreeSet<Id> =
             txn.writes.iter().filter(|(_, w)| !w.is_empty()).map(|(id, _)| *id).collect();
         if writes.is_empty() {
@@ -124,8 +163,11 @@ impl Oracle {
             dropped: writes
                 .iter()
                 .chain(txn.for_update.iter().map(|(id, _)| id))
+                .chain(txn.read_and_deleted.iter().map(|(id, _)| id))
                 .any(|id| self.dropped.contains_key(id)),
-            conflict: written.chain(for_update).any(|(id, key)| self.newer(id, key, txn.csn)),
+            conflict: written.chain(for_update).any(|(id, key)| self.newer(id, key, txn.csn))
+                || txn.live_until_ms <= now_ms
+                || txn.read_and_deleted.iter().any(|(id, span)| self.newer_in(*id, span, txn.csn)),
         }
     }
 
@@ -192,8 +234,12 @@ pub struct Txn {
     base: World,
     writes: BTreeMap<Id, Writes>,
     reads: BTreeSet<(Id, Key)>,
-    read_ranges: Vec<(Id, Bound<Key>, Bound<Key>)>,
+    read_ranges: Vec<(Id, Span)>,
     for_update: BTreeSet<(Id, Key)>,
+    /// When the first of what it read for update expires.
+    live_until_ms: u64,
+    /// What it read and then deleted with a range, also if it took that back.
+    read_and_deleted: Vec<(Id, Span)>,
     savepoints: Vec<BTreeMap<Id, Writes>>,
 }
 
@@ -207,6 +253,8 @@ impl Txn {
             reads: BTreeSet::new(),
             read_ranges: Vec::new(),
             for_update: BTreeSet::new(),
+            live_until_ms: u64::MAX,
+            read_and_deleted: Vec::new(),
             savepoints: Vec::new(),
         }
     }
@@ -239,28 +287,21 @@ impl Txn {
     pub fn get_for_update(&mut self, table: Id, key: &[u8]) -> Option<Entry> {
         self.reads.insert((table, key.to_vec()));
         self.for_update.insert((table, key.to_vec()));
-        self.view(table).remove(key)
+        let found = self.view(table).remove(key);
+        if let Some(entry) = found.as_ref().filter(|entry| entry.expires_at_ms != 0 && !self.owns(table, key))
+        {
+            self.live_until_ms = self.live_until_ms.min(entry.expires_at_ms);
+        }
+        found
     }
 
     /// A scan: whatever is written in the range afterwards counts as read before.
     pub fn read_range(&mut self, table: Id, start: Bound<Key>, end: Bound<Key>) {
-        self.read_ranges.push((table, start, end));
+        self.read_ranges.push((table, span_of(start, end)));
     }
 
     pub fn write(&mut self, table: Id, key: &[u8], entry: Option<Entry>, read_before: bool) {
-        let in_range = |(id, start, end): &(Id, Bound<Key>, Bound<Key>)| {
-            let after = match start {
-                Bound::Included(start) => **start <= *key,
-                Bound::Excluded(start) => **start < *key,
-                Bound::Unbounded => true,
-            };
-            let before = match end {
-                Bound::Included(end) => *key <= **end,
-                Bound::Excluded(end) => *key < **end,
-                Bound::Unbounded => true,
-            };
-            *id == table && after && before
-        };
+        let in_range = |(id, span): &(Id, Span)| *id == table && covers(span, key);
         let read = self.reads.contains(&(table, key.to_vec())) || self.read_ranges.iter().any(in_range);
         let ops = &mut self.writes.entry(table).or_default().ops;
         let before = ops.get(key).is_some_and(|op| op.read_before);
@@ -271,6 +312,10 @@ impl Txn {
         if span.1.as_ref().is_some_and(|end| *end <= span.0) {
             return;
         }
+        let keys = self.reads.iter().filter(|(id, key)| *id == table && covers(&span, key));
+        self.for_update.extend(keys.cloned());
+        let read = self.read_ranges.iter().filter(|(id, _)| *id == table);
+        self.read_and_deleted.extend(read.filter_map(|(id, read)| Some((*id, common(read, &span)?))));
         let writes = self.writes.entry(table).or_default();
         writes.ops.retain(|key, _| !covers(&span, key));
         writes.ranges.push(span);

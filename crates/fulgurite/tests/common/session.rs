@@ -195,7 +195,7 @@ impl Session {
 
     fn commit(&mut self, slot: usize, deferred: bool) -> Outcome {
         let Some(txn) = self.txns.remove(&slot) else { return Ok(()) };
-        let expected = self.oracle.judge(&txn.model);
+        let expected = self.oracle.judge(&txn.model, self.now_ms());
         let outcome = if deferred {
             txn.real.commit_deferred().and_then(|ticket| ticket.wait())
         } else {
