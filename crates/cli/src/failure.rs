@@ -10,18 +10,20 @@ use serde_json::json;
 pub(crate) const EXIT_CODES: &str = "\
 EXIT CODES:
   0    success
-  1    it failed at run time, or the key does not exist
+  1    it failed at run time
   2    the command line is wrong
   3    the database is damaged, `export --skip-damaged` left something out, or
        `bench compare` found a regression
   4    another process has the database open
+  5    there is no such key
   130  a signal (SIGINT, SIGTERM) ended it; what it reported until then holds";
 
-/// Something failed at run time, or a key was not found.
+/// Something failed at run time.
 const FAILED: u8 = 1;
 const USAGE: u8 = 2;
 pub(crate) const DAMAGED: u8 = 3;
 const LOCKED: u8 = 4;
+const NOT_FOUND: u8 = 5;
 /// What a shell reports for a program that SIGINT ended.
 const INTERRUPTED: u8 = 130;
 
@@ -45,6 +47,11 @@ impl Failure {
     /// It failed at run time.
     pub fn new(text: impl Into<String>) -> Failure {
         Failure::Message { text: text.into(), code: FAILED, kind: "failed" }
+    }
+
+    /// There is no such key.
+    pub fn not_found(text: impl Into<String>) -> Failure {
+        Failure::Message { text: text.into(), code: NOT_FOUND, kind: "not_found" }
     }
 
     /// The command line is wrong in a way that its parser does not see.

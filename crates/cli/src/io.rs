@@ -6,7 +6,7 @@
 )]
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -24,6 +24,10 @@ pub(crate) struct Input {
 /// Opens the file `path`, or standard input if that is missing or `-`.
 pub(crate) fn open_input(path: Option<&Path>) -> Result<Input, Failure> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else {
+        if io::stdin().is_terminal() {
+            // Without a reader of standard error it reads all the same.
+            let _ = writeln!(io::stderr(), "reading from the terminal; ^D ends");
+        }
         return Ok(Input { reader: Box::new(io::stdin()), name: "standard input".into(), size: None });
     };
     let name = path.display().to_string();
@@ -43,6 +47,7 @@ pub(crate) struct OutputFile {
     path: PathBuf,
     /// The name it has meanwhile; `None` for a pipe or a device, which is written as it is.
     part: Option<PathBuf>,
+    replaces: bool,
 }
 
 impl OutputFile {
@@ -62,7 +67,14 @@ impl OutputFile {
         };
         let file = file.map_err(|error| Failure::file("creating", &target.display().to_string(), &error))?;
         part.iter().for_each(|part| interrupt::remove_at_exit(part));
-        Ok(OutputFile { writer: BufWriter::with_capacity(1 << 18, file), path: path.to_path_buf(), part })
+        let replaces = !special && path.exists();
+        let writer = BufWriter::with_capacity(1 << 18, file);
+        Ok(OutputFile { writer, path: path.to_path_buf(), part, replaces })
+    }
+
+    /// Whether there was a file of that name.
+    pub fn replaces(&self) -> bool {
+        self.replaces
     }
 
     /// Makes it durable and gives it its name.

@@ -38,7 +38,7 @@ fn a_restored_entry_expires_when_it_did_before() {
     let backwards = place.ok(&["scan", "copy", "sessions", "--json", "--reverse", "--prefix", "alice"]);
     assert_eq!(backwards, copied);
     std::thread::park_timeout(std::time::Duration::from_millis(3100));
-    place.run(&["get", "copy", "sessions", "carol"]).fails(1, "no key \"carol\"");
+    place.run(&["get", "copy", "sessions", "carol"]).fails(5, "no key \"carol\"");
 }
 
 /// A file that cannot say when an entry expires was written as if it did not.
@@ -126,6 +126,19 @@ fn a_file_name_of_another_format_is_refused() {
     }
     place.ok(&["load", "--format", "tsv", "db", "new", "x.parquet"]);
     assert_eq!(place.ok(&["get", "db", "new", "a"]), "1");
+}
+
+/// It printed nothing, also where it replaced a file.
+#[test]
+fn an_export_says_what_it_wrote_and_replaced() {
+    let place = with_a_session();
+    let export = |args: &[&str]| place.run(&[&["export", "--all", "db", "x.jsonl"], args].concat()).stderr;
+    assert_eq!(export(&[]), "2 rows of 1 table written to x.jsonl\n");
+    let instead = "2 rows of 1 table written to x.jsonl, in place of the file that was there\n";
+    assert_eq!(export(&[]), instead);
+    let said = &objects(&export(&["--json"]))[0];
+    assert_eq!((&said["rows"], &said["tables"], &said["replaced"]), (&2.into(), &1.into(), &true.into()));
+    assert_eq!(place.run(&["export", "--all", "db"]).stderr, "");
 }
 
 #[test]

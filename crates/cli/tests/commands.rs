@@ -48,7 +48,7 @@ fn put_get_delete() {
     assert_eq!(place.ok(&["get", "db", "t", "a"]), "2");
     place.ok(&["delete", "db", "t", "a"]);
     place.ok(&["delete", "db", "t", "a"]);
-    place.run(&["get", "db", "t", "a"]).fails(1, "table `t` has no key \"a\"");
+    place.run(&["get", "db", "t", "a"]).fails(5, "table `t` has no key \"a\"");
     assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "3\n");
     place.ok(&["delete", "db", "t", "--prefix", "ff", "--hex"]);
     assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "b\nc\n");

@@ -105,6 +105,51 @@ fn an_atomic_load_is_all_or_nothing() {
     assert_eq!(said.lines().filter(|line| line.starts_with("{\"durable_rows\"")).count(), 1, "{said}");
 }
 
+/// Without a table, the file's name made one, and rows were awaited from standard input.
+#[test]
+fn a_file_in_the_place_of_the_table_is_not_taken_for_one() {
+    let place = Place::new();
+    place.write("dup.tsv", "a\t1\n");
+    place.run(&["load", "db", "dup.tsv"]).fails(2, "which table? `dup.tsv` is a file");
+    assert_eq!(place.names(), ["dup.tsv"]);
+    place.run_with(&["load", "db", "dup.tsv", "-"], b"b\t2\n").ok();
+    assert_eq!(place.ok(&["scan", "db", "dup.tsv"]), "b\t2\n");
+}
+
+/// Rows were skipped, and nothing said which.
+#[test]
+fn the_first_row_that_was_skipped_is_named() {
+    let place = Place::new();
+    place.write("x.tsv", "a\t1\nbad\nb\t2\nworse\n");
+    let said = place.ok(&["load", "--skip-bad", "db", "t", "x.tsv"]);
+    let line = "2 bad rows skipped; the first is x.tsv, line 2: 1 column found, at least 2 expected";
+    assert_eq!(said.lines().last(), Some(line));
+    let said = summary(&place.ok(&["load", "--skip-bad", "--json", "db", "t", "x.tsv"]));
+    assert_eq!((&said["bad_rows"], &said["first_bad_line"]), (&2.into(), &2.into()));
+    assert_eq!(said["first_bad_reason"], "1 column found, at least 2 expected");
+    place.write("x.tsv", "a\t1\n");
+    let said = summary(&place.ok(&["load", "--skip-bad", "--json", "db", "t", "x.tsv"]));
+    assert_eq!((&said["bad_rows"], &said["first_bad_line"]), (&0.into(), &Value::Null));
+}
+
+/// Times in seconds are times in 1970: the rows were counted as durable, and no read showed them.
+#[test]
+fn rows_that_had_expired_are_counted_apart() {
+    let place = Place::new();
+    let rows =
+        "{\"key\":\"a\",\"value\":\"1\",\"expires_at_ms\":1893456000}\n{\"key\":\"b\",\"value\":\"2\"}\n";
+    place.write("x.jsonl", rows);
+    for (table, atomic) in [("t", None), ("u", Some("--atomic"))] {
+        let load = [&["load", "db", table, "x.jsonl"][..], atomic.as_slice()].concat();
+        let said = place.ok(&load);
+        let expected = format!("2 rows durable in table `{table}`, 1 of them had expired already: 1 commit");
+        assert!(said.starts_with(&expected), "{said}");
+        let said = summary(&place.ok(&[&load[..], &["--json"]].concat()));
+        assert_eq!((&said["durable_rows"], &said["expired_rows"]), (&2.into(), &1.into()));
+        assert_eq!(place.ok(&["scan", "db", table]), "b\t2\n");
+    }
+}
+
 #[test]
 fn a_signal_or_a_kill_undoes_an_atomic_load() {
     let place = Place::new();

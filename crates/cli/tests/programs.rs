@@ -14,7 +14,7 @@ fn all_exit_codes_are_in_one_list() {
     let help = place.ok(&["--help"]);
     let list = help.split_once("EXIT CODES:\n").unwrap().1.split("\n\n").next().unwrap();
     let codes: Vec<&str> = list.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    for code in ["0", "1", "2", "3", "4", "130"] {
+    for code in ["0", "1", "2", "3", "4", "5", "130"] {
         assert!(codes.contains(&code), "{code} is not in {list}");
     }
     let document = include_str!("../../../docs/command-line.md");
@@ -30,7 +30,7 @@ fn errors_are_json_for_programs() {
     place.write("bad.tsv", "oops\n");
     for (args, code, kind, part) in [
         (&["get", "db", "u", "k"][..], 1, "request", "there is no table `u`"),
-        (&["get", "db", "t", "x"], 1, "failed", "no key \"x\""),
+        (&["get", "db", "t", "x"], 5, "not_found", "no key \"x\""),
         (&["scan", "nowhere", "t"], 1, "", "nowhere"),
         (&["load", "db", "t", "bad.tsv"], 1, "failed", "line 1"),
         (&["drop", "db", "u"], 1, "request", "there is no table `u`"),

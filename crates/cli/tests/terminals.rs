@@ -2,7 +2,8 @@
 
 mod common;
 
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 
 use common::Place;
 
@@ -56,6 +57,30 @@ fn a_progress_bar_fits_a_narrow_terminal() {
     for bar in bars {
         assert!(bar.chars().count() <= 40, "{bar:?} has {} columns", bar.chars().count());
     }
+}
+
+/// A load without a file waited for rows without a word.
+#[test]
+fn a_load_from_the_terminal_says_that_it_reads() {
+    let place = Place::new();
+    if Command::new("script").arg("--version").output().is_err() {
+        return eprintln!("skipped: there is no script(1), of the package util-linux");
+    }
+    let line = format!("{} load db t", env!("CARGO_BIN_EXE_fulgurite"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(place.path()).env("TERM", "xterm");
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let (mut shown, mut chunk) = (String::new(), [0; 1024]);
+    while !shown.contains("reading from the terminal; ^D ends\r\n") {
+        let read = screen.read(&mut chunk).unwrap();
+        assert_ne!(read, 0, "it ended without a word: {shown:?}");
+        shown += &String::from_utf8_lossy(&chunk[..read]);
+    }
+    keys.write_all(b"a\t1\n\x04").unwrap();
+    screen.read_to_string(&mut shown).unwrap();
+    assert!(shown.contains("1 row durable in table `t`"), "{shown:?}");
+    assert!(child.wait().unwrap().success());
 }
 
 /// Help was broken by the terminal in the middle of words.

@@ -35,7 +35,8 @@ pub struct Database {
 
 impl Database {
     /// Opens the database in directory `path`: creates it if [`Options::create`] says so and the directory is missing
-    /// or empty, else recovers it.
+    /// or empty, else recovers it. It makes that directory and none above it: where the parent is missing, a disk that is
+    /// not mounted say, it fails with [`Error::NotADatabase`].
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NotADatabase`], [`Error::NewerFormat`], [`Error::Damaged`], [`Error::BadOptions`],

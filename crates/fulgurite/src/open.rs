@@ -120,8 +120,7 @@ pub(crate) fn open_core(
 /// moved, and no path.
 fn enter(disk: &dyn Disk, dir: &Path, options: &Options) -> Result<(Arc<dyn Dir>, Box<dyn Lock>)> {
     if options.create {
-        let failed = |error| Error::io(format!("creating {}", dir.display()), error);
-        create_dir(disk, dir).map_err(failed)?;
+        create_dir(disk, dir)?;
     }
     let home = open_home(disk, dir)?;
     look(&*home)?;
@@ -235,20 +234,19 @@ fn is_missing(disk: &dyn Disk, path: &Path) -> bool {
     matches!(disk.list(path), Err(error) if error.kind() == ErrorKind::NotFound)
 }
 
-/// Creates the directory and those above it, their names durable.
-fn create_dir(disk: &dyn Disk, dir: &Path) -> std::io::Result<()> {
-    let missing = |path: &Path| is_missing(disk, path);
-    let named = |path: &&Path| !path.as_os_str().is_empty();
-    let created = dir.ancestors().filter(named).take_while(|path| missing(path)).count();
-    if created == 0 {
+/// Creates the directory, its name durable. The one above it must exist: a path into a disk that is not mounted must not
+/// become a new database elsewhere.
+fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
+    if dir.as_os_str().is_empty() || !is_missing(disk, dir) {
         return Ok(());
     }
-    disk.create_dir_all(dir)?;
-    for parent in dir.ancestors().skip(1).take(created) {
-        let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        disk.sync_dir(parent)?;
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    if let Some(parent) = parent.filter(|parent| is_missing(disk, parent)) {
+        let found = format!("there is no directory {} to make it in: make that first", parent.display());
+        return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
     }
-    Ok(())
+    let created = disk.create_dir_all(dir).and_then(|()| disk.sync_dir(parent.unwrap_or(Path::new("."))));
+    created.map_err(|error| Error::io(format!("creating {}", dir.display()), error))
 }
 
 /// Creates the log of a new database, or recovers it.

@@ -17,7 +17,7 @@ const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Create the database if the directory is empty or missing. Default: true.
+    /// Create the database if the directory is empty or missing; its parent must exist. Default: true.
     pub create: bool,
     /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks. Several
     /// processes may read at the same time, while none has it open for writing. What a killed process left is replayed in

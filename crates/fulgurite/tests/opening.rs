@@ -57,6 +57,18 @@ fn an_empty_or_missing_directory_is_created() {
     assert!(matches!(missing, Err(Error::NotADatabase { .. })));
 }
 
+/// The path of a disk that was not mounted became a new database on another one.
+#[test]
+fn a_directory_whose_parent_is_missing_is_not_created() {
+    let env = SimEnv::new(18);
+    let Err(error) = Database::open_with(env.clone(), "/mnt/disk/db", common::options(), |_| {}) else {
+        panic!("it opened")
+    };
+    assert_eq!(error.kind(), ErrorKind::Request);
+    assert!(error.to_string().contains("there is no directory /mnt/disk to make it in"), "{error}");
+    assert!(env.list_raw().is_empty());
+}
+
 #[test]
 fn a_creation_that_was_cut_off_anywhere_is_begun_again() {
     let steps = {

@@ -105,4 +105,8 @@ fn conflicts_are_retried_whatever_the_error_type() {
         "{gave_up:?}"
     );
     assert_eq!(table.get("k").unwrap().unwrap(), "mine");
+    let Err(Mine::Storage(error)) = gave_up else { unreachable!() };
+    let error = error.to_string();
+    assert!(error.contains("101 times in a row, the last time: another transaction"), "{error}");
+    assert!(error.ends_with("by a handle instead of the transaction?"), "{error}");
 }

@@ -38,7 +38,7 @@ EXAMPLES:
 ///
 /// The mirror of `load`: TSV of `export` is read back by `load --escaped`, CSV and JSON lines by `load` as they are. A
 /// row that needs no escapes is written to TSV as its key, a tab and its value, byte by byte. A file gets its name when
-/// it is complete and durable. All that is written is of one moment, however many tables it is.
+/// it is complete and durable, and replaces one of that name; standard error says how many rows it has. All that is written is of one moment, however many tables it is.
 ///
 /// Only JSON lines say when an entry expires. A table with such entries is not written as TSV or CSV, unless
 /// --without-expiry. Only JSON lines hold several tables (--all, --table): each line then names its table.
@@ -71,7 +71,7 @@ pub(crate) struct Args {
     /// Leave out what cannot be read, and name its keys on standard error. The exit code is 3 if there is any.
     #[arg(long)]
     skip_damaged: bool,
-    /// Print what was left out, and errors, as JSON objects on standard error.
+    /// Print what was left out, what was written to a file, and errors, as JSON objects on standard error.
     #[arg(long)]
     pub json: bool,
 }
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             Some(name) => vec![db.open_table(name)?],
             None => tables(args, db)?,
         };
-        let mut export = Export { args, snapshot: db.snapshot(), tables, writer, left_out: 0 };
+        let mut export = Export { args, snapshot: db.snapshot(), tables, writer, rows: 0, left_out: 0 };
         match file {
             None => {
                 let mut output = Output::new();
@@ -142,6 +142,7 @@ struct Export<'a> {
     snapshot: Snapshot,
     tables: Vec<Table>,
     writer: RowWriter,
+    rows: u64,
     /// How many parts could not be read.
     left_out: u64,
 }
@@ -159,7 +160,29 @@ impl Export<'_> {
         } else {
             self.write(&mut file, &failed)?;
         }
-        file.finish()
+        let replaces = file.replaces();
+        file.finish()?;
+        if self.left_out == 0 {
+            self.tell_written(&name, replaces);
+        }
+        Ok(())
+    }
+
+    /// Says on standard error what is in the file.
+    fn tell_written(&self, file: &str, replaces: bool) {
+        let tables = self.tables.len() as u64;
+        let line = match self.args.json {
+            true => {
+                json!({ "file": file, "rows": self.rows, "tables": tables, "replaced": replaces }).to_string()
+            }
+            false => {
+                let instead = if replaces { ", in place of the file that was there" } else { "" };
+                let (rows, tables) = (text::count(self.rows, "row"), text::count(tables, "table"));
+                format!("{rows} of {tables} written to {file}{instead}")
+            }
+        };
+        // Without a reader of standard error the file is there all the same.
+        let _ = writeln!(io::stderr(), "{line}");
     }
 
     fn write(&mut self, out: &mut impl Write, failed: &dyn Fn(io::Error) -> Failure) -> Result<(), Failure> {
@@ -185,6 +208,7 @@ impl Export<'_> {
         let mut range = self.snapshot.range(table, ..)?;
         while let Some((key, value, expires_at)) = range.next_entry_with_expiry()? {
             write_row(&mut self.writer, Entry { key, value, expires_at }, out, failed)?;
+            self.rows += 1;
         }
         Ok(())
     }
@@ -200,6 +224,7 @@ impl Export<'_> {
                 Salvaged::Entry { key, value, expires_at } => {
                     let entry = Entry { key: &key, value: &value, expires_at };
                     write_row(&mut self.writer, entry, out, failed)?;
+                    self.rows += 1;
                 }
                 Salvaged::LeftOut(part) => {
                     self.left_out += 1;

@@ -18,7 +18,7 @@ EXAMPLES:
 /// Print the value of a key.
 ///
 /// Prints the bytes of the value as they are, and a line break behind them if a terminal shows them. If there is no
-/// such key, it says so on standard error and the exit code is 1.
+/// such key, it says so on standard error and the exit code is 5.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -41,7 +41,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     with_reader(&args.dir, |db| {
         let mut range = db.open_table(&args.table)?.range(key.as_slice()..=key.as_slice())?;
         let Some((key, value, expires_at)) = range.next_entry_with_expiry()? else {
-            return Err(Failure::new(format!("table `{}` has no key {}", args.table, text::quoted(&key))));
+            return Err(Failure::not_found(format!(
+                "table `{}` has no key {}",
+                args.table,
+                text::quoted(&key)
+            )));
         };
         let mut output = Output::new();
         if args.json {

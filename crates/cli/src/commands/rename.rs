@@ -8,8 +8,9 @@ use crate::open::{Missing, with_database};
 const EXAMPLES: &str = "\
 EXAMPLES:
   fulgurite load shop.db products.new products.tsv
-  fulgurite drop shop.db products
-  fulgurite rename shop.db products.new products";
+  fulgurite rename shop.db products products.old
+  fulgurite rename shop.db products.new products
+  fulgurite drop shop.db products.old";
 
 /// Rename a table.
 ///

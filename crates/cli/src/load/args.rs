@@ -33,7 +33,7 @@ EXAMPLES:
 /// summary says how many did. Rows are committed in batches, several at a time on their way to the disk, and counted
 /// once they are durable: whatever this command reports as durable survives kill -9 and a power cut. A malformed row
 /// ends the load, unless --skip-bad. The first SIGINT or SIGTERM ends it after the current batch. With --atomic, all rows
-/// of the input are in one commit, or none.
+/// of the input are in one commit, or none. An empty key is a key like others: so a line that begins with a tab is a row.
 ///
 /// Above ten million rows, input in the order of its keys (as `LC_ALL=C sort` or `export` gives it) loads about ten
 /// times as fast as input in any other order: sort it first.
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     /// Load all rows in one commit, or none if anything fails; needs memory for all of them.
     #[arg(long, conflicts_with = "batch")]
     pub atomic: bool,
-    /// Count malformed rows instead of ending at the first.
+    /// Count malformed rows instead of ending at the first, which the summary names.
     #[arg(long)]
     pub skip_bad: bool,
     /// Print JSON: how many rows are durable, as often as that changes, and a summary; errors on standard error.
@@ -112,6 +112,13 @@ impl Args {
             }
             (true, operand) => (None, operand.as_deref().map(Path::new)),
             (false, None) => return Err(Failure::usage("which table? name one, or give --all")),
+            (false, Some(operand)) if file.is_none() && Path::new(operand).is_file() => {
+                return Err(Failure::usage(format!(
+                    "which table? `{0}` is a file: name the table before it (a table of that name takes standard input \
+                     with `{0} -`)",
+                    operand.display()
+                )));
+            }
             (false, Some(table)) => {
                 (Some(table.to_str().ok_or_else(|| Failure::usage("the table's name is not UTF-8"))?), file)
             }

@@ -41,7 +41,12 @@ pub(super) struct Batches {
     open: Option<Transaction>,
     open_rows: u64,
     open_bytes: usize,
+    /// Rows of the open transaction that had expired.
+    open_expired: u64,
     rows: u64,
+    expired: u64,
+    /// The database's clock when the load began, in milliseconds since 1970-01-01 UTC.
+    began_ms: u64,
     commits: u64,
     /// A commit failed, and may have happened.
     is_outcome_unknown: bool,
@@ -56,6 +61,8 @@ pub(super) struct Outcome {
     pub replaced: u64,
     /// Whether there may be more of those.
     pub replaced_exactly: bool,
+    /// How many of the rows had expired before the load began.
+    pub expired: u64,
     pub commits: u64,
 }
 
@@ -76,7 +83,10 @@ impl Batches {
             open: None,
             open_rows: 0,
             open_bytes: 0,
+            open_expired: 0,
             rows: 0,
+            expired: 0,
+            began_ms: db.stats().clock.now_ms,
             commits: 0,
             is_outcome_unknown: false,
             acknowledger: Acknowledger::start(env, json)?,
@@ -112,6 +122,7 @@ impl Batches {
         target.open_rows += 1;
         self.open_rows += 1;
         self.open_bytes += row.key.len() + row.value.len();
+        self.open_expired += u64::from(row.expires_at_ms.is_some_and(|time| time <= self.began_ms));
         match self.when {
             Commits::Rows(rows_max) if self.open_rows >= rows_max || self.open_bytes >= BATCH_BYTES_MAX => {
                 self.commit().map_err(Refused::Load)?;
@@ -134,6 +145,7 @@ impl Batches {
     /// Commits the rows taken since the last commit, without waiting for the disk unless it is far behind.
     fn commit(&mut self) -> Result<(), Failure> {
         let rows = std::mem::take(&mut self.open_rows);
+        let expired = std::mem::take(&mut self.open_expired);
         self.open_bytes = 0;
         match self.open.take() {
             Some(transaction) if rows > 0 => {
@@ -144,6 +156,7 @@ impl Batches {
                     self.is_outcome_unknown |= matches!(error, Error::OutcomeUnknown { .. });
                 })?;
                 self.rows += rows;
+                self.expired += expired;
                 self.commits += 1;
                 self.targets.committed();
                 self.acknowledger.expect(ticket, rows)
@@ -170,7 +183,8 @@ impl Batches {
         let dropped = if has_failed && is_known { self.targets.drop_empty() } else { Ok(()) };
         let result = waited.and(committed).and(counted);
         let (replaced, replaced_exactly) = self.targets.replaced();
-        let outcome = Outcome { durable, replaced, replaced_exactly, commits: self.commits };
+        let outcome =
+            Outcome { durable, replaced, replaced_exactly, expired: self.expired, commits: self.commits };
         (outcome, result.and(dropped))
     }
 }

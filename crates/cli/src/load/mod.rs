@@ -57,9 +57,17 @@ struct Load<'a> {
 /// What a load did.
 struct Loaded {
     outcome: Outcome,
-    bad_rows: u64,
+    bad: BadRows,
     seconds: f64,
     interrupted: bool,
+}
+
+/// Rows that were skipped.
+#[derive(Default)]
+struct BadRows {
+    count: u64,
+    /// The line of the first, and why it is bad.
+    first: Option<(u64, String)>,
 }
 
 /// Why there were no more rows.
@@ -74,9 +82,9 @@ impl Load<'_> {
         let began_ns = self.env.clock().monotonic_ns();
         let when = if self.args.atomic { Commits::Atomic } else { Commits::Rows(self.args.batch) };
         let mut batches = Batches::start(self.env, db, self.input.table, when, self.args.json)?;
-        let mut bad_rows = 0;
+        let mut bad = BadRows::default();
         let taken = match self.open_rows(source) {
-            Ok(Some(mut rows)) => self.take_rows(&mut *rows, &mut batches, &mut bad_rows),
+            Ok(Some(mut rows)) => self.take_rows(&mut *rows, &mut batches, &mut bad),
             Ok(None) => Ok(End::Interrupted),
             Err(failure) => Err(failure),
         };
@@ -87,8 +95,8 @@ impl Load<'_> {
         finished.map_err(said)?;
         let end = taken.map_err(said)?;
         let seconds = (self.env.clock().monotonic_ns() - began_ns) as f64 / 1e9;
-        let loaded = Loaded { outcome, bad_rows, seconds, interrupted: end == End::Interrupted };
-        loaded.report(self.args, self.input)?;
+        let loaded = Loaded { outcome, bad, seconds, interrupted: end == End::Interrupted };
+        loaded.report(self.args, self.input, self.name)?;
         Ok(loaded)
     }
 
@@ -117,7 +125,7 @@ impl Load<'_> {
         &self,
         rows: &mut dyn Rows,
         batches: &mut Batches,
-        bad_rows: &mut u64,
+        bad: &mut BadRows,
     ) -> Result<End, Failure> {
         let mut row = Row::default();
         loop {
@@ -125,7 +133,7 @@ impl Load<'_> {
                 Next::Row => batches.add(&row),
                 Next::Table => batches.add_table(&row.table).map(|()| false),
                 Next::Bad(why) => {
-                    self.refuse(&why, rows.line(), bad_rows)?;
+                    self.refuse(&why, rows.line(), bad)?;
                     continue;
                 }
                 Next::Idle => {
@@ -144,7 +152,7 @@ impl Load<'_> {
                         }
                     }
                 }
-                Err(Refused::Row(error)) => self.refuse(&error.to_string(), rows.line(), bad_rows)?,
+                Err(Refused::Row(error)) => self.refuse(&error.to_string(), rows.line(), bad)?,
                 Err(Refused::Load(failure)) => return Err(failure),
             }
         }
@@ -159,11 +167,12 @@ impl Load<'_> {
         }
     }
 
-    fn refuse(&self, why: &str, line: u64, bad_rows: &mut u64) -> Result<(), Failure> {
+    fn refuse(&self, why: &str, line: u64, bad: &mut BadRows) -> Result<(), Failure> {
         if !self.args.skip_bad {
             return Err(Failure::new(format!("{}, line {line}: {why}", self.name)));
         }
-        *bad_rows += 1;
+        bad.count += 1;
+        bad.first.get_or_insert_with(|| (line, why.to_string()));
         Ok(())
     }
 }
@@ -173,9 +182,10 @@ impl Loaded {
         if self.seconds > 0.0 { self.outcome.durable as f64 / self.seconds } else { 0.0 }
     }
 
-    fn report(&self, args: &Args, input: &Input<'_>) -> Result<(), Failure> {
+    fn report(&self, args: &Args, input: &Input<'_>, name: &str) -> Result<(), Failure> {
         let mut output = Output::new();
-        let printed = if args.json { self.print_json(&mut output) } else { self.print(input, &mut output) };
+        let printed =
+            if args.json { self.print_json(&mut output) } else { self.print(input, name, &mut output) };
         // Whoever listened has gone; the rows are there all the same.
         match printed.and_then(|()| output.flush()) {
             Err(Failure::ReaderGone) => Ok(()),
@@ -189,7 +199,10 @@ impl Loaded {
             "durable_rows": self.outcome.durable,
             "replaced_rows": self.outcome.replaced,
             "replaced_rows_exact": self.outcome.replaced_exactly,
-            "bad_rows": self.bad_rows,
+            "expired_rows": self.outcome.expired,
+            "bad_rows": self.bad.count,
+            "first_bad_line": self.bad.first.as_ref().map(|(line, _)| line),
+            "first_bad_reason": self.bad.first.as_ref().map(|(_, why)| why),
             "commits": self.outcome.commits,
             "seconds": (self.seconds * 1e6).round() / 1e6,
             "rows_per_second": self.rows_per_second() as u64,
@@ -197,7 +210,7 @@ impl Loaded {
         }))
     }
 
-    fn print(&self, input: &Input<'_>, output: &mut Output) -> Result<(), Failure> {
+    fn print(&self, input: &Input<'_>, name: &str, output: &mut Output) -> Result<(), Failure> {
         let rows = self.outcome.durable;
         if self.interrupted {
             output
@@ -210,16 +223,28 @@ impl Loaded {
         };
         let place = input.table.map_or_else(String::new, |table| format!(" in table `{table}`"));
         output.line(format!(
-            "{} durable{place}{}: {}, {:.3} s{rate}",
+            "{} durable{place}{}{}: {}, {:.3} s{rate}",
             text::count(rows, "row"),
             self.replaced(),
+            self.expired(),
             text::count(self.outcome.commits, "commit"),
             self.seconds,
         ))?;
-        if self.bad_rows > 0 {
-            output.line(format!("{} skipped", text::count(self.bad_rows, "bad row")))?;
+        if let Some((line, why)) = &self.bad.first {
+            let (count, verb) = (
+                text::count(self.bad.count, "bad row"),
+                if self.bad.count == 1 { "it" } else { "the first" },
+            );
+            output.line(format!("{count} skipped; {verb} is {name}, line {line}: {why}"))?;
         }
         Ok(())
+    }
+
+    fn expired(&self) -> String {
+        match self.outcome.expired {
+            0 => String::new(),
+            rows => format!(", {} of them had expired already", text::number(rows)),
+        }
     }
 
     fn replaced(&self) -> String {

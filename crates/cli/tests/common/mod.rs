@@ -105,9 +105,13 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// What it printed; it has to have succeeded, and quietly, but for what reading a killed database tells.
+    /// What it printed; it has to have succeeded, and quietly, but for what reading a killed database tells, and an export
+    /// of its file.
     pub fn ok(self) -> String {
-        let is_quiet = self.stderr.is_empty() || self.stderr.starts_with("note: the database was not closed");
+        let is_told = |line: &str| {
+            line.starts_with("note: the database was not closed") || line.contains(" written to ")
+        };
+        let is_quiet = self.stderr.lines().all(is_told);
         let printed = String::from_utf8_lossy(&self.stdout);
         assert!(self.code == Some(0) && is_quiet, "{:?}: {}{printed}", self.code, self.stderr);
         String::from_utf8_lossy(&self.stdout).into_owned()

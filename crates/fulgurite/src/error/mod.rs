@@ -295,6 +295,14 @@ fn fmt_read_only(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     )
 }
 
+fn fmt_gave_up(f: &mut fmt::Formatter<'_>, attempts: u32, last: &Conflict) -> fmt::Result {
+    write!(f, "the transaction conflicted {attempts} times in a row, the last time: {last}")?;
+    match last.on {
+        Contended::Expired(_) => Ok(()),
+        _ => write!(f, "; does the body write this table by a handle instead of the transaction?"),
+    }
+}
+
 fn fmt_forked(f: &mut fmt::Formatter<'_>, path: &Path) -> fmt::Result {
     write!(
         f,
@@ -366,9 +374,7 @@ impl fmt::Display for Error {
             Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
             Error::Closed => write!(f, "the database was closed"),
             Error::Refused { what } => write!(f, "the request cannot be served: {what}"),
-            Error::TooManyConflicts { attempts, last } => {
-                write!(f, "the transaction conflicted with others {attempts} times in a row, at last: {last}")
-            }
+            Error::TooManyConflicts { attempts, last } => fmt_gave_up(f, *attempts, last),
         }
     }
 }

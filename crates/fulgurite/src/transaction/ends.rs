@@ -62,7 +62,7 @@ impl Transaction {
 
     /// Takes the entry of `range` with the smallest key away and returns it; `None` if there is none.
     ///
-    /// It is the first one: if another transaction takes it first, this one's commit fails with
+    /// **It passes no entry over, unlike [`Table::pop_first`]**, which skips those that other transactions have popped: if another transaction takes it first, this one's commit fails with
     /// [`Error::Conflict`](crate::Error::Conflict). Several workers that only want some entry, soon, use
     /// [`Transaction::pop_first_unclaimed`]. The cost does not grow with the number of entries that were taken before.
     ///
@@ -293,8 +293,10 @@ impl Table {
     }
 
     /// Takes away the entry of `range` with the smallest key that no open transaction has popped, and returns it; by
-    /// default it is gone for good when this returns. `None` if there is none; see
-    /// [`Transaction::pop_first_unclaimed`].
+    /// default it is gone for good when this returns. `None` if there is none.
+    ///
+    /// **It passes over what open transactions have popped, unlike [`Transaction::pop_first`]**: it is the single-call form
+    /// of [`Transaction::pop_first_unclaimed`].
     ///
     /// For entries whose work may fail, pop inside a transaction that does the work, too.
     ///
