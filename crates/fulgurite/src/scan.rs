@@ -552,7 +552,7 @@ impl<'a> Side<'a> {
                 if let Some(own) = self.own
                     && let Some(range) = own.ranges.covering(key)
                 {
-                    self.pass_deleted(range)?;
+                    self.pass_deleted(bounds, range)?;
                     continue;
                 }
                 self.stand = Stand::Given;
@@ -580,26 +580,31 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Moves the cursor on from a key in a range that the transaction deletes, to behind that.
+    /// Moves the cursor on from a key in a range that the transaction deletes, to behind that: at most to where the scan
+    /// ends, because what lies behind is not the user's question, and may be damaged.
     #[inline(never)]
-    fn pass_deleted(&mut self, (start, end): (&[u8], Option<&[u8]>)) -> Result<()> {
+    fn pass_deleted(&mut self, bounds: &Bounds, (start, end): (&[u8], Option<&[u8]>)) -> Result<()> {
         for _ in 0..STEPS_BEFORE_SEEK {
             self.move_cursor()?;
             let is_inside = |key: &[u8]| match self.direction {
                 Direction::Forward => end.is_none_or(|end| key < end),
                 Direction::Backward => start <= key,
             };
-            if !self.cursor.key().is_some_and(is_inside) {
+            if !self.cursor.key().is_some_and(|key| is_inside(key) && !self.outside(bounds, key)) {
                 return Ok(());
             }
         }
         match (self.direction, end) {
-            (Direction::Forward, Some(end)) => self.cursor.seek(Bound::Included(end)).or_error(),
-            (Direction::Forward, None) => {
+            (Direction::Forward, Some(end)) if bounds.upper() > (false, end, false) => {
+                self.cursor.seek(Bound::Included(end)).or_error()
+            }
+            (Direction::Backward, _) if bounds.lower() < (start, false) => {
+                self.cursor.seek_back(Bound::Excluded(start)).or_error()
+            }
+            _ => {
                 self.cursor.end();
                 Ok(())
             }
-            (Direction::Backward, _) => self.cursor.seek_back(Bound::Excluded(start)).or_error(),
         }
     }
 

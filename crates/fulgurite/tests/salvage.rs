@@ -135,3 +135,36 @@ fn what_was_written_after_the_damage_is_given() {
         tried += usize::from(!left_out.is_empty());
     }
 }
+
+/// The scan ends before the damage, and what the transaction deletes reaches over it.
+#[test]
+fn a_transaction_that_deletes_a_range_with_damage_scans_what_comes_before_it() {
+    let rows = rows();
+    let sim = stored(&rows);
+    let mut tried = 0;
+    for (path, offset) in used_places(&sim) {
+        let damaged = sim.crash(CrashKind::Kill, 0);
+        damaged.corrupt(&path, offset, |byte| *byte ^= 4).unwrap();
+        let Ok(db) = common::open(damaged.clone()) else { continue };
+        let Ok(table) = db.open_table("t") else { continue };
+        let mut txn = db.begin();
+        let keys = |txn: &fulgurite::Transaction, backward: bool| {
+            let range = if backward { "key0480".."key0495" } else { "key0000".."key0015" };
+            let mut range = txn.range(&table, range)?;
+            let mut rows = 0;
+            while if backward { range.next_entry_back() } else { range.next_entry() }?.is_some() {
+                rows += 1;
+            }
+            Ok::<usize, fulgurite::Error>(rows)
+        };
+        let without = [false, true].map(|backward| keys(&txn, backward).ok());
+        txn.delete_range(&table, "key0010".."key0485").unwrap();
+        for (backward, without) in [false, true].into_iter().zip(without) {
+            if without.is_some() {
+                tried += 1;
+                assert_eq!(keys(&txn, backward).unwrap(), 10, "damage at {offset} of {}", path.display());
+            }
+        }
+    }
+    assert!(tried > 10, "only {tried} scans could be read before the delete");
+}

@@ -45,6 +45,11 @@ impl Keys {
         self.ends.clear();
     }
 
+    fn get(&self, index: usize) -> &[u8] {
+        let start = if index == 0 { 0 } else { self.ends[index - 1] };
+        &self.bytes[start..self.ends[index]]
+    }
+
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         starts.zip(&self.ends).map(|(start, &end)| &self.bytes[start..end])
@@ -130,6 +135,7 @@ impl Replaced {
     /// Counts rows with these keys. `before` does not see those rows, but all before them.
     pub fn settle(&mut self, table: &Table, keys: &Keys, before: &Transaction) {
         let hashes: Vec<u64> = keys.iter().map(xxh3_64).collect();
+        let mut by_hash = None;
         for ((index, key), &hash) in keys.iter().enumerate().zip(&hashes) {
             if index.is_multiple_of(HASHES_AHEAD) {
                 self.seen.load(&hashes[index..hashes.len().min(index + HASHES_AHEAD)]);
@@ -139,7 +145,8 @@ impl Replaced {
             if !may_be_own && !was_there {
                 continue;
             }
-            if may_be_own && keys.iter().take(index).any(|earlier| earlier == key) {
+            if may_be_own && by_hash.get_or_insert_with(|| ByHash::of(&hashes)).is_repeated(keys, hash, index)
+            {
                 self.replaced += 1;
                 continue;
             }
@@ -175,6 +182,24 @@ impl Replaced {
     /// Whether [`Replaced::rows`] is all of them.
     pub fn is_exact(&self) -> bool {
         self.unknown == 0
+    }
+}
+
+/// The keys of a batch, to be found by their hashes: made for the batches in which the filter finds something.
+struct ByHash(Vec<(u64, usize)>);
+
+impl ByHash {
+    fn of(hashes: &[u64]) -> ByHash {
+        let mut places: Vec<_> = hashes.iter().copied().zip(0..).collect();
+        places.sort_unstable();
+        ByHash(places)
+    }
+
+    /// Whether the key at `index` is also at an earlier one.
+    fn is_repeated(&self, keys: &Keys, hash: u64, index: usize) -> bool {
+        let first = self.0.partition_point(|&(other, _)| other < hash);
+        let mut earlier = self.0[first..].iter().take_while(|&&place| place < (hash, index));
+        earlier.any(|&(_, earlier)| keys.get(earlier) == keys.get(index))
     }
 }
 
@@ -244,6 +269,21 @@ fn bits_of(hash: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_repeated_if_it_came_before_in_the_batch() {
+        let mut keys = Keys::default();
+        for key in ["a", "b", "a", "", "c", "", "a"] {
+            keys.push(key.as_bytes());
+        }
+        // Two keys that are not equal have one hash.
+        for hash in [|key: &[u8]| xxh3_64(key), |key: &[u8]| u64::from(key == b"a" || key == b"b")] {
+            let hashes: Vec<u64> = keys.iter().map(hash).collect();
+            let by_hash = ByHash::of(&hashes);
+            let repeated: Vec<_> = (0..7).map(|i| by_hash.is_repeated(&keys, hashes[i], i)).collect();
+            assert_eq!(repeated, [false, false, true, false, false, true, true]);
+        }
+    }
 
     #[test]
     fn the_filter_forgets_nothing_and_finds_little_else() {
