@@ -66,7 +66,8 @@ impl Sessions {
     async fn log_in(&self, user: &str) -> Result<String, SessionError> {
         let token = new_token();
         let ticket = {
-            // The transaction ends before the `.await`: a transaction is no future's to hold.
+            // The transaction ends before the `.await`. Do not hold one across it: that compiles, but while the future
+            // sleeps the transaction keeps old versions on disk, and what others commit meanwhile may conflict with it.
             let mut txn = self.db.begin();
             txn.put_expiring(&self.sessions, &token, user, self.idle)?;
             txn.put_expiring(&self.by_user, user_key(user, &token), "", self.idle)?;
@@ -133,7 +134,8 @@ fn user_key(user: &str, token: &str) -> String {
     format!("{user}\0{token}")
 }
 
-/// 128 random bits, from the operating system.
+/// 128 random bits from the operating system. A program of yours takes them from `getrandom` or `rand`: this is what is at
+/// hand without another dependency.
 fn new_token() -> String {
     let env = RealEnv::new();
     format!("{:016x}{:016x}", env.random_u64(), env.random_u64())

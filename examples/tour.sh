@@ -4,7 +4,8 @@
 set -eu
 
 cd "$(dirname "$0")/.."
-cargo build --release --quiet -p fulgurite-cli
+echo "Building; the first time that takes a few minutes."
+cargo build --release -p fulgurite-cli
 fulgurite="$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/fulgurite"
 dir="$(mktemp -d)"
 trap 'rm -rf "$dir"' EXIT

@@ -122,6 +122,16 @@ impl Failure {
         }
     }
 
+    /// The failure of reading a database that opened: says what to do about damage.
+    pub fn of_reading(self) -> Failure {
+        match self {
+            Failure::Message { code: DAMAGED, .. } => {
+                self.and("restore a backup, or save what can be read with `fulgurite export --skip-damaged`")
+            }
+            other => other,
+        }
+    }
+
     /// Prints the message, if there is one, as a line for people or as a JSON object, and tells the exit code.
     pub fn report(self, as_json: bool) -> ExitCode {
         match self {

@@ -33,7 +33,7 @@ pub(crate) fn with_reader<T>(
     body: impl FnOnce(&Database) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let db = open_reader(dir)?;
-    let value = body(&db)?;
+    let value = body(&db).map_err(Failure::of_reading)?;
     db.close()?;
     Ok(value)
 }

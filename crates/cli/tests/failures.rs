@@ -24,6 +24,7 @@ fn a_bad_row_is_named_by_its_line() {
         ("{\"key\":\"a\"}", "there is no field \"value\""),
         ("{\"value\":\"a\"}", "there is no field \"key\""),
         ("[1]", "it is not a JSON object"),
+        ("{oops", "it is not a JSON object: key must be a string, at column 2; "),
         ("{\"key\":\"a\",\"value_base64\":\"!\"}", "is not base64"),
         ("{\"key\":\"\\ud800\",\"value\":1}", "field \"key\""),
         ("", "it is not a JSON object"),
@@ -63,7 +64,7 @@ fn what_is_missing_is_not_created() {
         &["check", "db"],
         &["dump", "db"],
     ] {
-        place.run(args).fails(1, "db is not a Fulgurite database");
+        place.run(args).fails(1, "db is not a Fulgurite database: there is no such directory");
     }
     place.run(&["load", "db", "t", "missing.tsv"]).fails(1, "opening missing.tsv: ");
     assert!(place.names().is_empty(), "{:?}", place.names());
@@ -84,7 +85,7 @@ fn somebody_elses_directory_is_refused() {
     }
     place.run(&["get", "file", "t", "k"]).fails(1, "file");
     place.run(&["put", "--create", "file", "t", "k", "v"]).fails(1, "file");
-    place.run(&["dump", "file"]).fails(1, "file is not a Fulgurite database");
+    place.run(&["dump", "file"]).fails(1, "file is not a Fulgurite database: it is a file");
     place.run(&["load", "db", "t", "theirs"]).fails(1, "it is a directory");
     place.run(&["put", "--create", "db", "", "k", "v"]).fails(1, "cannot be the name of a table");
 }
@@ -161,6 +162,11 @@ fn damage_has_its_exit_code() {
     assert_eq!(report["sound"], false);
     assert!(report["problems"][0].as_str().unwrap().contains(".seg"), "{report}");
     assert_eq!(place.run(&["check", "db"]).code, Some(3));
+    for args in [&["scan", "db", "t"][..], &["export", "db", "t"]] {
+        let ran = place.run(args);
+        let advice = "; restore a backup, or save what can be read with `fulgurite export --skip-damaged`";
+        assert!(ran.code == Some(3) && ran.stderr.trim_end().ends_with(advice), "{}", ran.stderr);
+    }
     place.write("db/SUPERBLOCK", [0; 8192]);
     place.run(&["get", "db", "t", "00001"]).fails(3, "no valid slot");
     assert_eq!(place.run(&["check", "db", "--json"]).code, Some(3));

@@ -336,6 +336,30 @@ impl Database {
         self.core.retry_deferred(isolation, body)
     }
 
+    /// Like [`Database::transact_deferred`] for a `body` with errors of the application, as [`Database::transact_as`] is
+    /// like [`Database::transact`]. What the ticket tells is an [`Error`].
+    ///
+    /// # Errors
+    /// Those of [`Database::transact_deferred`], as `E`.
+    pub fn transact_deferred_as<T, E: From<Error>>(
+        &self,
+        body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<(T, Ticket), E> {
+        self.transact_deferred_with_as(Isolation::Snapshot, body)
+    }
+
+    /// Like [`Database::transact_deferred_as`] at a given isolation.
+    ///
+    /// # Errors
+    /// Those of [`Database::transact_deferred`], as `E`.
+    pub fn transact_deferred_with_as<T, E: From<Error>>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<(T, Ticket), E> {
+        self.core.retry_deferred_as(isolation, body)
+    }
+
     /// The database as of now: everything in it is durable, or was answered at a level that does not wait for that.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.core)

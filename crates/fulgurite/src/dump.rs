@@ -212,7 +212,11 @@ pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[Slot; 2]> {
     let file = match disk.open(&path, OpenOptions::Read) {
         Ok(file) => file,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            let found = format!("it has no file {FILE_NAME}");
+            let found = match disk.list(dir).map_err(|error| error.kind()) {
+                Err(ErrorKind::NotFound) => "there is no such directory".to_string(),
+                Err(ErrorKind::NotADirectory) => "it is a file, a database is a directory".to_string(),
+                _ => format!("it has no file {FILE_NAME}"),
+            };
             return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
         }
         Err(error) => return Err(failed(error)),

@@ -5,7 +5,7 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
 /// A range of keys: `..`, `"a".."b"`, `from..`, `..=to`, a pair of [`Bound`]s, with keys of any type that is
 /// `AsRef<[u8]>`; or a reference to one.
 ///
-/// Both ends of a range literal have one type, and byte strings of different lengths have different types: write
+/// Both ends of a range have one type, and byte strings of different lengths have different types: write
 /// `"a".."bc"`, or `b"a".as_slice()..b"bc"`.
 ///
 /// Implemented here for those types only. `std`'s `RangeBounds<K>` is not asked for in its place because it leaves open
@@ -52,9 +52,10 @@ impl KeyRange for RangeFull {
     }
 }
 
-impl<S: AsRef<[u8]>, E: AsRef<[u8]>> sealed::Sealed for (Bound<S>, Bound<E>) {}
+impl<K: AsRef<[u8]>> sealed::Sealed for (Bound<K>, Bound<K>) {}
 
-impl<S: AsRef<[u8]>, E: AsRef<[u8]>> KeyRange for (Bound<S>, Bound<E>) {
+// One type for both ends: so that of `Bound::Unbounded` is known from the other's.
+impl<K: AsRef<[u8]>> KeyRange for (Bound<K>, Bound<K>) {
     fn start(&self) -> Bound<&[u8]> {
         self.0.as_ref().map(AsRef::as_ref)
     }

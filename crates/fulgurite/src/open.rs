@@ -183,7 +183,8 @@ fn open_superblock(env: &dyn Env, home: &dyn Dir, options: &Options) -> Result<S
         Found::Database => SuperblockFile::open(home, OpenOptions::Write),
         Found::Empty if options.create => create(env, home),
         Found::Empty => {
-            let found = "the directory is empty".to_string();
+            let create = if options.read_only { "" } else { ", and `create` is not set" };
+            let found = format!("the directory is empty{create}");
             Err(Error::NotADatabase { path: home.path().to_path_buf(), found })
         }
     }

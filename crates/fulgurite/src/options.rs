@@ -58,7 +58,7 @@ pub struct Options {
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
     /// gives up. Default 100.
     pub conflict_retries_max: u32,
-    /// A commit that takes so long from its call to its answer is told as an event (`tracing`, at info). Default 1 s;
+    /// A commit that takes so long from its call to its answer is logged (`tracing`, at info). Default 1 s;
     /// [`Duration::MAX`] is never.
     pub slow_commit: Duration,
     /// Run the threads that keep segments ready, fold and checkpoint. Default true. Without them whoever embeds the

@@ -43,6 +43,15 @@ impl Handle {
         self.retry_unless(isolation, body, as_conflict, Transaction::commit_deferred)
     }
 
+    /// Like [`Handle::retry_deferred`] with an application's error, which always ends it.
+    pub fn retry_deferred_as<T, E: From<Error>>(
+        &self,
+        isolation: Isolation,
+        body: impl FnMut(&mut Transaction) -> Result<T, E>,
+    ) -> Result<(T, Ticket), E> {
+        self.retry_unless(isolation, body, Err, Transaction::commit_deferred)
+    }
+
     fn retry_unless<T, E: From<Error>, C>(
         &self,
         isolation: Isolation,

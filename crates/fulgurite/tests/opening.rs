@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::PATH;
-use fulgurite::env::SimEnv;
 use fulgurite::env::sim::{CrashKind, Loss};
+use fulgurite::env::{Env, SimEnv};
 use fulgurite::{Database, Error, ErrorKind, Options, Result};
 
 const SUPERBLOCK: &str = "/db/SUPERBLOCK";
@@ -53,8 +53,12 @@ fn an_empty_or_missing_directory_is_created() {
     let db = open(&env).unwrap();
     assert!(db.tables().unwrap().is_empty());
     let options = Options { create: false, ..common::options() };
-    let missing = Database::open_with(SimEnv::new(2), PATH, options, |_| {});
+    let missing = Database::open_with(SimEnv::new(2), PATH, options.clone(), |_| {});
     assert!(matches!(missing, Err(Error::NotADatabase { .. })));
+    let env = SimEnv::new(2);
+    env.disk().create_dir_all(Path::new(PATH)).unwrap();
+    let Err(empty) = Database::open_with(env, PATH, options, |_| {}) else { panic!("it opened") };
+    assert!(empty.to_string().ends_with("the directory is empty, and `create` is not set"), "{empty}");
 }
 
 /// The path of a disk that was not mounted became a new database on another one.

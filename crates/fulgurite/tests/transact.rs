@@ -75,6 +75,40 @@ fn an_application_error_rolls_back_and_comes_out() {
     assert!(commit.csn.0 > 0);
 }
 
+/// It compiles: that is the test. What is written about transactions and `.await` rests on it.
+#[test]
+fn a_transaction_may_move_to_another_thread() {
+    fn moves<T: Send>() {}
+    moves::<fulgurite::Transaction>();
+}
+
+#[test]
+fn an_application_error_goes_with_a_commit_that_is_awaited() {
+    let (db, table) = one_table();
+    let refused = db.transact_deferred_as(|txn| {
+        txn.put(&table, "k", "v")?;
+        Err::<(), _>(Mine::Refused)
+    });
+    assert!(matches!(refused, Err(Mine::Refused)));
+    assert_eq!(table.get("k").unwrap(), None, "any error rolls back");
+
+    let mut runs = 0;
+    let (value, ticket) = db
+        .transact_deferred_with_as::<_, Mine>(Isolation::Serializable, |txn| {
+            runs += 1;
+            txn.get(&table, "k")?;
+            if runs == 1 {
+                table.put("k", "won")?;
+            }
+            txn.put(&table, "k", "v")?;
+            Ok(runs)
+        })
+        .unwrap();
+    assert_eq!(value, 2, "the conflict was retried");
+    ticket.wait().unwrap();
+    assert_eq!(table.get("k").unwrap().unwrap(), "v");
+}
+
 /// With an application's error type conflicts are retried, too, and giving up is told in it.
 #[test]
 fn conflicts_are_retried_whatever_the_error_type() {

@@ -66,12 +66,14 @@ fn print(args: &Args, report: &CheckReport, seconds: f64) -> Result<(), Failure>
     for note in &report.notes {
         output.line(format!("note: {note}"))?;
     }
+    let in_log = match report.recent_versions {
+        0 => String::new(),
+        recent => format!(", and {} that the log has and the tables not yet", count(recent, "operation")),
+    };
     output.line(format!(
-        "read {} of {}, and {} that the log has and the tables not yet; {}, {} outside of them ({}), {} in {}; \
-         {seconds:.2} s",
+        "read {} of {}{in_log}; {}, {} outside of them ({}), {} in {}; {seconds:.2} s",
         count(report.entries, "entry"),
         count(report.tables, "table"),
-        count(report.recent_versions, "operation"),
         count(report.node_records, "node record"),
         count(report.values, "value"),
         size(report.value_bytes),

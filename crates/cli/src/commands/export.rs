@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         .raw(args.raw)
         .delimiter(args.format.delimiter())
         .without_expiry(args.without_expiry);
-    with_reader(&args.dir, |db| {
+    let left_out = with_reader(&args.dir, |db| {
         let tables = match table {
             Some(name) => vec![db.open_table(name)?],
             None => tables(args, db)?,
@@ -126,8 +126,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             }
             Some(path) => export.write_file(path)?,
         }
-        export.finish()
-    })
+        Ok(export.left_out)
+    })?;
+    match left_out {
+        0 => Ok(()),
+        parts => Err(Failure::of_damage(format!(
+            "the export is not complete: {} could not be read and {} named above",
+            text::count(parts, "part"),
+            if parts == 1 { "is" } else { "are" },
+        ))),
+    }
 }
 
 fn tables(args: &Args, db: &Database) -> Result<Vec<Table>, Failure> {
@@ -233,18 +241,6 @@ impl Export<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Fails if something was left out.
-    fn finish(&self) -> Result<(), Failure> {
-        match self.left_out {
-            0 => Ok(()),
-            parts => Err(Failure::of_damage(format!(
-                "the export is not complete: {} could not be read and {} named above",
-                text::count(parts, "part"),
-                if parts == 1 { "is" } else { "are" },
-            ))),
-        }
     }
 }
 

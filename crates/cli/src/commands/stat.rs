@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use fulgurite::{ClockState, Error, Stats};
 use serde_json::{Value, json};
 
-use crate::commands::stat_beside;
+use crate::commands::stat_beside::{self, duration};
 use crate::failure::Failure;
 use crate::open::{entries_estimate, open_reader};
 use crate::output::Output;
@@ -77,13 +77,18 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
 }
 
 /// What the database's clock makes of the machine's, and what to do about it.
-fn clock_state(stats: &Stats) -> (&'static str, &'static str) {
-    match stats.clock.state {
+fn clock_state(stats: &Stats) -> (&'static str, String) {
+    let (state, note) = match stats.clock.state {
         ClockState::Follows => ("follows", "the machine's"),
-        ClockState::Unconfirmed => (
-            "unconfirmed",
-            "it went far while the database was closed: nothing is removed by it for up to an hour",
-        ),
+        ClockState::Unconfirmed => {
+            let closed_ms = stats.clock.now_ms.saturating_sub(stats.clock.confirmed_ms);
+            let note = format!(
+                "the database was closed for most of the last {}: what expired meanwhile is hidden, and removed within \
+                 an hour of use",
+                duration(closed_ms / 1000)
+            );
+            return ("unconfirmed", note);
+        }
         ClockState::Doubts => {
             ("doubts", "the machine's jumped: believed in an hour; if it is right, reset-clock does it now")
         }
@@ -91,14 +96,15 @@ fn clock_state(stats: &Stats) -> (&'static str, &'static str) {
             ("ahead", "of the machine's, and stands still: if that is right, reset-clock sets it back")
         }
         _ => ("unknown", ""),
-    }
+    };
+    (state, note.to_string())
 }
 
 fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     let mut row = |name: &str, value: String, note: &str| rows.push(vec![name.into(), value, note.into()]);
     row("tables", number(stats.tables), "");
-    row("entries", number(entries), "about; versions that nobody needs any more included");
+    row("entries", number(entries), "about; including old versions not yet removed");
     let unproven =
         stats.unproven.map(|range| format!("the log does not say whether {range} had reached the disk"));
     row("commits", number(stats.durable.0), unproven.as_deref().unwrap_or("all durable"));
@@ -112,11 +118,27 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("recent versions", number(stats.delta_entries), "not folded into trees yet");
     row("their memory", size(stats.delta_bytes), "");
     let (state, note) = clock_state(stats);
-    row("clock", state.into(), note);
+    row("clock", state.into(), &note);
     if stats.clock.state != ClockState::Follows {
         row("it shows", utc(stats.clock.now_ms), "the time by which keys expire");
         row("the machine shows", utc(stats.clock.machine_ms), "");
         row("confirmed", utc(stats.clock.confirmed_ms), "what had expired by then may be removed");
     }
     rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten minutes were called far.
+    #[test]
+    fn a_clock_that_is_not_confirmed_says_for_how_long_the_database_was_closed() {
+        let mut stats = Stats::default();
+        stats.clock.state = ClockState::Unconfirmed;
+        (stats.clock.confirmed_ms, stats.clock.now_ms) = (1_800_000_000_000, 1_800_000_600_000);
+        let (state, note) = clock_state(&stats);
+        assert_eq!(state, "unconfirmed");
+        assert!(note.starts_with("the database was closed for most of the last 10 min 0 s: "), "{note}");
+    }
 }

@@ -58,7 +58,7 @@ pub(crate) fn run(dir: &Path, holder: &LockHolder, as_json: bool) -> Result<(), 
     output.flush()
 }
 
-fn duration(seconds: u64) -> String {
+pub(super) fn duration(seconds: u64) -> String {
     let (minutes, hours) = (seconds / 60, seconds / 3600);
     match seconds {
         0..60 => format!("{seconds} s"),

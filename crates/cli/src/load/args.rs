@@ -69,7 +69,8 @@ pub(crate) struct Args {
     /// JSON lines: the field with the key; a field of this name with _base64 behind it holds bytes in base64.
     #[arg(long, value_name = "FIELD", default_value = "key")]
     pub key_field: String,
-    /// JSON lines: the field with the value, likewise; `.` takes the whole line.
+    /// JSON lines: the field with the value, likewise; `.` takes the whole line. A string is stored as its text, anything
+    /// else (2, null, an object) as its JSON without blanks; keys likewise.
     #[arg(long, value_name = "FIELD", default_value = "value")]
     pub value_field: String,
     /// JSON lines: the field that says when the entry expires, in milliseconds since 1970-01-01 UTC [default:

@@ -84,8 +84,9 @@ impl JsonRows {
 
     /// Takes a line apart; returns whether it is a row, and not only the name of a table.
     fn parse(&self, line: &[u8], row: &mut Row) -> Result<bool, String> {
-        let object: BTreeMap<Cow<'_, str>, &RawValue> =
-            serde_json::from_slice(line).map_err(|error| format!("it is not a JSON object: {error}"))?;
+        let object: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(line).map_err(|error| {
+            format!("it is not a JSON object: {}, at column {}", without_place(&error), error.column())
+        })?;
         if self.has_tables {
             let table = object.get(TABLE_FIELD).ok_or("there is no field \"table\"")?;
             row.table = string(TABLE_FIELD, table.get())?;
@@ -132,7 +133,15 @@ impl Rows for JsonRows {
 }
 
 fn string(field: &str, json: &str) -> Result<String, String> {
-    serde_json::from_str(json).map_err(|error| format!("field \"{field}\" is not a string: {error}"))
+    let failed = |error| format!("field \"{field}\" is not a string: {}", without_place(&error));
+    serde_json::from_str(json).map_err(failed)
+}
+
+/// What is wrong, without the place: its line is counted from the object's, its column perhaps from a field's.
+fn without_place(error: &serde_json::Error) -> String {
+    let place = format!(" at line {} column {}", error.line(), error.column());
+    let text = error.to_string();
+    text.strip_suffix(&place).map(String::from).unwrap_or(text)
 }
 
 /// Appends valid JSON without the blanks between its tokens; numbers and the order of fields stay as they are.

@@ -205,6 +205,15 @@ impl fmt::Display for CsnRange {
 }
 
 /// What the caller should do about an [`Error`].
+///
+/// | kind | errors |
+/// |---|---|
+/// | `Retry` | `Conflict`, `TooManyConflicts`, `WouldBlock` |
+/// | `Request` | `KeyTooLong`, `ValueTooLong`, `TooLarge`, `KeyExists`, `UnknownTable`, `TableExists`, `TableDropped`, `BadTableName`, `WrongDatabase`, `BadOptions`, `UnknownSavepoint`, `UnknownCommit`, `UnsupportedDurability`, `ReadOnly`, `Forked`, `NotADatabase`, `Refused` |
+/// | `Space` | `NoSpace` |
+/// | `Reopen` | `OutcomeUnknown`, `Poisoned`, `Closed` |
+/// | `Restore` | `Damaged` |
+/// | `Environment` | `Locked`, `NewerFormat`, `Io` |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
