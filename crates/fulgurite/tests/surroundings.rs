@@ -113,6 +113,32 @@ fn part_that_changes_its_working_directory() {
     assert!(path.is_absolute() && path.ends_with("a/data"), "{path:?}");
 }
 
+#[test]
+fn a_process_that_changes_its_root_goes_on_writing() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    std::fs::create_dir(temporary.path().join("empty")).expect("created");
+    let output = run("part_that_changes_its_root", temporary.path());
+    assert_ran(&output);
+    if !String::from_utf8_lossy(&output.stderr).contains("skipped:") {
+        verify(&temporary.path().join("data"), 7);
+    }
+}
+
+/// Without `/proc` no further file is opened a second time, for direct writes.
+#[test]
+#[ignore = "run by the test above"]
+fn part_that_changes_its_root() {
+    let db = open(Path::new("data"));
+    let table = db.table("t").expect("created");
+    if rustix::process::chroot("empty").is_err() {
+        eprintln!("skipped: this needs the right to change the root");
+        return;
+    }
+    fill(&[(&table, 7)]);
+    db.checkpoint().expect("written");
+    db.close().expect("closed");
+}
+
 /// How many descriptors each file below `dir` has in this process.
 fn descriptors(dir: &Path) -> BTreeMap<PathBuf, usize> {
     let mut counts = BTreeMap::new();

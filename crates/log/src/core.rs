@@ -79,7 +79,7 @@ pub(crate) struct Core {
     /// The sync lock of the schemes that write through the page cache.
     pub syncing: Mutex<()>,
     pub progress: Mutex<Progress>,
-    /// Whether the commit stream is written around the page cache.
+    /// Whether the commit stream is written around the page cache, but for segments that refuse it.
     pub direct: bool,
     pub marks: CachePadded<Marks>,
     pub index: Mutex<ReplayIndex>,

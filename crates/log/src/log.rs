@@ -199,7 +199,7 @@ impl Log {
         self.core.drained_csn()
     }
 
-    /// Whether the commit stream is written around the page cache.
+    /// Whether the commit stream is written around the page cache, but for segments that refuse it.
     pub fn is_direct(&self) -> bool {
         self.core.direct
     }

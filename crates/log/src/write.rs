@@ -5,6 +5,11 @@
 //! for byte, and a tear cannot hurt what was acknowledged. One write is in flight at a time, so no block is ever part
 //! of two.
 //!
+//! A segment that refuses a write around the page cache, because the kernel no longer tells what its file system takes, or
+//! `/proc` is gone after a `chroot`, is written through it from there to its end, and synced after each write, whatever the
+//! device's cache keeps. The refused write may have reached the device in part; the same bytes are written again. The next
+//! segment is tried anew.
+//!
 //! INV-LOG-1 in full: `durable` passes a byte only if its own write was data-synchronous, or a flush of the device
 //! began after that write had completed, or the operator asserted that the device's cache survives a power cut. A write
 //! that is to be durable and follows one that was not flushed is a plain write and a flush, because a data-synchronous
@@ -18,7 +23,7 @@ use crate::slots::Group;
 use crate::stats::add;
 use crate::sync::{spin_loop, yield_now};
 use fulgurite_base::Csn;
-use fulgurite_env::{AlignedBuf, DIRECT_BYTES};
+use fulgurite_env::{AlignedBuf, DIRECT_BYTES, File};
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,6 +46,8 @@ pub(crate) struct Writer {
     unsynced: Option<Arc<Segment>>,
     /// Whether the page cache is left out.
     direct: bool,
+    /// The segment that is written through the page cache all the same: it refused a direct write.
+    refused: Option<u32>,
 }
 
 /// Whether a write is to be durable when it returns.
@@ -58,6 +65,7 @@ impl Writer {
             block: vec![0; BLOCK as usize].into(),
             unsynced: None,
             direct,
+            refused: None,
         }
     }
 }
@@ -237,31 +245,59 @@ impl Core {
         assert!(end <= segment.bytes, "INV-LOG-5: nothing is written behind a segment's end");
         let failed = |error| self.poison.set("a write", Some((&segment.path, error)));
         let file = self.store.file(segment).map_err(failed)?;
-        if writer.direct {
-            // The end of the last write is in the same file, or was flushed with its segment.
-            let at_once = flush == Flush::Now && writer.unsynced.is_none();
-            let blocks = writer.stage(&*file, segment.number, pieces, offset).map_err(failed)?;
-            let counter = if at_once { &self.stats.sync_ns } else { &self.stats.write_ns };
-            let from = u64::from(offset - offset % BLOCK);
-            let written = self.timed(counter, || file.write_direct(&writer.staging[..blocks], from, at_once));
-            written.map_err(failed)?;
-            writer.keep_tail(segment.number, end, blocks);
-            add(&self.stats.syncs, u64::from(at_once));
-            if !at_once {
-                writer.unsynced = Some(Arc::clone(segment));
-            }
-        } else {
+        let mut flush = flush;
+        if !self.write_direct(writer, &*file, segment, pieces, offset, flush).map_err(failed)? {
             let written = self.timed(&self.stats.write_ns, || match pieces {
                 [piece] => file.write_at(piece, offset.into()),
                 _ => file.write_vectored_at(pieces, offset.into()),
             });
             written.map_err(failed)?;
             writer.unsynced = Some(Arc::clone(segment));
+            if writer.direct {
+                // INV-LOG-1: what may count as durable without a flush is in the device's cache, and this is not.
+                flush = Flush::Now;
+            }
         }
         add(&self.stats.writes, 1);
         add(&self.stats.written_bytes, bytes as u64);
         segment.set_used(end);
         if flush == Flush::Now { self.sync_written(writer) } else { Ok(()) }
+    }
+
+    /// Writes around the page cache; false if that is not to be, or the segment refuses it.
+    fn write_direct(
+        &self,
+        writer: &mut Writer,
+        file: &dyn File,
+        segment: &Arc<Segment>,
+        pieces: &[IoSlice<'_>],
+        offset: u32,
+        flush: Flush,
+    ) -> io::Result<bool> {
+        if !writer.direct || writer.refused == Some(segment.number) {
+            return Ok(false);
+        }
+        // The end of the last write is in the same file, or was flushed with its segment.
+        let at_once = flush == Flush::Now && writer.unsynced.is_none();
+        let blocks = writer.stage(file, segment.number, pieces, offset)?;
+        let counter = if at_once { &self.stats.sync_ns } else { &self.stats.write_ns };
+        let from = u64::from(offset - offset % BLOCK);
+        match self.timed(counter, || file.write_direct(&writer.staging[..blocks], from, at_once)) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                tracing::warn!(path = %segment.path.display(), %error,
+                    "a segment refuses writes around the page cache; it is written through it");
+                writer.refused = Some(segment.number);
+                return Ok(false);
+            }
+            written => written?,
+        }
+        let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        writer.keep_tail(segment.number, offset + bytes as u32, blocks);
+        add(&self.stats.syncs, u64::from(at_once));
+        if !at_once {
+            writer.unsynced = Some(Arc::clone(segment));
+        }
+        Ok(true)
     }
 
     /// Flushes what was written and not flushed.
@@ -306,7 +342,7 @@ impl Writer {
     /// makes.
     fn stage(
         &mut self,
-        file: &dyn fulgurite_env::File,
+        file: &dyn File,
         segment: u32,
         pieces: &[IoSlice<'_>],
         offset: u32,

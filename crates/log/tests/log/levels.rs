@@ -99,6 +99,34 @@ fn without_a_power_safe_cache_no_barrier_is_a_barrier() {
     }
 }
 
+/// The questions behind a direct write fail: in the middle of a segment, for some segments, and for all of them.
+#[test]
+fn segments_that_refuse_direct_writes_lose_nothing_and_the_log_goes_on() {
+    for seed in 0..16 {
+        let power_safe_cache = seed % 2 == 0;
+        let env = SimEnv::new(seed);
+        env.faults().fua(seed % 4 < 2);
+        env.faults().power_safe_cache(power_safe_cache);
+        let options = LogOptions { power_safe_cache, ..options() };
+        let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, dir(), ID, options).expect("created");
+        let mut rng = Rng::new(seed);
+        let mut unsupported = false;
+        for n in 1..=60u64 {
+            if rng.below(6) == 0 {
+                unsupported = !unsupported;
+                env.faults().direct_writes(!unsupported);
+            }
+            let levels = [Durability::NoBarrier, Durability::Sync];
+            let level = levels[rng.below(2) as usize];
+            let csn = commit_at(&log, &vec![n as u8; 1 + rng.below(3000) as usize], level);
+            for kind in [CrashKind::Kill, CrashKind::OsCrash, CrashKind::PowerCut] {
+                assert_eq!(left(&env, kind, seed * 100 + n), csn, "seed {seed}, commit {n}, {kind:?}");
+            }
+        }
+        assert!(log.is_direct() && log.segments().len() > 3, "{:?}", log.segments().len());
+    }
+}
+
 #[test]
 fn drained_stays_behind_until_somebody_asks_for_a_barrier() {
     for fua in [true, false] {
