@@ -447,6 +447,10 @@ impl Database {
     /// durable, and the next open replays what the last checkpoint does not cover. The database is closed even so.
     /// [`Error::Closed`] if an earlier close failed, which reported why; after one that succeeded it is `Ok`.
     /// [`Error::WouldBlock`] in a ticket's callback while another thread is closing: that may wait for the callback.
+    ///
+    /// # Panics
+    /// If there is a bug. The database is closed even so, without a checkpoint, and what was acknowledged is flushed if the
+    /// log still can.
     pub fn close(self) -> Result<()> {
         self.core.close()
     }

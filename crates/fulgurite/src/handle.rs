@@ -1,6 +1,7 @@
 //! What keeps a database open: every handle that a user can hold owns a [`Handle`], and the last one to go closes.
 
 use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -121,7 +122,8 @@ impl Closer {
 }
 
 /// Says how closing ended. After a panic the database counts as closed: its threads may have ended, so that nothing may wait
-/// for them. The lock of its directory is kept until the last handle goes, since the log may still write.
+/// for them. The log is flushed even so: it may hold commits that were acknowledged and are not durable yet. The lock of the
+/// directory is kept until the last handle goes, since the log may still write if that panics, too.
 struct End<'a> {
     closer: &'a Closer,
     state: State,
@@ -134,6 +136,14 @@ impl Drop for End<'_> {
         if self.has_panicked {
             core.closed.store(true, Ordering::Release);
             core.pipeline.begin_close();
+            if !core.options.read_only {
+                let close_log = || {
+                    if let Err(error) = core.log.close() {
+                        tracing::warn!(%error, path = %core.dir.display(), "closing a log after a panic");
+                    }
+                };
+                let _ = std::panic::catch_unwind(AssertUnwindSafe(close_log));
+            }
         }
         *self.closer.state.lock() = self.state;
         self.closer.closed.notify_all();

@@ -233,3 +233,23 @@ fn a_close_that_panics_ends_every_wait() {
     assert!(matches!(table.get(b"k"), Err(Error::Closed)));
     assert!(matches!(db.close(), Err(Error::Closed)));
 }
+
+/// An asynchronous commit that was acknowledged was lost, though nothing crashed.
+#[test]
+fn a_close_that_panics_keeps_what_was_acknowledged() {
+    let env = SimEnv::new(1);
+    let options = Options { background: false, ..Options::default() };
+    let db = open(&env, options.clone());
+    let table = db.table("t").unwrap();
+    let mut txn = db.begin();
+    txn.set_durability(crate::Durability::Async { interval: Duration::from_secs(5) }).unwrap();
+    txn.put(&table, b"k", b"v").unwrap();
+    txn.commit().unwrap();
+    db.core().hooks.set("checkpoint boundary", || panic!("on purpose, while the database closes"));
+    let close = std::panic::AssertUnwindSafe(|| db.clone().close());
+    assert!(std::panic::catch_unwind(close).is_err());
+    db.core().hooks.clear();
+    drop((table, db));
+    let db = open(&env, options);
+    assert_eq!(db.open_table("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
+}
