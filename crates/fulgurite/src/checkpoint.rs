@@ -95,11 +95,13 @@ impl Core {
     }
 
     /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1), and the deadlines between: a
-    /// snapshot that has no slot yet then begins at or after the time (INV-TIME-3).
+    /// snapshot that has no slot yet then begins at or after the time (INV-TIME-3). Single operations have no slots: they
+    /// are given the CSN at which reads begin after that, before anything is pruned (INV-TXN-14).
     fn prune_rules(&self, table: &TableState) -> PruneRules {
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
         let confirmed_ms = self.deadlines.lock(self.pipeline.read_csn()).before(confirmed_ms, Csn::ZERO);
+        self.pruned_at.fetch_max(self.pipeline.read_csn().0, Ordering::SeqCst);
         let (snapshots, now_ms_min) = self.snapshots.open();
         PruneRules {
             horizon,

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, TableId};
 use fulgurite_env::{Dir, Env, Lock, Process};
 use fulgurite_index::table::ReadPoint;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     pub catalog: Arc<Catalog>,
     pub snapshots: Snapshots,
     pub deadlines: Deadlines,
+    /// The newest commit that reads showed after the horizon and the time of the last pruning were taken (INV-TXN-14).
+    pub pruned_at: CachePadded<AtomicU64>,
     pub latches: Latches,
     pub pins: Arc<SpillPins>,
     pub clock: Clock,
@@ -158,27 +161,18 @@ impl Core {
         table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
     }
 
-    /// Whether a version that a single operation found is live now. The time is that of a snapshot that would begin after
-    /// this (INV-TIME-3).
-    pub fn is_live(&self, version: &Version) -> bool {
-        version.expires_at_ms == 0 || version.is_live_at(self.now_ms()) || version.is_live_at(self.begin_ms())
-    }
-
-    #[cold]
-    fn begin_ms(&self) -> u64 {
-        let now_ms = self.now_ms();
-        if now_ms < self.deadlines.least_ms() {
-            return now_ms;
+    /// Whether what a single operation found at `at`, in the delta or else in the static part, is what it may return.
+    ///
+    /// INV-TXN-14: a single operation has no slot, so that pruning may take what it would find at `at`, for a horizon or a
+    /// time at which its key has a newer value, which it does not see. So it says that there is none only if all pruning
+    /// before went by a horizon and a time that were taken before `at` (`pruned_at`), or if a snapshot says so. Nor does it
+    /// know that what has expired was not given a new value before: the clock comes after `at`, and the snapshot knows.
+    #[inline]
+    pub fn is_settled(&self, found: Option<&Version>, at: Csn) -> bool {
+        match found {
+            Some(version) => version.expires_at_ms == 0 || version.is_live_at(self.now_ms()),
+            None => self.pruned_at.load(Ordering::Relaxed) <= at.0,
         }
-        self.deadlines.lock(self.pipeline.read_csn()).before(now_ms, Csn::ZERO)
-    }
-
-    /// The value of a version that a single operation found, if it is live.
-    pub fn live_value(&self, table: TableId, key: &[u8], version: Version) -> Result<Option<Value>> {
-        if !self.is_live(&version) {
-            return Ok(None);
-        }
-        self.resolve(table, key, version).map(Some)
     }
 
     /// The value of a version: from memory as it is, or from the log, verified.

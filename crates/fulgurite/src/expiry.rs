@@ -239,9 +239,8 @@ impl Table {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
-        let version = self.newest_version(key.as_ref())?;
-        let live = version.filter(|version| self.core.is_live(version));
-        Ok(live.map(|version| Expiry::from_stored(version.expires_at_ms)))
+        let version = self.live_version(key.as_ref())?;
+        Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 
     /// Gives the value of `key` another expiry, and returns whether there is such a key. The value is written anew.

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use crossbeam_utils::CachePadded;
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, TableId};
 use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Process};
 use fulgurite_log::{Durability, Log, LogOptions, RecoveryReport, ReplayFrom, scan_segment_in};
@@ -89,6 +90,7 @@ pub(crate) fn open_core(
         catalog,
         snapshots: Snapshots::new(),
         deadlines: Deadlines::new(),
+        pruned_at: CachePadded::default(),
         latches: Latches::new(),
         pins,
         clock,

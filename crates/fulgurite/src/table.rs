@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::hash_key;
+use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 
@@ -43,12 +43,28 @@ impl Table {
 
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let _pin = crossbeam_epoch::pin();
-        let Some(version) = self.newest_version(key)? else { return Ok(None) };
-        self.core.live_value(self.state.id, key, version)
+        let Some(version) = self.live_version(key)? else { return Ok(None) };
+        self.core.resolve(self.state.id, key, version).map(Some)
     }
 
-    /// The newest version of a key, which may have expired.
-    pub(crate) fn newest_version(&self, key: &[u8]) -> Result<Option<Version>> {
+    /// The newest version of a key, if it is live.
+    pub(crate) fn live_version(&self, key: &[u8]) -> Result<Option<Version>> {
+        let index = &self.state.index;
+        self.live_version_by(
+            key,
+            |hash, at| index.get_newest(key, hash, at, 0).or_error(),
+            |hash, at| index.get(key, hash, at).or_error(),
+        )
+    }
+
+    /// Asks for the newest version, and for that of a snapshot if what was found does not settle it (INV-TXN-14).
+    #[inline]
+    fn live_version_by(
+        &self,
+        key: &[u8],
+        newest: impl FnOnce(u64, Csn) -> Result<Option<Version>>,
+        seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
+    ) -> Result<Option<Version>> {
         check_key(key)?;
         self.core.check_open()?;
         self.core.counters.gets.count();
@@ -56,7 +72,24 @@ impl Table {
         let _pin = crossbeam_epoch::pin();
         let at = self.core.pipeline.read_csn();
         self.state.check_seen(at)?;
-        self.state.index.get_newest(key, hash, at, 0).or_error()
+        self.core.hooks.reached("read CSN taken");
+        let found = newest(hash, at)?;
+        self.core.hooks.reached("newest version found");
+        if self.core.is_settled(found.as_ref(), at) {
+            return Ok(found);
+        }
+        self.version_in_a_snapshot(hash, seen)
+    }
+
+    #[cold]
+    fn version_in_a_snapshot(
+        &self,
+        hash: u64,
+        seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
+    ) -> Result<Option<Version>> {
+        let snapshot = self.core.snapshot(|| self.core.pipeline.read_csn());
+        self.state.check_seen(snapshot.csn)?;
+        seen(hash, ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms })
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
@@ -68,20 +101,17 @@ impl Table {
     }
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
-        check_key(key)?;
-        self.core.check_open()?;
-        self.core.counters.gets.count();
-        let hash = hash_key(self.state.id, key);
-        let _pin = crossbeam_epoch::pin();
-        let at = self.core.pipeline.read_csn();
-        self.state.check_seen(at)?;
-        let Some(version) = self.state.index.try_get_newest(key, hash, at, 0).or_error()? else {
-            return Ok(None);
-        };
+        let index = &self.state.index;
+        let version = self.live_version_by(
+            key,
+            |hash, at| index.try_get_newest(key, hash, at, 0).or_error(),
+            |hash, at| index.try_get(key, hash, at).or_error(),
+        )?;
+        let Some(version) = version else { return Ok(None) };
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
-        self.core.live_value(self.state.id, key, version)
+        self.core.resolve(self.state.id, key, version).map(Some)
     }
 
     /// Writes `key`; by default durable when it returns. An expiry that it had is gone: [`Table::put_expiring`] gives one.

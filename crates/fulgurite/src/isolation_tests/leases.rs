@@ -131,3 +131,84 @@ fn one_that_was_too_late_begins_again_when_it_sees_the_commit_that_was_in_time()
     });
     assert_eq!(found, ((false, true), None));
 }
+
+/// The lease is renewed half a second before it expires, and expires for those who do not see that.
+fn renew_in_time((env, db, table): &(Arc<SimEnv>, Database, Table)) {
+    env.advance(Duration::from_millis(500));
+    let mut holder = db.begin_with(Isolation::Serializable);
+    assert!(holder.get_for_update(table, b"lease").unwrap().is_some());
+    let expires = Expiry::at_unix_ms(env.clock().wall_ms() + 60_000);
+    holder.put_expiring(table, b"lease", b"still mine", expires).unwrap();
+    holder.commit().unwrap();
+    env.advance(Duration::from_millis(600));
+}
+
+/// What single operations find that are stopped at `place` while `meanwhile` runs.
+fn found_beside<T: Send>(
+    db: &Database,
+    place: &'static str,
+    operation: impl FnOnce() -> T + Send,
+    meanwhile: impl FnOnce(),
+) -> T {
+    let meeting = hold_first_at(db, place);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(operation);
+        meeting.wait_for(1);
+        meanwhile();
+        meeting.open();
+        reader.join().unwrap()
+    })
+}
+
+const SINGLE_OPERATIONS: [fn(&Table, &[u8]) -> bool; 3] = [
+    |table, key| table.get(key).unwrap().is_some(),
+    |table, key| table.try_get(key).unwrap().is_some(),
+    |table, key| table.expiry(key).unwrap().is_some(),
+];
+
+/// They found it, and looked at the clock when the holder had renewed it.
+#[test]
+fn single_operations_find_a_lease_that_is_renewed_in_time_meanwhile() {
+    for is_found in SINGLE_OPERATIONS {
+        let world = leased();
+        let (_, db, table) = &world;
+        let found =
+            found_beside(db, "newest version found", || is_found(table, b"lease"), || renew_in_time(&world));
+        assert!(found, "there was no moment without the lease");
+    }
+}
+
+/// They began below the renewal, and what they would have found there was pruned for it.
+#[test]
+fn single_operations_find_a_lease_that_is_renewed_in_time_and_pruned_meanwhile() {
+    for is_found in SINGLE_OPERATIONS {
+        let world = leased();
+        let (_, db, table) = &world;
+        db.core().log.at_reserved(|csn| table.state.index.rotate(csn));
+        let renew_and_prune = || {
+            renew_in_time(&world);
+            assert!(db.core().absorb().unwrap());
+        };
+        let found = found_beside(db, "read CSN taken", || is_found(table, b"lease"), renew_and_prune);
+        assert!(found, "there was no moment without the lease");
+    }
+}
+
+/// As above, without an expiry: the commit that deletes all keys and writes this one again hides what was there.
+#[test]
+fn single_operations_find_a_key_that_is_replaced_with_a_range_delete_and_pruned_meanwhile() {
+    for is_found in SINGLE_OPERATIONS {
+        let (_, db, table) = leased();
+        table.put(b"key", b"old").unwrap();
+        db.core().log.at_reserved(|csn| table.state.index.rotate(csn));
+        let replace_and_prune = || {
+            let mut txn = db.begin();
+            txn.delete_range(&table, ..).unwrap();
+            txn.put(&table, b"key", b"new").unwrap();
+            txn.commit().unwrap();
+            assert!(db.core().absorb().unwrap());
+        };
+        let found = found_beside(&db, "read CSN taken", || is_found(&table, b"key"), replace_and_prune);
+        assert!(found, "there was no moment without the key");
+    }
+}

@@ -135,6 +135,9 @@ impl<S: StaticPart> Table<S> {
     /// folded after the list of generations was taken, so its commit became visible during the read, and the read
     /// happens at that moment; a range delete newer than `delta_at` comes later still, or its effect is seen already.
     ///
+    /// That there is none is the truth only if nothing was pruned by a horizon or a time that were taken after `delta_at`:
+    /// what was there may have gone for a newer version that this does not see. The caller finds out.
+    ///
     /// Reading the static part at `delta_at` instead would be wrong: no snapshot holds the versions at `delta_at` back
     /// from pruning, so when a newer version is folded the one at `delta_at` may go, and the read would find neither.
     #[inline]
