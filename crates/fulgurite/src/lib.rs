@@ -70,6 +70,7 @@ mod maintenance;
 mod open;
 mod options;
 mod read_keys;
+mod read_ranges;
 mod read_set;
 mod recovery;
 mod room;

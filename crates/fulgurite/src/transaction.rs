@@ -1,6 +1,7 @@
 //! Read-write transactions: a snapshot, a private write set, and validation at commit.
 
 mod ends;
+mod savepoints;
 mod taken;
 
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{BulkMark, Durability};
 
+use self::savepoints::Savepoints;
 use self::taken::Taken;
 use crate::catalog::TableState;
 use crate::claims::Claim;
@@ -62,8 +64,7 @@ pub struct Transaction {
     writes: WriteSet,
     reads: ReadSet,
     spill: Option<Spill>,
-    savepoints: Vec<(u64, usize)>,
-    savepoints_made: u64,
+    savepoints: Savepoints,
     /// The keys that it popped.
     claims: Vec<Claim>,
     taken: Taken,
@@ -85,8 +86,7 @@ impl Transaction {
             isolation,
             writes: WriteSet::default(),
             spill: None,
-            savepoints: Vec::new(),
-            savepoints_made: 0,
+            savepoints: Savepoints::default(),
             claims: Vec::new(),
             taken: Taken::default(),
             id: 0,
@@ -164,13 +164,15 @@ impl Transaction {
         }
     }
 
-    /// What reads may take beside the writes; together they have one budget.
+    /// What reads may take beside the writes and the savepoints; together they have one budget.
     fn budget_of_reads(&self) -> Budget {
-        Budget::new(self.core.options.transaction_bytes_max).beside(self.writes.cost.memory)
+        let others = self.writes.cost.memory + self.savepoints.bytes();
+        Budget::new(self.core.options.transaction_bytes_max).beside(others)
     }
 
     fn budget_of_writes(&self) -> Budget {
-        Budget::new(self.core.options.transaction_bytes_max).beside(self.reads.bytes())
+        let others = self.reads.bytes() + self.savepoints.bytes();
+        Budget::new(self.core.options.transaction_bytes_max).beside(others)
     }
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
@@ -344,7 +346,7 @@ impl Transaction {
 
     fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
         check_value(value)?;
-        let used = self.writes.cost.memory + self.reads.bytes() + value.len();
+        let used = self.writes.cost.memory + self.reads.bytes() + self.savepoints.bytes() + value.len();
         let budget_half_used = used > self.core.options.transaction_bytes_max / 2;
         let spills = value.len() >= limits::SPILL_BYTES_MIN
             || (budget_half_used && value.len() > self.core.options.inline_bytes_max);
@@ -418,13 +420,12 @@ impl Transaction {
         Ok(range.noting(self.reads.live()))
     }
 
-    /// Marks this point of the transaction.
+    /// Marks this point of the transaction. Takes memory, of what the transaction may take, only if something was written
+    /// or rolled back since the last one.
     pub fn savepoint(&mut self) -> Savepoint {
         let transaction = self.identity();
         let mark = self.writes.savepoint();
-        self.savepoints_made += 1;
-        self.savepoints.push((self.savepoints_made, mark));
-        Savepoint { transaction, number: self.savepoints_made }
+        Savepoint { transaction, number: self.savepoints.make(mark) }
     }
 
     fn identity(&mut self) -> u64 {
@@ -440,11 +441,9 @@ impl Transaction {
     /// # Errors
     /// [`Error::UnknownSavepoint`] if it is of another transaction, or was made after one that was rolled back to.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
-        let known =
-            |(number, _): &(u64, usize)| *number == savepoint.number && savepoint.transaction == self.id;
-        let index = self.savepoints.iter().position(known).ok_or(Error::UnknownSavepoint)?;
-        self.savepoints.truncate(index + 1);
-        self.writes.rollback_to(self.savepoints[index].1);
+        let is_own = savepoint.transaction == self.id;
+        let mark = is_own.then(|| self.savepoints.roll_back_to(savepoint.number)).flatten();
+        self.writes.rollback_to(mark.ok_or(Error::UnknownSavepoint)?);
         self.taken.undone();
         self.claims.retain(|claim| claim.after_savepoints < savepoint.number);
         Ok(())
@@ -623,8 +622,8 @@ impl Transaction {
             set.gate(read.table, Gate::Shared);
             set.key(read.hash());
         }
-        for range in &reads.ranges {
-            set.gate(&range.table, Gate::Exclusive);
+        for (table, _) in reads.ranges() {
+            set.gate(table, Gate::Exclusive);
         }
         set
     }
@@ -681,8 +680,7 @@ impl Transaction {
     fn validate(&self, reads: &Validated, resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
         let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
-        let ranges = &reads.ranges;
-        let read = reads.keys().map(|key| key.table).chain(ranges.iter().map(|range| &range.table));
+        let read = reads.keys().map(|key| key.table).chain(reads.ranges().map(|(table, _)| table));
         let mut tables = written.clone().map(|writes| &writes.table).chain(read);
         if let Some(table) = tables.find(|table| table.dropped().is_some()) {
             return Err(Error::TableDropped { name: table.name().to_string() });
@@ -695,11 +693,13 @@ impl Transaction {
         for read in reads.keys() {
             validate_key(read.table, read.key, read.hash(), than, resident)?;
         }
-        for range in ranges {
-            if range.table.index.any_newer_in_range(range.bounds(), than).or_error()? {
-                let on = Contended::Range { start: range.start.clone(), end: range.end.clone() };
-                // The range's gate is held: whatever was written there has a number already.
-                return Err(conflict(&range.table, on, self.core.log.reserved_csn()));
+        for (table, ranges) in reads.ranges() {
+            for (start, end) in ranges.iter() {
+                if table.index.any_newer_in_range((start, end), than).or_error()? {
+                    let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
+                    // The range's gate is held: whatever was written there has a number already.
+                    return Err(conflict(table, on, self.core.log.reserved_csn()));
+                }
             }
         }
         Ok(())

@@ -131,7 +131,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    pub fn new(max: usize) -> Budget {
+    pub const fn new(max: usize) -> Budget {
         Budget { max, taken: 0 }
     }
 

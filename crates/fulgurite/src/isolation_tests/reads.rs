@@ -115,18 +115,85 @@ fn reads_and_writes_share_one_budget() {
     assert!(txn.get(&table, 0u64.to_be_bytes()).unwrap().is_some(), "own writes are no reads");
 }
 
-/// Ranges count too; the same one again does not.
+/// Ranges count too; one that others have, or join, does not count again.
 #[test]
 fn ranges_that_are_read_count_in_the_budget() {
     let env = fulgurite_env::SimEnv::new(1);
     let options = crate::Options { transaction_bytes_max: 1 << 20, background: false, ..Default::default() };
     let db = open(&env, options);
     let table = db.table("t").unwrap();
-    let txn = db.begin();
-    for _ in 0..100_000 {
-        assert!(txn.range(&table, b"a".as_slice()..).unwrap().next().is_none());
+    for isolation in [Isolation::Snapshot, Isolation::Serializable] {
+        let txn = db.begin_with(isolation);
+        let read = |from: u32, to: u32| {
+            let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
+            txn.range(&table, from.as_slice()..&to).map(|mut entries| assert!(entries.next().is_none()))
+        };
+        // Next to each other, and in each other: one range.
+        (0..100_000).for_each(|n| read(n, n + 1).unwrap());
+        (0..100_000).for_each(|n| read(n / 2, n).unwrap());
+        let fit = (50_000..1_000_000).take_while(|n| read(4 * n, 4 * n + 3).is_ok()).count() as u32;
+        assert!((1_000..20_000).contains(&fit), "{fit}");
+        // What was between them goes, and with it their memory.
+        read(0, 4 * (50_000 + fit)).unwrap();
+        (0..1_000).for_each(|n| read(1_000_000_000 + 2 * n, 1_000_000_001 + 2 * n).unwrap());
     }
-    let fits = |n: &u32| txn.range(&table, n.to_be_bytes().as_slice()..).is_ok();
-    let fit = (0..1_000_000u32).take_while(fits).count();
-    assert!((1_000..20_000).contains(&fit), "{fit}");
+}
+
+/// What this thread has run, whatever else the machine does.
+fn cpu_ns() -> i128 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
+}
+
+/// A transaction that reads a short range and writes a key of it, again and again.
+#[test]
+fn the_cost_of_a_write_does_not_grow_with_the_ranges_that_were_read() {
+    let env = fulgurite_env::SimEnv::new(1);
+    let db = open(&env, crate::Options { background: false, ..Default::default() });
+    let table = db.table("t").unwrap();
+    let other = db.table("other").unwrap();
+    let time = |count: u32| {
+        let start = cpu_ns();
+        let mut txn = db.begin();
+        for n in 0..count {
+            let key = (2 * n).to_be_bytes();
+            assert!(txn.prefix(&table, key).unwrap().next().is_none());
+            txn.put(&table, key, b"").unwrap();
+            txn.put(&other, key, b"").unwrap();
+        }
+        txn.rollback();
+        (cpu_ns() - start) / i128::from(count)
+    };
+    let best = |count| (0..5).map(|_| time(count)).min().unwrap();
+    let (few, many) = (best(1_000), best(20_000));
+    assert!(many < 6 * few, "{few} ns each of 1,000, {many} ns each of 20,000");
+}
+
+#[test]
+fn savepoints_count_in_the_budget_where_something_is_written_between() {
+    let env = fulgurite_env::SimEnv::new(1);
+    let options = crate::Options { transaction_bytes_max: 1 << 20, background: false, ..Default::default() };
+    let db = open(&env, options);
+    let table = db.table("t").unwrap();
+    let mut txn = db.begin();
+    let first = txn.savepoint();
+    for _ in 0..1_000_000 {
+        let _ = txn.savepoint();
+    }
+    let fit = |savepoints: bool| {
+        let mut txn = db.begin();
+        let _ = txn.savepoint();
+        let put = |n: &u32| {
+            if savepoints {
+                let _ = txn.savepoint();
+            }
+            txn.put(&table, n.to_be_bytes(), b"").is_ok()
+        };
+        (0..1_000_000).take_while(put).count()
+    };
+    let (without, with) = (fit(false), fit(true));
+    assert!(with < without && with > without / 2, "{without} puts without savepoints, {with} with");
+    txn.put(&table, b"k", b"v").unwrap();
+    txn.rollback_to(first).unwrap();
+    assert!(txn.get(&table, b"k").unwrap().is_none());
 }

@@ -147,7 +147,7 @@ impl Transaction {
                 End::Last => first = Bound::Included(key),
             }
         }
-        self.reads.grown_range(&table.state, first, last, self.budget_of_reads())?;
+        self.reads.range(&table.state, first, last, self.budget_of_reads())?;
         Ok(found)
     }
 
@@ -198,7 +198,7 @@ impl Transaction {
     fn pop(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
         let Some((key, value)) = self.end_of(table, bounds.clone(), end)? else { return Ok(None) };
         self.take(table, &bounds, end, None, &key)?;
-        let (id, savepoints) = (self.identity(), self.savepoints_made);
+        let (id, savepoints) = (self.identity(), self.savepoints.made());
         // If another transaction has a claim already, the commits decide.
         if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
             self.claims.push(claim);
@@ -207,7 +207,7 @@ impl Transaction {
     }
 
     fn pop_unclaimed(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let (id, savepoints) = (self.identity(), self.savepoints_made);
+        let (id, savepoints) = (self.identity(), self.savepoints.made());
         let mut passed = None;
         let mut popped = None;
         for part in self.parts(table, &bounds, end)? {

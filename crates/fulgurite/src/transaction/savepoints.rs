@@ -1,0 +1,90 @@
+//! The savepoints of a transaction.
+
+/// Savepoints between which nothing was written.
+struct Run {
+    first: u64,
+    last: u64,
+    /// What the write set is rolled back to.
+    mark: usize,
+}
+
+/// Savepoints by their numbers, which rise and are used once. Those of a run take no more memory than one: their
+/// number is bounded by nothing, that of the writes between others by the transaction's budget.
+#[derive(Default)]
+pub(super) struct Savepoints {
+    runs: Vec<Run>,
+    made: u64,
+}
+
+impl Savepoints {
+    /// How many were made, which is the number of the newest.
+    pub fn made(&self) -> u64 {
+        self.made
+    }
+
+    /// The memory that they take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+
+    /// Makes one at a mark of the write set; its number.
+    pub fn make(&mut self, mark: usize) -> u64 {
+        let previous = self.made;
+        self.made += 1;
+        match self.runs.last_mut() {
+            Some(run) if run.mark == mark && run.last == previous => run.last = self.made,
+            _ => self.runs.push(Run { first: self.made, last: self.made, mark }),
+        }
+        self.made
+    }
+
+    /// Drops those after `number`; its mark, or `None` if there is no such.
+    pub fn roll_back_to(&mut self, number: u64) -> Option<usize> {
+        let place = self.runs.partition_point(|run| run.last < number);
+        let run = self.runs.get_mut(place).filter(|run| run.first <= number)?;
+        run.last = number;
+        let mark = run.mark;
+        self.runs.truncate(place + 1);
+        Some(mark)
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    proptest::proptest! {
+        #[test]
+        fn savepoints_are_those_that_were_made_and_not_rolled_back(
+            steps in proptest::collection::vec((0u8..3, 0u64..40), 0..60)
+        ) {
+            let (mut savepoints, mut model, mut mark) = (Savepoints::default(), Vec::new(), 0);
+            for (step, number) in steps {
+                match step {
+                    0 => mark += 1,
+                    1 => model.push((savepoints.make(mark), mark)),
+                    _ => {
+                        let known = model.iter().position(|(known, _)| *known == number);
+                        let expected = known.map(|place| model[place].1);
+                        assert_eq!(savepoints.roll_back_to(number), expected);
+                        if let Some(place) = known {
+                            model.truncate(place + 1);
+                            mark = model[place].1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn savepoints_without_writes_between_take_no_memory() {
+        let mut savepoints = Savepoints::default();
+        savepoints.make(7);
+        let one = savepoints.bytes();
+        for _ in 0..1_000_000 {
+            savepoints.make(7);
+        }
+        assert_eq!((savepoints.bytes(), savepoints.roll_back_to(500)), (one, Some(7)));
+    }
+}
