@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fulgurite::env::{Env, RealEnv};
-use fulgurite::{Database, Options, RecoveryProgress, Table};
+use fulgurite::{Database, Error, Options, RecoveryProgress, Table};
 
 use crate::failure::Failure;
 use crate::text;
@@ -68,8 +68,16 @@ pub(crate) fn with_options<T>(
     let outcome = body(&db);
     let closed = db.close();
     let value = outcome?;
-    closed
-        .map_err(|error| Failure::from(error).within("what was reported is durable, but closing failed"))?;
+    match closed {
+        Err(error @ Error::NoSpace { .. }) => {
+            // The checkpoint that closing writes spares the next open a replay, no more.
+            let what = format!("note: what was reported is durable; closing wrote no checkpoint: {error}");
+            let _ = writeln!(std::io::stderr(), "{what}");
+        }
+        closed => closed.map_err(|error| {
+            Failure::from(error).within("what was reported is durable, but closing failed")
+        })?,
+    }
     Ok(value)
 }
 

@@ -209,6 +209,31 @@ fn a_full_disk_under_the_output_is_an_error() {
     assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
 }
 
+/// Closing writes no checkpoint then, which the delete does not need.
+#[test]
+fn a_delete_on_a_full_disk_succeeds() {
+    let place = Place::new();
+    let program = env!("CARGO_BIN_EXE_fulgurite");
+    place.make_dir("full");
+    let script = format!(
+        "mount -t tmpfs -o size=40m tmpfs full || exit 77\n\
+         seq 1 400000 | awk '{{printf \"%010d\\t%0200d\\n\", ($1*7919)%10000000, $1}}' |\n\
+             {program} load full/db t >/dev/null 2>&1\n\
+         cat /dev/zero >full/filler 2>/dev/null\n\
+         for to in 0000000100 0000000200 0000000300; do {program} delete full/db t --to $to || exit 1; done\n\
+         {program} scan full/db t --to 0000000300 --count"
+    );
+    let ran = Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(place.path()).output();
+    let Ok(ran) = ran else { return eprintln!("skipped: there is no unshare") };
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    if ran.status.code() == Some(77) || errors.contains("unshare") {
+        return eprintln!("skipped: nothing can be mounted: {errors}");
+    }
+    let output = String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(0), "{output}{errors}");
+    assert_eq!(output.lines().last(), Some("0"), "{output}{errors}");
+}
+
 /// The first file that an opening makes is the one that it locks.
 #[test]
 fn a_full_disk_under_a_new_database_is_called_that() {

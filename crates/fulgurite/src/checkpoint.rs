@@ -248,7 +248,17 @@ impl Core {
         self.hooks.reached("checkpoint boundary");
         self.pipeline.wait_horizon(boundary)?;
         let replay = self.log.replay_point(boundary);
-        if self.is_unchanged(maintenance, boundary) {
+        let is_unchanged = self.is_unchanged(maintenance, boundary);
+        if self.must_stay_empty() {
+            if !is_unchanged {
+                let what = format!("{} has no room for a checkpoint", self.dir.display());
+                return Err(Error::NoSpace { what });
+            }
+            // It would only move the replay point.
+            maintenance.debt.pay(log_bytes);
+            return Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed: 0 });
+        }
+        if is_unchanged {
             return self.checkpoint_again(maintenance, replay, boundary, bulk_before, log_bytes);
         }
         let mut record = CheckpointRecord {

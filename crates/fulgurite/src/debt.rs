@@ -4,6 +4,7 @@
 //! replayed, and where that is [`OVERDUE`] times what makes a checkpoint due, or the disk is nearly full, it writes the
 //! checkpoint before it returns. So a process that dies again and again, however soon, leaves a bounded log.
 
+use fulgurite_base::limits;
 use fulgurite_log::{LogError, RecoveryReport};
 
 use crate::core::Core;
@@ -88,7 +89,10 @@ impl Core {
             // No tree has anything in memory, and no reader is there: what the checkpoint does not refer to is dead.
             self.retire_dead_segments(&mut maintenance);
             let covered = maintenance.superblock.current().covered;
-            let may_free = covered < self.pipeline.visible() || maintenance.debt.lives > 1;
+            let lacks_reserve = self.log.reserve_bytes()
+                < self.log.options().reserve_segments as u64 * u64::from(limits::SEGMENT_BYTES_MIN);
+            let lives = maintenance.debt.lives;
+            let may_free = covered < self.pipeline.visible() || lives > 1 || (lives > 0 && lacks_reserve);
             let due_bytes = due_bytes(&self.options, &maintenance.space);
             maintenance.debt.is_due(0, due_bytes, OVERDUE) || (self.is_short_of_room() && may_free)
         };

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 #[derive(Default)]
 pub(crate) struct Room {
     short: AtomicBool,
-    /// Nothing is free, nothing is left of what the log keeps for that, and the segment that checkpoints write to is full.
+    /// Nothing is free, and of what the log keeps for that no more is left than the next openings need.
     full: AtomicBool,
     free_bytes: AtomicU64,
     needed_bytes: AtomicU64,
@@ -37,7 +37,8 @@ impl Core {
         self.room.free_bytes.store(free, Ordering::Relaxed);
         self.room.needed_bytes.store(needed, Ordering::Relaxed);
         let takes_no_checkpoint = reserve == 0 && self.log.bulk_room() < limits::SEGMENT_BYTES_MIN / 4;
-        self.room.full.store(free < segment && takes_no_checkpoint, Ordering::Release);
+        let takes_nothing = takes_no_checkpoint || self.log.must_stay_empty();
+        self.room.full.store(free < segment && takes_nothing, Ordering::Release);
         let short = free < needed;
         if self.room.short.swap(short, Ordering::AcqRel) != short {
             let path = self.dir.display();
@@ -48,6 +49,18 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether the disk is full and the replay point has to stay before this epoch (INV-LOG-18). What is free, or is freed,
+    /// goes to the next openings first.
+    pub fn must_stay_empty(&self) -> bool {
+        let has_free = |bytes| self.home.free_bytes().map_or(true, |free| free >= bytes);
+        if !self.log.must_stay_empty() || has_free(RESERVE_BYTES) {
+            return false;
+        }
+        // What it could not do shows below.
+        let _ = self.log.fill_reserve();
+        self.log.must_stay_empty() && !has_free(limits::SEGMENT_BYTES_MIN.into())
     }
 
     /// Whether the disk was nearly full when it was last looked at.
@@ -74,8 +87,8 @@ impl Core {
         Err(Error::NoSpace { what })
     }
 
-    /// Fails where no checkpoint could make room of what is deleted, and the next opening would find no file to begin its
-    /// epoch in: what is logged now would stay in its way.
+    /// Fails where no checkpoint could make room of what is deleted, or a later opening would find no file to begin its
+    /// epoch in (INV-LOG-18): what is logged now would stay in its way.
     pub fn check_room_to_delete(&self) -> Result<()> {
         let is_full = || self.room.full.load(Ordering::Acquire);
         if !is_full() {
@@ -86,7 +99,7 @@ impl Core {
             return Ok(());
         }
         let what =
-            format!("{} has no free byte, and the next opening needs one megabyte", self.dir.display());
+            format!("{} has no free byte, and the next openings need two megabytes", self.dir.display());
         Err(Error::NoSpace { what })
     }
 }

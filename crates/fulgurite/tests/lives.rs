@@ -203,6 +203,75 @@ fn a_disk_with_0_bytes_free_never_keeps_one_from_reading() {
     }
 }
 
+/// Loads `len` bytes a value, `batch` values a transaction, until the disk refuses some; returns how many went in.
+fn load_values(db: &Database, len: usize, batch: u64) -> usize {
+    let table = db.table("t").unwrap();
+    let mut count = 0;
+    for txn_number in 0.. {
+        let mut txn = db.begin();
+        let put = (0..batch).try_for_each(|n| {
+            let key = (txn_number * batch + n).to_be_bytes();
+            txn.put(&table, key, vec![n as u8; len])
+        });
+        match put.and_then(|()| txn.commit()) {
+            Ok(_) => count += batch as usize,
+            Err(error) => {
+                assert!(matches!(error, Error::NoSpace { .. }), "{error}");
+                break;
+            }
+        }
+    }
+    count
+}
+
+/// A load that fills the disk, a kill, and lives that delete a little and are killed, while other programs take all that
+/// becomes free. The log's threads run, or nothing does but what opening does itself.
+#[test]
+fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
+    for (len, batch) in [(100, 10), (1_000, 10), (20_000, 5), (60_000, 3), (200_000, 10)] {
+        for background in [false, true] {
+            let what = format!("{len} bytes a value, background {background}");
+            let options = || Options {
+                background,
+                delta_bytes_max: 4 << 20,
+                checkpoint_log_bytes: 256 << 20,
+                ..Options::default()
+            };
+            let mut sim = SimEnv::new(8);
+            sim.faults().space_bytes(Some(32 << 20));
+            let db = common::open_as(sim.clone(), options()).unwrap();
+            while !background && db.maintain().unwrap() {}
+            let mut count = load_values(&db, len, batch);
+            drop(db);
+            sim = sim.crash(CrashKind::Kill, 0);
+            let mut deleted = 0;
+            for life in 0..30u64 {
+                sim.faults().space_bytes(Some(used_bytes(&sim)));
+                let db = common::open_as(sim.clone(), options())
+                    .unwrap_or_else(|error| panic!("{what}, life {life}: {error}"));
+                let table = db.open_table("t").unwrap();
+                assert_eq!(table.range(..).unwrap().count(), count, "{what}, life {life}");
+                match table.delete(life.to_be_bytes()) {
+                    Ok(_) => {
+                        deleted += 1;
+                        count -= 1;
+                    }
+                    Err(error) => {
+                        assert!(matches!(error, Error::NoSpace { .. }), "{what}, life {life}: {error}")
+                    }
+                }
+                if life % 3 == 0 {
+                    _ = db.maintain();
+                }
+                sim = sim.crash(CrashKind::Kill, life);
+            }
+            assert!(deleted > 0, "{what}: nothing could be deleted");
+            sim.faults().space_bytes(None);
+            check(&common::open_as(sim, options()).unwrap());
+        }
+    }
+}
+
 #[test]
 fn deleting_on_a_disk_with_0_bytes_free_makes_room_for_new_rows() {
     for clean in [true, false] {

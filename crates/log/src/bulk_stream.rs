@@ -109,8 +109,11 @@ impl Core {
         let bytes = bulk_record_bytes(body_bytes);
         let mut state = self.bulk.state.lock();
         self.check_usable()?;
-        if state.room() < bytes {
-            self.next_bulk_segment(&mut state, bytes)?;
+        // INV-LOG-18: what users write ahead takes nothing of the reserve, which is for checkpoints.
+        let from = if kind == BulkKind::Part { From::Disk } else { From::DiskOrReserve };
+        let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
+        if state.room() < bytes || (is_for_checkpoints && from == From::Disk) {
+            self.next_bulk_segment(&mut state, bytes, from)?;
         }
         let segment = state.segment.as_ref().expect("a segment with room was just made sure of");
         let lsn = Lsn::new(segment.number, state.append_at());
@@ -138,8 +141,8 @@ impl Core {
     }
 
     /// Goes on in a segment that has room for a record of `bytes`.
-    fn next_bulk_segment(&self, state: &mut State, bytes: u32) -> Result<(), LogError> {
-        let next = self.take_bulk_segment(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes)?;
+    fn next_bulk_segment(&self, state: &mut State, bytes: u32, from: From) -> Result<(), LogError> {
+        let next = self.take_bulk_segment(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes, from)?;
         self.write_bulk(state)?;
         // The next sync seals the segment that is left, even if nothing was written to it since the last one.
         state.note_unsynced();
@@ -163,7 +166,7 @@ impl Core {
     }
 
     /// A segment of the pool, if the commit stream has enough and it is large enough, else a new one.
-    fn take_bulk_segment(&self, bytes_min: u32) -> Result<Arc<Segment>, LogError> {
+    fn take_bulk_segment(&self, bytes_min: u32, from: From) -> Result<Arc<Segment>, LogError> {
         let mut maker = self.store.maker();
         let (ready, taken) = {
             let mut slots = self.slots();
@@ -175,7 +178,7 @@ impl Core {
                 Ok(segment)
             }
             None => {
-                let made = self.make_segment(&mut maker, taken, bytes_min, From::DiskOrReserve)?;
+                let made = self.make_segment(&mut maker, taken, bytes_min, from)?;
                 self.slots().count_taken();
                 Ok(made)
             }

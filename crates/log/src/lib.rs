@@ -47,6 +47,13 @@
 //!   ([`Log::require_bulk`]) before it reserved: a frame that recovery finds has its parts.
 //! - INV-LOG-17: of the bulk stream at most 4 MiB, and the last record of each thread that appends, are not synced: the
 //!   sync of INV-LOG-16, which commits after it in the log wait for, is no longer than that takes.
+//! - INV-LOG-18: on a full disk openings that are killed, any number of them, never use up what the next one needs.
+//!   Count `P`: the files of the reserve, the segments of epochs that were passed over, and 1 if the newest epoch has no
+//!   commit and the replay point lies before it. An opening takes a file for its epoch, which has no commit, and passes
+//!   over the newest one if that has none either, whose segment the next recovery takes for the reserve: `P` stays, and
+//!   with `P >= 2` there is always a file to take. Users' writes take nothing of the reserve, and a checkpoint leaves two
+//!   files. A first commit, or a replay point in the epoch, takes 1 from `P`: on a full disk only if two files are left
+//!   ([`Log::must_stay_empty`]).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;

@@ -9,6 +9,7 @@ use crate::recovery::{begin_epoch, recover};
 use crate::scan::{SegmentScan, scan_segment_in};
 use crate::segment::SegmentInfo;
 use crate::stats::LogStats;
+use crate::store::OPENING_FILES;
 use crate::{background, format};
 use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
 use fulgurite_env::{Dir, Env, Joiner};
@@ -306,8 +307,16 @@ impl Log {
         Ok(())
     }
 
+    /// Whether a commit, or a replay point in this epoch, would take from the next openings what they need if the disk is
+    /// full by then (INV-LOG-18). [`Log::fill_reserve`] changes that where there is room.
+    pub fn must_stay_empty(&self) -> bool {
+        let store = &self.core.store;
+        store.reserve_files() < OPENING_FILES
+            && store.first_csn_of_epoch().is_some_and(|first| first > self.core.reserved_csn())
+    }
+
     /// Bytes of the files that are kept for when the disk is full: they are no segments, and a checkpoint may use all but
-    /// one.
+    /// two.
     pub fn reserve_bytes(&self) -> u64 {
         self.core.store.reserve_bytes()
     }
@@ -349,9 +358,12 @@ impl Log {
         }
         let flushed = background::settle(&self.core);
         if flushed.is_ok() {
-            // What the next opening begins its epoch in, also if the disk is full by then. It can do without.
-            let store = &self.core.store;
-            if let Err(error) = self.core.fill_reserve(&mut store.maker(), 1) {
+            // What the next openings begin their epochs in, also if the disk is full by then. They can do without.
+            let mut maker = self.core.store.maker();
+            let kept = (0..OPENING_FILES)
+                .try_for_each(|_| self.core.fill_reserve(&mut maker, OPENING_FILES).map(|_| ()));
+            drop(maker);
+            if let Err(error) = kept {
                 tracing::debug!(%error, "nothing is kept for opening the log on a full disk");
             }
         }

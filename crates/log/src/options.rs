@@ -20,8 +20,7 @@ pub struct LogOptions {
     /// How many segments are kept ready. More hide slower disks, fewer save space.
     pub ready_segments: usize,
     /// How many files of the smallest size are kept for when the disk is full: one for the next opening, which needs a
-    /// segment to begin in, one for the checkpoint that it writes then, one for the opening after that if the checkpoint
-    /// does not succeed.
+    /// segment to begin in, one for the checkpoint that it writes then, two for the openings after that (INV-LOG-18).
     pub reserve_segments: usize,
     /// Whether the log is only read: opening replays, and writes nothing at all. Commits are refused with
     /// [`LogError::Closed`].
@@ -52,7 +51,7 @@ impl Default for LogOptions {
             segment_bytes_max: limits::SEGMENT_BYTES_MAX,
             buffer_bytes: 8 * 1024 * 1024,
             ready_segments: 2,
-            reserve_segments: 3,
+            reserve_segments: 4,
             read_only: false,
             background: true,
             hint_idle: Duration::from_millis(10),

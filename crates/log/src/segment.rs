@@ -48,6 +48,8 @@ pub(crate) struct Segment {
     pub bytes: u32,
     /// For messages.
     pub path: PathBuf,
+    /// Whether its file was kept for a full disk.
+    pub of_reserve: bool,
     /// Open while the log appends to it; of sealed segments, those that were read, as many as `store.rs` allows.
     file: Mutex<Option<Arc<dyn File>>>,
     state: AtomicU8,
@@ -63,6 +65,7 @@ impl Segment {
             number,
             bytes,
             path,
+            of_reserve: false,
             file: Mutex::new(file),
             state: AtomicU8::new(READY),
             stream: AtomicU8::new(0),

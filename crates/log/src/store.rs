@@ -8,7 +8,7 @@ use crate::recovery::holds_something;
 use crate::segment::{SEALED, Segment, SegmentInfo};
 use crate::stats::{Counters, add};
 use crate::sync::{Mutex, MutexGuard};
-use fulgurite_base::DatabaseId;
+use fulgurite_base::{Csn, DatabaseId};
 use fulgurite_env::{AlignedBuf, Dir, File, OpenOptions, is_out_of_files};
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -21,13 +21,17 @@ const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
 /// How many files of sealed segments are open at once.
 const OPEN_FILES_MAX: usize = 256;
 
+/// How many files the reserve keeps for openings, of which each takes one. INV-LOG-18 says why two are enough for any
+/// number of them.
+pub(crate) const OPENING_FILES: usize = 2;
+
 /// What making a segment needs; one thread makes at a time, so numbers rise in the order in which segments are ready.
 pub(crate) struct Maker {
     next_number: u32,
     /// Freed files that may become new segments.
     spare: Vec<Arc<Segment>>,
     /// Names of files of at least the smallest size that are not segments yet and hold nothing: what the next opening
-    /// begins its epoch in, and a checkpoint writes to, when the disk is full. The last one is left to the next opening.
+    /// begins its epoch in, and a checkpoint writes to, when the disk is full. [`OPENING_FILES`] are left to openings.
     reserve: Vec<String>,
 }
 
@@ -36,7 +40,7 @@ pub(crate) struct Maker {
 pub(crate) enum From {
     /// A freed file that fits, else a new one.
     Disk,
-    /// The same; where the disk is full the reserve, all but its last file.
+    /// The same; where the disk is full the reserve, all but what openings need.
     DiskOrReserve,
     /// The reserve to its last file; the disk if it is empty.
     WholeReserve,
@@ -200,7 +204,7 @@ impl Store {
         });
         match made {
             Err(LogError::NoSpace { .. })
-                if from == From::DiskOrReserve && fits && maker.reserve.len() > 1 =>
+                if from == From::DiskOrReserve && fits && maker.reserve.len() > OPENING_FILES =>
             {
                 self.make_of_reserve(maker)
             }
@@ -228,7 +232,9 @@ impl Store {
         self.reserved.fetch_sub(1, Ordering::Relaxed);
         // The name may be there without being durable: nothing was written to it, so the next recovery removes it.
         self.dir.sync().map_err(|source| LogError::io("make segment", &self.path(number), source))?;
-        let segment = Arc::new(Segment::new(number, bytes, self.path(number), Some(file)));
+        let mut segment = Segment::new(number, bytes, self.path(number), Some(file));
+        segment.of_reserve = true;
+        let segment = Arc::new(segment);
         self.add(Arc::clone(&segment));
         Ok(segment)
     }
@@ -304,7 +310,18 @@ impl Store {
 
     /// Bytes of the reserve.
     pub fn reserve_bytes(&self) -> u64 {
-        u64::from(self.reserved.load(Ordering::Relaxed)) * u64::from(self.options.segment_bytes_min)
+        self.reserve_files() as u64 * u64::from(self.options.segment_bytes_min)
+    }
+
+    /// Files of the reserve.
+    pub fn reserve_files(&self) -> usize {
+        self.reserved.load(Ordering::Relaxed) as usize
+    }
+
+    /// The number of the first commit of this epoch.
+    pub fn first_csn_of_epoch(&self) -> Option<Csn> {
+        let number = self.epoch_start.load(Ordering::Relaxed);
+        self.get(number).map(|segment| segment.info(number).first_csn)
     }
 
     /// `named` becomes the name of the file that is being made, as soon as it has one: a name that was taken belongs to

@@ -63,6 +63,19 @@ pub(crate) fn begin_epoch(
 }
 
 impl Begun {
+    /// Enters the segments that are there, and gives back those of epochs that this one passes over.
+    pub fn take_over(&self, segments: Vec<Arc<Segment>>, passed_over: &[u32]) {
+        for segment in segments {
+            self.store.add(segment);
+        }
+        for &number in passed_over {
+            if let Err(error) = self.store.free(number, false) {
+                // The next opening does it.
+                tracing::debug!(%error, "the segment of an epoch without commits could not be given back");
+            }
+        }
+    }
+
     /// The log that appends to it. `spans` are the epochs before, `index` what recovery entered.
     pub fn into_core(
         self,

@@ -1,7 +1,7 @@
 //! The living epochs from the replay point on, read backwards from the newest start.
 
 use super::ReplayFrom;
-use super::inventory::{First, Inventory};
+use super::inventory::{First, Found, Inventory};
 use crate::core::EpochSpan;
 use crate::error::LogError;
 use crate::format::{EpochStart, SEGMENT_DATA_START};
@@ -20,10 +20,35 @@ impl Chain {
         self.0.last_mut().expect("a chain has its newest epoch").end = Some((end, last_csn));
     }
 
-    /// The spans after the newest was ended, too.
-    pub fn closed(mut self, end: Lsn, last_csn: Csn) -> Vec<EpochSpan> {
-        self.close(end, last_csn);
-        self.0
+    /// Passes over the newest epochs, which have ended, as far as they have no commit: the next one follows the epoch before
+    /// them. The one that holds the replay point stays. Returns the segments that these epochs leave.
+    pub fn pass_over_empty(&mut self) -> Vec<u32> {
+        let mut passed = Vec::new();
+        while let [.., before, newest] = &self.0[..] {
+            let one_segment = newest.end.is_some_and(|(end, _)| end.segment() == newest.start_segment);
+            let csn = |span: &EpochSpan| span.end.map(|(_, csn)| csn);
+            if !one_segment || csn(before) != csn(newest) {
+                break;
+            }
+            passed.push(newest.start_segment);
+            self.0.pop();
+        }
+        passed
+    }
+
+    /// The segments behind the replay point that hold the start of an epoch which a newer one passed over.
+    pub fn passed_over<'a>(
+        &'a self,
+        inventory: &'a Inventory,
+        from: &ReplayFrom,
+    ) -> impl Iterator<Item = &'a Found> {
+        let (replay, newest) = (from.lsn.segment(), self.newest().start_segment);
+        inventory.segments.values().filter(move |found| {
+            matches!(found.first, First::EpochStart(..))
+                && replay < found.number
+                && found.number < newest
+                && self.0.iter().all(|span| span.start_segment != found.number)
+        })
     }
 }
 

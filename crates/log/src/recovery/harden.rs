@@ -7,7 +7,7 @@ use super::inventory::{First, Inventory};
 use super::tail::valid_groups;
 use super::walk::Walked;
 use crate::error::LogError;
-use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, segment_file_name};
+use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, new_file_name, segment_file_name};
 use fulgurite_base::DatabaseId;
 use fulgurite_base::Lsn;
 
@@ -67,6 +67,43 @@ pub(super) fn sort_unfinished(
         inventory.sync_dir()?;
     }
     Ok(reserve.into_iter().map(|(name, _)| name.clone()).collect())
+}
+
+/// Gives the segments of epochs that were passed over to the reserve, up to `count` files, and removes the others: what the
+/// last openings took (INV-LOG-18). Their names are durably gone before anything is written to them.
+pub(super) fn give_back_passed_over(
+    inventory: &Inventory,
+    chain: &Chain,
+    from: &ReplayFrom,
+    (count, bytes_min): (usize, u32),
+    reserve: &mut Vec<String>,
+) -> Result<Vec<u32>, LogError> {
+    let mut given_back = Vec::new();
+    let mut kept = Vec::new();
+    let mut buffer = Vec::new();
+    for found in chain.passed_over(inventory, from) {
+        found.read(&mut buffer)?;
+        let mut groups = valid_groups(&buffer, inventory.database, found.number, SEGMENT_DATA_START);
+        if groups.any(|group| group.frames > 0) {
+            tracing::warn!(path = %found.path.display(), "an epoch that was passed over has commits; it is left alone");
+            continue;
+        }
+        let name = segment_file_name(found.number);
+        if found.bytes()? >= bytes_min && reserve.len() + kept.len() < count {
+            let kept_name = new_file_name(found.number);
+            let renamed = inventory.dir.rename(&name, &kept_name);
+            renamed.map_err(|source| LogError::io("keep", &found.path, source))?;
+            kept.push(kept_name);
+        } else {
+            inventory.remove(&name)?;
+        }
+        given_back.push(found.number);
+    }
+    if !given_back.is_empty() {
+        inventory.sync_dir()?;
+        reserve.extend(kept);
+    }
+    Ok(given_back)
 }
 
 /// Removes segments that were made and never used. A segment that nothing names and that holds no valid group and no

@@ -164,17 +164,22 @@ pub(crate) fn recover(
     if closed.is_none() {
         report.rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
     }
-    let reserve =
-        harden::sort_unfinished(&inventory, options.reserve_segments.max(1), options.segment_bytes_min)?;
+    let (count, bytes_min) = (options.reserve_segments.max(1), options.segment_bytes_min);
+    let mut reserve = harden::sort_unfinished(&inventory, count, bytes_min)?;
+    let mut gone = harden::give_back_passed_over(&inventory, &chain, from, (count, bytes_min), &mut reserve)?;
     let removed =
         harden::remove_unused(&inventory, &walked, from, options.background && !reserve.is_empty())?;
-    let newest = chain.newest();
+    gone.extend(&removed);
+    let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
+    chain.close(walked.end, last_csn);
+    let passed_over = chain.pass_over_empty();
+    let previous = chain.newest();
     let start = EpochStart {
-        epoch: Epoch(inventory.newest_epoch().max(newest.epoch).max(from.epoch).0 + 1),
-        previous: newest.epoch,
-        previous_segment: newest.start_segment,
-        previous_end: walked.end,
+        epoch,
+        previous: previous.epoch,
+        previous_segment: previous.start_segment,
+        previous_end: previous.end.map_or(walked.end, |(end, _)| end),
         previous_csn: last_csn,
     };
     let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, reserve, &start)?;
@@ -187,10 +192,7 @@ pub(crate) fn recover(
     if options.background {
         begin.store.remove_later(&removed);
     }
-    for segment in inventory.kept_segments(&removed, &walked) {
-        begin.store.add(segment);
-    }
-    let spans = chain.closed(walked.end, last_csn);
-    let core = begin.into_core(env, database, options, spans, Some(walked.index))?;
+    begin.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
+    let core = begin.into_core(env, database, options, chain.0, Some(walked.index))?;
     Ok((core, report))
 }

@@ -63,7 +63,7 @@ fn freed_segments_are_recycled_under_new_numbers() {
     assert!(stats.segments < 6, "{} segments", stats.segments);
     let numbers: Vec<u32> = log.segments().iter().map(|info| info.number).collect();
     assert!(numbers[numbers.len() - 1] > 10, "numbers are never reused");
-    assert!(env.list_raw().len() < 8);
+    assert!(env.list_raw().len() < 9);
 }
 
 #[test]
@@ -150,36 +150,96 @@ fn a_log_goes_on_in_its_directory_when_that_is_moved() {
     assert_eq!(report.last_csn, last);
 }
 
-/// Every life takes one file of those that are kept, which closing and freed segments replace.
+fn fill_disk(env: &SimEnv) {
+    let used = env.list_raw().iter().map(|(_, bytes)| bytes).sum();
+    env.faults().space_bytes(Some(used));
+}
+
+fn reserve(log: &fulgurite_log::Log) -> u64 {
+    log.reserve_bytes() / u64::from(options().segment_bytes_min)
+}
+
+/// A life with a commit takes a file of those that are kept, and so does a checkpoint, but for those that openings need.
 #[test]
 fn a_full_disk_takes_a_new_epoch_from_the_reserve() {
     let env = SimEnv::new(1);
     let log = create(&env);
     commit(&log, b"before").expect("nothing fails");
     while log.maintain().expect("nothing fails") {}
-    let reserve = |log: &fulgurite_log::Log| log.reserve_bytes() / u64::from(options().segment_bytes_min);
-    assert_eq!(reserve(&log), 3);
+    assert_eq!(reserve(&log), 4);
     drop(log);
-    let fill_disk = || {
-        let used = env.list_raw().iter().map(|(_, bytes)| bytes).sum();
-        env.faults().space_bytes(Some(used));
-    };
     for life in 0..2 {
-        fill_disk();
+        fill_disk(&env);
         let (log, report, _) = open(&env, &ReplayFrom::beginning()).expect("there is a file for it");
-        fill_disk();
-        assert_eq!((report.epochs, reserve(&log)), (life + 1, 2 * u64::from(life == 0)));
-        commit(&log, b"on a full disk").expect("there is room in it");
+        fill_disk(&env);
+        assert_eq!((report.epochs, reserve(&log)), (life + 1, 3 - 2 * u64::from(life)));
+        assert_eq!(log.must_stay_empty(), life == 1, "a commit takes a file of the next openings");
+        if life == 0 {
+            commit(&log, b"on a full disk").expect("there is room in it");
+        }
         let bulk = log.append_bulk(BulkKind::LeafNode, &[b"node"]);
-        assert_eq!(bulk.is_ok(), life == 0, "a checkpoint may take all but the last: {bulk:?}");
-        assert_eq!(reserve(&log), u64::from(life == 0));
+        assert_eq!(bulk.is_ok(), life == 0, "a checkpoint may take all but two: {bulk:?}");
+        assert_eq!(reserve(&log), 2 - u64::from(life));
     }
-    fill_disk();
-    let refused = open(&env, &ReplayFrom::beginning());
-    assert!(matches!(refused, Err(LogError::NoSpace { .. })), "nothing is left");
-    env.faults().space_bytes(None);
-    let (_, _, found) = open(&env, &ReplayFrom::beginning()).expect("there is room");
-    assert_eq!(found.0.len(), 3);
+    for _ in 0..30 {
+        fill_disk(&env);
+        let (_, report, found) = open(&env, &ReplayFrom::beginning()).expect("there is a file for it");
+        assert_eq!((report.epochs, found.0.len()), (3, 2), "epochs without a commit are passed over");
+    }
+}
+
+#[test]
+fn what_is_written_ahead_takes_nothing_of_the_reserve() {
+    let env = SimEnv::new(1);
+    let log = create(&env);
+    while log.maintain().expect("nothing fails") {}
+    fill_disk(&env);
+    let part = [7; 2000];
+    let mut ordinal = 0;
+    let mut append = || {
+        ordinal += 1;
+        log.append_part(log.new_spill(), ordinal, &part, |_| ()).map(|_| ())
+    };
+    while append().is_ok() {}
+    assert_eq!(reserve(&log), 4);
+    while reserve(&log) == 4 {
+        log.append_bulk(BulkKind::LeafNode, &[&part]).expect("it is for checkpoints");
+    }
+    let refused = append();
+    assert!(matches!(refused, Err(LogError::NoSpace { .. })), "checkpoints need its room: {refused:?}");
+    log.append_bulk(BulkKind::LeafNode, &[&part]).expect("it is for checkpoints");
+}
+
+/// Openings of which each is cut off at another operation, on a disk that other programs keep full.
+#[test]
+fn openings_that_are_cut_off_anywhere_never_use_up_the_reserve() {
+    for kind in [CrashKind::Kill, CrashKind::PowerCut] {
+        let mut env = SimEnv::new(1);
+        let log = create(&env);
+        commit(&log, b"before").expect("nothing fails");
+        while log.maintain().expect("nothing fails") {}
+        fill_disk(&env);
+        for _ in 0..2 {
+            log.append_bulk(BulkKind::LeafNode, &[&[7; 3000]]).expect("a checkpoint takes some of it");
+        }
+        log.wait_durable(log.reserved_csn()).expect("nothing fails");
+        drop(log);
+        env = env.crash(kind, 1);
+        for life in 0..200u64 {
+            fill_disk(&env);
+            let faults = env.faults();
+            faults.crash_at(faults.op_count() + 1 + life * 7 % 40);
+            match open(&env, &ReplayFrom::beginning()) {
+                Err(LogError::NoSpace { .. }) => panic!("life {life} found no file"),
+                Ok((_, _, found)) => assert_eq!(found.0.len(), 1),
+                Err(_) => {}
+            }
+            env = env.crash(kind, life);
+        }
+        fill_disk(&env);
+        let (_, _, found) = open(&env, &ReplayFrom::beginning()).expect("there is a file for it");
+        assert_eq!(found.0.len(), 1);
+    }
 }
 
 /// After its file was given its new name a segment is gone: trying again later would fail for ever.
