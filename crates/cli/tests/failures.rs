@@ -209,7 +209,8 @@ fn a_full_disk_under_the_output_is_an_error() {
     assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
 }
 
-/// Closing writes no checkpoint then, which the delete does not need.
+/// Closing writes no checkpoint then, which the delete does not need. Later ones may be refused until some megabytes are
+/// free (`docs/recovery.md`).
 #[test]
 fn a_delete_on_a_full_disk_succeeds() {
     let place = Place::new();
@@ -220,7 +221,9 @@ fn a_delete_on_a_full_disk_succeeds() {
          seq 1 400000 | awk '{{printf \"%010d\\t%0200d\\n\", ($1*7919)%10000000, $1}}' |\n\
              {program} load full/db t >/dev/null 2>&1\n\
          cat /dev/zero >full/filler 2>/dev/null\n\
-         for to in 0000000100 0000000200 0000000300; do {program} delete full/db t --to $to || exit 1; done\n\
+         {program} delete full/db t --to 0000000100 || exit 1\n\
+         truncate -s -4M full/filler\n\
+         for to in 0000000200 0000000300; do {program} delete full/db t --to $to || exit 1; done\n\
          {program} scan full/db t --to 0000000300 --count"
     );
     let ran = Command::new("unshare").args(["-m", "sh", "-c", &script]).current_dir(place.path()).output();
