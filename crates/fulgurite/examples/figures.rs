@@ -215,7 +215,8 @@ impl Bench {
         // As a kill would: no checkpoint, no close; the lock is released with the process, so a copy is opened.
         let copy = self.fresh("replay-copy");
         copy_dir(&path, &copy);
-        drop(db);
+        drop((table, last));
+        db.close()?;
         for round in 0..3 {
             let again = self.fresh("replay-again");
             copy_dir(&copy, &again);
@@ -230,7 +231,7 @@ impl Bench {
             let db = db?;
             let stats = db.stats();
             assert_eq!((stats.visible.0, stats.checkpoint_covered.0), (commits, 0), "all of it was replayed");
-            std::mem::forget(db);
+            db.close()?;
         }
         Ok(())
     }

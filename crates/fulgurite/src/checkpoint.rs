@@ -221,9 +221,10 @@ impl Core {
         let start_ns = self.env.clock().monotonic_ns();
         let report = self.checkpoint_locked(&mut maintenance);
         maintenance.tell(&self.progress);
-        // What it lets be freed is left to be freed.
-        self.wakeups.wake();
         if let Ok(CheckpointReport { covered, records_written, segments_freed }) = report {
+            // What it lets be freed is left to be freed. A failure must not wake the thread: it may be its own, and the
+            // thread would try again without a rest.
+            self.wakeups.wake();
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.checkpoints.done(ns);
             let (path, took_ms) = (self.dir.display(), ns / 1_000_000);

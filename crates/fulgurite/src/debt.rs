@@ -1,8 +1,10 @@
 //! What the next open would have to replay, and when that is worth a checkpoint.
 //!
-//! INV-CKPT-4: the debt counts from the last checkpoint, not from the start of the process. Opening takes over what it
-//! replayed, and where that is [`OVERDUE`] times what makes a checkpoint due, or the disk is nearly full, it writes the
-//! checkpoint before it returns. So a process that dies again and again, however soon, leaves a bounded log.
+//! INV-CKPT-4: the debt counts from the last checkpoint, not from the start of the process, and opening takes over what
+//! it replayed. A process that died once serves as soon as its log is replayed, and writes the checkpoint meanwhile. One
+//! that died again before it had written it has replayed the same log twice: where that is [`OVERDUE`] times what makes
+//! a checkpoint due, or the disk is nearly full, opening writes the checkpoint before it returns. So a process that dies
+//! again and again, however soon, leaves a bounded log.
 
 use fulgurite_base::limits;
 use fulgurite_log::{LogError, RecoveryReport};
@@ -52,8 +54,17 @@ impl Debt {
         *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };
     }
 
+    fn is_due(&self, written_bytes: u64, due_bytes: u64) -> bool {
+        self.is_times(written_bytes, due_bytes, 1)
+    }
+
+    /// Whether opening has to pay it: more than one life wrote it, so one began with part of it and did not pay.
+    fn is_overdue(&self, due_bytes: u64) -> bool {
+        self.lives > 1 && self.is_times(0, due_bytes, OVERDUE)
+    }
+
     /// Whether it is `times` as much as makes a checkpoint due.
-    fn is_due(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
+    fn is_times(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
         let bytes = self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint);
         bytes >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
     }
@@ -74,7 +85,7 @@ impl Core {
             return true;
         }
         let due_bytes = due_bytes(&self.options, &maintenance.space);
-        maintenance.debt.is_due(self.log.stats().written_bytes, due_bytes, 1)
+        maintenance.debt.is_due(self.log.stats().written_bytes, due_bytes)
     }
 
     /// The last step of opening, before anything is served: what former lives left dead is freed, and a debt that they
@@ -94,7 +105,7 @@ impl Core {
             let lives = maintenance.debt.lives;
             let may_free = covered < self.pipeline.visible() || lives > 1 || (lives > 0 && lacks_reserve);
             let due_bytes = due_bytes(&self.options, &maintenance.space);
-            maintenance.debt.is_due(0, due_bytes, OVERDUE) || (self.is_short_of_room() && may_free)
+            maintenance.debt.is_overdue(due_bytes) || (self.is_short_of_room() && may_free)
         };
         if !is_overdue {
             return Ok(());
@@ -128,24 +139,33 @@ impl Core {
 mod tests {
     use super::*;
 
+    fn recovered(walked_bytes: u64, epochs: u32) -> Debt {
+        Debt::recovered(&RecoveryReport { walked_bytes, epochs, ..RecoveryReport::default() })
+    }
+
     #[test]
     fn what_was_replayed_counts() {
-        let report = RecoveryReport { walked_bytes: 60, epochs: 1, ..RecoveryReport::default() };
-        let mut debt = Debt::recovered(&report);
-        assert!(!debt.is_due(39, 100, 1));
-        assert!(debt.is_due(40, 100, 1));
-        assert!(debt.is_due(140, 100, 2));
+        let mut debt = recovered(60, 1);
+        assert!(!debt.is_due(39, 100));
+        assert!(debt.is_due(40, 100));
         debt.pay(40);
-        assert!(!debt.is_due(139, 100, 1));
-        assert!(debt.is_due(140, 100, 1));
+        assert!(!debt.is_due(139, 100));
+        assert!(debt.is_due(140, 100));
     }
 
     #[test]
     fn lives_count_however_little_they_wrote() {
-        let report = |epochs| RecoveryReport { epochs, ..RecoveryReport::default() };
-        assert!(!Debt::recovered(&report(LIVES_MAX - 1)).is_due(0, 100, 1));
-        assert!(Debt::recovered(&report(LIVES_MAX)).is_due(0, 100, 1));
-        assert!(!Debt::recovered(&report(LIVES_MAX)).is_due(0, 100, OVERDUE));
-        assert!(Debt::recovered(&report(LIVES_MAX * OVERDUE)).is_due(0, 100, OVERDUE));
+        assert!(!recovered(0, LIVES_MAX - 1).is_due(0, 100));
+        assert!(recovered(0, LIVES_MAX).is_due(0, 100));
+        assert!(!recovered(0, LIVES_MAX).is_overdue(100));
+        assert!(recovered(0, LIVES_MAX * OVERDUE).is_overdue(100));
+    }
+
+    #[test]
+    fn opening_pays_what_a_former_life_began_with_and_did_not_pay() {
+        assert!(recovered(100_000, 1).is_due(0, 100));
+        assert!(!recovered(100_000, 1).is_overdue(100), "the first life after a crash serves at once");
+        assert!(!recovered(199, 2).is_overdue(100));
+        assert!(recovered(200, 2).is_overdue(100));
     }
 }

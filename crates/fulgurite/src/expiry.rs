@@ -239,7 +239,7 @@ impl Table {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
-        let version = self.live_version(key.as_ref())?;
+        let version = self.live_version(key.as_ref(), &crossbeam_epoch::pin())?;
         Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 

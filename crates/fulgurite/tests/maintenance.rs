@@ -85,6 +85,32 @@ fn fill(db: &Database, table: &Table) {
     db.checkpoint().unwrap();
 }
 
+/// A checkpoint that is due and cannot be written, because the directory of the database was removed: its failure woke the
+/// thread that tried it, which used up a processor, and 200,000 of the 4 billion numbers of segments a second.
+#[test]
+fn a_checkpoint_that_fails_is_tried_again_at_leisure() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = open_real(&path);
+    let table = db.table("t").unwrap();
+    (0..900u32).for_each(|n| table.put(n.to_be_bytes(), [7; 1000]).map(drop).unwrap());
+    std::fs::remove_dir_all(&path).unwrap();
+    let rounds = || db.stats().maintenance_error.map_or(0, |error| error.rounds);
+    for n in 0..4000u32 {
+        if rounds() > 0 || table.put(n.to_be_bytes(), [7; 1000]).is_err() {
+            break;
+        }
+    }
+    let pause = |time| std::thread::park_timeout(time);
+    pause(Duration::from_millis(200));
+    let before = rounds();
+    assert!(before > 0, "the checkpoint was not due: {:?}", db.stats());
+    pause(Duration::from_secs(1));
+    let tried = rounds() - before;
+    assert!(tried <= 50, "{tried} times in a second");
+    assert!(db.stats().poisoned.is_none());
+}
+
 fn open_real(path: &Path) -> Database {
     Database::open_with(RealEnv::new(), path, options(), |_| {}).unwrap()
 }
