@@ -564,7 +564,8 @@ impl Transaction {
             return Ok(None);
         }
         core.check_writable()?;
-        if self.writes.has_puts() {
+        // Deletes need no look, and whether there is anything else only matters where there is little room.
+        if core.is_short_of_room() && self.writes.has_puts() {
             core.check_room()?;
         }
         core.check_room_to_delete()?;
