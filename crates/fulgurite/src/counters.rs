@@ -15,7 +15,8 @@ thread_local! {
     static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-fn place() -> usize {
+/// A number below 64 that threads share only where there are more of them.
+pub(crate) fn place() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     let place = PLACE.get();
     if place != usize::MAX {

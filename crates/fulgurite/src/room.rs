@@ -31,14 +31,15 @@ impl Core {
             self.room.full.store(false, Ordering::Release);
             Error::io(format!("asking for the free space of {}", self.dir.display()), error)
         })?;
+        // What is free now may be another program's by the next opening: only what the log keeps counts for that.
+        let must_stay_empty = self.must_stay_empty();
         let dirty: u64 = self.catalog.all().iter().map(|table| table.index.delta().bytes()).sum();
         let (reserve, segment) = (self.log.reserve_bytes(), u64::from(limits::SEGMENT_BYTES_MIN));
         let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
         self.room.free_bytes.store(free, Ordering::Relaxed);
         self.room.needed_bytes.store(needed, Ordering::Relaxed);
         let takes_no_checkpoint = reserve == 0 && self.log.bulk_room() < limits::SEGMENT_BYTES_MIN / 4;
-        let takes_nothing = takes_no_checkpoint || self.log.must_stay_empty();
-        self.room.full.store(free < segment && takes_nothing, Ordering::Release);
+        self.room.full.store(must_stay_empty || (free < segment && takes_no_checkpoint), Ordering::Release);
         let short = free < needed;
         if self.room.short.swap(short, Ordering::AcqRel) != short {
             let path = self.dir.display();

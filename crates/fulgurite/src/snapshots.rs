@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 use fulgurite_base::Csn;
 
+use crate::counters;
 use crate::deadlines::Deadlines;
 use crate::sync::{AtomicU64, RwLock, fence};
 
@@ -32,13 +33,14 @@ type Chunk = Arc<[CachePadded<Slot>; CHUNK]>;
 
 /// The open snapshots of a database.
 pub(crate) struct Snapshots {
-    chunks: RwLock<Vec<Chunk>>,
-    hint: AtomicU64,
+    /// Holds all of them unless there are very many, so that none waits for a lock.
+    first: Chunk,
+    more: RwLock<Vec<Chunk>>,
 }
 
 impl Snapshots {
     pub fn new() -> Snapshots {
-        Snapshots { chunks: RwLock::new(vec![new_chunk()]), hint: AtomicU64::new(0) }
+        Snapshots { first: new_chunk(), more: RwLock::new(Vec::new()) }
     }
 
     /// Registers a snapshot at a CSN that `visible` had after it was published (INV-TXN-1), and after the clock and the
@@ -72,33 +74,41 @@ impl Snapshots {
         SnapshotGuard { chunk, index, csn, now_ms }
     }
 
-    /// Claims a free slot by publishing `csn` in it.
+    /// Claims a free slot by publishing `csn` in it. Each thread looks at a slot of its own first.
     fn claim(&self, csn: u64) -> (Chunk, usize) {
-        let start = self.hint.fetch_add(1, Ordering::Relaxed) as usize;
+        let start = counters::place();
+        if let Some(index) = claim_in(&self.first, start, csn) {
+            return (self.first.clone(), index);
+        }
         loop {
             let seen = {
-                let chunks = self.chunks.read();
-                for chunk in chunks.iter() {
-                    for step in 0..CHUNK {
-                        let index = (start + step) % CHUNK;
-                        let slot = &chunk[index];
-                        if slot.csn.load(Ordering::Relaxed) == FREE
-                            && slot
-                                .csn
-                                .compare_exchange(FREE, csn, Ordering::SeqCst, Ordering::Relaxed)
-                                .is_ok()
-                        {
-                            return (chunk.clone(), index);
-                        }
+                let more = self.more.read();
+                for chunk in more.iter() {
+                    if let Some(index) = claim_in(chunk, start, csn) {
+                        return (chunk.clone(), index);
                     }
                 }
-                chunks.len()
+                more.len()
             };
-            let mut chunks = self.chunks.write();
-            if chunks.len() == seen {
-                chunks.push(new_chunk());
+            let mut more = self.more.write();
+            if more.len() == seen {
+                more.push(new_chunk());
             }
         }
+    }
+
+    /// Looks at each slot that is not free, with its CSN.
+    fn for_each_open(&self, mut look: impl FnMut(Csn, &Slot)) {
+        let mut look_at = |chunk: &Chunk| {
+            for slot in chunk.iter() {
+                let csn = slot.csn.load(Ordering::SeqCst);
+                if csn != FREE {
+                    look(Csn(csn), slot);
+                }
+            }
+        };
+        look_at(&self.first);
+        self.more.read().iter().for_each(look_at);
     }
 
     /// The CSNs of all open snapshots, ascending, and the smallest `now` of them. The caller has read the horizon
@@ -107,16 +117,11 @@ impl Snapshots {
         fence(Ordering::SeqCst);
         let mut csns = Vec::new();
         let mut now_ms_min = None;
-        for chunk in self.chunks.read().iter() {
-            for slot in chunk.iter() {
-                let csn = slot.csn.load(Ordering::SeqCst);
-                if csn != FREE {
-                    csns.push(Csn(csn));
-                    let now_ms = slot.now_ms.load(Ordering::Relaxed);
-                    now_ms_min = Some(now_ms_min.map_or(now_ms, |min: u64| min.min(now_ms)));
-                }
-            }
-        }
+        self.for_each_open(|csn, slot| {
+            csns.push(csn);
+            let now_ms = slot.now_ms.load(Ordering::Relaxed);
+            now_ms_min = Some(now_ms_min.map_or(now_ms, |min: u64| min.min(now_ms)));
+        });
         csns.sort_unstable();
         csns.dedup();
         (csns, now_ms_min)
@@ -126,16 +131,14 @@ impl Snapshots {
     /// database's clock.
     pub fn count_and_oldest_ms(&self) -> (u64, Option<u64>) {
         let (mut count, mut oldest_ms) = (0, None);
-        for chunk in self.chunks.read().iter() {
-            for slot in chunk.iter().filter(|slot| slot.csn.load(Ordering::SeqCst) != FREE) {
-                count += 1;
-                // 0: it is being opened.
-                let now_ms = slot.now_ms.load(Ordering::Relaxed);
-                if now_ms != 0 {
-                    oldest_ms = Some(oldest_ms.map_or(now_ms, |min: u64| min.min(now_ms)));
-                }
+        self.for_each_open(|_, slot| {
+            count += 1;
+            // 0: it is being opened.
+            let now_ms = slot.now_ms.load(Ordering::Relaxed);
+            if now_ms != 0 {
+                oldest_ms = Some(oldest_ms.map_or(now_ms, |min: u64| min.min(now_ms)));
             }
-        }
+        });
         (count, oldest_ms)
     }
 }
@@ -144,6 +147,15 @@ fn new_chunk() -> Chunk {
     Arc::new(std::array::from_fn(|_| {
         CachePadded::new(Slot { csn: AtomicU64::new(FREE), now_ms: AtomicU64::new(0) })
     }))
+}
+
+/// Claims a free slot of a chunk, from `start` on.
+fn claim_in(chunk: &Chunk, start: usize, csn: u64) -> Option<usize> {
+    (0..CHUNK).map(|step| (start + step) % CHUNK).find(|&index| {
+        let slot = &chunk[index].csn;
+        slot.load(Ordering::Relaxed) == FREE
+            && slot.compare_exchange(FREE, csn, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    })
 }
 
 /// An open snapshot; dropping it lets pruning pass.
