@@ -189,6 +189,11 @@ impl Store {
         if from == From::WholeReserve && fits && !maker.reserve.is_empty() {
             return self.make_of_reserve(maker);
         }
+        // What the next openings need comes before another segment (INV-LOG-18).
+        let kept = OPENING_FILES.min(self.options.reserve_segments);
+        if from != From::WholeReserve && maker.reserve.len() < kept && self.is_nearly_full() {
+            while self.fill_reserve(maker, kept)? {}
+        }
         let bytes = match self.wanted_bytes(taken) {
             bytes if bytes >= bytes_min => bytes,
             _ => bytes_min.next_power_of_two().min(self.options.segment_bytes_max),
