@@ -53,7 +53,8 @@
 //!   over the newest one if that has none either, whose segment the next recovery takes for the reserve: `P` stays, and
 //!   with `P >= 2` there is always a file to take. Users' writes take nothing of the reserve, and a checkpoint leaves two
 //!   files. A first commit, or a replay point in the epoch, takes 1 from `P`: on a full disk only if two files are left
-//!   ([`Log::must_stay_empty`]).
+//!   ([`Log::must_stay_empty`]). What is merely free does not count, another program may take it; and on a nearly full disk
+//!   no segment is made before two files are kept.
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;
