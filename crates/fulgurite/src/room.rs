@@ -26,13 +26,14 @@ impl Core {
     /// Looks at the disk's free space: puts are refused while a checkpoint of everything in the deltas would not fit. A
     /// file system that does not answer refuses none: the write itself will tell.
     pub fn look_at_room(&self) -> Result<()> {
+        // What is free now may be another program's by the next opening: only what the log keeps counts for that. Comes
+        // before the look, because it takes of what is free.
+        let must_stay_empty = self.must_stay_empty();
         let free = self.home.free_bytes().map_err(|error| {
             self.room.short.store(false, Ordering::Release);
             self.room.full.store(false, Ordering::Release);
             Error::io(format!("asking for the free space of {}", self.dir.display()), error)
         })?;
-        // What is free now may be another program's by the next opening: only what the log keeps counts for that.
-        let must_stay_empty = self.must_stay_empty();
         let dirty: u64 = self.catalog.all().iter().map(|table| table.index.delta().bytes()).sum();
         let (reserve, segment) = (self.log.reserve_bytes(), u64::from(limits::SEGMENT_BYTES_MIN));
         let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
