@@ -44,11 +44,14 @@ fn whoever_sleeps_for_a_range_is_woken() {
 }
 
 /// One leads at a time, answers those up to its own commit, and wakes one behind them to lead next. Not every commit has
-/// somebody who waits, and bits of those who left stay behind.
+/// somebody who waits, but one has: a PCT scheduler whose first schedule has one thread alone gives up. Bits of those who
+/// left stay behind.
 fn one_by_one() {
     let shared = Arc::new((Parking::new(), AtomicBool::new(false), AtomicU64::new(0)));
+    let drawn = below(256);
+    let who = if drawn == 0 { 255 } else { drawn };
     let sleepers: Vec<_> = (1..=8)
-        .filter(|_| below(2) == 0)
+        .filter(|csn| who >> (csn - 1) & 1 == 1)
         .map(|csn| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
