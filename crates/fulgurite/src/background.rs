@@ -14,9 +14,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_base::Csn;
 use fulgurite_env::Joiner;
 use fulgurite_log::{Signal, Sleep};
+use fulgurite_types::Csn;
 
 use crate::core::Core;
 use crate::error::OrError;

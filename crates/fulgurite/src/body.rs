@@ -1,7 +1,7 @@
 //! The body of a commit's frame: its operations, the same bytes on every replica. Grammar in `docs/format/frame.md`.
 
-use fulgurite_base::{DecodeError, Reader, TableId, Writer, limits, varint_len};
 use fulgurite_log::SpillId;
+use fulgurite_types::{DecodeError, Reader, TableId, Writer, limits, varint_len};
 
 /// The frame's body is the operations themselves.
 pub(crate) const KIND_COMMIT: u8 = 1;
@@ -187,7 +187,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Vec<(TableId, Op<'static>)> {
-        let spill = SpillId { node: 0, epoch: fulgurite_base::Epoch(3), counter: 9 };
+        let spill = SpillId { node: 0, epoch: fulgurite_types::Epoch(3), counter: 9 };
         vec![
             (TableId(7), Op::DeleteRange { start: b"a", end: Some(b"b") }),
             (TableId(7), Op::DeleteRange { start: b"x", end: None }),
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn part_lengths_add_up() {
-        let spill = SpillId { node: 0, epoch: fulgurite_base::Epoch(1), counter: 1 };
+        let spill = SpillId { node: 0, epoch: fulgurite_types::Epoch(1), counter: 1 };
         let len = 2 * limits::PART_BYTES_MAX as u64 + 5;
         let parts = PartsRef { spill, ordinal: 0, len, checksum: 0 };
         let total: u64 = (0..parts.count()).map(|index| u64::from(parts.part_len(index))).sum();
@@ -242,7 +242,7 @@ mod tests {
     /// does not. On lengths alone, for the bytes would be gigabytes.
     #[test]
     fn the_decoder_takes_what_the_encoder_may_write_and_no_more() {
-        let spill = SpillId { node: u32::MAX, epoch: fulgurite_base::Epoch(u32::MAX), counter: u64::MAX };
+        let spill = SpillId { node: u32::MAX, epoch: fulgurite_types::Epoch(u32::MAX), counter: u64::MAX };
         let body =
             |len: usize| encode_parts_body(&PartsRef { spill, ordinal: 0, len: len as u64, checksum: 0 });
         for (len, is_fine) in

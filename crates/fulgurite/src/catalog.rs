@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use fulgurite_base::{Csn, Lsn, Reader, TableId, Writer, limits};
 use fulgurite_index::NodeStore;
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
+use fulgurite_types::{Csn, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
 use crate::claims::Claims;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_base::{Lsn, TableId};
 use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{IndexError, OutOfLine, StaticPart};
 use fulgurite_log::{LogError, ScanItem, SegmentInfo, Stream};
+use fulgurite_types::{Lsn, TableId};
 use parking_lot::Mutex;
 
 use crate::Result;

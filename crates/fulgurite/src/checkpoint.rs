@@ -16,9 +16,9 @@ use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_base::{Csn, Lsn, TableId};
 use fulgurite_index::range_delete::{RangeDelete, Readers};
 use fulgurite_index::{ImageReport, PruneRules, StaticPart};
+use fulgurite_types::{Csn, Lsn, TableId};
 
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_base::{Csn, DecodeError, Lsn, Reader, TableId, Writer, crc32c, limits};
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_log::{BulkKind, Log};
+use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer, crc32c, limits};
 
 use crate::error::OrError;
 use crate::{Error, Result};

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::{Csn, TableId};
 use fulgurite_env::{Dir, Env, Lock, Process};
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{OutOfLine, Version};
 use fulgurite_log::{Durability, Log};
+use fulgurite_types::{Csn, TableId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::Wakeups;

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Epoch, Lsn};
 use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::LogStats;
+use fulgurite_types::{Csn, Epoch, Lsn};
 
 use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;

@@ -23,8 +23,8 @@
 use std::collections::VecDeque;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::Csn;
 use fulgurite_log::TimeBounds;
+use fulgurite_types::Csn;
 
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 

@@ -6,8 +6,8 @@
 //! a checkpoint due, or the disk is nearly full, opening writes the checkpoint before it returns. So a process that dies
 //! again and again, however soon, leaves a bounded log.
 
-use fulgurite_base::limits;
 use fulgurite_log::{LogError, RecoveryReport};
+use fulgurite_types::limits;
 
 use crate::core::Core;
 use crate::error::OrError;

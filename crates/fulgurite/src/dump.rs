@@ -6,9 +6,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use fulgurite_base::{DatabaseId, Epoch};
 use fulgurite_env::{Disk, OpenOptions};
 use fulgurite_log::{ScanItem, scan_segment};
+use fulgurite_types::{DatabaseId, Epoch};
 
 pub use fulgurite_log::{
     BulkHeader, BulkKind, EpochStart, FrameHeader, GroupHeader, GroupKind, PartPlace, ScanProblem,
@@ -288,7 +288,7 @@ fn decode_body(kind: u8, bytes: &[u8]) -> Body {
     }
 }
 
-fn operations(body: &[u8]) -> Result<Vec<Operation>, fulgurite_base::DecodeError> {
+fn operations(body: &[u8]) -> Result<Vec<Operation>, fulgurite_types::DecodeError> {
     let mut operations = Vec::new();
     let mut ops = Ops::new(body);
     while let Some((table, op, _)) = ops.next()? {

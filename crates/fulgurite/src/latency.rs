@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_base::Csn;
 use fulgurite_env::Env;
 use fulgurite_log::Durability;
+use fulgurite_types::Csn;
 use histogram::AtomicHistogram;
 
 /// Buckets are at most 1/32 wider than their lower end.

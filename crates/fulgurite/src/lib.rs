@@ -93,9 +93,9 @@ mod value;
 mod values;
 mod write_set;
 
-pub use fulgurite_base::{Csn, Lsn, TableId, limits};
 pub use fulgurite_env as env;
 pub use fulgurite_log::{Durability, FlushScheme, LogStats, Waiting};
+pub use fulgurite_types::{Csn, Lsn, TableId, limits};
 
 pub use crate::checkpoint::CheckpointReport;
 pub use crate::clock::{ClockReset, ClockState, ClockStatus};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
 use crate::catalog::TableState;

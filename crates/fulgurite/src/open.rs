@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, TableId};
 use fulgurite_env::{Dir, Disk, Env, Lock, LockMode, Locking, OpenOptions, Process};
 use fulgurite_log::{Durability, Log, LogOptions, RecoveryReport, ReplayFrom, scan_segment_in};
+use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, TableId};
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::Wakeups;

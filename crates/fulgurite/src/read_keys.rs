@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{TableId, hash_key, limits};
+use fulgurite_types::{TableId, hash_key, limits};
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 

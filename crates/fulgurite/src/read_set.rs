@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, TableId};
+use fulgurite_types::{Csn, TableId};
 use smallvec::SmallVec;
 
 use crate::catalog::TableState;

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 use fulgurite_index::delta::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
 use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
+use fulgurite_types::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};

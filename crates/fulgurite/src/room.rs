@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fulgurite_base::limits;
+use fulgurite_types::limits;
 
 use crate::core::Core;
 use crate::{Error, Result};

@@ -5,10 +5,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fulgurite_base::TableId;
 use fulgurite_index::KeySpan;
 use fulgurite_index::btree::BTree;
 use fulgurite_index::table::{Cursor, ReadPoint};
+use fulgurite_types::TableId;
 
 use crate::catalog::TableState;
 use crate::core::Core;
@@ -180,11 +180,11 @@ fn successor(key: &[u8]) -> Box<[u8]> {
 
 /// The smallest storable key that is at or after `key`; `None` if there is none.
 fn shorten(key: Box<[u8]>) -> Option<Box<[u8]>> {
-    if key.len() <= fulgurite_base::limits::KEY_BYTES_MAX {
+    if key.len() <= fulgurite_types::limits::KEY_BYTES_MAX {
         return Some(key);
     }
     let mut key = key.into_vec();
-    key.truncate(fulgurite_base::limits::KEY_BYTES_MAX);
+    key.truncate(fulgurite_types::limits::KEY_BYTES_MAX);
     while key.last() == Some(&0xff) {
         key.pop();
     }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
+use fulgurite_types::{Csn, hash_key};
 
 use crate::handle::Handle;
 use crate::salvage::Salvage;

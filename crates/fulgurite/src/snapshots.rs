@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use crate::counters;
 use crate::deadlines::Deadlines;

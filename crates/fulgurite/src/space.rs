@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_base::{Lsn, TableId};
 use fulgurite_index::AccountChange;
 use fulgurite_log::{SegmentInfo, Stream};
+use fulgurite_types::{Lsn, TableId};
 
 use crate::checkpoint_record::Accounts;
 use crate::spill::SpillPins;
@@ -123,7 +123,7 @@ fn totals_of(accounts: &Accounts, segment: u32) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_base::{Csn, Epoch};
+    use fulgurite_types::{Csn, Epoch};
 
     const TABLE: TableId = TableId(1);
 

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn, TableId, limits, value_checksum};
 use fulgurite_env::Process;
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{BulkMark, Log, PartPlace, SpillId};
+use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
 use parking_lot::Mutex;
 
 use crate::Result;
@@ -211,7 +211,7 @@ pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<Part
         }
         let bytes = log.read_part(place).or_error()?;
         let mut lower = Vec::new();
-        let mut reader = fulgurite_base::Reader::new(&bytes);
+        let mut reader = fulgurite_types::Reader::new(&bytes);
         while !reader.is_empty() {
             lower.push(PartPlace::decode(&mut reader).map_err(|error| {
                 let what = format!("the list of parts does not decode: {error}");

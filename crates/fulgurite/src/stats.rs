@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_base::Csn;
 use fulgurite_log::{FlushScheme, LogStats, Stream};
+use fulgurite_types::Csn;
 
 use crate::CsnRange;
 use crate::clock::ClockStatus;

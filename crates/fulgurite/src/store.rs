@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::Lsn;
 use fulgurite_index::{NodeKind, NodeStore, StoreError};
 use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log};
+use fulgurite_types::Lsn;
 
 /// The index's view of the log.
 pub(crate) struct LogNodeStore {

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, Reader, Writer, crc32c};
 use fulgurite_env::{Dir, File, OpenOptions};
+use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, Reader, Writer, crc32c};
 
 use crate::clock::ClockStep;
 use crate::{Damage, Error, Result};

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use fulgurite_base::{Csn, hash_key};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
+use fulgurite_types::{Csn, hash_key};
 
 use crate::catalog::TableState;
 use crate::error::OrError;

@@ -7,10 +7,10 @@ mod taken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_base::{Csn, hash_key, limits};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{BulkMark, Durability};
+use fulgurite_types::{Csn, hash_key, limits};
 
 use self::savepoints::Savepoints;
 use self::taken::Taken;

@@ -1,8 +1,8 @@
 //! Values that lie in the log, apart from their keys: reading them, and finding where one is damaged.
 
-use fulgurite_base::{Csn, TableId, seal_checksum, value_checksum};
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{Log, LogError};
+use fulgurite_types::{Csn, TableId, seal_checksum, value_checksum};
 
 use crate::error::CsnRange;
 use crate::{Damage, Error, Result, Value};

@@ -5,8 +5,8 @@ use std::collections::btree_map::Entry;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{TableId, limits};
 use fulgurite_index::OutOfLine;
+use fulgurite_types::{TableId, limits};
 use smallvec::SmallVec;
 
 use crate::body::{self, PartsRef};

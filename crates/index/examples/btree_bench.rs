@@ -12,12 +12,12 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use fulgurite_base::{Csn, Lsn, TableId};
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
     FoldSource, FoldVersion, NodeKind, NodeStore, PruneRules, StaticCursor, StaticPart, StoreError,
     VersionFlags,
 };
+use fulgurite_types::{Csn, Lsn, TableId};
 
 const KEYS: u64 = 1_000_000;
 const BATCH: u64 = 65_536;

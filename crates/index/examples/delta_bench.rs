@@ -3,9 +3,9 @@
 use std::ops::Bound;
 use std::time::Instant;
 
-use fulgurite_base::{Csn, Lsn, TableId, hash_key};
 use fulgurite_index::VersionFlags;
 use fulgurite_index::delta::{BlockBuilder, Delta, DeltaOp, RecoveredBuilder, RecoveredOp};
+use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 
 const TABLE: TableId = TableId(1);
 const ENTRIES: u64 = 1_000_000;

@@ -5,13 +5,13 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fulgurite_base::{Csn, Lsn, TableId, hash_key};
 use fulgurite_index::delta::{BlockBuilder, DeltaOp, KeyRange};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
     FoldSource, ImageReport, IndexError, Owner, Pinned, PruneRules, StaticCursor, StaticPart, TryError,
     Version, VersionFlags, VersionRef,
 };
+use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 
 const ROWS: u64 = 4_000_000;
 

@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use parking_lot::RwLock;
 
 type Key = Arc<[u8]>;

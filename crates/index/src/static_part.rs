@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, DecodeError, Lsn, TableId};
+use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
 
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 

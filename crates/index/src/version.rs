@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, DecodeError, Lsn, Reader, Writer};
+use fulgurite_types::{Csn, DecodeError, Lsn, Reader, Writer};
 
 /// Bits that a version carries, in memory and on disk. The numbers never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

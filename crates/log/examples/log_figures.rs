@@ -1,9 +1,9 @@
 //! Measures the log alone, in the directory given (default: a temporary one):
 //! `cargo run --release -p fulgurite-log --example log_figures [DIR]`
 
-use fulgurite_base::{Csn, DatabaseId, crc32c};
 use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::{FrameParts, Log, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
+use fulgurite_types::{Csn, DatabaseId, crc32c};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

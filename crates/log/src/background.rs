@@ -3,8 +3,8 @@
 use crate::core::Core;
 use crate::error::LogError;
 use crate::store::From;
-use fulgurite_base::Csn;
 use fulgurite_env::Joiner;
+use fulgurite_types::Csn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use crate::cells::Cells;
 use crate::core::Core;
-use fulgurite_base::Writer;
+use fulgurite_types::Writer;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 

@@ -11,7 +11,7 @@ use crate::segment::{SEALED, Segment, Stream};
 use crate::stats::add;
 use crate::store::From;
 use crate::sync::{AtomicU64, Mutex, MutexGuard};
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use crate::format::{GROUP_HEADER_BYTES, align8};
 use crate::sync::{AtomicU32, AtomicU64};

@@ -12,7 +12,7 @@ use crate::options::group_charge;
 use crate::slots::NewGroup;
 use crate::stats::add;
 use crate::store::From;
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 
 /// The right to reserve a frame of a certain size without waiting. Dropping it gives the right back.

@@ -1,7 +1,7 @@
 //! What can go wrong, and what the caller may believe then.
 
-use fulgurite_base::Csn;
 use fulgurite_env::is_disk_full;
+use fulgurite_types::Csn;
 use std::error::Error;
 use std::fmt;
 use std::io;

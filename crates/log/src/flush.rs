@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::sync::yield_now;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;

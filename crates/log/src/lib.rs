@@ -5,7 +5,7 @@
 //! that nobody waits for go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
 //!
 //! ```
-//! use fulgurite_base::{Csn, DatabaseId, crc32c};
+//! use fulgurite_types::{Csn, DatabaseId, crc32c};
 //! use fulgurite_env::SimEnv;
 //! use fulgurite_log::{Durability, FrameParts, Log, LogError, LogOptions, frame_bytes};
 //! use std::path::Path;

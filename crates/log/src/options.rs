@@ -3,8 +3,8 @@
 use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, align8, bulk_record_bytes};
-use fulgurite_base::limits;
 use fulgurite_env::OpenOptions;
+use fulgurite_types::limits;
 use std::time::Duration;
 
 /// How a log is laid out in memory and on disk. The defaults suit everybody but tests.

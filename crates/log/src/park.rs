@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use crate::sync::{AtomicU32, AtomicU64};
 

@@ -5,7 +5,7 @@ use crate::error::LogError;
 use crate::format::{BULK_HEADER_BYTES, BulkKind, PartPlace, SpillId};
 use crate::log::Log;
 use crate::segment::Stream;
-use fulgurite_base::{Lsn, Reader};
+use fulgurite_types::{Lsn, Reader};
 
 /// What precedes a part's bytes in its body: the spill and the ordinal.
 const PART_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;

@@ -5,7 +5,7 @@ use crate::format::GroupKind;
 use crate::segment::Segment;
 use crate::slots::Group;
 use crate::stats::add;
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

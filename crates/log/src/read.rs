@@ -5,7 +5,7 @@ use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::{Segment, Stream};
 use crate::sync::yield_now;
-use fulgurite_base::Lsn;
+use fulgurite_types::Lsn;
 use std::io;
 use std::sync::Arc;
 

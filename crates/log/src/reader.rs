@@ -6,7 +6,7 @@ use crate::format::{
     FrameHeader, GROUP_HEADER_BYTES, GroupHeader, GroupKind, PartPlace, Records, SEGMENT_DATA_START,
 };
 use crate::log::Log;
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

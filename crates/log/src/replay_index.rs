@@ -1,6 +1,6 @@
 //! Which group holds which CSN: one entry for every 64 KiB of commit stream, in memory.
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
 const SPACING_BYTES: u64 = 64 * 1024;

@@ -6,8 +6,8 @@ use crate::format::{
     GroupKind, PartPlace, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
 };
 use crate::segment::Stream;
-use fulgurite_base::{DatabaseId, Lsn};
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
+use fulgurite_types::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};
 
 /// One thing in a segment.

@@ -1,8 +1,8 @@
 //! One segment file in use.
 
 use crate::format::segment_file_name;
-use fulgurite_base::{Csn, Epoch};
 use fulgurite_env::{Dir, File, OpenOptions};
+use fulgurite_types::{Csn, Epoch};
 use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;

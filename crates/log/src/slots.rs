@@ -7,7 +7,7 @@ use crate::credit::Credit;
 use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
 use crate::options::group_charge;
 use crate::segment::{Segment, Stream};
-use fulgurite_base::{Csn, Epoch, Lsn};
+use fulgurite_types::{Csn, Epoch, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 

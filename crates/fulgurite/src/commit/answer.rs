@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
 use fulgurite_log::{Durability, LogError};
+use fulgurite_types::Csn;
 
 use super::commit_log::CommitLog;
 use super::quiet::{is_in_callback, is_quiet};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_log::{
     Admission, BulkMark, Durability, FrameParts, Log, LogError, PoisonCause, Reservation, TimeBounds,
 };
+use fulgurite_types::{Csn, Lsn};
 
 /// The commit stream of a log. Each method is the one of [`Log`] with its name, if nothing else is said.
 pub(crate) trait CommitLog: Send + Sync + 'static {

@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_env::SimEnv;
 use fulgurite_log::{BulkMark, Durability, FrameParts, LogError, PoisonCause, TimeBounds};
+use fulgurite_types::{Csn, Lsn};
 
 use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};

@@ -69,10 +69,10 @@ mod tickets;
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_log::{
     BulkMark, Durability, FrameParts, Log, PartPlace, TimeBounds, frame_bytes, local_record_bytes,
 };
+use fulgurite_types::{Csn, Lsn};
 
 use self::commit_log::CommitLog;
 use self::ring::{Ring, Work};

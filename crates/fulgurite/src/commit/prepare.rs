@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 use fulgurite_index::VersionFlags;
 use fulgurite_index::delta::{Block, BlockBuilder, DeltaOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace, local_record_bytes};
+use fulgurite_types::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 use smallvec::SmallVec;
 
 use crate::Result;

@@ -6,7 +6,7 @@
 
 use std::cell::UnsafeCell;
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use super::Apply;
 use crate::sync::{AtomicU64, Ordering};

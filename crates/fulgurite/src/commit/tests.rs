@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
 use super::commit_log::CommitLog;

@@ -6,8 +6,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 
-use fulgurite_base::Csn;
 use fulgurite_env::Process;
+use fulgurite_types::Csn;
 
 use super::quiet::InCallback;
 use crate::latency::Timed;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::ticket::TicketState;
 use crate::sync::{AtomicU64, Mutex, Ordering};

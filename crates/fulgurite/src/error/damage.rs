@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::{CsnRange, Error, Source, readable};
 

@@ -7,9 +7,9 @@ mod damage;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use fulgurite_base::Csn;
 use fulgurite_env::{LockHolder, is_disk_full};
 use fulgurite_log::Durability;
+use fulgurite_types::Csn;
 
 pub use self::conflict::{Conflict, Contended};
 pub(crate) use self::convert::OrError;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{hash_key, limits};
+use fulgurite_types::{hash_key, limits};
 
 use super::support::*;
 use crate::Error;

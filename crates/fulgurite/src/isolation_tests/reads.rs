@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_base::hash_key;
+use fulgurite_types::hash_key;
 
 use super::support::*;
 use crate::catalog::TableState;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_base::Csn;
 use fulgurite_env::{Env, SimEnv};
 use fulgurite_log::Durability;
+use fulgurite_types::Csn;
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::thread;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use shuttle::sync::Mutex;
 use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::thread;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
 use fulgurite_log::Durability;
+use fulgurite_types::Csn;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 

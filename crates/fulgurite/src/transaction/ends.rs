@@ -2,8 +2,8 @@
 
 use std::ops::Bound;
 
-use fulgurite_base::hash_key;
 use fulgurite_index::table::ReadPoint;
+use fulgurite_types::hash_key;
 
 use super::Transaction;
 use crate::claims::{Claim, Claiming};

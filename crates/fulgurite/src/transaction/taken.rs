@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use fulgurite_base::TableId;
+use fulgurite_types::TableId;
 
 use crate::scan::Bounds;
 

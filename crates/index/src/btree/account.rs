@@ -1,6 +1,6 @@
 //! What a node's newest image counts for, and which keys changed since its last whole record.
 
-use fulgurite_base::Lsn;
+use fulgurite_types::Lsn;
 
 use super::node::leaf::Leaf;
 use super::slot::Node;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::load::Core;
 use super::node::leaf::EntryPlace;

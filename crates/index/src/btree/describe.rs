@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, DecodeError, Lsn, TableId};
+use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
 
 use super::node::delta::LeafDelta;
 use super::node::entry::{Entry, REMOVED};

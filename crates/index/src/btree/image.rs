@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_base::Lsn;
+use fulgurite_types::Lsn;
 
 use super::account::{Changed, DiskState, count, count_extents};
 use super::load::Core;

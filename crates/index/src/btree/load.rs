@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
 
-use fulgurite_base::{DecodeError, Lsn, TableId};
+use fulgurite_types::{DecodeError, Lsn, TableId};
 use parking_lot::Mutex;
 
 use super::account::DiskState;

@@ -47,7 +47,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fulgurite_base::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, Lsn, TableId};
 
 use crate::{
     AccountChange, FoldSource, ImageReport, IndexError, NodeStore, PruneRules, StaticPart, TryError, Version,

@@ -1,6 +1,6 @@
 //! Which versions of a key may go: one pure function.
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::node::entry::Stamped;
 use crate::{PruneRules, VersionFlags};

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_epoch::{self as epoch, Guard};
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use super::load::{Core, Missing};
 use super::node::entry::Entry;

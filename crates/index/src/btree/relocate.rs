@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use super::account::{Changed, push_key};
 use super::load::Core;

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{self as epoch, Guard};
-use fulgurite_base::Lsn;
+use fulgurite_types::Lsn;
 use parking_lot::Mutex;
 
 use super::account::DiskState;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use super::account::DiskState;
 use super::load::Core;

@@ -6,7 +6,7 @@ use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 
-use fulgurite_base::{Csn, Lsn, TableId, limits, seal_checksum};
+use fulgurite_types::{Csn, Lsn, TableId, limits, seal_checksum};
 
 use super::node::{HEIGHT_MAX, LINK_BYTES, Node, NodeRef, key_prefix, node_words};
 use super::sync::AtomicPtr;
@@ -40,7 +40,7 @@ const _: () = assert!(size_of::<BlockHeader>().is_multiple_of(8) && align_of::<B
 pub struct DeltaOp<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Its [`fulgurite_base::hash_key`].
+    /// Its [`fulgurite_types::hash_key`].
     pub hash: u64,
     /// What kind of version it makes.
     pub flags: VersionFlags,
@@ -51,7 +51,7 @@ pub struct DeltaOp<'a> {
     pub payload: &'a [u8],
     /// How many bytes into the commit frame's body the value's bytes start; `None` if they are not there.
     pub value_offset: Option<u32>,
-    /// The value's [`fulgurite_base::value_checksum`], not sealed yet.
+    /// The value's [`fulgurite_types::value_checksum`], not sealed yet.
     pub checksum: u32,
 }
 

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::KeyRange;
 use super::generation::Generation;

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
 use super::KeyRange;

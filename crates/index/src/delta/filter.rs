@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     fn hash(i: u64) -> u64 {
-        fulgurite_base::hash_key(fulgurite_base::TableId(1), &i.to_le_bytes())
+        fulgurite_types::hash_key(fulgurite_types::TableId(1), &i.to_le_bytes())
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;

@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use crossbeam_utils::CachePadded;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::block::BlockRef;
 use super::list::{GenerationList, ListCell};

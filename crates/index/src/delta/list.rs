@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crossbeam_epoch as epoch;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::generation::Generation;
 use super::node::NodeRef;

@@ -54,7 +54,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_epoch as epoch;
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use parking_lot::Mutex;
 
 pub use block::{Block, BlockBuilder, BlockRef, DeltaOp};

@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 
 use super::block::{BlockHeader, BlockRef};
 use super::sync::AtomicPtr;

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::ptr::NonNull;
 
-use fulgurite_base::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, Lsn, TableId};
 
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, key_prefix, node_words};
@@ -19,7 +19,7 @@ const BLOCK_WORDS: usize = (1 << 20) / 8;
 pub struct RecoveredOp<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// Its [`fulgurite_base::hash_key`].
+    /// Its [`fulgurite_types::hash_key`].
     pub hash: u64,
     /// Which commit wrote it.
     pub csn: Csn,

@@ -1,6 +1,6 @@
 //! Sums over the keys of a delta, from a sample of its nodes.
 
-use fulgurite_base::{Csn, TableId, hash_key};
+use fulgurite_types::{Csn, TableId, hash_key};
 
 use super::Delta;
 use crate::version::VersionRef;

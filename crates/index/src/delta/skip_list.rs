@@ -4,7 +4,7 @@
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use fulgurite_base::{Csn, TableId};
+use fulgurite_types::{Csn, TableId};
 
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, Position};

@@ -3,7 +3,7 @@
 
 use std::ops::Bound;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::{ReadPoint, Table, is_seen};
 use crate::static_part::{StaticCursor, StaticPart};

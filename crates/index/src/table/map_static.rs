@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use parking_lot::RwLock;
 
 use crate::delta::KeyRange;

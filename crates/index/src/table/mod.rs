@@ -18,7 +18,7 @@ mod threads;
 use std::fmt;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, Lsn, TableId};
 use parking_lot::Mutex;
 
 pub use cursor::Cursor;
@@ -103,7 +103,7 @@ impl<S: StaticPart> Table<S> {
     }
 
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
-    /// expired, or is hidden by a range delete. `hash` is the key's [`fulgurite_base::hash_key`].
+    /// expired, or is hidden by a range delete. `hash` is the key's [`fulgurite_types::hash_key`].
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64, at: ReadPoint) -> Result<Option<Version>, IndexError> {
         let deleted = self.range_deletes.covering(key, at.csn);

@@ -1,6 +1,6 @@
 //! The run of keys that a cursor is stepping over because its reader does not see them.
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 use super::ReadPoint;
 use crate::delta::EmptyRange;

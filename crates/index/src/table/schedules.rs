@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 use shuttle::thread;
 
 use super::map_static::MapStatic;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 use proptest::prelude::*;
 
 use super::map_static::MapStatic;

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fulgurite_base::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 use parking_lot::Mutex;
 
 use super::map_static::MapStatic;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{Extent, OutOfLine, StaticPart, VersionFlags};
+use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
 

@@ -1,8 +1,8 @@
 //! Sizes: large batches, fill, huge keys, many versions.
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{IndexError, NodeKind, StaticPart};
+use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
 

@@ -3,9 +3,9 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_index::btree::BTree;
 use fulgurite_index::{IndexError, KeySpan, StaticCursor, StaticPart};
+use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
 

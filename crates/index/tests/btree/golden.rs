@@ -1,8 +1,8 @@
 //! The bytes of each record kind as they stand on disk. They never change; `docs/format/node.md` explains them.
 
-use fulgurite_base::Csn;
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{NodeKind, StaticPart, VersionFlags};
+use fulgurite_types::Csn;
 
 use crate::support::*;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
 use fulgurite_index::{ImageReport, StaticCursor, StaticPart, TryError};
+use fulgurite_types::{Csn, Lsn};
 use proptest::prelude::*;
 
 use crate::support::*;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fulgurite_base::{Csn, Lsn, TableId};
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
     FoldSource, FoldVersion, NodeKind, NodeStore, PruneRules, StaticCursor, StaticPart, StoreError,
     VersionFlags,
 };
+use fulgurite_types::{Csn, Lsn, TableId};
 
 pub const TABLE: TableId = TableId(7);
 

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fulgurite_base::Csn;
 use fulgurite_index::btree::BTree;
 use fulgurite_index::{StaticCursor, StaticPart};
+use fulgurite_types::Csn;
 
 use crate::support::*;
 

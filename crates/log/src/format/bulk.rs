@@ -1,7 +1,7 @@
 //! Records of the bulk stream.
 
 use super::align8;
-use fulgurite_base::{Crc32c, DatabaseId, DecodeError, Lsn, Reader};
+use fulgurite_types::{Crc32c, DatabaseId, DecodeError, Lsn, Reader};
 
 /// The length of a bulk record's header.
 pub const BULK_HEADER_BYTES: u32 = 24;

@@ -1,6 +1,6 @@
 //! The beginning of an epoch.
 
-use fulgurite_base::{Csn, DecodeError, Epoch, Lsn, Reader, Writer};
+use fulgurite_types::{Csn, DecodeError, Epoch, Lsn, Reader, Writer};
 
 /// The payload of a group of kind [`EpochStart`](super::GroupKind::EpochStart): it names the epoch before and decrees
 /// where that ended. The first epoch has a previous one of 0.

@@ -1,7 +1,7 @@
 //! Frames, and the records that a group of them is made of.
 
 use super::local::{LOCAL_TAG, PartPlace, decode_local_record};
-use fulgurite_base::{Csn, DecodeError, Reader, crc32c};
+use fulgurite_types::{Csn, DecodeError, Reader, crc32c};
 
 /// The length of a frame's header.
 pub const FRAME_HEADER_BYTES: u32 = 40;

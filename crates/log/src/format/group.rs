@@ -1,6 +1,6 @@
 //! The header of a group: what one write puts into a segment.
 
-use fulgurite_base::{Crc32c, Csn, DatabaseId, DecodeError, Epoch, Reader};
+use fulgurite_types::{Crc32c, Csn, DatabaseId, DecodeError, Epoch, Reader};
 
 /// The length of a group's header.
 pub const GROUP_HEADER_BYTES: u32 = 72;

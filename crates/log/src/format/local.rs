@@ -1,6 +1,6 @@
 //! The local record: where the parts of the frame behind it lie on this very disk.
 
-use fulgurite_base::{Crc32c, DecodeError, Epoch, Lsn, Reader, Writer};
+use fulgurite_types::{Crc32c, DecodeError, Epoch, Lsn, Reader, Writer};
 
 /// The first byte of a local record.
 pub(crate) const LOCAL_TAG: u8 = 0x80;

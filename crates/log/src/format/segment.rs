@@ -1,6 +1,6 @@
 //! The first block of a segment file, and its name.
 
-use fulgurite_base::{DatabaseId, DecodeError, Reader, Writer, crc32c};
+use fulgurite_types::{DatabaseId, DecodeError, Reader, Writer, crc32c};
 
 /// Where the data of a segment begins: the first block holds the header alone.
 pub const SEGMENT_DATA_START: u32 = 4096;

@@ -2,7 +2,7 @@
 
 use super::frame::Record;
 use super::*;
-use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, Reader, crc32c};
+use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, Reader, crc32c};
 use proptest::prelude::*;
 
 const ID: DatabaseId = DatabaseId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100);

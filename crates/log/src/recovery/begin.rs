@@ -9,8 +9,8 @@ use crate::segment::{Segment, Stream};
 use crate::slots::AppendPoint;
 use crate::stats::Counters;
 use crate::store::{From, Store};
-use fulgurite_base::{DatabaseId, Lsn};
 use fulgurite_env::{Dir, Env};
+use fulgurite_types::{DatabaseId, Lsn};
 use std::sync::Arc;
 
 /// A begun epoch, durable, from which a log is made.

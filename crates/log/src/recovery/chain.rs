@@ -5,7 +5,7 @@ use super::inventory::{First, Found, Inventory};
 use crate::core::EpochSpan;
 use crate::error::LogError;
 use crate::format::{EpochStart, SEGMENT_DATA_START};
-use fulgurite_base::{Csn, Epoch, Lsn};
+use fulgurite_types::{Csn, Epoch, Lsn};
 
 /// Oldest first; the oldest holds the replay point.
 pub(super) struct Chain(pub Vec<EpochSpan>);

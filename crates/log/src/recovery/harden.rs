@@ -8,8 +8,8 @@ use super::tail::valid_groups;
 use super::walk::Walked;
 use crate::error::LogError;
 use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, new_file_name, segment_file_name};
-use fulgurite_base::DatabaseId;
-use fulgurite_base::Lsn;
+use fulgurite_types::DatabaseId;
+use fulgurite_types::Lsn;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 

@@ -7,8 +7,8 @@ use crate::format::{
     parse_number, segment_file_name,
 };
 use crate::segment::{Segment, Stream};
-use fulgurite_base::{Csn, DatabaseId, Epoch};
 use fulgurite_env::{Dir, File, OpenOptions};
+use fulgurite_types::{Csn, DatabaseId, Epoch};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;

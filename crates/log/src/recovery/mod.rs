@@ -17,8 +17,8 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{EpochStart, FrameHeader, PartPlace};
 use crate::options::LogOptions;
-use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn};
 use fulgurite_env::{Dir, Env};
+use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use std::error::Error;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::inventory::{First, Found, Inventory};
 use super::walk::Walked;
 use crate::error::LogError;
 use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupHeader, SEGMENT_DATA_START};
-use fulgurite_base::{Csn, DatabaseId, Lsn};
+use fulgurite_types::{Csn, DatabaseId, Lsn};
 
 /// How much of a segment is searched whose first block is zero. Groups lie one behind the other from the first block
 /// on, so a segment that was used and lost its beginning shows within this, or lost all of it.

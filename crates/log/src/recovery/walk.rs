@@ -7,7 +7,7 @@ use crate::core::EpochSpan;
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
 use crate::replay_index::ReplayIndex;
-use fulgurite_base::{Csn, Lsn};
+use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
 /// What the walk found.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fulgurite_base::Csn;
 use fulgurite_env::sim::Loss;
+use fulgurite_types::Csn;
 use shuttle::thread;
 
 use super::explore;

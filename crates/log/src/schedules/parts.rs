@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fulgurite_base::{Csn, crc32c};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_types::{Csn, crc32c};
 use shuttle::thread;
 
 use super::explore;

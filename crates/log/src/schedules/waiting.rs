@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use shuttle::sync::atomic::AtomicU32;
 use shuttle::thread;
 

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite_base::{Csn, DatabaseId, Lsn, crc32c};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
+use fulgurite_types::{Csn, DatabaseId, Lsn, crc32c};
 use shuttle::rand::{Rng, thread_rng};
 
 use super::disk::{Watch, YieldingEnv};

@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::stats::add;
 use crate::sync::{AtomicBool, Mutex};
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -7,7 +7,7 @@ use crate::error::LogError;
 use crate::stats::add;
 use crate::sync::{AtomicBool, AtomicU32, yield_now};
 use crossbeam_utils::CachePadded;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After so many gatherings in a row that waited in vain, none for [`GATHER_PAUSE`] writes.

@@ -4,7 +4,7 @@ mod aggregated;
 mod combined;
 mod own_lsn;
 
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 use std::sync::atomic::Ordering;
 
 use crate::core::Core;

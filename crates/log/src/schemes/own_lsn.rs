@@ -3,7 +3,7 @@
 use super::Scheme;
 use crate::core::Core;
 use crate::error::LogError;
-use fulgurite_base::Csn;
+use fulgurite_types::Csn;
 
 /// Group commit as WiredTiger has it, after Son, Yeom and Han (2017), section 2.
 ///

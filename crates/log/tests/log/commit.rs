@@ -1,11 +1,11 @@
 //! The commit path: order, groups, sizes, watermarks, hints.
 
 use crate::support::*;
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_env::sim::SimEnv;
 use fulgurite_log::{
     Durability, FRAME_HEADER_BYTES, GROUP_HEADER_BYTES, LogError, frame_bytes, local_record_bytes,
 };
+use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

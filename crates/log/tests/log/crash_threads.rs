@@ -1,10 +1,10 @@
 //! Threads that commit at every level, crashed in the middle: every answer is kept, and what is there is a prefix.
 
 use crate::support::*;
-use fulgurite_base::Csn;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{Durability, FlushScheme, Log, LogError, LogOptions, ReplayFrom, Waiting, frame_bytes};
+use fulgurite_types::Csn;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,10 @@
 //! Damage to what was durable is an error that names the place, never a shorter log.
 
 use crate::support::*;
-use fulgurite_base::{Csn, Epoch, Lsn};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{GroupKind, LogError, ReplayFrom, ScanItem, scan_segment};
+use fulgurite_types::{Csn, Epoch, Lsn};
 use std::sync::Arc;
 
 /// A closed log of `commits` frames over several segments; returns it cut off from its process.
@@ -181,7 +181,7 @@ fn a_replay_point_behind_the_end_is_reported() {
 fn a_segment_of_another_database_is_reported() {
     let env = closed(3);
     let mut sink = Collect::default();
-    let other = fulgurite_base::DatabaseId(1);
+    let other = fulgurite_types::DatabaseId(1);
     let from = ReplayFrom::beginning();
     let opened =
         fulgurite_log::Log::open(Arc::clone(&env) as Arc<dyn Env>, dir(), other, options(), &from, &mut sink);

@@ -1,9 +1,9 @@
 //! Failed syncs and writes, full disks, commits that die.
 
 use crate::support::*;
-use fulgurite_base::Csn;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::{BulkKind, Durability, Log, LogError, LogOptions, ReplayFrom, frame_bytes};
+use fulgurite_types::Csn;
 
 /// INV-LOG-7: whatever sync or write fails, nothing acknowledged is lost, and reopening keeps what it found, even if
 /// the power is cut right after.

@@ -1,9 +1,9 @@
 //! Reading the log from a CSN on, while it is written, and across epochs.
 
 use crate::support::*;
-use fulgurite_base::{Csn, Lsn};
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{Log, LogError, LogReader, PartPlace, ReplayFrom};
+use fulgurite_types::{Csn, Lsn};
 
 fn drain(reader: &mut LogReader) -> Vec<u64> {
     let mut csns = Vec::new();

@@ -1,10 +1,10 @@
 //! Durability levels: what an answer promises, and when what nobody waits for becomes durable.
 
 use crate::support::*;
-use fulgurite_base::Csn;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{Durability, FlushScheme, Log, LogError, LogOptions, ReplayFrom, Stream, frame_bytes};
+use fulgurite_types::Csn;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,13 +1,13 @@
 //! The rows of `docs/recovery.md` that are not covered by `damage.rs`, `faults.rs` and `crash.rs`.
 
 use crate::support::*;
-use fulgurite_base::{Csn, Epoch, Lsn, crc32c};
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_env::{Env, OpenOptions};
 use fulgurite_log::{
     FrameHeader, GroupHeader, GroupKind, Log, LogError, RecoveredFrame, RecoverySink, ReplayFrom,
     SegmentHeader,
 };
+use fulgurite_types::{Csn, Epoch, Lsn, crc32c};
 use std::sync::Arc;
 
 /// A log with `commits` frames that was left without a close; its end and its directory.

@@ -1,9 +1,9 @@
 //! Segments: made, sized, recycled, freed.
 
 use crate::support::*;
-use fulgurite_base::Csn;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::{BulkKind, LogError, LogOptions, ReplayFrom, SegmentInfo, Stream};
+use fulgurite_types::Csn;
 
 #[test]
 fn a_new_log_is_small_and_a_growing_one_doubles_its_segments() {

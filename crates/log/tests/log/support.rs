@@ -1,12 +1,12 @@
 //! A log on a simulated disk, and a model of what it was told.
 
-use fulgurite_base::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
     Durability, FlushScheme, FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame,
     RecoveryReport, RecoverySink, ReplayFrom, SpillId, frame_bytes, local_record_bytes,
 };
+use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

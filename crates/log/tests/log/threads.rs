@@ -1,11 +1,11 @@
 //! Real threads on a real disk.
 
 use crate::support::{Collect, ID};
-use fulgurite_base::{Csn, Lsn, crc32c};
 use fulgurite_env::{Env, RealEnv};
 use fulgurite_log::{
     BulkKind, Durability, FlushScheme, FrameParts, Log, LogOptions, ReplayFrom, frame_bytes,
 };
+use fulgurite_types::{Csn, Lsn, crc32c};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

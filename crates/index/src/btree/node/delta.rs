@@ -1,6 +1,6 @@
 //! Leaf deltas: the keys of a leaf that changed since its last whole record, each with all the versions it has now.
 
-use fulgurite_base::{Csn, DecodeError, Lsn, TableId, Writer};
+use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
 
 use super::entry::{self, Entry, REMOVED, SAME_KEY, Stamped};
 use super::format::{self, Header, Place, at, expect, len_u16, len_u32};

@@ -4,7 +4,7 @@
 //! entry := flags u8 | key length u16 | payload length u32 | csn u64 | [expiry u64] | key | payload
 //! ```
 
-use fulgurite_base::{Csn, Writer};
+use fulgurite_types::{Csn, Writer};
 
 use super::format::{len_u16, len_u32};
 use crate::VersionFlags;

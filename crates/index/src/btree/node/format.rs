@@ -1,6 +1,6 @@
 //! What the bodies of the three node records have in common; the grammar is in `docs/format/node.md`.
 
-use fulgurite_base::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
+use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
 
 use crate::NodeKind;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_base::{Csn, DecodeError, Lsn, TableId, Writer};
+use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
 
 use super::format::{self, HEADER_BYTES, Header, Place, SLOT_BYTES, expect, fence_prefix, len_u16, len_u32};
 use super::leaf_check::check_length;

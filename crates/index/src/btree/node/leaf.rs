@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use fulgurite_base::{Csn, Lsn, TableId, Writer};
+use fulgurite_types::{Csn, Lsn, TableId, Writer};
 
 use super::entry::Entry;
 use super::format::{HEADER_BYTES, Header, Place, SLOT_BYTES, fence_prefix, len_u16, len_u32};

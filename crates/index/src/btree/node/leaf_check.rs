@@ -1,6 +1,6 @@
 //! Decoding leaf records: afterwards no reader of the leaf can panic or read out of bounds, whatever the bytes were.
 
-use fulgurite_base::{Csn, DecodeError, TableId};
+use fulgurite_types::{Csn, DecodeError, TableId};
 
 use super::entry::{Entry, REMOVED, SAME_KEY, VERSION_FLAGS};
 use super::format::{self, Header, Place, SLOT_BYTES, at, expect, fence_prefix};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fulgurite_base::TableId;
+use fulgurite_types::TableId;
 
 use super::entry::{self, SAME_KEY, Stamped};
 use super::format::{HEADER_BYTES, Place, SLOT_BYTES, len_u32, separator};
