@@ -37,7 +37,8 @@ fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
 
 /// Folds and checkpoints come often, so that kills hit them, too.
 fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
-    let options = Options { delta_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
+    let options =
+        Options { memtable_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
     let engine = FulguriteEngine { name: "fulgurite".into(), options, missing: None };
     engine.open(&Opening { dir, tables: workload.tables(), cache_bytes: 1 << 26, level: Level::Sync })
 }

@@ -1,9 +1,9 @@
-//! The thread that folds and checkpoints, and when it has something to do.
+//! The thread that merges and checkpoints, and when it has something to do.
 //!
 //! It sleeps until it is woken (INV-LOG-15 says why no wake is lost), and while commits come it looks every [`TICK`]. What
 //! gives it work wakes it:
 //! - a commit, or a part of a transaction that is written ahead: [`Core::stir`], one load of a word while it is awake;
-//! - a committer that waits for folding: [`Core::wait_for_folding`];
+//! - a committer that waits for merging: [`Core::wait_for_merging`];
 //! - a checkpoint on another thread, which leaves segments to be freed;
 //! - closing.
 //!
@@ -55,7 +55,7 @@ impl Background {
         let body = core.clone();
         let thread = core
             .env
-            .spawn("fulgurite-absorb", Box::new(move || run(&body)))
+            .spawn("fulgurite-merge_all", Box::new(move || run(&body)))
             .map_err(|error| Error::io("starting a thread", error))?;
         Ok(Background { core: core.clone(), thread })
     }
@@ -65,14 +65,14 @@ impl Background {
         self.core.wakeups.stop.store(true, Ordering::SeqCst);
         self.core.wakeups.wake();
         if !self.thread.join() {
-            tracing::error!("the folding thread panicked");
+            tracing::error!("the merger panicked");
         }
     }
 }
 
-const DIED: &str = "the folding thread panicked";
+const DIED: &str = "the merger panicked";
 
-/// Ends all writing unless it is forgotten: the thread died of a panic, nothing folds any more, and committers would
+/// Ends all writing unless it is forgotten: the thread died of a panic, nothing merges any more, and committers would
 /// wait for it for ever.
 struct Dying<'a>(&'a Core);
 
@@ -138,7 +138,7 @@ impl Core {
         self.stir();
     }
 
-    /// One round of folding and checkpointing.
+    /// One round of merging and checkpointing.
     fn maintain_tables(&self) -> Result<Round> {
         let outcome = self.maintenance_round();
         if !matches!(outcome, Err(Error::Closed)) {
@@ -147,16 +147,16 @@ impl Core {
         outcome
     }
 
-    /// Folding comes first and depends on nothing else: committers wait for it.
+    /// Merging comes first and depends on nothing else: committers wait for it.
     fn maintenance_round(&self) -> Result<Round> {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.hooks.reached("maintenance");
         for table in self.catalog.all() {
-            self.rotate_if_grown(&table);
+            self.freeze_if_grown(&table);
         }
-        let mut worked = self.absorb()?;
+        let mut worked = self.merge_all()?;
         let freed = self.free_retired();
         let looked = self.look_at_room();
         if self.log.poisoned().is_none() && self.checkpoint_is_due() {
@@ -164,13 +164,13 @@ impl Core {
             worked = true;
         }
         // What is not flushed yet may make a checkpoint due when it is; an idle log flushes all of it.
-        let left = freed? || self.folding_waits() || self.pipeline.stable() < self.pipeline.newest();
+        let left = freed? || self.merging_waits() || self.pipeline.stable() < self.pipeline.newest();
         looked.map(|()| Round { worked, left })
     }
 
-    /// Whether a generation is closed that something could still undo.
-    fn folding_waits(&self) -> bool {
-        self.catalog.all().iter().any(|table| table.index.delta().oldest_closed().is_some())
+    /// Whether a memtable is immutable that something could still undo.
+    fn merging_waits(&self) -> bool {
+        self.catalog.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
     }
 
     /// One round of everything that threads do otherwise.

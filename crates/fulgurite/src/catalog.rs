@@ -41,8 +41,8 @@ pub(crate) struct TableState {
     name: RwLock<Arc<str>>,
     /// The CSN of the commit that dropped it; 0: none did.
     dropped: AtomicU64,
-    /// Whether the last attempt to fold it failed: a record of its tree cannot be read.
-    pub folding_failed: AtomicBool,
+    /// Whether the last attempt to merge it failed: a record of its tree cannot be read.
+    pub merging_failed: AtomicBool,
     /// The keys that open transactions have popped.
     pub claims: Claims,
 }
@@ -226,7 +226,7 @@ fn new_state(
         index: Arc::new(IndexTable::new(id, tree, *table)),
         name: RwLock::new(name.into()),
         dropped: AtomicU64::new(0),
-        folding_failed: AtomicBool::new(false),
+        merging_failed: AtomicBool::new(false),
         claims: Claims::default(),
     })
 }

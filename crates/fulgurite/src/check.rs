@@ -1,13 +1,13 @@
 //! Verification of a whole database, while others use it.
 //!
-//! A check reads the images that were the newest when it began, and the segments that there were. It holds the lock of
-//! maintenance only to note which those are; images never change, and no segment that it noted is freed while it runs.
+//! A check reads the trees that were written last when it began, and the segments that there were. It holds the lock of
+//! maintenance only to note which those are; written trees never change, and no segment that it noted is freed while it runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
-use fulgurite_index::{IndexError, OutOfLine, StaticPart};
+use fulgurite_index::{Base, IndexError, OutOfLine};
 use fulgurite_log::{LogError, ScanItem, SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ pub struct CheckReport {
     pub tables: u64,
     /// Entries in their leaves: what the last checkpoint has.
     pub entries: u64,
-    /// Versions of their entries in memory and in the log, which are not folded into the trees yet.
+    /// Versions of their entries in memory and in the log, which are not merged into the trees yet.
     pub recent_versions: u64,
     /// Node records, those of the catalog included.
     pub node_records: u64,
@@ -97,7 +97,7 @@ struct View<'c> {
     _checking: Checking<'c>,
 }
 
-/// A table's newest image, and the live bytes by segment that are booked for it.
+/// A table's tree as it was written last, and the live bytes by segment that are booked for it.
 struct CheckedTable {
     state: Arc<TableState>,
     root: Lsn,
@@ -105,7 +105,7 @@ struct CheckedTable {
 }
 
 impl View<'_> {
-    /// Under the lock of maintenance, so that no image is half written, and images and accounts fit together.
+    /// Under the lock of maintenance, so that no tree is half written, and trees and accounts fit together.
     fn take(core: &Core) -> Result<View<'_>> {
         let maintenance = core.maintenance.lock();
         core.check_open()?;
@@ -115,7 +115,7 @@ impl View<'_> {
         segments.retain(|segment| !maintenance.is_retiring(segment.number));
         let tables = core.catalog.all().into_iter().filter(|table| table.dropped().is_none());
         let tables = tables.map(|state| CheckedTable {
-            root: state.index.static_part().image_root(),
+            root: state.index.base().written_root(),
             booked: maintenance.space.of_table(state.id),
             state,
         });
@@ -139,7 +139,7 @@ pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Res
         }
         if table.state.id != TableId::CATALOG {
             report.tables += 1;
-            report.recent_versions += table.state.index.delta().entries();
+            report.recent_versions += table.state.index.memtables().entries();
         }
     }
     report.superblock(core)?;
@@ -166,7 +166,7 @@ fn check_table(
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
 ) -> Result<Option<BTreeMap<u32, i64>>> {
-    let tree = table.state.index.static_part();
+    let tree = table.state.index.base();
     let total = tree.len_estimate();
     let name = table.state.name();
     let mut checker = Checker {
@@ -180,7 +180,7 @@ fn check_table(
         live: BTreeMap::new(),
         damaged: false,
     };
-    tree.walk_image(table.root, &mut checker).or_error()?;
+    tree.walk_written(table.root, &mut checker).or_error()?;
     // Of a damaged table not everything was counted.
     Ok((!checker.damaged).then_some(checker.live))
 }

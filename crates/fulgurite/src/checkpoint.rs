@@ -1,8 +1,8 @@
-//! Folding and checkpoints: everything that moves data from the deltas to disk. A commit waits for it in one case: while
-//! a table that it writes has more than [`GENERATIONS_MAX`] generations that are not folded, so that memory stays bounded.
+//! Merging and checkpoints: everything that moves data from the memtables to disk. A commit waits for it in one case: while
+//! a table that it writes has more than [`MEMTABLES_MAX`] memtables that are not merged, so that memory stays bounded.
 //!
 //! INV-CKPT-1: the boundary is chosen first, and everything at or below it is applied and durable before any of it is
-//! folded (`horizon` has passed it). So nothing on disk ever has to be undone, and replay from the boundary on misses
+//! merged (`horizon` has passed it). So nothing on disk ever has to be undone, and replay from the boundary on misses
 //! nothing.
 //!
 //! INV-CKPT-2: the superblock is written after the bulk stream was synced.
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite_index::range_delete::{RangeDelete, Readers};
-use fulgurite_index::{ImageReport, PruneRules, StaticPart};
+use fulgurite_index::{Base, PruneRules, WriteOutReport};
 use fulgurite_types::{Csn, Lsn, TableId};
 
 use crate::catalog::TableState;
@@ -31,7 +31,7 @@ use crate::space::Space;
 use crate::superblock::{Superblock, SuperblockFile};
 use crate::{Error, Result};
 
-/// What folding and checkpoints own; guarded by [`Core::maintenance`].
+/// What merging and checkpoints own; guarded by [`Core::maintenance`].
 pub(crate) struct Maintenance {
     pub superblock: SuperblockFile,
     pub space: Space,
@@ -44,7 +44,7 @@ pub(crate) struct Maintenance {
     retiring: BTreeSet<u32>,
 }
 
-/// Nothing that range deletes at or below `up_to` hide is left in the image of the checkpoint that covers `covered`.
+/// Nothing that range deletes at or below `up_to` hide is left in the trees of the checkpoint that covers `covered`.
 struct Swept {
     up_to: Csn,
     covered: Csn,
@@ -111,106 +111,106 @@ impl Core {
         }
     }
 
-    /// Closes the newest generation of a table if it has grown. Committers do it too: the folding thread may be busy.
+    /// Freezes a table's mutable memtable if it has grown. Committers do it too: the merger may be busy.
     ///
-    /// The catalog's is closed by checkpoints alone, so that its image is what the catalog was at the boundary, no more:
+    /// The catalog's is closed by checkpoints alone, so that its tree on disk is what the catalog was at the boundary, no more:
     /// replay carries definitions out again from there, by name, and names may have moved since.
-    pub fn rotate_if_grown(&self, table: &TableState) {
+    pub fn freeze_if_grown(&self, table: &TableState) {
         if table.id == TableId::CATALOG {
             return;
         }
-        let max = self.options.delta_bytes_max as u64;
-        if table.index.delta().newest_bytes() >= max {
+        let max = self.options.memtable_bytes_max as u64;
+        if table.index.memtables().newest_bytes() >= max {
             self.log.at_reserved(|csn| {
-                if table.index.delta().newest_bytes() >= max {
-                    table.index.rotate(csn);
+                if table.index.memtables().newest_bytes() >= max {
+                    table.index.freeze(csn);
                 }
             });
         }
     }
 
-    /// Step 0 for the deltas: a committer waits while folding is far behind, so that memory stays bounded.
-    pub fn wait_for_folding(&self, table: &TableState) -> Result<()> {
-        while table.index.delta().generation_count() > GENERATIONS_MAX {
+    /// Step 0 for the memtables: a committer waits while merging is far behind, so that memory stays bounded.
+    pub fn wait_for_merging(&self, table: &TableState) -> Result<()> {
+        while table.index.memtables().count() > MEMTABLES_MAX {
             self.check_writable()?;
             if table.dropped().is_some() {
-                // Nobody may fold it any more, and validation refuses the commit.
+                // Nobody may merge it any more, and validation refuses the commit.
                 return Ok(());
             }
             if !self.options.background {
-                return self.absorb_table(table);
+                return self.merge_table(table);
             }
             if is_in_callback() {
-                return self.fold_in_callback(table);
+                return self.merge_in_callback(table);
             }
-            if table.folding_failed.load(Ordering::Acquire) {
+            if table.merging_failed.load(Ordering::Acquire) {
                 // Nobody would end the wait; the caller learns why.
-                self.absorb_table(table)?;
+                self.merge_table(table)?;
             }
             self.wakeups.wake();
-            let mut folded = self.folded.0.lock();
-            if table.index.delta().generation_count() > GENERATIONS_MAX {
-                self.folded.1.wait_for(&mut folded, FOLDING_LOOK);
+            let mut merged = self.merged.0.lock();
+            if table.index.memtables().count() > MEMTABLES_MAX {
+                self.merged.1.wait_for(&mut merged, MERGING_LOOK);
             }
         }
         Ok(())
     }
 
-    /// Folds the closed generations that nothing can undo any more; true if there was one. A table that cannot be
-    /// folded does not keep the others from it.
-    pub fn absorb(&self) -> Result<bool> {
+    /// Merges the immutable memtables that nothing can undo any more; true if there was one. A table that cannot be
+    /// merged does not keep the others from it.
+    pub fn merge_all(&self) -> Result<bool> {
         let _quiet = self.pipeline.quiet();
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
         let mut outcome = Ok(false);
         for table in self.catalog.all() {
-            outcome = match (outcome, self.fold_closed(&table)) {
-                (Ok(before), Ok(folded)) => Ok(before | folded),
+            outcome = match (outcome, self.merge_immutable(&table)) {
+                (Ok(before), Ok(merged)) => Ok(before | merged),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
         }
         outcome
     }
 
-    /// A callback waits for no thread of the database: it may run on the one that folds, or on the one that flushes for it.
-    fn fold_in_callback(&self, table: &TableState) -> Result<()> {
-        let boundary = table.index.delta().oldest_closed().map(|generation| generation.boundary());
+    /// A callback waits for no thread of the database: it may run on the one that merges, or on the one that flushes for it.
+    fn merge_in_callback(&self, table: &TableState) -> Result<()> {
+        let boundary = table.index.memtables().oldest_immutable().map(|memtable| memtable.boundary());
         if let Some(boundary) = boundary {
             self.pipeline.wait_horizon(boundary)?;
         }
-        self.absorb_table(table)
+        self.merge_table(table)
     }
 
-    fn absorb_table(&self, table: &TableState) -> Result<()> {
+    fn merge_table(&self, table: &TableState) -> Result<()> {
         let _quiet = self.pipeline.quiet();
         let _maintenance = self.maintenance.lock();
         self.check_open()?;
-        self.fold_closed(table).map(|_| ())
+        self.merge_immutable(table).map(|_| ())
     }
 
-    fn fold_closed(&self, table: &TableState) -> Result<bool> {
-        let outcome = self.try_fold_closed(table);
-        table.folding_failed.store(outcome.is_err(), Ordering::Release);
+    fn merge_immutable(&self, table: &TableState) -> Result<bool> {
+        let outcome = self.try_merge_immutable(table);
+        table.merging_failed.store(outcome.is_err(), Ordering::Release);
         outcome
     }
 
-    fn try_fold_closed(&self, table: &TableState) -> Result<bool> {
-        let mut folded = false;
-        while let Some(generation) = table.index.delta().oldest_closed() {
-            if generation.boundary() > self.pipeline.horizon() {
-                self.pipeline.request_horizon(generation.boundary())?;
+    fn try_merge_immutable(&self, table: &TableState) -> Result<bool> {
+        let mut merged = false;
+        while let Some(memtable) = table.index.memtables().oldest_immutable() {
+            if memtable.boundary() > self.pipeline.horizon() {
+                self.pipeline.request_horizon(memtable.boundary())?;
                 break;
             }
-            drop(generation);
+            drop(memtable);
             let start_ns = self.env.clock().monotonic_ns();
-            if table.index.fold_oldest(&self.prune_rules(table)).or_error()? {
-                folded = true;
-                self.progress.folds.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
+            if table.index.merge_oldest(&self.prune_rules(table)).or_error()? {
+                merged = true;
+                self.progress.merges.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
             }
-            drop(self.folded.0.lock());
-            self.folded.1.notify_all();
+            drop(self.merged.0.lock());
+            self.merged.1.notify_all();
         }
-        Ok(folded)
+        Ok(merged)
     }
 
     /// Writes a checkpoint: afterwards opening replays only what was committed since it began.
@@ -241,7 +241,7 @@ impl Core {
         let (boundary, tables) = self.log.at_reserved(|csn| {
             let tables = self.catalog.all();
             for table in &tables {
-                table.index.rotate(csn);
+                table.index.freeze(csn);
                 table.index.range_deletes().keep_at(csn);
             }
             (csn, tables)
@@ -271,15 +271,15 @@ impl Core {
         self.purge_dropped(maintenance, boundary);
         let kept: BTreeSet<TableId> = self.catalog.all().iter().map(|table| table.id).collect();
         for table in tables.into_iter().filter(|table| kept.contains(&table.id)) {
-            let image = self.checkpoint_table(&table, maintenance, boundary)?;
-            records_written += image.records_written.iter().sum::<u64>();
-            maintenance.space.change(table.id, &image.accounts);
+            let written = self.checkpoint_table(&table, maintenance, boundary)?;
+            records_written += written.records_written.iter().sum::<u64>();
+            maintenance.space.change(table.id, &written.accounts);
             // A snapshot sees it still, so its values stay in the accounts; no recovery will ask for it.
             if table.dropped().is_some_and(|csn| csn <= boundary) {
                 continue;
             }
             let table_record = TableRecord {
-                root: image.root,
+                root: written.root,
                 range_deletes: table.index.range_deletes().list(Csn::ZERO, boundary),
                 accounts: maintenance.space.of_table(table.id),
             };
@@ -323,20 +323,20 @@ impl Core {
         Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed })
     }
 
-    /// Folds, sweeps what range deletes hide, and writes the image.
+    /// Merges, sweeps what range deletes hide, and writes the tree out.
     fn checkpoint_table(
         &self,
         table: &TableState,
         maintenance: &mut Maintenance,
         boundary: Csn,
-    ) -> Result<ImageReport> {
-        self.fold_closed(table)?;
+    ) -> Result<WriteOutReport> {
+        self.merge_immutable(table)?;
         let rules = self.prune_rules(table);
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let swept = maintenance.swept.entry(table.id).or_default();
         let swept_up_to = swept.last().map_or(Csn::ZERO, |swept| swept.up_to);
         let fresh = table.index.range_deletes().list(swept_up_to, oldest);
-        let image = table
+        let written = table
             .index
             .with_maintenance(|tree| {
                 for (start, end) in unions(&fresh) {
@@ -345,13 +345,13 @@ impl Core {
                         &rules,
                     )?;
                 }
-                tree.image()
+                tree.write_out()
             })
             .or_error()?;
         if !fresh.is_empty() {
             swept.push(Swept { up_to: oldest, covered: boundary });
         }
-        Ok(image)
+        Ok(written)
     }
 
     /// Drops range deletes that an earlier checkpoint swept, once every snapshot is from after that (INV-CKPT-3).
@@ -530,11 +530,11 @@ fn unions(ranges: &[RangeDelete]) -> Vec<(&[u8], Option<&[u8]>)> {
     apart
 }
 
-/// A table's delta has at most about this many closed generations; then its committers wait.
-const GENERATIONS_MAX: usize = 8;
+/// A table has at most about this many immutable memtables; then its committers wait.
+const MEMTABLES_MAX: usize = 8;
 
 /// How long a waiting committer sleeps before it looks whether the log has failed.
-const FOLDING_LOOK: Duration = Duration::from_millis(20);
+const MERGING_LOOK: Duration = Duration::from_millis(20);
 
 /// The accounts of a checkpoint record.
 pub(crate) fn accounts_of(record: &CheckpointRecord) -> Accounts {

@@ -62,15 +62,15 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
     /// Whether the disk has room for more than what deletes and checkpoints need; kept by maintenance.
     pub room: Room,
-    /// Wakes the thread that folds and checkpoints.
+    /// Wakes the thread that merges and checkpoints.
     pub wakeups: Wakeups,
-    /// Signalled when a generation was folded.
-    pub folded: (Mutex<()>, Condvar),
+    /// Signalled when a memtable was merged.
+    pub merged: (Mutex<()>, Condvar),
     pub counters: Counters,
     /// What maintenance has done and how it fares.
     pub progress: Progress,
     pub checks: Checks,
-    /// Everything that folding and checkpoints own; one of them at a time.
+    /// Everything that merging and checkpoints own; one of them at a time.
     pub maintenance: Mutex<Maintenance>,
     /// Segments that nothing needs any more and that no reader can still be in.
     pub retired: Arc<Mutex<Vec<u32>>>,
@@ -161,7 +161,7 @@ impl Core {
         table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
     }
 
-    /// Whether what a single operation found at `at`, in the delta or else in the static part, is what it may return.
+    /// Whether what a single operation found at `at`, in the memtables or else in the base, is what it may return.
     ///
     /// INV-TXN-14: a single operation has no slot, so that pruning may take what it would find at `at`, for a horizon or a
     /// time at which its key has a newer value, which it does not see. So it says that there is none only if all pruning

@@ -388,7 +388,7 @@ impl Database {
         self.core.checkpoint()
     }
 
-    /// One round of the work that the background threads do: fold, checkpoint if one is due, keep segments ready. For
+    /// One round of the work that the background threads do: merge, checkpoint if one is due, keep segments ready. For
     /// databases opened with [`Options::background`] off; returns whether there was any.
     pub fn maintain(&self) -> Result<bool> {
         self.core.check_open()?;

@@ -13,7 +13,7 @@ fn options() -> Options {
     Options {
         leaf_bytes: 512,
         inline_bytes_max: 200,
-        delta_bytes_max: 64 << 10,
+        memtable_bytes_max: 64 << 10,
         log_buffer_bytes: 1 << 20,
         background: false,
         ..Options::default()
@@ -75,7 +75,7 @@ fn names_that_moved_while_a_checkpoint_was_written_keep_their_tables() {
     once(&db, "checkpoint boundary", move || {
         other.rename_table("a", "b").unwrap();
         other.rename_table("c", "a").unwrap();
-        // So many definitions that the catalog's own delta grows.
+        // So many definitions that the catalog's own memtable grows.
         for n in 0..1000 {
             other.create_table(&format!("{n:0>200}")).unwrap();
         }
@@ -113,7 +113,7 @@ fn a_table_that_was_made_while_a_checkpoint_was_written_has_right_accounts() {
 }
 
 #[test]
-fn a_table_that_cannot_be_folded_does_not_stop_the_others() {
+fn a_table_that_cannot_be_merged_does_not_stop_the_others() {
     let env = SimEnv::new(1);
     let db = open(&env);
     for name in ["bad", "good"] {
@@ -133,11 +133,11 @@ fn a_table_that_cannot_be_folded_does_not_stop_the_others() {
     assert!(matches!(error, Error::Damaged { .. }), "{error}");
     assert!(db.maintain().is_err());
     fill(&good).unwrap();
-    assert!(good.state.index.delta().generation_count() < 10);
+    assert!(good.state.index.memtables().count() < 10);
 }
 
 #[test]
-fn committers_do_not_wait_for_a_folding_thread_that_panicked() {
+fn committers_do_not_wait_for_a_merging_thread_that_panicked() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), Options { background: true, ..options() }).unwrap();
     let table = db.table("t").unwrap();

@@ -34,7 +34,7 @@
 //! them name the directory. [`Database::stats`] has counters, sizes, times, and the last error of the work in the
 //! background.
 //!
-//! The words that the documentation uses (CSN, LSN, delta, horizon, ...) are explained in `docs/glossary.md`, the
+//! The words that the documentation uses (CSN, LSN, memtables, horizon, ...) are explained in `docs/glossary.md`, the
 //! paths of a commit, a read and a recovery in `docs/architecture.md`.
 
 mod background;

@@ -1,4 +1,4 @@
-//! What maintenance has done and how it fares, kept where it is read without a wait: folding and checkpoints hold their
+//! What maintenance has done and how it fares, kept where it is read without a wait: merging and checkpoints hold their
 //! own lock for as long as they take.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::Error;
 
-/// The last error of maintenance: of folding, of a checkpoint, of freeing segments, or of asking for the free space.
+/// The last error of maintenance: of merging, of a checkpoint, of freeing segments, or of asking for the free space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceError {
@@ -69,8 +69,8 @@ pub(crate) struct Progress {
     pub covered: AtomicU64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: AtomicU64,
-    /// Generations brought into their tables' static parts.
-    pub folds: Work,
+    /// Memtables brought into their tables' bases.
+    pub merges: Work,
     pub checkpoints: Work,
     last_error: Mutex<Option<MaintenanceError>>,
 }

@@ -98,7 +98,7 @@ pub(crate) fn open_core(
         closed: AtomicBool::new(false),
         room: Room::default(),
         wakeups: Wakeups::default(),
-        folded: (Mutex::new(()), Condvar::new()),
+        merged: (Mutex::new(()), Condvar::new()),
         counters: Counters::new(),
         progress: maintenance.progress(),
         checks: Checks::default(),

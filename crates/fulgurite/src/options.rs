@@ -30,8 +30,8 @@ pub struct Options {
     pub inline_bytes_max: usize,
     /// Target size of a leaf in bytes. Default 8,192. Leave it alone unless you measured.
     pub leaf_bytes: usize,
-    /// A table's recent versions are folded into its tree when they take this many bytes. Default 16 MiB.
-    pub delta_bytes_max: usize,
+    /// A table's recent versions are merged into its tree when they take this many bytes. Default 16 MiB.
+    pub memtable_bytes_max: usize,
     /// A checkpoint begins when the log has grown by this many bytes since the last one, or by 5 % of the live data if
     /// that is less, but not before 32 MiB; what opening replayed counts. It bounds what the next open has to replay (a
     /// second or two for 256 MiB of small commits). Opening itself writes one where twice as much was replayed, or where
@@ -61,7 +61,7 @@ pub struct Options {
     /// A commit that takes so long from its call to its answer is logged (`tracing`, at info). Default 1 s;
     /// [`Duration::MAX`] is never.
     pub slow_commit: Duration,
-    /// Run the threads that keep segments ready, fold and checkpoint. Default true. Without them whoever embeds the
+    /// Run the threads that keep segments ready, merge and checkpoint. Default true. Without them whoever embeds the
     /// database calls [`Database::maintain`](crate::Database::maintain); deterministic tests do.
     pub background: bool,
     /// What only measurements change. Leave it alone.
@@ -97,7 +97,7 @@ impl Default for Options {
             read_only: false,
             inline_bytes_max: 1024,
             leaf_bytes: 8 * 1024,
-            delta_bytes_max: 16 << 20,
+            memtable_bytes_max: 16 << 20,
             checkpoint_log_bytes: 256 << 20,
             log_buffer_bytes: 8 << 20,
             durability: Durability::default(),
@@ -123,7 +123,7 @@ impl Options {
         };
         within("inline_bytes_max", self.inline_bytes_max as u64, 0, 32 << 10);
         within("leaf_bytes", self.leaf_bytes as u64, 512, 256 << 10);
-        within("delta_bytes_max", self.delta_bytes_max as u64, 64 << 10, 64 << 30);
+        within("memtable_bytes_max", self.memtable_bytes_max as u64, 64 << 10, 64 << 30);
         within("checkpoint_log_bytes", self.checkpoint_log_bytes, 1 << 20, 64 << 30);
         within("log_buffer_bytes", self.log_buffer_bytes as u64, 1 << 20, 1 << 30);
         within("transaction_bytes_max", self.transaction_bytes_max as u64, 1 << 20, 64 << 30);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use fulgurite_index::delta::{RecoveredBuilder, RecoveredOp};
+use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
 use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};

@@ -18,12 +18,12 @@ pub(crate) struct Room {
     needed_bytes: AtomicU64,
 }
 
-/// Kept beside what a checkpoint of the deltas takes, free or in the log's own reserve: segments that are being made,
+/// Kept beside what a checkpoint of the memtables takes, free or in the log's own reserve: segments that are being made,
 /// records of a checkpoint, the next opening.
 const RESERVE_BYTES: u64 = 6 << 20;
 
 impl Core {
-    /// Looks at the disk's free space: puts are refused while a checkpoint of everything in the deltas would not fit. A
+    /// Looks at the disk's free space: puts are refused while a checkpoint of everything in the memtables would not fit. A
     /// file system that does not answer refuses none: the write itself will tell.
     pub fn look_at_room(&self) -> Result<()> {
         // What is free now may be another program's by the next opening: only what the log keeps counts for that. Comes
@@ -34,7 +34,7 @@ impl Core {
             self.room.full.store(false, Ordering::Release);
             Error::io(format!("asking for the free space of {}", self.dir.display()), error)
         })?;
-        let dirty: u64 = self.catalog.all().iter().map(|table| table.index.delta().bytes()).sum();
+        let dirty: u64 = self.catalog.all().iter().map(|table| table.index.memtables().bytes()).sum();
         let (reserve, segment) = (self.log.reserve_bytes(), u64::from(limits::SEGMENT_BYTES_MIN));
         let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
         self.room.free_bytes.store(free, Ordering::Relaxed);

@@ -243,7 +243,7 @@ struct Side<'a> {
 /// may be mixed, and forward with backward: each entry comes once.
 ///
 /// One that waits keeps the versions that it may still show on disk, as its snapshot does; in memory it keeps a leaf, and
-/// the commits of at most 4 of the next entries at each end, not what was written or folded since.
+/// the commits of at most 4 of the next entries at each end, not what was written or merged since.
 ///
 /// ```
 /// use fulgurite::{Database, Options};

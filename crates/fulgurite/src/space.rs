@@ -9,8 +9,8 @@ use fulgurite_types::{Lsn, TableId};
 use crate::checkpoint_record::Accounts;
 use crate::spill::SpillPins;
 
-/// The accounts: live bytes are a function of the images that a checkpoint refers to (INV-SPACE-1). Writing an image
-/// adds what it references and subtracts what its predecessor did; changes in memory count only when they are imaged.
+/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). Writing a tree out
+/// adds what it references and subtracts what its predecessor did; changes in memory count only when they are written out.
 pub(crate) struct Space {
     accounts: Accounts,
     /// Totals by segment as of the current and the previous checkpoint: recovery may use either.
@@ -33,7 +33,7 @@ impl Space {
         Space { accounts, previous: current.clone(), current }
     }
 
-    /// Books what an image changed.
+    /// Books what a write-out changed.
     pub fn change(&mut self, table: TableId, changes: &[AccountChange]) {
         let account = self.accounts.entry(table).or_default();
         for &(segment, bytes) in changes {

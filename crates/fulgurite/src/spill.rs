@@ -14,7 +14,7 @@ use crate::body::PartsRef;
 use crate::error::OrError;
 
 /// Segments that hold parts of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
-/// no image refers to it.
+/// no written tree refers to it.
 pub(crate) struct SpillPins {
     /// Which has the lock; not a child of it.
     process: Process,

@@ -29,10 +29,10 @@ pub struct Stats {
     pub checkpoints: u64,
     /// How long they took.
     pub checkpoint_times: WorkTimes,
-    /// How many times a table's recent versions were folded into its tree since the database was opened.
-    pub folds: u64,
+    /// How many times a table's recent versions were merged into its tree since the database was opened.
+    pub merges: u64,
     /// How long that took.
-    pub fold_times: WorkTimes,
+    pub merge_times: WorkTimes,
     /// The last error of the work in the background. It is tried again by itself; commits may have to wait for it, and
     /// are refused with its reason where it keeps them from going on.
     pub maintenance_error: Option<MaintenanceError>,
@@ -40,10 +40,10 @@ pub struct Stats {
     pub epoch: u32,
     /// Tables, the catalog not counted.
     pub tables: u64,
-    /// Memory of recent versions that are not folded yet.
-    pub delta_bytes: u64,
-    /// Recent versions that are not folded yet.
-    pub delta_entries: u64,
+    /// Memory of recent versions that are not merged yet.
+    pub memtable_bytes: u64,
+    /// Recent versions that are not merged yet.
+    pub memtable_entries: u64,
     /// Open snapshots and transactions.
     pub snapshots: u64,
     /// The oldest of them.
@@ -113,13 +113,13 @@ impl Stats {
             checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
-            folds: progress.folds.count(),
-            fold_times: progress.folds.times(),
+            merges: progress.merges.count(),
+            merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
             epoch: core.log.epoch().0,
             tables: core.catalog.list().len() as u64,
-            delta_bytes: tables.iter().map(|table| table.index.delta().bytes()).sum(),
-            delta_entries: tables.iter().map(|table| table.index.delta().entries()).sum(),
+            memtable_bytes: tables.iter().map(|table| table.index.memtables().bytes()).sum(),
+            memtable_entries: tables.iter().map(|table| table.index.memtables().entries()).sum(),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
             oldest_snapshot_age: oldest_ms.map(|ms| Duration::from_millis(core.now_ms().saturating_sub(ms))),

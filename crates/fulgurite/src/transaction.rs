@@ -489,7 +489,7 @@ impl Transaction {
     ///
     /// The caller syncs nothing for its commit: what is not synced yet of large values, which [`Transaction::put`] has written
     /// ahead, is synced by the thread that writes the commit to the log. What the call may wait for is memory and order:
-    /// - **merging**, while tables that it writes have several times [`Options::delta_bytes_max`](crate::Options) that is
+    /// - **merging**, while tables that it writes have several times [`Options::memtable_bytes_max`](crate::Options) that is
     ///   not merged into their trees yet: milliseconds, where more is written than the disk takes;
     /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options) are committed and not written yet:
     ///   the call writes and syncs them itself if no other thread does;
@@ -570,7 +570,7 @@ impl Transaction {
         }
         core.check_room_to_delete()?;
         for writes in &self.writes.tables {
-            core.wait_for_folding(&writes.table)?;
+            core.wait_for_merging(&writes.table)?;
         }
         let inline_max = core.options.inline_bytes_max;
         let prepared = prepare(
@@ -605,7 +605,7 @@ impl Transaction {
             spill.committed(csn);
         }
         for writes in &self.writes.tables {
-            core.rotate_if_grown(&writes.table);
+            core.freeze_if_grown(&writes.table);
         }
         core.stir();
         Ok(Some(csn))

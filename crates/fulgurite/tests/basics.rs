@@ -345,7 +345,7 @@ fn what_was_read_and_is_deleted_with_a_range_conflicts() {
         (|txn, table| _ = txn.range(table, b"e".as_slice()..).unwrap().count(), b"z", false),
         (|_, _| {}, b"e", false),
     ];
-    for folded in [false, true] {
+    for merged in [false, true] {
         for (n, (read, key, conflicts)) in reads.iter().enumerate() {
             table.delete_range(..).unwrap();
             let mut txn = db.begin();
@@ -354,7 +354,7 @@ fn what_was_read_and_is_deleted_with_a_range_conflicts() {
             txn.delete_range(&table, from..to).unwrap();
             table.put(key, b"theirs").unwrap();
             other.put(b"e", b"theirs").unwrap();
-            if folded {
+            if merged {
                 db.checkpoint().unwrap();
             }
             let outcome = txn.commit();

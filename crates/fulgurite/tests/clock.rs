@@ -35,14 +35,14 @@ fn live(table: &Table) -> usize {
     table.range(..).unwrap().count()
 }
 
-/// Writes enough that everything is folded, and a checkpoint.
-fn fold(db: &Database) {
+/// Writes enough that everything is merged, and a checkpoint.
+fn merge(db: &Database) {
     let other = db.table("other").unwrap();
     let _ = other.put(b"k", b"v").unwrap();
     db.checkpoint().unwrap();
 }
 
-/// The process is killed: what it wrote is in the log only, and is folded by the next one.
+/// The process is killed: what it wrote is in the log only, and is merged by the next one.
 fn kill(env: &Arc<SimEnv>, db: Database, table: Table) -> Arc<SimEnv> {
     std::mem::forget((db, table));
     env.crash(CrashKind::Kill, 2)
@@ -62,7 +62,7 @@ fn one_jump_of_the_clock_takes_no_key_away() {
     env.jump_wall_clock(FIFTY_YEARS_MS);
     let _ = table.put(b"one commit", b"while the clock is wrong").unwrap();
     assert_eq!(db.stats().clock.state, ClockState::Doubts);
-    fold(&db);
+    merge(&db);
     env.jump_wall_clock(-FIFTY_YEARS_MS);
     assert_eq!(live(&table), KEYS as usize + 1);
     // And new ones can be stored, now and in the next life.
@@ -88,7 +88,7 @@ fn a_clock_that_is_wrong_at_open_takes_no_key_away() {
         let mut db = open(env.clone()).unwrap();
         let mut table = db.table("sessions").unwrap();
         for _ in 0..3 {
-            fold(&db);
+            merge(&db);
             // What fifty years would hide is not hidden; what 300 days hide may be so rightly.
             assert_eq!(live(&table), if jump_ms == FIFTY_YEARS_MS { KEYS as usize } else { 0 });
             let _ = table.put(b"one", b"commit").unwrap();
@@ -118,7 +118,7 @@ fn what_expired_while_the_database_was_closed_goes_when_that_is_sure() {
     assert_eq!((live(&table), db.stats().clock.state), (0, ClockState::Unconfirmed));
     env.advance(Duration::from_secs(3601));
     assert_eq!((live(&table), db.stats().clock.state), (0, ClockState::Follows));
-    fold(&db);
+    merge(&db);
     assert_eq!(table.len_estimate(), 0);
 }
 
@@ -136,7 +136,7 @@ fn a_database_that_jumped_before_has_a_way_back() {
     let table = db.table("sessions").unwrap();
     let _ = table.put_expiring(b"lease", b"", Expiry::at_unix_ms(expires_at_ms)).unwrap();
     assert!(table.get(b"lease").unwrap().is_none(), "it has expired by the wrong clock");
-    fold(&db);
+    merge(&db);
     env.advance(Duration::from_secs(5));
     assert_eq!(db.stats().clock.state, ClockState::Doubts);
     // Killed, so that the wrong times are in the log, too.

@@ -178,7 +178,7 @@ fn a_slow_commit_is_told_and_others_are_not() {
 }
 
 #[test]
-fn stats_count_conflicts_retries_reads_folds_and_checkpoints() {
+fn stats_count_conflicts_retries_reads_merges_and_checkpoints() {
     Keeper::install();
     let db = common::open(SimEnv::new(5)).unwrap();
     let table = db.table("t").unwrap();
@@ -215,8 +215,8 @@ fn stats_count_conflicts_retries_reads_folds_and_checkpoints() {
     assert_eq!(after.gets - before.gets, 2 + 3 + 20);
     assert_eq!(after.scans - before.scans, 10);
     assert_eq!(after.checkpoints - before.checkpoints, 1);
-    assert!(after.folds > before.folds);
-    let times = (after.fold_times, after.checkpoint_times);
+    assert!(after.merges > before.merges);
+    let times = (after.merge_times, after.checkpoint_times);
     assert!(times.0.max_ns <= times.0.total_ns && times.1.last_ns <= times.1.max_ns, "{times:?}");
     assert!(times.1.total_ns > 0);
 }

@@ -49,7 +49,7 @@ fn a_commit_that_nobody_waits_for_becomes_durable_in_an_idle_database() {
 }
 
 #[test]
-fn an_idle_database_folds_checkpoints_and_frees_what_a_burst_left() {
+fn an_idle_database_merges_checkpoints_and_frees_what_a_burst_left() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), options()).unwrap();
     let table = db.table("t").unwrap();
@@ -59,7 +59,7 @@ fn an_idle_database_folds_checkpoints_and_frees_what_a_burst_left() {
         for n in 0..20u64 {
             table.put(n.to_be_bytes(), [1; 4000]).unwrap();
         }
-        wait_for("folding", &db, |stats| stats.folds > before.folds && stats.delta_bytes < 70_000);
+        wait_for("merging", &db, |stats| stats.merges > before.merges && stats.memtable_bytes < 70_000);
         for n in 0..20u64 {
             table.put(n.to_be_bytes(), [2; 60_000]).unwrap();
         }

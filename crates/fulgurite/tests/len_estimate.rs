@@ -5,8 +5,8 @@ mod common;
 use fulgurite::env::sim::SimEnv;
 use fulgurite::{Database, Options, Table};
 
-fn open(sim: &std::sync::Arc<SimEnv>, delta_bytes_max: usize) -> Database {
-    let options = Options { delta_bytes_max, ..common::options() };
+fn open(sim: &std::sync::Arc<SimEnv>, memtable_bytes_max: usize) -> Database {
+    let options = Options { memtable_bytes_max, ..common::options() };
     Database::open_with(sim.clone(), common::PATH, options, |_| {}).unwrap()
 }
 
@@ -28,15 +28,15 @@ fn about(table: &Table, what: &str) {
     assert!(low <= estimate && estimate <= high, "{what}: {estimate} for {exact}");
 }
 
-/// Keys that were overwritten many times, deleted, deleted with ranges, folded and not folded, after opening too.
+/// Keys that were overwritten many times, deleted, deleted with ranges, merged and not merged, after opening too.
 #[test]
 fn the_estimate_of_a_tables_keys_is_about_right() {
-    for delta_bytes_max in [64 << 10, 64 << 20] {
+    for memtable_bytes_max in [64 << 10, 64 << 20] {
         let sim = SimEnv::new(1);
-        let mut db = open(&sim, delta_bytes_max);
+        let mut db = open(&sim, memtable_bytes_max);
         let mut table = db.table("t").unwrap();
         for reopened in [false, true] {
-            let say = |what: &str| format!("{what}, deltas of {delta_bytes_max}, reopened {reopened}");
+            let say = |what: &str| format!("{what}, memtables of {memtable_bytes_max}, reopened {reopened}");
             about(&table, &say("at first"));
             for round in 0..9u8 {
                 write(&db, &table, 0..3000, Some(&[round; 20]));
@@ -61,7 +61,7 @@ fn the_estimate_of_a_tables_keys_is_about_right() {
             about(&table, &say("after another checkpoint"));
             drop(table);
             db.close().unwrap();
-            db = open(&sim, delta_bytes_max);
+            db = open(&sim, memtable_bytes_max);
             table = db.table("t").unwrap();
         }
     }

@@ -15,7 +15,7 @@ use fulgurite::{Database, Error, Options, Table};
 /// What has not happened after this long never will.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
-/// Small deltas and threads of its own: committers soon wait for folding.
+/// Small memtables and threads of its own: committers soon wait for merging.
 fn options() -> Options {
     Options { background: true, ..common::options() }
 }
@@ -24,7 +24,7 @@ fn start(body: impl FnOnce() + Send + 'static) -> Box<dyn Joiner> {
     RealEnv::new().spawn("of a test", Box::new(body)).unwrap()
 }
 
-/// Writes far more than committers may be ahead of folding, on a thread of its own; `Err` if that hangs.
+/// Writes far more than committers may be ahead of merging, on a thread of its own; `Err` if that hangs.
 fn write_much(table: &Table) -> Result<(), String> {
     let (done, outcome) = mpsc::channel();
     let table = table.clone();
@@ -48,7 +48,7 @@ fn writers_go_on_where_the_free_space_cannot_be_asked() {
     write_much(&table).unwrap();
     let error = db.stats().maintenance_error.expect("asking for the free space failed");
     assert!(error.rounds > 0 && error.what.contains("free space"), "{error:?}");
-    assert!(db.stats().folds > 0 && db.stats().poisoned.is_none());
+    assert!(db.stats().merges > 0 && db.stats().poisoned.is_none());
     sim.faults().space_unknown(false);
     write_much(&table).unwrap();
     db.maintain().unwrap();

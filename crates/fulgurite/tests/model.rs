@@ -1,4 +1,4 @@
-//! Random operations against a model: many tables, transactions, snapshots held across folds and checkpoints, expiry,
+//! Random operations against a model: many tables, transactions, snapshots held across merges and checkpoints, expiry,
 //! reopening, crashes. A failing list of operations is made short before it is printed.
 //!
 //! `FULGURITE_MODEL_SEED=n` runs one seed, `FULGURITE_MODEL_RUNS=n` that many.

@@ -14,8 +14,7 @@ use std::time::Instant;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    FoldSource, FoldVersion, NodeKind, NodeStore, PruneRules, StaticCursor, StaticPart, StoreError,
-    VersionFlags,
+    Base, BaseCursor, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError, VersionFlags,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -47,15 +46,15 @@ struct Batch<'b> {
     csn: Csn,
 }
 
-impl FoldSource for Batch<'_> {
+impl MergeSource for Batch<'_> {
     fn peek_key(&mut self) -> Option<&[u8]> {
         self.keys.peek().map(|key| key.as_slice())
     }
 
-    fn take_versions<'a>(&'a mut self, out: &mut Vec<FoldVersion<'a>>) {
+    fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>) {
         self.keys.next();
         let payload = Cow::Borrowed([7; 72].as_slice());
-        out.push(FoldVersion { csn: self.csn, flags: VersionFlags::default(), expires_at_ms: 0, payload });
+        out.push(MergeVersion { csn: self.csn, flags: VersionFlags::default(), expires_at_ms: 0, payload });
     }
 }
 
@@ -89,14 +88,14 @@ fn sorted_batch(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     keys.to_vec()
 }
 
-fn fold(tree: &BTree, keys: &[Vec<u8>], csn: u64) {
+fn merge(tree: &BTree, keys: &[Vec<u8>], csn: u64) {
     let rules = PruneRules {
         horizon: Csn(csn),
         snapshots: Vec::new(),
         expired_until_ms: 0,
         range_deletes: Arc::default(),
     };
-    tree.fold(&mut Batch { keys: keys.iter().peekable(), csn: Csn(csn) }, &rules).unwrap();
+    tree.merge(&mut Batch { keys: keys.iter().peekable(), csn: Csn(csn) }, &rules).unwrap();
 }
 
 fn scan(tree: &BTree, pins: bool) -> u64 {
@@ -120,23 +119,23 @@ fn main() {
 
     let store = Arc::new(MemStore::default());
     let bulk = BTree::empty(TableId(1), store.clone(), BTreeOptions::default());
-    measure("fold 1 M sorted keys into an empty tree", KEYS, || fold(&bulk, &sorted, 1));
+    measure("merge 1 M sorted keys into an empty tree", KEYS, || merge(&bulk, &sorted, 1));
     drop(bulk);
 
     let tree = BTree::empty(TableId(1), store.clone(), BTreeOptions::default());
     let chunks: Vec<_> = random.chunks(BATCH as usize).map(|chunk| sorted_batch(chunk.to_vec())).collect();
-    measure("fold 1 M random keys, 64 Ki at a time", KEYS, || {
+    measure("merge 1 M random keys, 64 Ki at a time", KEYS, || {
         for (csn, chunk) in chunks.iter().enumerate() {
-            fold(&tree, chunk, csn as u64 + 1);
+            merge(&tree, chunk, csn as u64 + 1);
         }
     });
     println!("{:<44} {:>9.1} MB", "resident", tree.resident_bytes() as f64 / 1e6);
     for round in 0..3 {
         let updates = (0..BATCH).map(|_| random[(rng.next() >> 20) as usize % random.len()].clone());
         let batch = sorted_batch(updates.collect());
-        measure("fold 64 Ki updates", batch.len() as u64, || fold(&tree, &batch, 100 + round));
+        measure("merge 64 Ki updates", batch.len() as u64, || merge(&tree, &batch, 100 + round));
         let batch = sorted_batch((0..BATCH).map(|_| key(rng.next())).collect());
-        measure("fold 64 Ki new keys", batch.len() as u64, || fold(&tree, &batch, 200 + round));
+        measure("merge 64 Ki new keys", batch.len() as u64, || merge(&tree, &batch, 200 + round));
     }
     for _ in 0..3 {
         measure("get, random, newest", KEYS, || {
@@ -153,7 +152,7 @@ fn main() {
         measure("scan, next and key", rows, || assert_eq!(scan(&tree, false), rows));
         measure("scan, key and version pinned", rows, || assert_eq!(scan(&tree, true), rows));
     }
-    let report = measure("image of the whole tree", tree.len_estimate(), || tree.image().unwrap());
+    let report = measure("writing out the whole tree", tree.len_estimate(), || tree.write_out().unwrap());
     measure("evict everything", tree.len_estimate(), || tree.evict(0));
     let cold = BTree::open(TableId(1), report.root, store, BTreeOptions::default());
     measure("scan, loading every leaf", tree.len_estimate(), || scan(&cold, true));

@@ -1,15 +1,15 @@
-//! Prints what a table's merged cursor adds to each row of a scan over a static part that costs next to nothing:
+//! Prints what a table's merged cursor adds to each row of a scan over a base that costs next to nothing:
 //! `cargo run --release -p fulgurite-index --example scan_bench`.
 
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fulgurite_index::delta::{BlockBuilder, DeltaOp, KeyRange};
+use fulgurite_index::memtables::{BlockBuilder, BlockOp, KeyRange};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
-    FoldSource, ImageReport, IndexError, Owner, Pinned, PruneRules, StaticCursor, StaticPart, TryError,
-    Version, VersionFlags, VersionRef,
+    Base, BaseCursor, IndexError, MergeSource, Owner, Pinned, PruneRules, TryError, Version, VersionFlags,
+    VersionRef, WriteOutReport,
 };
 use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 
@@ -30,7 +30,7 @@ impl NumberCursor {
     }
 }
 
-impl StaticCursor for NumberCursor {
+impl BaseCursor for NumberCursor {
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
         self.place = match bound {
             Bound::Unbounded => 0,
@@ -65,7 +65,7 @@ impl StaticCursor for NumberCursor {
     }
 }
 
-impl StaticPart for Numbers {
+impl Base for Numbers {
     type Cursor = NumberCursor;
 
     fn get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, IndexError> {
@@ -83,14 +83,14 @@ impl StaticPart for Numbers {
     fn cursor(&self, _at: Csn) -> NumberCursor {
         NumberCursor { keys: self.0.clone(), place: usize::MAX }
     }
-    fn fold(&self, _batch: &mut dyn FoldSource, _rules: &PruneRules) -> Result<(), IndexError> {
+    fn merge(&self, _batch: &mut dyn MergeSource, _rules: &PruneRules) -> Result<(), IndexError> {
         Ok(())
     }
     fn sweep(&self, _range: KeyRange<'_>, _rules: &PruneRules) -> Result<(), IndexError> {
         Ok(())
     }
-    fn image(&self) -> Result<ImageReport, IndexError> {
-        Ok(ImageReport::default())
+    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
+        Ok(WriteOutReport::default())
     }
     fn evict(&self, _resident_bytes_max: usize) -> usize {
         0
@@ -111,27 +111,27 @@ fn scan(table: &Arc<Table<Numbers>>, what: &str) {
     let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 1 });
     let start = Instant::now();
     let (mut rows, mut bytes) = (0u64, 0);
-    cursor.seek(Bound::Unbounded).expect("the static part does not fail");
+    cursor.seek(Bound::Unbounded).expect("the base does not fail");
     while cursor.key().is_some() {
         rows += 1;
         bytes += cursor.version().payload.len();
-        cursor.next().expect("the static part does not fail");
+        cursor.next().expect("the base does not fail");
     }
     let ns = start.elapsed().as_nanos() as f64 / rows as f64;
     println!("{what:<40} {ns:>6.1} ns/row, {rows} rows, {bytes} bytes");
 }
 
-/// Over a delta alone, both ways.
+/// Over a table's memtables alone, both ways.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-fn scan_delta(generations: u64, rows: u64) {
+fn scan_delta(memtables: u64, rows: u64) {
     let keys = Arc::new(Vec::new());
     let table = Arc::new(Table::new(TableId(1), Numbers(keys), TableOptions { inline_max: 1024 }));
-    for generation in 0..generations {
-        for first in (generation..rows).step_by(100 * generations as usize) {
+    for memtable in 0..memtables {
+        for first in (memtable..rows).step_by(100 * memtables as usize) {
             let mut builder = BlockBuilder::new(TableId(1), 100, 1_600);
             for i in 0..100 {
-                let key = (first + i * generations).to_be_bytes();
-                builder.push(DeltaOp {
+                let key = (first + i * memtables).to_be_bytes();
+                builder.push(BlockOp {
                     key: &key,
                     hash: hash_key(TableId(1), &key),
                     flags: VersionFlags(0),
@@ -141,39 +141,39 @@ fn scan_delta(generations: u64, rows: u64) {
                     checksum: 0,
                 });
             }
-            table.apply(builder.finish(), Csn(generation + 1), Lsn::NULL);
+            table.apply(builder.finish(), Csn(memtable + 1), Lsn::NULL);
         }
-        table.rotate(Csn(generation + 1));
+        table.freeze(Csn(memtable + 1));
     }
-    let at = ReadPoint { csn: Csn(generations), now_ms: 1 };
+    let at = ReadPoint { csn: Csn(memtables), now_ms: 1 };
     let report = |what: &str, start: Instant, rows: u64| {
         let ns = start.elapsed().as_nanos() as f64 / rows as f64;
-        println!("{generations} generations, {what:<24} {ns:>6.1} ns/row, {rows} rows");
+        println!("{memtables} memtables, {what:<24} {ns:>6.1} ns/row, {rows} rows");
     };
     let mut cursor = table.cursor(at);
     for _ in 0..3 {
         let (start, mut seen) = (Instant::now(), 0);
-        cursor.seek(Bound::Unbounded).expect("the static part does not fail");
+        cursor.seek(Bound::Unbounded).expect("the base does not fail");
         while cursor.key().is_some() {
             seen += 1;
-            cursor.next().expect("the static part does not fail");
+            cursor.next().expect("the base does not fail");
         }
         report("forward", start, seen);
     }
     let (start, mut seen) = (Instant::now(), 0);
-    cursor.seek_back(Bound::Unbounded).expect("the static part does not fail");
+    cursor.seek_back(Bound::Unbounded).expect("the base does not fail");
     while cursor.key().is_some() {
         seen += 1;
-        cursor.prev().expect("the static part does not fail");
+        cursor.prev().expect("the base does not fail");
     }
     report("backward", start, seen);
     let (start, short) = (Instant::now(), 200_000);
     for i in 0..short {
         let mut cursor = table.cursor(at);
         let key = (i * 7919 % rows).to_be_bytes();
-        cursor.seek(Bound::Included(&key)).expect("the static part does not fail");
+        cursor.seek(Bound::Included(&key)).expect("the base does not fail");
         for _ in 0..10 {
-            cursor.next().expect("the static part does not fail");
+            cursor.next().expect("the base does not fail");
         }
     }
     report("10 rows and a new cursor", start, short * 10);
@@ -182,11 +182,11 @@ fn scan_delta(generations: u64, rows: u64) {
 fn main() {
     let keys = (0..ROWS).map(|i| (2 * i).to_be_bytes()).collect();
     let table = Arc::new(Table::new(TableId(1), Numbers(Arc::new(keys)), TableOptions { inline_max: 1024 }));
-    scan(&table, "empty delta");
+    scan(&table, "empty memtables");
     let mut builder = BlockBuilder::new(TableId(1), 40_000, 640_000);
     for i in 0..ROWS / 100 {
         let key = (200 * i + 1).to_be_bytes();
-        builder.push(DeltaOp {
+        builder.push(BlockOp {
             key: &key,
             hash: hash_key(TableId(1), &key),
             flags: VersionFlags(0),
@@ -197,7 +197,7 @@ fn main() {
         });
     }
     table.apply(builder.finish(), Csn(2), Lsn::NULL);
-    scan(&table, "one row in 100 from the delta");
+    scan(&table, "one row in 100 from the memtables");
     table.apply_range_delete(b"\xff", None, Csn(3), &Default::default());
     scan(&table, "and a range delete elsewhere");
     scan_delta(1, 400_000);

@@ -1,15 +1,15 @@
-//! Tables: a delta over a static part. The index takes commit sequence numbers and log places from outside and knows
+//! Tables: memtables over a base. The index takes commit sequence numbers and log places from outside and knows
 //! no log files.
 
+mod base;
 pub mod btree;
-pub mod delta;
+pub mod memtables;
 pub mod range_delete;
-mod static_part;
 pub mod table;
 mod version;
 
-pub use static_part::{
-    AccountChange, FoldSource, FoldVersion, ImageReport, IndexError, KeySpan, NodeKind, NodeStore,
-    PruneRules, StaticCursor, StaticPart, StoreError, TryError,
+pub use base::{
+    AccountChange, Base, BaseCursor, IndexError, KeySpan, MergeSource, MergeVersion, NodeKind, NodeStore,
+    PruneRules, StoreError, TryError, WriteOutReport,
 };
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -79,7 +79,7 @@ impl VersionRef<'_> {
     }
 }
 
-/// Bytes that stay where they are until this is dropped: in a leaf, in a commit's block of the delta, or on the heap.
+/// Bytes that stay where they are until this is dropped: in a leaf, in a commit's block of the memtables, or on the heap.
 #[derive(Clone)]
 pub struct Pinned {
     // Kept alive for `ptr`; never looked at.
@@ -95,8 +95,8 @@ pub enum Owner {
     Static,
     /// Some reference-counted allocation whose bytes never move or change while it lives.
     Shared(Arc<dyn Send + Sync>),
-    /// A commit's block in a delta.
-    Block(crate::delta::BlockRef),
+    /// A commit's block in a table's memtables.
+    Block(crate::memtables::BlockRef),
     /// A resident leaf of a tree.
     Leaf(Arc<crate::btree::Leaf>),
 }

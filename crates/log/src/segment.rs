@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 pub enum Stream {
     /// Frames; latency counts.
     Commit = 1,
-    /// Nodes, parts, images; bandwidth counts.
+    /// Nodes, chunks, checkpoint records; bandwidth counts.
     Bulk = 2,
 }
 

@@ -256,6 +256,6 @@ pub(super) fn bulk_kind(kind: BulkKind) -> &'static str {
         BulkKind::LeafDelta => "leaf delta",
         BulkKind::Part => "part",
         BulkKind::Checkpoint => "checkpoint",
-        BulkKind::DeltaImage => "delta image",
+        BulkKind::MemtableRun => "memtable",
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn lines(record: &BulkHeader, node: &Result<NodeDescription, String>)
         Err(error) => return vec![format!("{head}; it does not decode: {error}")],
     };
     let upper = node.upper.as_ref().map_or("the end".to_string(), |upper| quoted(upper));
-    let base = node.base.map_or(String::new(), |base| format!(", changes to {base}"));
+    let base = node.full_record.map_or(String::new(), |base| format!(", changes to {base}"));
     let mut lines = vec![format!(
         "{head}, table {}, level {}, keys from {} to {upper}{base}",
         node.table,
@@ -61,7 +61,7 @@ pub(super) fn object(record: &BulkHeader, node: &Result<NodeDescription, String>
         Ok(node) => {
             object["table"] = json!(node.table.0);
             object["level"] = json!(node.level);
-            object["base"] = json!(node.base.map(|base| base.to_string()));
+            object["full_record"] = json!(node.full_record.map(|base| base.to_string()));
             object["children"] = node.children.iter().map(|(_, lsn)| json!(lsn.to_string())).collect();
             object["entries"] = node.entries.iter().map(entry_object).collect();
         }

@@ -65,8 +65,8 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "commit_segments": stats.segments[0],
         "bulk_segments": stats.segments[1],
         "ready_segments": stats.segments[2],
-        "delta_entries": stats.delta_entries,
-        "delta_bytes": stats.delta_bytes,
+        "memtable_entries": stats.memtable_entries,
+        "memtable_bytes": stats.memtable_bytes,
         "clock": {
             "state": clock_state(stats).0,
             "now_ms": stats.clock.now_ms,
@@ -115,8 +115,8 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("commit segments", number(stats.segments[0]), "");
     row("bulk segments", number(stats.segments[1]), "");
     row("ready segments", number(stats.segments[2]), "");
-    row("recent versions", number(stats.delta_entries), "not folded into trees yet");
-    row("their memory", size(stats.delta_bytes), "");
+    row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
+    row("their memory", size(stats.memtable_bytes), "");
     let (state, note) = clock_state(stats);
     row("clock", state.into(), &note);
     if stats.clock.state != ClockState::Follows {

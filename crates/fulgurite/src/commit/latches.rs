@@ -4,7 +4,7 @@
 //! read: every writer of a key holds the key's stripe while it is numbered and applied, whoever validates a key holds
 //! its stripe too, and whoever validates or deletes a range holds the table's gate alone. Lock order: gates by table,
 //! stripes by index; then the deadlines; then the log's slot. Nothing waits for a disk under a latch but a validation that has to read the
-//! static part for a transaction older than what has been folded.
+//! base for a transaction older than what has been merged.
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};

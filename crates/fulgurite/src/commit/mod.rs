@@ -5,7 +5,7 @@
 //! 1 validate   latches; first committer wins
 //! 2 reserve    LSN, CSN and commit time together, in log order; never waits
 //! 3 fill       one copy of the finished frame
-//! 4 apply      versions go into the deltas; `visible` advances over the contiguous applied prefix
+//! 4 apply      versions go into the memtables; `visible` advances over the contiguous applied prefix
 //! 5 unlatch
 //! 6 durable    ask for durability up to here, together with everybody else
 //! 7 answer     once `durable` and `visible` have both passed
@@ -222,7 +222,7 @@ impl<L: CommitLog> Pipeline<L> {
         self.settled().max(acknowledged)
     }
 
-    /// What is folded, pruned, imaged or checkpointed is at or below it.
+    /// What is merged, pruned, written out or checkpointed is at or below it.
     pub fn horizon(&self) -> Csn {
         self.visible().min(self.floor())
     }

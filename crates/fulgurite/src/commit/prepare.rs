@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_index::VersionFlags;
-use fulgurite_index::delta::{Block, BlockBuilder, DeltaOp};
+use fulgurite_index::memtables::{Block, BlockBuilder, BlockOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace, local_record_bytes};
 use fulgurite_types::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
@@ -118,7 +118,7 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     for (key, op) in &writes.ops {
         let expires_at_ms = op.expires_at_ms;
         let mut flags = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
-        let mut delta = DeltaOp {
+        let mut applied = BlockOp {
             key,
             hash: op.hash,
             flags: VersionFlags(0),
@@ -134,10 +134,10 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
             }
             WriteValue::Inline(value) => {
                 body::encode_op(table, &Op::Put { key, value, expires_at_ms }, out);
-                delta.payload = value;
+                applied.payload = value;
                 if value.len() > inline_max {
-                    delta.value_offset = Some((out.len() - value.len()) as u32);
-                    delta.checksum = value_checksum(table, key, &[value]);
+                    applied.value_offset = Some((out.len() - value.len()) as u32);
+                    applied.checksum = value_checksum(table, key, &[value]);
                 }
             }
             WriteValue::Parts(spilled) => {
@@ -146,12 +146,12 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
                 body::encode_op(table, &Op::PutInParts { key, expires_at_ms, parts: parts.clone() }, out);
                 payload.clear();
                 place.encode(&mut payload);
-                delta.payload = &payload;
-                delta.checksum = place.checksum;
+                applied.payload = &payload;
+                applied.checksum = place.checksum;
             }
         }
-        delta.flags = VersionFlags(flags);
-        block.push(delta);
+        applied.flags = VersionFlags(flags);
+        block.push(applied);
         if table == TableId::CATALOG
             && let Some(definition) = &mut work.definition
         {

@@ -64,8 +64,8 @@ impl Ring {
 
     fn cell(&self, csn: Csn) -> &Cell {
         let mask = self.len() - 1;
-        let rotated = csn.0 << 1 | csn.0 >> (self.bits - 1) & 1;
-        &self.cells[(rotated & mask) as usize]
+        let freezed = csn.0 << 1 | csn.0 >> (self.bits - 1) & 1;
+        &self.cells[(freezed & mask) as usize]
     }
 
     /// Puts a commit's work into its cell.

@@ -236,7 +236,7 @@ fn check(history: &[Done], isolation: Isolation) {
 }
 
 fn run(isolation: Isolation, checkpoints: bool) {
-    let options = Options { delta_bytes_max: 64 << 10, inline_bytes_max: 1000, ..Options::default() };
+    let options = Options { memtable_bytes_max: 64 << 10, inline_bytes_max: 1000, ..Options::default() };
     let db = open(&SimEnv::new(1), options);
     let table = db.table("t").unwrap();
     let (fresh, stop) = (AtomicU64::new(1), AtomicBool::new(false));
@@ -245,14 +245,14 @@ fn run(isolation: Isolation, checkpoints: bool) {
         let workers: Vec<_> =
             (1..=THREADS).map(|seed| scope.spawn(move || work(db, table, isolation, seed, fresh))).collect();
         let observer = scope.spawn(|| observe(db, table, stop));
-        let folder = scope.spawn(|| {
+        let merger = scope.spawn(|| {
             while checkpoints && !stop.load(Ordering::Relaxed) {
                 db.checkpoint().unwrap();
             }
         });
         let mut history: Vec<Done> = workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect();
         stop.store(true, Ordering::Relaxed);
-        folder.join().unwrap();
+        merger.join().unwrap();
         history.extend(observer.join().unwrap());
         history
     });

@@ -188,7 +188,7 @@ fn a_commit_that_dies_while_it_is_stopped_poisons_nothing_before_its_number() {
 /// Committers waited for ever for the thread that merges, which had been stopped.
 #[test]
 fn a_close_that_panics_ends_every_wait() {
-    let options = Options { delta_bytes_max: 64 << 10, ..Options::default() };
+    let options = Options { memtable_bytes_max: 64 << 10, ..Options::default() };
     let db = open(&SimEnv::new(1), options);
     let table = db.table("t").unwrap();
     table.put(b"k", b"v").unwrap();

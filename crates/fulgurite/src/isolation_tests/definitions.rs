@@ -84,7 +84,7 @@ fn tables_that_are_made_at_once_are_one() {
     assert_eq!(db.tables().unwrap().len(), 1);
 }
 
-/// Also what an old transaction sees of a table that is dropped, folded and purged.
+/// Also what an old transaction sees of a table that is dropped, merged and purged.
 #[test]
 fn a_dropped_table_lives_for_those_who_see_it() {
     let (db, table) = one_table();

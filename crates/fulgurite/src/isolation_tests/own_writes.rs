@@ -21,12 +21,12 @@ fn both_ways(txn: &Transaction, table: &Table, expected: &[(&str, &str)]) {
 
 #[test]
 fn own_writes_are_seen_in_every_way_of_reading() {
-    for fold in [false, true] {
+    for merge in [false, true] {
         let (db, table) = one_table();
         for key in ["a", "b1", "b3", "c"] {
             table.put(key.as_bytes(), b"old").unwrap();
         }
-        if fold {
+        if merge {
             db.checkpoint().unwrap();
         }
         let mut txn = db.begin();

@@ -21,12 +21,12 @@ use fulgurite::{Database, Options, Result};
 /// Where the simulated database lies.
 pub const PATH: &str = "/db";
 
-/// Small leaves and deltas, everything by hand: a run is a function of its seed.
+/// Small leaves and memtables, everything by hand: a run is a function of its seed.
 pub fn options() -> Options {
     Options {
         leaf_bytes: 512,
         inline_bytes_max: 200,
-        delta_bytes_max: 64 << 10,
+        memtable_bytes_max: 64 << 10,
         checkpoint_log_bytes: 1 << 20,
         log_buffer_bytes: 1 << 20,
         transaction_bytes_max: 2 << 20,

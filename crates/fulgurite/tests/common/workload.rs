@@ -103,7 +103,7 @@ impl Workload {
         Ok(())
     }
 
-    /// `steps` steps of mixed writes, with folds and checkpoints between if `checkpoints`.
+    /// `steps` steps of mixed writes, with merges and checkpoints between if `checkpoints`.
     pub fn run(&mut self, steps: u64, checkpoints: bool) -> Result<()> {
         self.create_tables()?;
         for step in 0..steps {

@@ -1,4 +1,4 @@
-//! What a node's newest image counts for, and which keys changed since its last whole record.
+//! What a node's newest record counts for, and which keys changed since its last whole record.
 
 use fulgurite_types::Lsn;
 
@@ -57,13 +57,13 @@ fn union(left: &[u8], right: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What the newest record of a slot, and its base, count for.
+/// What the newest record of a slot, and its full record, count for.
 #[derive(Debug)]
 pub(crate) struct DiskState {
     /// The last whole record.
-    pub base: Lsn,
+    pub full: Lsn,
     /// Bytes of the log that it takes.
-    pub base_bytes: u32,
+    pub full_bytes: u32,
     /// How many deltas were written since.
     pub deltas: u8,
     pub changed: Changed,
@@ -75,25 +75,25 @@ impl DiskState {
     /// The state of a node that is as it was loaded from `lsn`.
     pub(crate) fn of_loaded(node: &Node, lsn: Lsn, store: &dyn NodeStore) -> DiskState {
         let mut counted = Vec::new();
-        let (base, base_len, deltas, changed) = match node {
+        let (full, full_len, deltas, changed) = match node {
             Node::Inner(inner) => (lsn, inner.len(), 0, Vec::new()),
             Node::Leaf(leaf) => {
                 count_extents(leaf, &mut counted);
                 match leaf.origin() {
                     None => (lsn, leaf.bytes().len(), 0, Vec::new()),
                     Some(origin) => match &origin.delta {
-                        None => (origin.base, origin.base_len, 0, Vec::new()),
+                        None => (origin.full, origin.full_len, 0, Vec::new()),
                         Some(delta) => {
                             count(&mut counted, lsn.segment(), i64::from(store.node_bytes(delta.len)));
-                            (origin.base, origin.base_len, delta.ordinal, delta.keys.clone())
+                            (origin.full, origin.full_len, delta.ordinal, delta.keys.clone())
                         }
                     },
                 }
             }
         };
-        let base_bytes = store.node_bytes(base_len);
-        count(&mut counted, base.segment(), i64::from(base_bytes));
-        DiskState { base, base_bytes, deltas, changed: Changed::Keys(changed), counted }
+        let full_bytes = store.node_bytes(full_len);
+        count(&mut counted, full.segment(), i64::from(full_bytes));
+        DiskState { full, full_bytes, deltas, changed: Changed::Keys(changed), counted }
     }
 }
 

@@ -9,9 +9,9 @@ use super::load::Core;
 use super::node::leaf::EntryPlace;
 use super::path::{Path, Target};
 use super::read;
-use crate::{IndexError, KeySpan, Pinned, StaticCursor, VersionRef};
+use crate::{BaseCursor, IndexError, KeySpan, Pinned, VersionRef};
 
-/// A cursor over a [`super::BTree`]; see [`StaticCursor`]. It keeps the leaf that it is in, and the inner nodes above
+/// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps the leaf that it is in, and the inner nodes above
 /// it, in memory.
 pub struct BTreeCursor {
     core: Arc<Core>,
@@ -57,7 +57,7 @@ impl BTreeCursor {
     }
 }
 
-impl StaticCursor for BTreeCursor {
+impl BaseCursor for BTreeCursor {
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
         let target = match bound {
             Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),

@@ -25,7 +25,7 @@ pub struct NodeDescription {
     /// Its upper fence: no key at or above it.
     pub upper: Option<Vec<u8>>,
     /// Of a leaf delta: the record that it stands on.
-    pub base: Option<Lsn>,
+    pub full_record: Option<Lsn>,
     /// Of an internal node: each child's lower fence and record.
     pub children: Vec<(Vec<u8>, Lsn)>,
     /// Of a leaf: its entries; of a leaf delta: those of the keys that changed.
@@ -63,7 +63,7 @@ pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
         level: header.level,
         lower: place.lower.to_vec(),
         upper: place.upper.map(<[u8]>::to_vec),
-        base: None,
+        full_record: None,
         children: Vec::new(),
         entries: Vec::new(),
     };
@@ -80,7 +80,7 @@ pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
         }
         NodeKind::LeafDelta => {
             let delta = LeafDelta::decode(body, header.table, &place)?;
-            node.base = Some(delta.base());
+            node.full_record = Some(delta.full());
             node.entries = delta.entries().map(|entry| describe_entry(&entry)).collect();
         }
     }

@@ -24,7 +24,7 @@ struct Clock<'a> {
 }
 
 impl Core {
-    /// See [`crate::StaticPart::evict`].
+    /// See [`crate::Base::evict`].
     pub(crate) fn evict(&self, bytes_max: usize) -> usize {
         let mut maintenance = self.maintenance.lock();
         let mut clock = Clock {

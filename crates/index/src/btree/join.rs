@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::fold::Folder;
 use super::load::Core;
+use super::merge::Merger;
 use super::node::format::{HEADER_BYTES, Place};
 use super::node::inner::{Child, Inner, child_weight};
 use super::node::leaf::Leaf;
@@ -29,7 +29,7 @@ fn is_empty(node: &Node) -> bool {
     }
 }
 
-impl Folder<'_, '_> {
+impl Merger<'_, '_> {
     /// Cuts `children` into inner nodes of the target size, each with its lower fence.
     pub(crate) fn cut_inners(
         &self,

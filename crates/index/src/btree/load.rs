@@ -7,13 +7,13 @@ use fulgurite_types::{DecodeError, Lsn, TableId};
 use parking_lot::Mutex;
 
 use super::account::DiskState;
-use super::image::Pending;
 use super::node::delta::LeafDelta;
 use super::node::format::{Header, Place};
 use super::node::inner::Inner;
 use super::node::leaf::{Leaf, Origin};
 use super::options::BTreeOptions;
 use super::slot::{Absent, Node, Residency, Slot};
+use super::write_out::Pending;
 use crate::{IndexError, NodeKind, NodeStore};
 
 /// A tree: what its handle and its cursors share.
@@ -33,7 +33,7 @@ pub(crate) struct Core {
 /// What only the thread that changes the tree looks at.
 #[derive(Default)]
 pub(crate) struct Maintenance {
-    /// Account changes that no image has reported.
+    /// Account changes that no write-out has reported.
     pub pending: Pending,
     /// The key at which the eviction clock stands.
     pub hand: Vec<u8>,
@@ -139,15 +139,15 @@ impl Core {
                 Ok(Node::Inner(Arc::new(inner)))
             }
             NodeKind::Leaf => {
-                let base_len = body.len();
+                let full_len = body.len();
                 let leaf = Leaf::decode(body, self.table, place).map_err(corrupt(lsn))?;
-                Ok(Node::Leaf(Arc::new(leaf.with_origin(Origin { base: lsn, base_len, delta: None }))))
+                Ok(Node::Leaf(Arc::new(leaf.with_origin(Origin { full: lsn, full_len, delta: None }))))
             }
             NodeKind::LeafDelta => {
                 let delta = LeafDelta::decode(body, self.table, place).map_err(corrupt(lsn))?;
-                let base = self.read_body(delta.base())?;
-                let base = Leaf::decode(base, self.table, place).map_err(corrupt(delta.base()))?;
-                Ok(Node::Leaf(Arc::new(delta.apply(&base, self.table))))
+                let full = self.read_body(delta.full())?;
+                let full = Leaf::decode(full, self.table, place).map_err(corrupt(delta.full()))?;
+                Ok(Node::Leaf(Arc::new(delta.apply(&full, self.table))))
             }
         }
     }
@@ -169,7 +169,7 @@ impl Core {
         Arc::new(Slot::fresh(node, &self.residency))
     }
 
-    /// Replaces a slot's node and remembers what its image counts for. `touched` lists the keys of a leaf that
+    /// Replaces a slot's node and remembers what its record counts for. `touched` lists the keys of a leaf that
     /// changed; `None`: more than can be named.
     pub(crate) fn replace(&self, slot: &Slot, node: Node, touched: Option<&[u8]>) {
         self.remember(slot);
@@ -182,7 +182,7 @@ impl Core {
         slot.replace(node);
     }
 
-    /// Makes sure that what the slot's image counts for is known before its node changes.
+    /// Makes sure that what the slot's record counts for is known before its node changes.
     pub(crate) fn remember(&self, slot: &Slot) {
         let lsn = slot.lsn();
         let mut disk = slot.disk();
@@ -194,7 +194,7 @@ impl Core {
         }
     }
 
-    /// A slot left the tree: its image no longer counts.
+    /// A slot left the tree: its record no longer counts.
     pub(crate) fn retire(&self, slot: &Slot, pending: &mut Pending) {
         self.remember(slot);
         if let Some(disk) = slot.disk().take() {

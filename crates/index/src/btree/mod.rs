@@ -1,25 +1,25 @@
-//! The B+tree, a static part that is changed in place.
+//! The B+tree, a base that is changed in place.
 //!
 //! Nodes are immutable. A node in memory is the body of its record on disk; a change makes a new node and puts it into
 //! the old one's slot (`slot.rs`), the stable place that the parent points to. One thread at a time changes the tree,
 //! under its maintenance lock. Readers take no lock, never wait and never start over: pinned in an epoch they go from
 //! slot to node to slot, and every node that they can reach lives until they are done.
 //!
-//! **INV-IDX-1.** *A reader that took the delta's generation list before it looks at the root finds every version that
+//! **INV-IDX-1.** *A reader that took the list of memtables before it looks at the root finds every version that
 //! it may see, in that list or in the node that it comes to.* Let T be the moment at which it took the list. What was
-//! folded before T has to be in the tree that it finds; what is folded later is in its list as well, by which it goes: it
-//! holds the list, or what it was lent from it up to a key, beyond which it does not go on (`delta/lent.rs`).
+//! merged before T has to be in the tree that it finds; what is merged later is in its list as well, by which it goes: it
+//! holds the list, or what it was lent from it up to a key, beyond which it does not go on (`memtables/lent.rs`).
 //! It remains to show that every node it comes to holds, for the keys in whose search it gets there, at least what was
-//! folded before T:
+//! merged before T:
 //! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; what is cut,
 //!    joined or emptied gets new slots. (The root's fences are open.)
-//! 2. A slot's content only grows by folds, or loses what pruning may take from every open snapshot, which the
+//! 2. A slot's content only grows by merges, or loses what pruning may take from every open snapshot, which the
 //!    reader's is.
-//! 3. The reader loads each slot after T. If the slot is still in the tree then, its node has everything folded before
+//! 3. The reader loads each slot after T. If the slot is still in the tree then, its node has everything merged before
 //!    T into its key range. If the slot has left the tree, it left after the reader loaded the parent that named it,
-//!    hence after T, and it holds since then what it held when it left: everything folded before that moment.
+//!    hence after T, and it holds since then what it held when it left: everything merged before that moment.
 //! 4. The same holds for slots of an inner node that was evicted after the reader loaded it: nothing below it was
-//!    dirty, so the records that its slots name have everything that was folded before the eviction.
+//!    dirty, so the records that its slots name have everything that was merged before the eviction.
 //!
 //! A cursor keeps its path, and by 1 the path partitions all keys, so it meets each key once. The records that stale
 //! slots name must not be freed before the reads that may follow them have ended; the engine's epochs of reads see to
@@ -29,11 +29,10 @@ mod account;
 mod cursor;
 mod describe;
 mod evict;
-mod fold;
-mod fold_leaf;
-mod image;
 mod join;
 mod load;
+mod merge;
+mod merge_leaf;
 mod node;
 mod options;
 mod path;
@@ -42,6 +41,7 @@ mod read;
 mod relocate;
 mod slot;
 mod walk;
+mod write_out;
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ use std::sync::atomic::Ordering;
 use fulgurite_types::{Csn, Lsn, TableId};
 
 use crate::{
-    AccountChange, FoldSource, ImageReport, IndexError, NodeStore, PruneRules, StaticPart, TryError, Version,
+    AccountChange, Base, IndexError, MergeSource, NodeStore, PruneRules, TryError, Version, WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -77,7 +77,7 @@ impl BTree {
         BTree::open(table, Lsn::NULL, store, options)
     }
 
-    /// The tree whose image has its root at `root`; [`Lsn::NULL`]: an empty one. Reads nothing: nodes are loaded, and
+    /// The tree that was written out with its root at `root`; [`Lsn::NULL`]: an empty one. Reads nothing: nodes are loaded, and
     /// damage is found, on demand.
     ///
     /// # Panics
@@ -96,32 +96,32 @@ impl BTree {
         self.core.residency.bytes()
     }
 
-    /// The root of the last image; [`Lsn::NULL`] if that is empty. Another image may follow at any time, unless the
+    /// The root of the tree as it was written last; [`Lsn::NULL`] if it was empty. It may be written again at any time, unless the
     /// caller keeps everybody from writing one.
-    pub fn image_root(&self) -> Lsn {
+    pub fn written_root(&self) -> Lsn {
         self.core.root.lsn()
     }
 
-    /// Like [`BTree::walk_image`], of the last image.
+    /// [`BTree::walk_written`] from the newest written root.
     pub fn walk(&self, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
-        self.core.walk(self.image_root(), visitor)
+        self.core.walk(self.written_root(), visitor)
     }
 
-    /// Visits every record and every entry of the image whose root is at `root`, reading all of them from the store, and
+    /// Visits every record and every entry of the tree that was written with its root at `root`, reading all of them from the store, and
     /// verifies them: order, fences, levels, and that every child is there. Memory stays as it is, and the tree may change
-    /// and be imaged meanwhile. The records of the image have to stay readable: on a live database the caller pins them.
-    pub fn walk_image(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
+    /// and be written out meanwhile. The records have to stay readable: on a live database the caller pins them.
+    pub fn walk_written(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
         self.core.walk(root, visitor)
     }
 
-    /// The live bytes by segment that the last image amounts to, counted anew from its records: what the changes that
-    /// [`StaticPart::image`] reported so far add up to.
+    /// The live bytes by segment of the tree as it was written last, counted anew from its records: what the changes that
+    /// [`Base::write_out`] reported so far add up to.
     pub fn live_accounts(&self) -> Result<Vec<AccountChange>, IndexError> {
         self.core.live_accounts()
     }
 
-    /// Has the node whose record is at `lsn` written anew by the next image, if the record is still part of the
-    /// current one, as newest record or as the base of a delta. `body` is the record's body. So garbage collection
+    /// Has the node whose record is at `lsn` written anew by the next write-out, if the record is still part of the
+    /// current one, as newest record or as the full record of a delta. `body` is the record's body. So garbage collection
     /// moves node records.
     pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
         self.core.rewrite_if_live(lsn, body)
@@ -133,7 +133,7 @@ impl Core {
         u64::try_from(self.len.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// See [`StaticPart::places`]: the lower fences of the nodes of the highest level that has enough of them, or the keys
+    /// See [`Base::places`]: the lower fences of the nodes of the highest level that has enough of them, or the keys
     /// of the leaves.
     fn places(&self, max: usize) -> Vec<Vec<u8>> {
         let mut nodes = vec![(Vec::new(), self.root.node().ok())];
@@ -161,7 +161,7 @@ impl Core {
     }
 }
 
-impl StaticPart for BTree {
+impl Base for BTree {
     type Cursor = BTreeCursor;
 
     fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
@@ -184,16 +184,16 @@ impl StaticPart for BTree {
         BTreeCursor::new(Arc::clone(&self.core), at)
     }
 
-    fn fold(&self, batch: &mut dyn FoldSource, rules: &PruneRules) -> Result<(), IndexError> {
-        self.core.fold(batch, rules)
+    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
+        self.core.merge(batch, rules)
     }
 
     fn sweep(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError> {
         self.core.sweep(range, rules)
     }
 
-    fn image(&self) -> Result<ImageReport, IndexError> {
-        self.core.image()
+    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
+        self.core.write_out()
     }
 
     fn evict(&self, resident_bytes_max: usize) -> usize {

@@ -3,7 +3,7 @@
 /// The tunables of a [`super::BTree`]. None of them changes what a reader sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BTreeOptions {
-    /// Target size of a leaf's body in bytes. Larger leaves make scans and folds of dense batches cheaper, smaller
+    /// Target size of a leaf's body in bytes. Larger leaves make scans and merges of dense batches cheaper, smaller
     /// ones make random writes cheaper. A leaf exceeds it only for the versions of a single key.
     pub leaf_bytes: usize,
     /// Target size of an inner node's body in bytes.

@@ -66,7 +66,7 @@ impl Core {
         }
     }
 
-    /// See [`crate::StaticPart::get`].
+    /// See [`crate::Base::get`].
     pub(crate) fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
         {
             let guard = epoch::pin();
@@ -78,20 +78,20 @@ impl Core {
         Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
     }
 
-    /// See [`crate::StaticPart::try_get`].
+    /// See [`crate::Base::try_get`].
     pub(crate) fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
         let guard = epoch::pin();
         let leaf = self.descend(key, &guard).map_err(|_| TryError::WouldBlock)?;
         Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)))
     }
 
-    /// See [`crate::StaticPart::newest_csn`].
+    /// See [`crate::Base::newest_csn`].
     pub(crate) fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
         let leaf = self.leaf_for(key)?;
         Ok(leaf.find(key, Csn::MAX).map(|entry| entry.csn))
     }
 
-    /// See [`crate::StaticPart::any_newer_in_range`].
+    /// See [`crate::Base::any_newer_in_range`].
     pub(crate) fn any_newer_in_range(
         &self,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
@@ -136,7 +136,7 @@ impl Core {
         Ok(false)
     }
 
-    /// See [`crate::StaticPart::references`].
+    /// See [`crate::Base::references`].
     pub(crate) fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
         let leaf = self.leaf_for(key)?;
         Ok(leaf.group(key).any(|index| {

@@ -14,7 +14,7 @@ use super::slot::{DIRTY, DIRTY_BELOW, Node, Slot};
 use crate::{IndexError, OutOfLine};
 
 impl Core {
-    /// See [`crate::StaticPart::relocate`].
+    /// See [`crate::Base::relocate`].
     pub(crate) fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError> {
         let _maintenance = self.maintenance.lock();
         let (above, slot, node) = self.slots_to(key, 0)?;
@@ -58,7 +58,7 @@ impl Core {
         self.remember(&slot);
         let mut disk = slot.disk();
         let Some(disk) = disk.as_deref_mut() else { return Ok(false) };
-        if level != header.level || (slot.lsn() != lsn && disk.base != lsn) {
+        if level != header.level || (slot.lsn() != lsn && disk.full != lsn) {
             return Ok(false);
         }
         disk.changed = Changed::Whole;

@@ -28,9 +28,9 @@ const INNER: usize = 1;
 const ABSENT: usize = 2;
 const _: () = assert!(align_of::<Leaf>() > TAG_MASK && align_of::<Inner>() > TAG_MASK);
 
-/// The node is newer than its image.
+/// The node is newer than its record.
 pub(crate) const DIRTY: u32 = 1;
-/// An image, a move or a structure change below is newer than the node's image.
+/// A record, a move or a structure change below is newer than the node's record.
 pub(crate) const DIRTY_BELOW: u32 = 2;
 /// Somebody read the node since the eviction clock last passed.
 const REFERENCED: u32 = 4;

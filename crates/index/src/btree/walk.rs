@@ -10,7 +10,7 @@ use super::node::format::{Header, Place};
 use super::slot::Node;
 use crate::{AccountChange, IndexError, NodeKind, VersionFlags};
 
-/// A node record of the current image.
+/// A node record of the written tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordInfo {
     /// Where it is.
@@ -23,7 +23,7 @@ pub struct RecordInfo {
     pub bytes: u32,
 }
 
-/// An entry of a leaf of the current image.
+/// An entry of a leaf of the written tree.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryInfo<'a> {
     /// The key.
@@ -38,9 +38,9 @@ pub struct EntryInfo<'a> {
     pub payload: &'a [u8],
 }
 
-/// What [`super::BTree::walk_image`] reports to.
+/// What [`super::BTree::walk_written`] reports to.
 pub trait TreeVisitor {
-    /// A record that the image stands on; a leaf delta is followed by its base.
+    /// A record of the written tree; a leaf delta is followed by its full record.
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError>;
     /// An entry; keys ascend, versions of a key come newest first.
     fn entry(&mut self, entry: EntryInfo<'_>) -> Result<(), IndexError>;
@@ -51,7 +51,7 @@ pub trait TreeVisitor {
 }
 
 impl Core {
-    /// See [`super::BTree::walk_image`].
+    /// See [`super::BTree::walk_written`].
     pub(crate) fn walk(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
         match root {
             Lsn::NULL => Ok(()),
@@ -76,8 +76,8 @@ impl Core {
                 }
             }
             Node::Leaf(leaf) => {
-                if let Some(origin) = leaf.origin().filter(|origin| origin.base != lsn) {
-                    self.report(origin.base, visitor)?;
+                if let Some(origin) = leaf.origin().filter(|origin| origin.full != lsn) {
+                    self.report(origin.full, visitor)?;
                 }
                 for entry in leaf.entries() {
                     let (key, csn, flags) = (entry.key, entry.csn, entry.version_flags());

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, hash_key, seal_checksum};
 
-use super::map_static::MapStatic;
+use super::map_base::MapBase;
 use super::*;
-use crate::delta::{BlockBuilder, DeltaOp, RecoveredBuilder, RecoveredOp};
+use crate::memtables::{BlockBuilder, BlockOp, RecoveredBuilder, RecoveredOp};
 use crate::version::{OutOfLine, VersionFlags};
 
 const TABLE: TableId = TableId(7);
 
 fn one_op(flags: u8, payload: &[u8], value_offset: Option<u32>) -> Block {
     let mut builder = BlockBuilder::new(TABLE, 1, 1 + payload.len());
-    builder.push(DeltaOp {
+    builder.push(BlockOp {
         key: b"k",
         hash: hash_key(TABLE, b"k"),
         flags: VersionFlags(flags),
@@ -26,19 +26,19 @@ fn one_op(flags: u8, payload: &[u8], value_offset: Option<u32>) -> Block {
     builder.finish()
 }
 
-fn rules_at(horizon: Csn, table: &Table<MapStatic>) -> PruneRules {
+fn rules_at(horizon: Csn, table: &Table<MapBase>) -> PruneRules {
     let range_deletes = table.range_deletes().clone();
     PruneRules { horizon, snapshots: Vec::new(), expired_until_ms: 0, range_deletes }
 }
 
 #[test]
-fn long_inline_values_fold_into_references_to_the_log() {
-    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 3 }));
+fn long_inline_values_merge_into_references_to_the_log() {
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 3 }));
     table.apply(one_op(0, b"long", Some(10)), Csn(5), Lsn::new(3, 100));
-    assert!(table.rotate(Csn(5)));
-    assert!(!table.fold_oldest(&rules_at(Csn(4), &table)).unwrap());
-    assert!(table.fold_oldest(&rules_at(Csn(5), &table)).unwrap());
-    assert_eq!((table.delta().entries(), table.delta().folded()), (0, Csn(5)));
+    assert!(table.freeze(Csn(5)));
+    assert!(!table.merge_oldest(&rules_at(Csn(4), &table)).unwrap());
+    assert!(table.merge_oldest(&rules_at(Csn(5), &table)).unwrap());
+    assert_eq!((table.memtables().entries(), table.memtables().merged()), (0, Csn(5)));
     let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0).unwrap().unwrap();
     assert!(version.flags.is_out_of_line());
     let place = OutOfLine::decode(&version.payload).unwrap();
@@ -48,7 +48,7 @@ fn long_inline_values_fold_into_references_to_the_log() {
 
 #[test]
 fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
-    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 3 }));
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 3 }));
     let mut payload = Vec::new();
     OutOfLine { len: 0, checksum: 99, extents: Vec::new() }.encode(&mut payload);
     table.apply(one_op(VersionFlags::OUT_OF_LINE, &payload, None), Csn(6), Lsn::new(3, 100));
@@ -58,18 +58,18 @@ fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
 
 #[test]
 fn a_version_outlives_its_generation() {
-    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
     table.apply(one_op(0, b"value", None), Csn(1), Lsn::NULL);
     let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0).unwrap().unwrap();
-    table.rotate(Csn(1));
-    table.fold_oldest(&rules_at(Csn(1), &table)).unwrap();
+    table.freeze(Csn(1));
+    table.merge_oldest(&rules_at(Csn(1), &table)).unwrap();
     drop(table);
     assert_eq!(&version.payload[..], b"value");
 }
 
 #[test]
 fn recovered_operations_are_found_once_each() {
-    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
     let value = vec![7; 5000];
     for _ in 0..2 {
         let mut builder = RecoveredBuilder::new(TABLE, 0);
@@ -101,15 +101,15 @@ fn recovered_operations_are_found_once_each() {
         assert!(cursor.key().is_none_or(|next| next > &key[..]));
     }
     assert_eq!(keys, 750);
-    let mut source = table.delta().oldest_closed();
-    assert!(source.is_none() && table.rotate(Csn(2000)));
-    source = table.delta().oldest_closed();
-    let generation = source.unwrap();
-    let mut batch = generation.fold_source(1 << 20);
+    let mut source = table.memtables().oldest_immutable();
+    assert!(source.is_none() && table.freeze(Csn(2000)));
+    source = table.memtables().oldest_immutable();
+    let memtable = source.unwrap();
+    let mut batch = memtable.merge_source(1 << 20);
     let mut versions = 0;
-    while crate::FoldSource::peek_key(&mut batch).is_some() {
+    while crate::MergeSource::peek_key(&mut batch).is_some() {
         let mut out = Vec::new();
-        crate::FoldSource::take_versions(&mut batch, &mut out);
+        crate::MergeSource::take_versions(&mut batch, &mut out);
         assert_eq!(out[0].csn, out[1].csn.next());
         versions += out.len();
     }
@@ -120,7 +120,7 @@ fn number(csn: u64, keys: impl Iterator<Item = u64>) -> Block {
     let mut builder = BlockBuilder::new(TABLE, 0, 0);
     for key in keys {
         let key = key.to_be_bytes();
-        builder.push(DeltaOp {
+        builder.push(BlockOp {
             key: &key,
             hash: hash_key(TABLE, &key),
             flags: VersionFlags(0),
@@ -133,20 +133,20 @@ fn number(csn: u64, keys: impl Iterator<Item = u64>) -> Block {
     builder.finish()
 }
 
-/// Wherever an idle cursor is, and whichever way it goes on: what is folded meanwhile leaves memory.
+/// Wherever an idle cursor is, and whichever way it goes on: what is merged meanwhile leaves memory.
 #[test]
-fn an_idle_cursor_keeps_no_generation_that_was_folded() {
+fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
     for (forward, rows) in [true, false].into_iter().flat_map(|f| [0, 1, 2, 3, 40, 99].map(|rows| (f, rows)))
     {
-        let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
-        // A third of the keys is in the static part, a third in the delta, a third in both.
-        let fold = |csn| {
+        let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
+        // A third of the keys is in the base, a third in the memtables, a third in both.
+        let merge = |csn| {
             let rules = PruneRules { snapshots: vec![Csn(2)], ..rules_at(Csn(csn), &table) };
-            table.rotate(Csn(csn));
-            assert!(table.fold_oldest(&rules).unwrap());
+            table.freeze(Csn(csn));
+            assert!(table.merge_oldest(&rules).unwrap());
         };
         table.apply(number(1, (0..100).filter(|i| i % 3 != 0)), Csn(1), Lsn::NULL);
-        fold(1);
+        merge(1);
         table.apply(number(2, (0..100).filter(|i| i % 3 != 1)), Csn(2), Lsn::NULL);
         let mut keys: Vec<u64> = (0..100).collect();
         let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
@@ -160,12 +160,12 @@ fn an_idle_cursor_keeps_no_generation_that_was_folded() {
             if row == rows {
                 for csn in 3..6 {
                     table.apply(number(csn, (0..200).filter(|i| i % 2 == csn % 2)), Csn(csn), Lsn::NULL);
-                    fold(csn);
+                    merge(csn);
                 }
                 // Threads of other tests may be in an epoch.
                 let mut held = (0..100_000).map(|_| {
                     std::thread::yield_now();
-                    table.delta().reclaim()
+                    table.memtables().reclaim()
                 });
                 assert!(held.any(|held| held == 0), "{forward}, {rows}");
             }

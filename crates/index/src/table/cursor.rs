@@ -1,32 +1,32 @@
-//! The merged ordered cursor over a table's delta and static part.
+//! The merged ordered cursor over a table's memtables and base.
 
 use std::ops::Bound;
 use std::sync::Arc;
 
 use super::passed::{Passed, unseen_since};
 use super::{ReadPoint, Table, is_seen};
-use crate::delta::DeltaCursor;
+use crate::base::{Base, BaseCursor, IndexError, KeySpan};
+use crate::memtables::MemtableCursor;
 use crate::range_delete::RangeState;
-use crate::static_part::{IndexError, KeySpan, StaticCursor, StaticPart};
 use crate::version::{Pinned, VersionRef};
 
-/// After how many steps a cursor looks whether generations were dropped meanwhile. It seeks anew then, and lets go of nodes
+/// After how many steps a cursor looks whether memtables were dropped meanwhile. It seeks anew then, and lets go of nodes
 /// of the tree that were replaced, too.
 const ROWS_PER_LOOK: u32 = 1024;
 
-/// Walks the keys that a reader sees, in both directions, while others write and fold.
+/// Walks the keys that a reader sees, in both directions, while others write and merge.
 ///
 /// After a seek or a step it is at an entry or at the end; a step from the end stays there. After an error it is at the
 /// end.
-pub struct Cursor<S: StaticPart> {
+pub struct Cursor<S: Base> {
     table: Arc<Table<S>>,
     at: ReadPoint,
-    /// Sought before `static_part` (INV-IDX-1). Maintenance may take its generations back.
-    delta: DeltaCursor,
-    static_part: S::Cursor,
-    /// Taken before `delta` was sought (INV-IDX-6).
+    /// Sought before `base` (INV-IDX-1). Maintenance may take its memtables back.
+    memtables: MemtableCursor,
+    base: S::Cursor,
+    /// Taken before `memtables` was sought (INV-IDX-6).
     ranges: RangeState,
-    place: Place,
+    source: Source,
     forward: bool,
     rows_until_look: u32,
     /// Where to seek to when the view is taken anew; kept for its memory.
@@ -36,9 +36,9 @@ pub struct Cursor<S: StaticPart> {
 
 /// Which of the two cursors are at the current key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
-    Delta,
-    Static,
+enum Source {
+    Memtables,
+    Base,
     Both,
     End,
 }
@@ -52,18 +52,18 @@ enum Seen {
     Unknown,
 }
 
-impl<S: StaticPart> Cursor<S> {
+impl<S: Base> Cursor<S> {
     pub(super) fn new(table: Arc<Table<S>>, at: ReadPoint) -> Cursor<S> {
         let ranges = table.range_deletes.state();
-        let delta = table.delta.cursor(at.csn);
-        let static_part = table.static_part.cursor(at.csn);
+        let memtables = table.memtables.cursor(at.csn);
+        let base = table.base.cursor(at.csn);
         Cursor {
             table,
             at,
-            delta,
-            static_part,
+            memtables,
+            base,
             ranges,
-            place: Place::End,
+            source: Source::End,
             forward: true,
             rows_until_look: ROWS_PER_LOOK,
             saved_key: Vec::new(),
@@ -104,30 +104,30 @@ impl<S: StaticPart> Cursor<S> {
 
     /// Moves to the end, behind the last key as well as before the first one.
     pub fn end(&mut self) {
-        self.place = Place::End;
+        self.source = Source::End;
     }
 
     /// The current key; `None` at the end.
     #[inline]
     pub fn key(&self) -> Option<&[u8]> {
-        if self.place == Place::Static {
-            self.static_part.key()
-        } else if self.place == Place::End {
+        if self.source == Source::Base {
+            self.base.key()
+        } else if self.source == Source::End {
             None
         } else {
-            self.delta.key()
+            self.memtables.key()
         }
     }
 
     /// The current key and version; `None` at the end.
     #[inline]
     pub fn entry(&self) -> Option<(&[u8], VersionRef<'_>)> {
-        if self.place == Place::Static {
-            self.static_part.key().map(|key| (key, self.static_part.version()))
-        } else if self.place == Place::End {
+        if self.source == Source::Base {
+            self.base.key().map(|key| (key, self.base.version()))
+        } else if self.source == Source::End {
             None
         } else {
-            self.delta.key().map(|key| (key, self.delta.version()))
+            self.memtables.key().map(|key| (key, self.memtables.version()))
         }
     }
 
@@ -136,10 +136,10 @@ impl<S: StaticPart> Cursor<S> {
     /// # Panics
     /// At the end.
     pub fn pinned_key(&self) -> Pinned {
-        match self.place {
-            Place::End => panic!("the cursor is at the end"),
-            Place::Static => self.static_part.pinned_key(),
-            Place::Delta | Place::Both => self.delta.pinned_key(),
+        match self.source {
+            Source::End => panic!("the cursor is at the end"),
+            Source::Base => self.base.pinned_key(),
+            Source::Memtables | Source::Both => self.memtables.pinned_key(),
         }
     }
 
@@ -149,11 +149,11 @@ impl<S: StaticPart> Cursor<S> {
     /// At the end.
     #[inline]
     pub fn version(&self) -> VersionRef<'_> {
-        if self.place == Place::Static {
-            self.static_part.version()
+        if self.source == Source::Base {
+            self.base.version()
         } else {
-            assert!(self.place != Place::End, "the cursor is at the end");
-            self.delta.version()
+            assert!(self.source != Source::End, "the cursor is at the end");
+            self.memtables.version()
         }
     }
 
@@ -162,33 +162,33 @@ impl<S: StaticPart> Cursor<S> {
     /// # Panics
     /// At the end.
     pub fn pinned_payload(&self) -> Pinned {
-        match self.place {
-            Place::End => panic!("the cursor is at the end"),
-            Place::Static => self.static_part.pinned_payload(),
-            Place::Delta | Place::Both => self.delta.pinned_payload(),
+        match self.source {
+            Source::End => panic!("the cursor is at the end"),
+            Source::Base => self.base.pinned_payload(),
+            Source::Memtables | Source::Both => self.memtables.pinned_payload(),
         }
     }
 
     /// After an error: the keys of the node that could not be read. `None` if the last seek or step succeeded.
     pub fn unread(&self) -> Option<KeySpan> {
-        self.static_part.unread()
+        self.base.unread()
     }
 
     /// After an error: goes on behind the node that could not be read, in the direction of the move that failed.
     ///
-    /// What the delta has of the unread keys is not passed over: it is newer than what the node has of them. Fails like
+    /// What the memtables have of the unread keys is not passed over: it is newer than what the node has of them. Fails like
     /// a step does if the neighbour cannot be read either; then this works again.
     pub fn skip_unread(&mut self) -> Result<(), IndexError> {
-        // The failed move left the delta's cursor where it belongs: that one moves first, and cannot fail.
+        // The failed move left the memtables' cursor where it belongs: that one moves first, and cannot fail.
         self.at_end_on_error(|cursor| {
-            cursor.static_part.skip_unread(cursor.forward)?;
+            cursor.base.skip_unread(cursor.forward)?;
             cursor.passed.restart();
             cursor.settle()
         })
     }
 
     fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
-        // Before the list of generations, which seeking takes (INV-IDX-6).
+        // Before the list of memtables, which seeking takes (INV-IDX-6).
         self.ranges = self.table.range_deletes.state();
         self.passed.restart();
         self.at_end_on_error(|cursor| {
@@ -198,7 +198,7 @@ impl<S: StaticPart> Cursor<S> {
     }
 
     fn step(&mut self, forward: bool) -> Result<(), IndexError> {
-        if self.place == Place::End {
+        if self.source == Source::End {
             return Ok(());
         }
         self.at_end_on_error(|cursor| {
@@ -207,7 +207,7 @@ impl<S: StaticPart> Cursor<S> {
             if look {
                 cursor.rows_until_look = ROWS_PER_LOOK;
             }
-            if forward == cursor.forward && (!look || cursor.table.delta.is_current(&cursor.delta)) {
+            if forward == cursor.forward && (!look || cursor.table.memtables.is_current(&cursor.memtables)) {
                 cursor.step_cursors()?;
             } else {
                 cursor.step_by_key(forward)?;
@@ -223,7 +223,7 @@ impl<S: StaticPart> Cursor<S> {
     ) -> Result<(), IndexError> {
         let result = work(self);
         if result.is_err() {
-            self.place = Place::End;
+            self.source = Source::End;
         }
         result
     }
@@ -231,17 +231,17 @@ impl<S: StaticPart> Cursor<S> {
     /// Moves those cursors on that are at the current key.
     #[inline]
     fn step_cursors(&mut self) -> Result<(), IndexError> {
-        if matches!(self.place, Place::Delta | Place::Both) && self.delta.step().is_err() {
+        if matches!(self.source, Source::Memtables | Source::Both) && self.memtables.step().is_err() {
             return self.step_by_key(self.forward);
         }
-        if matches!(self.place, Place::Static | Place::Both) {
-            if self.forward { self.static_part.next()? } else { self.static_part.prev()? }
+        if matches!(self.source, Source::Base | Source::Both) {
+            if self.forward { self.base.next()? } else { self.base.prev()? }
         }
         Ok(())
     }
 
-    /// Goes on behind the current key, in what delta and static part are now: the other way, or because the generations
-    /// in which the delta's cursor was were folded, and then the static cursor does not go on from where it is either
+    /// Goes on behind the current key, in what memtables and base are now: the other way, or because the memtables
+    /// in which the memtables' cursor was were merged, and then the base cursor does not continue from where it is either
     /// (INV-IDX-1).
     #[cold]
     #[inline(never)]
@@ -250,15 +250,15 @@ impl<S: StaticPart> Cursor<S> {
         self.seek_saved(forward, Bound::Excluded(()))
     }
 
-    /// The list of generations first, then the static part (INV-IDX-1).
+    /// The list of memtables first, then the base (INV-IDX-1).
     fn seek_both(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
         self.forward = forward;
         if forward {
-            self.table.delta.seek(&mut self.delta, bound);
-            self.static_part.seek(bound)
+            self.table.memtables.seek(&mut self.memtables, bound);
+            self.base.seek(bound)
         } else {
-            self.table.delta.seek_back(&mut self.delta, bound);
-            self.static_part.seek_back(bound)
+            self.table.memtables.seek_back(&mut self.memtables, bound);
+            self.base.seek_back(bound)
         }
     }
 
@@ -281,8 +281,8 @@ impl<S: StaticPart> Cursor<S> {
     #[inline]
     fn settle(&mut self) -> Result<(), IndexError> {
         loop {
-            self.place = self.nearest();
-            if self.place == Place::End {
+            self.source = self.nearest();
+            if self.source == Source::End {
                 return Ok(());
             }
             match self.judge() {
@@ -300,17 +300,17 @@ impl<S: StaticPart> Cursor<S> {
     }
 
     #[inline(always)]
-    fn nearest(&self) -> Place {
-        if self.delta.is_at_end() {
-            return if self.static_part.key().is_some() { Place::Static } else { Place::End };
+    fn nearest(&self) -> Source {
+        if self.memtables.is_at_end() {
+            return if self.base.key().is_some() { Source::Base } else { Source::End };
         }
-        let (Some(recent), Some(folded)) = (self.delta.key(), self.static_part.key()) else {
-            return Place::Delta;
+        let (Some(recent), Some(merged)) = (self.memtables.key(), self.base.key()) else {
+            return Source::Memtables;
         };
-        match recent.cmp(folded) {
-            std::cmp::Ordering::Equal => Place::Both,
-            order if order.is_lt() == self.forward => Place::Delta,
-            _ => Place::Static,
+        match recent.cmp(merged) {
+            std::cmp::Ordering::Equal => Source::Both,
+            order if order.is_lt() == self.forward => Source::Memtables,
+            _ => Source::Base,
         }
     }
 
@@ -337,26 +337,26 @@ impl<S: StaticPart> Cursor<S> {
     /// this reader (INV-IDX-9).
     #[inline(never)]
     fn pass(&mut self, since: ReadPoint) -> Result<(), IndexError> {
-        if self.passed.asks() && self.table.delta.empty_ranges().in_use() {
-            let mut place = std::mem::take(&mut self.saved_key);
+        if self.passed.asks() && self.table.memtables.empty_ranges().in_use() {
+            let mut position = std::mem::take(&mut self.saved_key);
             let key = self.key().expect("the cursor is at an entry");
-            let found = self.table.delta.empty_ranges().pass(key, self.at, self.forward, &mut place);
-            self.saved_key = place;
+            let found = self.table.memtables.empty_ranges().pass(key, self.at, self.forward, &mut position);
+            self.saved_key = position;
             if found {
                 self.passed.continue_from(&self.saved_key);
                 let bound = if self.forward { Bound::Included(()) } else { Bound::Excluded(()) };
                 return self.seek_saved(self.forward, bound);
             }
         }
-        let key = match self.place {
-            Place::Static => self.static_part.key(),
-            _ => self.delta.key(),
+        let key = match self.source {
+            Source::Base => self.base.key(),
+            _ => self.memtables.key(),
         };
         let key = key.expect("the cursor is at an entry");
         let is_part = self.passed.add(key, self.forward, since);
         self.step_cursors()?;
         if is_part {
-            self.place = self.nearest();
+            self.source = self.nearest();
             self.record_passed();
         }
         Ok(())
@@ -364,19 +364,19 @@ impl<S: StaticPart> Cursor<S> {
 
     /// Records the run that the current key ends or interrupts, for later cursors.
     fn record_passed(&mut self) {
-        let key = match self.place {
-            Place::End => return,
-            Place::Static => self.static_part.key(),
-            Place::Delta | Place::Both => self.delta.key(),
+        let key = match self.source {
+            Source::End => return,
+            Source::Base => self.base.key(),
+            Source::Memtables | Source::Both => self.memtables.key(),
         };
         let key = key.expect("the cursor is at an entry");
         if let Some(range) = self.passed.take(key, self.forward) {
-            self.table.delta.record_empty(range, self.at.csn);
+            self.table.memtables.record_empty(range, self.at.csn);
         }
     }
 
-    /// Takes the view anew, at the key where the cursor is: range deletes first, then the list of generations, then the
-    /// static part (INV-IDX-6, INV-IDX-1).
+    /// Takes the view anew, at the key where the cursor is: range deletes first, then the list of memtables, then the
+    /// base (INV-IDX-6, INV-IDX-1).
     fn look_again(&mut self) -> Result<(), IndexError> {
         self.save_key();
         self.ranges = self.table.range_deletes.state();
@@ -384,14 +384,14 @@ impl<S: StaticPart> Cursor<S> {
     }
 }
 
-impl<S: StaticPart> Drop for Cursor<S> {
+impl<S: Base> Drop for Cursor<S> {
     fn drop(&mut self) {
-        self.table.delta.leave(&mut self.delta);
+        self.table.memtables.leave(&mut self.memtables);
     }
 }
 
-impl<S: StaticPart> std::fmt::Debug for Cursor<S> {
+impl<S: Base> std::fmt::Debug for Cursor<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Cursor").field("at", &self.at).field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("Cursor").field("at", &self.at).field("source", &self.source).finish_non_exhaustive()
     }
 }

@@ -3,7 +3,7 @@
 use fulgurite_types::Csn;
 
 use super::ReadPoint;
-use crate::delta::EmptyRange;
+use crate::memtables::EmptyRange;
 use crate::version::VersionRef;
 
 /// A run of so many keys is recorded as an empty range.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 use shuttle::thread;
 
-use super::map_static::MapStatic;
+use super::map_base::MapBase;
 use super::*;
-use crate::delta::{BlockBuilder, Delta, DeltaOp};
+use crate::memtables::{BlockBuilder, BlockOp, Memtables};
 use crate::version::VersionFlags;
 
 const TABLE: TableId = TableId(1);
@@ -17,7 +17,7 @@ fn block(keys: &[u8], value: u8) -> Block {
     let mut builder = BlockBuilder::new(TABLE, keys.len(), 0);
     for key in keys {
         let (key, payload) = (std::slice::from_ref(key), std::slice::from_ref(&value));
-        builder.push(DeltaOp {
+        builder.push(BlockOp {
             key,
             hash: hash_key(TABLE, key),
             flags: VersionFlags(0),
@@ -30,10 +30,10 @@ fn block(keys: &[u8], value: u8) -> Block {
     builder.finish()
 }
 
-fn contents(delta: &Delta, at: Csn) -> Vec<(u8, u8)> {
+fn contents(memtables: &Memtables, at: Csn) -> Vec<(u8, u8)> {
     let mut found = Vec::new();
-    let mut cursor = delta.cursor(at);
-    delta.seek(&mut cursor, Bound::Unbounded);
+    let mut cursor = memtables.cursor(at);
+    memtables.seek(&mut cursor, Bound::Unbounded);
     while let Some(key) = cursor.key() {
         found.push((key[0], cursor.version().payload[0]));
         cursor.step().unwrap();
@@ -45,24 +45,24 @@ fn contents(delta: &Delta, at: Csn) -> Vec<(u8, u8)> {
 fn insertions_at_the_same_place_lose_nothing() {
     shuttle::check_random(
         || {
-            let delta = Arc::new(Delta::new());
+            let memtables = Arc::new(Memtables::new());
             let blocks = [(block(b"bdf", 1), 1), (block(b"bcfg", 2), 2), (block(b"fdba", 3), 3)];
             let writers = blocks.map(|(block, csn)| {
-                let delta = delta.clone();
+                let memtables = memtables.clone();
                 thread::spawn(move || {
-                    delta.apply(block, Csn(csn), Lsn::NULL);
-                    let newest = delta.newest_csn(b"b", hash_key(TABLE, b"b"));
+                    memtables.apply(block, Csn(csn), Lsn::NULL);
+                    let newest = memtables.newest_csn(b"b", hash_key(TABLE, b"b"));
                     assert!(newest >= Some(Csn(csn)), "what was applied is seen");
                 })
             });
             writers.into_iter().for_each(|writer| writer.join().unwrap());
-            assert_eq!(contents(&delta, Csn(1)), [(b'b', 1), (b'd', 1), (b'f', 1)]);
+            assert_eq!(contents(&memtables, Csn(1)), [(b'b', 1), (b'd', 1), (b'f', 1)]);
             let at_two = [(b'b', 2), (b'c', 2), (b'd', 1), (b'f', 2), (b'g', 2)];
-            assert_eq!(contents(&delta, Csn(2)), at_two);
+            assert_eq!(contents(&memtables, Csn(2)), at_two);
             let all = [(b'a', 3), (b'b', 3), (b'c', 2), (b'd', 3), (b'f', 3), (b'g', 2)];
-            assert_eq!(contents(&delta, Csn::MAX), all);
+            assert_eq!(contents(&memtables, Csn::MAX), all);
             for (key, value) in all {
-                let found = delta.get(&[key], hash_key(TABLE, &[key]), Csn::MAX).unwrap();
+                let found = memtables.get(&[key], hash_key(TABLE, &[key]), Csn::MAX).unwrap();
                 assert_eq!((found.payload[0], found.csn.0), (value, value.into()));
             }
         },
@@ -74,7 +74,7 @@ fn insertions_at_the_same_place_lose_nothing() {
 fn a_version_is_always_in_the_list_or_in_the_static_part() {
     shuttle::check_random(
         || {
-            let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 9 }));
+            let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 9 }));
             table.apply(block(b"ac", 1), Csn(1), Lsn::NULL);
             table.apply(block(b"a", 2), Csn(2), Lsn::NULL);
             let maintainer = {
@@ -86,9 +86,9 @@ fn a_version_is_always_in_the_list_or_in_the_static_part() {
                         expired_until_ms: 0,
                         range_deletes: table.range_deletes().clone(),
                     };
-                    table.rotate(Csn(2));
+                    table.freeze(Csn(2));
                     table.apply(block(b"ac", 3), Csn(3), Lsn::NULL);
-                    assert!(table.fold_oldest(&rules).unwrap());
+                    assert!(table.merge_oldest(&rules).unwrap());
                 })
             };
             let mut cursor = table.cursor(ReadPoint { csn: Csn(1), now_ms: 0 });
@@ -114,7 +114,7 @@ fn tombstones(keys: &[u8]) -> Block {
     let mut builder = BlockBuilder::new(TABLE, keys.len(), 0);
     for key in keys {
         let key = std::slice::from_ref(key);
-        builder.push(DeltaOp {
+        builder.push(BlockOp {
             key,
             hash: hash_key(TABLE, key),
             flags: VersionFlags(VersionFlags::TOMBSTONE),
@@ -127,28 +127,28 @@ fn tombstones(keys: &[u8]) -> Block {
     builder.finish()
 }
 
-/// A reader records that a run of tombstones is empty while a key in it is written, and maybe folded: the write is never
+/// A reader records that a run of tombstones is empty while a key in it is written, and maybe merged: the write is never
 /// passed over.
 #[test]
 fn a_write_into_a_run_that_is_being_recorded_is_seen() {
-    for folds in [false, true] {
-        shuttle::check_pct(move || write_into_a_run(folds), 5_000, 3);
+    for merges in [false, true] {
+        shuttle::check_pct(move || write_into_a_run(merges), 5_000, 3);
     }
 }
 
-fn write_into_a_run(folds: bool) {
-    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 9 }));
+fn write_into_a_run(merges: bool) {
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 9 }));
     table.apply(block(b"z", 1), Csn(1), Lsn::NULL);
     table.apply(tombstones(b"abcdef"), Csn(2), Lsn::NULL);
     let writer = {
         let table = table.clone();
         thread::spawn(move || {
             table.apply(block(b"d", 3), Csn(3), Lsn::NULL);
-            if folds {
-                table.rotate(Csn(3));
+            if merges {
+                table.freeze(Csn(3));
                 let (snapshots, range_deletes) = (vec![Csn(2)], table.range_deletes().clone());
                 let rules = PruneRules { horizon: Csn(3), snapshots, expired_until_ms: 0, range_deletes };
-                assert!(table.fold_oldest(&rules).unwrap());
+                assert!(table.merge_oldest(&rules).unwrap());
             }
         })
     };
@@ -169,32 +169,32 @@ fn write_into_a_run(folds: bool) {
     assert_eq!((seen(2), seen(3), seen(4)), (b"z".to_vec(), b"dz".to_vec(), b"dz".to_vec()));
 }
 
-/// Maintenance takes the generations from a cursor between any two of its steps, also more than once.
+/// Maintenance takes the memtables from a cursor between any two of its steps, also more than once.
 #[test]
-fn a_cursor_goes_on_where_its_generations_are_taken_back() {
+fn a_cursor_goes_on_where_its_memtable_are_taken_back() {
     for forward in [true, false] {
-        shuttle::check_pct(move || step_while_folding(forward), 5_000, 3);
-        shuttle::check_random(move || step_while_folding(forward), 5_000);
+        shuttle::check_pct(move || step_while_merging(forward), 5_000, 3);
+        shuttle::check_random(move || step_while_merging(forward), 5_000);
     }
 }
 
-fn step_while_folding(forward: bool) {
-    let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 9 }));
-    let fold = |table: &Table<MapStatic>, csn| {
+fn step_while_merging(forward: bool) {
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 9 }));
+    let merge = |table: &Table<MapBase>, csn| {
         let (snapshots, range_deletes) = (vec![Csn(2)], table.range_deletes().clone());
         let rules = PruneRules { horizon: Csn(csn), snapshots, expired_until_ms: 0, range_deletes };
-        table.rotate(Csn(csn));
-        assert!(table.fold_oldest(&rules).unwrap());
+        table.freeze(Csn(csn));
+        assert!(table.merge_oldest(&rules).unwrap());
     };
     table.apply(block(b"bcefh", 1), Csn(1), Lsn::NULL);
-    fold(&table, 1);
+    merge(&table, 1);
     table.apply(block(b"acdgh", 2), Csn(2), Lsn::NULL);
     let maintainer = {
         let table = table.clone();
         thread::spawn(move || {
-            fold(&table, 2);
+            merge(&table, 2);
             table.apply(block(b"abcdefghi", 3), Csn(3), Lsn::NULL);
-            fold(&table, 3);
+            merge(&table, 3);
         })
     };
     let mut expected =

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 use proptest::prelude::*;
 
-use super::map_static::MapStatic;
+use super::map_base::MapBase;
 use super::*;
-use crate::delta::{BlockBuilder, DeltaOp};
+use crate::memtables::{BlockBuilder, BlockOp};
 use crate::version::VersionFlags;
 
 const TABLE: TableId = TableId(7);
@@ -40,8 +40,8 @@ enum Step {
     Commit(BTreeMap<usize, Write>, bool),
     DeleteRange(usize, Option<usize>),
     ApplyLate(usize),
-    Rotate(bool),
-    Fold,
+    Freeze(bool),
+    Merge,
     Snapshot,
     Release(usize),
     RemoveRanges,
@@ -63,8 +63,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             .prop_map(|(writes, late)| Step::Commit(writes, late)),
         1 => (key.clone(), prop::option::of(key.clone())).prop_map(|(a, b)| Step::DeleteRange(a, b)),
         4 => any::<usize>().prop_map(Step::ApplyLate),
-        3 => any::<bool>().prop_map(Step::Rotate),
-        3 => Just(Step::Fold),
+        3 => any::<bool>().prop_map(Step::Freeze),
+        3 => Just(Step::Merge),
         3 => Just(Step::Snapshot),
         2 => any::<usize>().prop_map(Step::Release),
         1 => Just(Step::RemoveRanges),
@@ -77,13 +77,13 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 struct OpenCursor {
-    cursor: Cursor<MapStatic>,
+    cursor: Cursor<MapBase>,
     at: ReadPoint,
     key: Option<Vec<u8>>,
 }
 
 struct World {
-    table: Arc<Table<MapStatic>>,
+    table: Arc<Table<MapBase>>,
     writes: BTreeMap<&'static [u8], Vec<(Csn, Write)>>,
     ranges: Vec<(Csn, usize, Option<usize>)>,
     late: Vec<(Csn, Block)>,
@@ -94,7 +94,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let table = Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 }));
+        let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
         let (writes, ranges) = Default::default();
         let (late, snapshots, cursors) = Default::default();
         World { table, writes, ranges, late, last: Csn::ZERO, snapshots, cursors }
@@ -149,18 +149,19 @@ impl World {
                 self.table.apply(block, csn, Lsn::new(1, 64));
             }
             Step::ApplyLate(_) => {}
-            Step::Rotate(always) => {
-                let before = self.table.delta().generation_count();
+            Step::Freeze(always) => {
+                let before = self.table.memtables().count();
                 let done = if always {
-                    self.table.rotate(self.last)
+                    self.table.freeze(self.last)
                 } else {
-                    self.table.rotate_if_written(self.last, self.visible())
+                    self.table.freeze_if_written(self.last, self.visible())
                 };
-                assert_eq!(self.table.delta().generation_count() - before, usize::from(done));
+                assert_eq!(self.table.memtables().count() - before, usize::from(done));
             }
-            Step::Fold => {
-                let may = self.table.delta().oldest_closed().is_some_and(|g| g.boundary() <= self.visible());
-                assert_eq!(self.table.fold_oldest(&self.rules()).unwrap(), may);
+            Step::Merge => {
+                let may =
+                    self.table.memtables().oldest_immutable().is_some_and(|g| g.boundary() <= self.visible());
+                assert_eq!(self.table.merge_oldest(&self.rules()).unwrap(), may);
             }
             Step::Snapshot => self.snapshots.push(self.visible()),
             Step::Release(i) if !self.snapshots.is_empty() => {
@@ -180,7 +181,7 @@ impl World {
         for (key, write) in writes {
             let key = KEYS[key];
             let tombstone = if write.value.is_none() { VersionFlags::TOMBSTONE } else { 0 };
-            builder.push(DeltaOp {
+            builder.push(BlockOp {
                 key,
                 hash: hash_key(TABLE, key),
                 flags: VersionFlags(tombstone),
@@ -202,7 +203,7 @@ impl World {
     fn remove_ranges(&mut self) {
         let rules = self.rules();
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
-        let up_to = rules.horizon.min(oldest).min(self.table.delta().folded());
+        let up_to = rules.horizon.min(oldest).min(self.table.memtables().merged());
         self.table.with_maintenance(|map| map.sweep((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
         self.table.range_deletes().forget_up_to(up_to);
     }
@@ -251,7 +252,7 @@ impl World {
         self.cursors.push(open);
     }
 
-    /// Also long after the last step: what is there stays while others write and fold.
+    /// Also long after the last step: what is there stays while others write and merge.
     fn check_place(&self, open: &OpenCursor) {
         assert_eq!(open.cursor.key(), open.key.as_deref());
         if let Some(key) = &open.key {

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 use parking_lot::Mutex;
 
-use super::map_static::MapStatic;
+use super::map_base::MapBase;
 use super::*;
-use crate::delta::{BlockBuilder, DeltaOp};
+use crate::memtables::{BlockBuilder, BlockOp};
 use crate::version::VersionFlags;
 
 const TABLE: TableId = TableId(3);
@@ -19,7 +19,7 @@ const COMMITTERS: u64 = 3;
 
 /// What the engine keeps: numbers, the applied prefix, and the readers' snapshots.
 struct Engine {
-    table: Arc<Table<MapStatic>>,
+    table: Arc<Table<MapBase>>,
     numbered: Mutex<u64>,
     applied: Mutex<Vec<bool>>,
     visible: AtomicU64,
@@ -41,7 +41,7 @@ fn deletes(i: u64, csn: u64) -> bool {
 impl Engine {
     fn new() -> Engine {
         Engine {
-            table: Arc::new(Table::new(TABLE, MapStatic::default(), TableOptions { inline_max: 1 << 20 })),
+            table: Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 })),
             numbered: Mutex::new(0),
             applied: Mutex::new(vec![true]),
             visible: AtomicU64::new(0),
@@ -62,7 +62,7 @@ impl Engine {
         let mut builder = BlockBuilder::new(TABLE, KEYS as usize, 0);
         for i in (0..KEYS).filter(|i| csn.is_multiple_of(i % 3 + 1)) {
             let (key, number) = (i.to_be_bytes(), csn.to_le_bytes());
-            builder.push(DeltaOp {
+            builder.push(BlockOp {
                 key: &key,
                 hash: hash_key(TABLE, &key),
                 flags: VersionFlags(if deletes(i, csn) { VersionFlags::TOMBSTONE } else { 0 }),
@@ -135,7 +135,7 @@ impl Engine {
         let boundary = *self.numbered.lock();
         {
             let numbered = self.numbered.lock();
-            self.table.rotate_if_written(Csn(*numbered), Csn(self.visible.load(Ordering::Acquire)));
+            self.table.freeze_if_written(Csn(*numbered), Csn(self.visible.load(Ordering::Acquire)));
         }
         while self.visible.load(Ordering::Acquire) < boundary {
             std::hint::spin_loop();
@@ -145,12 +145,12 @@ impl Engine {
         snapshots.sort_unstable();
         let range_deletes = self.table.range_deletes().clone();
         let rules = PruneRules { horizon, snapshots, expired_until_ms: 0, range_deletes };
-        while self.table.fold_oldest(&rules).unwrap() {}
+        while self.table.merge_oldest(&rules).unwrap() {}
     }
 }
 
 #[test]
-fn readers_see_exactly_their_snapshot_while_others_write_and_fold() {
+fn readers_see_exactly_their_snapshot_while_others_write_and_merge() {
     let engine = Engine::new();
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
@@ -183,8 +183,8 @@ fn readers_see_exactly_their_snapshot_while_others_write_and_fold() {
     // Threads of other tests may be in an epoch.
     let held = (0..100_000).map(|_| {
         std::thread::yield_now();
-        engine.table.delta().reclaim()
+        engine.table.memtables().reclaim()
     });
     assert!(held.into_iter().any(|held| held == 0));
-    assert_eq!(engine.table.delta().entries(), 0);
+    assert_eq!(engine.table.memtables().entries(), 0);
 }

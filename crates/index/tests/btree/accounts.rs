@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
-use fulgurite_index::{Extent, OutOfLine, StaticPart, VersionFlags};
+use fulgurite_index::{Base, Extent, OutOfLine, VersionFlags};
 use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
@@ -21,8 +21,8 @@ fn out_of_line(csn: u64, extents: &[(u64, u32)]) -> Put {
 struct Ledger(BTreeMap<u32, i64>);
 
 impl Ledger {
-    fn image(&mut self, tree: &BTree) -> [u64; 4] {
-        let report = tree.image().unwrap();
+    fn write_out(&mut self, tree: &BTree) -> [u64; 4] {
+        let report = tree.write_out().unwrap();
         for (segment, bytes) in report.accounts {
             *self.0.entry(segment).or_default() += bytes;
         }
@@ -46,8 +46,8 @@ fn extents_count_move_and_go() {
     let mut batch: Batch =
         (0..60).map(|n| (format!("k{n:03}").into_bytes(), vec![Put::value(1, [0; 90])])).collect();
     batch.insert(b"big".to_vec(), vec![out_of_line(2, &[(a.0, 500), (b.0, 700)])]);
-    fold(&tree, &batch, &rules(2, &[]));
-    ledger.image(&tree);
+    merge(&tree, &batch, &rules(2, &[]));
+    ledger.write_out(&tree);
     assert_eq!((ledger.live(1000), ledger.live(1001)), (500, 700));
 
     assert!(tree.references(b"big", a).unwrap());
@@ -58,24 +58,24 @@ fn extents_count_move_and_go() {
     assert!(!tree.relocate(b"big", Csn(2), to, a).unwrap());
     assert!(tree.relocate(b"big", Csn(2), a, to).unwrap());
     assert!(!tree.relocate(b"big", Csn(2), a, to).unwrap());
-    let written = ledger.image(&tree);
+    let written = ledger.write_out(&tree);
     assert_eq!(written, [0, 0, 0, 1], "a move of one value is a delta");
     assert_eq!((ledger.live(1000), ledger.live(1001), ledger.live(1002)), (0, 700, 500));
 
-    // The same after a load, and a fold of the version as it was before the move changes nothing.
+    // The same after a load, and a merge of the version as it was before the move changes nothing.
     for _ in 0..20 {
-        let root = tree.image().unwrap().root;
+        let root = tree.write_out().unwrap().root;
         tree = BTree::open(TABLE, root, store.clone(), BTreeOptions::default());
-        fold(&tree, &batch, &rules(2, &[]));
-        assert_eq!(tree.image().unwrap().records_written, [0; 4]);
+        merge(&tree, &batch, &rules(2, &[]));
+        assert_eq!(tree.write_out().unwrap().records_written, [0; 4]);
         let (from, to) = if tree.references(b"big", to).unwrap() { (to, a) } else { (a, to) };
         assert!(tree.relocate(b"big", Csn(2), from, to).unwrap());
-        ledger.image(&tree);
+        ledger.write_out(&tree);
     }
 
     let batch = Batch::from([(b"big".to_vec(), vec![Put::value(3, *b"small")])]);
-    fold(&tree, &batch, &rules(3, &[]));
-    ledger.image(&tree);
+    merge(&tree, &batch, &rules(3, &[]));
+    ledger.write_out(&tree);
     assert_eq!((ledger.live(1000), ledger.live(1001), ledger.live(1002)), (0, 0, 0));
 }
 
@@ -87,14 +87,14 @@ fn whole_records_come_after_max_deltas() {
     let mut ledger = Ledger::default();
     let batch: Batch =
         (0..60).map(|n| (format!("k{n:03}").into_bytes(), vec![Put::value(1, [0; 90])])).collect();
-    fold(&tree, &batch, &rules(1, &[]));
+    merge(&tree, &batch, &rules(1, &[]));
     let mut kinds = Vec::new();
     for csn in 2..12 {
-        kinds.push(ledger.image(&tree)[3]);
+        kinds.push(ledger.write_out(&tree)[3]);
         let key = format!("k{:03}", csn % 3).into_bytes();
-        fold(&tree, &Batch::from([(key, vec![Put::value(csn, *b"new")])]), &rules(csn, &[]));
+        merge(&tree, &Batch::from([(key, vec![Put::value(csn, *b"new")])]), &rules(csn, &[]));
         if csn % 4 == 0 {
-            ledger.image(&tree);
+            ledger.write_out(&tree);
             tree.evict(0);
         }
     }
@@ -105,5 +105,5 @@ fn whole_records_come_after_max_deltas() {
         tree.rewrite_if_live(**lsn, &body).unwrap()
     });
     assert!((1..=2).contains(&live.count()));
-    assert_eq!(ledger.image(&tree), [0, 0, 1, 0], "a rewritten leaf is whole");
+    assert_eq!(ledger.write_out(&tree), [0, 0, 1, 0], "a rewritten leaf is whole");
 }

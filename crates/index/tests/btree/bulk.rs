@@ -1,7 +1,7 @@
 //! Sizes: large batches, fill, huge keys, many versions.
 
 use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
-use fulgurite_index::{IndexError, NodeKind, StaticPart};
+use fulgurite_index::{Base, IndexError, NodeKind};
 use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
@@ -31,7 +31,7 @@ impl TreeVisitor for Shape {
 }
 
 fn shape(tree: &BTree) -> Shape {
-    tree.image().unwrap();
+    tree.write_out().unwrap();
     let mut shape = Shape::default();
     tree.walk(&mut shape).unwrap();
     shape
@@ -49,7 +49,7 @@ fn row(number: u64, csn: u64) -> (Vec<u8>, Vec<Put>) {
 fn a_large_batch_fills_an_empty_tree() {
     let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
     let batch: Batch = (0..100_000).map(|number| row(number, number + 1)).collect();
-    fold(&tree, &batch, &rules(100_000, &[]));
+    merge(&tree, &batch, &rules(100_000, &[]));
     assert_eq!(tree.len_estimate(), 100_000);
     let shape = shape(&tree);
     assert_eq!(shape.entries, 100_000);
@@ -63,7 +63,7 @@ fn appending_fills_leaves() {
     let tree = BTree::empty(TABLE, MemStore::new(), BTreeOptions::default());
     for chunk in 0..2000 {
         let batch: Batch = (chunk * 20..chunk * 20 + 20).map(|number| row(number, number + 1)).collect();
-        fold(&tree, &batch, &rules(100_000, &[]));
+        merge(&tree, &batch, &rules(100_000, &[]));
     }
     let shape = shape(&tree);
     assert_eq!(shape.entries, 40_000);
@@ -76,7 +76,7 @@ fn random_inserts_fill_leaves_to_two_thirds() {
     let mut rng = Rng(11);
     for chunk in 0..400u64 {
         let batch: Batch = (0..100).map(|_| row(rng.below(1 << 33), chunk + 1)).collect();
-        fold(&tree, &batch, &rules(chunk + 1, &[]));
+        merge(&tree, &batch, &rules(chunk + 1, &[]));
     }
     let fill = fill(&shape(&tree));
     assert!((0.62..0.8).contains(&fill), "{fill}");
@@ -92,8 +92,8 @@ fn huge_keys_and_the_empty_key() {
         batch.insert([vec![b'k'; 65_534], vec![last]].concat(), vec![Put::value(2, [last; 10])]);
         batch.insert(vec![b'k'; usize::from(last) + 1], vec![Put::value(3, [last; 10])]);
     }
-    fold(&tree, &batch, &rules(3, &[]));
-    let root = tree.image().unwrap().root;
+    merge(&tree, &batch, &rules(3, &[]));
+    let root = tree.write_out().unwrap().root;
     let tree = BTree::open(TABLE, root, store, BTreeOptions::default());
     for (key, puts) in &batch {
         assert_eq!(get(&tree, key, 9), Some((puts[0].csn, puts[0].payload.clone())));
@@ -113,9 +113,9 @@ fn many_versions_of_one_key() {
             (b"hot".to_vec(), puts),
             (b"z".to_vec(), vec![Put::value(chunk * 100 + 1, *b"x")]),
         ]);
-        fold(&tree, &batch, &rules(chunk * 100 + 100, &snapshots));
+        merge(&tree, &batch, &rules(chunk * 100 + 100, &snapshots));
     }
-    let root = tree.image().unwrap().root;
+    let root = tree.write_out().unwrap().root;
     let tree = BTree::open(TABLE, root, store, small_nodes());
     for at in [1, 2, 77, 1500, 2999, 3000, 4000] {
         assert_eq!(get(&tree, b"hot", at).unwrap().0, at.min(3000));
@@ -125,5 +125,5 @@ fn many_versions_of_one_key() {
     assert_eq!(tree.newest_csn(b"hot").unwrap(), Some(Csn(3000)));
     assert_eq!(get(&tree, b"hot", 5).unwrap().0, 5);
     assert_eq!(shape(&tree).entries, 2 + 2 + 2);
-    assert_ne!(tree.image().unwrap().root, Lsn::NULL);
+    assert_ne!(tree.write_out().unwrap().root, Lsn::NULL);
 }

@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_index::btree::BTree;
-use fulgurite_index::{IndexError, KeySpan, StaticCursor, StaticPart};
+use fulgurite_index::{Base, BaseCursor, IndexError, KeySpan};
 use fulgurite_types::{Csn, Lsn};
 
 use crate::support::*;
@@ -17,10 +17,10 @@ fn build() -> (Arc<MemStore>, Lsn, Batch) {
         let versions = vec![Put::value(100 + number, [1; 12]), Put::value(number, [2; 10])];
         batch.insert(format!("key{:03}", number * 7).into_bytes(), versions);
     }
-    fold(&tree, &batch, &rules(200, &[99]));
-    tree.image().unwrap();
-    fold(&tree, &Batch::from([(b"key014".to_vec(), vec![Put::value(300, *b"x")])]), &rules(300, &[99]));
-    let root = tree.image().unwrap().root;
+    merge(&tree, &batch, &rules(200, &[99]));
+    tree.write_out().unwrap();
+    merge(&tree, &Batch::from([(b"key014".to_vec(), vec![Put::value(300, *b"x")])]), &rules(300, &[99]));
+    let root = tree.write_out().unwrap().root;
     (store, root, batch)
 }
 
@@ -43,7 +43,7 @@ fn read_all(store: &Arc<MemStore>, root: Lsn, batch: &Batch) -> Result<usize, In
     while cursor.key().is_some() {
         cursor.prev()?;
     }
-    tree.fold(&mut Source::new(batch), &rules(300, &[]))?;
+    tree.merge(&mut Source::new(batch), &rules(300, &[]))?;
     tree.evict(0);
     Ok(rows)
 }

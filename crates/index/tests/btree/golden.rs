@@ -1,7 +1,7 @@
 //! The bytes of each record kind as they stand on disk. They never change; `docs/format/node.md` explains them.
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
-use fulgurite_index::{NodeKind, StaticPart, VersionFlags};
+use fulgurite_index::{Base, NodeKind, VersionFlags};
 use fulgurite_types::Csn;
 
 use crate::support::*;
@@ -29,8 +29,8 @@ fn leaf() {
         (b"apple".to_vec(), vec![Put::tombstone(8), Put::value(5, *b"red")]),
         (b"banana".to_vec(), vec![expiring]),
     ]);
-    fold(&tree, &batch, &rules(9, &[6]));
-    tree.image().unwrap();
+    merge(&tree, &batch, &rules(9, &[6]));
+    tree.write_out().unwrap();
     assert_eq!(record(&store, NodeKind::Leaf, 0), include_str!("golden/leaf.hex"));
 }
 
@@ -40,8 +40,8 @@ fn internal_and_bounded_leaf() {
     let tree = BTree::empty(TABLE, store.clone(), small_nodes());
     let batch: Batch =
         (0..8).map(|n| (format!("key{n}").into_bytes(), vec![Put::value(n + 1, [n as u8; 20])])).collect();
-    fold(&tree, &batch, &rules(9, &[]));
-    tree.image().unwrap();
+    merge(&tree, &batch, &rules(9, &[]));
+    tree.write_out().unwrap();
     assert_eq!(record(&store, NodeKind::Leaf, 0), include_str!("golden/leaf_bounded.hex"));
     assert_eq!(record(&store, NodeKind::Internal, 0), include_str!("golden/internal.hex"));
 }
@@ -52,14 +52,14 @@ fn leaf_delta() {
     let tree = BTree::empty(TABLE, store.clone(), BTreeOptions::default());
     let batch: Batch =
         (0..30).map(|n| (format!("key{n:02}").into_bytes(), vec![Put::value(1, [n as u8; 20])])).collect();
-    fold(&tree, &batch, &rules(1, &[]));
-    tree.image().unwrap();
+    merge(&tree, &batch, &rules(1, &[]));
+    tree.write_out().unwrap();
     let batch = Batch::from([
         (b"key07".to_vec(), vec![Put::tombstone(2)]),
         (b"key11".to_vec(), vec![Put::value(4, *b"new"), Put::value(3, *b"kept")]),
     ]);
-    fold(&tree, &batch, &rules(4, &[3]));
-    let root = tree.image().unwrap().root;
+    merge(&tree, &batch, &rules(4, &[3]));
+    let root = tree.write_out().unwrap().root;
     assert_eq!(record(&store, NodeKind::LeafDelta, 0), include_str!("golden/leaf_delta.hex"));
     let tree = BTree::open(TABLE, root, store, BTreeOptions::default());
     assert_eq!(tree.newest_csn(b"key07").unwrap(), None);

@@ -1,11 +1,11 @@
-//! Random folds, prunes, sweeps, evictions and images, at any time a reopen, against a map of all versions.
+//! Random merges, prunes, sweeps, evictions and write-outs, at any time a reopen, against a map of all versions.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
-use fulgurite_index::{ImageReport, StaticCursor, StaticPart, TryError};
+use fulgurite_index::{Base, BaseCursor, TryError, WriteOutReport};
 use fulgurite_types::{Csn, Lsn};
 use proptest::prelude::*;
 
@@ -13,31 +13,31 @@ use crate::support::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Fold { seed: u64, keys: u64, span: u64, deletes: u64 },
+    Merge { seed: u64, keys: u64, span: u64, deletes: u64 },
     Snapshot,
     Release,
     Sweep { from: u64, to: u64 },
     Evict { bytes_max: usize },
-    Image,
-    FailedImage,
+    WriteOut,
+    FailedWriteOut,
     Reopen,
-    FailedFold { seed: u64 },
+    FailedMerge { seed: u64 },
 }
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<u64>(), 1u64..60, prop_oneof![Just(30u64), Just(400), Just(5000)], 0u64..10)
-            .prop_map(|(seed, keys, span, deletes)| Step::Fold { seed, keys, span, deletes }),
-        1 => (any::<u64>(), 400u64..800).prop_map(|(seed, keys)| Step::Fold { seed, keys, span: 2000, deletes: 0 }),
-        1 => any::<u64>().prop_map(|seed| Step::Fold { seed, keys: 900, span: 1000, deletes: 10 }),
+            .prop_map(|(seed, keys, span, deletes)| Step::Merge { seed, keys, span, deletes }),
+        1 => (any::<u64>(), 400u64..800).prop_map(|(seed, keys)| Step::Merge { seed, keys, span: 2000, deletes: 0 }),
+        1 => any::<u64>().prop_map(|seed| Step::Merge { seed, keys: 900, span: 1000, deletes: 10 }),
         1 => Just(Step::Snapshot),
         1 => Just(Step::Release),
         1 => (0u64..5000, 0u64..5000).prop_map(|(from, to)| Step::Sweep { from, to }),
         2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
-        3 => Just(Step::Image),
-        1 => Just(Step::FailedImage),
+        3 => Just(Step::WriteOut),
+        1 => Just(Step::FailedWriteOut),
         1 => Just(Step::Reopen),
-        1 => any::<u64>().prop_map(|seed| Step::FailedFold { seed }),
+        1 => any::<u64>().prop_map(|seed| Step::FailedMerge { seed }),
     ]
 }
 
@@ -45,13 +45,13 @@ struct World {
     store: Arc<MemStore>,
     options: BTreeOptions,
     tree: BTree,
-    /// Every version that was ever folded.
+    /// Every version that was ever merged.
     all: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
     snapshots: Vec<u64>,
     csn: u64,
     root: Lsn,
-    imaged: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
-    imaged_csn: u64,
+    written: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
+    written_csn: u64,
     accounts: BTreeMap<u32, i64>,
 }
 
@@ -74,8 +74,8 @@ impl World {
             snapshots: Vec::new(),
             csn: 0,
             root: Lsn::NULL,
-            imaged: BTreeMap::new(),
-            imaged_csn: 0,
+            written: BTreeMap::new(),
+            written_csn: 0,
             accounts: BTreeMap::new(),
         }
     }
@@ -103,18 +103,18 @@ impl World {
         }
     }
 
-    fn image(&mut self) {
-        let report = self.tree.image().unwrap();
+    fn write_out(&mut self) {
+        let report = self.tree.write_out().unwrap();
         self.note(report);
-        let again = self.tree.image().unwrap();
+        let again = self.tree.write_out().unwrap();
         assert_eq!((again.root, again.accounts.len(), again.records_written), (self.root, 0, [0; 4]));
     }
 
-    /// What a checkpoint does with a report: an image that was reported is not reported again.
-    fn note(&mut self, report: ImageReport) {
+    /// What a checkpoint does with a report: a record that was reported is not reported again.
+    fn note(&mut self, report: WriteOutReport) {
         self.root = report.root;
-        self.imaged = self.all.clone();
-        self.imaged_csn = self.csn;
+        self.written = self.all.clone();
+        self.written_csn = self.csn;
         for (segment, bytes) in report.accounts {
             *self.accounts.entry(segment).or_default() += bytes;
         }
@@ -125,19 +125,19 @@ impl World {
 
     fn run(&mut self, step: Step) {
         match step {
-            Step::Fold { seed, keys, span, deletes } => {
+            Step::Merge { seed, keys, span, deletes } => {
                 let batch = self.batch(seed, keys, span, deletes);
                 self.learn(&batch);
-                fold(&self.tree, &batch, &rules(self.csn, &self.snapshots));
-                fold(&self.tree, &batch, &rules(self.csn, &self.snapshots));
+                merge(&self.tree, &batch, &rules(self.csn, &self.snapshots));
+                merge(&self.tree, &batch, &rules(self.csn, &self.snapshots));
             }
-            Step::FailedFold { seed } => {
+            Step::FailedMerge { seed } => {
                 let batch = self.batch(seed, 50, 5000, 3);
                 self.learn(&batch);
                 self.store.fail_reads.store(true, std::sync::atomic::Ordering::Relaxed);
-                let _ = self.tree.fold(&mut Source::new(&batch), &rules(self.csn, &self.snapshots));
+                let _ = self.tree.merge(&mut Source::new(&batch), &rules(self.csn, &self.snapshots));
                 self.store.fail_reads.store(false, std::sync::atomic::Ordering::Relaxed);
-                fold(&self.tree, &batch, &rules(self.csn, &self.snapshots));
+                merge(&self.tree, &batch, &rules(self.csn, &self.snapshots));
             }
             Step::Snapshot => self.snapshots.push(self.csn),
             Step::Release => drop(self.snapshots.pop()),
@@ -150,12 +150,12 @@ impl World {
                 let left = self.tree.evict(bytes_max);
                 assert_eq!(left, self.tree.resident_bytes());
             }
-            Step::Image => self.image(),
-            Step::FailedImage => {
+            Step::WriteOut => self.write_out(),
+            Step::FailedWriteOut => {
                 self.store.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
-                let result = self.tree.image();
+                let result = self.tree.write_out();
                 self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
-                // A clean tree, or an empty one, has nothing to write: its image does not fail.
+                // A clean tree, or an empty one, has nothing to write: writing it out does not fail.
                 if let Ok(report) = result {
                     assert_eq!(report.records_written, [0; 4]);
                     self.note(report);
@@ -163,8 +163,8 @@ impl World {
             }
             Step::Reopen => {
                 self.tree = BTree::open(TABLE, self.root, self.store.clone(), self.options.clone());
-                self.all = self.imaged.clone();
-                self.csn = self.imaged_csn;
+                self.all = self.written.clone();
+                self.csn = self.written_csn;
                 self.snapshots.retain(|snapshot| *snapshot <= self.csn);
             }
         }
@@ -250,7 +250,7 @@ proptest! {
             world.check();
         }
         world.check_seeks(world.csn);
-        world.image();
+        world.write_out();
         world.run(Step::Evict { bytes_max: 0 });
         assert!(world.root.is_null() || world.tree.resident_bytes() == 0);
         world.check();
@@ -260,27 +260,27 @@ proptest! {
     }
 }
 
-/// The image of an emptied tree writes nothing, so it succeeds on a store that refuses writes, and what it reports
+/// Writing out an emptied tree writes nothing, so it succeeds on a store that refuses writes, and what it reports
 /// counts.
 #[test]
-fn an_image_without_records_is_reported_when_writes_fail() {
+fn a_tree_without_records_is_reported_when_writes_fail() {
     let mut world = World::new(small_nodes());
-    world.run(Step::Fold { seed: 5, keys: 40, span: 30, deletes: 0 });
-    world.image();
+    world.run(Step::Merge { seed: 5, keys: 40, span: 30, deletes: 0 });
+    world.write_out();
     assert!(!world.accounts.is_empty());
-    world.run(Step::Fold { seed: 7, keys: 900, span: 30, deletes: 10 });
-    world.run(Step::FailedImage);
+    world.run(Step::Merge { seed: 7, keys: 900, span: 30, deletes: 10 });
+    world.run(Step::FailedWriteOut);
     assert!(world.accounts.is_empty());
-    world.run(Step::Fold { seed: 9, keys: 1, span: 30, deletes: 0 });
-    world.image();
+    world.run(Step::Merge { seed: 9, keys: 1, span: 30, deletes: 0 });
+    world.write_out();
 }
 
 #[test]
 fn everything_may_go_and_come_again() {
     let mut world = World::new(small_nodes());
     for round in 0..3 {
-        world.run(Step::Fold { seed: 5 + round, keys: 3000, span: 4000, deletes: 0 });
-        world.image();
+        world.run(Step::Merge { seed: 5 + round, keys: 3000, span: 4000, deletes: 0 });
+        world.write_out();
         world.check();
         let mut batch = Batch::new();
         for key in world.all.keys().cloned().collect::<Vec<_>>() {
@@ -289,10 +289,10 @@ fn everything_may_go_and_come_again() {
         }
         world.learn(&batch);
         world.run(Step::Evict { bytes_max: 0 });
-        fold(&world.tree, &batch, &rules(world.csn, &[]));
+        merge(&world.tree, &batch, &rules(world.csn, &[]));
         assert!(rows(&world.tree, u64::MAX).is_empty());
         assert_eq!(world.tree.len_estimate(), 0);
-        world.image();
+        world.write_out();
         assert!(world.root.is_null());
         assert!(world.accounts.is_empty());
         assert!(world.tree.resident_bytes() < 1000, "{}", world.tree.resident_bytes());

@@ -7,8 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    FoldSource, FoldVersion, NodeKind, NodeStore, PruneRules, StaticCursor, StaticPart, StoreError,
-    VersionFlags,
+    Base, BaseCursor, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError, VersionFlags,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -88,14 +87,14 @@ impl<'b> Source<'b> {
     }
 }
 
-impl FoldSource for Source<'_> {
+impl MergeSource for Source<'_> {
     fn peek_key(&mut self) -> Option<&[u8]> {
         self.batch.peek().map(|(key, _)| key.as_slice())
     }
 
-    fn take_versions<'a>(&'a mut self, out: &mut Vec<FoldVersion<'a>>) {
+    fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>) {
         let (_, versions) = self.batch.next().expect("a key was peeked");
-        out.extend(versions.iter().map(|put| FoldVersion {
+        out.extend(versions.iter().map(|put| MergeVersion {
             csn: Csn(put.csn),
             flags: VersionFlags(put.flags),
             expires_at_ms: put.expires_at_ms,
@@ -117,8 +116,8 @@ pub fn small_nodes() -> BTreeOptions {
     BTreeOptions { leaf_bytes: 256, inner_bytes: 200, ..BTreeOptions::default() }
 }
 
-pub fn fold(tree: &BTree, batch: &Batch, rules: &PruneRules) {
-    tree.fold(&mut Source::new(batch), rules).unwrap();
+pub fn merge(tree: &BTree, batch: &Batch, rules: &PruneRules) {
+    tree.merge(&mut Source::new(batch), rules).unwrap();
 }
 
 pub fn get(tree: &BTree, key: &[u8], at: u64) -> Option<(u64, Vec<u8>)> {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_index::btree::BTree;
-use fulgurite_index::{StaticCursor, StaticPart};
+use fulgurite_index::{Base, BaseCursor};
 use fulgurite_types::Csn;
 
 use crate::support::*;
@@ -17,7 +17,7 @@ fn key(number: u64) -> Vec<u8> {
 
 /// Every key below `KEYS` that is a multiple of three is always there; its payload is its CSN. The others come and
 /// go.
-fn maintain(tree: &BTree, folded: &AtomicU64) {
+fn maintain(tree: &BTree, merged: &AtomicU64) {
     let mut rng = Rng(42);
     for csn in 2..ROUNDS {
         let mut batch = Batch::new();
@@ -27,23 +27,23 @@ fn maintain(tree: &BTree, folded: &AtomicU64) {
             let put = if comes { Put::value(csn, csn.to_le_bytes()) } else { Put::tombstone(csn) };
             batch.insert(key(number), vec![put]);
         }
-        fold(tree, &batch, &rules(csn, &[]));
-        folded.store(csn, Ordering::Release);
+        merge(tree, &batch, &rules(csn, &[]));
+        merged.store(csn, Ordering::Release);
         match rng.below(4) {
-            0 => drop(tree.image().unwrap()),
+            0 => drop(tree.write_out().unwrap()),
             1 => drop(tree.evict(rng.below(100_000) as usize)),
             _ => {}
         }
     }
 }
 
-fn check_gets(tree: &BTree, folded: &AtomicU64, done: &AtomicBool, seed: u64) {
+fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
     let mut rng = Rng(seed);
     while !done.load(Ordering::Relaxed) {
         let number = rng.below(KEYS / 3) * 3;
         let version = tree.get(&key(number), Csn::MAX).unwrap().expect("multiples of three are always there");
         assert_eq!(*version.payload, version.csn.0.to_le_bytes());
-        let before = folded.load(Ordering::Acquire);
+        let before = merged.load(Ordering::Acquire);
         let again = tree.get(&key(number), Csn::MAX).unwrap().unwrap();
         assert!(again.csn >= version.csn, "versions never go back");
         assert!(before >= version.csn.0 || version.csn.0 == before + 1);
@@ -82,18 +82,18 @@ fn readers_see_everything_while_the_tree_changes() {
     let tree = BTree::empty(TABLE, MemStore::new(), small_nodes());
     let batch: Batch =
         (0..KEYS).step_by(3).map(|n| (key(n), vec![Put::value(1, 1u64.to_le_bytes())])).collect();
-    fold(&tree, &batch, &rules(1, &[]));
-    let (folded, done) = (AtomicU64::new(1), AtomicBool::new(false));
+    merge(&tree, &batch, &rules(1, &[]));
+    let (merged, done) = (AtomicU64::new(1), AtomicBool::new(false));
     std::thread::scope(|scope| {
         for seed in [7, 8] {
-            let (tree, folded, done) = (&tree, &folded, &done);
-            scope.spawn(move || check_gets(tree, folded, done, seed));
+            let (tree, merged, done) = (&tree, &merged, &done);
+            scope.spawn(move || check_gets(tree, merged, done, seed));
         }
         scope.spawn(|| check_scans(&tree, &done));
-        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| maintain(&tree, &folded)));
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| maintain(&tree, &merged)));
         done.store(true, Ordering::Relaxed);
         outcome.unwrap();
     });
-    tree.image().unwrap();
+    tree.write_out().unwrap();
     assert_eq!(tree.evict(0), tree.resident_bytes());
 }

@@ -22,8 +22,8 @@ pub enum BulkKind {
     Part = 4,
     /// A checkpoint's tables.
     Checkpoint = 5,
-    /// A sorted image of a delta.
-    DeltaImage = 6,
+    /// A memtable, sorted.
+    MemtableRun = 6,
 }
 
 impl BulkKind {
@@ -34,7 +34,7 @@ impl BulkKind {
             3 => Some(BulkKind::LeafDelta),
             4 => Some(BulkKind::Part),
             5 => Some(BulkKind::Checkpoint),
-            6 => Some(BulkKind::DeltaImage),
+            6 => Some(BulkKind::MemtableRun),
             _ => None,
         }
     }

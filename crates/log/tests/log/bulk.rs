@@ -53,7 +53,7 @@ fn a_flipped_byte_is_found_by_reading_and_by_scanning() {
     let env = SimEnv::new(1);
     let log = create(&env);
     let lsn = log.append_bulk(BulkKind::Checkpoint, &[b"tables"]).expect("there is room");
-    log.append_bulk(BulkKind::DeltaImage, &[b"image"]).expect("there is room");
+    log.append_bulk(BulkKind::MemtableRun, &[b"image"]).expect("there is room");
     log.sync_bulk().expect("nothing fails");
     let path = segment_path(lsn.segment());
     let scan = scan_segment(env.disk(), &path).expect("readable");

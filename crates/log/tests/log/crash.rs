@@ -93,14 +93,14 @@ fn crashes_during_recovery() {
     }
 }
 
-/// Many generations, each crashed at a random operation.
+/// Many lives, each crashed at a random operation.
 #[test]
-fn generations_of_crashes() {
+fn lives_that_crash() {
     for seed in 100..180 {
         let mut rng = Rng::new(seed);
         let mut world = World::new(seed);
         world.create().expect("nothing fails yet");
-        for generation in 0..12 {
+        for life in 0..12 {
             let faults = world.env.faults();
             faults.crash_at(faults.op_count() + 1 + rng.below(60));
             if world.log.is_none() {
@@ -111,10 +111,8 @@ fn generations_of_crashes() {
             }
             let kind = if rng.below(2) == 0 { CrashKind::Kill } else { CrashKind::PowerCut };
             world.crash(kind, rng.next());
-            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, generation {generation}: {error}"));
-            _ = world
-                .run(&mut rng, 8)
-                .map_err(|error| panic!("seed {seed}, generation {generation}: {error}"));
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+            _ = world.run(&mut rng, 8).map_err(|error| panic!("seed {seed}, life {life}: {error}"));
             if rng.below(2) == 0 {
                 world.crash(kind, rng.next());
             }

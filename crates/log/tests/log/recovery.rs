@@ -120,11 +120,11 @@ fn a_segment_end_may_name_an_empty_segment_but_no_missing_one() {
         matches!(open(&env, &ReplayFrom::beginning()), Err(LogError::Damaged(damage)) if damage.what.contains("missing"))
     );
     put_segment(&env, 2);
-    for generation in 0..3 {
+    for life in 0..3 {
         let (_, report, found) = recover(&env);
         assert_eq!((report.last_csn, found.0.len()), (Csn(5), 5));
         assert!(env.read_raw(&segment_path(2)).is_ok(), "the chain leads through it");
-        if generation == 0 {
+        if life == 0 {
             assert_eq!(report.end, Lsn::new(2, 4096));
         }
     }

@@ -17,7 +17,7 @@ pub(crate) struct EncodedDelta {
 }
 
 /// The delta with the present versions of `keys`, which ascend.
-pub(crate) fn encode(leaf: &Leaf, table: TableId, base: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
+pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
     let place = leaf.place();
     let upper = place.upper.unwrap_or_default();
     let mut heap = Vec::new();
@@ -45,7 +45,7 @@ pub(crate) fn encode(leaf: &Leaf, table: TableId, base: Lsn, ordinal: u8, keys: 
         table,
         count: len_u32(entries),
         max_csn,
-        extra: base.0,
+        extra: full.0,
         lower_len: len_u16(place.lower.len()),
         upper_len: len_u16(upper.len()),
         heap_len: len_u32(heap.len()),
@@ -73,7 +73,7 @@ impl LeafDelta {
         place: &Place<'_>,
     ) -> Result<LeafDelta, DecodeError> {
         let (header, fences_end) = format::open(&bytes, NodeKind::LeafDelta, table, place)?;
-        expect(!header.base().is_null(), "base", 24)?;
+        expect(!header.full().is_null(), "full record", 24)?;
         let heap_at = check_length(&bytes, &header, fences_end, 0)?;
         let heap = &bytes[heap_at..];
         let mut order = Order::new(place);
@@ -89,8 +89,8 @@ impl LeafDelta {
     }
 
     /// The whole record that this delta stands on.
-    pub(crate) fn base(&self) -> Lsn {
-        self.header.base()
+    pub(crate) fn full(&self) -> Lsn {
+        self.header.full()
     }
 
     /// Its entries, in order.
@@ -104,9 +104,9 @@ impl LeafDelta {
         })
     }
 
-    /// The leaf that `base` and this delta make.
-    pub(crate) fn apply(&self, base: &Leaf, table: TableId) -> Leaf {
-        let place = base.place();
+    /// The leaf that `full record` and this delta make.
+    pub(crate) fn apply(&self, full: &Leaf, table: TableId) -> Leaf {
+        let place = full.place();
         // A leaf was cut before it was written: applying its delta cuts nothing.
         let mut writer = LeafWriter::new(table, usize::MAX / 1024);
         writer.begin(place.lower);
@@ -124,17 +124,17 @@ impl LeafDelta {
                 versions.push(same.stamped());
                 end = after;
             }
-            let group = base.group(first.key);
-            writer.copy(base, copied..group.start);
+            let group = full.group(first.key);
+            writer.copy(full, copied..group.start);
             writer.push(first.key, &versions);
             push_key(&mut keys, first.key);
             (next, copied) = (end, group.end);
         }
-        writer.copy(base, copied..base.count());
+        writer.copy(full, copied..full.count());
         let piece = writer.finish(place.upper, Fill::Even).pop().expect("there is a leaf");
         piece.leaf.with_origin(Origin {
-            base: self.base(),
-            base_len: base.bytes().len(),
+            full: self.full(),
+            full_len: full.bytes().len(),
             delta: Some(DeltaOrigin { len: self.bytes.len(), ordinal: self.header.ordinal, keys }),
         })
     }

@@ -19,14 +19,14 @@ const BOUNDED: u8 = 1;
 pub(crate) struct Header {
     pub kind: NodeKind,
     pub level: u8,
-    /// Of a delta: how many deltas of this base came before it, plus one.
+    /// Of a delta: how many deltas of this full record came before it, plus one.
     pub ordinal: u8,
     pub bounded: bool,
     pub table: TableId,
     /// Entries of a leaf or a delta, children of an inner node.
     pub count: u32,
     pub max_csn: Csn,
-    /// Of a delta: its base. Of a root that is an inner node: about how many entries the tree has.
+    /// Of a delta: its full record. Of a root that is an inner node: about how many entries the tree has.
     pub extra: u64,
     pub lower_len: u16,
     pub upper_len: u16,
@@ -76,7 +76,7 @@ impl Header {
             table: TableId(reader.u32("table")?),
             count: reader.u32("count")?,
             max_csn: Csn(reader.u64("max csn")?),
-            extra: reader.u64("base")?,
+            extra: reader.u64("full record")?,
             lower_len: reader.u16("lower fence length")?,
             upper_len: reader.u16("upper fence length")?,
             heap_len: reader.u32("heap length")?,
@@ -85,8 +85,8 @@ impl Header {
         Ok(header)
     }
 
-    /// The base of a delta.
-    pub(crate) fn base(&self) -> Lsn {
+    /// The full record of a delta.
+    pub(crate) fn full(&self) -> Lsn {
         Lsn(self.extra)
     }
 }

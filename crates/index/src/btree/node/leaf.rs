@@ -25,9 +25,9 @@ pub struct Leaf {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
     /// The whole record.
-    pub base: Lsn,
+    pub full: Lsn,
     /// Bytes of its body.
-    pub base_len: usize,
+    pub full_len: usize,
     /// The delta on top of it, if there is one.
     pub delta: Option<DeltaOrigin>,
 }

@@ -12,7 +12,7 @@ impl Leaf {
     /// The leaf whose body `bytes` is, which stands at `place`.
     pub(crate) fn decode(bytes: Vec<u8>, table: TableId, place: &Place<'_>) -> Result<Leaf, DecodeError> {
         let (header, slots_at) = format::open(&bytes, NodeKind::Leaf, table, place)?;
-        expect(header.extra == 0, "base", 24)?;
+        expect(header.extra == 0, "full record", 24)?;
         let heap_at = check_length(&bytes, &header, slots_at, header.count as usize)?;
         let slots = search::slots(&bytes, slots_at, header.count as usize);
         let heap = &bytes[heap_at..];

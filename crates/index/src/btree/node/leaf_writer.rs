@@ -61,9 +61,9 @@ impl LeafWriter {
     /// Appends entries of a leaf as they are.
     pub(crate) fn copy(&mut self, leaf: &Leaf, range: Range<usize>) {
         let (from, to) = (leaf.start(range.start), leaf.start(range.end));
-        let base = len_u32(self.heap.len());
+        let shift = len_u32(self.heap.len());
         // The sum stays below 4 GiB, or the next `len_u32` says so.
-        self.starts.extend(range.map(|index| base.wrapping_add((leaf.start(index) - from) as u32)));
+        self.starts.extend(range.map(|index| shift.wrapping_add((leaf.start(index) - from) as u32)));
         self.heap.extend_from_slice(&leaf.heap()[from..to]);
     }
 

@@ -1,8 +1,8 @@
-//! A blocked Bloom filter in front of a generation: one cache line a look.
+//! A blocked Bloom filter in front of a memtable: one cache line a look.
 //!
 //! A key sets three bits in each of two words of one 64-byte line (Putze, Sanders and Singler, "Cache-, Hash- and
 //! Space-Efficient Bloom Filters", 2007). Sixteen bits an entry leave about 0.4 % false positives. It starts at the
-//! size that its generation is expected to need; one that outgrows it continues in a filter eight times as large.
+//! size that its memtable is expected to need; one that outgrows it continues in a filter eight times as large.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +52,8 @@ impl Probe {
 }
 
 impl Filter {
-    pub fn new(entries_hint: u64) -> Filter {
-        let lines = usize::try_from(entries_hint.div_ceil(ENTRIES_PER_LINE)).unwrap_or(usize::MAX);
+    pub fn new(entries: u64) -> Filter {
+        let lines = usize::try_from(entries.div_ceil(ENTRIES_PER_LINE)).unwrap_or(usize::MAX);
         let lines = lines.clamp(FIRST_LINES_MIN, FIRST_LINES_MAX);
         let filter = Filter { levels: Default::default(), first_lines: lines as u64 };
         filter.levels[0].get_or_init(|| std::iter::repeat_with(Line::default).take(lines).collect());
@@ -71,7 +71,7 @@ impl Filter {
         })
     }
 
-    /// Where the next entries go when the generation has `entries` with them. A larger filter that finds no memory is
+    /// Where the next entries go when the memtable has `entries` with them. A larger filter that finds no memory is
     /// done without: more false positives, nothing else.
     pub fn level(&self, entries: u64) -> FilterLevel<'_> {
         let mut capacity = self.first_lines * ENTRIES_PER_LINE;

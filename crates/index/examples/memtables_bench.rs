@@ -1,10 +1,10 @@
-//! Prints what the delta costs for each operation: `cargo run --release -p fulgurite-index --example delta_bench`.
+//! Prints what the memtables cost for each operation: `cargo run --release -p fulgurite-index --example memtables_bench`.
 
 use std::ops::Bound;
 use std::time::Instant;
 
 use fulgurite_index::VersionFlags;
-use fulgurite_index::delta::{BlockBuilder, Delta, DeltaOp, RecoveredBuilder, RecoveredOp};
+use fulgurite_index::memtables::{BlockBuilder, BlockOp, Memtables, RecoveredBuilder, RecoveredOp};
 use fulgurite_types::{Csn, Lsn, TableId, hash_key};
 
 const TABLE: TableId = TableId(1);
@@ -20,8 +20,8 @@ fn key(i: u64) -> [u8; 20] {
     key
 }
 
-fn op(key: &[u8]) -> DeltaOp<'_> {
-    DeltaOp {
+fn op(key: &[u8]) -> BlockOp<'_> {
+    BlockOp {
         key,
         hash: hash_key(TABLE, key),
         flags: VersionFlags(0),
@@ -41,8 +41,8 @@ fn measure<R>(what: &str, ops: u64, work: impl FnOnce() -> R) -> R {
     result
 }
 
-fn single_inserts() -> Delta {
-    let delta = Delta::with_hint(ENTRIES);
+fn single_inserts() -> Memtables {
+    let memtables = Memtables::with_capacity(ENTRIES);
     let blocks: Vec<_> = measure("prepare a block of one operation", ENTRIES, || {
         let build = |i| {
             let key = key(i);
@@ -57,27 +57,27 @@ fn single_inserts() -> Delta {
         let what = format!("random insert, one a commit, up to {} entries", ENTRIES / 4 * part);
         measure(&what, ENTRIES / 4, || {
             for (block, csn) in blocks.by_ref().take((ENTRIES / 4) as usize) {
-                delta.apply(block, Csn(csn), Lsn::new(1, 0));
+                memtables.apply(block, Csn(csn), Lsn::new(1, 0));
             }
         });
     }
-    delta
+    memtables
 }
 
-fn gets(delta: &Delta, hashed: &[(u64, [u8; 20])]) {
+fn gets(memtables: &Memtables, hashed: &[(u64, [u8; 20])]) {
     let hits = measure("get, hit, 1 M entries", ENTRIES, || {
-        hashed.iter().filter(|(hash, key)| delta.get(key, *hash, Csn::MAX).is_some()).count()
+        hashed.iter().filter(|(hash, key)| memtables.get(key, *hash, Csn::MAX).is_some()).count()
     });
     let absent: Vec<_> = (ENTRIES..2 * ENTRIES).map(|i| (hash_key(TABLE, &key(i)), key(i))).collect();
     measure("get, miss, filter of 1 M entries", ENTRIES, || {
-        absent.iter().filter(|(hash, key)| delta.get(key, *hash, Csn::MAX).is_some()).count()
+        absent.iter().filter(|(hash, key)| memtables.get(key, *hash, Csn::MAX).is_some()).count()
     });
-    let few = Delta::new();
+    let few = Memtables::new();
     let mut builder = BlockBuilder::new(TABLE, 1, 120);
     builder.push(op(&key(1)));
     few.apply(builder.finish(), Csn(1), Lsn::new(1, 0));
-    few.rotate(Csn(1));
-    let found = measure("get, miss, two nearly empty generations", ENTRIES, || {
+    few.freeze(Csn(1));
+    let found = measure("get, miss, two nearly empty memtables", ENTRIES, || {
         absent.iter().filter(|(hash, key)| few.get(key, *hash, Csn::MAX).is_some()).count()
     });
     assert_eq!((hits, found), (ENTRIES as usize, 0));
@@ -85,7 +85,7 @@ fn gets(delta: &Delta, hashed: &[(u64, [u8; 20])]) {
 
 fn sorted_blocks() {
     for (gap, what) in [(1, "dense"), (1000, "each between two others")] {
-        let delta = Delta::with_hint(ENTRIES);
+        let memtables = Memtables::with_capacity(ENTRIES);
         let blocks: Vec<_> = (0..1000u64)
             .map(|b| {
                 let mut builder = BlockBuilder::new(TABLE, 1000, 108_000);
@@ -98,7 +98,7 @@ fn sorted_blocks() {
             .collect();
         measure(&format!("sorted blocks of 1000 operations, {what}"), ENTRIES, || {
             for (block, csn) in blocks.into_iter().zip(1..) {
-                delta.apply(block, Csn(csn), Lsn::new(1, 0));
+                memtables.apply(block, Csn(csn), Lsn::new(1, 0));
             }
         });
     }
@@ -106,7 +106,7 @@ fn sorted_blocks() {
 
 fn recovery() {
     for batch in [ENTRIES, ENTRIES / 4, ENTRIES / 16] {
-        let delta = Delta::with_hint(ENTRIES);
+        let memtables = Memtables::with_capacity(ENTRIES);
         measure(&format!("recovery, random keys, batches of {batch}"), ENTRIES, || {
             for start in (0..ENTRIES).step_by(batch as usize) {
                 let mut builder = RecoveredBuilder::new(TABLE, batch as usize);
@@ -123,20 +123,20 @@ fn recovery() {
                         checksum: 0,
                     });
                 }
-                delta.apply_recovered(builder.finish());
+                memtables.apply_recovered(builder.finish());
             }
         });
     }
 }
 
-fn scan(delta: &Delta) {
-    let mut cursor = delta.cursor(Csn::MAX);
-    let rows = measure("forward scan of the delta, random inserts", ENTRIES, || {
-        delta.seek(&mut cursor, Bound::Unbounded);
+fn scan(memtables: &Memtables) {
+    let mut cursor = memtables.cursor(Csn::MAX);
+    let rows = measure("forward scan of the memtables, random inserts", ENTRIES, || {
+        memtables.seek(&mut cursor, Bound::Unbounded);
         let mut rows = 0;
         while cursor.key().is_some() {
             rows += 1;
-            cursor.step().expect("nothing is folded");
+            cursor.step().expect("nothing is merged");
         }
         rows
     });
@@ -144,13 +144,13 @@ fn scan(delta: &Delta) {
 }
 
 fn main() {
-    let delta = single_inserts();
-    println!("{} bytes an entry", delta.bytes() / ENTRIES);
+    let memtables = single_inserts();
+    println!("{} bytes an entry", memtables.bytes() / ENTRIES);
     let hashed: Vec<_> =
         (0..ENTRIES).map(|i| i * 7919 % ENTRIES).map(|i| (hash_key(TABLE, &key(i)), key(i))).collect();
-    gets(&delta, &hashed);
-    scan(&delta);
-    measure("drop a generation, one block an entry", ENTRIES, || drop(delta));
+    gets(&memtables, &hashed);
+    scan(&memtables);
+    measure("drop a memtable, one block an entry", ENTRIES, || drop(memtables));
     sorted_blocks();
     recovery();
 }

@@ -208,7 +208,7 @@ impl<'a> NodeRef<'a> {
         unsafe { BlockRef::count(self.0.byte_sub(words * 8).cast::<BlockHeader>()) }
     }
 
-    /// What a reader gets: it keeps this commit's block, not the generation.
+    /// What a reader gets: it keeps this commit's block, not the memtable.
     pub fn version(self) -> Version {
         let VersionRef { csn, flags, expires_at_ms, .. } = self.version_ref();
         Version { csn, flags, expires_at_ms, payload: self.pinned_payload() }

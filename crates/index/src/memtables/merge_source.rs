@@ -1,23 +1,23 @@
-//! A whole generation as a sorted batch for the static part.
+//! A whole memtable as a sorted batch for the base.
 
 use std::borrow::Cow;
 
 use super::node::NodeRef;
-use crate::static_part::{FoldSource, FoldVersion};
+use crate::base::{MergeSource, MergeVersion};
 use crate::version::{Extent, OutOfLine, VersionFlags};
 
-/// The versions of one generation: keys ascending, each with its versions, newest first.
-pub struct GenerationSource<'g> {
+/// The versions of one memtable: keys ascending, each with its versions, newest first.
+pub struct MemtableSource<'g> {
     next: Option<NodeRef<'g>>,
     inline_max: usize,
 }
 
-impl<'g> GenerationSource<'g> {
-    pub(super) fn new(first: Option<NodeRef<'g>>, inline_max: usize) -> GenerationSource<'g> {
-        GenerationSource { next: first, inline_max }
+impl<'g> MemtableSource<'g> {
+    pub(super) fn new(first: Option<NodeRef<'g>>, inline_max: usize) -> MemtableSource<'g> {
+        MemtableSource { next: first, inline_max }
     }
 
-    fn fold_version(&self, node: NodeRef<'g>) -> FoldVersion<'g> {
+    fn merge_version(&self, node: NodeRef<'g>) -> MergeVersion<'g> {
         let (payload, flags, lsn) = (node.payload(), node.flags(), node.value_lsn());
         let moves_out = payload.len() > self.inline_max
             && !lsn.is_null()
@@ -36,22 +36,22 @@ impl<'g> GenerationSource<'g> {
         } else {
             (flags, Cow::Borrowed(payload))
         };
-        FoldVersion { csn: node.csn(), flags, expires_at_ms: node.header().expires_at_ms, payload }
+        MergeVersion { csn: node.csn(), flags, expires_at_ms: node.header().expires_at_ms, payload }
     }
 }
 
-impl FoldSource for GenerationSource<'_> {
+impl MergeSource for MemtableSource<'_> {
     fn peek_key(&mut self) -> Option<&[u8]> {
         self.next.map(NodeRef::key)
     }
 
-    fn take_versions<'a>(&'a mut self, out: &mut Vec<FoldVersion<'a>>) {
+    fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>) {
         let Some(first) = self.next else { return };
         let mut node = Some(first);
         while let Some(version) = node
             && version.has_key_of(first)
         {
-            out.push(self.fold_version(version));
+            out.push(self.merge_version(version));
             node = version.next(0);
         }
         self.next = node;

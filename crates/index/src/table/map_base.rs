@@ -1,4 +1,4 @@
-//! A static part for tests: a sorted map under a lock. Its cursor reads a few entries at a time, as one over leaves
+//! A base for tests: a sorted map under a lock. Its cursor reads a few entries at a time, as one over leaves
 //! does, so that what it shows may be older than the map.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, Lsn};
 use parking_lot::RwLock;
 
-use crate::delta::KeyRange;
-use crate::static_part::*;
+use crate::base::*;
+use crate::memtables::KeyRange;
 use crate::version::{Pinned, Version, VersionRef};
 
 type Map = BTreeMap<Vec<u8>, Vec<Version>>;
 
 #[derive(Clone, Default)]
-pub(super) struct MapStatic(Arc<RwLock<Map>>);
+pub(super) struct MapBase(Arc<RwLock<Map>>);
 
 fn newest(versions: &[Version], at: Csn) -> Option<&Version> {
     versions.iter().find(|version| version.csn <= at)
@@ -38,7 +38,7 @@ fn prune(key: &[u8], versions: &mut Vec<Version>, rules: &PruneRules) {
     }
 }
 
-impl StaticPart for MapStatic {
+impl Base for MapBase {
     type Cursor = MapCursor;
 
     fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
@@ -61,7 +61,7 @@ impl StaticPart for MapStatic {
         MapCursor { map: self.0.clone(), at, leaf: VecDeque::new(), forward: true }
     }
 
-    fn fold(&self, batch: &mut dyn FoldSource, rules: &PruneRules) -> Result<(), IndexError> {
+    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
         while let Some(key) = batch.peek_key().map(<[u8]>::to_vec) {
             let mut versions = Vec::new();
             batch.take_versions(&mut versions);
@@ -93,8 +93,8 @@ impl StaticPart for MapStatic {
         Ok(())
     }
 
-    fn image(&self) -> Result<ImageReport, IndexError> {
-        Ok(ImageReport::default())
+    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
+        Ok(WriteOutReport::default())
     }
 
     fn evict(&self, _resident_bytes_max: usize) -> usize {
@@ -151,7 +151,7 @@ impl MapCursor {
     }
 }
 
-impl StaticCursor for MapCursor {
+impl BaseCursor for MapCursor {
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
         self.load(bound, true);
         Ok(())

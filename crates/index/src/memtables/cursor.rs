@@ -1,4 +1,4 @@
-//! Walks a delta at one CSN: one version a key, merged over the generations.
+//! Walks a table's memtables at one CSN: one version a key, merged over all of them.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -7,19 +7,19 @@ use std::sync::Arc;
 use fulgurite_types::Csn;
 
 use super::KeyRange;
-use super::generation::Generation;
 use super::lent::{Held, LENT_MAX, Lent, Slot};
-use super::list::{GenerationList, ListCell};
+use super::list::{ListCell, MemtableList};
+use super::memtable::Memtable;
 use super::node::{NodeRef, Position, key_prefix};
 use crate::version::{Pinned, VersionRef};
 
-/// A cursor over the generations that its delta had at the last seek. It sees each key's newest version at or below its
+/// A cursor over the memtables that its table had at the last seek. It sees each key's newest version at or below its
 /// CSN, tombstones included, and stays right while commits above that CSN are applied.
 ///
-/// After a seek or a step it is at an entry or at the end; a step from the end stays there. When generations were folded
+/// After a seek or a step it is at an entry or at the end; a step from the end stays there. When memtables were merged
 /// since, maintenance takes the list back: then the entry where the cursor is stays, and so do the few that it was lent
-/// together with it, but asking the generations fails with [`TakenBack`], and changes nothing.
-pub struct DeltaCursor {
+/// together with it, but asking the memtables fails with [`TakenBack`], and changes nothing.
+pub struct MemtableCursor {
     /// `None` once it was left to a later cursor.
     slot: Option<Arc<Slot>>,
     at: Csn,
@@ -37,13 +37,13 @@ pub struct DeltaCursor {
     forward: bool,
 }
 
-/// The cursor's generations were folded. It is to be sought, by key, and then the static part.
+/// The cursor's memtables were merged. It is to be sought, by key, and then the base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenBack;
 
-impl DeltaCursor {
-    pub(super) fn new(slot: Arc<Slot>, at: Csn) -> DeltaCursor {
-        DeltaCursor {
+impl MemtableCursor {
+    pub(super) fn new(slot: Arc<Slot>, at: Csn) -> MemtableCursor {
+        MemtableCursor {
             slot: Some(slot),
             at,
             list: 0,
@@ -58,7 +58,7 @@ impl DeltaCursor {
 
     /// Whether it was sought in this list; may be wrong about one that it no longer holds, whose place a later one took.
     #[inline]
-    pub(super) fn was_sought_in(&self, list: *const GenerationList) -> bool {
+    pub(super) fn was_sought_in(&self, list: *const MemtableList) -> bool {
         self.list == list.addr()
     }
 
@@ -71,15 +71,15 @@ impl DeltaCursor {
         &mut self,
         lists: &ListCell,
         forward: bool,
-        mut find: impl FnMut(&Generation, Csn) -> Option<NodeRef<'_>>,
+        mut find: impl FnMut(&Memtable, Csn) -> Option<NodeRef<'_>>,
     ) {
         let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock_current(lists);
         let Held { list: Some(list), places, lent, .. } = &mut *held else {
             unreachable!("it has the current one")
         };
-        for (place, generation) in places.iter_mut().zip(list.newest_first()) {
-            // SAFETY: the slot's list keeps the generation, and so its nodes, for as long as the places are used.
-            *place = find(generation, self.at).map(|node| unsafe { node.detach() });
+        for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
+            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as the places are used.
+            *place = find(memtable, self.at).map(|node| unsafe { node.detach() });
         }
         self.current = nearest(places, forward);
         *lent = Lent::default();
@@ -88,14 +88,14 @@ impl DeltaCursor {
         (self.index, self.last, self.asked, self.forward) = (0, 0, 1, forward);
     }
 
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound, in the current generations.
+    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound, in the current memtables.
     pub(super) fn seek(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
-        self.seek_in(lists, true, |generation, at| first_visible(generation, bound, at));
+        self.seek_in(lists, true, |memtable, at| first_visible(memtable, bound, at));
     }
 
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound, in the current generations.
+    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound, in the current memtables.
     pub(super) fn seek_back(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
-        self.seek_in(lists, false, |generation, at| last_visible(generation, bound, at));
+        self.seek_in(lists, false, |memtable, at| last_visible(memtable, bound, at));
     }
 
     /// Moves on, in the direction of the last seek.
@@ -144,11 +144,11 @@ impl DeltaCursor {
     fn ask_previous(&mut self, current: NodeRef<'static>) -> Result<(), TakenBack> {
         let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock();
         let Held { list: Some(list), places, lent, .. } = &mut *held else { return Err(TakenBack) };
-        for (place, generation) in places.iter_mut().zip(list.newest_first()) {
+        for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
             if let Some(node) = *place
                 && node.has_key_of(current)
             {
-                let found = last_visible(generation, Bound::Excluded(current.key()), self.at);
+                let found = last_visible(memtable, Bound::Excluded(current.key()), self.at);
                 // SAFETY: as in `seek_in`.
                 *place = found.map(|node| unsafe { node.detach() });
             }
@@ -195,7 +195,7 @@ impl DeltaCursor {
     }
 }
 
-/// The nearest key's place; among equal ones the newest generation's, which comes first.
+/// The nearest key's place; among equal ones the newest memtable's, which comes first.
 fn nearest(places: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
     let wanted = if forward { Ordering::Less } else { Ordering::Greater };
     places.iter().flatten().copied().reduce(|best, node| {
@@ -224,8 +224,8 @@ fn next_visible(node: NodeRef<'_>, at: Csn) -> Option<NodeRef<'_>> {
     next
 }
 
-fn first_visible<'g>(generation: &'g Generation, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
-    let list = generation.list();
+fn first_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
+    let list = memtable.list();
     match bound {
         Bound::Unbounded => skip_invisible(list.first(), at),
         Bound::Included(key) => skip_invisible(list.at_or_after(&Position::new(key, at)), at),
@@ -243,10 +243,10 @@ fn first_visible<'g>(generation: &'g Generation, bound: Bound<&[u8]>, at: Csn) -
     }
 }
 
-fn last_visible<'g>(generation: &'g Generation, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
-    let list = generation.list();
+fn last_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
+    let list = memtable.list();
     if let Bound::Included(key) = bound
-        && let Some(found) = generation.find(key, at)
+        && let Some(found) = memtable.find(key, at)
     {
         return Some(found);
     }
@@ -257,7 +257,7 @@ fn last_visible<'g>(generation: &'g Generation, bound: Bound<&[u8]>, at: Csn) ->
     while let Some(node) = oldest {
         // `node` is its key's oldest version: if it is not visible, none is.
         if node.csn() <= at {
-            return generation.find(node.key(), at);
+            return memtable.find(node.key(), at);
         }
         oldest = list.before(&Position::new(node.key(), Csn::MAX));
     }
@@ -265,17 +265,17 @@ fn last_visible<'g>(generation: &'g Generation, bound: Bound<&[u8]>, at: Csn) ->
 }
 
 /// Whether a version in the range is newer than `than`.
-pub(super) fn any_newer(generation: &Generation, range: KeyRange<'_>, than: Csn) -> bool {
-    any(generation, range, |version| version.csn() > than)
+pub(super) fn any_newer(memtable: &Memtable, range: KeyRange<'_>, than: Csn) -> bool {
+    any(memtable, range, |version| version.csn() > than)
 }
 
 /// Whether a version in the range is newer than `than` and no tombstone.
-pub(super) fn any_newer_value(generation: &Generation, range: KeyRange<'_>, than: Csn) -> bool {
-    any(generation, range, |version| version.csn() > than && !version.flags().is_tombstone())
+pub(super) fn any_newer_value(memtable: &Memtable, range: KeyRange<'_>, than: Csn) -> bool {
+    any(memtable, range, |version| version.csn() > than && !version.flags().is_tombstone())
 }
 
-fn any(generation: &Generation, range: KeyRange<'_>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
-    let mut node = first_visible(generation, range.0, Csn::MAX);
+fn any(memtable: &Memtable, range: KeyRange<'_>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
+    let mut node = first_visible(memtable, range.0, Csn::MAX);
     while let Some(version) = node {
         let inside = match range.1 {
             Bound::Unbounded => true,

@@ -11,9 +11,9 @@ use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::options::DeltaShape;
 use super::slot::{Node, Slot};
-use crate::{AccountChange, ImageReport, IndexError, NodeKind};
+use crate::{AccountChange, IndexError, NodeKind, WriteOutReport};
 
-/// Account changes that the next image reports.
+/// Account changes that the next [`write_out`](crate::Base::write_out) reports.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(BTreeMap<u32, i64>);
 
@@ -32,13 +32,13 @@ impl Pending {
 }
 
 impl Core {
-    /// See [`crate::StaticPart::image`]. After an error the next image goes on where this one stopped, and reports
+    /// See [`crate::Base::write_out`]. After an error the next call continues where this one stopped, and reports
     /// the accounts of both.
-    pub(crate) fn image(&self) -> Result<ImageReport, IndexError> {
+    pub(crate) fn write_out(&self) -> Result<WriteOutReport, IndexError> {
         let mut maintenance = self.maintenance.lock();
-        let mut report = ImageReport::default();
-        if !self.image_empty(&mut maintenance.pending) {
-            self.image_slot(&self.root, true, &mut maintenance.pending, &mut report)?;
+        let mut report = WriteOutReport::default();
+        if !self.write_out_empty(&mut maintenance.pending) {
+            self.write_out_slot(&self.root, true, &mut maintenance.pending, &mut report)?;
         }
         report.root = self.root.lsn();
         let pending = std::mem::take(&mut maintenance.pending.0);
@@ -47,7 +47,7 @@ impl Core {
     }
 
     /// An empty tree has no records. Whether it is one.
-    fn image_empty(&self, pending: &mut Pending) -> bool {
+    fn write_out_empty(&self, pending: &mut Pending) -> bool {
         let Ok(Node::Leaf(leaf)) = self.root.node() else { return false };
         if leaf.count() > 0 {
             return false;
@@ -61,12 +61,12 @@ impl Core {
         true
     }
 
-    fn image_slot(
+    fn write_out_slot(
         &self,
         slot: &Slot,
         is_root: bool,
         pending: &mut Pending,
-        report: &mut ImageReport,
+        report: &mut WriteOutReport,
     ) -> Result<(), IndexError> {
         if !slot.is_dirty() {
             return Ok(());
@@ -74,7 +74,7 @@ impl Core {
         let node = slot.node().unwrap_or_else(|_| unreachable!("dirty nodes stay in memory"));
         if let Node::Inner(inner) = &node {
             for child in inner.children() {
-                self.image_slot(child, false, pending, report)?;
+                self.write_out_slot(child, false, pending, report)?;
             }
         }
         self.remember(slot);
@@ -115,14 +115,14 @@ impl Core {
         body: &[u8],
         mut counted: Vec<AccountChange>,
     ) -> Result<(NodeKind, Lsn, DiskState), IndexError> {
-        let base = self.write(kind, body)?;
-        let base_bytes = self.store.node_bytes(body.len());
-        count(&mut counted, base.segment(), i64::from(base_bytes));
+        let full = self.write(kind, body)?;
+        let full_bytes = self.store.node_bytes(body.len());
+        count(&mut counted, full.segment(), i64::from(full_bytes));
         let changed = Changed::Keys(Vec::new());
-        Ok((kind, base, DiskState { base, base_bytes, deltas: 0, changed, counted }))
+        Ok((kind, full, DiskState { full, full_bytes, deltas: 0, changed, counted }))
     }
 
-    /// Writes a delta if the leaf has a base and the rule prefers it.
+    /// Writes a delta if the leaf has a full record and the rule prefers it.
     fn write_delta(
         &self,
         leaf: &Leaf,
@@ -131,7 +131,7 @@ impl Core {
         let Some(last) = last.filter(|last| last.deltas < self.options.max_deltas) else { return Ok(None) };
         let Changed::Keys(keys) = &last.changed else { return Ok(None) };
         let deltas = last.deltas + 1;
-        let delta = delta::encode(leaf, self.table, last.base, deltas, keys);
+        let delta = delta::encode(leaf, self.table, last.full, deltas, keys);
         let shape = DeltaShape {
             leaf_bytes: leaf.bytes().len() as u64,
             leaf_entries: leaf.count() as u64,
@@ -144,11 +144,11 @@ impl Core {
         let lsn = self.write(NodeKind::LeafDelta, &delta.body)?;
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
-        count(&mut counted, last.base.segment(), i64::from(last.base_bytes));
+        count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
         count(&mut counted, lsn.segment(), i64::from(self.store.node_bytes(delta.body.len())));
-        let DiskState { base, base_bytes, .. } = *last;
+        let DiskState { full, full_bytes, .. } = *last;
         let changed = Changed::Keys(keys.clone());
-        let disk = DiskState { base, base_bytes, deltas, changed, counted };
+        let disk = DiskState { full, full_bytes, deltas, changed, counted };
         Ok(Some((NodeKind::LeafDelta, lsn, disk)))
     }
 

@@ -1,27 +1,27 @@
-//! Folding a sorted batch into the tree, and sweeping a range of it: one recursion from the root.
+//! Merging a sorted batch into the tree, and sweeping a range of it: one recursion from the root.
 //!
 //! A node that keeps its fences is replaced in its slot. A node that is cut into several gets new slots, and its
 //! parent is replaced by a version with the new children. Old slots keep what they hold (INV-IDX-1). Slots are retired
 //! by whoever installs the parent without them, so that an error halfway leaves a tree whose accounts are right: what
-//! was installed stays, what was not is forgotten, and folding the batch again completes it.
+//! was installed stays, what was not is forgotten, and merging the batch again completes it.
 
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::fold_leaf::LeafFolder;
-use super::image::Pending;
 use super::load::Core;
+use super::merge_leaf::LeafMerger;
 use super::node::format::Place;
 use super::node::inner::{Child, Inner};
 use super::node::leaf::Leaf;
 use super::slot::{DIRTY_BELOW, Node, Slot};
-use crate::{FoldSource, IndexError, PruneRules};
+use super::write_out::Pending;
+use crate::{IndexError, MergeSource, PruneRules};
 
 /// What is to be done to the tree, in key order.
 pub(crate) enum Work<'a> {
     /// A batch of new versions.
-    Fold(&'a mut dyn FoldSource),
+    Merge(&'a mut dyn MergeSource),
     /// Pruning whatever is between two bounds.
     Sweep(Sweep<'a>),
 }
@@ -37,7 +37,7 @@ impl Work<'_> {
     /// The next key below `upper` to which something is to be done.
     pub(crate) fn peek(&mut self, upper: Option<&[u8]>) -> Option<&[u8]> {
         let key = match self {
-            Work::Fold(source) => source.peek_key(),
+            Work::Merge(source) => source.peek_key(),
             Work::Sweep(sweep) => sweep.position.as_deref(),
         };
         key.filter(|key| upper.is_none_or(|upper| *key < upper))
@@ -72,20 +72,20 @@ pub(crate) struct Replacement {
     pub retired: Vec<Arc<Slot>>,
 }
 
-pub(crate) struct Folder<'a, 'w> {
+pub(crate) struct Merger<'a, 'w> {
     pub core: &'a Core,
     pub work: Work<'w>,
-    pub leaves: LeafFolder<'a>,
+    pub leaves: LeafMerger<'a>,
     pub pending: &'a mut Pending,
 }
 
 impl Core {
-    /// See [`crate::StaticPart::fold`].
-    pub(crate) fn fold(&self, batch: &mut dyn FoldSource, rules: &PruneRules) -> Result<(), IndexError> {
-        self.run(Work::Fold(batch), rules)
+    /// See [`crate::Base::merge`].
+    pub(crate) fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
+        self.run(Work::Merge(batch), rules)
     }
 
-    /// See [`crate::StaticPart::sweep`].
+    /// See [`crate::Base::sweep`].
     pub(crate) fn sweep(
         &self,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
@@ -101,21 +101,21 @@ impl Core {
     fn run(&self, work: Work<'_>, rules: &PruneRules) -> Result<(), IndexError> {
         let mut maintenance = self.maintenance.lock();
         let pending = &mut maintenance.pending;
-        let leaves = LeafFolder::new(self, rules);
-        let mut folder = Folder { core: self, work, leaves, pending };
-        let result = folder.fold_root().and_then(|()| folder.shrink_root());
-        self.len.fetch_add(folder.leaves.added, Ordering::Relaxed);
+        let leaves = LeafMerger::new(self, rules);
+        let mut merger = Merger { core: self, work, leaves, pending };
+        let result = merger.merge_root().and_then(|()| merger.shrink_root());
+        self.len.fetch_add(merger.leaves.added, Ordering::Relaxed);
         result
     }
 }
 
-impl Folder<'_, '_> {
-    fn fold_root(&mut self) -> Result<(), IndexError> {
+impl Merger<'_, '_> {
+    fn merge_root(&mut self) -> Result<(), IndexError> {
         let root = Arc::clone(&self.core.root);
         if self.work.peek(None).is_none() {
             return Ok(());
         }
-        let Outcome::Replaced(Replacement { mut children, retired }) = self.fold_slot(&root, Place::ROOT)?
+        let Outcome::Replaced(Replacement { mut children, retired }) = self.merge_slot(&root, Place::ROOT)?
         else {
             return Ok(());
         };
@@ -149,11 +149,11 @@ impl Folder<'_, '_> {
         Ok(())
     }
 
-    fn fold_slot(&mut self, slot: &Arc<Slot>, place: Place<'_>) -> Result<Outcome, IndexError> {
+    fn merge_slot(&mut self, slot: &Arc<Slot>, place: Place<'_>) -> Result<Outcome, IndexError> {
         match self.core.node_of(slot, place)? {
-            Node::Leaf(leaf) => Ok(self.fold_leaf(slot, &leaf, place)),
+            Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, place)),
             Node::Inner(inner) => {
-                let result = self.fold_inner(slot, &inner, place);
+                let result = self.merge_inner(slot, &inner, place);
                 if !matches!(result, Ok(Outcome::Same)) {
                     slot.mark(DIRTY_BELOW);
                 }
@@ -162,8 +162,8 @@ impl Folder<'_, '_> {
         }
     }
 
-    fn fold_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, place: Place<'_>) -> Outcome {
-        let Some(mut pieces) = self.leaves.fold(leaf, place, &mut self.work) else { return Outcome::Same };
+    fn merge_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, place: Place<'_>) -> Outcome {
+        let Some(mut pieces) = self.leaves.merge(leaf, place, &mut self.work) else { return Outcome::Same };
         if pieces.len() == 1 {
             let leaf = pieces.remove(0).leaf;
             self.core.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
@@ -178,7 +178,7 @@ impl Folder<'_, '_> {
         Outcome::Replaced(Replacement { children, retired: vec![Arc::clone(slot)] })
     }
 
-    fn fold_inner(
+    fn merge_inner(
         &mut self,
         slot: &Arc<Slot>,
         inner: &Inner,
@@ -191,7 +191,7 @@ impl Folder<'_, '_> {
         while let Some(key) = self.work.peek(place.upper) {
             let index = inner.child_index(key);
             let child = &inner.children()[index];
-            match self.fold_slot(child, inner.child_place(index))? {
+            match self.merge_slot(child, inner.child_place(index))? {
                 Outcome::Same => continue,
                 Outcome::Changed if self.core.is_small(child) => small.push(index),
                 Outcome::Changed => {}

@@ -1,19 +1,19 @@
-//! What a cursor holds of a delta, so that maintenance can take it back.
+//! What a cursor holds of a table's memtables, so that maintenance can take it back.
 //!
-//! A cursor that its user does not move would keep every generation of its list in memory, also those that were folded
-//! since and whose versions are found in the static part. So the list lies in a slot that the delta knows, under a lock.
-//! The cursor takes the lock only when it asks the generations, once for several entries, and looks without it at those
+//! A cursor that its user does not move would keep every memtable of its list in memory, also those that were merged
+//! since and whose versions are found in the base. So the list lies in a slot that the memtables know, under a lock.
+//! The cursor takes the lock only when it asks the memtables, once for several entries, and looks without it at those
 //! that it was lent.
 //!
-//! **INV-IDX-10** *(what is lent stays)*: what a cursor was lent from the generations stays until it asks them again, also
-//! when they were taken back from it; then it takes a new list and looks at the static part anew. Until then it goes by
+//! **INV-IDX-10** *(what is lent stays)*: what a cursor was lent from the memtables stays until it asks them again, also
+//! when they were taken back from it; then it takes a new list and looks at the base anew. Until then it goes by
 //! the old list (INV-IDX-1): that has no entry for it between those that it was lent, and up to the last of them it is in
 //! leaves from after that list. Under the slot's lock:
 //!
-//! - What is lent lies in generations of the slot's list; after the list was taken back, the slot has a reference to the
+//! - What is lent lies in memtables of the slot's list; after the list was taken back, the slot has a reference to the
 //!   block of each lent node instead, until the cursor seeks or goes.
 //! - Only the cursor changes what is lent, and only while the list is there.
-//! - A slot is known to the delta before it gets a list, and gets the current one: when a list was replaced, maintenance
+//! - A slot is known to the memtables before it gets a list, and gets the current one: when a list was replaced, maintenance
 //!   finds it in each slot that still has it.
 //!
 //! A cursor that goes leaves its slot, with the list, to a later one: a scan of a few rows neither allocates nor counts
@@ -28,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
 
 use super::block::BlockRef;
-use super::list::{GenerationList, ListCell};
+use super::list::{ListCell, MemtableList};
 use super::node::NodeRef;
 use super::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard};
 
@@ -42,8 +42,8 @@ pub(super) type Lent = [Option<NodeRef<'static>>; LENT_MAX];
 #[derive(Default)]
 pub(super) struct Held {
     /// `None` before the first seek, and after it was taken back.
-    pub list: Option<Arc<GenerationList>>,
-    /// The place in each generation, newest first.
+    pub list: Option<Arc<MemtableList>>,
+    /// The place in each memtable, newest first.
     pub places: Vec<Option<NodeRef<'static>>>,
     pub lent: Lent,
     /// What keeps the lent nodes without the list.
@@ -52,7 +52,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Lets go of all; the list is for the caller to drop.
-    fn forget(&mut self) -> Option<Arc<GenerationList>> {
+    fn forget(&mut self) -> Option<Arc<MemtableList>> {
         self.places.clear();
         self.lent = Lent::default();
         self.pinned.clear();
@@ -93,10 +93,10 @@ impl Slot {
         held
     }
 
-    /// Lets go of the list if it has generations that were folded; what a cursor was lent stays.
-    fn take_back(&self, folded: Csn) {
+    /// Lets go of the list if it has memtables that were merged; what a cursor was lent stays.
+    fn take_back(&self, merged: Csn) {
         let mut held = self.lock();
-        if held.list.as_ref().is_some_and(|list| list.folded() >= folded) {
+        if held.list.as_ref().is_some_and(|list| list.merged() >= merged) {
             return;
         }
         let list = if self.state.load(Ordering::Relaxed) == FREE {
@@ -120,7 +120,7 @@ impl Slot {
 /// How many free slots are kept.
 const FREE_MAX: usize = 8;
 
-/// The slots of a delta's cursors.
+/// The slots of the cursors over a table's memtables.
 #[derive(Default)]
 pub(super) struct Slots {
     all: Mutex<Vec<Weak<Slot>>>,
@@ -172,13 +172,13 @@ impl Slots {
         }
     }
 
-    /// Takes back each list that has generations at or below `folded`, which are in the static part. Called after the
+    /// Takes back each list that has memtables at or below `merged`, which are in the base. Called after the
     /// list was replaced.
-    pub fn take_back(&self, folded: Csn) {
+    pub fn take_back(&self, merged: Csn) {
         // Cursors come meanwhile; a later one gets a later list.
         let slots: Vec<Arc<Slot>> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         for slot in slots {
-            slot.take_back(folded);
+            slot.take_back(merged);
         }
     }
 }

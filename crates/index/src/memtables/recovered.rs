@@ -73,10 +73,10 @@ impl RecoveredBuilder {
         }
     }
 
-    /// Adds an operation. One whose key and CSN are in the delta already is left out when the batch is applied.
+    /// Adds an operation. One whose key and CSN are in the memtables already is left out when the batch is applied.
     ///
     /// # Panics
-    /// If the key or the payload is longer than a delta takes.
+    /// If the key or the payload is longer than a memtable takes.
     pub fn push(&mut self, op: RecoveredOp<'_>) {
         if !self.open.has_room_for(op.key.len(), op.payload.len()) {
             let words = node_words(HEIGHT_MAX, op.key.len(), op.payload.len()).max(BLOCK_WORDS);

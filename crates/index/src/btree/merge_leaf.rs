@@ -1,22 +1,22 @@
 //! Merging a batch into one leaf, or pruning it.
 
-use super::fold::Work;
 use super::load::Core;
+use super::merge::Work;
 use super::node::entry::{Stamped, VERSION_FLAGS};
 use super::node::format::Place;
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter, Piece};
 use super::prune::Pruner;
 use crate::btree::account::push_key;
-use crate::{FoldSource, FoldVersion, PruneRules, VersionFlags};
+use crate::{MergeSource, MergeVersion, PruneRules, VersionFlags};
 
 /// Rebuilds leaves; holds buffers that are used for one after the other.
-pub(crate) struct LeafFolder<'a> {
+pub(crate) struct LeafMerger<'a> {
     pruner: Pruner<'a>,
     rules: &'a PruneRules,
     writer: LeafWriter,
     key: Vec<u8>,
-    batch: Vec<FoldVersion<'static>>,
+    batch: Vec<MergeVersion<'static>>,
     merged: Vec<Stamped<'static>>,
     /// The keys that changed in the leaf that was last rebuilt ([`super::account::Changed`]).
     pub touched: Vec<u8>,
@@ -24,9 +24,9 @@ pub(crate) struct LeafFolder<'a> {
     pub added: i64,
 }
 
-impl<'a> LeafFolder<'a> {
-    pub(crate) fn new(core: &Core, rules: &'a PruneRules) -> LeafFolder<'a> {
-        LeafFolder {
+impl<'a> LeafMerger<'a> {
+    pub(crate) fn new(core: &Core, rules: &'a PruneRules) -> LeafMerger<'a> {
+        LeafMerger {
             pruner: Pruner::new(rules),
             rules,
             writer: LeafWriter::new(core.table, core.options.leaf_bytes),
@@ -39,12 +39,12 @@ impl<'a> LeafFolder<'a> {
     }
 
     /// Does to a leaf what is to be done up to its upper fence; `None` if that changes nothing.
-    pub(crate) fn fold(&mut self, leaf: &Leaf, place: Place<'_>, work: &mut Work<'_>) -> Option<Vec<Piece>> {
+    pub(crate) fn merge(&mut self, leaf: &Leaf, place: Place<'_>, work: &mut Work<'_>) -> Option<Vec<Piece>> {
         self.writer.begin(place.lower);
         self.touched.clear();
         let added_before = self.added;
         let fill = match work {
-            Work::Fold(source) => self.merge(leaf, place, *source),
+            Work::Merge(source) => self.merge_groups(leaf, place, *source),
             Work::Sweep(sweep) => {
                 self.sweep(leaf);
                 sweep.advance(place.upper);
@@ -58,7 +58,7 @@ impl<'a> LeafFolder<'a> {
         Some(self.writer.finish(place.upper, fill))
     }
 
-    fn merge(&mut self, leaf: &Leaf, place: Place<'_>, source: &mut dyn FoldSource) -> Fill {
+    fn merge_groups(&mut self, leaf: &Leaf, place: Place<'_>, source: &mut dyn MergeSource) -> Fill {
         let mut copied = 0;
         let mut fill = None;
         let mut is_first = true;
@@ -78,7 +78,7 @@ impl<'a> LeafFolder<'a> {
             let mut batch = std::mem::take(&mut self.batch);
             let mut merged = std::mem::take(&mut self.merged);
             self.batch = {
-                let mut batch: Vec<FoldVersion<'_>> = std::mem::take(&mut batch);
+                let mut batch: Vec<MergeVersion<'_>> = std::mem::take(&mut batch);
                 let mut merged: Vec<Stamped<'_>> = std::mem::take(&mut merged);
                 source.take_versions(&mut batch);
                 merge_versions(leaf, group.clone(), &batch, &mut merged);
@@ -141,7 +141,7 @@ impl<'a> LeafFolder<'a> {
 fn merge_versions<'v>(
     leaf: &'v Leaf,
     group: std::ops::Range<usize>,
-    batch: &'v [FoldVersion<'_>],
+    batch: &'v [MergeVersion<'_>],
     merged: &mut Vec<Stamped<'v>>,
 ) {
     assert!(batch.is_sorted_by(|a, b| a.csn >= b.csn), "versions come newest first");

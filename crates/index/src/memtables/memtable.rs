@@ -1,4 +1,4 @@
-//! One generation of a delta: the versions of one CSN interval.
+//! A memtable: the versions of one CSN interval.
 
 use std::fmt;
 use std::ptr::{self, NonNull};
@@ -9,14 +9,14 @@ use fulgurite_types::{Csn, Lsn};
 use super::block::{self, Block, BlockHeader};
 use super::empty_ranges::EmptyRanges;
 use super::filter::Filter;
-use super::fold::GenerationSource;
+use super::merge_source::MemtableSource;
 use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::skip_list::SkipList;
 use super::sync::AtomicPtr;
 
 /// The versions of the commits in `(start, boundary]`, ordered by (key ascending, CSN descending).
-pub struct Generation {
+pub struct Memtable {
     start: Csn,
     /// [`Csn::MAX`] while it is the newest one.
     boundary: AtomicU64,
@@ -26,18 +26,18 @@ pub struct Generation {
     blocks: AtomicPtr<BlockHeader>,
 }
 
-// SAFETY: the blocks behind the raw pointers are Send and Sync, owned by the generation, and freed when it is dropped.
-unsafe impl Send for Generation {}
+// SAFETY: the blocks behind the raw pointers are Send and Sync, owned by the memtable, and freed when it is dropped.
+unsafe impl Send for Memtable {}
 // SAFETY: as above; they are reached through atomics only.
-unsafe impl Sync for Generation {}
+unsafe impl Sync for Memtable {}
 
-impl Generation {
-    pub(super) fn new(start: Csn, entries_hint: u64) -> Generation {
-        Generation {
+impl Memtable {
+    pub(super) fn new(start: Csn, entries: u64) -> Memtable {
+        Memtable {
             start,
             boundary: AtomicU64::new(Csn::MAX.0),
             list: SkipList::new(),
-            filter: Filter::new(entries_hint),
+            filter: Filter::new(entries),
             blocks: AtomicPtr::new(ptr::null_mut()),
         }
     }
@@ -57,7 +57,7 @@ impl Generation {
     }
 
     fn top(&self) -> Option<&BlockHeader> {
-        // SAFETY: published blocks are initialised, live as long as the generation, and are not written any more
+        // SAFETY: published blocks are initialised, live as long as the memtable, and are not written any more
         // except for their atomic count.
         NonNull::new(self.blocks.load(Ordering::Acquire)).map(|block| unsafe { block.as_ref() })
     }
@@ -77,13 +77,13 @@ impl Generation {
         self.blocks.load(Ordering::Acquire).is_null()
     }
 
-    /// Takes a block over, so that its nodes live as long as the generation.
+    /// Takes a block over, so that its nodes live as long as the memtable.
     fn adopt(&self, block: Block) -> NonNull<BlockHeader> {
         let (entries, bytes) = (block.entries() as u64, block.bytes() as u64);
         let place = block.into_raw();
         let mut below = self.blocks.load(Ordering::Acquire);
         loop {
-            // SAFETY: `below` is null or a block that the generation owns; `place` is ours alone until the exchange
+            // SAFETY: `below` is null or a block that the memtable owns; `place` is ours alone until the exchange
             // succeeds.
             unsafe {
                 let totals = below.as_ref().map_or((0, 0), |b| (b.entries_total, b.bytes_total));
@@ -110,7 +110,7 @@ impl Generation {
         }
         block.stamp(csn, body_lsn);
         let place = self.adopt(block);
-        // SAFETY: the generation owns the block now, and `stamp` is over.
+        // SAFETY: the memtable owns the block now, and `stamp` is over.
         let nodes = unsafe { block::nodes(place) };
         let filter = self.filter.level(self.entries());
         let mut finger = self.list.finger();
@@ -142,7 +142,7 @@ impl Generation {
                 // SAFETY: as below.
                 filter.prefetch(unsafe { NodeRef::new(later.node()) }.hash_before_linking());
             }
-            // SAFETY: the node lies in a block that the generation has adopted above, and nobody writes it but for its
+            // SAFETY: the node lies in a block that the memtable has adopted above, and nobody writes it but for its
             // links.
             let node = unsafe { NodeRef::new(entry.node()) };
             filter.add(node.hash_before_linking());
@@ -171,18 +171,18 @@ impl Generation {
         &self.list
     }
 
-    /// Everything in it, to be folded: only once all its commits are applied (INV-IDX-3). An inline payload longer than
+    /// Everything in it, to be merged: only once all its commits are applied (INV-IDX-3). An inline payload longer than
     /// `inline_max` whose place in the log is known becomes an encoded [`crate::OutOfLine`].
-    pub fn fold_source(&self, inline_max: usize) -> GenerationSource<'_> {
-        GenerationSource::new(self.list.first(), inline_max)
+    pub fn merge_source(&self, inline_max: usize) -> MemtableSource<'_> {
+        MemtableSource::new(self.list.first(), inline_max)
     }
 }
 
-impl Drop for Generation {
+impl Drop for Memtable {
     fn drop(&mut self) {
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
-            // SAFETY: the generation owns one reference to each of its blocks and is the only one that knows the list;
+            // SAFETY: the memtable owns one reference to each of its blocks and is the only one that knows the list;
             // `below` is read before the reference is given back.
             unsafe {
                 next = block.as_ref().below;
@@ -192,8 +192,8 @@ impl Drop for Generation {
     }
 }
 
-impl fmt::Debug for Generation {
+impl fmt::Debug for Memtable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Generation(({}, {}], {} entries)", self.start, self.boundary(), self.entries())
+        write!(f, "Memtable(({}, {}], {} entries)", self.start, self.boundary(), self.entries())
     }
 }

@@ -1,6 +1,6 @@
-//! What a table asks of its static part, whatever its kind: the part built for disk, into which the absorber folds.
+//! What a table asks of its base, whatever its kind: the part built for disk, into which the merger merges.
 //!
-//! Exactly one thread at a time folds, images, evicts or relocates (the table's maintenance lock); readers never wait
+//! Exactly one thread at a time merges, writes out, evicts or relocates (the table's maintenance lock); readers never wait
 //! for it and it never waits for readers.
 
 use std::fmt;
@@ -103,9 +103,9 @@ impl From<IndexError> for TryError {
     }
 }
 
-/// One version on its way from the delta into the static part.
+/// One version on its way from the memtables into the base.
 #[derive(Clone, Debug)]
-pub struct FoldVersion<'a> {
+pub struct MergeVersion<'a> {
     /// Which commit wrote it.
     pub csn: Csn,
     /// What kind it is; an out-of-line payload is an encoded [`crate::OutOfLine`].
@@ -116,15 +116,15 @@ pub struct FoldVersion<'a> {
     pub payload: std::borrow::Cow<'a, [u8]>,
 }
 
-/// A sorted batch to fold: keys ascending, each with its versions, newest first.
-pub trait FoldSource {
+/// A sorted batch to merge: keys ascending, each with its versions, newest first.
+pub trait MergeSource {
     /// The next key, without moving on; `None` at the end.
     fn peek_key(&mut self) -> Option<&[u8]>;
     /// Appends the versions of the next key, newest first, to `out`, and moves on.
-    fn take_versions<'a>(&'a mut self, out: &mut Vec<FoldVersion<'a>>);
+    fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>);
 }
 
-/// What may be pruned while folding. `horizon` was read before `snapshots` (INV-TXN-1).
+/// What may be pruned while merging. `horizon` was read before `snapshots` (INV-TXN-1).
 #[derive(Clone, Debug)]
 pub struct PruneRules {
     /// Nothing at or below it can ever be undone.
@@ -140,12 +140,12 @@ pub struct PruneRules {
 /// A change of the live bytes of one segment.
 pub type AccountChange = (u32, i64);
 
-/// What [`StaticPart::image`] wrote.
+/// What [`Base::write_out`] wrote.
 #[derive(Clone, Debug, Default)]
-pub struct ImageReport {
-    /// The root's record; [`Lsn::NULL`] if the static part is empty.
+pub struct WriteOutReport {
+    /// The root's record; [`Lsn::NULL`] if the base is empty.
     pub root: Lsn,
-    /// How the live bytes of segments change once this image is the current one: what the new records occupy and
+    /// How the live bytes of segments change once this report is booked: what the new records occupy and
     /// reference, less what their predecessors did.
     pub accounts: Vec<AccountChange>,
     /// How many records of each [`NodeKind`] were written.
@@ -153,14 +153,14 @@ pub struct ImageReport {
 }
 
 /// The part of a table that is built for disk.
-pub trait StaticPart: Send + Sync {
+pub trait Base: Send + Sync {
     /// A cursor over it.
-    type Cursor: StaticCursor;
+    type Cursor: BaseCursor;
 
     /// The newest version of `key` at or below `at`, tombstones and expired versions included.
     fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError>;
 
-    /// Like [`StaticPart::get`], from memory only.
+    /// Like [`Base::get`], from memory only.
     fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError>;
 
     /// The CSN of the newest version of `key`.
@@ -172,15 +172,15 @@ pub trait StaticPart: Send + Sync {
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
 
-    /// Folds a sorted batch: afterwards every reader finds its versions here. Idempotent: a version that is there
+    /// Merges a sorted batch: afterwards every reader finds its versions here. Idempotent: a version that is there
     /// already (same key and CSN) is dropped.
-    fn fold(&self, batch: &mut dyn FoldSource, rules: &PruneRules) -> Result<(), IndexError>;
+    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Removes what may be pruned from the leaves that meet the range, without new versions.
     fn sweep(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Writes every dirty leaf and every inner node above one, bottom-up, and says where the root is.
-    fn image(&self) -> Result<ImageReport, IndexError>;
+    fn write_out(&self) -> Result<WriteOutReport, IndexError>;
 
     /// Drops clean nodes from memory, least recently used first where known, until at most `resident_bytes_max` are
     /// held; returns how many are. Dirty nodes stay.
@@ -193,10 +193,10 @@ pub trait StaticPart: Send + Sync {
     /// the CSN: a move is no write.
     fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError>;
 
-    /// How many versions the static part holds, about.
+    /// How many versions the base holds, about.
     fn len_estimate(&self) -> u64;
 
-    /// At most about `max` keys that cut the static part into pieces of about the same size, from memory only. They need
+    /// At most about `max` keys that cut the base into pieces of about the same size, from memory only. They need
     /// not be in it.
     fn places(&self, max: usize) -> Vec<Vec<u8>> {
         let _ = max;
@@ -204,12 +204,12 @@ pub trait StaticPart: Send + Sync {
     }
 }
 
-/// Walks the keys of a static part in both directions, one version a key: the newest at or below the cursor's CSN.
+/// Walks the keys of a base in both directions, one version a key: the newest at or below the cursor's CSN.
 ///
 /// After a seek or a step the cursor is at an entry or at the end. A seek looks at the part as it is by then; a step may
 /// find what is older than its own time. So a cursor is right while nodes change under it if its owner goes by the
-/// delta's generations that it read before it sought the cursor (INV-IDX-1).
-pub trait StaticCursor: Send {
+/// memtables that it read before it sought the cursor (INV-IDX-1).
+pub trait BaseCursor: Send {
     /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;
     /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
@@ -241,7 +241,7 @@ pub trait StaticCursor: Send {
         None
     }
 
-    /// After an error: moves past the keys that [`StaticCursor::unread`] names, to the next key if `forward`, else to
+    /// After an error: moves past the keys that [`BaseCursor::unread`] names, to the next key if `forward`, else to
     /// the previous one. Fails like a step does if the neighbour cannot be read either. After a success it does nothing.
     fn skip_unread(&mut self, _forward: bool) -> Result<(), IndexError> {
         Ok(())

@@ -1,4 +1,4 @@
-//! What one commit puts into one table's delta: a single allocation with all its nodes, prepared before the commit
+//! What one commit puts into one table's memtables: a single allocation with all its nodes, prepared before the commit
 //! has a number.
 
 use std::fmt;
@@ -20,13 +20,13 @@ const OUT_OF_LINE_CHECKSUM: std::ops::Range<usize> = 8..12;
 
 #[repr(C)]
 pub(super) struct BlockHeader {
-    /// Its generation and the readers that pin it.
+    /// Its memtable and the readers that pin it.
     references: AtomicUsize,
     table: TableId,
     entries: u32,
     len_words: usize,
     capacity_words: usize,
-    /// The blocks of the same generation below this one, and what they and this one hold together.
+    /// The blocks of the same memtable below this one, and what they and this one hold together.
     pub below: *mut BlockHeader,
     pub entries_total: u64,
     pub bytes_total: u64,
@@ -37,7 +37,7 @@ const _: () = assert!(size_of::<BlockHeader>().is_multiple_of(8) && align_of::<B
 
 /// One operation of a transaction.
 #[derive(Clone, Copy, Debug)]
-pub struct DeltaOp<'a> {
+pub struct BlockOp<'a> {
     /// The key.
     pub key: &'a [u8],
     /// Its [`fulgurite_types::hash_key`].
@@ -96,7 +96,7 @@ impl BlockBuilder {
     /// # Panics
     /// If the key is longer than [`limits::KEY_BYTES_MAX`], the payload than 4 GiB, or an out-of-line payload too
     /// short to have a checksum.
-    pub fn push(&mut self, op: DeltaOp<'_>) {
+    pub fn push(&mut self, op: BlockOp<'_>) {
         assert!(!op.flags.is_out_of_line() || op.payload.len() >= OUT_OF_LINE_CHECKSUM.end);
         self.push_fields(&NodeFields {
             key: op.key,

@@ -1,4 +1,4 @@
-//! What folding, pruning and checkpoints must not change.
+//! What merging, pruning and checkpoints must not change.
 
 use super::support::*;
 use crate::{Isolation, Table};
@@ -42,9 +42,9 @@ fn a_long_snapshot_sees_what_it_saw() {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
-/// What a transaction that is older than what has been folded finds: the conflict is in the static part only.
+/// What a transaction that is older than what has been merged finds: the conflict is in the base only.
 #[test]
-fn conflicts_are_found_after_they_were_folded() {
+fn conflicts_are_found_after_they_were_merged() {
     type Write = fn(&crate::Table);
     let writes: [(&str, Write); 5] = [
         ("put", |table| {
@@ -86,7 +86,7 @@ fn conflicts_are_found_after_they_were_folded() {
                 for _ in 0..checkpoints {
                     db.checkpoint().unwrap();
                 }
-                assert!(table.state.index.delta().folded() > key.snapshot_csn(), "{name}: folded");
+                assert!(table.state.index.memtables().merged() > key.snapshot_csn(), "{name}: merged");
                 let touches_absent = name != "put" && name != "delete" && name != "put that has expired";
                 let touches_key = name != "put and delete of another key";
                 assert_eq!(key.commit().is_err(), touches_key, "{name}: the key, {checkpoints}");
@@ -100,7 +100,7 @@ fn conflicts_are_found_after_they_were_folded() {
 
 /// The same with a younger snapshot that lets the old versions be pruned, not the old transaction's conflict.
 #[test]
-fn a_folded_tombstone_stays_for_the_oldest_transaction() {
+fn a_merged_tombstone_stays_for_the_oldest_transaction() {
     let (db, table) = one_table();
     let mut old = db.begin();
     assert_eq!(old.read(&table, b"k"), None);
@@ -119,7 +119,7 @@ fn a_folded_tombstone_stays_for_the_oldest_transaction() {
     table.insert(b"k", b"2").unwrap();
 }
 
-/// Committers meet a checkpoint that has drawn its line and not folded yet.
+/// Committers meet a checkpoint that has drawn its line and not merged yet.
 #[test]
 fn commits_go_on_while_a_checkpoint_is_stopped() {
     let (db, table) = one_table();
@@ -161,19 +161,19 @@ fn a_checkpoint_passes_a_committer_that_is_stopped_before_its_number() {
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"stopped");
 }
 
-/// Whether every generation that was folded has left memory.
-fn keeps_nothing_folded(table: &Table) -> bool {
+/// Whether every memtable that was merged has left memory.
+fn keeps_nothing_merged(table: &Table) -> bool {
     // Threads of other tests may be in an epoch.
     let mut held = (0..20_000).map(|_| {
         std::thread::yield_now();
-        table.state.index.delta().reclaim()
+        table.state.index.memtables().reclaim()
     });
     held.any(|held| held == 0)
 }
 
 /// A report that waits for its user between two rows, a cursor that was opened and forgotten.
 #[test]
-fn an_idle_scan_keeps_nothing_in_memory_that_was_folded_since_and_goes_on() {
+fn an_idle_scan_keeps_nothing_in_memory_that_was_merged_since_and_goes_on() {
     let db = quiet_database();
     let table = db.table("t").unwrap();
     let key = |n: u32| format!("{n:03}").into_bytes();
@@ -182,7 +182,7 @@ fn an_idle_scan_keeps_nothing_in_memory_that_was_folded_since_and_goes_on() {
     }
     db.checkpoint().unwrap();
     for n in (0..200).filter(|n| n % 3 != 1) {
-        table.put(&key(n), b"in the delta").unwrap();
+        table.put(&key(n), b"in the memtables").unwrap();
     }
     table.delete_range(key(30)..key(60)).unwrap();
     for n in (40..50).chain([3, 99]) {
@@ -229,7 +229,7 @@ fn an_idle_scan_keeps_nothing_in_memory_that_was_folded_since_and_goes_on() {
         table.delete_range(key(round * 20)..key(round * 20 + 15)).unwrap();
         db.checkpoint().unwrap();
     }
-    assert!(keeps_nothing_folded(&table));
+    assert!(keeps_nothing_merged(&table));
     assert_eq!((lent.0, lent.1), (seen[0].0.as_bytes(), seen[0].1.as_bytes()));
     assert_eq!(rows(lending), seen[1..]);
     for (forward, mut given, scan, expected) in idle {

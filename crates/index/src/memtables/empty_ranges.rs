@@ -1,6 +1,6 @@
 //! Key ranges in which readers see no key: what lets a cursor pass a run of deleted keys at once.
 //!
-//! A queue leaves a tombstone for each key that was taken, until a generation is folded, and longer while a snapshot is
+//! A queue leaves a tombstone for each key that was taken, until a memtable is merged, and longer while a snapshot is
 //! open. A scan of its head would step over all of them, each time. So a cursor that has stepped over many keys that its
 //! reader does not see records the range, and later cursors go to its end.
 //!
@@ -9,11 +9,11 @@
 //!   reader at or above its CSN begins.
 //!
 //! What a reader does not see at its own CSN is empty for it for ever. For later ones, the recorder has to know of
-//! every write above its CSN. It announces the range, then takes the list of generations, and then looks through their
+//! every write above its CSN. It announces the range, then takes the list of memtables, and then looks through their
 //! nodes in the range. Let W be a commit that writes a key there. Either W's look at `in_use`, which comes after its last
 //! link, finds the announcement, and W marks the recording as written; or that look precedes the announcement in the
 //! order of the two fences, and so W's links precede the recorder's look at the list and the nodes: it finds W's
-//! node, or W's generation is folded already, and then the list says that more than the recorder's CSN is folded. In
+//! node, or W's memtable is merged already, and then the list says that more than the recorder's CSN is merged. In
 //! each of these cases nothing is recorded.
 //!
 //! A tombstone cuts nothing: what is empty stays empty. Ranges are never forgotten because of what they stand for, only
@@ -227,14 +227,14 @@ impl Inner {
             {
                 let key = key.clone();
                 let ending = self.ranges.remove(&key).expect("it was just found");
-                own.absorb(&ending);
+                own.join(&ending);
                 start = key;
                 continue;
             }
             match self.ranges.get(&own.end) {
                 Some(after) if joins(after, own.keys) => {
                     let after = self.ranges.remove(&own.end).expect("it was just found");
-                    own.absorb(&after);
+                    own.join(&after);
                     own.end = after.end;
                 }
                 _ => break,
@@ -270,7 +270,7 @@ impl Inner {
 }
 
 impl Ending {
-    fn absorb(&mut self, other: &Ending) {
+    fn join(&mut self, other: &Ending) {
         self.keys += other.keys;
         self.since.csn = self.since.csn.max(other.since.csn);
         self.since.now_ms = self.since.now_ms.max(other.since.now_ms);

@@ -1,13 +1,13 @@
-//! Sums over the keys of a delta, from a sample of its nodes.
+//! Sums over the keys of a table's memtables, from a sample of its nodes.
 
 use fulgurite_types::{Csn, TableId, hash_key};
 
-use super::Delta;
+use super::Memtables;
 use crate::version::VersionRef;
 
-impl Delta {
+impl Memtables {
     /// About the sum of what `count` gives for each key, with its newest version at or below `at`; `None`: not known, and
-    /// taken for the mean of the others. Of a generation of more than `nodes_max` nodes it looks at a quarter of that to
+    /// taken for the mean of the others. Of a memtable of more than `nodes_max` nodes it looks at a quarter of that to
     /// that: those of a level of the skip list, which are as good as drawn at random. A key has one newest version, so it
     /// counts once however many it has.
     pub(crate) fn sum_of_keys(
@@ -19,15 +19,15 @@ impl Delta {
     ) -> f64 {
         let list = self.list.keep();
         let mut sum = 0.0;
-        for generation in list.newest_first() {
-            let entries = generation.entries();
+        for memtable in list.newest_first() {
+            let entries = memtable.entries();
             // Each level has a quarter of the nodes of the one below.
             let mut level = 0;
             while entries >> (2 * level) > nodes_max {
                 level += 1;
             }
             let (mut nodes, mut known, mut known_sum) = (0u64, 0u64, 0i64);
-            for node in generation.list().level(level) {
+            for node in memtable.list().level(level) {
                 nodes += 1;
                 let newest = list.find(node.key(), hash_key(table, node.key()), at);
                 let counted = match newest {
