@@ -124,7 +124,7 @@ impl Store for OpenDatabase {
 fn counters_of(log: &LogStats) -> Counters {
     Counters {
         commits: log.commits,
-        groups: log.groups - log.hints,
+        groups: log.groups - log.marks,
         sync_locks: log.sync_locks,
         sync_lock_ns: log.sync_lock_ns,
         writes: log.writes,

@@ -5,37 +5,37 @@ use fulgurite_types::{DecodeError, Reader, TableId, Writer, limits, varint_len};
 
 /// The frame's body is the operations themselves.
 pub(crate) const KIND_COMMIT: u8 = 1;
-/// The frame's body says in which parts the operations are.
-pub(crate) const KIND_COMMIT_IN_PARTS: u8 = 2;
+/// The frame's body says in which chunks the operations are.
+pub(crate) const KIND_COMMIT_IN_CHUNKS: u8 = 2;
 
 const OP_PUT: u8 = 1;
 const OP_PUT_EXPIRING: u8 = 2;
 const OP_DELETE: u8 = 3;
 const OP_DELETE_RANGE: u8 = 4;
-const OP_PUT_IN_PARTS: u8 = 5;
+const OP_PUT_IN_CHUNKS: u8 = 5;
 
-/// A value that was written ahead in parts of at most [`limits::PART_BYTES_MAX`] bytes, of which all but the last are
+/// A value that was written ahead in chunks of at most [`limits::CHUNK_BYTES_MAX`] bytes, of which all but the last are
 /// that long.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PartsRef {
+pub(crate) struct ChunksRef {
     pub spill: SpillId,
-    /// The ordinal of the first part; the others follow.
+    /// The ordinal of the first chunk; the others follow.
     pub ordinal: u32,
     pub len: u64,
     /// For a value the partial checksum over table, key and bytes; for operations the CRC-32C of the bytes.
     pub checksum: u32,
 }
 
-impl PartsRef {
-    /// How many parts there are.
+impl ChunksRef {
+    /// How many chunks there are.
     pub fn count(&self) -> u32 {
-        self.len.div_ceil(limits::PART_BYTES_MAX as u64) as u32
+        self.len.div_ceil(limits::CHUNK_BYTES_MAX as u64) as u32
     }
 
-    /// The length of part `index`, counted from 0.
-    pub fn part_len(&self, index: u32) -> u32 {
-        let before = u64::from(index) * limits::PART_BYTES_MAX as u64;
-        (self.len - before).min(limits::PART_BYTES_MAX as u64) as u32
+    /// The length of chunk `index`, counted from 0.
+    pub fn chunk_len(&self, index: u32) -> u32 {
+        let before = u64::from(index) * limits::CHUNK_BYTES_MAX as u64;
+        (self.len - before).min(limits::CHUNK_BYTES_MAX as u64) as u32
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
@@ -47,20 +47,20 @@ impl PartsRef {
 
     /// `len_max` is [`limits::VALUE_BYTES_MAX`] for a value and [`limits::OPERATIONS_BYTES_MAX`] for an operation list:
     /// `check_value` and [`check_operations`] hold the encoder to them before anything is written.
-    fn decode(reader: &mut Reader<'_>, len_max: usize) -> Result<PartsRef, DecodeError> {
+    fn decode(reader: &mut Reader<'_>, len_max: usize) -> Result<ChunksRef, DecodeError> {
         let spill = SpillId::decode(reader)?;
         let ordinal =
-            u32::try_from(reader.varint("part ordinal")?).map_err(|_| reader.error("part ordinal"))?;
-        let len = reader.varint("length in parts")?;
+            u32::try_from(reader.varint("chunk ordinal")?).map_err(|_| reader.error("chunk ordinal"))?;
+        let len = reader.varint("length in chunks")?;
         if len > len_max as u64 {
-            return Err(reader.error("length in parts"));
+            return Err(reader.error("length in chunks"));
         }
-        let parts = PartsRef { spill, ordinal, len, checksum: reader.u32("checksum of parts")? };
-        let end = ordinal.checked_add(parts.count());
+        let chunks = ChunksRef { spill, ordinal, len, checksum: reader.u32("checksum of chunks")? };
+        let end = ordinal.checked_add(chunks.count());
         if end.is_none_or(|end| end > limits::PLACES_ORDINAL_MIN) {
-            return Err(reader.error("part ordinal"));
+            return Err(reader.error("chunk ordinal"));
         }
-        Ok(parts)
+        Ok(chunks)
     }
 }
 
@@ -68,7 +68,7 @@ impl PartsRef {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Op<'a> {
     Put { key: &'a [u8], value: &'a [u8], expires_at_ms: u64 },
-    PutInParts { key: &'a [u8], expires_at_ms: u64, parts: PartsRef },
+    PutInChunks { key: &'a [u8], expires_at_ms: u64, chunks: ChunksRef },
     Delete { key: &'a [u8] },
     DeleteRange { start: &'a [u8], end: Option<&'a [u8]> },
 }
@@ -90,10 +90,10 @@ pub(crate) fn encode_op(table: TableId, op: &Op<'_>, out: &mut Vec<u8>) {
             out.put_varint(*expires_at_ms);
             out.put_prefixed(value);
         }
-        Op::PutInParts { key, expires_at_ms, parts } => {
-            head(OP_PUT_IN_PARTS, key);
+        Op::PutInChunks { key, expires_at_ms, chunks } => {
+            head(OP_PUT_IN_CHUNKS, key);
             out.put_varint(*expires_at_ms);
-            parts.encode(out);
+            chunks.encode(out);
         }
         Op::Delete { key } => head(OP_DELETE, key),
         Op::DeleteRange { start, end } => {
@@ -109,15 +109,15 @@ pub(crate) fn op_bytes_max(key: usize, value: usize) -> usize {
     1 + 5 + varint_len(key as u64) + key + 10 + varint_len(value as u64) + value
 }
 
-/// An upper bound of the bytes that [`encode_op`] appends for a key whose value is, or may yet be, in parts.
-pub(crate) fn parts_op_bytes_max(key: usize) -> usize {
-    op_bytes_max(key, PARTS_REF_BYTES_MAX)
+/// An upper bound of the bytes that [`encode_op`] appends for a key whose value is, or may yet be, in chunks.
+pub(crate) fn chunks_op_bytes_max(key: usize) -> usize {
+    op_bytes_max(key, CHUNKS_REF_BYTES_MAX)
 }
 
-/// An upper bound of what [`PartsRef::encode`] appends.
-const PARTS_REF_BYTES_MAX: usize = SpillId::BYTES + 5 + 10 + 4;
+/// An upper bound of what [`ChunksRef::encode`] appends.
+const CHUNKS_REF_BYTES_MAX: usize = SpillId::BYTES + 5 + 10 + 4;
 
-/// Fails for an operation list of so many bytes that [`decode_parts_body`] would refuse it.
+/// Fails for an operation list of so many bytes that [`decode_chunks_body`] would refuse it.
 pub(crate) fn check_operations(bytes: usize) -> crate::Result<()> {
     let max = limits::OPERATIONS_BYTES_MAX;
     if bytes > max { Err(crate::Error::TooLarge { bytes, max }) } else { Ok(()) }
@@ -156,10 +156,10 @@ impl<'a> Ops<'a> {
                 let end = reader.prefixed(limits::KEY_BYTES_MAX, "end of range")?;
                 Op::DeleteRange { start: key, end: bounded.then_some(end) }
             }
-            OP_PUT_IN_PARTS => {
+            OP_PUT_IN_CHUNKS => {
                 let expires_at_ms = reader.varint("expiry")?;
-                let parts = PartsRef::decode(reader, limits::VALUE_BYTES_MAX)?;
-                Op::PutInParts { key, expires_at_ms, parts }
+                let chunks = ChunksRef::decode(reader, limits::VALUE_BYTES_MAX)?;
+                Op::PutInChunks { key, expires_at_ms, chunks }
             }
             _ => return Err(reader.error("operation kind")),
         };
@@ -167,19 +167,19 @@ impl<'a> Ops<'a> {
     }
 }
 
-/// The body of a [`KIND_COMMIT_IN_PARTS`] frame.
-pub(crate) fn encode_parts_body(parts: &PartsRef) -> Vec<u8> {
+/// The body of a [`KIND_COMMIT_IN_CHUNKS`] frame.
+pub(crate) fn encode_chunks_body(chunks: &ChunksRef) -> Vec<u8> {
     let mut out = Vec::with_capacity(48);
-    parts.encode(&mut out);
+    chunks.encode(&mut out);
     out
 }
 
-/// The mirror of [`encode_parts_body`].
-pub(crate) fn decode_parts_body(body: &[u8]) -> Result<PartsRef, DecodeError> {
+/// The mirror of [`encode_chunks_body`].
+pub(crate) fn decode_chunks_body(body: &[u8]) -> Result<ChunksRef, DecodeError> {
     let mut reader = Reader::new(body);
-    let parts = PartsRef::decode(&mut reader, limits::OPERATIONS_BYTES_MAX)?;
+    let chunks = ChunksRef::decode(&mut reader, limits::OPERATIONS_BYTES_MAX)?;
     reader.finish("end of body")?;
-    Ok(parts)
+    Ok(chunks)
 }
 
 #[cfg(test)]
@@ -196,10 +196,10 @@ mod tests {
             (TableId(300), Op::Delete { key: b"gone" }),
             (
                 TableId(300),
-                Op::PutInParts {
+                Op::PutInChunks {
                     key: b"big",
                     expires_at_ms: 0,
-                    parts: PartsRef { spill, ordinal: 2, len: 1 << 20, checksum: 0xdead_beef },
+                    chunks: ChunksRef { spill, ordinal: 2, len: 1 << 20, checksum: 0xdead_beef },
                 },
             ),
         ]
@@ -230,12 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn part_lengths_add_up() {
+    fn chunk_lengths_add_up() {
         let spill = SpillId { node: 0, epoch: fulgurite_types::Epoch(1), counter: 1 };
-        let len = 2 * limits::PART_BYTES_MAX as u64 + 5;
-        let parts = PartsRef { spill, ordinal: 0, len, checksum: 0 };
-        let total: u64 = (0..parts.count()).map(|index| u64::from(parts.part_len(index))).sum();
-        assert_eq!((parts.count(), total), (3, len));
+        let len = 2 * limits::CHUNK_BYTES_MAX as u64 + 5;
+        let chunks = ChunksRef { spill, ordinal: 0, len, checksum: 0 };
+        let total: u64 = (0..chunks.count()).map(|index| u64::from(chunks.chunk_len(index))).sum();
+        assert_eq!((chunks.count(), total), (3, len));
     }
 
     /// Each limit of the decoder, at the limit and one above: what the encoder's check lets pass decodes, what it refuses
@@ -244,29 +244,29 @@ mod tests {
     fn the_decoder_takes_what_the_encoder_may_write_and_no_more() {
         let spill = SpillId { node: u32::MAX, epoch: fulgurite_types::Epoch(u32::MAX), counter: u64::MAX };
         let body =
-            |len: usize| encode_parts_body(&PartsRef { spill, ordinal: 0, len: len as u64, checksum: 0 });
+            |len: usize| encode_chunks_body(&ChunksRef { spill, ordinal: 0, len: len as u64, checksum: 0 });
         for (len, is_fine) in
             [(limits::OPERATIONS_BYTES_MAX, true), (limits::OPERATIONS_BYTES_MAX + 1, false)]
         {
-            assert_eq!(decode_parts_body(&body(len)).is_ok(), is_fine, "an operation list of {len} bytes");
+            assert_eq!(decode_chunks_body(&body(len)).is_ok(), is_fine, "an operation list of {len} bytes");
             assert_eq!(check_operations(len).is_ok(), is_fine, "an operation list of {len} bytes");
         }
         let put = |ordinal: u32, len: usize| {
-            let parts = PartsRef { spill, ordinal, len: len as u64, checksum: 0 };
+            let chunks = ChunksRef { spill, ordinal, len: len as u64, checksum: 0 };
             let mut bytes = Vec::new();
             encode_op(
                 TableId(u32::MAX),
-                &Op::PutInParts { key: b"k", expires_at_ms: u64::MAX, parts },
+                &Op::PutInChunks { key: b"k", expires_at_ms: u64::MAX, chunks },
                 &mut bytes,
             );
-            assert!(bytes.len() <= parts_op_bytes_max(1));
+            assert!(bytes.len() <= chunks_op_bytes_max(1));
             bytes
         };
         let is_fine = |bytes: &[u8]| Ops::new(bytes).next().is_ok();
         assert!(is_fine(&put(0, limits::VALUE_BYTES_MAX)));
         assert!(!is_fine(&put(0, limits::VALUE_BYTES_MAX + 1)));
-        assert!(is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::PART_BYTES_MAX)));
-        assert!(!is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::PART_BYTES_MAX + 1)));
+        assert!(is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::CHUNK_BYTES_MAX)));
+        assert!(!is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::CHUNK_BYTES_MAX + 1)));
         let keyed = |len: usize| {
             let mut bytes = Vec::new();
             encode_op(TableId(1), &Op::Delete { key: &vec![7; len] }, &mut bytes);
@@ -289,7 +289,7 @@ mod tests {
         fn no_body_panics(bytes: Vec<u8>) {
             let mut ops = Ops::new(&bytes);
             while let Ok(Some(_)) = ops.next() {}
-            let _ = decode_parts_body(&bytes);
+            let _ = decode_chunks_body(&bytes);
         }
     }
 }

@@ -95,7 +95,7 @@ impl CheckpointRecord {
         let mut index = Vec::new();
         let mut segments = Vec::new();
         index.put_u32(crc32c(&bytes));
-        for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
+        for chunk in bytes.chunks(limits::CHUNK_BYTES_MAX) {
             let lsn = log.append_bulk(BulkKind::Checkpoint, &[chunk]).or_error()?;
             segments.push(lsn.segment());
             index.put_u64(lsn.0);

@@ -205,7 +205,7 @@ impl Core {
         match &op.value {
             WriteValue::Delete => Ok(None),
             WriteValue::Inline(bytes) => Ok(Some(Value::from(bytes.to_vec()))),
-            WriteValue::Parts(spilled) => self.read_own_value(table, key, &spilled.1).map(Some),
+            WriteValue::Chunks(spilled) => self.read_own_value(table, key, &spilled.1).map(Some),
         }
     }
 

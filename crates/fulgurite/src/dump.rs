@@ -11,14 +11,14 @@ use fulgurite_log::{ScanItem, scan_segment};
 use fulgurite_types::{DatabaseId, Epoch};
 
 pub use fulgurite_log::{
-    BulkHeader, BulkKind, EpochStart, FrameHeader, GroupHeader, GroupKind, PartPlace, ScanProblem,
+    BulkHeader, BulkKind, ChunkRef, EpochStart, FrameHeader, GroupHeader, GroupKind, ScanProblem,
     SegmentHeader, SpillId, Stream,
 };
 
 use fulgurite_index::btree::describe;
 pub use fulgurite_index::btree::{EntryDescription, NodeDescription};
 
-use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops};
+use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::database::log_dir;
 use crate::error::OrError;
 use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
@@ -118,7 +118,7 @@ pub enum Item {
     EpochStart(EpochStart),
     /// A commit.
     Frame(Frame),
-    /// A record of the bulk stream: a node, a part of something large, a piece of a checkpoint.
+    /// A record of the bulk stream: a node, a chunk of something large, a piece of a checkpoint.
     Bulk(BulkHeader),
     /// A node of a table's tree, or why it does not decode.
     Node(BulkHeader, std::result::Result<NodeDescription, String>),
@@ -133,8 +133,8 @@ pub struct Frame {
     pub body_lsn: Lsn,
     /// Its body, decoded.
     pub body: Body,
-    /// Where the parts that the body refers to lie.
-    pub parts: Vec<PartPlace>,
+    /// Where the chunks that the body refers to lie.
+    pub chunks: Vec<ChunkRef>,
 }
 
 /// The body of a commit.
@@ -142,26 +142,26 @@ pub struct Frame {
 pub enum Body {
     /// Its operations.
     Operations(Vec<Operation>),
-    /// The operations lie in parts.
-    InParts(Parts),
+    /// The operations lie in chunks.
+    InChunks(Chunks),
     /// It does not decode, for this reason.
     Undecodable(String),
 }
 
-/// Bytes that were written ahead in parts.
+/// Bytes that were written ahead in chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Parts {
+pub struct Chunks {
     /// The write-ahead that they belong to.
     pub spill: SpillId,
-    /// The number of the first part.
+    /// The number of the first chunk.
     pub ordinal: u32,
     /// Their length in bytes, all together.
     pub len: u64,
 }
 
-impl From<body::PartsRef> for Parts {
-    fn from(parts: body::PartsRef) -> Parts {
-        Parts { spill: parts.spill, ordinal: parts.ordinal, len: parts.len }
+impl From<body::ChunksRef> for Chunks {
+    fn from(chunks: body::ChunksRef) -> Chunks {
+        Chunks { spill: chunks.spill, ordinal: chunks.ordinal, len: chunks.len }
     }
 }
 
@@ -186,10 +186,10 @@ pub enum Action {
         /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
         expires_at_ms: u64,
     },
-    /// Writes a value that lies in parts.
-    PutInParts {
-        /// The parts.
-        parts: Parts,
+    /// Writes a value that lies in chunks.
+    PutInChunks {
+        /// The chunks.
+        chunks: Chunks,
         /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
         expires_at_ms: u64,
     },
@@ -268,7 +268,7 @@ fn item(item: ScanItem) -> Option<Item> {
             _ => Item::Bulk(header),
         },
         ScanItem::Frame { header, body_lsn, body, local } => {
-            Item::Frame(Frame { body: decode_body(header.kind, &body), header, body_lsn, parts: local })
+            Item::Frame(Frame { body: decode_body(header.kind, &body), header, body_lsn, chunks: local })
         }
         _ => return None,
     })
@@ -280,8 +280,8 @@ fn decode_body(kind: u8, bytes: &[u8]) -> Body {
             Ok(operations) => Body::Operations(operations),
             Err(error) => Body::Undecodable(error.to_string()),
         },
-        KIND_COMMIT_IN_PARTS => match body::decode_parts_body(bytes) {
-            Ok(parts) => Body::InParts(parts.into()),
+        KIND_COMMIT_IN_CHUNKS => match body::decode_chunks_body(bytes) {
+            Ok(chunks) => Body::InChunks(chunks.into()),
             Err(error) => Body::Undecodable(error.to_string()),
         },
         _ => Body::Undecodable(format!("the kind {kind} is unknown")),
@@ -296,8 +296,8 @@ fn operations(body: &[u8]) -> Result<Vec<Operation>, fulgurite_types::DecodeErro
             Op::Put { key, value, expires_at_ms } => {
                 (key, Action::Put { value: value.to_vec(), expires_at_ms })
             }
-            Op::PutInParts { key, expires_at_ms, parts } => {
-                (key, Action::PutInParts { parts: parts.into(), expires_at_ms })
+            Op::PutInChunks { key, expires_at_ms, chunks } => {
+                (key, Action::PutInChunks { chunks: chunks.into(), expires_at_ms })
             }
             Op::Delete { key } => (key, Action::Delete),
             Op::DeleteRange { start, end } => (start, Action::DeleteRange { end: end.map(<[u8]>::to_vec) }),

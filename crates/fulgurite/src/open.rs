@@ -223,7 +223,7 @@ fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
     LogOptions {
         buffer_bytes: options.log_buffer_bytes,
         background: options.background,
-        hint_idle: options.research.hint_idle,
+        mark_idle: options.research.mark_idle,
         scheme: options.research.flush_scheme,
         waiting: options.research.waiting,
         direct: options.direct_io,

@@ -77,7 +77,7 @@ pub struct ResearchOptions {
     /// What a committer does while another thread writes for it. Default [`Waiting::SpinThenBlock`].
     pub waiting: Waiting,
     /// After a commit, an idle log notes how far it is durable after this long. Default 10 ms.
-    pub hint_idle: Duration,
+    pub mark_idle: Duration,
 }
 
 impl Default for ResearchOptions {
@@ -85,7 +85,7 @@ impl Default for ResearchOptions {
         ResearchOptions {
             flush_scheme: FlushScheme::default(),
             waiting: Waiting::default(),
-            hint_idle: Duration::from_millis(10),
+            mark_idle: Duration::from_millis(10),
         }
     }
 }

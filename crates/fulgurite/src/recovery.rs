@@ -8,10 +8,10 @@ use std::sync::Arc;
 use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
-use fulgurite_log::{Log, PartPlace, RecoveredFrame, RecoverySink};
+use fulgurite_log::{ChunkRef, Log, RecoveredFrame, RecoverySink};
 use fulgurite_types::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 
-use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op, Ops, PartsRef};
+use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
 use crate::checkpoint_record::CheckpointRecord;
 use crate::deleted_ranges::DeletedRange;
@@ -34,8 +34,8 @@ pub(crate) struct Replay<'p> {
     inline_max: usize,
     tables: BTreeMap<TableId, RecoveredTable>,
     catalog_ops: Vec<(Csn, Vec<CatalogOp>)>,
-    /// Frames that refer to parts: they are resolved once the log can be read.
-    in_parts: Vec<InParts>,
+    /// Frames that refer to chunks: they are resolved once the log can be read.
+    in_chunks: Vec<InChunks>,
     pub commits: u64,
     pub clock_ms: u64,
     progress: &'p mut dyn FnMut(RecoveryProgress),
@@ -46,12 +46,12 @@ struct RecoveredTable {
     ranges: Vec<(DeletedRange, Csn)>,
 }
 
-struct InParts {
+struct InChunks {
     csn: Csn,
     kind: u8,
     body: Vec<u8>,
     body_lsn: Lsn,
-    local: Vec<PartPlace>,
+    local: Vec<ChunkRef>,
 }
 
 impl<'p> Replay<'p> {
@@ -60,7 +60,7 @@ impl<'p> Replay<'p> {
             inline_max,
             tables: BTreeMap::new(),
             catalog_ops: Vec::new(),
-            in_parts: Vec::new(),
+            in_chunks: Vec::new(),
             commits: 0,
             clock_ms: 0,
             progress,
@@ -73,7 +73,7 @@ impl<'p> Replay<'p> {
             .or_insert_with(|| RecoveredTable { ops: RecoveredBuilder::new(table, 0), ranges: Vec::new() })
     }
 
-    /// Takes the operations of one commit. `body_lsn` is where its body lies, `None` if that is in parts.
+    /// Takes the operations of one commit. `body_lsn` is where its body lies, `None` if that is in chunks.
     fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
         let damaged = |error| {
             Damage::new(format!("the operations of commit {csn} do not decode: {error}")).of_commit(csn)
@@ -117,32 +117,32 @@ impl<'p> Replay<'p> {
         Ok(())
     }
 
-    fn take_in_parts(&mut self, log: &Log, pins: &SpillPins, frame: &InParts) -> Result<()> {
+    fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<()> {
         let csn = frame.csn;
         let places = Places::new(resolve_places(log, &frame.local)?);
         for place in frame.local.iter().chain(&places.places) {
             pins.pin_recovered(csn, place.lsn.segment());
         }
-        if frame.kind != KIND_COMMIT_IN_PARTS {
+        if frame.kind != KIND_COMMIT_IN_CHUNKS {
             return self.take(csn, &frame.body, Some(frame.body_lsn), &places);
         }
         let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
-        let parts = body::decode_parts_body(&frame.body)
+        let chunks = body::decode_chunks_body(&frame.body)
             .map_err(|error| damaged(format!("the body of commit {csn} does not decode: {error}")))?;
-        let mut bytes = Vec::with_capacity(parts.len as usize);
-        for place in places.of(&parts, csn)? {
-            bytes.extend_from_slice(&log.read_part(place).or_error()?);
+        let mut bytes = Vec::with_capacity(chunks.len as usize);
+        for place in places.of(&chunks, csn)? {
+            bytes.extend_from_slice(&log.read_chunk(place).or_error()?);
         }
-        if crc32c(&bytes) != parts.checksum {
-            return Err(damaged(format!("the operations of commit {csn}, in parts, fail their checksum")));
+        if crc32c(&bytes) != chunks.checksum {
+            return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
         }
         self.take(csn, &bytes, None, &places)
     }
 
     /// Brings everything into the tables.
     pub fn finish(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<()> {
-        for frame in std::mem::take(&mut self.in_parts) {
-            self.take_in_parts(log, pins, &frame)?;
+        for frame in std::mem::take(&mut self.in_chunks) {
+            self.take_in_chunks(log, pins, &frame)?;
         }
         for (csn, ops) in &self.catalog_ops {
             catalog.apply(*csn, ops, None)?;
@@ -165,7 +165,7 @@ impl RecoverySink for Replay<'_> {
         let header = &frame.header;
         self.commits += 1;
         self.clock_ms = self.clock_ms.max(header.commit_time_ms);
-        if header.kind != KIND_COMMIT && header.kind != KIND_COMMIT_IN_PARTS {
+        if header.kind != KIND_COMMIT && header.kind != KIND_COMMIT_IN_CHUNKS {
             return Err(
                 format!("the frame of commit {} has the unknown kind {}", header.csn, header.kind).into()
             );
@@ -173,7 +173,7 @@ impl RecoverySink for Replay<'_> {
         if frame.local.is_empty() && header.kind == KIND_COMMIT {
             self.take(header.csn, frame.body, Some(frame.body_lsn), &Places::default())?;
         } else {
-            self.in_parts.push(InParts {
+            self.in_chunks.push(InChunks {
                 csn: header.csn,
                 kind: header.kind,
                 body: frame.body.to_vec(),
@@ -189,35 +189,35 @@ impl RecoverySink for Replay<'_> {
     }
 }
 
-/// The parts that a commit refers to.
+/// The chunks that a commit refers to.
 #[derive(Default)]
 struct Places {
-    places: Vec<PartPlace>,
+    places: Vec<ChunkRef>,
     by_ordinal: BTreeMap<u32, usize>,
 }
 
 impl Places {
-    fn new(places: Vec<PartPlace>) -> Places {
+    fn new(places: Vec<ChunkRef>) -> Places {
         let by_ordinal = places.iter().enumerate().map(|(index, place)| (place.ordinal, index)).collect();
         Places { places, by_ordinal }
     }
 
-    fn of(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<&PartPlace>> {
+    fn of(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<&ChunkRef>> {
         let place = |index: u32| {
-            let ordinal = parts.ordinal + index;
+            let ordinal = chunks.ordinal + index;
             let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
-            place.filter(|place| place.spill == parts.spill && place.len == parts.part_len(index)).ok_or_else(|| {
+            place.filter(|place| place.spill == chunks.spill && place.len == chunks.chunk_len(index)).ok_or_else(|| {
                 Error::from(Damage::new(format!(
-                    "commit {csn} refers to part {ordinal} of a transaction, and the log does not say where it is"
+                    "commit {csn} refers to chunk {ordinal} of a transaction, and the log does not say where it is"
                 )))
                 .of_commit(csn)
             })
         };
-        (0..parts.count()).map(place).collect()
+        (0..chunks.count()).map(place).collect()
     }
 
-    fn extents(&self, parts: &PartsRef, csn: Csn) -> Result<Vec<Extent>> {
-        let places = self.of(parts, csn)?.into_iter();
+    fn extents(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<Extent>> {
+        let places = self.of(chunks, csn)?.into_iter();
         Ok(places.map(|place| Extent { lsn: place.lsn, len: place.len }).collect())
     }
 }
@@ -235,7 +235,7 @@ fn recovered_op<'a>(
 ) -> Result<RecoveredOp<'a>> {
     let (key, flags, expires_at_ms) = match op {
         Op::Put { key, expires_at_ms, .. } => (*key, 0, *expires_at_ms),
-        Op::PutInParts { key, expires_at_ms, .. } => (*key, VersionFlags::OUT_OF_LINE, *expires_at_ms),
+        Op::PutInChunks { key, expires_at_ms, .. } => (*key, VersionFlags::OUT_OF_LINE, *expires_at_ms),
         Op::Delete { key } => (*key, VersionFlags::TOMBSTONE, 0),
         Op::DeleteRange { .. } => unreachable!("range deletes are taken before"),
     };
@@ -260,10 +260,10 @@ fn recovered_op<'a>(
                 recovered.checksum = seal_checksum(value_checksum(table, key, &[value]), csn);
             }
         }
-        Op::PutInParts { parts, .. } => {
-            let extents = places.extents(parts, csn)?;
+        Op::PutInChunks { chunks, .. } => {
+            let extents = places.extents(chunks, csn)?;
             payload.clear();
-            OutOfLine { len: parts.len, checksum: seal_checksum(parts.checksum, csn), extents }
+            OutOfLine { len: chunks.len, checksum: seal_checksum(chunks.checksum, csn), extents }
                 .encode(payload);
             recovered.payload = payload;
         }

@@ -501,7 +501,7 @@ impl<'a> Side<'a> {
         if let Stand::GivenOwn(key, op) = self.stand {
             let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
-                WriteValue::Parts(spilled) => core.read_own_value(table, key, &spilled.1)?,
+                WriteValue::Chunks(spilled) => core.read_own_value(table, key, &spilled.1)?,
                 WriteValue::Delete => unreachable!("an iteration does not stop at a delete"),
             };
             return Ok((key, read.insert(value)));

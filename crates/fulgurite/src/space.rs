@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_uncovered_commits_stay() {
+    fn chunks_of_uncovered_commits_stay() {
         let pins = SpillPins::default();
         pins.pin_recovered(Csn(9), 5);
         let bulk = segment(5, Stream::Bulk);

@@ -1,19 +1,19 @@
-//! Values and operation lists that are written ahead, in parts, off the commit path.
+//! Values and operation lists that are written ahead, in chunks, off the commit path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_env::Process;
 use fulgurite_index::{Extent, OutOfLine};
-use fulgurite_log::{BulkMark, Log, PartPlace, SpillId};
+use fulgurite_log::{BulkPosition, ChunkRef, Log, SpillId};
 use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
 use parking_lot::Mutex;
 
 use crate::Result;
-use crate::body::PartsRef;
+use crate::body::ChunksRef;
 use crate::error::OrError;
 
-/// Segments that hold parts of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
+/// Segments that hold chunks of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
 /// no written tree refers to it.
 pub(crate) struct SpillPins {
     /// Which has the lock; not a child of it.
@@ -29,14 +29,14 @@ impl Default for SpillPins {
 
 #[derive(Default)]
 struct PinsInner {
-    /// How many open spills, and committed ones above the replay position, have parts in a segment.
+    /// How many open spills, and committed ones above the replay position, have chunks in a segment.
     segments: BTreeMap<u32, u32>,
     /// Committed spills, until both replay positions have passed them.
     committed: BTreeMap<Csn, Vec<u32>>,
 }
 
 impl SpillPins {
-    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each part while the segment cannot
+    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment cannot
     /// be freed yet: else it could be filled, looked at and freed in between.
     fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
         if pinned.last() != Some(&segment) {
@@ -84,10 +84,10 @@ pub(crate) struct Spill {
     pins: Arc<SpillPins>,
     id: SpillId,
     next_ordinal: u32,
-    places: Vec<PartPlace>,
+    places: Vec<ChunkRef>,
     pinned: Vec<u32>,
     /// Up to where the bulk stream has to be synced before the commit frame is written.
-    mark: BulkMark,
+    mark: BulkPosition,
 }
 
 impl Spill {
@@ -100,63 +100,58 @@ impl Spill {
             next_ordinal: 0,
             places: Vec::new(),
             pinned: Vec::new(),
-            mark: BulkMark::default(),
+            mark: BulkPosition::default(),
         }
     }
 
     fn append(&mut self, ordinal: u32, bytes: &[u8]) -> Result<Lsn> {
         let on_segment = |segment| self.pins.pin(&mut self.pinned, segment);
-        let (lsn, mark) = self.log.append_part(self.id, ordinal, bytes, on_segment).or_error()?;
+        let (lsn, mark) = self.log.append_chunk(self.id, ordinal, bytes, on_segment).or_error()?;
         self.mark = mark;
         Ok(lsn)
     }
 
     /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned place carries the partial checksum.
-    pub fn value(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<(PartsRef, OutOfLine)> {
+    pub fn value(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<(ChunksRef, OutOfLine)> {
         let checksum = value_checksum(table, key, &[value]);
-        let (parts, extents) = self.write(value, checksum)?;
-        Ok((parts, OutOfLine { len: value.len() as u64, checksum, extents }))
+        let (chunks, extents) = self.write(value, checksum)?;
+        Ok((chunks, OutOfLine { len: value.len() as u64, checksum, extents }))
     }
 
     /// Writes an operation list ahead.
-    pub fn body(&mut self, body: &[u8], crc: u32) -> Result<PartsRef> {
+    pub fn body(&mut self, body: &[u8], crc: u32) -> Result<ChunksRef> {
         Ok(self.write(body, crc)?.0)
     }
 
-    fn write(&mut self, bytes: &[u8], checksum: u32) -> Result<(PartsRef, Vec<Extent>)> {
+    fn write(&mut self, bytes: &[u8], checksum: u32) -> Result<(ChunksRef, Vec<Extent>)> {
         let ordinal = self.next_ordinal;
-        let parts = PartsRef { spill: self.id, ordinal, len: bytes.len() as u64, checksum };
-        check_ordinals(ordinal, parts.count())?;
-        let mut extents = Vec::with_capacity(parts.count() as usize);
-        for chunk in bytes.chunks(limits::PART_BYTES_MAX) {
+        let chunks = ChunksRef { spill: self.id, ordinal, len: bytes.len() as u64, checksum };
+        check_ordinals(ordinal, chunks.count())?;
+        let mut extents = Vec::with_capacity(chunks.count() as usize);
+        for chunk in bytes.chunks(limits::CHUNK_BYTES_MAX) {
             let lsn = self.append(self.next_ordinal, chunk)?;
             let len = chunk.len() as u32;
-            self.places.push(PartPlace { spill: self.id, ordinal: self.next_ordinal, lsn, len });
+            self.places.push(ChunkRef { spill: self.id, ordinal: self.next_ordinal, lsn, len });
             extents.push(Extent { lsn, len });
             self.next_ordinal += 1;
         }
-        Ok((parts, extents))
+        Ok((chunks, extents))
     }
 
-    /// The places of the parts, for the group that carries the commit. A long list is itself written ahead, and the
-    /// places of that are returned: parts with ordinals from `u32::MAX` down.
-    pub fn places(&mut self) -> Result<Vec<PartPlace>> {
+    /// The places of the chunks, for the group that carries the commit. A long list is itself written ahead, and the
+    /// places of that are returned: chunks with ordinals from `u32::MAX` down.
+    pub fn places(&mut self) -> Result<Vec<ChunkRef>> {
         let mut places = std::mem::take(&mut self.places);
         let mut level_ordinal = u32::MAX;
         while places.len() > limits::DIRECT_PLACES_MAX {
             let mut upper = Vec::new();
-            for chunk in places.chunks(limits::PART_BYTES_MAX / PartPlace::BYTES) {
-                let mut bytes = Vec::with_capacity(chunk.len() * PartPlace::BYTES);
+            for chunk in places.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
+                let mut bytes = Vec::with_capacity(chunk.len() * ChunkRef::BYTES);
                 for place in chunk {
                     place.encode(&mut bytes);
                 }
                 let lsn = self.append(level_ordinal, &bytes)?;
-                upper.push(PartPlace {
-                    spill: self.id,
-                    ordinal: level_ordinal,
-                    lsn,
-                    len: bytes.len() as u32,
-                });
+                upper.push(ChunkRef { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
                 level_ordinal -= 1;
             }
             places = upper;
@@ -170,7 +165,7 @@ impl Spill {
     }
 
     /// Up to where the bulk stream has to be synced before the commit frame is written.
-    pub fn mark(&self) -> BulkMark {
+    pub fn mark(&self) -> BulkPosition {
         self.mark
     }
 
@@ -191,30 +186,30 @@ impl Drop for Spill {
     }
 }
 
-/// Fails for more parts than a transaction may write ahead: what comes behind are the ordinals of lists.
+/// Fails for more chunks than a transaction may write ahead: what comes behind are the ordinals of lists.
 fn check_ordinals(first: u32, count: u32) -> Result<()> {
     let (end, max) = (u64::from(first) + u64::from(count), u64::from(limits::PLACES_ORDINAL_MIN));
     if end <= max {
         return Ok(());
     }
-    let bytes = |parts: u64| parts as usize * limits::PART_BYTES_MAX;
+    let bytes = |chunks: u64| chunks as usize * limits::CHUNK_BYTES_MAX;
     Err(crate::Error::TooLarge { bytes: bytes(end), max: bytes(max) })
 }
 
 /// All places of a recovered commit, lists of places resolved.
-pub(crate) fn resolve_places(log: &Log, places: &[PartPlace]) -> Result<Vec<PartPlace>> {
+pub(crate) fn resolve_places(log: &Log, places: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
     let mut resolved = Vec::with_capacity(places.len());
     for place in places {
         if place.ordinal < limits::PLACES_ORDINAL_MIN {
             resolved.push(*place);
             continue;
         }
-        let bytes = log.read_part(place).or_error()?;
+        let bytes = log.read_chunk(place).or_error()?;
         let mut lower = Vec::new();
         let mut reader = fulgurite_types::Reader::new(&bytes);
         while !reader.is_empty() {
-            lower.push(PartPlace::decode(&mut reader).map_err(|error| {
-                let what = format!("the list of parts does not decode: {error}");
+            lower.push(ChunkRef::decode(&mut reader).map_err(|error| {
+                let what = format!("the list of chunks does not decode: {error}");
                 crate::Error::of_log(log.damage_at(place.lsn, what))
             })?);
         }
@@ -228,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_transaction_writes_ahead_no_more_parts_than_have_ordinals() {
+    fn a_transaction_writes_ahead_no_more_chunks_than_have_ordinals() {
         let max = limits::PLACES_ORDINAL_MIN;
         assert!(check_ordinals(0, max).is_ok() && check_ordinals(max - 1, 1).is_ok());
         assert!(check_ordinals(1, max).is_err() && check_ordinals(max, 1).is_err());

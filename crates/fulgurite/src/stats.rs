@@ -22,7 +22,7 @@ pub struct Stats {
     pub durable: Csn,
     /// The newest commit up to which all were synced by a flush of the device. Less than `durable` only with
     /// [`Durability::NoBarrier`](crate::Durability::NoBarrier).
-    pub drained: Csn,
+    pub synced: Csn,
     /// What the last checkpoint covers: the next open replays what is above.
     pub checkpoint_covered: Csn,
     /// Checkpoints since the database was opened, those that found nothing new included.
@@ -109,7 +109,7 @@ impl Stats {
         Stats {
             visible: core.pipeline.visible(),
             durable: core.pipeline.stable(),
-            drained: core.pipeline.floor(),
+            synced: core.pipeline.floor(),
             checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),

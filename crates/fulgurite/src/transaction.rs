@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_log::{BulkMark, Durability};
+use fulgurite_log::{BulkPosition, Durability};
 use fulgurite_types::{Csn, hash_key, limits};
 
 use self::savepoints::Savepoints;
@@ -357,7 +357,7 @@ impl Transaction {
         self.core.check_room()?;
         self.core.stir_for_part();
         let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
-        Ok(WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?)))
+        Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
     }
 
     /// Deletes all keys in `range`. Costs the same however many there are.
@@ -655,7 +655,7 @@ impl Transaction {
                         body_crc: prepared.body_crc,
                         time,
                         local: &prepared.local,
-                        after_bulk: self.spill.as_ref().map_or(BulkMark::default(), Spill::mark),
+                        after_bulk: self.spill.as_ref().map_or(BulkPosition::default(), Spill::mark),
                     };
                     let on_numbered = |csn| {
                         if let Some(beginning) = beginning {

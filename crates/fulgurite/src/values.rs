@@ -52,7 +52,7 @@ fn damaged(
                 let lsn = place.extents.first().map(|extent| extent.lsn).unwrap_or_default();
                 log.damage_at(lsn, format!("the {} bytes of a value fail their checksum", place.len))
             };
-            log.find_damaged_part(&places).unwrap_or_else(whole)
+            log.find_damaged_chunk(&places).unwrap_or_else(whole)
         }
     };
     let mut error = Error::of_log(error);

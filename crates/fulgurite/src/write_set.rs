@@ -9,7 +9,7 @@ use fulgurite_index::OutOfLine;
 use fulgurite_types::{TableId, limits};
 use smallvec::SmallVec;
 
-use crate::body::{self, PartsRef};
+use crate::body::{self, ChunksRef};
 use crate::catalog::TableState;
 use crate::deleted_ranges::{DeletedRange, DeletedRanges, Joined};
 use crate::{Error, Result};
@@ -41,7 +41,7 @@ pub(crate) enum WriteValue {
     Delete,
     Inline(Arc<[u8]>),
     /// Written ahead already.
-    Parts(Arc<(PartsRef, OutOfLine)>),
+    Chunks(Arc<(ChunksRef, OutOfLine)>),
 }
 
 /// The writes to one table.
@@ -82,7 +82,7 @@ impl Cost {
     /// That of an operation. A value that is still inline may be put into parts at the commit.
     fn of(key: &[u8], op: &WriteOp) -> Cost {
         let inline = inline_len(op);
-        let operations = body::op_bytes_max(key.len(), inline).max(body::parts_op_bytes_max(key.len()));
+        let operations = body::op_bytes_max(key.len(), inline).max(body::chunks_op_bytes_max(key.len()));
         Cost { memory: ENTRY_OVERHEAD_BYTES + key.len() + inline, operations }
     }
 
@@ -317,7 +317,7 @@ impl WriteSet {
 fn inline_len(op: &WriteOp) -> usize {
     match &op.value {
         WriteValue::Inline(bytes) => bytes.len(),
-        WriteValue::Delete | WriteValue::Parts(_) => 0,
+        WriteValue::Delete | WriteValue::Chunks(_) => 0,
     }
 }
 

@@ -25,7 +25,7 @@ fn session(plan: &Plan, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) ->
     workload.run(160, true).unwrap();
     let log = workload.db.log_stats();
     let large =
-        log.segments_freed > 0 && log.bulk_records > 500 && log.written_bytes > 2 << 20 && log.hints > 0;
+        log.segments_freed > 0 && log.bulk_records > 500 && log.written_bytes > 2 << 20 && log.marks > 0;
     assert!(large, "the session is too small: {log:?}");
     drop(workload);
     let commits = history.lock().unwrap().submitted();

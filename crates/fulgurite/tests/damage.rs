@@ -24,23 +24,23 @@ struct Victim {
     /// The files as they were at an earlier checkpoint.
     older: BTreeMap<PathBuf, Vec<u8>>,
     /// Where the last group without frames is: the only witness of the commits right before it.
-    hint: (PathBuf, u64),
+    mark: (PathBuf, u64),
 }
 
-/// The place of the last hint in the commit stream.
-fn last_hint(sim: &SimEnv) -> (PathBuf, u64) {
+/// The place of the last mark in the commit stream.
+fn last_mark(sim: &SimEnv) -> (PathBuf, u64) {
     let mut last = None;
     for (path, _) in sim.list_raw().into_iter().filter(|(path, _)| is_segment(path)) {
         for item in scan_segment(sim.disk(), &path).unwrap().items {
             if let ScanItem::Group(header) = item
-                && header.kind == GroupKind::Hint
+                && header.kind == GroupKind::Mark
                 && last.as_ref().is_none_or(|(durable, _)| header.durable >= *durable)
             {
                 last = Some((header.durable, (path.clone(), u64::from(header.offset))));
             }
         }
     }
-    last.expect("closing and idling write hints").1
+    last.expect("closing and idling write marks").1
 }
 
 fn is_segment(path: &Path) -> bool {
@@ -69,7 +69,7 @@ fn victim(seed: u64, end: End) -> Victim {
     match end {
         End::Closed => db.close().unwrap(),
         End::Crashed => {
-            // A hint makes the newest commit count as durable.
+            // A mark makes the newest commit count as durable.
             sim.advance(std::time::Duration::from_secs(1));
             while db.maintain().unwrap() {}
         }
@@ -78,8 +78,8 @@ fn victim(seed: u64, end: End) -> Victim {
     let mut history = history.lock().unwrap().clone();
     let all = history.submitted();
     history.acknowledge(all);
-    let hint = last_hint(&sim);
-    Victim { sim, history, older, hint }
+    let mark = last_mark(&sim);
+    Victim { sim, history, older, mark }
 }
 
 fn files(sim: &SimEnv) -> BTreeMap<PathBuf, Vec<u8>> {
@@ -148,7 +148,7 @@ struct Trial<'v> {
     name: &'static str,
     victim: &'v Victim,
     verdicts: BTreeMap<Verdict, u64>,
-    /// How many commits may be gone together with the last hint.
+    /// How many commits may be gone together with the last mark.
     doubt: u64,
 }
 
@@ -170,17 +170,17 @@ impl<'v> Trial<'v> {
         verdict
     }
 
-    /// Whether the last hint was damaged, and what is there is the state after some earlier commit, or is reported.
+    /// Whether the last mark was damaged, and what is there is the state after some earlier commit, or is reported.
     fn lost_with_its_witness(&self, damaged: &Arc<SimEnv>) -> bool {
-        let (path, offset) = &self.victim.hint;
-        let hint = |sim: &SimEnv| {
+        let (path, offset) = &self.victim.mark;
+        let mark = |sim: &SimEnv| {
             sim.read_raw(path)
                 .ok()
                 .and_then(|bytes| bytes.get(*offset as usize..)?.get(..72).map(<[u8]>::to_vec))
         };
         let mut history = self.victim.history.clone();
         history.doubt(self.doubt);
-        hint(damaged) != hint(&self.victim.sim) && judge(damaged, &history).is_ok()
+        mark(damaged) != mark(&self.victim.sim) && judge(damaged, &history).is_ok()
     }
 }
 

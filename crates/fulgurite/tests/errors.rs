@@ -11,28 +11,28 @@ use fulgurite::{Contended, Csn, CsnRange, Damage, Database, Error, ErrorKind, Is
 /// Bytes of a part of a value.
 const PART_BYTES: usize = 508 * 1024;
 
-/// A value of some parts, each of which begins with a mark, in a database with another one before it.
-fn marked_value(parts: usize) -> Vec<u8> {
-    let mut value = vec![7; parts * PART_BYTES - 1000];
-    for part in 0..parts {
-        value[part * PART_BYTES..][..8].copy_from_slice(&mark(part));
+/// A value of some chunks, each of which begins with a mark, in a database with another one before it.
+fn marked_value(chunks: usize) -> Vec<u8> {
+    let mut value = vec![7; chunks * PART_BYTES - 1000];
+    for chunk in 0..chunks {
+        value[chunk * PART_BYTES..][..8].copy_from_slice(&mark(chunk));
     }
     value
 }
 
-fn mark(part: usize) -> [u8; 8] {
-    *format!("part {part:03}").as_bytes().first_chunk().expect("eight bytes")
+fn mark(chunk: usize) -> [u8; 8] {
+    *format!("chunk {chunk:03}").as_bytes().first_chunk().expect("eight bytes")
 }
 
-/// The segment in which a part's bytes lie, and where in it.
-fn find(env: &SimEnv, part: usize) -> (PathBuf, u64) {
+/// The segment in which a chunk's bytes lie, and where in it.
+fn find(env: &SimEnv, chunk: usize) -> (PathBuf, u64) {
     for (path, _) in env.list_raw() {
         let bytes = env.read_raw(&path).unwrap();
-        if let Some(at) = bytes.windows(8).position(|window| window == mark(part)) {
+        if let Some(at) = bytes.windows(8).position(|window| window == mark(chunk)) {
             return (path, at as u64);
         }
     }
-    panic!("part {part} is nowhere")
+    panic!("chunk {chunk} is nowhere")
 }
 
 fn damage_of<T: std::fmt::Debug>(outcome: fulgurite::Result<T>) -> Box<Damage> {
@@ -56,16 +56,16 @@ fn damage_in_a_long_value_names_the_segment_that_is_damaged() {
     let csn = table.put("film", marked_value(PARTS)).unwrap().csn;
     db.checkpoint().unwrap();
     let mut segments = Vec::new();
-    for part in 0..PARTS {
-        let (path, at) = find(&env, part);
+    for chunk in 0..PARTS {
+        let (path, at) = find(&env, chunk);
         for offset in [at, at + PART_BYTES as u64 / 2] {
             let flip = |byte: &mut u8| *byte ^= 4;
             env.corrupt(&path, offset, flip).unwrap();
             let damage = damage_of(table.get("film"));
             env.corrupt(&path, offset, flip).unwrap();
-            assert_eq!(damage.path.as_ref(), Some(&path), "part {part}: {damage}");
-            let begin = damage.offset.expect("it is known where the part begins");
-            assert!(begin <= offset && offset < begin + PART_BYTES as u64, "part {part}: {damage}");
+            assert_eq!(damage.path.as_ref(), Some(&path), "chunk {chunk}: {damage}");
+            let begin = damage.offset.expect("it is known where the chunk begins");
+            assert!(begin <= offset && offset < begin + PART_BYTES as u64, "chunk {chunk}: {damage}");
             assert_eq!(damage.key.as_deref(), Some(b"film".as_slice()));
             assert_eq!(damage.table.as_deref(), Some("films"));
             assert_eq!(damage.csns, Some(CsnRange { first: csn, last: csn }));
@@ -113,7 +113,7 @@ fn damage_that_stops_an_open_names_file_and_commits() {
     assert_eq!(damage.path, Some(path));
     let offset = damage.offset.expect("the group's place is known");
     assert!(offset <= at && at < offset + 4096, "{damage}");
-    let csns = damage.csns.expect("the hint behind it tells");
+    let csns = damage.csns.expect("the mark behind it tells");
     assert!(csns.first.0 <= 102 && csns.last.0 >= 200, "{damage}");
 
     env.remove_raw(&Path::new(PATH).join("SUPERBLOCK")).unwrap();

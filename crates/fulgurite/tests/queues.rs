@@ -66,7 +66,7 @@ fn the_head_of_a_queue_costs_the_same_however_much_was_taken() {
     assert_eq!(snapshot.range(&table, ..).unwrap().count() as u64, JOBS, "a snapshot sees what it saw");
     assert_eq!(table.range(..).unwrap().count(), 0);
     each(&db, JOBS..JOBS + 1, |txn, key| txn.put(&table, key, [7; 20]).unwrap());
-    assert_eq!(*table.range(..).unwrap().next().unwrap().unwrap().0, key(JOBS), "a drained queue goes on");
+    assert_eq!(*table.range(..).unwrap().next().unwrap().unwrap().0, key(JOBS), "a synced queue goes on");
     each(&db, 5..6, |txn, key| txn.put(&table, key, [7; 20]).unwrap());
     assert_eq!(
         *table.range(..).unwrap().next().unwrap().unwrap().0,

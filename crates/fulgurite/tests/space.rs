@@ -220,7 +220,7 @@ fn a_snapshot_keeps_a_dropped_table() {
 
 /// What a transaction wrote ahead stays while it is open, and goes when it gives up.
 #[test]
-fn an_open_transaction_keeps_its_parts() {
+fn an_open_transaction_keeps_its_chunks() {
     let (_sim, db, mut rng) = start(7);
     let (table, other) = (db.create_table("t").unwrap(), db.create_table("other").unwrap());
     let (kept, given_up) = (rng.bytes(900_000), rng.bytes(900_000));

@@ -126,13 +126,13 @@ impl Pinned {
         Pinned { _owner: Owner::Shared(shared), ptr, len }
     }
 
-    /// A part of these bytes, pinned by the same owner.
+    /// A chunk of these bytes, pinned by the same owner.
     ///
     /// # Panics
     /// If the range lies outside.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Pinned {
-        let part = &self[range];
-        let (ptr, len) = (part.as_ptr(), part.len());
+        let chunk = &self[range];
+        let (ptr, len) = (chunk.as_ptr(), chunk.len());
         Pinned { _owner: self._owner.clone(), ptr, len }
     }
 }

@@ -2,7 +2,7 @@
 //! `cargo run --release -p fulgurite-log --example log_figures [DIR]`
 
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{FrameParts, Log, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
+use fulgurite_log::{Log, LogOptions, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
 use fulgurite_types::{Csn, DatabaseId, crc32c};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn append(log: &Log, body: &[u8], body_crc: u32) -> Outcome<Csn> {
     let reservation = log.reserve(admission, fulgurite_log::Durability::Sync);
     let csn = reservation.csn();
     let frame =
-        FrameParts { kind: 0, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] };
+        NewFrame { kind: 0, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] };
     log.fill(reservation, frame);
     Ok(csn)
 }

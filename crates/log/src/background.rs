@@ -17,7 +17,7 @@ use crate::sync::yield_now;
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(3);
 
-/// Starts the threads, if the options want them: one flushes what was requested and writes hints, one makes segments, so
+/// Starts the threads, if the options want them: one flushes what was requested and writes durable marks, one makes segments, so
 /// that nobody who was promised a flush waits for a segment of zeros.
 pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> {
     if !core.options.background || core.options.read_only {
@@ -112,7 +112,7 @@ fn supply_loop(core: &Arc<Core>) {
 }
 
 /// How long the thread that flushes may sleep (INV-LOG-15). Until it is woken, if nothing was requested, nothing is due
-/// later, the newest hint says how far the log is durable, and no group waits to be written.
+/// later, the newest mark says how far the log is durable, and no group waits to be written.
 fn look(core: &Core) -> Sleep {
     if core.closed.load(Ordering::Acquire) {
         return Sleep::No;
@@ -124,32 +124,32 @@ fn look(core: &Core) -> Sleep {
     if core.requested(now).min(core.reserved_csn()) > core.durable_csn() {
         return Sleep::No;
     }
-    let due = core.marks.due_ns.load(Ordering::SeqCst);
+    let due = core.watermarks.due_ns.load(Ordering::SeqCst);
     let due = if due == 0 { Sleep::Rest } else { Sleep::Nap(Duration::from_nanos(due.saturating_sub(now))) };
-    let is_idle = hint_due(core).is_none() && core.slots().is_idle();
-    if is_idle { due } else { due.min(Sleep::Nap(until_hint(core, now))) }
+    let is_idle = mark_due(core).is_none() && core.groups().is_idle();
+    if is_idle { due } else { due.min(Sleep::Nap(until_mark(core, now))) }
 }
 
 /// When to look again whether the log has fallen idle. One that could do nothing about it, because the disk is full, does
 /// not ask as often.
-fn until_hint(core: &Core, now: u64) -> Duration {
-    let idle = core.options.hint_idle;
-    let waited_ns = now.saturating_sub(core.marks.busy_ns.load(Ordering::Relaxed));
+fn until_mark(core: &Core, now: u64) -> Duration {
+    let idle = core.options.mark_idle;
+    let waited_ns = now.saturating_sub(core.watermarks.busy_ns.load(Ordering::Relaxed));
     if u128::from(waited_ns) > 2 * idle.as_nanos() { idle.max(RETRY) } else { idle }
 }
 
-/// Flushes what was requested, makes segments ready, writes the idle hint.
+/// Flushes what was requested, makes segments ready, writes the idle mark.
 pub(crate) fn maintain(core: &Arc<Core>) -> Result<bool, LogError> {
     let served = serve(core)?;
     Ok(supply(core)? || served)
 }
 
-/// Flushes what was requested, and writes the idle hint.
+/// Flushes what was requested, and writes the idle mark.
 fn serve(core: &Arc<Core>) -> Result<bool, LogError> {
     core.serve_completion();
     core.check_usable()?;
     let flushed = flush_requested(core)?;
-    Ok(idle_hint(core)? || flushed)
+    Ok(idle_mark(core)? || flushed)
 }
 
 /// Makes segments ready, and removes what nobody wants.
@@ -192,8 +192,8 @@ fn flush_requested(core: &Core) -> Result<bool, LogError> {
 /// shares the second. The first of a burst is not kept waiting.
 fn gather(core: &Core) {
     let clock = core.env.clock();
-    let end =
-        core.marks.busy_ns.load(Ordering::Relaxed) + core.marks.io_ns.load(Ordering::Relaxed).min(GATHER_NS);
+    let end = core.watermarks.busy_ns.load(Ordering::Relaxed)
+        + core.watermarks.io_ns.load(Ordering::Relaxed).min(GATHER_NS);
     for _ in 0..GATHER_TURNS {
         if clock.monotonic_ns() >= end {
             break;
@@ -203,7 +203,7 @@ fn gather(core: &Core) {
 }
 
 fn is_short_of_segments(core: &Core) -> bool {
-    core.slots().ready() < core.options.ready_segments
+    core.groups().ready() < core.options.ready_segments
 }
 
 /// Makes one segment, if the pool is short.
@@ -214,43 +214,43 @@ fn refill(core: &Core) -> Result<bool, LogError> {
     let mut maker = core.store.maker();
     core.check_usable()?;
     let taken = {
-        let slot = core.slots();
+        let slot = core.groups();
         if slot.ready() >= core.options.ready_segments {
             return Ok(false);
         }
         slot.segments_taken()
     };
     let segment = core.make_segment(&mut maker, taken, 0, From::Disk)?;
-    core.slots().push_ready(segment, &core.credit);
+    core.groups().push_ready(segment, &core.credit);
     Ok(true)
 }
 
 /// The durable CSN that no durable group testifies to yet.
-fn hint_due(core: &Core) -> Option<Csn> {
+fn mark_due(core: &Core) -> Option<Csn> {
     let durable = core.durable_csn();
-    (core.marks.hinted_csn.load(Ordering::Relaxed) < durable.0).then_some(durable)
+    (core.watermarks.marked_csn.load(Ordering::Relaxed) < durable.0).then_some(durable)
 }
 
 /// Once the stream has been idle: makes durable what nobody asked for, then notes with one empty group how far that
-/// is. A hint adds no CSN, so none answers another; it is written only if nothing waits to be written.
-fn idle_hint(core: &Arc<Core>) -> Result<bool, LogError> {
-    let leftover = !core.slots().is_idle();
-    if hint_due(core).is_none() && !leftover {
+/// is. A mark adds no CSN, so none answers another; it is written only if nothing waits to be written.
+fn idle_mark(core: &Arc<Core>) -> Result<bool, LogError> {
+    let leftover = !core.groups().is_idle();
+    if mark_due(core).is_none() && !leftover {
         return Ok(false);
     }
     let now = core.env.clock().monotonic_ns();
-    let idle_ns = now.saturating_sub(core.marks.busy_ns.load(Ordering::Relaxed));
-    if u128::from(idle_ns) < core.options.hint_idle.as_nanos() {
+    let idle_ns = now.saturating_sub(core.watermarks.busy_ns.load(Ordering::Relaxed));
+    if u128::from(idle_ns) < core.options.mark_idle.as_nanos() {
         return Ok(false);
     }
     if leftover {
         return core.scheme.flush(core, false);
     }
-    write_hint(core)
+    write_mark(core)
 }
 
-fn write_hint(core: &Arc<Core>) -> Result<bool, LogError> {
-    if hint_due(core).is_none() || !core.append_hint()? {
+fn write_mark(core: &Arc<Core>) -> Result<bool, LogError> {
+    if mark_due(core).is_none() || !core.append_mark()? {
         return Ok(false);
     }
     core.scheme.flush(core, true)
@@ -259,7 +259,7 @@ fn write_hint(core: &Arc<Core>) -> Result<bool, LogError> {
 /// Makes everything that is reserved durable, and the fact known.
 pub(crate) fn settle(core: &Arc<Core>) -> Result<(), LogError> {
     core.wait_durable(core.reserved_csn())?;
-    match write_hint(core) {
+    match write_mark(core) {
         Ok(_) | Err(LogError::NoSpace { .. } | LogError::Io { .. }) => Ok(()),
         Err(error) => Err(error),
     }

@@ -1,7 +1,7 @@
-//! The memory of one group: many threads fill it at once, each its own place.
+//! The memory of one group: many threads fill it at once, each its own range.
 
-use crate::cells::Cells;
 use crate::core::Core;
+use crate::group_ring::GroupRing;
 use fulgurite_types::Writer;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use std::sync::Arc;
 /// Memory of a group.
 ///
 /// The rules that make access sound (INV-LOG-3):
-/// - places never overlap and never include the header: the compare-exchange that gives one moves the group's length
+/// - ranges never overlap and never include the header: the compare-exchange that gives one moves the group's length
 ///   past it;
-/// - only the holder of a [`Place`] writes into it, once, and then counts it into the cell's filled bytes;
+/// - only the holder of a [`ReservedRange`] writes into it, once, and then counts it into the group slot's filled bytes;
 /// - the header and the padding are written by the one leader, after the group was closed and all filled;
-/// - a reserved place is read only after all places of its group were seen filled under the slots' lock, or by the
+/// - a reserved range is read only after all ranges of its group were seen filled under the lock of the groups, or by the
 ///   leader after closing.
 pub(crate) struct GroupBuffer {
     bytes: Box<[UnsafeCell<u8>]>,
 }
 
-// SAFETY: the rules above give each byte one writer at a time, ordered before its readers by the cell's count of filled
-// bytes (release, acquire) or the slots' lock.
+// SAFETY: the rules above give each byte one writer at a time, ordered before its readers by the group slot's count of filled
+// bytes (release, acquire) or the lock of the groups.
 unsafe impl Sync for GroupBuffer {}
 
 impl GroupBuffer {
@@ -35,7 +35,7 @@ impl GroupBuffer {
         self.bytes.len()
     }
 
-    /// Where it begins, for those who get places in it.
+    /// Where it begins, for those who get ranges in it.
     pub fn memory(&self) -> *mut u8 {
         UnsafeCell::raw_get(self.bytes.as_ptr())
     }
@@ -43,7 +43,7 @@ impl GroupBuffer {
     /// Reads filled bytes.
     ///
     /// # Safety
-    /// Nobody writes the range while the result lives: it was reserved and seen filled under the slots' lock, or the
+    /// Nobody writes the range while the result lives: it was reserved and seen filled under the lock of the groups, or the
     /// caller is the leader and the group is closed and filled.
     pub unsafe fn read(&self, start: usize, len: usize) -> &[u8] {
         assert!(start + len <= self.capacity(), "INV-LOG-3: a read lies inside the group's buffer");
@@ -69,25 +69,25 @@ unsafe fn copy(target: *mut u8, bytes: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
 }
 
-/// A reserved place. Dropping it before it is full poisons the log: the hole would hang every commit behind it.
-pub(crate) struct Place {
+/// A reserved range. Dropping it before it is full poisons the log: the hole would hang every commit behind it.
+pub(crate) struct ReservedRange {
     core: Arc<Core>,
     memory: *mut u8,
-    cell: usize,
+    slot: usize,
     bytes: u32,
     remaining: u32,
 }
 
-// SAFETY: the place is this value's alone, whichever thread has it.
-unsafe impl Send for Place {}
+// SAFETY: the range is this value's alone, whichever thread has it.
+unsafe impl Send for ReservedRange {}
 // SAFETY: nothing can be done with a shared reference but asking for its length.
-unsafe impl Sync for Place {}
+unsafe impl Sync for ReservedRange {}
 
-impl Place {
+impl ReservedRange {
     /// # Safety
-    /// The place was just given to the caller by [`Cells::join`] or [`Cells::open`].
-    pub unsafe fn new(core: Arc<Core>, memory: *mut u8, cell: usize, bytes: u32) -> Place {
-        Place { core, memory, cell, bytes, remaining: bytes }
+    /// The range was just given to the caller by [`GroupRing::join`] or [`GroupRing::open`].
+    pub unsafe fn new(core: Arc<Core>, memory: *mut u8, slot: usize, bytes: u32) -> ReservedRange {
+        ReservedRange { core, memory, slot, bytes, remaining: bytes }
     }
 
     pub fn remaining(&self) -> usize {
@@ -96,9 +96,9 @@ impl Place {
 
     /// Copies `bytes` behind what was put before.
     pub fn put(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.remaining(), "INV-LOG-3: a fill stays inside its place");
-        // SAFETY: the place is this value's alone (INV-LOG-3), the bytes fit, and the group's buffer stays while the
-        // place is not counted as filled (INV-LOG-12).
+        assert!(bytes.len() <= self.remaining(), "INV-LOG-3: a fill stays inside its range");
+        // SAFETY: the range is this value's alone (INV-LOG-3), the bytes fit, and the group's buffer stays while the
+        // range is not counted as filled (INV-LOG-12).
         unsafe {
             copy(self.memory, bytes);
             self.memory = self.memory.add(bytes.len());
@@ -106,21 +106,21 @@ impl Place {
         self.remaining -= bytes.len() as u32;
     }
 
-    fn cells(&self) -> &Cells {
-        &self.core.cells
+    fn ring(&self) -> &GroupRing {
+        &self.core.ring
     }
 }
 
-impl Writer for Place {
+impl Writer for ReservedRange {
     fn put_bytes(&mut self, bytes: &[u8]) {
         self.put(bytes);
     }
 }
 
-impl Drop for Place {
+impl Drop for ReservedRange {
     fn drop(&mut self) {
         if self.remaining == 0 {
-            self.cells().fill(self.cell, self.bytes);
+            self.ring().fill(self.slot, self.bytes);
         } else {
             let _ = self.core.fail("a commit ended between its reservation and the end of its fill", None);
         }

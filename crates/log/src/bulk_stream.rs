@@ -29,12 +29,12 @@ struct State {
     buffer: Vec<u8>,
     /// Segments with writes that no sync has covered.
     unsynced: Vec<Arc<Segment>>,
-    appended: BulkMark,
+    appended: BulkPosition,
 }
 
 /// A point of the bulk stream: everything that was appended before it. Later ones are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BulkMark(u64);
+pub struct BulkPosition(u64);
 
 impl State {
     fn append_at(&self) -> u32 {
@@ -58,9 +58,9 @@ pub(crate) struct BulkStream {
     /// Held during a sync, so that a second one waits for what the first is syncing.
     syncing: Mutex<()>,
     state: Mutex<State>,
-    /// The [`BulkMark`] up to which everything is durable.
+    /// The [`BulkPosition`] up to which everything is durable.
     synced: AtomicU64,
-    /// The [`BulkMark`] that frames of the commit stream depend on: INV-LOG-16.
+    /// The [`BulkPosition`] that frames of the commit stream depend on: INV-LOG-16.
     required: AtomicU64,
 }
 
@@ -99,7 +99,7 @@ impl Core {
         kind: BulkKind,
         pieces: &[&[u8]],
         on_place: impl FnOnce(Lsn),
-    ) -> Result<(Lsn, BulkMark), LogError> {
+    ) -> Result<(Lsn, BulkPosition), LogError> {
         let body: usize = pieces.iter().map(|piece| piece.len()).sum();
         let max = self.options.bulk_bytes_max();
         let body_bytes = u32::try_from(body)
@@ -110,7 +110,7 @@ impl Core {
         let mut state = self.bulk.state.lock();
         self.check_usable()?;
         // INV-LOG-18: what users write ahead takes nothing of the reserve, which is for checkpoints.
-        let from = if kind == BulkKind::Part { From::Disk } else { From::DiskOrReserve };
+        let from = if kind == BulkKind::Chunk { From::Disk } else { From::DiskOrReserve };
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
         if state.room() < bytes || (is_for_checkpoints && from == From::Disk) {
             self.next_bulk_segment(&mut state, bytes, from)?;
@@ -169,8 +169,8 @@ impl Core {
     fn take_bulk_segment(&self, bytes_min: u32, from: From) -> Result<Arc<Segment>, LogError> {
         let mut maker = self.store.maker();
         let (ready, taken) = {
-            let mut slots = self.slots();
-            (slots.take_ready(bytes_min, &self.credit), slots.segments_taken())
+            let mut groups = self.groups();
+            (groups.take_ready(bytes_min, &self.credit), groups.segments_taken())
         };
         match ready {
             Some(segment) => {
@@ -179,7 +179,7 @@ impl Core {
             }
             None => {
                 let made = self.make_segment(&mut maker, taken, bytes_min, from)?;
-                self.slots().count_taken();
+                self.groups().count_taken();
                 Ok(made)
             }
         }
@@ -203,7 +203,11 @@ impl Core {
 
     /// Makes everything up to `mark` durable, and all that was appended before the call; a call that finds `mark` synced
     /// when its turn comes does nothing. `check` is asked while the stream is locked.
-    fn sync_bulk(&self, mark: BulkMark, check: impl Fn() -> Result<(), LogError>) -> Result<(), LogError> {
+    fn sync_bulk(
+        &self,
+        mark: BulkPosition,
+        check: impl Fn() -> Result<(), LogError>,
+    ) -> Result<(), LogError> {
         let _syncing = self.bulk.syncing.lock();
         let (unsynced, reached) = {
             let mut state = self.bulk.state.lock();
@@ -227,7 +231,7 @@ impl Core {
         Ok(())
     }
 
-    fn is_bulk_synced(&self, mark: BulkMark) -> bool {
+    fn is_bulk_synced(&self, mark: BulkPosition) -> bool {
         self.bulk.synced.load(SeqCst) >= mark.0
     }
 
@@ -235,7 +239,7 @@ impl Core {
     /// frame's mark was required before the frame was filled, and the groups were seen filled. All commits wait for this
     /// sync, those that come after it in the log included: INV-LOG-17 bounds how many bytes it writes.
     pub fn sync_required_bulk(&self) -> Result<(), LogError> {
-        let required = BulkMark(self.bulk.required.load(SeqCst));
+        let required = BulkPosition(self.bulk.required.load(SeqCst));
         if self.is_bulk_synced(required) {
             return Ok(());
         }
@@ -297,13 +301,13 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::sync_bulk`].
-    pub fn sync_bulk_to(&self, mark: BulkMark) -> Result<(), LogError> {
+    pub fn sync_bulk_to(&self, mark: BulkPosition) -> Result<(), LogError> {
         self.core.sync_bulk(mark, || self.core.check_usable())
     }
 
     /// Has the bulk stream synced up to `mark` before any frame is written that is reserved after this call: for a frame
-    /// that names parts which its committer does not sync itself. The thread that writes the frame's group syncs.
-    pub fn require_bulk(&self, mark: BulkMark) {
+    /// that names chunks which its committer does not sync itself. The thread that writes the frame's group syncs.
+    pub fn require_bulk(&self, mark: BulkPosition) {
         self.core.bulk.required.fetch_max(mark.0, SeqCst);
     }
 

@@ -1,15 +1,15 @@
 //! The path of a frame into the log: admit, reserve, fill.
 
-use crate::buffer::{GroupBuffer, Place};
-use crate::cells::{JOINABLE_BYTES_MAX, Join, Joined, TimeBounds};
+use crate::buffer::{GroupBuffer, ReservedRange};
 use crate::core::Core;
 use crate::credit::{Charge, First, Missing};
 use crate::durability::Durability;
 use crate::error::LogError;
-use crate::format::{FRAME_HEADER_BYTES, FrameHeader, PartPlace, encode_local_record};
+use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, encode_local_record};
+use crate::group_ring::{JOINABLE_BYTES_MAX, Join, Joined, TimeBounds};
+use crate::groups::NewGroup;
 use crate::log::Log;
 use crate::options::group_charge;
-use crate::slots::NewGroup;
 use crate::stats::add;
 use crate::store::From;
 use fulgurite_types::{Csn, Lsn};
@@ -37,16 +37,16 @@ impl Drop for Admission {
     fn drop(&mut self) {
         if let Some(core) = &self.core {
             core.credit.give_room(self.charge.room.into());
-            core.credit.give_cells(self.charge.cells);
+            core.credit.give_slots(self.charge.slots);
         }
     }
 }
 
-/// A frame's place in the log. Give it to [`Log::fill`]: a reservation that is dropped poisons the log, because every
+/// A frame's range in the log. Give it to [`Log::fill`]: a reservation that is dropped poisons the log, because every
 /// commit behind it would hang.
 #[must_use]
 pub struct Reservation {
-    place: Place,
+    range: ReservedRange,
     csn: Csn,
     body_lsn: Lsn,
     frame_bytes: u32,
@@ -78,7 +78,7 @@ impl std::fmt::Debug for Reservation {
 
 /// All of a frame but its number.
 #[derive(Clone, Copy, Debug)]
-pub struct FrameParts<'a> {
+pub struct NewFrame<'a> {
     /// What the body is; the log does not care.
     pub kind: u8,
     /// Flags of the body; the log does not care.
@@ -93,8 +93,8 @@ pub struct FrameParts<'a> {
     pub body: &'a [u8],
     /// CRC-32C of the body, computed by its origin.
     pub body_crc: u32,
-    /// Where the parts that the body refers to lie.
-    pub local: &'a [PartPlace],
+    /// Where the chunks that the body refers to lie.
+    pub local: &'a [ChunkRef],
 }
 
 impl Log {
@@ -143,7 +143,7 @@ impl Log {
         }
     }
 
-    /// Gives the frame its CSN and its place, in one order for both: it joins the open group, or opens one. Never
+    /// Gives the frame its CSN and its range, in one order for both: it joins the open group, or opens one. Never
     /// waits for a write, never fails. `level` is how far the commit will have to come.
     pub fn reserve(&self, admission: Admission, level: Durability) -> Reservation {
         self.reserve_at(admission, level, TimeBounds::ANY).expect("any time will do")
@@ -160,22 +160,22 @@ impl Log {
         self.core.reserve(admission, level, time)
     }
 
-    /// Puts the frame into its place: one copy, while others fill theirs.
+    /// Puts the frame into its range: one copy, while others fill theirs.
     ///
     /// # Panics
     /// If the sizes are not the ones that were admitted. The log is poisoned then.
-    pub fn fill(&self, reservation: Reservation, frame: FrameParts<'_>) {
-        let Reservation { mut place, csn, frame_bytes, .. } = reservation;
+    pub fn fill(&self, reservation: Reservation, frame: NewFrame<'_>) {
+        let Reservation { mut range, csn, frame_bytes, .. } = reservation;
         assert_eq!(
             frame.body.len() as u64 + u64::from(FRAME_HEADER_BYTES),
             u64::from(frame_bytes),
             "INV-LOG-3: a frame has the size that was admitted"
         );
         if !frame.local.is_empty() {
-            encode_local_record(frame.local, &mut place);
+            encode_local_record(frame.local, &mut range);
         }
         assert_eq!(
-            place.remaining(),
+            range.remaining(),
             frame_bytes as usize,
             "INV-LOG-3: a local record has the size that was admitted"
         );
@@ -189,8 +189,8 @@ impl Log {
             commit_time_ms: frame.commit_time_ms,
             body_crc: frame.body_crc,
         };
-        place.put(&header.encode());
-        place.put(frame.body);
+        range.put(&header.encode());
+        range.put(frame.body);
     }
 }
 
@@ -198,7 +198,7 @@ pub(crate) enum Admit {
     Done(Admission),
     /// There is no segment for this charge.
     NoSegment(u32),
-    /// `is_long`: it needs several cells.
+    /// `is_long`: it needs several group groups.
     NoCredit {
         is_long: bool,
     },
@@ -217,7 +217,7 @@ impl Core {
         let charge = self.credit.charge(group_charge(frame_bytes + local_bytes));
         match self.credit.take(charge, first) {
             Err(Missing::Room) => return Ok(Admit::NoSegment(charge.room)),
-            Err(Missing::Cells) => return Ok(Admit::NoCredit { is_long: charge.cells > 1 }),
+            Err(Missing::Slots) => return Ok(Admit::NoCredit { is_long: charge.slots > 1 }),
             Ok(()) => {}
         }
         let is_long = charge.room as usize > JOINABLE_BYTES_MAX;
@@ -238,7 +238,7 @@ impl Core {
         let bytes = frame_bytes + local_bytes;
         // Only who waits for less is content with less; who does not wait is flushed in due time, and then in full.
         let barrier = level != Durability::NoBarrier;
-        let joined = match self.cells.join(bytes, barrier, time) {
+        let joined = match self.ring.join(bytes, barrier, time) {
             Join::Joined(joined) => self.joined(&admission, joined),
             Join::NoRoom | Join::TooLate => self.join_or_open(&mut admission, bytes, barrier, time)?,
         };
@@ -248,16 +248,16 @@ impl Core {
             // Perhaps no committer asks for a flush: the thread comes when the log has fallen idle.
             self.signal.wake_resting();
         }
-        // SAFETY: the place was just given out.
-        let place = unsafe { Place::new(core, joined.memory, joined.cell, bytes) };
+        // SAFETY: the range was just given out.
+        let range = unsafe { ReservedRange::new(core, joined.memory, joined.slot, bytes) };
         let body_lsn = joined.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
-        Some(Reservation { place, csn: joined.csn, body_lsn, frame_bytes, time_ms: joined.time_ms })
+        Some(Reservation { range, csn: joined.csn, body_lsn, frame_bytes, time_ms: joined.time_ms })
     }
 
     /// Gives back what joining a group left of the charge.
     fn joined(&self, admission: &Admission, joined: Joined) -> Joined {
         self.credit.give_room(i64::from(admission.charge.room) - i64::from(joined.taken));
-        self.credit.give_cells(admission.charge.cells);
+        self.credit.give_slots(admission.charge.slots);
         joined
     }
 
@@ -268,16 +268,16 @@ impl Core {
         barrier: bool,
         time: TimeBounds,
     ) -> Option<Joined> {
-        let mut slots = self.slots();
+        let mut groups = self.groups();
         // Somebody may have opened a group while this thread waited for the lock.
-        match self.cells.join(bytes, barrier, time) {
+        match self.ring.join(bytes, barrier, time) {
             Join::Joined(joined) => return Some(self.joined(admission, joined)),
             Join::NoRoom => {}
             Join::TooLate => return None,
         }
-        let (cells, buffer) = (admission.charge.cells, admission.buffer.take());
-        let new = NewGroup { bytes, barrier, cells, buffer };
-        slots.open(new, time, &self.cells, &self.credit)
+        let (slots, buffer) = (admission.charge.slots, admission.buffer.take());
+        let new = NewGroup { bytes, barrier, slots, buffer };
+        groups.open(new, time, &self.ring, &self.credit)
     }
 
     /// Makes segments until `charge` has room.
@@ -288,26 +288,26 @@ impl Core {
             if self.credit.has_room(charge) {
                 return Ok(());
             }
-            let taken = self.slots().segments_taken();
+            let taken = self.groups().segments_taken();
             let segment = self.make_segment(&mut maker, taken, 0, From::Disk)?;
-            self.slots().push_ready(segment, &self.credit);
+            self.groups().push_ready(segment, &self.credit);
         }
     }
 
-    /// Appends a group that holds only a hint, if that needs no waiting and nobody else has something to write.
-    pub fn append_hint(self: &Arc<Self>) -> Result<bool, LogError> {
+    /// Appends a group that holds only a mark, if that needs no waiting and nobody else has something to write.
+    pub fn append_mark(self: &Arc<Self>) -> Result<bool, LogError> {
         let Admit::Done(mut admission) = self.admit_once(0, 0, None)? else {
             return Ok(false);
         };
-        let mut slots = self.slots();
-        if !slots.is_idle() {
-            drop(slots);
+        let mut groups = self.groups();
+        if !groups.is_idle() {
+            drop(groups);
             return Ok(false);
         }
         admission.core = None;
-        let cells = admission.charge.cells;
-        let new = NewGroup { bytes: 0, barrier: true, cells, buffer: None };
-        slots.append_hint(new, &self.cells, &self.credit);
+        let slots = admission.charge.slots;
+        let new = NewGroup { bytes: 0, barrier: true, slots, buffer: None };
+        groups.append_mark(new, &self.ring, &self.credit);
         Ok(true)
     }
 }

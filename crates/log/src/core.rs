@@ -1,13 +1,14 @@
 //! What all parts of an open log share, and the order of its locks.
 //!
-//! Lock order: writer, the sync lock, slots, progress, replay index. The segment maker comes before slots and the
-//! segment table; the bulk stream's locks are leaves, except that it takes the maker and the slots for a new segment.
+//! Lock order: writer, the sync lock, slots, progress, replay index. The segment maker comes before groups and the
+//! segment table; the bulk stream's locks are leaves, except that it takes the maker and the groups for a new segment.
 //! The observer runs under the right to flush alone; the completer under nothing.
 
 use crate::bulk_stream::BulkStream;
-use crate::cells::{Cells, JOINABLE_BYTES_MAX};
 use crate::credit::Credit;
 use crate::error::LogError;
+use crate::group_ring::{GroupRing, JOINABLE_BYTES_MAX};
+use crate::groups::{AppendPoint, Groups};
 use crate::options::LogOptions;
 use crate::park::Parking;
 use crate::poison::Poison;
@@ -15,7 +16,6 @@ use crate::progress::Progress;
 use crate::replay_index::ReplayIndex;
 use crate::schemes::{Scheme, scheme};
 use crate::signal::Signal;
-use crate::slots::{AppendPoint, Slots};
 use crate::stats::{Counters, add};
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, RwLock};
@@ -32,16 +32,16 @@ pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
 
 /// Progress of the commit stream. Raised by the leader alone.
-pub(crate) struct Marks {
+pub(crate) struct AtomicWatermarks {
     pub written: AtomicU64,
     pub durable: AtomicU64,
     pub durable_csn: AtomicU64,
     /// Up to where a flush of the device covered the segments. Behind `durable` only where the cache is asserted to be
     /// power-safe.
-    pub drained: AtomicU64,
-    pub drained_csn: AtomicU64,
+    pub synced: AtomicU64,
+    pub synced_csn: AtomicU64,
     /// The newest durable CSN that some durable group names.
-    pub hinted_csn: AtomicU64,
+    pub marked_csn: AtomicU64,
     /// When the stream last wrote something, in monotonic nanoseconds.
     pub busy_ns: AtomicU64,
     /// What a write with its flush takes, in nanoseconds: a moving average.
@@ -70,9 +70,9 @@ pub(crate) struct Core {
     pub options: LogOptions,
     pub epoch: Epoch,
     pub spans: Vec<EpochSpan>,
-    pub cells: Cells,
+    pub ring: GroupRing,
     pub credit: Credit,
-    slots: CachePadded<Mutex<Slots>>,
+    groups: CachePadded<Mutex<Groups>>,
     pub scheme: Box<dyn Scheme>,
     pub parking: Parking,
     pub writer: Mutex<Writer>,
@@ -81,7 +81,7 @@ pub(crate) struct Core {
     pub progress: Mutex<Progress>,
     /// Whether the commit stream is written around the page cache, but for segments that refuse it.
     pub direct: bool,
-    pub marks: CachePadded<Marks>,
+    pub watermarks: CachePadded<AtomicWatermarks>,
     pub index: Mutex<ReplayIndex>,
     pub store: Store,
     pub bulk: BulkStream,
@@ -114,7 +114,7 @@ impl Core {
         index: ReplayIndex,
     ) -> io::Result<Core> {
         let (lsn, csn) = (Lsn::new(at.segment.number, at.offset), at.next_csn.prev());
-        let cells = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
+        let slots = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
         let charge_max = options.charge_max();
         let direct = options.writes_directly() && store.file(&at.segment)?.takes_direct_writes()?;
         // What a cache keeps is of no use to what is not there yet.
@@ -122,22 +122,22 @@ impl Core {
         Ok(Core {
             epoch: at.epoch,
             spans,
-            cells: Cells::new(cells),
-            credit: Credit::new(at.credit(charge_max), cells),
-            slots: CachePadded::new(Mutex::new(Slots::new(at, charge_max, cells))),
+            ring: GroupRing::new(slots),
+            credit: Credit::new(at.credit(charge_max), slots),
+            groups: CachePadded::new(Mutex::new(Groups::new(at, charge_max, slots))),
             scheme: scheme(options.scheme),
             parking: Parking::new(),
             writer: Mutex::new(Writer::new(direct)),
             syncing: Mutex::new(()),
             progress: Mutex::new(Progress::at(csn)),
             direct,
-            marks: CachePadded::new(Marks {
+            watermarks: CachePadded::new(AtomicWatermarks {
                 written: AtomicU64::new(lsn.0),
                 durable: AtomicU64::new(lsn.0),
                 durable_csn: AtomicU64::new(csn.0),
-                drained: AtomicU64::new(lsn.0),
-                drained_csn: AtomicU64::new(csn.0),
-                hinted_csn: AtomicU64::new(csn.0),
+                synced: AtomicU64::new(lsn.0),
+                synced_csn: AtomicU64::new(csn.0),
+                marked_csn: AtomicU64::new(csn.0),
                 busy_ns: AtomicU64::new(env.clock().monotonic_ns()),
                 io_ns: AtomicU64::new(0),
                 requested_csn: AtomicU64::new(0),
@@ -164,27 +164,27 @@ impl Core {
         })
     }
 
-    pub fn slots(&self) -> MutexGuard<'_, Slots> {
-        let slots = self.slots.lock();
-        add(&self.stats.slot_locks, 1);
-        slots
+    pub fn groups(&self) -> MutexGuard<'_, Groups> {
+        let groups = self.groups.lock();
+        add(&self.stats.group_locks, 1);
+        groups
     }
 
     /// The newest commit that has a number.
     pub fn reserved_csn(&self) -> Csn {
-        self.slots().next_csn(&self.cells).prev()
+        self.groups().next_csn(&self.ring).prev()
     }
 
     pub fn durable_csn(&self) -> Csn {
-        Csn(self.marks.durable_csn.load(Ordering::SeqCst))
+        Csn(self.watermarks.durable_csn.load(Ordering::SeqCst))
     }
 
-    pub fn drained_csn(&self) -> Csn {
-        Csn(self.marks.drained_csn.load(Ordering::SeqCst))
+    pub fn synced_csn(&self) -> Csn {
+        Csn(self.watermarks.synced_csn.load(Ordering::SeqCst))
     }
 
     pub fn written(&self) -> Lsn {
-        Lsn(self.marks.written.load(Ordering::Acquire))
+        Lsn(self.watermarks.written.load(Ordering::Acquire))
     }
 
     /// Fails in a child of the process that opened the log.

@@ -20,10 +20,10 @@ impl Core {
     }
 
     /// Returns when a flush of the device covered `csn`.
-    fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
-        while self.drained_csn() < csn {
+    fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
+        while self.synced_csn() < csn {
             self.poison.check()?;
-            if !self.scheme.flush(self, true)? && self.drained_csn() < csn {
+            if !self.scheme.flush(self, true)? && self.synced_csn() < csn {
                 self.check_reserved(csn)?;
                 yield_now();
             }
@@ -53,14 +53,14 @@ impl Core {
 
     /// The background thread's work that is due at `now_ns`: the newest commit to make durable.
     pub fn requested(&self, now_ns: u64) -> Csn {
-        let due = self.marks.due_ns.load(SeqCst);
+        let due = self.watermarks.due_ns.load(SeqCst);
         if due != 0 && due <= now_ns {
             // Who adds a commit after this sees that nothing is due, and says when.
-            self.marks.due_ns.store(0, SeqCst);
-            let csn = self.marks.due_csn.load(SeqCst);
-            self.marks.requested_csn.fetch_max(csn, SeqCst);
+            self.watermarks.due_ns.store(0, SeqCst);
+            let csn = self.watermarks.due_csn.load(SeqCst);
+            self.watermarks.requested_csn.fetch_max(csn, SeqCst);
         }
-        Csn(self.marks.requested_csn.load(SeqCst))
+        Csn(self.watermarks.requested_csn.load(SeqCst))
     }
 }
 
@@ -79,14 +79,14 @@ impl Log {
     ///
     /// # Errors
     /// As [`Log::wait_durable`].
-    pub fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
-        self.core.wait_drained(csn)
+    pub fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
+        self.core.wait_synced(csn)
     }
 
     /// Asks for the commit to become durable, and returns at once: the log thread flushes (without one,
     /// [`Log::maintain`] does). The observer tells when it is done.
     pub fn request_durable(&self, csn: Csn) {
-        if self.core.marks.requested_csn.fetch_max(csn.0, SeqCst) < csn.0 {
+        if self.core.watermarks.requested_csn.fetch_max(csn.0, SeqCst) < csn.0 {
             self.core.signal.wake_asleep();
         }
     }
@@ -94,7 +94,7 @@ impl Log {
     /// Asks for the commit to become durable at most `interval` from now, not counting the flush itself, and returns at
     /// once. The log thread flushes (without one, [`Log::maintain`] does).
     pub fn request_durable_within(&self, csn: Csn, interval: Duration) {
-        let marks = &self.core.marks;
+        let marks = &self.core.watermarks;
         marks.due_csn.fetch_max(csn.0, SeqCst);
         let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
         let due = self.core.env.clock().monotonic_ns().saturating_add(interval).max(1);

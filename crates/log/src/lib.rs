@@ -7,7 +7,7 @@
 //! ```
 //! use fulgurite_types::{Csn, DatabaseId, crc32c};
 //! use fulgurite_env::SimEnv;
-//! use fulgurite_log::{Durability, FrameParts, Log, LogError, LogOptions, frame_bytes};
+//! use fulgurite_log::{Durability, NewFrame, Log, LogError, LogOptions, frame_bytes};
 //! use std::path::Path;
 //!
 //! # fn main() -> Result<(), LogError> {
@@ -17,7 +17,7 @@
 //! let reservation = log.reserve(admission, Durability::Sync);
 //! let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
 //! let body_crc = crc32c(body);
-//! log.fill(reservation, FrameParts { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] });
+//! log.fill(reservation, NewFrame { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] });
 //! log.wait_durable(csn)?;
 //! assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body);
 //! assert_eq!(log.reader(Csn::ZERO)?.next()?.map(|frame| frame.header.csn), Some(csn));
@@ -26,7 +26,7 @@
 //! ```
 //!
 //! # Invariants
-//! - INV-LOG-1: `drained <= written <= filled <= reserved` and `drained <= durable <= filled`. `durable` passes a byte
+//! - INV-LOG-1: `synced <= written <= filled <= reserved` and `synced <= durable <= filled`. `durable` passes a byte
 //!   only after a sync that began after the write of that byte had completed.
 //! - INV-LOG-2: a segment is synced, its end record included, before a frame of the next one counts as durable.
 //! - INV-LOG-3: places in a group never overlap, each is filled once by one thread, and nobody reads it before.
@@ -44,7 +44,7 @@
 //! - INV-LOG-14: a commit that waits has a thread that flushes for it, or is awake.
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
 //! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the mark that its committer required
-//!   ([`Log::require_bulk`]) before it reserved: a frame that recovery finds has its parts.
+//!   ([`Log::require_bulk`]) before it reserved: a frame that recovery finds has its chunks.
 //! - INV-LOG-17: of the bulk stream at most 4 MiB, and the last record of each thread that appends, are not synced: the
 //!   sync of INV-LOG-16, which commits after it in the log wait for, is no longer than that takes.
 //! - INV-LOG-18: on a full disk openings that are killed, any number of them, never use up what the next one needs.
@@ -60,7 +60,7 @@
 mod background;
 mod buffer;
 mod bulk_stream;
-mod cells;
+mod chunks;
 mod commit;
 mod core;
 mod credit;
@@ -68,10 +68,11 @@ mod durability;
 mod error;
 mod flush;
 mod format;
+mod group_ring;
+mod groups;
 mod log;
 mod options;
 mod park;
-mod parts;
 mod poison;
 mod progress;
 mod read;
@@ -84,21 +85,21 @@ mod schedules;
 mod schemes;
 mod segment;
 mod signal;
-mod slots;
 mod stats;
 mod store;
 mod sync;
 mod write;
 
-pub use bulk_stream::{BulkMark, BulkRecord};
-pub use cells::TimeBounds;
-pub use commit::{Admission, FrameParts, Reservation};
+pub use bulk_stream::{BulkPosition, BulkRecord};
+pub use commit::{Admission, NewFrame, Reservation};
 pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};
 pub use format::{
-    BULK_HEADER_BYTES, BulkHeader, BulkKind, EpochStart, FRAME_HEADER_BYTES, FrameHeader, GROUP_HEADER_BYTES,
-    GroupHeader, GroupKind, PartPlace, SEGMENT_DATA_START, SegmentHeader, SpillId, local_record_bytes,
+    BULK_HEADER_BYTES, BulkHeader, BulkKind, ChunkRef, EpochStart, FRAME_HEADER_BYTES, FrameHeader,
+    GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, SegmentHeader, SpillId,
+    local_record_bytes,
 };
+pub use group_ring::TimeBounds;
 pub use log::{Log, Watermarks};
 pub use options::LogOptions;
 pub use reader::{LogReader, OwnedFrame};

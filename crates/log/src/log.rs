@@ -36,7 +36,7 @@ impl std::fmt::Debug for Log {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Synced in the segment.
-    pub drained: Lsn,
+    pub synced: Lsn,
     /// In the segment.
     pub written: Lsn,
     /// All before is filled.
@@ -57,10 +57,10 @@ impl Watermarks {
     /// # Panics
     /// If it does not hold.
     pub fn validate(&self) {
-        let ordered = self.drained <= self.written
+        let ordered = self.synced <= self.written
             && self.written <= self.filled
             && self.filled <= self.reserved
-            && self.drained <= self.durable
+            && self.synced <= self.durable
             && self.durable <= self.filled
             && self.durable_csn <= self.reserved_csn;
         assert!(ordered, "INV-LOG-1: the watermarks are out of order: {self:?}");
@@ -166,21 +166,21 @@ impl Log {
     /// How far the commit stream is.
     pub fn watermarks(&self) -> Watermarks {
         let core = &self.core;
-        let drained = Lsn(core.marks.drained.load(Ordering::Acquire));
+        let synced = Lsn(core.watermarks.synced.load(Ordering::Acquire));
         let (durable_csn, durable) = core.index.lock().tip();
         let written = core.written().max(durable);
-        let slots = core.slots();
-        let filled = slots.filled_to(written, &core.cells);
+        let groups = core.groups();
+        let filled = groups.filled_to(written, &core.ring);
         let marks = Watermarks {
-            drained,
+            synced,
             written,
             filled,
-            reserved: slots.reserved(&core.cells).max(filled),
+            reserved: groups.reserved(&core.ring).max(filled),
             durable,
             durable_csn,
-            reserved_csn: slots.next_csn(&core.cells).prev(),
+            reserved_csn: groups.next_csn(&core.ring).prev(),
         };
-        drop(slots);
+        drop(groups);
         marks.validate();
         marks
     }
@@ -196,8 +196,8 @@ impl Log {
     }
 
     /// The newest commit up to which a flush of the device covered all.
-    pub fn drained_csn(&self) -> Csn {
-        self.core.drained_csn()
+    pub fn synced_csn(&self) -> Csn {
+        self.core.synced_csn()
     }
 
     /// Whether the commit stream is written around the page cache, but for segments that refuse it.
@@ -208,10 +208,10 @@ impl Log {
     /// Runs `work` with the newest reserved CSN while no other commit can get a number: for whoever draws a line
     /// between what was numbered before and after. It has to be short and must not call the log.
     pub fn at_reserved<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
-        let mut slots = self.core.slots();
+        let mut groups = self.core.groups();
         // A closed group is joined by nobody, and opening one needs the lock.
-        slots.close_open(&self.core.cells);
-        work(slots.next_csn(&self.core.cells).prev())
+        groups.close_open(&self.core.ring);
+        work(groups.next_csn(&self.core.ring).prev())
     }
 
     /// The smallest number that a segment of the bulk stream can have which takes records from now on.
@@ -287,7 +287,7 @@ impl Log {
     }
 
     /// One round of what the background thread does: flushes what was requested, makes segments ready, writes the
-    /// idle hint. True if it did something.
+    /// idle mark. True if it did something.
     ///
     /// # Errors
     /// [`LogError::NoSpace`] and [`LogError::Io`] if no segment could be made; [`LogError::Poisoned`].
@@ -329,7 +329,7 @@ impl Log {
     /// What the log has done since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.core.stats.read();
-        stats.ready_segments = self.core.slots().ready() as u64;
+        stats.ready_segments = self.core.groups().ready() as u64;
         (stats.segment_bytes, stats.segments) = self.core.store.totals();
         stats
     }
@@ -345,7 +345,7 @@ impl Log {
         let _ = self.core.fail(what, None);
     }
 
-    /// Flushes everything that was reserved, ends with a hint, and stops the threads. Later calls get
+    /// Flushes everything that was reserved, ends with a mark, and stops the threads. Later calls get
     /// [`LogError::Closed`]; reading goes on. When it has returned nothing is written any more, also not for those who
     /// were admitted before: a commit that reserves now is never durable, and who waits for it is told.
     ///

@@ -25,11 +25,11 @@ pub struct LogOptions {
     /// Whether the log is only read: opening replays, and writes nothing at all. Commits are refused with
     /// [`LogError::Closed`].
     pub read_only: bool,
-    /// Whether a thread keeps segments ready, writes hints and leads requested flushes. Without it
+    /// Whether a thread keeps segments ready, writes marks and leads requested flushes. Without it
     /// [`Log::maintain`](crate::Log::maintain) is called by hand, which makes everything deterministic.
     pub background: bool,
-    /// How long the commit stream has to be idle before a hint is written.
-    pub hint_idle: Duration,
+    /// How long the commit stream has to be idle before a mark is written.
+    pub mark_idle: Duration,
     /// The number of this node in spill ids; 0 on a single one.
     pub node: u32,
     /// How commits share writes and flushes.
@@ -54,7 +54,7 @@ impl Default for LogOptions {
             reserve_segments: 4,
             read_only: false,
             background: true,
-            hint_idle: Duration::from_millis(10),
+            mark_idle: Duration::from_millis(10),
             node: 0,
             scheme: FlushScheme::default(),
             waiting: Waiting::default(),

@@ -2,8 +2,8 @@
 
 use crate::core::Core;
 use crate::format::GroupKind;
+use crate::groups::Group;
 use crate::segment::Segment;
-use crate::slots::Group;
 use crate::stats::add;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ pub(crate) struct Written {
     /// Whether it begins a segment.
     moved: bool,
     /// The durable CSN that its header names.
-    hint: Csn,
+    mark: Csn,
 }
 
 /// Groups on their way from the segment to being durable.
@@ -31,7 +31,7 @@ pub(crate) struct Progress {
     pub segment: Option<Arc<Segment>>,
     /// The newest commit that was written.
     pub newest: Csn,
-    /// The last group that was written; a hint names no commit of its own.
+    /// The last group that was written; a mark names no commit of its own.
     pub last: u64,
 }
 
@@ -50,7 +50,7 @@ impl Progress {
 
 impl Core {
     /// Notes groups that were just written.
-    pub fn raise_written(&self, run: &[Group], hint: Csn) {
+    pub fn raise_written(&self, run: &[Group], mark: Csn) {
         let last = &run[run.len() - 1];
         let mut progress = self.progress.lock();
         progress.written.extend(run.iter().map(|group| Written {
@@ -60,16 +60,16 @@ impl Core {
             start: group.start(),
             end: group.end(),
             moved: group.ends.is_some(),
-            hint,
+            mark,
         }));
         progress.segment = Some(Arc::clone(&last.segment));
         progress.newest = last.last_csn();
         progress.last = last.sequence;
-        self.marks.written.store(last.end().0, Ordering::Release);
+        self.watermarks.written.store(last.end().0, Ordering::Release);
         drop(progress);
-        let hints = run.iter().filter(|group| group.kind == GroupKind::Hint).count();
+        let marks = run.iter().filter(|group| group.kind == GroupKind::Mark).count();
         add(&self.stats.groups, run.len() as u64);
-        add(&self.stats.hints, hints as u64);
+        add(&self.stats.marks, marks as u64);
     }
 
     /// Declares what was written durable, up to a group, and tells the observer. INV-LOG-1: the caller knows that it was
@@ -90,17 +90,17 @@ impl Core {
         }
         let Some(last) = last else { return };
         index.set_tip(last.last_csn, last.end);
-        self.marks.durable.store(last.end.0, Ordering::Release);
-        self.marks.durable_csn.store(last.last_csn.0, Ordering::SeqCst);
-        self.marks.hinted_csn.store(last.hint.0, Ordering::Relaxed);
+        self.watermarks.durable.store(last.end.0, Ordering::Release);
+        self.watermarks.durable_csn.store(last.last_csn.0, Ordering::SeqCst);
+        self.watermarks.marked_csn.store(last.mark.0, Ordering::Relaxed);
         drop(index);
         drop(progress);
         if moved {
             self.supply.wake_asleep();
         }
-        // A hint is due.
+        // A mark is due.
         self.signal.wake_resting();
-        // A hint raises nothing.
+        // A mark raises nothing.
         let observer = if last.last_csn > before { self.observer.read().clone() } else { None };
         if let Some(observer) = observer {
             observer(last.last_csn);
@@ -108,9 +108,9 @@ impl Core {
     }
 
     /// A flush that began after everything durable was written has ended.
-    pub fn raise_drained(&self) {
+    pub fn raise_synced(&self) {
         let (csn, lsn) = self.index.lock().tip();
-        self.marks.drained.store(lsn.0, Ordering::Release);
-        self.marks.drained_csn.store(csn.0, Ordering::SeqCst);
+        self.watermarks.synced.store(lsn.0, Ordering::Release);
+        self.watermarks.synced_csn.store(csn.0, Ordering::SeqCst);
     }
 }

@@ -46,16 +46,16 @@ impl Core {
     }
 
     fn read_memory(&self, lsn: Lsn, len: u32) -> InMemory {
-        let slots = self.slots();
-        let Some((group, at)) = slots.find(lsn, len, &self.cells) else {
+        let groups = self.groups();
+        let Some((group, at)) = groups.find(lsn, len, &self.ring) else {
             return InMemory::No;
         };
-        if !slots.is_filled(group, &self.cells) {
+        if !groups.is_filled(group, &self.ring) {
             return InMemory::BeingFilled;
         }
         let buffer = Arc::clone(&group.buffer);
-        drop(slots);
-        // SAFETY: the range was reserved and seen filled under the slots' lock, and is no part of the header.
+        drop(groups);
+        // SAFETY: the range was reserved and seen filled under the groups' lock, and is no part of the header.
         InMemory::Bytes(unsafe { buffer.read(at as usize, len as usize) }.to_vec())
     }
 

@@ -3,7 +3,7 @@
 use crate::core::{Core, EpochSpan};
 use crate::error::LogError;
 use crate::format::{
-    FrameHeader, GROUP_HEADER_BYTES, GroupHeader, GroupKind, PartPlace, Records, SEGMENT_DATA_START,
+    ChunkRef, FrameHeader, GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START,
 };
 use crate::log::Log;
 use fulgurite_types::{Csn, Lsn};
@@ -19,8 +19,8 @@ pub struct OwnedFrame {
     pub body: Vec<u8>,
     /// Where the body lies.
     pub body_lsn: Lsn,
-    /// Where the parts that the body refers to lie.
-    pub local: Vec<PartPlace>,
+    /// Where the chunks that the body refers to lie.
+    pub local: Vec<ChunkRef>,
 }
 
 /// Reads the log from a CSN on.

@@ -2,8 +2,8 @@
 
 use crate::error::LogError;
 use crate::format::{
-    BulkHeader, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader,
-    GroupKind, PartPlace, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
+    BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader,
+    GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
 };
 use crate::segment::Stream;
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
@@ -26,8 +26,8 @@ pub enum ScanItem {
         body_lsn: Lsn,
         /// Its body.
         body: Vec<u8>,
-        /// Where the parts that it refers to lie.
-        local: Vec<PartPlace>,
+        /// Where the chunks that it refers to lie.
+        local: Vec<ChunkRef>,
     },
     /// A valid record of the bulk stream.
     Bulk {
@@ -148,7 +148,7 @@ impl SegmentScan {
                 Err(error) => self.problem(offset, error.to_string()),
             },
             GroupKind::Frames => self.frames(&header, payload),
-            GroupKind::SegmentEnd | GroupKind::Hint | GroupKind::BulkStart => {}
+            GroupKind::SegmentEnd | GroupKind::Mark | GroupKind::BulkStart => {}
         }
         Some(header.end())
     }

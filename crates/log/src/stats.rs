@@ -41,7 +41,7 @@ counters! {
     /// Groups written to the commit stream.
     groups,
     /// Hints among them.
-    hints,
+    marks,
     /// Write calls on the commit stream.
     writes,
     /// Bytes they wrote.
@@ -53,7 +53,7 @@ counters! {
     /// Nanoseconds in sync calls of the commit stream.
     sync_ns,
     /// How often the slot lock was taken.
-    slot_locks,
+    group_locks,
     /// How often the right to sync (the sync lock, leadership) was taken.
     sync_locks,
     /// Nanoseconds that committers waited for it.
@@ -91,7 +91,7 @@ counters! {
 impl LogStats {
     /// Frames in a group, on average: how much one write consolidates.
     pub fn frames_per_group(&self) -> f64 {
-        let groups = self.groups - self.hints;
+        let groups = self.groups - self.marks;
         if groups == 0 { 0.0 } else { self.commits as f64 / groups as f64 }
     }
 

@@ -18,8 +18,8 @@
 use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
+use crate::groups::Group;
 use crate::segment::Segment;
-use crate::slots::Group;
 use crate::stats::add;
 use crate::sync::{spin_loop, yield_now};
 use fulgurite_env::{AlignedBuf, DIRECT_BYTES, File};
@@ -82,12 +82,12 @@ impl Core {
             let next = runs.peek().map(|next| &next[0]);
             let asked = barrier || !self.options.power_safe_cache || run.iter().any(|group| group.barrier);
             let flush = if asked || next.is_some() { Flush::Now } else { Flush::Later };
-            let hint = self.durable_csn();
-            self.write_run(writer, run, next, hint, flush)?;
-            self.raise_written(run, hint);
+            let mark = self.durable_csn();
+            self.write_run(writer, run, next, mark, flush)?;
+            self.raise_written(run, mark);
             self.raise_durable(u64::MAX);
             if flush == Flush::Now {
-                self.raise_drained();
+                self.raise_synced();
             }
             if next.is_some() {
                 self.store.seal(&run[0].segment);
@@ -95,7 +95,7 @@ impl Core {
         }
         if batch.is_empty() && barrier && writer.unsynced.is_some() {
             self.sync_written(writer)?;
-            self.raise_drained();
+            self.raise_synced();
             return Ok(true);
         }
         let count = batch.len();
@@ -118,9 +118,9 @@ impl Core {
                 self.poison.check()?;
                 self.end_left_segment(writer, Some(group))?;
             }
-            let (run, hint) = (std::slice::from_ref(group), self.durable_csn());
-            self.write_run(writer, run, None, hint, Flush::Later)?;
-            self.raise_written(run, hint);
+            let (run, mark) = (std::slice::from_ref(group), self.durable_csn());
+            self.write_run(writer, run, None, mark, Flush::Later)?;
+            self.raise_written(run, mark);
         }
         let count = batch.len();
         drop(batch);
@@ -136,16 +136,16 @@ impl Core {
     /// Closes the open group and takes all that is filled; waits for at least one group, if there are any. What is
     /// reserved meanwhile is left to the next one.
     fn take_batch(&self) -> Result<Vec<Group>, LogError> {
-        self.slots().close_open(&self.cells);
+        self.groups().close_open(&self.ring);
         let mut spins = 0;
         loop {
             self.poison.check()?;
-            let mut slots = self.slots();
-            let (count, is_more_coming) = slots.filled(&self.cells);
+            let mut groups = self.groups();
+            let (count, is_more_coming) = groups.filled(&self.ring);
             if !is_more_coming || (count > 0 && spins >= FILL_SPINS) {
-                return Ok(slots.take(count));
+                return Ok(groups.take(count));
             }
-            drop(slots);
+            drop(groups);
             add(&self.stats.fill_waits, 1);
             spins += 1;
             if spins < FILL_SPINS { spin_loop() } else { yield_now() }
@@ -164,18 +164,18 @@ impl Core {
         Ok(())
     }
 
-    /// Writes groups of one segment, and its end if `next` left it. Their headers say that `hint` is durable.
+    /// Writes groups of one segment, and its end if `next` left it. Their headers say that `mark` is durable.
     fn write_run(
         &self,
         writer: &mut Writer,
         run: &[Group],
         next: Option<&Group>,
-        hint: Csn,
+        mark: Csn,
         flush: Flush,
     ) -> Result<(), LogError> {
         let first = &run[0];
         for group in run {
-            self.stamp(group, hint);
+            self.stamp(group, mark);
         }
         let end = next.and_then(|next| {
             let (segment, offset) = next.ends.as_ref()?;
@@ -325,15 +325,15 @@ impl Core {
         let end = clock.monotonic_ns();
         let ns = end.saturating_sub(start);
         add(counter, ns);
-        let average = self.marks.io_ns.load(Ordering::Relaxed);
-        self.marks.io_ns.store(average - average / 8 + ns / 8, Ordering::Relaxed);
-        self.marks.busy_ns.store(end, Ordering::Relaxed);
+        let average = self.watermarks.io_ns.load(Ordering::Relaxed);
+        self.watermarks.io_ns.store(average - average / 8 + ns / 8, Ordering::Relaxed);
+        self.watermarks.busy_ns.store(end, Ordering::Relaxed);
         result
     }
 
     /// Gives the buffers of what was taken back.
     fn release(&self) {
-        self.slots().release(&self.credit);
+        self.groups().release(&self.credit);
     }
 }
 

@@ -15,35 +15,35 @@ pub const SEGMENT_BYTES_MIN: u32 = 1024 * 1024;
 /// Largest segment of the log.
 pub const SEGMENT_BYTES_MAX: u32 = 64 * 1024 * 1024;
 
-/// Longest frame in bytes, header included: a quarter of the smallest segment. What is larger goes to parts.
+/// Longest frame in bytes, header included: a quarter of the smallest segment. What is larger goes into chunks.
 pub const FRAME_BYTES_MAX: u32 = SEGMENT_BYTES_MIN / 4;
 
-/// Values of at least this many bytes are written ahead as parts, off the commit path. Shorter ones are part of the
-/// commit's frame, which takes one synchronous write; one of parts takes two flushes, one after the other.
+/// Values of at least this many bytes are written ahead as chunks, off the commit path. Shorter ones are part of the
+/// commit's frame, which takes one synchronous write; one in chunks takes two flushes, one after the other.
 pub const SPILL_BYTES_MIN: usize = 128 * 1024;
 
-/// Most bytes of one part: parts never span segments, and two of the longest fit the smallest segment.
-pub const PART_BYTES_MAX: usize = 508 * 1024;
+/// Most bytes of one chunk: chunks never span segments, and two of the longest fit the smallest segment.
+pub const CHUNK_BYTES_MAX: usize = 508 * 1024;
 
 /// Longest operation list of one transaction in bytes, as it is encoded: recovery refuses a longer one, so a transaction
 /// takes no operation beyond it.
 pub const OPERATIONS_BYTES_MAX: usize = 2 * 1024 * 1024 * 1024;
 
-/// Parts with ordinals at or above this one are lists of places of parts, not data: a transaction writes ahead fewer
-/// parts than that.
+/// Chunks with ordinals at or above this one are lists of references to chunks, not data: a transaction writes ahead fewer
+/// chunks than that.
 pub const PLACES_ORDINAL_MIN: u32 = u32::MAX - (1 << 20);
 
-/// Most places of parts that the group of a commit holds; a longer list is itself written ahead.
+/// Most references to chunks that the group of a commit holds; a longer list is itself written ahead.
 pub const DIRECT_PLACES_MAX: usize = 512;
 
 const _: () = assert!(FRAME_BYTES_MAX * 4 <= SEGMENT_BYTES_MIN);
-const _: () = assert!(2 * (PART_BYTES_MAX + 64) + 4096 + 72 <= SEGMENT_BYTES_MIN as usize);
+const _: () = assert!(2 * (CHUNK_BYTES_MAX + 64) + 4096 + 72 <= SEGMENT_BYTES_MIN as usize);
 // One operation with the longest key and the longest value that is not spilled always fits a frame.
 const _: () = assert!(KEY_BYTES_MAX + SPILL_BYTES_MIN + 1024 < FRAME_BYTES_MAX as usize);
-// A value's place has a 16-bit count of extents, one for each part.
-const _: () = assert!(VALUE_BYTES_MAX / PART_BYTES_MAX < u16::MAX as usize);
+// A value's place has a 16-bit count of extents, one for each chunk.
+const _: () = assert!(VALUE_BYTES_MAX / CHUNK_BYTES_MAX < u16::MAX as usize);
 // Ordinals of data never reach those of lists, and the lists of all of them have ordinals enough: each list names at
-// least 16,000 parts, so that the lists, and the lists of lists, are fewer than 2^20.
-const _: () = assert!((PLACES_ORDINAL_MIN / (PART_BYTES_MAX as u32 / 32)) * 2 < 1 << 20);
+// least 16,000 chunks, so that the lists, and the lists of lists, are fewer than 2^20.
+const _: () = assert!((PLACES_ORDINAL_MIN / (CHUNK_BYTES_MAX as u32 / 32)) * 2 < 1 << 20);
 // The offset of a value in an operation list is stored in 32 bits.
 const _: () = assert!(OPERATIONS_BYTES_MAX <= u32::MAX as usize);

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fulgurite::dump::{
-    self, Action, Body, BulkKind, Frame, GroupHeader, Item, Operation, Parts, Segment, Slot, SlotContent,
+    self, Action, Body, BulkKind, Chunks, Frame, GroupHeader, Item, Operation, Segment, Slot, SlotContent,
     Stream,
 };
 use fulgurite::env::{Env, RealEnv};
@@ -212,16 +212,15 @@ fn frame_lines(frame: &Frame) -> Vec<String> {
                 operations.iter().map(|operation| format!("              {}", operation_text(operation))),
             );
         }
-        Body::InParts(parts) => {
-            lines.push(format!("              its operations are in {}", parts_text(parts)))
+        Body::InChunks(chunks) => {
+            lines.push(format!("              its operations are in {}", parts_text(chunks)))
         }
         Body::Undecodable(why) => lines.push(format!("              undecodable: {why}")),
     }
     lines.extend(
-        frame
-            .parts
-            .iter()
-            .map(|part| format!("              part {}: {} bytes at {}", part.ordinal, part.len, part.lsn)),
+        frame.chunks.iter().map(|chunk| {
+            format!("              chunk {}: {} bytes at {}", chunk.ordinal, chunk.len, chunk.lsn)
+        }),
     );
     lines
 }
@@ -234,8 +233,8 @@ fn operation_text(operation: &Operation) -> String {
         Action::Put { value, expires_at_ms } => {
             format!("table {table}: put {key} = {}{}", quoted(value), expires(expires_at_ms))
         }
-        Action::PutInParts { parts, expires_at_ms } => {
-            format!("table {table}: put {key} = {}{}", parts_text(parts), expires(expires_at_ms))
+        Action::PutInChunks { chunks, expires_at_ms } => {
+            format!("table {table}: put {key} = {}{}", parts_text(chunks), expires(expires_at_ms))
         }
         Action::Delete => format!("table {table}: delete {key}"),
         Action::DeleteRange { end: Some(end) } => {
@@ -245,8 +244,8 @@ fn operation_text(operation: &Operation) -> String {
     }
 }
 
-fn parts_text(parts: &Parts) -> String {
-    format!("parts from {}: {} bytes", parts.ordinal, parts.len)
+fn parts_text(chunks: &Chunks) -> String {
+    format!("chunks from {}: {} bytes", chunks.ordinal, chunks.len)
 }
 
 pub(super) fn bulk_kind(kind: BulkKind) -> &'static str {
@@ -254,7 +253,7 @@ pub(super) fn bulk_kind(kind: BulkKind) -> &'static str {
         BulkKind::InternalNode => "inner node",
         BulkKind::LeafNode => "leaf",
         BulkKind::LeafDelta => "leaf delta",
-        BulkKind::Part => "part",
+        BulkKind::Chunk => "chunk",
         BulkKind::Checkpoint => "checkpoint",
         BulkKind::MemtableRun => "memtable",
     }

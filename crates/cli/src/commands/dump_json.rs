@@ -1,6 +1,6 @@
 //! What `dump` prints, as JSON.
 
-use fulgurite::dump::{Action, Body, Frame, GroupKind, Item, Operation, PartPlace, Segment, Slot};
+use fulgurite::dump::{Action, Body, ChunkRef, Frame, GroupKind, Item, Operation, Segment, Slot};
 use serde_json::{Map, Value, json};
 
 use super::dump::{bulk_kind, first_group, stream_name};
@@ -78,7 +78,7 @@ pub(super) fn group_kind(kind: GroupKind) -> &'static str {
         GroupKind::Frames => "commits",
         GroupKind::EpochStart => "epoch start",
         GroupKind::SegmentEnd => "segment end",
-        GroupKind::Hint => "hint",
+        GroupKind::Mark => "mark",
         GroupKind::BulkStart => "bulk start",
     }
 }
@@ -94,19 +94,19 @@ fn frame_json(frame: &Frame) -> Value {
     });
     match &frame.body {
         Body::Operations(operations) => value["operations"] = operations.iter().map(operation).collect(),
-        Body::InParts(parts) => {
-            value["operations_in_parts"] = json!({ "first": parts.ordinal, "bytes": parts.len })
+        Body::InChunks(chunks) => {
+            value["operations_in_chunks"] = json!({ "first": chunks.ordinal, "bytes": chunks.len })
         }
         Body::Undecodable(why) => value["undecodable"] = json!(why),
     }
-    if !frame.parts.is_empty() {
-        value["parts"] = frame.parts.iter().map(part_place).collect();
+    if !frame.chunks.is_empty() {
+        value["chunks"] = frame.chunks.iter().map(chunk_ref).collect();
     }
     value
 }
 
-fn part_place(part: &PartPlace) -> Value {
-    json!({ "part": part.ordinal, "at": part.lsn.to_string(), "bytes": part.len })
+fn chunk_ref(chunk: &ChunkRef) -> Value {
+    json!({ "chunk": chunk.ordinal, "at": chunk.lsn.to_string(), "bytes": chunk.len })
 }
 
 fn operation(operation: &Operation) -> Value {
@@ -116,12 +116,12 @@ fn operation(operation: &Operation) -> Value {
         fields.insert(name, text.into());
     };
     field("key", &operation.key);
-    let (action, expires_at_ms, parts) = match &operation.action {
+    let (action, expires_at_ms, chunks) = match &operation.action {
         Action::Put { value, expires_at_ms } => {
             field("value", value);
             ("put", *expires_at_ms, None)
         }
-        Action::PutInParts { parts, expires_at_ms } => ("put", *expires_at_ms, Some(parts)),
+        Action::PutInChunks { chunks, expires_at_ms } => ("put", *expires_at_ms, Some(chunks)),
         Action::Delete => ("delete", 0, None),
         Action::DeleteRange { end } => {
             if let Some(end) = end {
@@ -135,8 +135,8 @@ fn operation(operation: &Operation) -> Value {
     if expires_at_ms > 0 {
         fields.insert("expires_at_ms".into(), expires_at_ms.into());
     }
-    if let Some(parts) = parts {
-        fields.insert("value_in_parts".into(), json!({ "first": parts.ordinal, "bytes": parts.len }));
+    if let Some(chunks) = chunks {
+        fields.insert("value_in_chunks".into(), json!({ "first": chunks.ordinal, "bytes": chunks.len }));
     }
     Value::Object(fields)
 }

@@ -33,7 +33,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Returns when the horizon has passed `csn`, whatever the levels of those who commit.
     pub fn wait_horizon(&self, csn: Csn) -> Result<()> {
-        self.log.wait_drained(csn).map_err(|error| self.unknown(csn, error))?;
+        self.log.wait_synced(csn).map_err(|error| self.unknown(csn, error))?;
         self.visible_or_broken(csn)
     }
 
@@ -43,7 +43,7 @@ impl<L: CommitLog> Pipeline<L> {
         if self.stable() < csn {
             self.log.request_durable(csn);
         } else if self.floor() < csn {
-            self.log.wait_drained(csn).or_error()?;
+            self.log.wait_synced(csn).or_error()?;
         }
         Ok(())
     }

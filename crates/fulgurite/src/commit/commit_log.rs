@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_log::{
-    Admission, BulkMark, Durability, FrameParts, Log, LogError, PoisonCause, Reservation, TimeBounds,
+    Admission, BulkPosition, Durability, Log, LogError, NewFrame, PoisonCause, Reservation, TimeBounds,
 };
 use fulgurite_types::{Csn, Lsn};
 
@@ -24,17 +24,17 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
         on_reserved: impl FnOnce(Csn, Lsn, u64),
     ) -> Option<Self::Reservation>;
     /// Frames that are reserved from now on are written after the bulk stream was synced up to `mark`.
-    fn require_bulk(&self, mark: BulkMark);
-    fn fill(&self, reservation: Self::Reservation, frame: FrameParts<'_>);
+    fn require_bulk(&self, mark: BulkPosition);
+    fn fill(&self, reservation: Self::Reservation, frame: NewFrame<'_>);
     fn durable_csn(&self) -> Csn;
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
     fn request_durable(&self, csn: Csn);
     /// Asks the log's thread to make the commit durable within `interval`, and returns at once.
     fn request_durable_within(&self, csn: Csn, interval: Duration);
     /// The newest commit up to which all were synced in their segments by a flush of the device.
-    fn drained_csn(&self) -> Csn;
-    /// Waits until the commit is drained, and causes it.
-    fn wait_drained(&self, csn: Csn) -> Result<(), LogError>;
+    fn synced_csn(&self) -> Csn;
+    /// Waits until the commit is synced, and causes it.
+    fn wait_synced(&self, csn: Csn) -> Result<(), LogError>;
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>);
     fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>);
     /// Asks the log's thread to call the completer, and returns at once.
@@ -68,12 +68,12 @@ impl CommitLog for Log {
         Some(reservation)
     }
 
-    fn require_bulk(&self, mark: BulkMark) {
+    fn require_bulk(&self, mark: BulkPosition) {
         Log::require_bulk(self, mark);
     }
 
     #[inline]
-    fn fill(&self, reservation: Reservation, frame: FrameParts<'_>) {
+    fn fill(&self, reservation: Reservation, frame: NewFrame<'_>) {
         Log::fill(self, reservation, frame);
     }
 
@@ -95,12 +95,12 @@ impl CommitLog for Log {
     }
 
     #[inline]
-    fn drained_csn(&self) -> Csn {
-        Log::drained_csn(self)
+    fn synced_csn(&self) -> Csn {
+        Log::synced_csn(self)
     }
 
-    fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
-        Log::wait_drained(self, csn)
+    fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
+        Log::wait_synced(self, csn)
     }
 
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {

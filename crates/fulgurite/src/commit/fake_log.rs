@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fulgurite_env::SimEnv;
-use fulgurite_log::{BulkMark, Durability, FrameParts, LogError, PoisonCause, TimeBounds};
+use fulgurite_log::{BulkPosition, Durability, LogError, NewFrame, PoisonCause, TimeBounds};
 use fulgurite_types::{Csn, Lsn};
 
 use super::commit_log::CommitLog;
@@ -23,7 +23,7 @@ struct State {
     times_ms: Vec<u64>,
     durable: u64,
     /// Follows `durable` only when somebody asks for it.
-    drained: u64,
+    synced: u64,
     requested: u64,
     leading: bool,
     /// Nothing becomes durable any more.
@@ -127,9 +127,9 @@ impl CommitLog for FakeLog {
         Some(csn)
     }
 
-    fn require_bulk(&self, _: BulkMark) {}
+    fn require_bulk(&self, _: BulkPosition) {}
 
-    fn fill(&self, csn: Csn, _: FrameParts<'_>) {
+    fn fill(&self, csn: Csn, _: NewFrame<'_>) {
         self.state.lock().filled[csn.0 as usize - 1] = true;
         self.changed.notify_all();
     }
@@ -178,14 +178,14 @@ impl CommitLog for FakeLog {
         self.request_durable(csn);
     }
 
-    fn drained_csn(&self) -> Csn {
-        Csn(self.state.lock().drained)
+    fn synced_csn(&self) -> Csn {
+        Csn(self.state.lock().synced)
     }
 
-    fn wait_drained(&self, csn: Csn) -> Result<(), LogError> {
+    fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
         self.wait_durable(csn)?;
         let mut state = self.state.lock();
-        state.drained = state.durable;
+        state.synced = state.durable;
         Ok(())
     }
 
@@ -249,7 +249,8 @@ pub(crate) fn submit_in(
     apply: impl FnOnce(Csn) + Send + 'static,
     on_numbered: impl FnOnce(Csn),
 ) -> Option<Csn> {
-    let frame = Frame { kind: 0, body: &[], body_crc: 0, time, local: &[], after_bulk: BulkMark::default() };
+    let frame =
+        Frame { kind: 0, body: &[], body_crc: 0, time, local: &[], after_bulk: BulkPosition::default() };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
     let _quiet = pipeline.quiet();
     pipeline.submit((), level, &frame, Box::new(Work(apply)), on_numbered)

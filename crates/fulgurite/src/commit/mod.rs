@@ -70,7 +70,7 @@ mod tickets;
 use std::sync::Arc;
 
 use fulgurite_log::{
-    BulkMark, Durability, FrameParts, Log, PartPlace, TimeBounds, frame_bytes, local_record_bytes,
+    BulkPosition, ChunkRef, Durability, Log, NewFrame, TimeBounds, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, Lsn};
 
@@ -94,9 +94,9 @@ pub(crate) struct Frame<'a> {
     pub body_crc: u32,
     /// When it may happen.
     pub time: TimeBounds,
-    pub local: &'a [PartPlace],
+    pub local: &'a [ChunkRef],
     /// Up to where the bulk stream has to be synced before the frame may be written.
-    pub after_bulk: BulkMark,
+    pub after_bulk: BulkPosition,
 }
 
 /// The ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
@@ -195,7 +195,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// The newest CSN up to which nothing can be undone any more.
     pub fn floor(&self) -> Csn {
-        self.log.drained_csn()
+        self.log.synced_csn()
     }
 
     /// The newest commit above level `Async` that has a number. Taken after a snapshot, it is at or above all of them
@@ -228,10 +228,10 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Step 0. `blocking` false gives `WouldBlock` instead of a wait.
-    pub fn admit(&self, body_len: usize, parts: usize, blocking: bool) -> Result<L::Admission> {
+    pub fn admit(&self, body_len: usize, chunks: usize, blocking: bool) -> Result<L::Admission> {
         self.wait_for_room(blocking)?;
         let frame = frame_bytes(u32::try_from(body_len).expect("a body fits a frame"));
-        let local = local_record_bytes(u16::try_from(parts).expect("a frame names few parts"));
+        let local = local_record_bytes(u16::try_from(chunks).expect("a frame names few chunks"));
         let admitted =
             if blocking { self.log.admit(frame, local).map(Some) } else { self.log.try_admit(frame, local) };
         admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock)
@@ -268,7 +268,7 @@ impl<L: CommitLog> Pipeline<L> {
         on_numbered: impl FnOnce(Csn),
     ) -> Option<Csn> {
         let unfinished = Unfinished(self);
-        if frame.after_bulk > BulkMark::default() {
+        if frame.after_bulk > BulkPosition::default() {
             self.log.require_bulk(frame.after_bulk);
         }
         let mut place = None;
@@ -286,7 +286,7 @@ impl<L: CommitLog> Pipeline<L> {
         let is_published = self.publish(csn, Work { apply, body_lsn });
         self.log.fill(
             reservation,
-            FrameParts {
+            NewFrame {
                 kind: frame.kind,
                 flags: 0,
                 codec: 0,

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use fulgurite_index::VersionFlags;
 use fulgurite_index::memtables::{Block, BlockBuilder, BlockOp};
 use fulgurite_index::range_delete::Readers;
-use fulgurite_log::{FRAME_HEADER_BYTES, PartPlace, local_record_bytes};
+use fulgurite_log::{ChunkRef, FRAME_HEADER_BYTES, local_record_bytes};
 use fulgurite_types::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
 use smallvec::SmallVec;
 
 use crate::Result;
-use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_PARTS, Op};
+use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op};
 use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
 use crate::commit::Apply;
 use crate::deleted_ranges::DeletedRange;
@@ -22,14 +22,14 @@ pub(crate) struct Prepared {
     pub kind: u8,
     pub body: Vec<u8>,
     pub body_crc: u32,
-    pub local: Vec<PartPlace>,
+    pub local: Vec<ChunkRef>,
     pub work: Box<ApplyWrites>,
 }
 
-/// Room that the frame's header and a direct list of part places need beside the body.
+/// Room that the frame's header and a direct list of chunk places need beside the body.
 const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
     - FRAME_HEADER_BYTES as usize
-    - limits::DIRECT_PLACES_MAX * PartPlace::BYTES;
+    - limits::DIRECT_PLACES_MAX * ChunkRef::BYTES;
 const _: () = assert!(local_record_bytes(limits::DIRECT_PLACES_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
 
 /// Prepares a write set. `readers` says for which reads range deletes are kept apart. `opened` is what the transaction
@@ -64,9 +64,9 @@ pub(crate) fn prepare(
     if out.len() > BODY_BYTES_MAX {
         body::check_operations(out.len())?;
         let spill = opened.get_or_insert_with(new_spill);
-        out = body::encode_parts_body(&spill.body(&out, body_crc)?);
+        out = body::encode_chunks_body(&spill.body(&out, body_crc)?);
         body_crc = crc32c(&out);
-        kind = KIND_COMMIT_IN_PARTS;
+        kind = KIND_COMMIT_IN_CHUNKS;
     }
     let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::places)?;
     Ok(Prepared { kind, body: out, body_crc, local, work })
@@ -76,7 +76,7 @@ fn bytes_max(writes: &WriteSet) -> usize {
     let table = |writes: &TableWrites| -> usize {
         let ops = writes.ops.iter().map(|(key, op)| match &op.value {
             WriteValue::Inline(value) => body::op_bytes_max(key.len(), value.len()),
-            _ => body::parts_op_bytes_max(key.len()),
+            _ => body::chunks_op_bytes_max(key.len()),
         });
         let ranges = writes
             .ranges
@@ -96,7 +96,7 @@ fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> 
             if let WriteValue::Inline(value) = &op.value
                 && value.len() > inline_max
             {
-                op.value = WriteValue::Parts(Arc::new(spill.value(table.id, key, value)?));
+                op.value = WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?));
             }
         }
     }
@@ -109,11 +109,11 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     for (start, end) in writes.ranges.iter() {
         body::encode_op(table, &Op::DeleteRange { start, end }, out);
     }
-    let bytes_hint = writes.ops.iter().map(|(key, op)| match &op.value {
+    let bytes_mark = writes.ops.iter().map(|(key, op)| match &op.value {
         WriteValue::Inline(value) => key.len() + value.len(),
         _ => key.len() + 64,
     });
-    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_hint.sum());
+    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_mark.sum());
     let mut payload = Vec::new();
     for (key, op) in &writes.ops {
         let expires_at_ms = op.expires_at_ms;
@@ -140,10 +140,10 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
                     applied.checksum = value_checksum(table, key, &[value]);
                 }
             }
-            WriteValue::Parts(spilled) => {
-                let (parts, place) = &**spilled;
+            WriteValue::Chunks(spilled) => {
+                let (chunks, place) = &**spilled;
                 flags |= VersionFlags::OUT_OF_LINE;
-                body::encode_op(table, &Op::PutInParts { key, expires_at_ms, parts: parts.clone() }, out);
+                body::encode_op(table, &Op::PutInChunks { key, expires_at_ms, chunks: chunks.clone() }, out);
                 payload.clear();
                 place.encode(&mut payload);
                 applied.payload = &payload;

@@ -92,7 +92,7 @@ fn a_weak_commit_is_answered_when_it_is_visible_unless_the_log_ends() {
 
 /// What is durable without a flush of the device is below no horizon before somebody has it flushed.
 #[test]
-fn the_horizon_follows_what_is_drained() {
+fn the_horizon_follows_what_is_synced() {
     let (log, pipeline) = pipeline(5);
     let csn = submit(&pipeline, |_| {});
     pipeline.request_horizon(csn).unwrap();

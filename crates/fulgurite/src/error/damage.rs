@@ -13,7 +13,7 @@ use super::{CsnRange, Error, Source, readable};
 pub struct Damage {
     /// The file to restore; only its name where what found the damage knows no directories.
     pub path: Option<PathBuf>,
-    /// The byte in that file at which the record, part or value begins that is not what was written.
+    /// The byte in that file at which the record, chunk or value begins that is not what was written.
     pub offset: Option<u64>,
     /// The first and the last commit of which something is lost.
     pub csns: Option<CsnRange>,

@@ -24,7 +24,7 @@ pub fn options(seed: u64) -> Options {
         direct_io: one_of(&[0, 1]) == 1,
         background: false,
         research: ResearchOptions {
-            hint_idle: Duration::from_secs(one_of(&[0, 3600])),
+            mark_idle: Duration::from_secs(one_of(&[0, 3600])),
             flush_scheme: [FlushScheme::Combined, FlushScheme::Aggregated, FlushScheme::OwnLsn]
                 [one_of(&[0, 1, 2]) as usize],
             waiting: [Waiting::Block, Waiting::SpinThenBlock][one_of(&[0, 1]) as usize],

@@ -109,7 +109,7 @@ impl Workload {
         for step in 0..steps {
             self.step(step)?;
             if step % 5 == 4 {
-                // Long enough without a commit for a hint.
+                // Long enough without a commit for a mark.
                 self.sim.advance(Duration::from_millis(20 * (step % 2)));
                 self.db.maintain()?;
             }

@@ -19,7 +19,7 @@ pub enum BulkKind {
     /// The changed entries of a leaf.
     LeafDelta = 3,
     /// A part of a large value or transaction: spill id, ordinal, bytes.
-    Part = 4,
+    Chunk = 4,
     /// A checkpoint's tables.
     Checkpoint = 5,
     /// A memtable, sorted.
@@ -32,7 +32,7 @@ impl BulkKind {
             1 => Some(BulkKind::InternalNode),
             2 => Some(BulkKind::LeafNode),
             3 => Some(BulkKind::LeafDelta),
-            4 => Some(BulkKind::Part),
+            4 => Some(BulkKind::Chunk),
             5 => Some(BulkKind::Checkpoint),
             6 => Some(BulkKind::MemtableRun),
             _ => None,

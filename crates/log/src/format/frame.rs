@@ -1,6 +1,6 @@
 //! Frames, and the records that a group of them is made of.
 
-use super::local::{LOCAL_TAG, PartPlace, decode_local_record};
+use super::local::{ChunkRef, LOCAL_TAG, decode_local_record};
 use fulgurite_types::{Csn, DecodeError, Reader, crc32c};
 
 /// The length of a frame's header.
@@ -80,7 +80,7 @@ pub(crate) struct Record<'a> {
     pub body: &'a [u8],
     /// Where the body begins in the payload.
     pub body_at: u32,
-    pub local: Vec<PartPlace>,
+    pub local: Vec<ChunkRef>,
 }
 
 /// The frames of a payload, checked one by one; stops after the first error.

@@ -23,7 +23,7 @@ pub enum GroupKind {
     /// The stream goes on in the segment that this names.
     SegmentEnd = 3,
     /// Nothing but a fresh durable CSN.
-    Hint = 4,
+    Mark = 4,
     /// The segment belongs to the bulk stream; records follow, not groups.
     BulkStart = 5,
 }
@@ -34,7 +34,7 @@ impl GroupKind {
             1 => Some(GroupKind::Frames),
             2 => Some(GroupKind::EpochStart),
             3 => Some(GroupKind::SegmentEnd),
-            4 => Some(GroupKind::Hint),
+            4 => Some(GroupKind::Mark),
             5 => Some(GroupKind::BulkStart),
             _ => None,
         }
@@ -63,7 +63,7 @@ pub struct GroupHeader {
     pub frames: u32,
     /// The segment in which the stream goes on; 0 unless this is a segment end.
     pub next_segment: u32,
-    /// The newest CSN known to be durable when this was written: the hint.
+    /// The newest CSN known to be durable when this was written: the mark.
     pub durable: Csn,
 }
 

@@ -1,4 +1,4 @@
-//! The local record: where the parts of the frame behind it lie on this very disk.
+//! The local record: where the chunks of the frame behind it lie on this very disk.
 
 use fulgurite_types::{Crc32c, DecodeError, Epoch, Lsn, Reader, Writer};
 
@@ -7,7 +7,7 @@ pub(crate) const LOCAL_TAG: u8 = 0x80;
 const LOCAL_HEADER_BYTES: u32 = 8;
 const ENTRY_BYTES: u32 = 32;
 
-/// The identity of one write-ahead of parts; never reused.
+/// The identity of one write-ahead of chunks; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SpillId {
     /// The node that wrote it; 0 on a single one.
@@ -39,9 +39,9 @@ impl SpillId {
     }
 }
 
-/// Where one part lies.
+/// Where one chunk lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartPlace {
+pub struct ChunkRef {
     /// The write-ahead it belongs to.
     pub spill: SpillId,
     /// Which part of it.
@@ -52,8 +52,8 @@ pub struct PartPlace {
     pub len: u32,
 }
 
-impl PartPlace {
-    /// The length of [`PartPlace::encode`].
+impl ChunkRef {
+    /// The length of [`ChunkRef::encode`].
     pub const BYTES: usize = ENTRY_BYTES as usize;
 
     /// Appends spill, ordinal, place and length.
@@ -61,50 +61,50 @@ impl PartPlace {
         out.put_bytes(&encode_entry(self));
     }
 
-    /// Reads what [`PartPlace::encode`] wrote.
-    pub fn decode(reader: &mut Reader<'_>) -> Result<PartPlace, DecodeError> {
-        Ok(PartPlace {
+    /// Reads what [`ChunkRef::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<ChunkRef, DecodeError> {
+        Ok(ChunkRef {
             spill: SpillId::decode(reader)?,
             ordinal: reader.u32("ordinal")?,
-            lsn: Lsn(reader.u64("part LSN")?),
-            len: reader.u32("part length")?,
+            lsn: Lsn(reader.u64("chunk LSN")?),
+            len: reader.u32("chunk length")?,
         })
     }
 }
 
-/// How many bytes the local record of `parts` parts takes; none for none.
-pub const fn local_record_bytes(parts: u16) -> u32 {
-    if parts == 0 { 0 } else { LOCAL_HEADER_BYTES + parts as u32 * ENTRY_BYTES }
+/// How many bytes the local record of `chunks` chunks takes; none for none.
+pub const fn local_record_bytes(chunks: u16) -> u32 {
+    if chunks == 0 { 0 } else { LOCAL_HEADER_BYTES + chunks as u32 * ENTRY_BYTES }
 }
 
 /// Appends the record: tag, zero, count, checksum over all else, entries.
 ///
 /// # Panics
-/// With more than 65535 parts: the caller counted them when it asked for admission.
-pub(crate) fn encode_local_record(parts: &[PartPlace], out: &mut impl Writer) {
-    let count = u16::try_from(parts.len()).expect("a local record counts its parts in 16 bits");
+/// With more than 65535 chunks: the caller counted them when it asked for admission.
+pub(crate) fn encode_local_record(chunks: &[ChunkRef], out: &mut impl Writer) {
+    let count = u16::try_from(chunks.len()).expect("a local record counts its chunks in 16 bits");
     let [low, high] = count.to_le_bytes();
     let head = [LOCAL_TAG, 0, low, high];
     let mut crc = Crc32c::new();
     crc.update(&head);
-    for part in parts {
-        crc.update(&encode_entry(part));
+    for chunk in chunks {
+        crc.update(&encode_entry(chunk));
     }
     out.put_bytes(&head);
     out.put_u32(crc.finish());
-    for part in parts {
-        out.put_bytes(&encode_entry(part));
+    for chunk in chunks {
+        out.put_bytes(&encode_entry(chunk));
     }
 }
 
-fn encode_entry(part: &PartPlace) -> [u8; ENTRY_BYTES as usize] {
+fn encode_entry(chunk: &ChunkRef) -> [u8; ENTRY_BYTES as usize] {
     let mut bytes = [0; ENTRY_BYTES as usize];
-    bytes[0..4].copy_from_slice(&part.spill.node.to_le_bytes());
-    bytes[4..8].copy_from_slice(&part.spill.epoch.0.to_le_bytes());
-    bytes[8..16].copy_from_slice(&part.spill.counter.to_le_bytes());
-    bytes[16..20].copy_from_slice(&part.ordinal.to_le_bytes());
-    bytes[20..28].copy_from_slice(&part.lsn.0.to_le_bytes());
-    bytes[28..32].copy_from_slice(&part.len.to_le_bytes());
+    bytes[0..4].copy_from_slice(&chunk.spill.node.to_le_bytes());
+    bytes[4..8].copy_from_slice(&chunk.spill.epoch.0.to_le_bytes());
+    bytes[8..16].copy_from_slice(&chunk.spill.counter.to_le_bytes());
+    bytes[16..20].copy_from_slice(&chunk.ordinal.to_le_bytes());
+    bytes[20..28].copy_from_slice(&chunk.lsn.0.to_le_bytes());
+    bytes[28..32].copy_from_slice(&chunk.len.to_le_bytes());
     bytes
 }
 
@@ -113,7 +113,7 @@ fn record_crc(record: &[u8]) -> u32 {
 }
 
 /// Reads one local record.
-pub(crate) fn decode_local_record(reader: &mut Reader<'_>) -> Result<Vec<PartPlace>, DecodeError> {
+pub(crate) fn decode_local_record(reader: &mut Reader<'_>) -> Result<Vec<ChunkRef>, DecodeError> {
     let wrong = reader.error("local record");
     let header = reader.clone().bytes(LOCAL_HEADER_BYTES as usize, "local record")?;
     let count = u16::from_le_bytes([header[2], header[3]]);
@@ -126,9 +126,9 @@ pub(crate) fn decode_local_record(reader: &mut Reader<'_>) -> Result<Vec<PartPla
         return Err(wrong);
     }
     let mut entries = Reader::new(&record[LOCAL_HEADER_BYTES as usize..]);
-    let mut parts = Vec::with_capacity(usize::from(count));
+    let mut chunks = Vec::with_capacity(usize::from(count));
     for _ in 0..count {
-        parts.push(PartPlace::decode(&mut entries)?);
+        chunks.push(ChunkRef::decode(&mut entries)?);
     }
-    Ok(parts)
+    Ok(chunks)
 }

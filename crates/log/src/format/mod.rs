@@ -11,7 +11,7 @@ pub use bulk::{BULK_HEADER_BYTES, BulkHeader, BulkKind};
 pub use epoch::EpochStart;
 pub use frame::{FRAME_HEADER_BYTES, FrameHeader};
 pub use group::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
-pub use local::{PartPlace, SpillId, local_record_bytes};
+pub use local::{ChunkRef, SpillId, local_record_bytes};
 pub use segment::{SEGMENT_DATA_START, SegmentHeader};
 
 pub(crate) use bulk::bulk_record_bytes;

@@ -39,9 +39,9 @@ fn frame(body: &[u8]) -> FrameHeader {
     }
 }
 
-fn part() -> PartPlace {
+fn chunk() -> ChunkRef {
     let spill = SpillId { node: 1, epoch: Epoch(2), counter: 3 };
-    PartPlace { spill, ordinal: 4, lsn: Lsn::new(5, 6), len: 7 }
+    ChunkRef { spill, ordinal: 4, lsn: Lsn::new(5, 6), len: 7 }
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn golden_frame_header() {
 #[test]
 fn golden_local_record() {
     let mut bytes = Vec::new();
-    encode_local_record(&[part()], &mut bytes);
+    encode_local_record(&[chunk()], &mut bytes);
     assert_eq!(hex(&bytes), GOLDEN_LOCAL);
     assert_eq!(bytes.len() as u32, local_record_bytes(1));
 }
@@ -123,12 +123,12 @@ fn a_group_is_valid_in_its_place_only() {
 #[test]
 fn every_byte_of_a_frame_is_checked() {
     let mut payload = Vec::new();
-    encode_local_record(&[part(), part()], &mut payload);
+    encode_local_record(&[chunk(), chunk()], &mut payload);
     payload.extend_from_slice(&frame(b"body").encode());
     payload.extend_from_slice(b"body");
     let records: Vec<_> = Records::new(&payload).collect();
     let body_at = local_record_bytes(2) + FRAME_HEADER_BYTES;
-    let expected = Record { header: frame(b"body"), body: b"body", body_at, local: vec![part(), part()] };
+    let expected = Record { header: frame(b"body"), body: b"body", body_at, local: vec![chunk(), chunk()] };
     assert_eq!(records, vec![Ok(expected)]);
     for at in 0..payload.len() {
         payload[at] ^= 4;
@@ -164,7 +164,7 @@ proptest! {
     #[test]
     fn no_mutation_panics(at in 0usize..200, value: u8, rest: Vec<u8>) {
         let mut payload = Vec::new();
-        encode_local_record(&[part()], &mut payload);
+        encode_local_record(&[chunk()], &mut payload);
         payload.extend_from_slice(&frame(b"body").encode());
         payload.extend_from_slice(b"body");
         payload.extend_from_slice(&rest);

@@ -3,10 +3,10 @@
 use crate::core::{Core, EpochSpan};
 use crate::error::LogError;
 use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
+use crate::groups::AppendPoint;
 use crate::options::LogOptions;
 use crate::replay_index::ReplayIndex;
 use crate::segment::{Segment, Stream};
-use crate::slots::AppendPoint;
 use crate::stats::Counters;
 use crate::store::{From, Store};
 use fulgurite_env::{Dir, Env};

@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// How many unused segments may wait to be removed.
 const LATER_MAX: usize = 4;
 
-/// Rewrites what no hint covers (same bytes, same place), syncs every segment since the checkpoint, and the directory.
+/// Rewrites what no mark covers (same bytes, same place), syncs every segment since the checkpoint, and the directory.
 /// Returns how many bytes were rewritten.
 pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> Result<u64, LogError> {
     let newest_start = chain.newest().start_segment;

@@ -15,7 +15,7 @@ use self::chain::Chain;
 use self::walk::Walked;
 use crate::core::Core;
 use crate::error::LogError;
-use crate::format::{EpochStart, FrameHeader, PartPlace};
+use crate::format::{ChunkRef, EpochStart, FrameHeader};
 use crate::options::LogOptions;
 use fulgurite_env::{Dir, Env};
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
@@ -62,8 +62,8 @@ pub struct RecoveredFrame<'a> {
     pub body: &'a [u8],
     /// Where the body lies.
     pub body_lsn: Lsn,
-    /// Where the parts that the body refers to lie.
-    pub local: Vec<PartPlace>,
+    /// Where the chunks that the body refers to lie.
+    pub local: Vec<ChunkRef>,
 }
 
 /// Receives what recovery finds.
@@ -155,7 +155,7 @@ pub(crate) fn recover(
     let mut report = found(&chain, &walked);
     if options.read_only {
         if closed.is_none() {
-            report.proven_csn = walked.hint.max(from.csn).min(walked.last_csn);
+            report.proven_csn = walked.mark.max(from.csn).min(walked.last_csn);
         }
         let core = read::into_core(env, dir, options, &inventory, chain, walked)?;
         report.elapsed_ns = core.env.clock().monotonic_ns().saturating_sub(started);

@@ -27,7 +27,7 @@ pub(super) fn judge(
 ) -> Result<(), LogError> {
     let newest = chain.newest();
     let missing = walked.last_csn.next();
-    let mut witness = Witness { durable: walked.hint, what: "a group before it".into() };
+    let mut witness = Witness { durable: walked.mark, what: "a group before it".into() };
     if from.epoch == newest.epoch && from.durable_csn.max(from.csn) > witness.durable {
         witness = Witness { durable: from.durable_csn.max(from.csn), what: "the checkpoint".into() };
     }

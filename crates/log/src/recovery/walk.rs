@@ -17,8 +17,8 @@ pub(crate) struct Walked {
     /// The last CSN found.
     pub last_csn: Csn,
     /// The newest CSN of the newest epoch that some valid group of it calls durable.
-    pub hint: Csn,
-    /// Behind the last group that a hint covers: what follows may be in a cache only.
+    pub mark: Csn,
+    /// Behind the last group that a mark covers: what follows may be in a cache only.
     pub proven: Lsn,
     /// What was walked, in order: start and end in one segment each.
     pub live: Vec<(Lsn, Lsn)>,
@@ -36,7 +36,7 @@ struct Walker<'a> {
     total_bytes: u64,
     /// The last CSN, once a group was read.
     last: Option<Csn>,
-    /// Ends and last CSNs of groups of the newest epoch that no hint covers yet.
+    /// Ends and last CSNs of groups of the newest epoch that no mark covers yet.
     unproven: VecDeque<(Csn, Lsn)>,
     out: Walked,
 }
@@ -59,7 +59,7 @@ pub(super) fn walk(
         out: Walked {
             end: from.lsn,
             last_csn: from.csn,
-            hint: Csn::ZERO,
+            mark: Csn::ZERO,
             proven: from.lsn,
             live: Vec::new(),
             frames: 0,
@@ -250,18 +250,18 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// A hint proves every place up to the end of the group with its CSN. It says nothing about the groups without
+    /// A mark proves every place up to the end of the group with its CSN. It says nothing about the groups without
     /// frames behind that, itself among them.
     fn prove(&mut self, header: &GroupHeader, end: Lsn) {
         if header.frames > 0 {
             self.unproven.push_back((header.last_csn(), end));
         }
-        self.out.hint = self.out.hint.max(header.durable);
+        self.out.mark = self.out.mark.max(header.durable);
         if self.from.epoch == header.epoch {
-            self.out.hint = self.out.hint.max(self.from.durable_csn);
+            self.out.mark = self.out.mark.max(self.from.durable_csn);
         }
         while let Some(&(csn, end)) = self.unproven.front() {
-            if csn > self.out.hint {
+            if csn > self.out.mark {
                 break;
             }
             self.out.proven = end;

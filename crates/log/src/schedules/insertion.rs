@@ -96,7 +96,7 @@ fn long_frames_have_groups_of_their_own() {
     explore(60, long_frames);
 }
 
-/// More long frames than the buffers hold, among short ones: those that wait for cells in line block no other.
+/// More long frames than the buffers hold, among short ones: those that wait for group slots in line block no other.
 fn long_frames_in_line() {
     let mebi = 1024 * 1024;
     let sizes = LogOptions { segment_bytes_min: mebi, segment_bytes_max: mebi, ..options() };

@@ -9,11 +9,11 @@
 use shuttle::Runner;
 use shuttle::scheduler::{RandomScheduler, Schedule, Scheduler, Task, TaskId};
 
+mod chunks;
 mod disk;
 mod failures;
 mod insertion;
 mod parking;
-mod parts;
 mod resting;
 mod times;
 mod waiting;

@@ -93,9 +93,9 @@ fn tickets_are_served_by_whoever_maintains() {
 }
 
 /// Waits until a flush of the device covered a commit; only then is it durable without a power-safe cache.
-fn wait_drained(world: &World, csn: Csn) {
-    world.log.wait_drained(csn).expect("nothing fails");
-    assert!(world.log.drained_csn() >= csn);
+fn wait_synced(world: &World, csn: Csn) {
+    world.log.wait_synced(csn).expect("nothing fails");
+    assert!(world.log.synced_csn() >= csn);
     world.sim.faults().power_safe_cache(false);
     world.assert_durable(csn);
     world.sim.faults().power_safe_cache(world.log.options().power_safe_cache);
@@ -109,7 +109,7 @@ fn anything(world: &World) {
             1 => _ = world.log.maintain().expect("nothing fails"),
             2 => _ = world.append(3500, Durability::None).expect("nothing fails"),
             3 => _ = world.append(1, Durability::None).expect("nothing fails"),
-            4 => wait_drained(world, world.log.reserved_csn()),
+            4 => wait_synced(world, world.log.reserved_csn()),
             5 => {
                 // Longer than a block, or part of one that the next write writes again.
                 let csn = world.append(100 + below(2) * 3900, Durability::NoBarrier).expect("nothing fails");
@@ -128,7 +128,7 @@ fn mixture(power_safe_cache: bool) {
         drawn
     });
     together(&world, 4, anything);
-    wait_drained(&world, world.log.reserved_csn());
+    wait_synced(&world, world.log.reserved_csn());
     world.finish();
 }
 
@@ -142,8 +142,8 @@ fn nobody_hangs_where_writes_count_without_a_flush() {
     explore(10_000, || mixture(true));
 }
 
-/// Hints beside commits: a flush vouches for what was written before it began, and a hint may be written meanwhile.
-fn hints() {
+/// Hints beside commits: a flush vouches for what was written before it began, and a mark may be written meanwhile.
+fn marks() {
     let world = World::new(options());
     world.commit(10).expect("nothing fails");
     world.sim.advance(Duration::from_millis(20));
@@ -166,8 +166,8 @@ fn hints() {
 }
 
 #[test]
-fn durable_never_passes_a_hint_that_no_flush_covered() {
-    explore(6_000, hints);
+fn durable_never_passes_a_mark_that_no_flush_covered() {
+    explore(6_000, marks);
 }
 
 fn is_told_that_it_closed(result: Result<Csn, LogError>) {

@@ -14,7 +14,7 @@ use shuttle::rand::{Rng, thread_rng};
 use super::disk::{Watch, YieldingEnv};
 use crate::format::{GroupKind, segment_file_name};
 use crate::{
-    Durability, FlushScheme, FrameParts, Log, LogError, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom,
+    Durability, FlushScheme, Log, LogError, LogOptions, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom,
     ScanItem, TimeBounds, Waiting, frame_bytes, scan_segment,
 };
 
@@ -41,7 +41,7 @@ pub fn options() -> LogOptions {
         buffer_bytes: 16 * 1024,
         ready_segments: 1,
         background: false,
-        hint_idle: Duration::from_millis(10),
+        mark_idle: Duration::from_millis(10),
         scheme: one_of(&FlushScheme::ALL),
         waiting: one_of(&[Waiting::Block, Waiting::SpinThenBlock]),
         direct: one_of(&[true, false]),
@@ -105,16 +105,7 @@ impl World {
         let term = 0;
         self.log.fill(
             reservation,
-            FrameParts {
-                kind: 1,
-                flags: 0,
-                codec: 0,
-                term,
-                commit_time_ms,
-                body: &body,
-                body_crc,
-                local: &[],
-            },
+            NewFrame { kind: 1, flags: 0, codec: 0, term, commit_time_ms, body: &body, body_crc, local: &[] },
         );
         Some((csn, commit_time_ms))
     }
@@ -154,7 +145,7 @@ impl World {
         }
     }
 
-    /// Asserts that `durable` has passed nothing that a power cut takes, hints included.
+    /// Asserts that `durable` has passed nothing that a power cut takes, marks included.
     pub fn assert_watermark(&self) {
         let durable = self.log.watermarks().durable;
         let (_, end) = self.on_the_medium();

@@ -39,7 +39,7 @@ pub(super) struct Aggregated {
 impl Scheme for Aggregated {
     fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError> {
         let Some(own) = core.close_group_of(csn)? else { return Ok(()) };
-        if !core.cells.claim(own.sequence) {
+        if !core.ring.claim(own.sequence) {
             return core.flush_wait(csn);
         }
         core.write_up_to(own.last_csn)?;
@@ -113,7 +113,7 @@ impl Aggregated {
         }
         let before = core.durable_csn();
         core.raise_durable(last.sequence);
-        core.raise_drained();
+        core.raise_synced();
         for request in &*requests {
             request.is_complete.store(true, SeqCst);
         }

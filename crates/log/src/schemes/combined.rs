@@ -178,7 +178,7 @@ impl Combined {
             return;
         }
         let clock = core.env.clock();
-        let end = clock.monotonic_ns() + core.marks.io_ns.load(Relaxed).min(GATHER_NS);
+        let end = clock.monotonic_ns() + core.watermarks.io_ns.load(Relaxed).min(GATHER_NS);
         for _ in 0..GATHER_TURNS {
             yield_now();
             if self.waiting.load(Relaxed) >= expected {
@@ -216,7 +216,7 @@ impl Combined {
         }
         let clock = core.env.clock();
         let mut now = clock.monotonic_ns();
-        let end = now + 2 * core.marks.io_ns.load(Relaxed);
+        let end = now + 2 * core.watermarks.io_ns.load(Relaxed);
         for _ in 0..AWAKE_TURNS {
             let before = now;
             yield_now();

@@ -93,12 +93,12 @@ impl Core {
 
     /// The group of a commit, closed. `None` if it is durable.
     fn close_group_of(&self, csn: Csn) -> Result<Option<Own>, LogError> {
-        let mut slots = self.slots();
-        check_reserved(csn, slots.next_csn(&self.cells).prev())?;
-        if let Some(group) = slots.close_group_of(csn, &self.cells) {
+        let mut groups = self.groups();
+        check_reserved(csn, groups.next_csn(&self.ring).prev())?;
+        if let Some(group) = groups.close_group_of(csn, &self.ring) {
             return Ok(Some(Own { sequence: group.sequence, last_csn: group.last_csn() }));
         }
-        drop(slots);
+        drop(groups);
         let progress = self.progress.lock();
         Ok(progress.group_of(csn).map(|group| Own { sequence: group.sequence, last_csn: group.last_csn }))
     }
@@ -149,7 +149,7 @@ impl Core {
     fn end_sync(&self, lock: MutexGuard<'_, ()>, up_to: u64) {
         let before = self.durable_csn();
         self.raise_durable(up_to);
-        self.raise_drained();
+        self.raise_synced();
         drop(lock);
         self.wake_durable(before);
         self.complete(before);

@@ -22,7 +22,7 @@ pub(super) struct OwnLsn;
 impl Scheme for OwnLsn {
     fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError> {
         let Some(own) = core.close_group_of(csn)? else { return Ok(()) };
-        if !core.cells.claim(own.sequence) {
+        if !core.ring.claim(own.sequence) {
             return core.flush_wait(csn);
         }
         core.write_up_to(own.last_csn)?;

@@ -34,15 +34,15 @@ fn records_are_read_from_the_buffer_and_from_the_file() {
 fn what_was_synced_survives_and_the_next_opening_continues_elsewhere() {
     let env = SimEnv::new(1);
     let log = create(&env);
-    let kept = log.append_bulk(BulkKind::Part, &[b"kept"]).expect("there is room");
+    let kept = log.append_bulk(BulkKind::Chunk, &[b"kept"]).expect("there is room");
     log.sync_bulk().expect("nothing fails");
-    let lost = log.append_bulk(BulkKind::Part, &[b"lost"]).expect("there is room");
+    let lost = log.append_bulk(BulkKind::Chunk, &[b"lost"]).expect("there is room");
     drop(log);
     let env = env.crash(CrashKind::PowerCut, 1);
     let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
     assert_eq!(log.read_bulk(kept).expect("it was synced").body, b"kept");
     assert!(matches!(log.read_bulk(lost), Err(LogError::Damaged(_))));
-    let next = log.append_bulk(BulkKind::Part, &[b"next"]).expect("there is room");
+    let next = log.append_bulk(BulkKind::Chunk, &[b"next"]).expect("there is room");
     assert!(next.segment() > kept.segment());
     let info = log.segments().into_iter().find(|info| info.number == kept.segment()).expect("listed");
     assert_eq!((info.stream, info.open), (Some(Stream::Bulk), false));
@@ -88,7 +88,7 @@ fn a_segment_that_is_left_right_after_a_sync_is_sealed() {
     let body = vec![7; 7000];
     let mut last = 0;
     for _ in 0..20 {
-        last = log.append_bulk(BulkKind::Part, &[&body]).expect("there is room").segment();
+        last = log.append_bulk(BulkKind::Chunk, &[&body]).expect("there is room").segment();
         log.sync_bulk().expect("nothing fails");
     }
     let bulk = log.segments().into_iter().filter(|info| info.stream == Some(Stream::Bulk));

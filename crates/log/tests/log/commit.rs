@@ -1,4 +1,4 @@
-//! The commit path: order, groups, sizes, watermarks, hints.
+//! The commit path: order, groups, sizes, watermarks, marks.
 
 use crate::support::*;
 use fulgurite_env::sim::SimEnv;
@@ -51,13 +51,13 @@ fn watermarks_move_in_order() {
     let reserved = log.watermarks();
     assert!(reserved.reserved > start.reserved);
     assert_eq!((reserved.filled, reserved.reserved_csn), (start.filled, Csn(1)));
-    log.fill(reservation, parts(b"bytes", &[]));
+    log.fill(reservation, chunks(b"bytes", &[]));
     let filled = log.watermarks();
     assert_eq!((filled.filled, filled.durable), (reserved.reserved, start.durable));
     log.wait_durable(Csn(1)).expect("nothing fails");
     let durable = log.watermarks();
     assert_eq!((durable.durable, durable.durable_csn), (filled.reserved, Csn(1)));
-    assert_eq!(durable.drained, durable.durable);
+    assert_eq!(durable.synced, durable.durable);
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn sizes_are_checked_before_anything_is_logged() {
         assert_eq!(log.read_bytes(lsn, body.len() as u32).expect("there"), body);
     }
     assert!(matches!(
-        log.append_bulk(fulgurite_log::BulkKind::Part, &[&[0; 32 * 1024]]),
+        log.append_bulk(fulgurite_log::BulkKind::Chunk, &[&[0; 32 * 1024]]),
         Err(LogError::TooLarge { .. })
     ));
 }
@@ -89,10 +89,10 @@ fn admissions_keep_their_promise() {
             let mut held = Vec::new();
             while let Some(sized) = {
                 let body = rng.below(4000) as u32;
-                let parts = rng.below(3) as u16;
+                let chunks = rng.below(3) as u16;
                 let admitted =
-                    log.try_admit(frame_bytes(body), local_record_bytes(parts)).expect("nothing fails");
-                admitted.map(|admission| (admission, body, parts))
+                    log.try_admit(frame_bytes(body), local_record_bytes(chunks)).expect("nothing fails");
+                admitted.map(|admission| (admission, body, chunks))
             } {
                 held.push(sized);
             }
@@ -103,10 +103,10 @@ fn admissions_keep_their_promise() {
                     continue;
                 }
                 let place =
-                    fulgurite_log::PartPlace { spill: log.new_spill(), ordinal: 0, lsn: Lsn::NULL, len: 1 };
+                    fulgurite_log::ChunkRef { spill: log.new_spill(), ordinal: 0, lsn: Lsn::NULL, len: 1 };
                 let reservation = log.reserve(admission, Durability::Sync);
                 last = reservation.csn();
-                log.fill(reservation, parts(&vec![1; body as usize], &vec![place; usize::from(count)]));
+                log.fill(reservation, chunks(&vec![1; body as usize], &vec![place; usize::from(count)]));
             }
             if last > Csn::ZERO {
                 log.wait_durable(last).expect("nothing fails");
@@ -156,22 +156,22 @@ fn requests_are_flushed_by_maintenance() {
 }
 
 #[test]
-fn one_hint_follows_a_burst_and_none_answers_it() {
+fn one_mark_follows_a_burst_and_none_answers_it() {
     let env = SimEnv::new(1);
     let log = create(&env);
     idle(&env, &log);
-    assert_eq!(log.stats().hints, 0, "nothing to testify to");
+    assert_eq!(log.stats().marks, 0, "nothing to testify to");
     for _ in 0..3 {
         commit(&log, b"burst").expect("nothing fails");
     }
     while log.maintain().expect("nothing fails") {}
-    assert_eq!(log.stats().hints, 0, "not idle yet");
+    assert_eq!(log.stats().marks, 0, "not idle yet");
     idle(&env, &log);
     idle(&env, &log);
-    assert_eq!(log.stats().hints, 1);
+    assert_eq!(log.stats().marks, 1);
     append(&log, b"waiting", &[]).expect("there is room");
     idle(&env, &log);
-    assert_eq!(log.stats().hints, 1, "it yields to what waits");
+    assert_eq!(log.stats().marks, 1, "it yields to what waits");
 }
 
 #[test]

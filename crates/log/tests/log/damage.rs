@@ -44,16 +44,16 @@ fn damage(result: Result<Opened, LogError>) -> fulgurite_log::Damage {
 fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
     let clean = closed(40);
     let groups = groups(&clean);
-    let last_hint =
-        groups.iter().rfind(|group| group.kind == GroupKind::Hint).expect("a close ends with a hint");
+    let last_mark =
+        groups.iter().rfind(|group| group.kind == GroupKind::Mark).expect("a close ends with a mark");
     for group in groups.iter().filter(|group| group.end() <= group.offset + 4096) {
         for at in [0, 5, 30, 60, 66, 71 + group.payload_bytes.min(40)] {
             let env = clean.crash(CrashKind::PowerCut, 1);
             let at = u64::from(group.offset + at);
             env.corrupt(&segment_path(group.segment), at, |byte| *byte ^= 0x10).expect("the byte is there");
             let opened = open(&env, &ReplayFrom::beginning());
-            if (group.segment, group.offset) == (last_hint.segment, last_hint.offset) {
-                let (_, report, _) = opened.expect("the last hint itself is a tail");
+            if (group.segment, group.offset) == (last_mark.segment, last_mark.offset) {
+                let (_, report, _) = opened.expect("the last mark itself is a tail");
                 assert_eq!(report.last_csn, Csn(40));
                 continue;
             }
@@ -69,9 +69,9 @@ fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
     }
 }
 
-/// Without a hint behind it, a damaged last group cannot be told from a torn one: the log is shorter, nothing else.
+/// Without a mark behind it, a damaged last group cannot be told from a torn one: the log is shorter, nothing else.
 #[test]
-fn behind_the_last_hint_the_log_is_shorter_at_most() {
+fn behind_the_last_mark_the_log_is_shorter_at_most() {
     let env = SimEnv::new(3);
     let log = create(&env);
     for n in 0..5 {

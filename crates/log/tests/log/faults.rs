@@ -64,10 +64,10 @@ fn a_full_disk_refuses_before_anything_is_logged_and_recovers() {
     assert!(error.to_string().contains("free space"), "{error}");
     assert_eq!(log.watermarks().reserved_csn, last, "nothing was logged");
     assert!(log.poisoned().is_none());
-    assert!(matches!(log.append_bulk(BulkKind::Part, &[b"part"]), Err(LogError::NoSpace { .. })));
+    assert!(matches!(log.append_bulk(BulkKind::Chunk, &[b"chunk"]), Err(LogError::NoSpace { .. })));
     env.faults().disk_full(false);
     assert_eq!(commit(&log, &[2; 2000]).expect("space came back").0, last.next());
-    log.append_bulk(BulkKind::Part, &[b"part"]).expect("space came back");
+    log.append_bulk(BulkKind::Chunk, &[b"chunk"]).expect("space came back");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn an_admission_from_before_the_fault_is_never_acknowledged() {
     assert!(matches!(log.wait_durable(Csn(1)), Err(LogError::Poisoned(_))));
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
-    log.fill(reservation, parts(b"late", &[]));
+    log.fill(reservation, chunks(b"late", &[]));
     assert!(matches!(log.wait_durable(csn), Err(LogError::Poisoned(_))));
 }
 

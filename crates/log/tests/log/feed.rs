@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{Log, LogError, LogReader, PartPlace, ReplayFrom};
+use fulgurite_log::{ChunkRef, Log, LogError, LogReader, ReplayFrom};
 use fulgurite_types::{Csn, Lsn};
 
 fn drain(reader: &mut LogReader) -> Vec<u64> {
@@ -25,13 +25,13 @@ fn only_durable_frames_are_delivered_and_all_of_them() {
     let log = create(&env);
     let mut reader = log.reader(Csn::ZERO).expect("from the start");
     assert_eq!(drain(&mut reader), []);
-    let part = PartPlace { spill: log.new_spill(), ordinal: 1, lsn: Lsn::new(7, 8), len: 9 };
-    let (csn, lsn) = append(&log, b"first", &[part]).expect("there is room");
+    let chunk = ChunkRef { spill: log.new_spill(), ordinal: 1, lsn: Lsn::new(7, 8), len: 9 };
+    let (csn, lsn) = append(&log, b"first", &[chunk]).expect("there is room");
     assert_eq!(drain(&mut reader), [], "it is not durable");
     log.wait_durable(csn).expect("nothing fails");
     let frame = reader.next().expect("nothing is damaged").expect("it is durable");
     assert_eq!((frame.header.csn, &frame.body[..], frame.body_lsn), (csn, &b"first"[..], lsn));
-    assert_eq!((frame.header.term, frame.header.flags, frame.local), (3, 2, vec![part]));
+    assert_eq!((frame.header.term, frame.header.flags, frame.local), (3, 2, vec![chunk]));
     for round in 0..10 {
         fill(&log, 7);
         idle(&env, &log);

@@ -15,7 +15,7 @@ fn append_at(log: &Log, body: &[u8], level: Durability) -> Csn {
     let admission = log.admit(frame_bytes(body.len() as u32), 0).expect("there is room");
     let reservation = log.reserve(admission, level);
     let csn = reservation.csn();
-    log.fill(reservation, parts(body, &[]));
+    log.fill(reservation, chunks(body, &[]));
     csn
 }
 
@@ -90,7 +90,7 @@ fn without_a_power_safe_cache_no_barrier_is_a_barrier() {
                 .expect("an empty directory");
             for n in 0..5 {
                 let csn = commit_at(&log, &[n; 900], Durability::NoBarrier);
-                assert_eq!(log.drained_csn(), csn);
+                assert_eq!(log.synced_csn(), csn);
                 for seed in 0..20 {
                     assert_eq!(left(&env, CrashKind::PowerCut, seed), csn, "{scheme:?}, direct {direct}");
                 }
@@ -128,22 +128,22 @@ fn segments_that_refuse_direct_writes_lose_nothing_and_the_log_goes_on() {
 }
 
 #[test]
-fn drained_stays_behind_until_somebody_asks_for_a_barrier() {
+fn synced_stays_behind_until_somebody_asks_for_a_barrier() {
     for fua in [true, false] {
         let (env, log) = power_safe(1, false, fua);
         for _ in 0..3 {
             commit_at(&log, &[1; 2000], Durability::NoBarrier);
         }
-        assert_eq!((log.durable_csn(), log.drained_csn()), (Csn(3), Csn::ZERO));
-        log.wait_drained(Csn(2)).expect("nothing fails");
-        assert_eq!(log.drained_csn(), Csn(3), "a flush covers all that is written");
+        assert_eq!((log.durable_csn(), log.synced_csn()), (Csn(3), Csn::ZERO));
+        log.wait_synced(Csn(2)).expect("nothing fails");
+        assert_eq!(log.synced_csn(), Csn(3), "a flush covers all that is written");
         assert!((0..50).all(|seed| left(&env, CrashKind::PowerCut, seed) == Csn(3)));
         commit_at(&log, &[2; 2000], Durability::NoBarrier);
-        assert_eq!((log.durable_csn(), log.drained_csn()), (Csn(4), Csn(3)));
+        assert_eq!((log.durable_csn(), log.synced_csn()), (Csn(4), Csn(3)));
         commit_at(&log, b"with a barrier", Durability::Sync);
-        assert_eq!((log.durable_csn(), log.drained_csn()), (Csn(5), Csn(5)));
+        assert_eq!((log.durable_csn(), log.synced_csn()), (Csn(5), Csn(5)));
         let syncs = log.stats().syncs;
-        log.wait_drained(Csn(5)).expect("nothing fails");
+        log.wait_synced(Csn(5)).expect("nothing fails");
         assert_eq!(log.stats().syncs, syncs, "there is nothing to flush");
     }
 }
@@ -179,7 +179,7 @@ fn the_highest_level_of_a_group_counts() {
     append_at(&log, b"sync", Durability::Sync);
     let csn = append_at(&log, b"no barrier", Durability::NoBarrier);
     log.wait_durable(csn).expect("nothing fails");
-    assert_eq!((log.drained_csn(), log.stats().groups), (csn, 1));
+    assert_eq!((log.synced_csn(), log.stats().groups), (csn, 1));
 }
 
 /// INV-LOG-2: on a device that forgets, a power cut leaves a prefix, and of the segments before the last one everything.
@@ -217,7 +217,7 @@ fn a_batch_over_several_segments_is_flushed_in_all_but_the_last() {
         let last =
             infos.iter().filter(|info| info.stream == Some(Stream::Commit)).map(|info| info.first_csn).max();
         let last = last.expect("there is one");
-        assert!(last > Csn(1) && log.drained_csn() >= last.prev());
+        assert!(last > Csn(1) && log.synced_csn() >= last.prev());
         assert!((0..30).all(|image| left_of_a_liar(&env, image) >= last.prev()), "seed {seed}");
     }
 }
@@ -244,7 +244,7 @@ fn asynchronous(log: &Log, interval: Duration) -> Csn {
 #[test]
 fn a_request_is_kept_when_its_time_has_come() {
     every_scheme(|env, log| {
-        // Idle hints would flush it, too.
+        // Idle marks would flush it, too.
         let csn = asynchronous(log, 5 * MS);
         log.maintain().expect("nothing fails");
         assert_eq!(log.durable_csn(), Csn::ZERO, "it is not due");
@@ -310,7 +310,7 @@ fn what_nobody_asks_for_becomes_durable_when_the_log_falls_idle() {
 }
 
 #[test]
-fn a_close_makes_everything_durable_and_drained() {
+fn a_close_makes_everything_durable_and_synced() {
     for scheme in FlushScheme::ALL {
         let env = SimEnv::new(1);
         let options = LogOptions { scheme, power_safe_cache: true, ..options() };
@@ -319,7 +319,7 @@ fn a_close_makes_everything_durable_and_drained() {
         commit_at(&log, &[1; 4000], Durability::NoBarrier);
         let csn = append_at(&log, &[2; 4000], Durability::None);
         log.close().expect("nothing fails");
-        assert_eq!((log.durable_csn(), log.drained_csn()), (csn, csn));
+        assert_eq!((log.durable_csn(), log.synced_csn()), (csn, csn));
         assert!((0..50).all(|seed| left(&env, CrashKind::PowerCut, seed) == csn), "{scheme:?}");
     }
 }

@@ -194,20 +194,20 @@ fn what_is_written_ahead_takes_nothing_of_the_reserve() {
     let log = create(&env);
     while log.maintain().expect("nothing fails") {}
     fill_disk(&env);
-    let part = [7; 2000];
+    let chunk = [7; 2000];
     let mut ordinal = 0;
     let mut append = || {
         ordinal += 1;
-        log.append_part(log.new_spill(), ordinal, &part, |_| ()).map(|_| ())
+        log.append_chunk(log.new_spill(), ordinal, &chunk, |_| ()).map(|_| ())
     };
     while append().is_ok() {}
     assert_eq!(reserve(&log), 4);
     while reserve(&log) == 4 {
-        log.append_bulk(BulkKind::LeafNode, &[&part]).expect("it is for checkpoints");
+        log.append_bulk(BulkKind::LeafNode, &[&chunk]).expect("it is for checkpoints");
     }
     let refused = append();
     assert!(matches!(refused, Err(LogError::NoSpace { .. })), "checkpoints need its room: {refused:?}");
-    log.append_bulk(BulkKind::LeafNode, &[&part]).expect("it is for checkpoints");
+    log.append_bulk(BulkKind::LeafNode, &[&chunk]).expect("it is for checkpoints");
 }
 
 /// Openings of which each is cut off at another operation, on a disk that other programs keep full.

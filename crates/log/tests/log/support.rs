@@ -3,8 +3,8 @@
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
-    Durability, FlushScheme, FrameParts, Log, LogError, LogOptions, PartPlace, RecoveredFrame,
-    RecoveryReport, RecoverySink, ReplayFrom, SpillId, frame_bytes, local_record_bytes,
+    ChunkRef, Durability, FlushScheme, Log, LogError, LogOptions, NewFrame, RecoveredFrame, RecoveryReport,
+    RecoverySink, ReplayFrom, SpillId, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub fn options() -> LogOptions {
         buffer_bytes: 256 * 1024,
         ready_segments: 1,
         background: false,
-        hint_idle: Duration::from_millis(10),
+        mark_idle: Duration::from_millis(10),
         ..LogOptions::default()
     }
 }
@@ -56,7 +56,7 @@ impl Rng {
 }
 
 #[derive(Default)]
-pub struct Collect(pub Vec<(Csn, Vec<u8>, Lsn, Vec<PartPlace>)>);
+pub struct Collect(pub Vec<(Csn, Vec<u8>, Lsn, Vec<ChunkRef>)>);
 
 impl RecoverySink for Collect {
     fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -65,30 +65,21 @@ impl RecoverySink for Collect {
     }
 }
 
-pub fn parts(frame: &[u8], local: &[PartPlace]) -> FrameParts<'static> {
+pub fn chunks(frame: &[u8], local: &[ChunkRef]) -> NewFrame<'static> {
     let body: &'static [u8] = Box::leak(frame.to_vec().into_boxed_slice());
-    let local: &'static [PartPlace] = Box::leak(local.to_vec().into_boxed_slice());
-    FrameParts {
-        kind: 1,
-        flags: 2,
-        codec: 0,
-        term: 3,
-        commit_time_ms: 4,
-        body,
-        body_crc: crc32c(body),
-        local,
-    }
+    let local: &'static [ChunkRef] = Box::leak(local.to_vec().into_boxed_slice());
+    NewFrame { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc: crc32c(body), local }
 }
 
 /// Admits, reserves and fills; does not wait.
-pub fn append(log: &Log, body: &[u8], local: &[PartPlace]) -> Result<(Csn, Lsn), LogError> {
+pub fn append(log: &Log, body: &[u8], local: &[ChunkRef]) -> Result<(Csn, Lsn), LogError> {
     let admission = log.admit(frame_bytes(body.len() as u32), local_record_bytes(local.len() as u16))?;
     let reservation = log.reserve(admission, Durability::Sync);
     let place = (reservation.csn(), reservation.body_lsn());
     let body_crc = crc32c(body);
     log.fill(
         reservation,
-        FrameParts { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc, local },
+        NewFrame { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc, local },
     );
     Ok(place)
 }
@@ -197,8 +188,8 @@ impl World {
     fn commits(&mut self, log: &Log, rng: &mut Rng) -> Result<(), LogError> {
         for _ in 0..1 + rng.below(3) {
             let body = vec![rng.next() as u8; 1 + rng.below(2500) as usize];
-            let local: Vec<PartPlace> = (0..rng.below(3))
-                .map(|n| PartPlace {
+            let local: Vec<ChunkRef> = (0..rng.below(3))
+                .map(|n| ChunkRef {
                     spill: SpillId::default(),
                     ordinal: n as u32,
                     lsn: Lsn::new(9, 9),

@@ -2,9 +2,7 @@
 
 use crate::support::{Collect, ID};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{
-    BulkKind, Durability, FlushScheme, FrameParts, Log, LogOptions, ReplayFrom, frame_bytes,
-};
+use fulgurite_log::{BulkKind, Durability, FlushScheme, Log, LogOptions, NewFrame, ReplayFrom, frame_bytes};
 use fulgurite_types::{Csn, Lsn, crc32c};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,7 +30,7 @@ fn committer(log: &Log, thread: u64, order: &Mutex<Vec<(Csn, Lsn)>>) {
         let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
         order.lock().expect("no panic").push((csn, lsn));
         let body_crc = crc32c(&body);
-        let frame = FrameParts {
+        let frame = NewFrame {
             kind: 1,
             flags: 0,
             codec: 0,
@@ -103,21 +101,21 @@ fn share_syncs(scheme: FlushScheme) {
     }
 }
 
-/// The thread writes the hint by itself, and ends with the log.
+/// The thread writes the mark by itself, and ends with the log.
 #[test]
-fn the_log_thread_writes_the_hint() {
+fn the_log_thread_writes_the_mark() {
     let temp = tempfile::tempdir().expect("a directory");
     let env: Arc<dyn Env> = RealEnv::new();
     let log =
         Log::create(Arc::clone(&env), &temp.path().join("log"), ID, options()).expect("an empty directory");
     crate::support::commit(&log, b"burst").expect("nothing fails");
     for _ in 0..500 {
-        if log.stats().hints > 0 && log.stats().ready_segments > 0 {
+        if log.stats().marks > 0 && log.stats().ready_segments > 0 {
             break;
         }
         env.clock().sleep(Duration::from_millis(10));
     }
-    assert_eq!(log.stats().hints, 1);
+    assert_eq!(log.stats().marks, 1);
     assert!(log.stats().ready_segments > 0);
     log.close().expect("nothing fails");
 }
@@ -132,7 +130,7 @@ fn short_frames_do_not_starve_among_long_ones() {
         let body = vec![7; bytes];
         let admission = log.admit(frame_bytes(bytes as u32), 0).expect("there is room");
         let reservation = log.reserve(admission, level);
-        let frame = FrameParts {
+        let frame = NewFrame {
             kind: 1,
             flags: 0,
             codec: 0,

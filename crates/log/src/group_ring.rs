@@ -1,12 +1,12 @@
 //! Joining the open group without a lock.
 //!
-//! Each group has a cell while it is in memory, and each cell a word: how many bytes and frames the group has, whether
+//! Each group has a slot while it is in memory, and each slot a word: how many bytes and frames the group has, whether
 //! it is closed, and which group it is. A commit joins with one compare-exchange of that word, which gives it its
 //! place and its number in one order for both; threads fill their places in parallel and count them into `filled`.
-//! Opening and closing groups happens under the lock of [`crate::slots::Slots`]. The idea is the consolidation array
+//! Opening and closing groups happens under the lock of [`crate::groups::Groups`]. The idea is the consolidation array
 //! of Aether (Johnson et al., 2010).
 //!
-//! - INV-LOG-12: a cell's fields but `word` and `filled` change only while no group uses the cell; whoever's
+//! - INV-LOG-12: a group slot's fields but `word` and `filled` change only while no group uses the slot; whoever's
 //!   compare-exchange succeeded keeps the group, and with it the fields, in place until it has filled.
 //! - INV-TIME-1: commit times rise with CSNs. The word also says by how much the group's newest commit is later than
 //!   its first one, and the same compare-exchange that gives a number gives the time: the group's or the commit's own,
@@ -90,7 +90,7 @@ pub(crate) struct Joined {
     /// Where the place begins.
     pub lsn: Lsn,
     pub memory: *mut u8,
-    pub cell: usize,
+    pub slot: usize,
     /// By how much the group's end moved in its segment.
     pub taken: u32,
     /// The commit's time.
@@ -102,8 +102,8 @@ pub(crate) enum Join {
     Joined(Joined),
     /// There is no open group, or no room in it.
     NoRoom,
-    /// The commit's time would be later than it may be. Sure only under the slots' lock: else the group may be closed
-    /// meanwhile, and its cell have another one.
+    /// The commit's time would be later than it may be. Sure only under the lock of the groups: else the group may be closed
+    /// meanwhile, and its slot have another one.
     TooLate,
 }
 
@@ -122,7 +122,7 @@ impl TimeBounds {
 }
 
 #[derive(Default)]
-struct Cell {
+struct GroupSlot {
     word: AtomicU64,
     /// Bytes of places that are filled.
     filled: AtomicU32,
@@ -133,13 +133,13 @@ struct Cell {
     /// What the group's length may not exceed.
     len_max: AtomicU32,
     memory: AtomicPtr<u8>,
-    /// The newest group in this cell that has a thread to flush it, for the schemes in which each has one.
+    /// The newest group in this slot that has a thread to flush it, for the schemes in which each has one.
     claimed: AtomicU64,
 }
 
-/// The cells, and which of them takes frames.
-pub(crate) struct Cells {
-    cells: Box<[CachePadded<Cell>]>,
+/// The group slots, and which of them takes frames.
+pub(crate) struct GroupRing {
+    slots: Box<[CachePadded<GroupSlot>]>,
     open: CachePadded<AtomicU64>,
 }
 
@@ -155,31 +155,31 @@ pub(crate) struct Opening {
     pub barrier: bool,
 }
 
-impl Cells {
-    pub fn new(count: usize) -> Cells {
-        let cells: Box<[_]> =
-            (0..count.next_power_of_two()).map(|_| CachePadded::<Cell>::default()).collect();
-        for cell in &cells {
-            cell.word.store(CLOSED, Relaxed);
+impl GroupRing {
+    pub fn new(count: usize) -> GroupRing {
+        let slots: Box<[_]> =
+            (0..count.next_power_of_two()).map(|_| CachePadded::<GroupSlot>::default()).collect();
+        for slot in &slots {
+            slot.word.store(CLOSED, Relaxed);
         }
-        Cells { cells, open: CachePadded::new(AtomicU64::new(0)) }
+        GroupRing { slots, open: CachePadded::new(AtomicU64::new(0)) }
     }
 
-    fn cell(&self, sequence: u64) -> (usize, &Cell) {
-        let index = sequence as usize & (self.cells.len() - 1);
-        (index, &self.cells[index])
+    fn slot(&self, sequence: u64) -> (usize, &GroupSlot) {
+        let index = sequence as usize & (self.slots.len() - 1);
+        (index, &self.slots[index])
     }
 
     /// Joins the open group, if there is one with room for `bytes`.
     #[inline]
     pub fn join(&self, bytes: u32, barrier: bool, time: TimeBounds) -> Join {
         let sequence = self.open.load(Acquire);
-        let (index, cell) = self.cell(sequence);
-        let mut word = Word(cell.word.load(Acquire));
+        let (index, slot) = self.slot(sequence);
+        let mut word = Word(slot.word.load(Acquire));
         let time_ms = loop {
-            let first_ms = cell.time_ms.load(Relaxed);
+            let first_ms = slot.time_ms.load(Relaxed);
             let later_ms = word.time_ms().max(time.from_ms.saturating_sub(first_ms));
-            let fits = word.len() + bytes <= cell.len_max.load(Relaxed)
+            let fits = word.len() + bytes <= slot.len_max.load(Relaxed)
                 && word.frames() < FRAMES_MAX
                 && later_ms <= TIME_MASK >> TIME_SHIFT;
             if !word.is_of(sequence) || word.is_closed() || !fits {
@@ -189,90 +189,90 @@ impl Cells {
                 return Join::TooLate;
             }
             let next = word.joined(bytes, barrier, later_ms);
-            match cell.word.compare_exchange_weak(word.0, next.0, AcqRel, Acquire) {
+            match slot.word.compare_exchange_weak(word.0, next.0, AcqRel, Acquire) {
                 Ok(_) => break first_ms + later_ms,
                 Err(now) => word = Word(now),
             }
         };
-        // INV-LOG-12: the group has a place that only this thread fills, so the cell stays what it is.
+        // INV-LOG-12: the group has a place that only this thread fills, so the slot stays what it is.
         let at = word.len();
         Join::Joined(Joined {
-            csn: Csn(cell.first_csn.load(Relaxed) + u64::from(word.frames())),
-            lsn: Lsn(cell.start.load(Relaxed)).advance(at),
-            memory: cell.memory.load(Relaxed).wrapping_add(at as usize),
-            cell: index,
+            csn: Csn(slot.first_csn.load(Relaxed) + u64::from(word.frames())),
+            lsn: Lsn(slot.start.load(Relaxed)).advance(at),
+            memory: slot.memory.load(Relaxed).wrapping_add(at as usize),
+            slot: index,
             taken: align8(at + bytes) - align8(at),
             time_ms,
         })
     }
 
-    /// Opens a group with its first frame. Under the slots' lock, in a cell that no group uses.
+    /// Opens a group with its first frame. Under the lock of the groups, in a slot that no group uses.
     pub fn open(&self, opening: &Opening) -> Joined {
-        let (index, cell) = self.cell(opening.sequence);
-        cell.filled.store(0, Relaxed);
-        cell.first_csn.store(opening.first_csn.0, Relaxed);
-        cell.start.store(opening.start.0, Relaxed);
-        cell.time_ms.store(opening.time_ms, Relaxed);
-        cell.len_max.store(opening.len_max, Relaxed);
-        cell.memory.store(opening.memory, Relaxed);
+        let (index, slot) = self.slot(opening.sequence);
+        slot.filled.store(0, Relaxed);
+        slot.first_csn.store(opening.first_csn.0, Relaxed);
+        slot.start.store(opening.start.0, Relaxed);
+        slot.time_ms.store(opening.time_ms, Relaxed);
+        slot.len_max.store(opening.len_max, Relaxed);
+        slot.memory.store(opening.memory, Relaxed);
         let is_joinable = GROUP_HEADER_BYTES + opening.bytes <= JOINABLE_BYTES_MAX as u32;
         if is_joinable {
             let word = Word::new(opening.sequence, GROUP_HEADER_BYTES + opening.bytes, opening.barrier);
-            cell.word.store(word.0, Release);
+            slot.word.store(word.0, Release);
             self.open.store(opening.sequence, Release);
         }
         Joined {
             csn: opening.first_csn,
             lsn: opening.start.advance(GROUP_HEADER_BYTES),
             memory: opening.memory.wrapping_add(GROUP_HEADER_BYTES as usize),
-            cell: index,
+            slot: index,
             taken: align8(GROUP_HEADER_BYTES + opening.bytes),
             time_ms: opening.time_ms,
         }
     }
 
-    /// Ends joining. Under the slots' lock.
+    /// Ends joining. Under the lock of the groups.
     pub fn close(&self, sequence: u64) -> Word {
-        Word(self.cell(sequence).1.word.fetch_or(CLOSED, AcqRel))
+        Word(self.slot(sequence).1.word.fetch_or(CLOSED, AcqRel))
     }
 
-    /// The time of the newest commit of a group that was closed as `word`. Under the slots' lock.
+    /// The time of the newest commit of a group that was closed as `word`. Under the lock of the groups.
     pub fn newest_ms(&self, sequence: u64, word: Word) -> u64 {
-        self.cell(sequence).1.time_ms.load(Relaxed) + word.time_ms()
+        self.slot(sequence).1.time_ms.load(Relaxed) + word.time_ms()
     }
 
-    /// The open group as it is now. Under the slots' lock.
+    /// The open group as it is now. Under the lock of the groups.
     pub fn look(&self, sequence: u64) -> Word {
-        Word(self.cell(sequence).1.word.load(Acquire))
+        Word(self.slot(sequence).1.word.load(Acquire))
     }
 
     /// Counts a place as filled.
     #[inline]
-    pub fn fill(&self, cell: usize, bytes: u32) {
-        self.cells[cell].filled.fetch_add(bytes, Release);
+    pub fn fill(&self, slot: usize, bytes: u32) {
+        self.slots[slot].filled.fetch_add(bytes, Release);
     }
 
-    /// Makes the caller the one that flushes the group, unless somebody is. Who asks so late that the cell has another
+    /// Makes the caller the one that flushes the group, unless somebody is. Who asks so late that the slot has another
     /// group by then may be told so, too: it flushes what is durable already.
     pub fn claim(&self, sequence: u64) -> bool {
-        self.cell(sequence).1.claimed.swap(sequence, AcqRel) != sequence
+        self.slot(sequence).1.claimed.swap(sequence, AcqRel) != sequence
     }
 
     /// Whether all places of a group of this length are filled.
     #[inline]
     pub fn is_filled(&self, sequence: u64, len: u32) -> bool {
-        self.cell(sequence).1.filled.load(Acquire) == len - GROUP_HEADER_BYTES
+        self.slot(sequence).1.filled.load(Acquire) == len - GROUP_HEADER_BYTES
     }
 
     /// Whether all places that the open group has at this moment are filled. Only while the length stands still do the
     /// filled bytes say which places they are.
     pub fn is_filled_now(&self, sequence: u64) -> bool {
-        let (before, filled) = (self.look(sequence), self.cell(sequence).1.filled.load(Acquire));
+        let (before, filled) = (self.look(sequence), self.slot(sequence).1.filled.load(Acquire));
         self.look(sequence).len() == before.len() && filled == before.len() - GROUP_HEADER_BYTES
     }
 
-    /// A group that nobody joins and that has no places: a hint.
+    /// A group that nobody joins and that has no places: a mark.
     pub fn occupy(&self, sequence: u64) {
-        self.cell(sequence).1.filled.store(0, Relaxed);
+        self.slot(sequence).1.filled.store(0, Relaxed);
     }
 }

@@ -1,10 +1,10 @@
 //! The groups in memory, in log order: opened, closed, written, released. All of it happens under one lock, which a
-//! commit takes only if it opens a group; joining is [`crate::cells`].
+//! commit takes only if it opens a group; joining is [`crate::group_ring`].
 
 use crate::buffer::GroupBuffer;
-use crate::cells::{Cells, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
 use crate::credit::Credit;
 use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
+use crate::group_ring::{GroupRing, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
 use crate::options::group_charge;
 use crate::segment::{Segment, Stream};
 use fulgurite_types::{Csn, Epoch, Lsn};
@@ -27,8 +27,8 @@ pub(crate) struct Group {
     /// The segment that the stream left when this group opened, and where its end record goes.
     pub ends: Option<(Arc<Segment>, u32)>,
     pub sequence: u64,
-    /// What it holds of the credit for cells.
-    cells: u32,
+    /// What it holds of the credit for group slots.
+    slots: u32,
 }
 
 impl Group {
@@ -56,20 +56,20 @@ pub(crate) struct NewGroup {
     /// Of its first frame, local record included; 0 without one.
     pub bytes: u32,
     pub barrier: bool,
-    /// What its admission took of the credit for cells.
-    pub cells: u32,
+    /// What its admission took of the credit for group slots.
+    pub slots: u32,
     /// For a frame longer than the buffers of the pool.
     pub buffer: Option<Arc<GroupBuffer>>,
 }
 
-pub(crate) struct Slots {
+pub(crate) struct Groups {
     epoch: Epoch,
     charge_max: u32,
     /// In flight, then closed, then at most one open; in log order.
-    groups: VecDeque<Group>,
-    /// How many of `groups`, from the front, a leader has taken.
+    queue: VecDeque<Group>,
+    /// How many of `queue`, from the front, a leader has taken.
     taken: usize,
-    /// Whether the last of `groups` still takes frames.
+    /// Whether the last of `queue` still takes frames.
     open: bool,
     next_sequence: u64,
     segment: Arc<Segment>,
@@ -84,7 +84,7 @@ pub(crate) struct Slots {
     ready: VecDeque<Arc<Segment>>,
     /// How many segments both streams have taken: each doubles the size of those made next.
     segments_taken: u32,
-    /// As many as there are cells; those of groups are missing.
+    /// As many as there are group slots; those of groups are missing.
     pool: Vec<Arc<GroupBuffer>>,
 }
 
@@ -103,12 +103,12 @@ impl AppendPoint {
     }
 }
 
-impl Slots {
-    pub fn new(at: AppendPoint, charge_max: u32, cells: usize) -> Slots {
-        Slots {
+impl Groups {
+    pub fn new(at: AppendPoint, charge_max: u32, slots: usize) -> Groups {
+        Groups {
             epoch: at.epoch,
             charge_max,
-            groups: VecDeque::with_capacity(cells + 1),
+            queue: VecDeque::with_capacity(slots + 1),
             taken: 0,
             open: false,
             next_sequence: 1,
@@ -120,7 +120,7 @@ impl Slots {
             time_ms: 0,
             ready: VecDeque::new(),
             segments_taken: 1,
-            pool: (0..cells).map(|_| Arc::new(GroupBuffer::new(JOINABLE_BYTES_MAX))).collect(),
+            pool: (0..slots).map(|_| Arc::new(GroupBuffer::new(JOINABLE_BYTES_MAX))).collect(),
         }
     }
 
@@ -168,20 +168,20 @@ impl Slots {
         &mut self,
         new: NewGroup,
         time: TimeBounds,
-        cells: &Cells,
+        ring: &GroupRing,
         credit: &Credit,
     ) -> Option<Joined> {
-        self.close_open(cells);
+        self.close_open(ring);
         let time_ms = self.time_ms.max(time.from_ms);
         if time_ms >= time.before_ms {
             return None;
         }
         self.time_ms = time_ms;
         let (bytes, barrier) = (new.bytes, new.barrier);
-        let group = self.push(GroupKind::Frames, new, cells, credit);
+        let group = self.push(GroupKind::Frames, new, ring, credit);
         let is_joinable = group.buffer.capacity() == JOINABLE_BYTES_MAX;
         let room = room(&group.segment, group.offset).min(JOINABLE_BYTES_MAX as u32);
-        let joined = cells.open(&Opening {
+        let joined = ring.open(&Opening {
             sequence: group.sequence,
             first_csn: group.first_csn,
             start: group.start(),
@@ -199,22 +199,23 @@ impl Slots {
     }
 
     /// Appends a group without frames, closed.
-    pub fn append_hint(&mut self, new: NewGroup, cells: &Cells, credit: &Credit) {
-        let group = self.push(GroupKind::Hint, new, cells, credit);
-        cells.occupy(group.sequence);
+    pub fn append_mark(&mut self, new: NewGroup, ring: &GroupRing, credit: &Credit) {
+        let group = self.push(GroupKind::Mark, new, ring, credit);
+        ring.occupy(group.sequence);
         self.end_group();
     }
 
     /// Appends a group behind the last one, or in the next segment.
-    fn push(&mut self, kind: GroupKind, new: NewGroup, cells: &Cells, credit: &Credit) -> &Group {
-        self.close_open(cells);
+    fn push(&mut self, kind: GroupKind, new: NewGroup, ring: &GroupRing, credit: &Credit) -> &Group {
+        self.close_open(ring);
         let is_full = room(&self.segment, self.offset) < group_charge(new.bytes);
         let ends = is_full.then(|| self.next_segment(credit));
-        let pooled = || self.pool.pop().expect("INV-LOG-4: admission saw a free cell, and it has a buffer");
+        let pooled =
+            || self.pool.pop().expect("INV-LOG-4: admission saw a free group slot, and it has a buffer");
         let buffer = new.buffer.unwrap_or_else(pooled);
         let sequence = self.next_sequence;
         self.next_sequence += 1;
-        self.groups.push_back(Group {
+        self.queue.push_back(Group {
             kind,
             buffer,
             segment: Arc::clone(&self.segment),
@@ -225,9 +226,9 @@ impl Slots {
             barrier: new.barrier,
             ends,
             sequence,
-            cells: new.cells,
+            slots: new.slots,
         });
-        self.groups.back().expect("it was just pushed")
+        self.queue.back().expect("it was just pushed")
     }
 
     fn next_segment(&mut self, credit: &Credit) -> (Arc<Segment>, u32) {
@@ -244,28 +245,28 @@ impl Slots {
     }
 
     /// Closes the open group, so that a leader may take it and nobody gets a number.
-    pub fn close_open(&mut self, cells: &Cells) {
+    pub fn close_open(&mut self, ring: &GroupRing) {
         if std::mem::take(&mut self.open) {
-            let group = self.groups.back_mut().expect("a group is open");
-            let word = cells.close(group.sequence);
-            self.time_ms = cells.newest_ms(group.sequence, word);
+            let group = self.queue.back_mut().expect("a group is open");
+            let word = ring.close(group.sequence);
+            self.time_ms = ring.newest_ms(group.sequence, word);
             group.is_now(word);
             self.end_group();
         }
     }
 
     /// The group of a commit that no leader has released, closed.
-    pub fn close_group_of(&mut self, csn: Csn, cells: &Cells) -> Option<&Group> {
-        let index = self.groups.partition_point(|group| group.first_csn <= csn).checked_sub(1)?;
-        if index + 1 == self.groups.len() {
-            self.close_open(cells);
+    pub fn close_group_of(&mut self, csn: Csn, ring: &GroupRing) -> Option<&Group> {
+        let index = self.queue.partition_point(|group| group.first_csn <= csn).checked_sub(1)?;
+        if index + 1 == self.queue.len() {
+            self.close_open(ring);
         }
-        self.groups.get(index).filter(|group| csn <= group.last_csn())
+        self.queue.get(index).filter(|group| csn <= group.last_csn())
     }
 
     /// The next group begins behind the last one.
     fn end_group(&mut self) {
-        let group = self.groups.back().expect("a group was just closed");
+        let group = self.queue.back().expect("a group was just closed");
         self.offset = group.end().offset();
         self.next_csn = Csn(group.first_csn.0 + u64::from(group.frames));
     }
@@ -273,26 +274,26 @@ impl Slots {
     // Flushing.
 
     /// The closed groups that no leader has taken, as far as they are filled, and whether one follows that is not.
-    pub fn filled(&self, cells: &Cells) -> (usize, bool) {
-        let closed = self.groups.len() - usize::from(self.open);
-        let unfilled = |group: &Group| !cells.is_filled(group.sequence, group.len);
-        match self.groups.range(self.taken..closed).position(unfilled) {
+    pub fn filled(&self, ring: &GroupRing) -> (usize, bool) {
+        let closed = self.queue.len() - usize::from(self.open);
+        let unfilled = |group: &Group| !ring.is_filled(group.sequence, group.len);
+        match self.queue.range(self.taken..closed).position(unfilled) {
             Some(filled) => (filled, true),
             None => (closed - self.taken, false),
         }
     }
 
-    /// Takes the first `count` groups for writing; [`Slots::release`] ends that.
+    /// Takes the first `count` groups for writing; [`Groups::release`] ends that.
     pub fn take(&mut self, count: usize) -> Vec<Group> {
         assert_eq!(self.taken, 0, "INV-LOG-6: one leader at a time");
         self.taken = count;
-        self.groups.range(..count).cloned().collect()
+        self.queue.range(..count).cloned().collect()
     }
 
     /// Lets go of the groups that were taken, which are in their segments now.
     pub fn release(&mut self, credit: &Credit) {
         for _ in 0..std::mem::take(&mut self.taken) {
-            let mut group = self.groups.pop_front().expect("INV-LOG-6: only what a leader took is released");
+            let mut group = self.queue.pop_front().expect("INV-LOG-6: only what a leader took is released");
             if group.buffer.capacity() == JOINABLE_BYTES_MAX {
                 // Somebody who reads it keeps it.
                 let is_unused = Arc::get_mut(&mut group.buffer).is_some();
@@ -302,7 +303,7 @@ impl Slots {
                     Arc::new(GroupBuffer::new(JOINABLE_BYTES_MAX))
                 });
             }
-            credit.give_cells(group.cells);
+            credit.give_slots(group.slots);
         }
     }
 
@@ -310,39 +311,39 @@ impl Slots {
 
     /// Whether nothing waits to be written.
     pub fn is_idle(&self) -> bool {
-        self.groups.is_empty()
+        self.queue.is_empty()
     }
 
     /// The number that the next frame gets.
-    pub fn next_csn(&self, cells: &Cells) -> Csn {
-        match self.groups.back() {
+    pub fn next_csn(&self, ring: &GroupRing) -> Csn {
+        match self.queue.back() {
             Some(group) if self.open => {
-                Csn(group.first_csn.0 + u64::from(cells.look(group.sequence).frames()))
+                Csn(group.first_csn.0 + u64::from(ring.look(group.sequence).frames()))
             }
             _ => self.next_csn,
         }
     }
 
     /// The length of the group at `index` as it is now.
-    fn len(&self, index: usize, cells: &Cells) -> u32 {
-        let group = &self.groups[index];
-        if self.open && index + 1 == self.groups.len() { cells.look(group.sequence).len() } else { group.len }
+    fn len(&self, index: usize, ring: &GroupRing) -> u32 {
+        let group = &self.queue[index];
+        if self.open && index + 1 == self.queue.len() { ring.look(group.sequence).len() } else { group.len }
     }
 
     /// Behind the last reserved byte.
-    pub fn reserved(&self, cells: &Cells) -> Lsn {
-        match self.groups.back() {
-            Some(group) => group.start().advance(align8(self.len(self.groups.len() - 1, cells))),
+    pub fn reserved(&self, ring: &GroupRing) -> Lsn {
+        match self.queue.back() {
+            Some(group) => group.start().advance(align8(self.len(self.queue.len() - 1, ring))),
             None => Lsn::new(self.segment.number, self.offset),
         }
     }
 
     /// Behind the last byte before which all is filled, given what is written.
-    pub fn filled_to(&self, written: Lsn, cells: &Cells) -> Lsn {
+    pub fn filled_to(&self, written: Lsn, ring: &GroupRing) -> Lsn {
         let mut end = written;
-        for (index, group) in self.groups.iter().enumerate() {
-            let len = self.len(index, cells);
-            if !cells.is_filled(group.sequence, len) {
+        for (index, group) in self.queue.iter().enumerate() {
+            let len = self.len(index, ring);
+            if !ring.is_filled(group.sequence, len) {
                 break;
             }
             end = end.max(group.start().advance(align8(len)));
@@ -351,10 +352,10 @@ impl Slots {
     }
 
     /// The group that holds all of `lsn..lsn + len`, if it is still in memory, and where in it that lies.
-    pub fn find(&self, lsn: Lsn, len: u32, cells: &Cells) -> Option<(&Group, u32)> {
-        let index = self.groups.partition_point(|group| group.start() <= lsn);
-        let group = &self.groups[index.checked_sub(1)?];
-        let end = self.len(index - 1, cells);
+    pub fn find(&self, lsn: Lsn, len: u32, ring: &GroupRing) -> Option<(&Group, u32)> {
+        let index = self.queue.partition_point(|group| group.start() <= lsn);
+        let group = &self.queue[index.checked_sub(1)?];
+        let end = self.len(index - 1, ring);
         let at = lsn.offset().checked_sub(group.offset)?;
         let inside = group.segment.number == lsn.segment()
             && at >= GROUP_HEADER_BYTES
@@ -363,9 +364,9 @@ impl Slots {
     }
 
     /// Whether the places that a group has now are filled.
-    pub fn is_filled(&self, group: &Group, cells: &Cells) -> bool {
-        let is_open = self.open && self.groups.back().is_some_and(|last| last.sequence == group.sequence);
-        if is_open { cells.is_filled_now(group.sequence) } else { cells.is_filled(group.sequence, group.len) }
+    pub fn is_filled(&self, group: &Group, ring: &GroupRing) -> bool {
+        let is_open = self.open && self.queue.back().is_some_and(|last| last.sequence == group.sequence);
+        if is_open { ring.is_filled_now(group.sequence) } else { ring.is_filled(group.sequence, group.len) }
     }
 }
 

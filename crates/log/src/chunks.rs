@@ -1,60 +1,61 @@
-//! Parts of large commits, written ahead into the bulk stream.
+//! Chunks of large commits, written ahead into the bulk stream.
 
-use crate::bulk_stream::BulkMark;
+use crate::bulk_stream::BulkPosition;
 use crate::error::LogError;
-use crate::format::{BULK_HEADER_BYTES, BulkKind, PartPlace, SpillId};
+use crate::format::{BULK_HEADER_BYTES, BulkKind, ChunkRef, SpillId};
 use crate::log::Log;
 use crate::segment::Stream;
 use fulgurite_types::{Lsn, Reader};
 
-/// What precedes a part's bytes in its body: the spill and the ordinal.
-const PART_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;
+/// What precedes a chunk's bytes in its body: the spill and the ordinal.
+const CHUNK_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;
 
 impl Log {
-    /// Appends a part and returns where *its bytes* begin, so that they can be read without the record around them, and
+    /// Appends a chunk and returns where *its bytes* begin, so that they can be read without the record around them, and
     /// up to where the stream has to be synced for it: [`Log::sync_bulk_to`], [`Log::require_bulk`]. `on_segment` is told
     /// the segment while that cannot be freed yet; it must be short and not call the log.
     ///
     /// # Errors
     /// As [`Log::append_bulk`].
-    pub fn append_part(
+    pub fn append_chunk(
         &self,
         spill: SpillId,
         ordinal: u32,
         bytes: &[u8],
         on_segment: impl FnOnce(u32),
-    ) -> Result<(Lsn, BulkMark), LogError> {
-        let mut head = Vec::with_capacity(PART_HEAD_BYTES as usize);
+    ) -> Result<(Lsn, BulkPosition), LogError> {
+        let mut head = Vec::with_capacity(CHUNK_HEAD_BYTES as usize);
         spill.encode(&mut head);
         head.extend_from_slice(&ordinal.to_le_bytes());
         let on_place = |record: Lsn| on_segment(record.segment());
-        let (record, mark) = self.core.append_bulk(BulkKind::Part, &[&head, bytes], on_place)?;
-        Ok((record.advance(BULK_HEADER_BYTES + PART_HEAD_BYTES), mark))
+        let (record, mark) = self.core.append_bulk(BulkKind::Chunk, &[&head, bytes], on_place)?;
+        Ok((record.advance(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES), mark))
     }
 
-    /// Reads a part back and verifies that it is the one that was meant.
+    /// Reads a chunk back and verifies that it is the one that was meant.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if the record there is not this part.
-    pub fn read_part(&self, place: &PartPlace) -> Result<Vec<u8>, LogError> {
+    /// [`LogError::Damaged`] if the record there is not this chunk.
+    pub fn read_chunk(&self, place: &ChunkRef) -> Result<Vec<u8>, LogError> {
         let wrong = || {
             let segment = self.core.store.path(place.lsn.segment());
-            let what = format!("part {} of a transaction is not there", place.ordinal);
+            let what = format!("chunk {} of a transaction is not there", place.ordinal);
             LogError::damaged(&segment, place.lsn.offset().into(), None, what)
         };
-        let before = place.lsn.offset().checked_sub(BULK_HEADER_BYTES + PART_HEAD_BYTES).ok_or_else(wrong)?;
+        let before =
+            place.lsn.offset().checked_sub(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES).ok_or_else(wrong)?;
         let record = self.read_bulk(Lsn::new(place.lsn.segment(), before))?;
         let mut reader = Reader::new(&record.body);
         let spill = SpillId::decode(&mut reader).map_err(|_| wrong())?;
-        let ordinal = reader.u32("part ordinal").map_err(|_| wrong())?;
-        let fits = record.kind == BulkKind::Part
+        let ordinal = reader.u32("chunk ordinal").map_err(|_| wrong())?;
+        let fits = record.kind == BulkKind::Chunk
             && spill == place.spill
             && ordinal == place.ordinal
             && reader.remaining() == place.len as usize;
         if !fits {
             return Err(wrong());
         }
-        Ok(record.body[PART_HEAD_BYTES as usize..].to_vec())
+        Ok(record.body[CHUNK_HEAD_BYTES as usize..].to_vec())
     }
 
     /// The error for something that lies at `lsn` and is not what was written.
@@ -63,22 +64,22 @@ impl Log {
     }
 
     /// Of something whose checksum fails as a whole, the first piece whose own record is not what was written: `places`
-    /// are where its bytes begin, as [`Log::append_part`] returned them, and how many there are. `None` if all records
-    /// are whole, or the bytes are not in parts.
-    pub fn find_damaged_part(&self, places: &[(Lsn, u32)]) -> Option<LogError> {
+    /// are where its bytes begin, as [`Log::append_chunk`] returned them, and how many there are. `None` if all records
+    /// are whole, or the bytes are not in chunks.
+    pub fn find_damaged_chunk(&self, places: &[(Lsn, u32)]) -> Option<LogError> {
         places.iter().find_map(|&(lsn, len)| {
             let segment = self.core.segment(lsn).ok()?;
             if segment.stream() == Some(Stream::Commit) {
                 return None;
             }
             let wrong = |what: &str| Some(self.damage_at(lsn, what));
-            let Some(start) = lsn.offset().checked_sub(BULK_HEADER_BYTES + PART_HEAD_BYTES) else {
+            let Some(start) = lsn.offset().checked_sub(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES) else {
                 return wrong("a part of a value cannot begin there");
             };
             match self.read_bulk(Lsn::new(lsn.segment(), start)) {
-                Ok(record) if record.kind != BulkKind::Part => wrong("it is no part of a value"),
-                Ok(record) if record.body.len() != (PART_HEAD_BYTES + len) as usize => {
-                    wrong("it is a part of another length")
+                Ok(record) if record.kind != BulkKind::Chunk => wrong("it is no part of a value"),
+                Ok(record) if record.body.len() != (CHUNK_HEAD_BYTES + len) as usize => {
+                    wrong("it is a chunk of another length")
                 }
                 Ok(_) => None,
                 Err(error) => Some(error),

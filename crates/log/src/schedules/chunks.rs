@@ -1,4 +1,4 @@
-//! Parts in the bulk stream, and the frames that name them: INV-LOG-16.
+//! Chunks in the bulk stream, and the frames that name them: INV-LOG-16.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,19 +12,19 @@ use shuttle::thread;
 use super::explore;
 use super::world::{ID, World, below, dir, one_of, options};
 use crate::{
-    Durability, FrameParts, Log, LogError, PartPlace, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes,
+    ChunkRef, Durability, Log, LogError, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes,
     local_record_bytes,
 };
 
-/// Writes a part ahead and commits a frame that names it. `syncs` says whether the committer syncs the part itself.
+/// Writes a chunk ahead and commits a frame that names it. `syncs` says whether the committer syncs the chunk itself.
 fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
     let log = &world.log;
     let (spill, bytes) = (log.new_spill(), vec![7; 1 + below(2000)]);
-    let (lsn, mark) = log.append_part(spill, 0, &bytes, |_| ())?;
+    let (lsn, mark) = log.append_chunk(spill, 0, &bytes, |_| ())?;
     if syncs {
         log.sync_bulk_to(mark)?;
     }
-    let local = [PartPlace { spill, ordinal: 0, lsn, len: bytes.len() as u32 }];
+    let local = [ChunkRef { spill, ordinal: 0, lsn, len: bytes.len() as u32 }];
     let body = [9; 10];
     let admission = log.admit(frame_bytes(body.len() as u32), local_record_bytes(1))?;
     if !syncs {
@@ -32,7 +32,7 @@ fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
     }
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
-    let frame = FrameParts {
+    let frame = NewFrame {
         kind: 1,
         flags: 0,
         codec: 0,
@@ -47,7 +47,7 @@ fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
 }
 
 #[derive(Default)]
-struct Found(Vec<PartPlace>, Csn);
+struct Found(Vec<ChunkRef>, Csn);
 
 impl RecoverySink for Found {
     fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -57,7 +57,7 @@ impl RecoverySink for Found {
     }
 }
 
-/// Whatever a crash leaves: each frame that is there has its parts, and what was acknowledged is there.
+/// Whatever a crash leaves: each frame that is there has its chunks, and what was acknowledged is there.
 fn assert_whole(sim: &Arc<SimEnv>, log: &Log, acknowledged: Csn) {
     let kind = one_of(&[CrashKind::PowerCut, CrashKind::OsCrash, CrashKind::Kill]);
     let image = sim.crash(kind, below(1 << 30) as u64);
@@ -67,14 +67,14 @@ fn assert_whole(sim: &Arc<SimEnv>, log: &Log, acknowledged: Csn) {
     let (opened, _) = opened.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     assert!(found.1 >= acknowledged, "{kind:?}: {acknowledged} was acknowledged, {} is there", found.1);
     for place in &found.0 {
-        let part = opened.read_part(place);
-        part.unwrap_or_else(|error| {
-            panic!("INV-LOG-16: {kind:?}: a frame is there, its part is not: {error}")
+        let chunk = opened.read_chunk(place);
+        chunk.unwrap_or_else(|error| {
+            panic!("INV-LOG-16: {kind:?}: a frame is there, its chunk is not: {error}")
         });
     }
 }
 
-fn frames_with_parts() {
+fn frames_with_chunks() {
     let world = World::new(options());
     world.watch.bulk.store(true, Relaxed);
     let threads: Vec<_> = (0..3)
@@ -110,6 +110,6 @@ fn frames_with_parts() {
 }
 
 #[test]
-fn a_frame_that_a_crash_leaves_has_its_parts() {
-    explore(6_000, frames_with_parts);
+fn a_frame_that_a_crash_leaves_has_its_chunks() {
+    explore(6_000, frames_with_chunks);
 }
