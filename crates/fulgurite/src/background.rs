@@ -55,7 +55,7 @@ impl Background {
         let body = core.clone();
         let thread = core
             .env
-            .spawn("fulgurite-merge_all", Box::new(move || run(&body)))
+            .spawn("fulgurite-merge", Box::new(move || run(&body)))
             .map_err(|error| Error::io("starting a thread", error))?;
         Ok(Background { core: core.clone(), thread })
     }

@@ -150,7 +150,7 @@ impl Catalog {
         all
     }
 
-    /// Forgets dropped tables that `purge` says nobody sees; returns them.
+    /// Drops the entries of deleted tables that `purge` says nobody sees; returns them.
     pub fn purge(&self, purge: impl Fn(&TableState) -> bool) -> Vec<Arc<TableState>> {
         let mut maps = self.maps.write();
         let (gone, kept) = std::mem::take(&mut maps.dropped).into_iter().partition(|state| purge(state));

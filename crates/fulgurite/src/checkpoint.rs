@@ -290,7 +290,7 @@ impl Core {
         self.write_superblock(&mut maintenance.superblock, index, replay, boundary)?;
         maintenance.space.install(segments);
         maintenance.debt.pay(log_bytes);
-        self.forget_range_deletes(maintenance, boundary);
+        self.drop_range_deletes(maintenance, boundary);
         let segments_freed = self.free_segments(maintenance, bulk_before)?;
         Ok(CheckpointReport { covered: boundary, records_written, segments_freed })
     }
@@ -323,7 +323,7 @@ impl Core {
         Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed })
     }
 
-    /// Merges, sweeps what range deletes hide, and writes the tree out.
+    /// Merges, purges what range deletes hide, and writes the tree out.
     fn checkpoint_table(
         &self,
         table: &TableState,
@@ -340,7 +340,7 @@ impl Core {
             .index
             .with_maintenance(|tree| {
                 for (start, end) in unions(&fresh) {
-                    tree.sweep(
+                    tree.purge(
                         (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)),
                         &rules,
                     )?;
@@ -355,7 +355,7 @@ impl Core {
     }
 
     /// Drops range deletes that an earlier checkpoint swept, once every snapshot is from after that (INV-CKPT-3).
-    fn forget_range_deletes(&self, maintenance: &mut Maintenance, boundary: Csn) {
+    fn drop_range_deletes(&self, maintenance: &mut Maintenance, boundary: Csn) {
         let (snapshots, _) = self.snapshots.open();
         if snapshots.first().is_some_and(|&oldest| oldest < boundary) {
             return;
@@ -364,7 +364,7 @@ impl Core {
             let Some(swept) = maintenance.swept.get_mut(&table.id) else { continue };
             let earlier = swept.partition_point(|swept| swept.covered < boundary);
             if let Some(newest) = swept.drain(..earlier).next_back() {
-                table.index.range_deletes().forget_up_to(newest.up_to);
+                table.index.range_deletes().drop_up_to(newest.up_to);
             }
         }
     }
@@ -469,7 +469,7 @@ impl Core {
         let slots = || maintenance.superblock.slots();
         let replay = slots().map(|slot| slot.replay).min().expect("there is a current slot");
         let covered = slots().map(|slot| slot.covered).min().expect("there is a current slot");
-        self.log.forget_before(covered);
+        self.log.drop_before(covered);
         self.pins.release_up_to(covered);
         let segments = self.log.segments();
         maintenance.retiring.retain(|number| segments.iter().any(|segment| segment.number == *number));

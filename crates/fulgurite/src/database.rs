@@ -360,7 +360,7 @@ impl Database {
         self.core.retry_deferred_as(isolation, body)
     }
 
-    /// The database as of now: everything in it is durable, or was answered at a level that does not wait for that.
+    /// The database as of now: everything in it is durable, or was acknowledged at a level that does not wait for that.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.core)
     }

@@ -1,4 +1,4 @@
-//! How long commits took to be answered: one histogram for each level, always on.
+//! How long commits took to be acknowledged: one histogram for each level, always on.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ const GROUPING_POWER: u8 = 5;
 /// What takes longer than 2^40 ns, a quarter of an hour, counts as that.
 const MAX_VALUE_POWER: u8 = 40;
 
-/// How long commits of one level took, from the call to the answer. Percentiles are upper ends of histogram buckets, at
+/// How long commits of one level took, from the call to the acknowledgement. Percentiles are upper ends of histogram buckets, at
 /// most 4 % above the truth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
-    /// Commits that were answered.
+    /// Commits that were acknowledged.
     pub count: u64,
     /// Their mean, in nanoseconds.
     pub mean_ns: u64,
@@ -139,7 +139,7 @@ impl Stopwatch {
         self.env.clock().monotonic_ns()
     }
 
-    /// The commit `csn` was answered at `now_ns`.
+    /// The commit `csn` was acknowledged at `now_ns`.
     pub fn stop(&self, csn: Csn, timed: Timed, now_ns: u64) {
         let ns = now_ns.saturating_sub(timed.started_ns);
         self.recorders[place(timed.level)].record(ns);

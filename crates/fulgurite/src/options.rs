@@ -39,7 +39,7 @@ pub struct Options {
     pub checkpoint_log_bytes: u64,
     /// Memory for commits on their way to the disk. Default 8 MiB.
     pub log_buffer_bytes: usize,
-    /// How far a commit must have come before it is answered, unless its transaction says otherwise
+    /// How far a commit must have come before it is acknowledged, unless its transaction says otherwise
     /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Creating, dropping and renaming tables is
     /// always [`Durability::Sync`], the default.
     pub durability: Durability,
@@ -58,7 +58,7 @@ pub struct Options {
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
     /// gives up. Default 100.
     pub conflict_retries_max: u32,
-    /// A commit that takes so long from its call to its answer is logged (`tracing`, at info). Default 1 s;
+    /// A commit that takes so long from its call to its acknowledgement is logged (`tracing`, at info). Default 1 s;
     /// [`Duration::MAX`] is never.
     pub slow_commit: Duration,
     /// Run the threads that keep segments ready, merge and checkpoint. Default true. Without them whoever embeds the

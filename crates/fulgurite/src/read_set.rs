@@ -31,7 +31,7 @@ pub(crate) struct ReadSet {
     isolation: Isolation,
     /// The newest commit above [`Durability::Async`](crate::Durability::Async) that had a number when the transaction
     /// began. Who wrote what is newer takes the risk that a crash undoes it.
-    strong: Csn,
+    synchronous: Csn,
     live: LiveReads,
     inner: RefCell<Inner>,
 }
@@ -95,9 +95,9 @@ impl Validated {
 }
 
 impl ReadSet {
-    /// A read set of a transaction; `strong` was taken after its snapshot.
-    pub fn new(isolation: Isolation, strong: Csn) -> ReadSet {
-        ReadSet { isolation, strong, live: LiveReads::new(isolation), inner: RefCell::default() }
+    /// A read set of a transaction; `synchronous` was taken after its snapshot.
+    pub fn new(isolation: Isolation, synchronous: Csn) -> ReadSet {
+        ReadSet { isolation, synchronous, live: LiveReads::new(isolation), inner: RefCell::default() }
     }
 
     /// The memory that it takes, in bytes, about.
@@ -179,7 +179,7 @@ impl ReadSet {
     /// Notes that a version of `csn` was seen.
     pub fn saw(&self, csn: Csn) {
         let mut inner = self.inner.borrow_mut();
-        inner.needs = inner.needs.max(csn.min(self.strong));
+        inner.needs = inner.needs.max(csn.min(self.synchronous));
     }
 
     /// Where it is noted what was read live and expires.

@@ -13,7 +13,7 @@ use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
 use crate::{KeyRange, Result, Table, Value};
 
-/// The whole database as of one commit; everything in it is durable, or was answered at a level that does not wait for
+/// The whole database as of one commit; everything in it is durable, or was acknowledged at a level that does not wait for
 /// that. Cheap to clone, good for any thread.
 ///
 /// While it lives, the versions that it sees stay on disk: do not keep one for longer than it is needed.

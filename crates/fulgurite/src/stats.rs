@@ -67,7 +67,7 @@ pub struct Stats {
     pub segments: [u64; 3],
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
-    /// If the log has failed: commits that were answered at level [`Durability::Async`](crate::Durability::Async) or
+    /// If the log has failed: commits that were acknowledged at level [`Durability::Async`](crate::Durability::Async) or
     /// [`Durability::None`](crate::Durability::None) and are not known to be durable, with everything between them.
     pub at_risk: Option<CsnRange>,
     /// Whether the database was opened with [`Options::read_only`](crate::Options::read_only).

@@ -34,7 +34,7 @@ impl Table {
         self.state.name().to_string()
     }
 
-    /// The value of `key`, or `None`: the newest that is durable, or was answered at a level that does not wait for that.
+    /// The value of `key`, or `None`: the newest that is durable, or was acknowledged at a level that does not wait for that.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`], [`Error::Closed`].

@@ -31,7 +31,7 @@ use crate::spill::Spill;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
 
-/// A commit that was answered: durable, unless a lower [`Durability`] was asked for.
+/// A commit that was acknowledged: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Its number: commits are numbered densely, from 1, in their order. For a transaction that wrote nothing, the
@@ -79,7 +79,7 @@ impl Transaction {
         let snapshot = core.snapshot(|| core.pipeline.visible());
         Transaction {
             // After the snapshot was taken, so that no such commit in it is above.
-            reads: ReadSet::new(isolation, core.pipeline.strong()),
+            reads: ReadSet::new(isolation, core.pipeline.newest_synchronous()),
             snapshot,
             durability: core.options.durability,
             core: core.clone(),
@@ -94,13 +94,13 @@ impl Transaction {
         }
     }
 
-    /// How far this transaction's commit must have come before it is answered; at first
+    /// How far this transaction's commit must have come before it is acknowledged; at first
     /// [`Options::durability`](crate::Options::durability).
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Sets how far this transaction's commit must have come before it is answered. Refused here, and not first at the
+    /// Sets how far this transaction's commit must have come before it is acknowledged. Refused here, and not first at the
     /// commit, where the level cannot be had.
     ///
     /// # Errors
@@ -479,7 +479,7 @@ impl Transaction {
             return Ok(Commit { csn });
         };
         drop(self);
-        core.pipeline.answer(csn, needs, timed)?;
+        core.pipeline.wait_acknowledged(csn, needs, timed)?;
         Ok(Commit { csn })
     }
 
@@ -506,7 +506,7 @@ impl Transaction {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
         match self.submit(&core, None, false)? {
-            Some(csn) => core.pipeline.answer_deferred(csn, needs, timed),
+            Some(csn) => core.pipeline.acknowledge_deferred(csn, needs, timed),
             None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
     }
@@ -546,7 +546,7 @@ impl Transaction {
         let timed = core.pipeline.stopwatch().start(self.durability);
         let csn = self.submit(&core, changed, true)?.expect("a definition writes the catalog");
         drop(self);
-        core.pipeline.answer(csn, Csn::ZERO, timed)?;
+        core.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 

@@ -1,6 +1,6 @@
 //! Threads commit while others merge and checkpoint, until the machine stops. Which commits that catches differs from
 //! run to run; what has to hold does not: nothing acknowledged is missing, and no transaction is there in part. The commits
-//! that share a write are of all levels; what was answered before it was durable may be missing.
+//! that share a write are of all levels; what was acknowledged before it was durable may be missing.
 
 mod common;
 

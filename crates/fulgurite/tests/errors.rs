@@ -8,20 +8,20 @@ use common::PATH;
 use fulgurite::env::SimEnv;
 use fulgurite::{Contended, Csn, CsnRange, Damage, Database, Error, ErrorKind, Isolation, Options, Table};
 
-/// Bytes of a part of a value.
-const PART_BYTES: usize = 508 * 1024;
+/// Bytes of a chunk of a value.
+const CHUNK_BYTES: usize = 508 * 1024;
 
 /// A value of some chunks, each of which begins with a mark, in a database with another one before it.
 fn marked_value(chunks: usize) -> Vec<u8> {
-    let mut value = vec![7; chunks * PART_BYTES - 1000];
+    let mut value = vec![7; chunks * CHUNK_BYTES - 1000];
     for chunk in 0..chunks {
-        value[chunk * PART_BYTES..][..8].copy_from_slice(&mark(chunk));
+        value[chunk * CHUNK_BYTES..][..8].copy_from_slice(&mark(chunk));
     }
     value
 }
 
 fn mark(chunk: usize) -> [u8; 8] {
-    *format!("chunk {chunk:03}").as_bytes().first_chunk().expect("eight bytes")
+    *format!("c{chunk:07}").as_bytes().first_chunk().expect("eight bytes")
 }
 
 /// The segment in which a chunk's bytes lie, and where in it.
@@ -48,24 +48,24 @@ fn damage_of<T: std::fmt::Debug>(outcome: fulgurite::Result<T>) -> Box<Damage> {
 
 #[test]
 fn damage_in_a_long_value_names_the_segment_that_is_damaged() {
-    const PARTS: usize = 14;
+    const CHUNKS: usize = 14;
     let env = SimEnv::new(1);
     let db = common::open(env.clone()).unwrap();
     let table = db.table("films").unwrap();
     table.put("before", vec![1; 100_000]).unwrap();
-    let csn = table.put("film", marked_value(PARTS)).unwrap().csn;
+    let csn = table.put("film", marked_value(CHUNKS)).unwrap().csn;
     db.checkpoint().unwrap();
     let mut segments = Vec::new();
-    for chunk in 0..PARTS {
+    for chunk in 0..CHUNKS {
         let (path, at) = find(&env, chunk);
-        for offset in [at, at + PART_BYTES as u64 / 2] {
+        for offset in [at, at + CHUNK_BYTES as u64 / 2] {
             let flip = |byte: &mut u8| *byte ^= 4;
             env.corrupt(&path, offset, flip).unwrap();
             let damage = damage_of(table.get("film"));
             env.corrupt(&path, offset, flip).unwrap();
             assert_eq!(damage.path.as_ref(), Some(&path), "chunk {chunk}: {damage}");
             let begin = damage.offset.expect("it is known where the chunk begins");
-            assert!(begin <= offset && offset < begin + PART_BYTES as u64, "chunk {chunk}: {damage}");
+            assert!(begin <= offset && offset < begin + CHUNK_BYTES as u64, "chunk {chunk}: {damage}");
             assert_eq!(damage.key.as_deref(), Some(b"film".as_slice()));
             assert_eq!(damage.table.as_deref(), Some("films"));
             assert_eq!(damage.csns, Some(CsnRange { first: csn, last: csn }));
@@ -76,7 +76,7 @@ fn damage_in_a_long_value_names_the_segment_that_is_damaged() {
     }
     segments.dedup();
     assert!(segments.len() > 2, "the value is meant to lie in several segments: {segments:?}");
-    assert!(table.get("film").unwrap().is_some_and(|value| value == marked_value(PARTS)));
+    assert!(table.get("film").unwrap().is_some_and(|value| value == marked_value(CHUNKS)));
 }
 
 #[test]

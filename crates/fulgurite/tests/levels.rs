@@ -1,4 +1,4 @@
-//! What each level of durability leaves of the commits that were answered, after each kind of crash.
+//! What each level of durability leaves of the commits that were acknowledged, after each kind of crash.
 
 mod common;
 
@@ -14,11 +14,11 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const ASYNC: Durability = Durability::Async { interval: INTERVAL };
 const COMMITS: u64 = 60;
 
-/// What has to be there of the commits that were answered. Whatever it is, it is a prefix of all commits.
+/// What has to be there of the commits that were acknowledged. Whatever it is, it is a prefix of all commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     All,
-    /// All that were answered longer ago than the interval.
+    /// All that were acknowledged longer ago than the interval.
     Older,
     /// No more than that it is a prefix.
     Prefix,
@@ -46,8 +46,8 @@ fn open(sim: &Arc<SimEnv>) -> Database {
     Database::open_with(sim.clone(), common::PATH, options, |_| {}).unwrap()
 }
 
-/// A commit that was answered.
-struct Answered {
+/// A commit that was acknowledged.
+struct Acknowledged {
     nth: u64,
     level: Durability,
     at_ns: u64,
@@ -55,9 +55,14 @@ struct Answered {
 
 /// Commits, each of a level that `levels` picks, while time passes and maintenance runs now and then; returns them, and
 /// when maintenance ran last.
-fn session(sim: &Arc<SimEnv>, db: &Database, levels: &[Durability], rng: &mut Rng) -> (Vec<Answered>, u64) {
+fn session(
+    sim: &Arc<SimEnv>,
+    db: &Database,
+    levels: &[Durability],
+    rng: &mut Rng,
+) -> (Vec<Acknowledged>, u64) {
     let table = db.table("t").unwrap();
-    let mut answered = Vec::new();
+    let mut acknowledged = Vec::new();
     let mut maintained_ns = 0;
     for nth in 1..=COMMITS {
         let level = levels[rng.below(levels.len() as u64) as usize];
@@ -69,15 +74,15 @@ fn session(sim: &Arc<SimEnv>, db: &Database, levels: &[Durability], rng: &mut Rn
         let committed =
             if deferred { txn.commit_deferred().and_then(|ticket| ticket.wait()) } else { txn.commit() };
         committed.unwrap();
-        assert_eq!(newest(&table), nth, "who was answered sees its commit");
-        answered.push(Answered { nth, level, at_ns: sim.clock().monotonic_ns() });
+        assert_eq!(newest(&table), nth, "a committer sees its acknowledged commit");
+        acknowledged.push(Acknowledged { nth, level, at_ns: sim.clock().monotonic_ns() });
         sim.advance(Duration::from_millis(rng.below(8)));
         if rng.below(6) == 0 {
             db.maintain().unwrap();
             maintained_ns = sim.clock().monotonic_ns();
         }
     }
-    (answered, maintained_ns)
+    (acknowledged, maintained_ns)
 }
 
 fn newest(table: &Table) -> u64 {
@@ -102,11 +107,11 @@ fn crash_and_look(levels: &[Durability], seed: u64) {
     for kind in CRASHES {
         let sim = disk(seed, levels);
         let db = open(&sim);
-        let (answered, maintained_ns) = session(&sim, &db, levels, &mut Rng::new(seed));
+        let (acknowledged, maintained_ns) = session(&sim, &db, levels, &mut Rng::new(seed));
         let after = sim.crash(kind, seed);
         drop(db);
         let newest = recovered(&after);
-        for commit in answered {
+        for commit in acknowledged {
             let is_old = commit.at_ns + INTERVAL.as_nanos() as u64 <= maintained_ns;
             let has_to_be_there = match promise(commit.level) {
                 Promise::All => true,

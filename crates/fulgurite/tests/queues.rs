@@ -20,7 +20,7 @@ fn open(env: &std::sync::Arc<SimEnv>) -> (Database, Table) {
     (db, table)
 }
 
-fn commit_weakly(db: &Database, work: impl FnOnce(&mut fulgurite::Transaction)) {
+fn commit_asynchronously(db: &Database, work: impl FnOnce(&mut fulgurite::Transaction)) {
     let mut txn = db.begin();
     txn.set_durability(Durability::None).unwrap();
     work(&mut txn);
@@ -29,7 +29,7 @@ fn commit_weakly(db: &Database, work: impl FnOnce(&mut fulgurite::Transaction)) 
 
 /// Commits that enqueue, or delete, what is in a range of numbers, one job each.
 fn each(db: &Database, jobs: std::ops::Range<u64>, work: impl Fn(&mut fulgurite::Transaction, [u8; 8])) {
-    jobs.for_each(|n| commit_weakly(db, |txn| work(txn, key(n))));
+    jobs.for_each(|n| commit_asynchronously(db, |txn| work(txn, key(n))));
 }
 
 /// The shortest of some times that it takes to look at an end of the table, whatever else the machine does.
@@ -66,7 +66,7 @@ fn the_head_of_a_queue_costs_the_same_however_much_was_taken() {
     assert_eq!(snapshot.range(&table, ..).unwrap().count() as u64, JOBS, "a snapshot sees what it saw");
     assert_eq!(table.range(..).unwrap().count(), 0);
     each(&db, JOBS..JOBS + 1, |txn, key| txn.put(&table, key, [7; 20]).unwrap());
-    assert_eq!(*table.range(..).unwrap().next().unwrap().unwrap().0, key(JOBS), "a synced queue goes on");
+    assert_eq!(*table.range(..).unwrap().next().unwrap().unwrap().0, key(JOBS), "a drained queue continues");
     each(&db, 5..6, |txn, key| txn.put(&table, key, [7; 20]).unwrap());
     assert_eq!(
         *table.range(..).unwrap().next().unwrap().unwrap().0,
@@ -102,7 +102,7 @@ fn a_job_costs_the_same_however_many_its_transaction_took_before() {
     let options = Options { transaction_bytes_max: 64 << 20, ..common::options() };
     let db = common::open_as(SimEnv::new(8), options).unwrap();
     let table = db.table("jobs").unwrap();
-    commit_weakly(&db, |txn| (0..JOBS).for_each(|n| txn.put(&table, key(n), [7; 20]).unwrap()));
+    commit_asynchronously(&db, |txn| (0..JOBS).for_each(|n| txn.put(&table, key(n), [7; 20]).unwrap()));
     let (mut beside, mut txn) = (db.begin(), db.begin());
     assert_eq!(*beside.pop_first_unclaimed(&table, ..).unwrap().unwrap().0, key(0));
     let pops: [Pop; 3] = [
@@ -237,7 +237,7 @@ fn a_transaction_takes_from_both_ends_of_two_queues_in_turn_at_the_cost_of_one()
     let db = common::open_as(SimEnv::new(8), options).unwrap();
     let queues = [db.table("a").unwrap(), db.table("b").unwrap()];
     for queue in &queues {
-        commit_weakly(&db, |txn| (0..2500).for_each(|n| txn.put(queue, key(n), "job").unwrap()));
+        commit_asynchronously(&db, |txn| (0..2500).for_each(|n| txn.put(queue, key(n), "job").unwrap()));
     }
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
         let mut txn = db.begin_with(isolation);
@@ -305,7 +305,9 @@ fn many_workers_at_one_queue_get_each_job_once_and_never_conflict() {
             scope.spawn(move || {
                 let mut rng = Rng::new(worker);
                 for n in 0..EACH {
-                    commit_weakly(db, |txn| txn.put(table, key(n * WORKERS + worker), "job").unwrap());
+                    commit_asynchronously(db, |txn| {
+                        txn.put(table, key(n * WORKERS + worker), "job").unwrap()
+                    });
                 }
                 while taken.iter().any(|taken| taken.load(Ordering::Relaxed) == 0) {
                     let mut txn = db.begin();

@@ -1,5 +1,5 @@
 //! What the kernel is asked for: `strace` watches a process commit, and its record has to show that nothing was
-//! answered before it was durable, and that one commit is one synchronous write. Skipped where tracing is not possible.
+//! acknowledged before it was durable, and that one commit is one synchronous write. Skipped where tracing is not possible.
 
 use std::io::Write;
 use std::path::Path;
@@ -231,7 +231,7 @@ fn nothing_is_acknowledged_early(calls: &[Call], threads: usize) {
 }
 
 #[test]
-fn threads_around_the_page_cache_are_answered_by_synchronous_writes_that_hold_their_commits() {
+fn threads_around_the_page_cache_are_acknowledged_by_synchronous_writes_that_hold_their_commits() {
     let Some(calls) = trace(true, 8) else { return };
     nothing_is_acknowledged_early(&calls, 8);
     let mut on_segment = calls.iter().filter(|call| call.is_on_segment());
@@ -239,7 +239,7 @@ fn threads_around_the_page_cache_are_answered_by_synchronous_writes_that_hold_th
 }
 
 #[test]
-fn threads_through_the_page_cache_are_answered_by_syncs_that_follow_their_writes() {
+fn threads_through_the_page_cache_are_acknowledged_by_syncs_that_follow_their_writes() {
     let Some(calls) = trace(false, 8) else { return };
     nothing_is_acknowledged_early(&calls, 8);
 }

@@ -86,7 +86,7 @@ impl Base for Numbers {
     fn merge(&self, _batch: &mut dyn MergeSource, _rules: &PruneRules) -> Result<(), IndexError> {
         Ok(())
     }
-    fn sweep(&self, _range: KeyRange<'_>, _rules: &PruneRules) -> Result<(), IndexError> {
+    fn purge(&self, _range: KeyRange<'_>, _rules: &PruneRules) -> Result<(), IndexError> {
         Ok(())
     }
     fn write_out(&self) -> Result<WriteOutReport, IndexError> {

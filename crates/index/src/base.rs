@@ -177,7 +177,7 @@ pub trait Base: Send + Sync {
     fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Removes what may be pruned from the leaves that meet the range, without new versions.
-    fn sweep(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError>;
+    fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Writes every dirty leaf and every inner node above one, bottom-up, and says where the root is.
     fn write_out(&self) -> Result<WriteOutReport, IndexError>;

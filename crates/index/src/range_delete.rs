@@ -145,7 +145,7 @@ impl RangeDeletes {
         RangeState(self.state.load(Ordering::Acquire))
     }
 
-    /// Adds the range delete of `[start, end)`, and forgets older ones in that range that no reader can tell from it or
+    /// Adds the range delete of `[start, end)`, and drops older ones in that range that no reader can tell from it or
     /// from each other. A range without keys is left out.
     ///
     /// Costs O(log n) for each fragment that it meets, most of which it joins.
@@ -241,14 +241,14 @@ impl RangeDeletes {
 
     /// Removes the range deletes up to `csn`, once nothing that they hide is left anywhere in the table (INV-IDX-6).
     /// Readers and commits get in between.
-    pub fn forget_up_to(&self, csn: Csn) {
+    pub fn drop_up_to(&self, csn: Csn) {
         let mut from = Some(Key::from([]));
         while let Some(key) = from {
             let mut ranges = self.ranges.write();
-            let (edits, next) = ranges.to_forget(&key, csn);
+            let (edits, next) = ranges.to_drop(&key, csn);
             if !edits.is_empty() {
                 self.state.fetch_add(2, Ordering::AcqRel);
-                edits.into_iter().for_each(|start| ranges.forget_in(&start, csn));
+                edits.into_iter().for_each(|start| ranges.drop_in(&start, csn));
                 if ranges.fragments.is_empty() {
                     self.state.fetch_and(!1, Ordering::AcqRel);
                 }
@@ -349,7 +349,7 @@ impl Ranges {
     }
 
     /// Of the next fragments from `from` on those that hold something up to `csn`, and where the ones after them begin.
-    fn to_forget(&self, from: &Key, csn: Csn) -> (Vec<Key>, Option<Key>) {
+    fn to_drop(&self, from: &Key, csn: Csn) -> (Vec<Key>, Option<Key>) {
         let mut rest = self.fragments.range::<[u8], _>((Bound::Included(&**from), Bound::Unbounded));
         let next = rest.by_ref().take(FRAGMENTS_PER_HOLD);
         let old =
@@ -358,7 +358,7 @@ impl Ranges {
         (old, rest.next().map(|(start, _)| start.clone()))
     }
 
-    fn forget_in(&mut self, start: &Key, csn: Csn) {
+    fn drop_in(&mut self, start: &Key, csn: Csn) {
         let fragment = self.fragments.get_mut(start).expect("it was just found");
         fragment.covering.0.retain(|covering| *covering > csn);
         if fragment.covering.0.is_empty() {

@@ -39,7 +39,7 @@ proptest! {
         ranges in prop::collection::vec((key(), prop::option::of(key()), 0u64..3, 0u64..12), 0..12),
         snapshots in prop::collection::btree_set(0u64..12, 0..4),
         kept_at in 0u64..12,
-        forgotten in 0u64..6,
+        dropped in 0u64..6,
         looks in prop::collection::vec((bound(), bound(), 0u64..13), 8),
     ) {
         let deletes = RangeDeletes::new();
@@ -67,14 +67,14 @@ proptest! {
             all.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max()
         };
         let keys = all_keys();
-        let listed = deletes.list(Csn(forgotten), kept_at);
+        let listed = deletes.list(Csn(dropped), kept_at);
         for key in keys.iter().filter(|key| key.len() < 5) {
             let listed: Vec<Csn> = listed.iter().filter(|r| covers(r, key)).map(|r| r.csn).collect();
-            let expected = newest(key, kept_at).filter(|csn| csn.0 > forgotten);
+            let expected = newest(key, kept_at).filter(|csn| csn.0 > dropped);
             prop_assert_eq!(listed, Vec::from_iter(expected));
         }
-        deletes.forget_up_to(Csn(forgotten));
-        all.retain(|range| range.csn.0 > forgotten);
+        deletes.drop_up_to(Csn(dropped));
+        all.retain(|range| range.csn.0 > dropped);
         let newest = |key: &[u8], at: Csn| {
             all.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max()
         };
@@ -115,11 +115,11 @@ fn deletes_up_to_a_rising_key_take_no_more_room_than_the_readers_need() {
     assert_eq!(deletes.covering(&4_000u32.to_be_bytes(), Csn(5_000)), Some(Csn(5_000)));
     assert_eq!(deletes.covering(&5_000u32.to_be_bytes(), Csn(5_000)), None);
     assert_eq!(deletes.newest_covering(&150_000u32.to_be_bytes()), Some(Csn(199_999)));
-    deletes.forget_up_to(Csn(199_999));
+    deletes.drop_up_to(Csn(199_999));
     assert_eq!((deletes.is_empty(), deletes.links()), (true, 0));
 }
 
-/// What a retention window does whose deletes touch and do not overlap: they are forgotten in parts.
+/// What a retention window does whose deletes touch and do not overlap: they are dropped in parts.
 #[test]
 fn many_fragments_are_forgotten_up_to_a_commit() {
     let deletes = RangeDeletes::new();
@@ -127,13 +127,13 @@ fn many_fragments_are_forgotten_up_to_a_commit() {
     for i in 0..10_000 {
         deletes.insert(&key(i), Some(&key(i + 1)), Csn(u64::from(i) + 1), &Readers::NONE_YET);
     }
-    deletes.forget_up_to(Csn(9_000));
+    deletes.drop_up_to(Csn(9_000));
     assert_eq!((deletes.len(), deletes.links()), (1_000, 1_000));
     assert_eq!(deletes.newest_covering(&key(8_999)), None);
     assert_eq!(deletes.newest_covering(&key(9_000)), Some(Csn(9_001)));
     let before = deletes.state();
-    deletes.forget_up_to(Csn(9_000));
+    deletes.drop_up_to(Csn(9_000));
     assert!(deletes.state() == before, "nothing was removed");
-    deletes.forget_up_to(Csn::MAX);
+    deletes.drop_up_to(Csn::MAX);
     assert!(deletes.is_empty() && !deletes.state().same_removals(before));
 }

@@ -232,7 +232,7 @@ fn mark_due(core: &Core) -> Option<Csn> {
 }
 
 /// Once the stream has been idle: makes durable what nobody asked for, then notes with one empty group how far that
-/// is. A mark adds no CSN, so none answers another; it is written only if nothing waits to be written.
+/// is. A mark adds no CSN, so none causes another; it is written only if nothing waits to be written.
 fn idle_mark(core: &Arc<Core>) -> Result<bool, LogError> {
     let leftover = !core.groups().is_idle();
     if mark_due(core).is_none() && !leftover {

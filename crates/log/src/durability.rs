@@ -1,10 +1,10 @@
-//! How far a commit has come when it is answered, and by which scheme commits share a flush.
+//! How far a commit has come when it is acknowledged, and by which scheme commits share a flush.
 
 use std::time::Duration;
 
-/// How far a commit must have come before it is answered.
+/// How far a commit must have come before it is acknowledged.
 ///
-/// What is left of the commits that were answered:
+/// What is left of the commits that were acknowledged:
 ///
 /// | level | killed process | crash of the operating system | power cut |
 /// |---|---|---|---|
@@ -21,23 +21,23 @@ pub enum Durability {
     /// Nobody asks for a flush: the commit becomes durable with the next one that does ask, when the log buffer fills
     /// up, when the log falls idle, with a checkpoint, or at the close.
     None,
-    /// Answered at once. The log thread begins to make it durable within `interval`.
+    /// Acknowledged at once. The log thread begins to make it durable within `interval`.
     Async {
         /// How long a commit may stay in memory.
         interval: Duration,
     },
-    /// Answered when the device has the data, without a flush of the device's cache. Only where the device says that
+    /// Acknowledged when the device has the data, without a flush of the device's cache. Only where the device says that
     /// it has no volatile cache, or where the operator asserts that its cache survives a power cut.
     NoBarrier,
-    /// Answered when the data is in persistent memory. Refused until staging exists.
+    /// Acknowledged when the data is in persistent memory. Refused until staging exists.
     Staged,
-    /// Answered when the data survives a power cut.
+    /// Acknowledged when the data survives a power cut.
     #[default]
     Sync,
 }
 
 impl Durability {
-    /// Whether the answer waits for a write.
+    /// Whether the acknowledgement waits for a write.
     pub fn waits(self) -> bool {
         matches!(self, Durability::NoBarrier | Durability::Staged | Durability::Sync)
     }

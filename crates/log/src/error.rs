@@ -19,14 +19,14 @@ pub enum LogError {
         action: &'static str,
         /// On which file or directory.
         path: PathBuf,
-        /// The operating system's answer.
+        /// What the operating system said.
         source: io::Error,
     },
     /// There is no room for a segment. Nothing was logged; free space and try again.
     NoSpace {
         /// The segment or directory.
         path: PathBuf,
-        /// The operating system's answer.
+        /// What the operating system said.
         source: io::Error,
     },
     /// Something that was durable is not what was written. Restore it from a copy.
@@ -83,7 +83,7 @@ pub struct PoisonCause {
     pub what: &'static str,
     /// The file, if one was involved.
     pub path: Option<PathBuf>,
-    /// The operating system's answer.
+    /// What the operating system said.
     pub source: Option<io::Error>,
 }
 

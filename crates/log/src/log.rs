@@ -231,7 +231,7 @@ impl Log {
     /// the end of what is durable.
     ///
     /// # Panics
-    /// If `after` lies before what [`Log::forget_before`] or the replay that opened the log left findable (INV-LOG-10):
+    /// If `after` lies before what [`Log::drop_before`] or the replay that opened the log left findable (INV-LOG-10):
     /// a later place would lose frames.
     pub fn replay_point(&self, after: Csn) -> Lsn {
         let found = self.core.index.lock().find(after);
@@ -241,8 +241,8 @@ impl Log {
     }
 
     /// Drops what is kept in memory only to find frames at or below `csn`.
-    pub fn forget_before(&self, csn: Csn) {
-        self.core.index.lock().forget_before(csn);
+    pub fn drop_before(&self, csn: Csn) {
+        self.core.index.lock().drop_before(csn);
     }
 
     /// An identity for parts that are written ahead; never given twice.

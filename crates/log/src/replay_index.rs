@@ -65,7 +65,7 @@ impl ReplayIndex {
     }
 
     /// Drops what is needed only to find frames at or below `csn`.
-    pub fn forget_before(&mut self, csn: Csn) {
+    pub fn drop_before(&mut self, csn: Csn) {
         while self.entries.len() > 1 && self.entries[1].0 <= csn.next() {
             self.entries.pop_front();
         }
@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(index.find(Csn(9)), Some(Lsn::new(1, 4096)));
         assert_eq!(index.find(Csn(10)), Some(Lsn::new(1, 84_096)));
         assert_eq!(index.find(Csn(50)), Some(Lsn::new(1, 404_096)));
-        index.forget_before(Csn(12));
+        index.drop_before(Csn(12));
         assert_eq!(index.find(Csn(12)), Some(Lsn::new(1, 84_096)));
         assert_eq!(index.find(Csn(3)), None);
         assert_eq!(index.oldest(), Csn(10));

@@ -78,7 +78,7 @@ pub(super) fn group_kind(kind: GroupKind) -> &'static str {
         GroupKind::Frames => "commits",
         GroupKind::EpochStart => "epoch start",
         GroupKind::SegmentEnd => "segment end",
-        GroupKind::Mark => "mark",
+        GroupKind::Mark => "durable mark",
         GroupKind::BulkStart => "bulk start",
     }
 }

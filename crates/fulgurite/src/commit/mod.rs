@@ -8,7 +8,7 @@
 //! 4 apply      versions go into the memtables; `visible` advances over the contiguous applied prefix
 //! 5 unlatch
 //! 6 durable    ask for durability up to here, together with everybody else
-//! 7 answer     once `durable` and `visible` have both passed
+//! 7 acknowledge once `durable` and `visible` have both passed
 //! ```
 //!
 //! Invariants:
@@ -20,10 +20,10 @@
 //!   word; a descheduled owner stalls nobody. An owner that loses waits for the winner: it holds the latches, and
 //!   INV-TXN-2 wants them held until the commit is applied, whoever applies it.
 //! - INV-TXN-5: `visible` passes a CSN only after it and everything before it are applied.
-//! - INV-TXN-6: a commit above `Async` is answered only at or below min(`visible`, `stable`), another one only at or
+//! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`), another one only at or
 //!   below `visible` and when all that it read of commits above `Async` is stable. A read outside its own process
-//!   begins at or below the larger of min(`visible`, `stable`) and the newest commit that was answered.
-//! - INV-TXN-7: a cell of the ring is used again only when `visible` has passed the commit that had it. Step 0 keeps
+//!   begins at or below the larger of min(`visible`, `stable`) and the newest commit that was acknowledged.
+//! - INV-TXN-7: a slot of the ring is used again only when `visible` has passed the commit that had it. Step 0 keeps
 //!   the distance between `visible` and the newest number below half of the ring; threads that were admitted together
 //!   may overshoot that, so the owner looks again when it knows its number, and waits: only for commits before its
 //!   own, which are all past step 2 and wait for nothing.
@@ -54,7 +54,7 @@
 //!
 //! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
 
-mod answer;
+mod acknowledge;
 pub(crate) mod commit_log;
 #[cfg(test)]
 pub(crate) mod fake_log;
@@ -102,13 +102,13 @@ pub(crate) struct Frame<'a> {
 /// The ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
 const RING_BITS: u32 = 13;
 
-/// Numbers, applies and answers commits.
+/// Numbers, applies and acknowledges commits.
 pub(crate) struct Pipeline<L: CommitLog = Log> {
     log: Arc<L>,
     ring: Ring,
     visible: CachePadded<AtomicU64>,
     numbers: CachePadded<Numbers>,
-    /// The newest commit that was answered at level `Async` or `None`.
+    /// The newest commit that was acknowledged at level `Async` or `None`.
     acknowledged: AtomicU64,
     /// How many threads wait for `visible`.
     waiters: AtomicU64,
@@ -125,9 +125,9 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
 /// The newest numbers that were given. A commit's number is entered before anybody can see what it does.
 struct Numbers {
     /// To commits above `Async`.
-    strong: AtomicU64,
+    synchronous: AtomicU64,
     /// To the others.
-    weak: AtomicU64,
+    asynchronous: AtomicU64,
 }
 
 const BROKEN: &str = "a commit panicked after it was numbered";
@@ -158,7 +158,10 @@ impl<L: CommitLog> Pipeline<L> {
             log: log.clone(),
             ring: Ring::new(ring_bits),
             visible: CachePadded::new(AtomicU64::new(last.0)),
-            numbers: CachePadded::new(Numbers { strong: AtomicU64::new(0), weak: AtomicU64::new(0) }),
+            numbers: CachePadded::new(Numbers {
+                synchronous: AtomicU64::new(0),
+                asynchronous: AtomicU64::new(0),
+            }),
             acknowledged: AtomicU64::new(0),
             waiters: AtomicU64::new(0),
             waiting: Mutex::new(()),
@@ -200,22 +203,22 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// The newest commit above level `Async` that has a number. Taken after a snapshot, it is at or above all of them
     /// that the snapshot sees.
-    pub fn strong(&self) -> Csn {
-        Csn(self.numbers.strong.load(Ordering::SeqCst))
+    pub fn newest_synchronous(&self) -> Csn {
+        Csn(self.numbers.synchronous.load(Ordering::SeqCst))
     }
 
     /// The newest commit that has a number, of any level. One that is submitted is at or below it.
     pub fn newest(&self) -> Csn {
-        let Numbers { strong, weak } = &*self.numbers;
-        Csn(strong.load(Ordering::SeqCst).max(weak.load(Ordering::SeqCst)))
+        let Numbers { synchronous, asynchronous } = &*self.numbers;
+        Csn(synchronous.load(Ordering::SeqCst).max(asynchronous.load(Ordering::SeqCst)))
     }
 
-    /// Up to which commits above `Async` are answered.
+    /// Up to which commits above `Async` are acknowledged.
     fn settled(&self) -> Csn {
         self.visible().min(self.stable())
     }
 
-    /// Where reads begin whose answers may leave the process (INV-TXN-6): it never falls, is never above `visible`, and
+    /// Where reads begin whose results may leave the process (INV-TXN-6): it never falls, is never above `visible`, and
     /// never below the horizon.
     pub fn read_csn(&self) -> Csn {
         let acknowledged = Csn(self.acknowledged.load(Ordering::SeqCst));
@@ -241,8 +244,8 @@ impl<L: CommitLog> Pipeline<L> {
     /// while others number thousands of commits.
     fn wait_for_room(&self, blocking: bool) -> Result<()> {
         loop {
-            let Numbers { strong, weak } = &*self.numbers;
-            let newest = strong.load(Ordering::Relaxed).max(weak.load(Ordering::Relaxed));
+            let Numbers { synchronous, asynchronous } = &*self.numbers;
+            let newest = synchronous.load(Ordering::Relaxed).max(asynchronous.load(Ordering::Relaxed));
             let free_from = newest.saturating_sub(self.ring.len() / 2);
             if self.visible().0 >= free_from {
                 return Ok(());
@@ -281,7 +284,7 @@ impl<L: CommitLog> Pipeline<L> {
         };
         let (csn, body_lsn, commit_time_ms) = place.expect("the log calls back while it reserves");
         on_numbered(csn);
-        let newest = if level.waits() { &self.numbers.strong } else { &self.numbers.weak };
+        let newest = if level.waits() { &self.numbers.synchronous } else { &self.numbers.asynchronous };
         newest.fetch_max(csn.0, Ordering::SeqCst);
         let is_published = self.publish(csn, Work { apply, body_lsn });
         self.log.fill(
@@ -308,8 +311,8 @@ impl<L: CommitLog> Pipeline<L> {
         Some(csn)
     }
 
-    /// Puts a commit into its cell, where the thread that raises `durable` will find it: before it is filled, and so
-    /// before it can be durable. False if the pipeline is broken: then the cell may never become free, and nobody will
+    /// Puts a commit into its slot, where the thread that raises `durable` will find it: before it is filled, and so
+    /// before it can be durable. False if the pipeline is broken: then the slot may never become free, and nobody will
     /// see the commit.
     fn publish(&self, csn: Csn, work: Work) -> bool {
         while self.visible().0 + self.ring.len() < csn.0 {
@@ -318,7 +321,7 @@ impl<L: CommitLog> Pipeline<L> {
             }
             yield_now();
         }
-        // SAFETY: the log gives each number once, and `visible` has passed the cell's last commit (INV-TXN-7).
+        // SAFETY: the log gives each number once, and `visible` has passed the slot's last commit (INV-TXN-7).
         unsafe { self.ring.publish(csn, work) };
         true
     }

@@ -1,7 +1,7 @@
-//! Numbered commits that are not visible yet, in a ring of cells: each commit has the cell of its number.
+//! Numbered commits that are not visible yet, in a ring of slots: each commit has the slot of its number.
 //!
-//! A cell's state word holds the CSN of its present owner and how far that is, and only ever rises. So whoever looks
-//! for a commit in a cell that was used again is told that it is applied, and an exchange that names a commit cannot
+//! A slot's state word holds the CSN of its present owner and how far that is, and only ever rises. So whoever looks
+//! for a commit in a slot that was used again is told that it is applied, and an exchange that names a commit cannot
 //! hit another.
 
 use std::cell::UnsafeCell;
@@ -29,7 +29,7 @@ pub(super) struct Work {
     pub body_lsn: Lsn,
 }
 
-struct Cell {
+struct CommitSlot {
     /// CSN and phase, see [`word`].
     state: AtomicU64,
     /// Put by the owner before `READY`, taken by whoever moves the state to `APPLYING`.
@@ -37,68 +37,68 @@ struct Cell {
 }
 
 // SAFETY: `work` is written by the one owner of a CSN before it stores READY, and read by the one thread that wins the
-// exchange READY -> APPLYING; the cell changes hands only after that has stored APPLIED (`Ring::publish`).
-unsafe impl Sync for Cell {}
+// exchange READY -> APPLYING; the slot changes hands only after that has stored APPLIED (`Ring::publish`).
+unsafe impl Sync for CommitSlot {}
 
-/// Two cells fill a cache line; neighbours in number lie in different ones, because they belong to different threads.
+/// Two slots fill a cache line; neighbours in number lie in different ones, because they belong to different threads.
 #[cfg(not(feature = "shuttle"))]
-const _: () = assert!(size_of::<Cell>() == 32);
+const _: () = assert!(size_of::<CommitSlot>() == 32);
 
-/// The cells.
+/// The slots.
 pub(super) struct Ring {
-    cells: Box<[Cell]>,
+    slots: Box<[CommitSlot]>,
     bits: u32,
 }
 
 impl Ring {
-    /// A ring of `1 << bits` empty cells.
+    /// A ring of `1 << bits` empty slots.
     pub fn new(bits: u32) -> Ring {
-        let cell = || Cell { state: AtomicU64::new(0), work: UnsafeCell::new(None) };
-        Ring { cells: std::iter::repeat_with(cell).take(1 << bits).collect(), bits }
+        let slot = || CommitSlot { state: AtomicU64::new(0), work: UnsafeCell::new(None) };
+        Ring { slots: std::iter::repeat_with(slot).take(1 << bits).collect(), bits }
     }
 
     /// How many commits it has room for.
     pub fn len(&self) -> u64 {
-        self.cells.len() as u64
+        self.slots.len() as u64
     }
 
-    fn cell(&self, csn: Csn) -> &Cell {
+    fn slot(&self, csn: Csn) -> &CommitSlot {
         let mask = self.len() - 1;
-        let freezed = csn.0 << 1 | csn.0 >> (self.bits - 1) & 1;
-        &self.cells[(freezed & mask) as usize]
+        let rotated = csn.0 << 1 | csn.0 >> (self.bits - 1) & 1;
+        &self.slots[(rotated & mask) as usize]
     }
 
-    /// Puts a commit's work into its cell.
+    /// Puts a commit's work into its slot.
     ///
     /// # Safety
     /// Once for each CSN, and only when `visible` has passed the CSN that is [`Ring::len`] smaller (INV-TXN-7): then
     /// that commit's work is done, and nobody asks for its state any more.
     pub unsafe fn publish(&self, csn: Csn, work: Work) {
-        let cell = self.cell(csn);
-        debug_assert!(cell.state.load(Ordering::Relaxed) < word(csn, READY), "INV-TXN-7");
-        // SAFETY: the caller is the one owner of the CSN; the cell's last commit was applied, so nobody else touches
+        let slot = self.slot(csn);
+        debug_assert!(slot.state.load(Ordering::Relaxed) < word(csn, READY), "INV-TXN-7");
+        // SAFETY: the caller is the one owner of the CSN; the slot's last commit was applied, so nobody else touches
         // its work, and nobody will before READY is stored.
-        unsafe { *cell.work.get() = Some(work) };
-        cell.state.store(word(csn, READY), Ordering::Release);
+        unsafe { *slot.work.get() = Some(work) };
+        slot.state.store(word(csn, READY), Ordering::Release);
     }
 
     /// The work of a published commit, for the one caller that gets it.
     pub fn claim(&self, csn: Csn) -> Option<Work> {
-        let cell = self.cell(csn);
+        let slot = self.slot(csn);
         let (ready, applying) = (word(csn, READY), word(csn, APPLYING));
-        cell.state.compare_exchange(ready, applying, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        slot.state.compare_exchange(ready, applying, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: the exchange succeeds for one thread only, ever: words are not stored twice (`publish`).
-        unsafe { (*cell.work.get()).take() }
+        unsafe { (*slot.work.get()).take() }
     }
 
     /// The caller has done what it claimed.
     pub fn set_applied(&self, csn: Csn) {
-        self.cell(csn).state.store(word(csn, APPLIED), Ordering::SeqCst);
+        self.slot(csn).state.store(word(csn, APPLIED), Ordering::SeqCst);
     }
 
     /// Whether a commit is applied.
     pub fn is_applied(&self, csn: Csn) -> bool {
-        self.cell(csn).state.load(Ordering::SeqCst) >= word(csn, APPLIED)
+        self.slot(csn).state.load(Ordering::SeqCst) >= word(csn, APPLIED)
     }
 }
 
@@ -117,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn each_commit_is_claimed_once_and_cells_are_used_again() {
+    fn each_commit_is_claimed_once_and_slots_are_used_again() {
         let ring = Ring::new(2);
         for csn in (1..=40).map(Csn) {
             assert!(ring.claim(csn).is_none(), "not published");
-            // SAFETY: once for each CSN, and the one before it in the cell was applied in an earlier round.
+            // SAFETY: once for each CSN, and the one before it in the slot was applied in an earlier round.
             unsafe { ring.publish(csn, work()) };
             assert!(ring.claim(csn).is_some() && ring.claim(csn).is_none());
             assert!(!ring.is_applied(csn));
@@ -134,15 +134,15 @@ mod tests {
     }
 
     #[test]
-    fn as_many_commits_as_cells_have_a_cell_each() {
+    fn as_many_commits_as_slots_have_a_slot_each() {
         for bits in [1, 2, 5, 13] {
             let ring = Ring::new(bits);
             let first = 1u64 << 40;
-            let mut cells: Vec<_> =
-                (0..ring.len()).map(|n| std::ptr::from_ref(ring.cell(Csn(first + n)))).collect();
-            cells.sort_unstable();
-            cells.dedup();
-            assert_eq!(cells.len() as u64, ring.len());
+            let mut slots: Vec<_> =
+                (0..ring.len()).map(|n| std::ptr::from_ref(ring.slot(Csn(first + n)))).collect();
+            slots.sort_unstable();
+            slots.dedup();
+            assert_eq!(slots.len() as u64, ring.len());
         }
     }
 }

@@ -11,7 +11,7 @@ use super::fake_log::{pipeline, submit, submit_at};
 use super::*;
 
 #[test]
-fn commits_are_applied_at_once_and_answered_when_durable() {
+fn commits_are_applied_at_once_and_acknowledged_when_durable() {
     let (log, pipeline) = pipeline(5);
     let applied = Arc::new(Mutex::new(Vec::new()));
     for _ in 0..3 {
@@ -73,15 +73,18 @@ fn admission_waits_while_half_of_the_ring_is_taken() {
 }
 
 #[test]
-fn a_weak_commit_is_answered_when_it_is_visible_unless_the_log_ends() {
+fn an_asynchronous_commit_is_acknowledged_when_it_is_visible_unless_the_log_ends() {
     let (log, pipeline) = pipeline(5);
     let commit = || {
         let timed = pipeline.stopwatch().start(Durability::None);
         let csn = submit_at(&pipeline, Durability::None, |_| {});
-        pipeline.answer(csn, Csn::ZERO, timed)
+        pipeline.wait_acknowledged(csn, Csn::ZERO, timed)
     };
     commit().unwrap();
-    assert_eq!((pipeline.read_csn(), pipeline.stable(), pipeline.strong()), (Csn(1), Csn::ZERO, Csn::ZERO));
+    assert_eq!(
+        (pipeline.read_csn(), pipeline.stable(), pipeline.newest_synchronous()),
+        (Csn(1), Csn::ZERO, Csn::ZERO)
+    );
     pipeline.begin_close();
     commit().unwrap();
     assert_eq!(pipeline.stable(), Csn(2), "made durable first");

@@ -158,17 +158,17 @@ pub enum Error {
         csn: Csn,
         /// What happened to the log.
         source: Source,
-        /// Commits that were answered before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
+        /// Commits that were acknowledged before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
         at_risk: Option<CsnRange>,
     },
     /// The log failed earlier: writes are refused, reads go on. Open the database again.
     Poisoned {
         /// What happened to the log.
         what: String,
-        /// Commits that were answered before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
+        /// Commits that were acknowledged before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
         at_risk: Option<CsnRange>,
     },
-    /// The answer would need a wait or a read from disk, and a `try_` form was asked.
+    /// The result would need a wait or a read from disk, and a `try_` form was asked.
     WouldBlock,
     /// The database was closed.
     Closed,
@@ -374,13 +374,13 @@ impl fmt::Display for Error {
             Error::UnsupportedDurability { level, why } => write!(f, "{level:?} is not possible: {why}"),
             Error::OutcomeUnknown { csn, source, at_risk } => {
                 write!(f, "commit {csn} may or may not be durable, opening the database again will tell: ")?;
-                write!(f, "{source}{}", Answered(at_risk))
+                write!(f, "{source}{}", Acknowledged(at_risk))
             }
             Error::Poisoned { what, at_risk } => {
                 write!(f, "writes are refused since the log failed, open the database again: ")?;
-                write!(f, "{what}{}", Answered(at_risk))
+                write!(f, "{what}{}", Acknowledged(at_risk))
             }
-            Error::WouldBlock => write!(f, "the answer needs a wait or a read from disk"),
+            Error::WouldBlock => write!(f, "the result needs a wait or a read from disk"),
             Error::Closed => write!(f, "the database was closed"),
             Error::Refused { what } => write!(f, "the request cannot be served: {what}"),
             Error::TooManyConflicts { attempts, last } => fmt_gave_up(f, *attempts, last),
@@ -388,10 +388,10 @@ impl fmt::Display for Error {
     }
 }
 
-/// What an error says of commits that were answered and may be lost.
-struct Answered<'a>(&'a Option<CsnRange>);
+/// What an error says of commits that were acknowledged and may be lost.
+struct Acknowledged<'a>(&'a Option<CsnRange>);
 
-impl fmt::Display for Answered<'_> {
+impl fmt::Display for Acknowledged<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             None => Ok(()),

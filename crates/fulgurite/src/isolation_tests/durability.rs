@@ -27,7 +27,7 @@ fn a_ticket_is_seen_by_transactions_and_by_no_snapshot() {
 
 /// Each way of reading what is not durable, with and without something to find.
 #[test]
-fn who_read_what_is_not_durable_is_answered_when_it_is() {
+fn who_read_what_is_not_durable_is_acknowledged_when_it_is() {
     type Read = fn(&crate::Transaction, &crate::Table);
     let reads: [(&str, Read); 4] = [
         ("a value", |txn, table| assert_eq!(txn.read(table, b"put"), Some("v".into()))),
@@ -50,20 +50,20 @@ fn who_read_what_is_not_durable_is_answered_when_it_is() {
             read(&reader, &table);
             assert!(ticket.try_wait().is_none());
             if deferred {
-                let answer = reader.commit_deferred().unwrap();
-                assert!(answer.try_wait().is_none(), "{name}: answered before it is durable");
-                answer.wait().unwrap();
+                let ticket = reader.commit_deferred().unwrap();
+                assert!(ticket.try_wait().is_none(), "{name}: acknowledged before it is durable");
+                ticket.wait().unwrap();
             } else {
                 reader.commit().unwrap();
             }
-            assert!(ticket.try_wait().is_some(), "{name}: answered before it is durable");
+            assert!(ticket.try_wait().is_some(), "{name}: acknowledged before it is durable");
         }
     }
 }
 
 /// An error of a single operation says something about what was read, too.
 #[test]
-fn a_refused_insert_is_answered_when_what_refuses_it_is_durable() {
+fn a_refused_insert_is_acknowledged_when_what_refuses_it_is_durable() {
     let db = quiet_database();
     let table = db.table("t").unwrap();
     let mut writer = db.begin();

@@ -9,7 +9,7 @@ use super::support::*;
 use crate::{Csn, CsnRange, Database, Durability, Error, ErrorKind, Options, Table, Ticket};
 
 const ASYNC: Durability = Durability::Async { interval: Duration::from_millis(10) };
-const WEAK: [Durability; 2] = [ASYNC, Durability::None];
+const ASYNCHRONOUS: [Durability; 2] = [ASYNC, Durability::None];
 
 /// Puts `key` at a level without waiting; returns the ticket.
 fn put(db: &Database, table: &Table, key: &[u8], level: Durability) -> Ticket {
@@ -31,8 +31,8 @@ fn quiet() -> (Database, Table) {
 }
 
 #[test]
-fn what_was_answered_is_seen_by_everybody() {
-    for level in WEAK {
+fn what_was_acknowledged_is_seen_by_everybody() {
+    for level in ASYNCHRONOUS {
         let (db, table) = quiet();
         let ticket = put(&db, &table, b"k", level);
         assert_eq!(ticket.try_wait().unwrap().unwrap().csn, ticket.csn(), "complete from the start");
@@ -51,8 +51,8 @@ fn what_was_answered_is_seen_by_everybody() {
 }
 
 #[test]
-fn who_read_what_is_weak_does_not_wait_for_it() {
-    for level in WEAK {
+fn who_read_what_is_asynchronous_does_not_wait_for_it() {
+    for level in ASYNCHRONOUS {
         let (db, table) = quiet();
         let ticket = put(&db, &table, b"k", level);
         let reader = db.begin();
@@ -74,12 +74,12 @@ fn who_read_what_is_weak_does_not_wait_for_it() {
 }
 
 #[test]
-fn who_read_what_is_strong_waits_for_it_at_any_level() {
+fn who_read_what_is_synchronous_waits_for_it_at_any_level() {
     for level in [Durability::Sync, ASYNC, Durability::None] {
         for writes in [false, true] {
             for deferred in [false, true] {
                 let (db, table) = quiet();
-                let strong = put(&db, &table, b"k", Durability::Sync);
+                let synchronous = put(&db, &table, b"k", Durability::Sync);
                 _ = put(&db, &table, b"weak", Durability::None);
                 let mut reader = db.begin();
                 reader.set_durability(level).unwrap();
@@ -87,25 +87,25 @@ fn who_read_what_is_strong_waits_for_it_at_any_level() {
                 if writes {
                     reader.put(&table, b"own", b"v").unwrap();
                 }
-                assert!(strong.try_wait().is_none());
+                assert!(synchronous.try_wait().is_none());
                 let csn = if deferred {
-                    let answer = reader.commit_deferred().unwrap();
-                    assert!(answer.try_wait().is_none(), "{level:?}: answered before it is durable");
-                    answer.wait().unwrap().csn
+                    let ticket = reader.commit_deferred().unwrap();
+                    assert!(ticket.try_wait().is_none(), "{level:?}: acknowledged before it is durable");
+                    ticket.wait().unwrap().csn
                 } else {
                     reader.commit().unwrap().csn
                 };
-                assert!(is_durable(&db, &strong), "{level:?}: answered before it is durable");
-                assert!(db.snapshot().csn() >= csn, "{level:?}: who was answered sees its commit");
+                assert!(is_durable(&db, &synchronous), "{level:?}: acknowledged before it is durable");
+                assert!(db.snapshot().csn() >= csn, "{level:?}: a committer sees its acknowledged commit");
                 assert_eq!(db.snapshot().read(&table, b"own").is_some(), writes);
             }
         }
     }
 }
 
-/// A weak commit that has to wait is told to nobody before its ticket is complete.
+/// An asynchronous commit that has to wait is told to nobody before its ticket is complete.
 #[test]
-fn a_weak_commit_that_read_a_strong_one_is_hidden_until_that_is_durable() {
+fn an_asynchronous_commit_that_read_a_synchronous_one_is_hidden_until_that_is_durable() {
     let (db, table) = quiet();
     _ = put(&db, &table, b"k", Durability::Sync);
     let mut txn = db.begin();
@@ -181,9 +181,9 @@ fn a_failure_after_the_answer_is_told_with_the_numbers() {
     let durable = table.put(b"k", b"v").unwrap().csn;
     assert_eq!(db.stats().at_risk, None);
     let (first, last) = (put(&db, &table, b"a", ASYNC), put(&db, &table, b"b", Durability::None));
-    let unanswered = put(&db, &table, b"c", Durability::Sync);
+    let unacknowledged = put(&db, &table, b"c", Durability::Sync);
     env.faults().fail_write(env.faults().write_count() + 1);
-    assert!(unanswered.wait().is_err());
+    assert!(unacknowledged.wait().is_err());
     let expected = Some(CsnRange { first: first.csn(), last: last.csn() });
     assert_eq!((durable.next(), db.stats().at_risk), (first.csn(), expected));
     assert!(matches!(db.wait_durable(durable), Ok(())));
@@ -200,11 +200,11 @@ fn a_failure_after_the_answer_is_told_with_the_numbers() {
     let mut late = db.begin();
     late.set_durability(Durability::None).unwrap();
     late.put(&table, b"e", b"v").unwrap();
-    assert!(matches!(late.commit(), Err(Error::Poisoned { .. })), "a weak commit is refused, too");
+    assert!(matches!(late.commit(), Err(Error::Poisoned { .. })), "an asynchronous commit is refused, too");
 }
 
 #[test]
-fn a_close_makes_durable_what_was_answered_and_refuses_the_rest() {
+fn a_close_makes_durable_what_was_acknowledged_and_refuses_the_rest() {
     for place in ["admitted", "validated"] {
         let env = SimEnv::new(1);
         let db = open(&env, Options { durability: Durability::None, ..Options::default() });
@@ -239,7 +239,7 @@ fn latencies_are_told_by_level() {
     let before = db.stats().latency;
     table.put(b"k", b"v").unwrap();
     put(&db, &table, b"k", Durability::Sync).wait().unwrap();
-    for level in WEAK {
+    for level in ASYNCHRONOUS {
         _ = put(&db, &table, b"k", level);
     }
     _ = put(&db, &table, b"k", Durability::Sync);
@@ -248,6 +248,10 @@ fn latencies_are_told_by_level() {
     let counts = |latency: crate::Latencies| {
         [latency.sync, latency.no_barrier, latency.asynchronous, latency.none].map(|latency| latency.count)
     };
-    assert_eq!(counts(after), [counts(before)[0] + 2, 0, 1, 1], "only what was answered and wrote counts");
+    assert_eq!(
+        counts(after),
+        [counts(before)[0] + 2, 0, 1, 1],
+        "only what was acknowledged and wrote counts"
+    );
     assert_eq!(db.begin().snapshot_csn(), Csn(counts(before)[0] + 5), "a definition counts");
 }

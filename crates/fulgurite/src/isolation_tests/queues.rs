@@ -45,7 +45,7 @@ fn deleting_up_to_a_rising_key_takes_the_same_room_after_many() {
     let table = db.table("t").unwrap();
     assert_eq!(room_of_range_deletes(&table), (1, 1), "replay joins them");
     assert_eq!(table.range(..).unwrap().count(), 1);
-    // One checkpoint sweeps, the next one forgets.
+    // One checkpoint purges, the next one drops.
     table.put(b"\xff", b"").unwrap();
     db.checkpoint().unwrap();
     table.put(b"\xff", b"").unwrap();

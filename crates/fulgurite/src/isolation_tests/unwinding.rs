@@ -69,14 +69,14 @@ fn a_ticket_in_a_destructor_of_an_unwinding_thread_does_not_poison_the_database(
             deferred()
         });
         ticket.and_then(|ticket| ticket.wait()).unwrap_or_else(|error| panic!("{name}: {error}"));
-        let weak = while_unwinding(|| {
+        let asynchronous = while_unwinding(|| {
             let mut txn = db.begin();
             txn.set_durability(Durability::None)?;
             txn.put(&table, b"k", b"v")?;
             let commit = txn.commit_deferred()?.wait()?;
             db.wait_durable(commit.csn)
         });
-        weak.unwrap_or_else(|error| panic!("{name}: {error}"));
+        asynchronous.unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(db.core().log.poisoned().is_none(), "{name}");
         db.close().unwrap_or_else(|error| panic!("{name}: {error}"));
     }

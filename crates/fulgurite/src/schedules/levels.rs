@@ -1,4 +1,4 @@
-//! Commits that are answered before they are durable: what readers see of them, and what a close leaves.
+//! Commits that are acknowledged before they are durable: what readers see of them, and what a close leaves.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use crate::commit::Pipeline;
 use crate::commit::commit_log::CommitLog;
 use crate::commit::fake_log::{FakeLog, pipeline, submit_at};
 
-/// Submits and answers one commit; its number, if it was answered.
+/// Submits and acknowledges one commit; its number, if it was acknowledged.
 fn commit(pipeline: &Arc<Pipeline<FakeLog>>, level: Durability) -> Option<Csn> {
     let timed = pipeline.stopwatch().start(level);
     let csn = submit_at(pipeline, level, |_| thread::yield_now());
-    pipeline.answer(csn, Csn::ZERO, timed).ok().map(|()| csn)
+    pipeline.wait_acknowledged(csn, Csn::ZERO, timed).ok().map(|()| csn)
 }
 
 /// INV-TXN-6, and the rule by which transactions find out whom they have to wait for: whoever takes a snapshot and
-/// then the newest strong number finds all strong commits of the snapshot at or below it.
+/// then the newest synchronous number finds all synchronous commits of the snapshot at or below it.
 fn readers_and_writers() {
     let (log, pipeline) = pipeline(2);
-    let strong = Arc::new(Mutex::new(Vec::new()));
-    let weak = {
+    let synchronous = Arc::new(Mutex::new(Vec::new()));
+    let asynchronous = {
         let pipeline = pipeline.clone();
         thread::spawn(move || {
             for _ in 0..2 {
                 let csn = commit(&pipeline, Durability::None).expect("nothing fails");
-                assert!(pipeline.read_csn() >= csn, "who was answered sees its commit");
+                assert!(pipeline.read_csn() >= csn, "a committer sees its acknowledged commit");
             }
         })
     };
     let writer = {
-        let (log, pipeline, strong) = (log.clone(), pipeline.clone(), strong.clone());
+        let (log, pipeline, synchronous) = (log.clone(), pipeline.clone(), synchronous.clone());
         thread::spawn(move || {
-            let entered = strong.clone();
+            let entered = synchronous.clone();
             let csn = submit_at(&pipeline, Durability::Sync, move |csn| entered.lock().unwrap().push(csn));
             pipeline.wait(csn).unwrap();
             assert!(log.durable_csn() >= csn);
@@ -44,30 +44,30 @@ fn readers_and_writers() {
     let mut before = Csn::ZERO;
     for _ in 0..3 {
         let snapshot = pipeline.visible();
-        let newest = pipeline.strong();
-        let seen = strong.lock().unwrap().iter().copied().filter(|csn| *csn <= snapshot).max();
-        assert!(seen <= Some(newest), "a strong commit that a snapshot sees is missed");
+        let newest = pipeline.newest_synchronous();
+        let seen = synchronous.lock().unwrap().iter().copied().filter(|csn| *csn <= snapshot).max();
+        assert!(seen <= Some(newest), "a synchronous commit that a snapshot sees is missed");
         let read = pipeline.read_csn();
         assert!(read >= before && read <= pipeline.visible(), "INV-TXN-6: {before}, then {read}");
         assert!(pipeline.horizon() <= pipeline.read_csn());
         before = read;
     }
-    weak.join().unwrap();
+    asynchronous.join().unwrap();
     writer.join().unwrap();
 }
 
 #[test]
-fn reads_begin_at_what_was_answered() {
+fn reads_begin_at_what_was_acknowledged() {
     shuttle::check_random(readers_and_writers, 20_000);
 }
 
 #[test]
-fn reads_begin_at_what_was_answered_however_threads_are_preempted() {
+fn reads_begin_at_what_was_acknowledged_however_threads_are_preempted() {
     shuttle::check_pct(readers_and_writers, 10_000, 4);
 }
 
-/// What is answered beside a close is durable when the log has ended.
-fn weak_commits_beside_a_close() {
+/// What is acknowledged beside a close is durable when the log has ended.
+fn asynchronous_commits_beside_a_close() {
     let (log, pipeline) = pipeline(2);
     let committers = [Durability::None, Durability::Sync, Durability::None].map(|level| {
         let pipeline = pipeline.clone();
@@ -77,24 +77,24 @@ fn weak_commits_beside_a_close() {
     log.close();
     for committer in committers {
         if let Some(csn) = committer.join().unwrap() {
-            assert!(log.durable_csn() >= csn, "commit {csn} was answered and is lost");
+            assert!(log.durable_csn() >= csn, "commit {csn} was acknowledged and is lost");
         }
     }
 }
 
 #[test]
-fn what_is_answered_beside_a_close_is_durable() {
-    shuttle::check_random(weak_commits_beside_a_close, 20_000);
+fn what_is_acknowledged_beside_a_close_is_durable() {
+    shuttle::check_random(asynchronous_commits_beside_a_close, 20_000);
 }
 
 #[test]
-fn what_is_answered_beside_a_close_is_durable_however_threads_are_preempted() {
-    shuttle::check_pct(weak_commits_beside_a_close, 10_000, 4);
+fn what_is_acknowledged_beside_a_close_is_durable_however_threads_are_preempted() {
+    shuttle::check_pct(asynchronous_commits_beside_a_close, 10_000, 4);
 }
 
-/// A canary: without the closer's announcement the exploration has to find a commit that was answered and is lost.
+/// A canary: without the closer's announcement the exploration has to find a commit that was acknowledged and is lost.
 #[test]
-#[should_panic(expected = "was answered and is lost")]
+#[should_panic(expected = "was acknowledged and is lost")]
 fn a_close_that_is_not_announced_loses_a_commit() {
     let explore = || {
         let (log, pipeline) = pipeline(2);
@@ -104,7 +104,7 @@ fn a_close_that_is_not_announced_loses_a_commit() {
         };
         log.close();
         if let Some(csn) = committer.join().unwrap() {
-            assert!(log.durable_csn() >= csn, "commit {csn} was answered and is lost");
+            assert!(log.durable_csn() >= csn, "commit {csn} was acknowledged and is lost");
         }
     };
     shuttle::check_random(explore, 5_000);

@@ -54,7 +54,7 @@ fn commits_and_a_checkpoint(ring_bits: u32, each: u64) {
                 let is_done = applied.done[csn.0 as usize - 1].load(Ordering::SeqCst);
                 assert!(is_done, "INV-TXN-4: applied before it is unlatched");
                 pipeline.wait(csn).unwrap();
-                assert!(pipeline.read_csn() >= csn, "INV-TXN-6: answered when durable and visible");
+                assert!(pipeline.read_csn() >= csn, "INV-TXN-6: acknowledged when durable and visible");
                 applied.assert_up_to(csn);
             }
         })
@@ -88,14 +88,14 @@ fn commits_apply_once_and_become_visible_in_order_however_threads_are_preempted(
     shuttle::check_pct(|| commits_and_a_checkpoint(2, 1), 20_000, 4);
 }
 
-/// INV-TXN-7: three threads in a ring of two cells; admission lets one commit stay behind `visible`.
+/// INV-TXN-7: three threads in a ring of two slots; admission lets one commit stay behind `visible`.
 #[test]
-fn cells_are_used_again_when_their_commits_are_visible() {
+fn slots_are_used_again_when_their_commits_are_visible() {
     shuttle::check_random(|| commits_and_a_checkpoint(1, 2), 20_000);
 }
 
 #[test]
-fn cells_are_used_again_when_their_commits_are_visible_however_threads_are_preempted() {
+fn slots_are_used_again_when_their_commits_are_visible_however_threads_are_preempted() {
     shuttle::check_pct(|| commits_and_a_checkpoint(1, 2), 20_000, 4);
 }
 

@@ -117,7 +117,7 @@ fn deferred_commits_at(level: Durability) {
         thread::spawn(move || {
             let timed = pipeline.stopwatch().start(level);
             let csn = submit_at(&pipeline, level, |_| thread::yield_now());
-            let ticket = pipeline.answer_deferred(csn, Csn::ZERO, timed).unwrap();
+            let ticket = pipeline.acknowledge_deferred(csn, Csn::ZERO, timed).unwrap();
             assert!(pipeline.visible() >= csn, "INV-TXN-11: the thread that committed {csn} does not see it");
             ticket
         })

@@ -61,7 +61,7 @@ pub struct Workload {
     made: u64,
 }
 
-/// What deferred commits take turns in. The others are always durable when they are answered.
+/// What deferred commits take turns in. The others are always durable when they are acknowledged.
 const LEVELS: [Durability; 4] = [
     Durability::Sync,
     Durability::Async { interval: Duration::from_millis(5) },

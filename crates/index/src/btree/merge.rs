@@ -1,9 +1,9 @@
-//! Merging a sorted batch into the tree, and sweeping a range of it: one recursion from the root.
+//! Merging a sorted batch into the tree, and purging a range of it: one recursion from the root.
 //!
 //! A node that keeps its fences is replaced in its slot. A node that is cut into several gets new slots, and its
 //! parent is replaced by a version with the new children. Old slots keep what they hold (INV-IDX-1). Slots are retired
 //! by whoever installs the parent without them, so that an error halfway leaves a tree whose accounts are right: what
-//! was installed stays, what was not is forgotten, and merging the batch again completes it.
+//! was installed stays, what was not is lost, and merging the batch again completes it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,11 +23,11 @@ pub(crate) enum Work<'a> {
     /// A batch of new versions.
     Merge(&'a mut dyn MergeSource),
     /// Pruning whatever is between two bounds.
-    Sweep(Sweep<'a>),
+    Purge(Purge<'a>),
 }
 
-/// A sweep under way.
-pub(crate) struct Sweep<'a> {
+/// A purge under way.
+pub(crate) struct Purge<'a> {
     /// Where it goes on; `None` at the end.
     position: Option<Vec<u8>>,
     end: Bound<&'a [u8]>,
@@ -38,13 +38,13 @@ impl Work<'_> {
     pub(crate) fn peek(&mut self, upper: Option<&[u8]>) -> Option<&[u8]> {
         let key = match self {
             Work::Merge(source) => source.peek_key(),
-            Work::Sweep(sweep) => sweep.position.as_deref(),
+            Work::Purge(purge) => purge.position.as_deref(),
         };
         key.filter(|key| upper.is_none_or(|upper| *key < upper))
     }
 }
 
-impl Sweep<'_> {
+impl Purge<'_> {
     /// The leaf below `upper` was swept.
     pub(crate) fn advance(&mut self, upper: Option<&[u8]>) {
         let inside = |upper: &&[u8]| match self.end {
@@ -85,8 +85,8 @@ impl Core {
         self.run(Work::Merge(batch), rules)
     }
 
-    /// See [`crate::Base::sweep`].
-    pub(crate) fn sweep(
+    /// See [`crate::Base::purge`].
+    pub(crate) fn purge(
         &self,
         (start, end): (Bound<&[u8]>, Bound<&[u8]>),
         rules: &PruneRules,
@@ -95,7 +95,7 @@ impl Core {
             Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
             Bound::Unbounded => Vec::new(),
         };
-        self.run(Work::Sweep(Sweep { position: Some(position), end }), rules)
+        self.run(Work::Purge(Purge { position: Some(position), end }), rules)
     }
 
     fn run(&self, work: Work<'_>, rules: &PruneRules) -> Result<(), IndexError> {

@@ -45,9 +45,9 @@ impl<'a> LeafMerger<'a> {
         let added_before = self.added;
         let fill = match work {
             Work::Merge(source) => self.merge_groups(leaf, place, *source),
-            Work::Sweep(sweep) => {
-                self.sweep(leaf);
-                sweep.advance(place.upper);
+            Work::Purge(purge) => {
+                self.purge(leaf);
+                purge.advance(place.upper);
                 Fill::Even
             }
         };
@@ -92,7 +92,7 @@ impl<'a> LeafMerger<'a> {
         fill.unwrap_or(Fill::Even)
     }
 
-    fn sweep(&mut self, leaf: &Leaf) {
+    fn purge(&mut self, leaf: &Leaf) {
         let has_range_deletes = !self.rules.range_deletes.is_empty();
         let (mut copied, mut index) = (0, 0);
         let mut versions = Vec::new();

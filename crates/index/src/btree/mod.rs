@@ -188,8 +188,8 @@ impl Base for BTree {
         self.core.merge(batch, rules)
     }
 
-    fn sweep(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError> {
-        self.core.sweep(range, rules)
+    fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError> {
+        self.core.purge(range, rules)
     }
 
     fn write_out(&self) -> Result<WriteOutReport, IndexError> {

@@ -52,7 +52,7 @@ pub(super) struct Held {
 
 impl Held {
     /// Lets go of all; the list is for the caller to drop.
-    fn forget(&mut self) -> Option<Arc<MemtableList>> {
+    fn release(&mut self) -> Option<Arc<MemtableList>> {
         self.places.clear();
         self.lent = Lent::default();
         self.pinned.clear();
@@ -84,7 +84,7 @@ impl Slot {
     pub fn lock_current(&self, lists: &ListCell) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
         if held.list.as_ref().is_none_or(|list| !lists.is_current(list)) {
-            held.forget();
+            held.release();
             let list = lists.keep();
             held.places.resize(list.newest_first().len(), None);
             held.list = Some(list);
@@ -100,7 +100,7 @@ impl Slot {
             return;
         }
         let list = if self.state.load(Ordering::Relaxed) == FREE {
-            held.forget()
+            held.release()
         } else {
             if held.list.is_none() {
                 return;

@@ -29,7 +29,7 @@
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above the CSN of a range that is recorded as empty sees a key
 //!   in it; see `empty_ranges.rs`.
 //! - **INV-IDX-10** *(what is lent stays)*: see `lent.rs`.
-//! - **INV-IDX-8** *(each reader's newest)*: a range delete that covers a key may be forgotten for a newer one only if no
+//! - **INV-IDX-8** *(each reader's newest)*: a range delete that covers a key may be dropped for a newer one only if no
 //!   snapshot, and no read that begins later, lies in [its CSN, the newer one's), and neither does the boundary of a
 //!   checkpoint that is not complete: what is newer than that may be lost in a crash, and what the older one hides would
 //!   come back. A read without a snapshot that began before moves up to the newer one's CSN, which could be shown when

@@ -86,7 +86,7 @@ impl Base for MapBase {
         Ok(())
     }
 
-    fn sweep(&self, range: KeyRange<'_>, rules: &PruneRules) -> Result<(), IndexError> {
+    fn purge(&self, range: KeyRange<'_>, rules: &PruneRules) -> Result<(), IndexError> {
         let mut map = self.0.write();
         map.range_mut::<[u8], _>(range).for_each(|(key, versions)| prune(key, versions, rules));
         map.retain(|_, versions| !versions.is_empty());

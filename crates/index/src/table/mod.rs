@@ -129,7 +129,7 @@ impl<S: Base> Table<S> {
     /// everything is applied and may be shown, taken after the read began.
     ///
     /// Linearizable: the memtables are read at `memtables_at`, and its hit is the newest version at or below that; so the read
-    /// happens at the moment when `memtables_at` was taken, or, if range deletes at or below it were forgotten for newer
+    /// happens at the moment when `memtables_at` was taken, or, if range deletes at or below it were dropped for newer
     /// ones since, at the moment when those could be shown. Without a hit, the base is read at [`Csn::MAX`]. All
     /// that is there is applied and can never be undone, so it may be shown; if it is newer than `memtables_at`, it was
     /// merged after the list of memtables was taken, so its commit became visible during the read, and the read

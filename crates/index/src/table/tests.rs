@@ -204,8 +204,8 @@ impl World {
         let rules = self.rules();
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
         let up_to = rules.horizon.min(oldest).min(self.table.memtables().merged());
-        self.table.with_maintenance(|map| map.sweep((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
-        self.table.range_deletes().forget_up_to(up_to);
+        self.table.with_maintenance(|map| map.purge((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
+        self.table.range_deletes().drop_up_to(up_to);
     }
 
     fn open(&mut self, snapshot: usize, key: &[u8], forward: bool) {

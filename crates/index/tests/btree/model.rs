@@ -1,4 +1,4 @@
-//! Random merges, prunes, sweeps, evictions and write-outs, at any time a reopen, against a map of all versions.
+//! Random merges, prunes, purges, evictions and write-outs, at any time a reopen, against a map of all versions.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +16,7 @@ enum Step {
     Merge { seed: u64, keys: u64, span: u64, deletes: u64 },
     Snapshot,
     Release,
-    Sweep { from: u64, to: u64 },
+    Purge { from: u64, to: u64 },
     Evict { bytes_max: usize },
     WriteOut,
     FailedWriteOut,
@@ -32,7 +32,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u64>().prop_map(|seed| Step::Merge { seed, keys: 900, span: 1000, deletes: 10 }),
         1 => Just(Step::Snapshot),
         1 => Just(Step::Release),
-        1 => (0u64..5000, 0u64..5000).prop_map(|(from, to)| Step::Sweep { from, to }),
+        1 => (0u64..5000, 0u64..5000).prop_map(|(from, to)| Step::Purge { from, to }),
         2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
         3 => Just(Step::WriteOut),
         1 => Just(Step::FailedWriteOut),
@@ -141,10 +141,10 @@ impl World {
             }
             Step::Snapshot => self.snapshots.push(self.csn),
             Step::Release => drop(self.snapshots.pop()),
-            Step::Sweep { from, to } => {
+            Step::Purge { from, to } => {
                 let (from, to) = (key(from.min(to)), key(from.max(to)));
                 let range = (Bound::Included(from.as_slice()), Bound::Excluded(to.as_slice()));
-                self.tree.sweep(range, &rules(self.csn, &self.snapshots)).unwrap();
+                self.tree.purge(range, &rules(self.csn, &self.snapshots)).unwrap();
             }
             Step::Evict { bytes_max } => {
                 let left = self.tree.evict(bytes_max);

@@ -25,7 +25,7 @@ use std::sync::Arc;
 /// What the last checkpoint knows of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayFrom {
-    /// Where replay starts: what [`Log::replay_point`](crate::Log::replay_point) answered for `csn`.
+    /// Where replay starts: what [`Log::replay_point`](crate::Log::replay_point) acknowledged for `csn`.
     pub lsn: Lsn,
     /// Frames up to this are in the checkpoint and are not delivered.
     pub csn: Csn,

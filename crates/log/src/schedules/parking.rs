@@ -43,7 +43,7 @@ fn whoever_sleeps_for_a_range_is_woken() {
     explore(6_000, ranges);
 }
 
-/// One leads at a time, answers those up to its own commit, and wakes one behind them to lead next. Not every commit has
+/// One leads at a time, acknowledges those up to its own commit, and wakes one behind them to lead next. Not every commit has
 /// somebody who waits, but one has: a PCT scheduler whose first schedule has one thread alone gives up. Bits of those who
 /// left stay behind.
 fn one_by_one() {

@@ -1,4 +1,4 @@
-//! Waiting for durability: nobody is left asleep, nobody is answered too early.
+//! Waiting for durability: nobody is left asleep, no commit is acknowledged too early.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

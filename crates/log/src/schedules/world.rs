@@ -110,7 +110,7 @@ impl World {
         Some((csn, commit_time_ms))
     }
 
-    /// A commit that is answered: by then a power cut takes nothing of it.
+    /// A commit that is acknowledged: by then a power cut takes nothing of it.
     pub fn commit(&self, bytes: usize) -> Result<Csn, LogError> {
         let csn = self.append(bytes, Durability::Sync)?;
         self.wait_durable(csn)?;

@@ -30,7 +30,7 @@ const AWAKE_PAUSE: u32 = 8 * 1024;
 ///
 /// 1. Whoever waits for durability and finds nobody leading leads: no thread is woken, nothing is handed over. With one
 ///    committing thread that is all there is.
-/// 2. If the last write answered many, the leader waits for them to come back first, yielding, for a bounded time:
+/// 2. If the last write acknowledged many, the leader waits for them to come back first, yielding, for a bounded time:
 ///    they are on their way, and a group of half the threads costs as much as one of all.
 /// 3. It closes the open group, takes all that is filled, and writes it with one call that returns when the data is
 ///    durable ([`crate::write`]).
@@ -40,7 +40,7 @@ const AWAKE_PAUSE: u32 = 8 * 1024;
 /// INV-LOG-6: one leader at a time. INV-LOG-14: a waiting commit has a leader, or a thread that is awake. Who sleeps
 /// marks itself, then looks whether somebody leads; who stops leading says so, then looks for marks.
 ///
-/// Why not simpler: with a lock in place of the leadership everybody whom a write answered would have to take it to
+/// Why not simpler: with a lock in place of the leadership everybody whom a write acknowledged would have to take it to
 /// learn that; with a thread of its own for writing, one committer alone would pay two switches a commit.
 #[derive(Default)]
 pub(super) struct Combined {

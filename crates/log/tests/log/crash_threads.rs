@@ -16,9 +16,9 @@ const COMMITS: u64 = 12;
 #[derive(Default)]
 struct Told {
     bodies: Mutex<BTreeMap<u64, Vec<u8>>>,
-    /// The newest commit that was answered with a flush of the device, and the newest that was answered at all.
+    /// The newest commit that was acknowledged with a flush of the device, and the newest that was acknowledged at all.
     flushed: AtomicU64,
-    answered: AtomicU64,
+    acknowledged: AtomicU64,
 }
 
 fn level(rng: &mut Rng) -> Durability {
@@ -44,7 +44,7 @@ fn committer(log: &Log, told: &Told, mut rng: Rng) -> Result<(), LogError> {
             Durability::Async { interval } => log.request_durable_within(csn, interval),
             level if level.waits() => {
                 log.wait_durable(csn)?;
-                told.answered.fetch_max(csn.0, Ordering::SeqCst);
+                told.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
             }
             _ => {}
         }
@@ -87,12 +87,16 @@ fn check(env: &Arc<SimEnv>, told: &Told, promised: u64, lied: bool, what: &str) 
         Ok(opened) => opened,
         Err(LogError::Damaged(damage)) if lied => {
             let (first, _) = damage.csns.expect("a group testifies to commits");
-            assert!(first.0 > promised, "{what}: {promised} was answered, {first} is lost");
+            assert!(first.0 > promised, "{what}: {promised} was acknowledged, {first} is lost");
             return;
         }
         Err(error) => panic!("{what}: {error}"),
     };
-    assert!(report.last_csn.0 >= promised, "{what}: {promised} was answered, {} is there", report.last_csn);
+    assert!(
+        report.last_csn.0 >= promised,
+        "{what}: {promised} was acknowledged, {} is there",
+        report.last_csn
+    );
     let bodies = told.bodies.lock().expect("no panic");
     assert_eq!(found.0.len() as u64, report.last_csn.0, "{what}");
     for ((csn, body, ..), expected) in found.0.iter().zip(1..) {
@@ -112,12 +116,13 @@ fn crashes(scheme: FlushScheme, direct: bool, power_safe_cache: bool) {
         let background = n % 5 == 0;
         let options = LogOptions { scheme, direct, power_safe_cache, waiting, background, ..options() };
         let told = run(&env, options, n);
-        let (flushed, answered) = (told.flushed.load(Ordering::SeqCst), told.answered.load(Ordering::SeqCst));
+        let (flushed, acknowledged) =
+            (told.flushed.load(Ordering::SeqCst), told.acknowledged.load(Ordering::SeqCst));
         for seed in 0..4 {
             for kind in [CrashKind::Kill, CrashKind::OsCrash, CrashKind::PowerCut] {
                 // A cache that was said to be power-safe, and is not, keeps what was flushed.
                 let lied = kind == CrashKind::PowerCut && power_safe_cache && !is_true;
-                let promised = if lied { flushed } else { answered };
+                let promised = if lied { flushed } else { acknowledged };
                 let what = format!("{scheme:?}, direct {direct}, operation {n}, {kind:?} {seed}");
                 check(&env.crash(kind, seed), &told, promised, lied, &what);
             }

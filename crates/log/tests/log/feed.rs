@@ -66,7 +66,7 @@ fn what_was_freed_is_too_old() {
     let log = create(&env);
     fill(&log, 60);
     let mut slow = log.reader(Csn(20)).expect("all is there");
-    log.forget_before(Csn(50));
+    log.drop_before(Csn(50));
     assert!(matches!(log.reader(Csn(3)), Err(LogError::TooOld { .. })));
     let keep = log.replay_point(Csn(50)).segment();
     for info in log.segments() {

@@ -49,7 +49,7 @@ fn freed_segments_are_recycled_under_new_numbers() {
     for n in 0..300u64 {
         let (csn, _) = commit(&log, &[n as u8; 1500]).expect("nothing fails");
         log.maintain().expect("nothing fails");
-        log.forget_before(csn);
+        log.drop_before(csn);
         let keep = log.replay_point(csn).segment();
         for info in log.segments() {
             if !info.open && info.number < keep {
@@ -252,7 +252,7 @@ fn a_segment_whose_file_cannot_be_kept_for_a_full_disk_is_free_all_the_same() {
         newest = commit(&log, &[0; 1500]).expect("nothing fails").0;
     }
     log.close().expect("nothing fails");
-    log.forget_before(newest);
+    log.drop_before(newest);
     let keep = log.replay_point(newest).segment();
     let dead = |info: &&SegmentInfo| !info.open && info.number < keep;
     let numbers: Vec<u32> = log.segments().iter().filter(dead).map(|info| info.number).collect();

@@ -225,7 +225,7 @@ impl World {
             must_exist: Vec::new(),
             up_to: None,
         };
-        log.forget_before(csn);
+        log.drop_before(csn);
         for info in log.segments() {
             let bulk = info.stream == Some(fulgurite_log::Stream::Bulk);
             if !info.open && (bulk || info.number < self.from.lsn.segment()) {

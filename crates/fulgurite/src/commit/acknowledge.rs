@@ -1,4 +1,4 @@
-//! Steps 6 and 7: who asks for durability, who waits for what, and what an answer means after a failure.
+//! Steps 6 and 7: who asks for durability, who waits for what, and what an error means after a failure.
 
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ impl<L: CommitLog> Pipeline<L> {
         if self.wait_visible(csn) { Ok(()) } else { Err(self.outcome_unknown(csn, BROKEN.into())) }
     }
 
-    /// Waits until a submitted commit may be answered at its level. `needs` is what it read of commits above `Async`.
-    pub fn answer(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
+    /// Waits until a submitted commit may be acknowledged at its level. `needs` is what it read of commits above `Async`.
+    pub fn wait_acknowledged(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
         if timed.level.waits() {
             self.wait(csn)?;
         } else {
@@ -69,7 +69,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// A ticket for a submitted commit. INV-TXN-11: at every level the commit is visible when its ticket is handed out.
     /// It is applied, but commits before it may not be; none of them does I/O between its number and its apply, so this
     /// waits for a few copies at most.
-    pub fn answer_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
+    pub fn acknowledge_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
         if timed.level.waits() {
             // The flush begins meanwhile.
             self.log.request_durable(csn);
@@ -106,12 +106,12 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(())
     }
 
-    /// The commit is about to be answered; reads show it from now on.
+    /// The commit is about to be acknowledged; reads show it from now on.
     fn acknowledge(&self, csn: Csn) {
         self.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
     }
 
-    /// To be called before the log ends: from now on nobody is answered before the commit is durable.
+    /// To be called before the log ends: from now on no commit is acknowledged before it is durable.
     pub fn begin_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -174,8 +174,8 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     fn complete(&self, ticket: &TicketState, now_ns: u64) {
-        let weak = ticket.timed().filter(|timed| !timed.level.waits());
-        if weak.is_some() {
+        let asynchronous = ticket.timed().filter(|timed| !timed.level.waits());
+        if asynchronous.is_some() {
             self.acknowledge(ticket.csn());
         }
         if ticket.complete()
@@ -197,7 +197,7 @@ impl<L: CommitLog> Pipeline<L> {
 
     // Failures.
 
-    /// If the log has failed: what was answered and may be lost.
+    /// If the log has failed: what was acknowledged and may be lost.
     pub fn at_risk(&self) -> Option<CsnRange> {
         self.log.poisoned()?;
         let range =
