@@ -1,4 +1,4 @@
-//! The log's threads, and the rounds of work that they repeat.
+//! The log's threads, and their rounds of work.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -13,12 +13,12 @@ use crate::schemes::{GATHER_NS, GATHER_TURNS};
 use crate::signal::Sleep;
 use crate::sync::yield_now;
 
-/// How long a thread sleeps that could not do its work, at first and at last.
+/// How long a thread sleeps that could not do its work, at first and at most.
 const RETRY: Duration = Duration::from_millis(200);
 const RETRY_MAX: Duration = Duration::from_secs(3);
 
-/// Starts the threads, if the options want them: one flushes what was requested and writes durable marks, one makes segments, so
-/// that nobody who was promised a flush waits for a segment of zeros.
+/// Starts the threads, if the options ask for them: the log thread flushes requested commits and writes mark groups;
+/// another makes segments, so that no requested flush waits until a segment is filled with zeros.
 pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> {
     if !core.options.background || core.options.read_only {
         return Ok(Vec::new());
@@ -44,14 +44,14 @@ pub(crate) fn start(core: &Arc<Core>) -> Result<Vec<Box<dyn Joiner>>, LogError> 
     }
 }
 
-/// Ends all writing unless it is forgotten: a thread of the log died of a panic, nothing serves requests any more, and
-/// the threads that made one would wait.
+/// Poisons the log unless it is forgotten: a thread of the log panicked, so nothing serves requests any more, and
+/// threads that filed one would wait for ever.
 struct Dying<'a>(&'a Core);
 
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
         let _ = self.0.fail("a thread of the log panicked", None);
-        // The thread that would do it may be this one.
+        // The thread that would serve it may be this one.
         self.0.serve_completion();
     }
 }
@@ -111,8 +111,8 @@ fn supply_loop(core: &Arc<Core>) {
     std::mem::forget(dying);
 }
 
-/// How long the thread that flushes may sleep (INV-LOG-15). Until it is woken, if nothing was requested, nothing is due
-/// later, the newest mark says how far the log is durable, and no group waits to be written.
+/// How long the log thread may sleep (INV-LOG-15). Until it is woken, if nothing is requested or due later, the newest
+/// durable mark has reached the durable CSN, and no group waits to be written.
 fn look(core: &Core) -> Sleep {
     if core.closed.load(Ordering::Acquire) {
         return Sleep::No;
@@ -130,21 +130,21 @@ fn look(core: &Core) -> Sleep {
     if is_idle { due } else { due.min(Sleep::Nap(until_mark(core, now))) }
 }
 
-/// When to look again whether the log has fallen idle. One that could do nothing about it, because the disk is full, does
-/// not ask as often.
+/// When to check again whether the log is idle. Less often once it is idle and the thread could not act, as on a full
+/// disk.
 fn until_mark(core: &Core, now: u64) -> Duration {
     let idle = core.options.mark_idle;
     let waited_ns = now.saturating_sub(core.watermarks.busy_ns.load(Ordering::Relaxed));
     if u128::from(waited_ns) > 2 * idle.as_nanos() { idle.max(RETRY) } else { idle }
 }
 
-/// Flushes what was requested, makes segments ready, writes the idle mark.
+/// Flushes requested commits, makes segments ready, writes a mark group if the log is idle.
 pub(crate) fn maintain(core: &Arc<Core>) -> Result<bool, LogError> {
     let served = serve(core)?;
     Ok(supply(core)? || served)
 }
 
-/// Flushes what was requested, and writes the idle mark.
+/// Flushes requested commits, and writes a mark group if the log is idle.
 fn serve(core: &Arc<Core>) -> Result<bool, LogError> {
     core.serve_completion();
     core.check_usable()?;
@@ -152,7 +152,7 @@ fn serve(core: &Arc<Core>) -> Result<bool, LogError> {
     Ok(idle_mark(core)? || flushed)
 }
 
-/// Makes segments ready, and removes what nobody wants.
+/// Makes segments ready, and removes unwanted files.
 fn supply(core: &Arc<Core>) -> Result<bool, LogError> {
     core.check_usable()?;
     if core.store.is_nearly_full() && keep_reserve(core)? {
@@ -162,12 +162,12 @@ fn supply(core: &Arc<Core>) -> Result<bool, LogError> {
     if matches!(refilled, Ok(true)) {
         return Ok(true);
     }
-    // Also where the disk is full: that makes room.
+    // Also if the disk is full: that makes room.
     let removed = core.store.remove_unwanted()?;
     Ok(refilled? || removed || keep_reserve(core)?)
 }
 
-/// Keeps a file for when the disk is full, if one is missing and there is room.
+/// Adds a file to the reserve for a full disk, if one is missing and there is room.
 fn keep_reserve(core: &Core) -> Result<bool, LogError> {
     let mut maker = core.store.maker();
     core.check_usable()?;
@@ -188,8 +188,8 @@ fn flush_requested(core: &Core) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// Between two writes that nobody waits for with a thread of its own lies at least the time of one: what comes meanwhile
-/// shares the second. The first of a burst is not kept waiting.
+/// Keeps at least the time of one write between two requested flushes: requests filed meanwhile share the second. The
+/// first of a burst does not wait.
 fn gather(core: &Core) {
     let clock = core.env.clock();
     let end = core.watermarks.busy_ns.load(Ordering::Relaxed)
@@ -225,14 +225,14 @@ fn refill(core: &Core) -> Result<bool, LogError> {
     Ok(true)
 }
 
-/// The durable CSN that no durable group testifies to yet.
+/// The durable CSN, if no durable group's durable mark has reached it yet.
 fn mark_due(core: &Core) -> Option<Csn> {
     let durable = core.durable_csn();
     (core.watermarks.marked_csn.load(Ordering::Relaxed) < durable.0).then_some(durable)
 }
 
-/// Once the stream has been idle: makes durable what nobody asked for, then notes with one empty group how far that
-/// is. A mark adds no CSN, so none causes another; it is written only if nothing waits to be written.
+/// Once the stream is idle: flushes commits that no thread requested, then writes one mark group. A mark group adds no
+/// CSN, so none causes another. It is written only if no group waits to be written.
 fn idle_mark(core: &Arc<Core>) -> Result<bool, LogError> {
     let leftover = !core.groups().is_idle();
     if mark_due(core).is_none() && !leftover {
@@ -256,7 +256,7 @@ fn write_mark(core: &Arc<Core>) -> Result<bool, LogError> {
     core.scheme.flush(core, true)
 }
 
-/// Makes everything that is reserved durable, and the fact known.
+/// Makes everything that is reserved durable, and writes a durable mark that says so.
 pub(crate) fn settle(core: &Arc<Core>) -> Result<(), LogError> {
     core.wait_durable(core.reserved_csn())?;
     match write_mark(core) {

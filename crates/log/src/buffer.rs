@@ -1,4 +1,4 @@
-//! The memory of one group: many threads fill it at once, each its own range.
+//! The memory of one group: many threads fill it at once, each its own reserved range.
 
 use crate::core::Core;
 use crate::group_ring::GroupRing;
@@ -6,25 +6,26 @@ use fulgurite_types::Writer;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// Memory of a group.
+/// A group's memory.
 ///
 /// The rules that make access sound (INV-LOG-3):
-/// - ranges never overlap and never include the header: the compare-exchange that gives one moves the group's length
-///   past it;
-/// - only the holder of a [`ReservedRange`] writes into it, once, and then counts it into the group slot's filled bytes;
-/// - the header and the padding are written by the one leader, after the group was closed and all filled;
-/// - a reserved range is read only after all ranges of its group were seen filled under the lock of the groups, or by the
-///   leader after closing.
+/// - ranges never overlap and never include the header: the compare-exchange that gives a range moves the group's
+///   length past it;
+/// - only the holder of a [`ReservedRange`] writes into it, once, and then counts it into the group slot's filled
+///   bytes;
+/// - only the leader writes header and padding, after the group is closed and all of it filled;
+/// - a reader reads a reserved range only after it saw, under the lock of the groups, all ranges of the group filled;
+///   the leader reads after closing, when all are filled.
 pub(crate) struct GroupBuffer {
     bytes: Box<[UnsafeCell<u8>]>,
 }
 
-// SAFETY: the rules above give each byte one writer at a time, ordered before its readers by the group slot's count of filled
-// bytes (release, acquire) or the lock of the groups.
+// SAFETY: the rules above give each byte one writer at a time, ordered before its readers by the group slot's count of
+// filled bytes (release, acquire) or the lock of the groups.
 unsafe impl Sync for GroupBuffer {}
 
 impl GroupBuffer {
-    /// Zeroed memory, which takes none before it is touched.
+    /// Zeroed memory; the system gives no pages to it before they are touched.
     pub fn new(capacity: usize) -> GroupBuffer {
         let bytes = vec![0u8; capacity].into_boxed_slice();
         // SAFETY: UnsafeCell<u8> has the layout of u8.
@@ -35,7 +36,7 @@ impl GroupBuffer {
         self.bytes.len()
     }
 
-    /// Where it begins, for those who get ranges in it.
+    /// Its start, for the committers that get ranges in it.
     pub fn memory(&self) -> *mut u8 {
         UnsafeCell::raw_get(self.bytes.as_ptr())
     }
@@ -43,10 +44,10 @@ impl GroupBuffer {
     /// Reads filled bytes.
     ///
     /// # Safety
-    /// Nobody writes the range while the result lives: it was reserved and seen filled under the lock of the groups, or the
-    /// caller is the leader and the group is closed and filled.
+    /// No thread writes the range while the result lives: the caller saw it reserved and filled under the lock of the
+    /// groups, or is the leader and the group is closed and filled.
     pub unsafe fn read(&self, start: usize, len: usize) -> &[u8] {
-        assert!(start + len <= self.capacity(), "INV-LOG-3: a read lies inside the group's buffer");
+        assert!(start + len <= self.capacity(), "INV-LOG-3: a read is inside the group's buffer");
         // SAFETY: in bounds as asserted; the caller rules writers out.
         unsafe { std::slice::from_raw_parts(self.memory().add(start), len) }
     }
@@ -54,22 +55,22 @@ impl GroupBuffer {
     /// Writes header or padding.
     ///
     /// # Safety
-    /// The caller is the leader, the group is closed and filled, and the range is its header or lies behind its end.
+    /// The caller is the leader, the group is closed and filled, and the range is its header or starts at its end.
     pub unsafe fn stamp(&self, start: usize, bytes: &[u8]) {
-        assert!(start + bytes.len() <= self.capacity(), "INV-LOG-3: a stamp lies inside the group's buffer");
+        assert!(start + bytes.len() <= self.capacity(), "INV-LOG-3: a stamp is inside the group's buffer");
         // SAFETY: in bounds as asserted, and the caller has the range to itself.
         unsafe { copy(self.memory().add(start), bytes) }
     }
 }
 
 /// # Safety
-/// `target` has room for `bytes`, which is no part of it, and nobody else reads or writes there.
+/// `target` has room for `bytes` and does not overlap them, and no other thread reads or writes there.
 unsafe fn copy(target: *mut u8, bytes: &[u8]) {
     // SAFETY: as the caller promises.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
 }
 
-/// A reserved range. Dropping it before it is full poisons the log: the hole would hang every commit behind it.
+/// A reserved range. Dropping it before it is full poisons the log: every later commit would wait for the hole.
 pub(crate) struct ReservedRange {
     core: Arc<Core>,
     memory: *mut u8,
@@ -78,9 +79,9 @@ pub(crate) struct ReservedRange {
     remaining: u32,
 }
 
-// SAFETY: the range is this value's alone, whichever thread has it.
+// SAFETY: only this value accesses the range, whichever thread owns it.
 unsafe impl Send for ReservedRange {}
-// SAFETY: nothing can be done with a shared reference but asking for its length.
+// SAFETY: a shared reference can only ask for the remaining length.
 unsafe impl Sync for ReservedRange {}
 
 impl ReservedRange {
@@ -94,11 +95,11 @@ impl ReservedRange {
         self.remaining as usize
     }
 
-    /// Copies `bytes` behind what was put before.
+    /// Appends `bytes` to the bytes put before.
     pub fn put(&mut self, bytes: &[u8]) {
         assert!(bytes.len() <= self.remaining(), "INV-LOG-3: a fill stays inside its range");
-        // SAFETY: the range is this value's alone (INV-LOG-3), the bytes fit, and the group's buffer stays while the
-        // range is not counted as filled (INV-LOG-12).
+        // SAFETY: only this value accesses the range (INV-LOG-3), the bytes fit, and the group's buffer stays until the
+        // range is counted as filled (INV-LOG-12).
         unsafe {
             copy(self.memory, bytes);
             self.memory = self.memory.add(bytes.len());

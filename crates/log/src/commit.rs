@@ -18,12 +18,12 @@ use std::sync::Arc;
 /// The right to reserve a frame of a certain size without waiting. Dropping it gives the right back.
 #[must_use]
 pub struct Admission {
-    /// `None` once it was used.
+    /// `None` once it is used.
     core: Option<Arc<Core>>,
     frame_bytes: u32,
     local_bytes: u32,
     charge: Charge,
-    /// For a frame longer than the buffers that are there.
+    /// For a frame longer than the pool's buffers.
     buffer: Option<Arc<GroupBuffer>>,
 }
 
@@ -42,8 +42,8 @@ impl Drop for Admission {
     }
 }
 
-/// A frame's range in the log. Give it to [`Log::fill`]: a reservation that is dropped poisons the log, because every
-/// commit behind it would hang.
+/// A frame's reserved range in the log. Give it to [`Log::fill`]: dropping it poisons the log, because every later
+/// commit would wait for it.
 #[must_use]
 pub struct Reservation {
     range: ReservedRange,
@@ -54,12 +54,12 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The number of the commit.
+    /// The commit's CSN.
     pub fn csn(&self) -> Csn {
         self.csn
     }
 
-    /// Where the frame's body will lie.
+    /// The LSN of the frame's body.
     pub fn body_lsn(&self) -> Lsn {
         self.body_lsn
     }
@@ -76,14 +76,14 @@ impl std::fmt::Debug for Reservation {
     }
 }
 
-/// All of a frame but its number.
+/// A frame without its CSN.
 #[derive(Clone, Copy, Debug)]
 pub struct NewFrame<'a> {
-    /// What the body is; the log does not care.
+    /// The kind of the body; the log does not interpret it.
     pub kind: u8,
-    /// Flags of the body; the log does not care.
+    /// Flags of the body; the log does not interpret them.
     pub flags: u8,
-    /// How the body is compressed; the log does not care.
+    /// How the body is compressed; the log does not interpret it.
     pub codec: u8,
     /// The term of replication; 0 on a single node.
     pub term: u64,
@@ -93,16 +93,16 @@ pub struct NewFrame<'a> {
     pub body: &'a [u8],
     /// CRC-32C of the body, computed by its origin.
     pub body_crc: u32,
-    /// Where the chunks that the body refers to lie.
+    /// The extents of the chunks that the body refers to.
     pub local: &'a [ChunkRef],
 }
 
 impl Log {
-    /// Asks for room for a frame of `frame_bytes` (header included, see [`frame_bytes`](crate::frame_bytes)) with a
-    /// local record of `local_bytes` (see [`local_record_bytes`](crate::local_record_bytes)). This is the only step
-    /// of a commit that waits, allocates or does I/O: it may flush for buffer credit, and make a segment.
+    /// Takes room for a frame of `frame_bytes` (header included, see [`frame_bytes`](crate::frame_bytes)) with a local
+    /// record of `local_bytes` (see [`local_record_bytes`](crate::local_record_bytes)). Before the wait for durability,
+    /// only this step of a commit waits, allocates or does I/O: it may flush for buffer credit, and make a segment.
     ///
-    /// A thread that holds an admission and waits for another may wait for ever.
+    /// A thread that holds one admission and waits for another may wait for ever.
     ///
     /// # Errors
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was logged. [`LogError::Poisoned`],
@@ -129,7 +129,7 @@ impl Log {
         }
     }
 
-    /// Like [`Log::admit`]; `None` where that would wait or do I/O.
+    /// Like [`Log::admit`], but returns `None` where that would wait or do I/O.
     ///
     /// # Errors
     /// As [`Log::admit`].
@@ -143,14 +143,14 @@ impl Log {
         }
     }
 
-    /// Gives the frame its CSN and its range, in one order for both: it joins the open group, or opens one. Never
-    /// waits for a write, never fails. `level` is how far the commit will have to come.
+    /// Gives the frame its CSN and its reserved range, in one order for both: it joins the open group, or opens one.
+    /// Never waits for a write, never fails. `level` is the commit's durability level.
     pub fn reserve(&self, admission: Admission, level: Durability) -> Reservation {
         self.reserve_at(admission, level, TimeBounds::ANY).expect("any time will do")
     }
 
-    /// Like [`Log::reserve`], and the commit gets a time, too, which rises with the CSN. `None` if that would be too
-    /// late: then it has no number, and the admission is given back.
+    /// Like [`Log::reserve`], and gives the commit a time, which rises with the CSN. `None` if that would be too late:
+    /// then the commit has no CSN, and the admission is given back.
     pub fn reserve_at(
         &self,
         admission: Admission,
@@ -160,10 +160,10 @@ impl Log {
         self.core.reserve(admission, level, time)
     }
 
-    /// Puts the frame into its range: one copy, while others fill theirs.
+    /// Copies the frame into its range, while other threads fill theirs.
     ///
     /// # Panics
-    /// If the sizes are not the ones that were admitted. The log is poisoned then.
+    /// If the sizes differ from the admitted ones. The log is poisoned then.
     pub fn fill(&self, reservation: Reservation, frame: NewFrame<'_>) {
         let Reservation { mut range, csn, frame_bytes, .. } = reservation;
         assert_eq!(
@@ -196,9 +196,9 @@ impl Log {
 
 pub(crate) enum Admit {
     Done(Admission),
-    /// There is no segment for this charge.
+    /// No segment has room for this charge.
     NoSegment(u32),
-    /// `is_long`: it needs several group groups.
+    /// `is_long`: the frame needs several group slots.
     NoCredit {
         is_long: bool,
     },
@@ -236,7 +236,8 @@ impl Core {
     fn reserve(&self, mut admission: Admission, level: Durability, time: TimeBounds) -> Option<Reservation> {
         let (frame_bytes, local_bytes) = (admission.frame_bytes, admission.local_bytes);
         let bytes = frame_bytes + local_bytes;
-        // Only who waits for less is content with less; who does not wait is flushed in due time, and then in full.
+        // Only a committer that waits for less goes without a barrier. One that does not wait is flushed later, in
+        // full.
         let barrier = level != Durability::NoBarrier;
         let joined = match self.ring.join(bytes, barrier, time) {
             Join::Joined(joined) => self.joined(&admission, joined),
@@ -245,16 +246,16 @@ impl Core {
         let core = admission.core.take().expect("an admission is used once");
         add(&self.stats.commits, 1);
         if !level.waits() {
-            // Perhaps no committer asks for a flush: the thread comes when the log has fallen idle.
+            // Perhaps no committer asks for a flush: then the log thread flushes once the log is idle.
             self.signal.wake_resting();
         }
-        // SAFETY: the range was just given out.
+        // SAFETY: the range was just given to this caller by `join` or `open`.
         let range = unsafe { ReservedRange::new(core, joined.memory, joined.slot, bytes) };
         let body_lsn = joined.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
         Some(Reservation { range, csn: joined.csn, body_lsn, frame_bytes, time_ms: joined.time_ms })
     }
 
-    /// Gives back what joining a group left of the charge.
+    /// Gives back the rest of the charge after joining a group.
     fn joined(&self, admission: &Admission, joined: Joined) -> Joined {
         self.credit.give_room(i64::from(admission.charge.room) - i64::from(joined.taken));
         self.credit.give_slots(admission.charge.slots);
@@ -269,7 +270,7 @@ impl Core {
         time: TimeBounds,
     ) -> Option<Joined> {
         let mut groups = self.groups();
-        // Somebody may have opened a group while this thread waited for the lock.
+        // Another committer may have opened a group while this one waited for the lock.
         match self.ring.join(bytes, barrier, time) {
             Join::Joined(joined) => return Some(self.joined(admission, joined)),
             Join::NoRoom => {}
@@ -280,7 +281,7 @@ impl Core {
         groups.open(new, time, &self.ring, &self.credit)
     }
 
-    /// Makes segments until `charge` has room.
+    /// Makes segments until there is room for `charge`.
     pub fn make_room(&self, charge: u32) -> Result<(), LogError> {
         let mut maker = self.store.maker();
         loop {
@@ -294,7 +295,7 @@ impl Core {
         }
     }
 
-    /// Appends a group that holds only a mark, if that needs no waiting and nobody else has something to write.
+    /// Appends a mark group, if admission need not wait and no other group is to be written.
     pub fn append_mark(self: &Arc<Self>) -> Result<bool, LogError> {
         let Admit::Done(mut admission) = self.admit_once(0, 0, None)? else {
             return Ok(false);

@@ -1,8 +1,8 @@
-//! What all parts of an open log share, and the order of its locks.
+//! The shared state of an open log, and the order of its locks.
 //!
-//! Lock order: writer, the sync lock, slots, progress, replay index. The segment maker comes before groups and the
-//! segment table; the bulk stream's locks are leaves, except that it takes the maker and the groups for a new segment.
-//! The observer runs under the right to flush alone; the completer under nothing.
+//! Lock order: writer, the sync lock, groups, progress, replay index. The segment maker comes before groups and the
+//! segment table. The bulk stream's locks are leaves, except that it takes the maker and the groups for a new segment.
+//! The observer runs under the flushing thread's locks, and no other; the completer under none.
 
 use crate::bulk_stream::BulkStream;
 use crate::credit::Credit;
@@ -31,29 +31,29 @@ use std::sync::atomic::Ordering;
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
 
-/// Progress of the commit stream. Raised by the leader alone.
+/// Progress of the commit stream. Only the flushing thread raises the watermarks; any thread files requests.
 pub(crate) struct AtomicWatermarks {
     pub written: AtomicU64,
     pub durable: AtomicU64,
     pub durable_csn: AtomicU64,
-    /// Up to where a flush of the device covered the segments. Behind `durable` only where the cache is asserted to be
+    /// The end of what a flush of the device covered. It trails `durable` only where the cache is asserted to be
     /// power-safe.
     pub synced: AtomicU64,
     pub synced_csn: AtomicU64,
-    /// The newest durable CSN that some durable group names.
+    /// The newest durable mark of a durable group.
     pub marked_csn: AtomicU64,
-    /// When the stream last wrote something, in monotonic nanoseconds.
+    /// When the stream last wrote or synced, in monotonic nanoseconds.
     pub busy_ns: AtomicU64,
-    /// What a write with its flush takes, in nanoseconds: a moving average.
+    /// The duration of a write or sync call in nanoseconds: a moving average.
     pub io_ns: AtomicU64,
-    /// The newest CSN that somebody asked the background thread for.
+    /// The newest CSN that a thread requested from the log thread.
     pub requested_csn: AtomicU64,
-    /// The newest CSN that is to be durable in due time, and when that is, in monotonic nanoseconds; 0: nothing is due.
+    /// The newest CSN requested within an interval, and when it is due, in monotonic nanoseconds; 0: nothing is due.
     pub due_csn: AtomicU64,
     pub due_ns: AtomicU64,
 }
 
-/// One epoch, as far as it lives.
+/// One epoch, up to the end that a later epoch declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EpochSpan {
     pub epoch: Epoch,
@@ -64,7 +64,7 @@ pub(crate) struct EpochSpan {
 
 pub(crate) struct Core {
     pub env: Arc<dyn Env>,
-    /// Which opened it.
+    /// The process that opened the log.
     pub process: Process,
     pub database: DatabaseId,
     pub options: LogOptions,
@@ -79,7 +79,7 @@ pub(crate) struct Core {
     /// The sync lock of the schemes that write through the page cache.
     pub syncing: Mutex<()>,
     pub progress: Mutex<Progress>,
-    /// Whether the commit stream is written around the page cache, but for segments that refuse it.
+    /// Whether the commit stream is written around the page cache, except segments that refuse it.
     pub direct: bool,
     pub watermarks: CachePadded<AtomicWatermarks>,
     pub index: Mutex<ReplayIndex>,
@@ -90,20 +90,20 @@ pub(crate) struct Core {
     pub completer: RwLock<Option<Completer>>,
     pub stats: Counters,
     pub spills: AtomicU64,
-    /// No call that writes begins any more.
+    /// Set: no call that writes may begin.
     pub closed: AtomicBool,
-    /// Nothing is flushed any more; set by the last leader.
+    /// Set: nothing is written any more. By the close, after its last flush.
     pub ended: AtomicBool,
-    /// The completer is to be called by the thread that flushes, or by maintenance.
+    /// Set: the log thread, or maintenance, has to call the completer.
     pub completion_wanted: AtomicBool,
-    /// Wakes the thread that flushes.
+    /// Wakes the log thread, which flushes.
     pub signal: Signal,
     /// Wakes the thread that makes segments.
     pub supply: Signal,
 }
 
 impl Core {
-    /// Fails if it cannot be told how the commit stream can be written.
+    /// Fails if it cannot find out whether the file system takes direct writes.
     pub fn new(
         env: Arc<dyn Env>,
         database: DatabaseId,
@@ -117,7 +117,7 @@ impl Core {
         let slots = options.buffer_bytes.div_ceil(JOINABLE_BYTES_MAX).max(2);
         let charge_max = options.charge_max();
         let direct = options.writes_directly() && store.file(&at.segment)?.takes_direct_writes()?;
-        // What a cache keeps is of no use to what is not there yet.
+        // A power-safe cache protects only bytes in it, and buffered writes are not.
         options.power_safe_cache &= direct;
         Ok(Core {
             epoch: at.epoch,
@@ -170,7 +170,7 @@ impl Core {
         groups
     }
 
-    /// The newest commit that has a number.
+    /// The newest commit that has a CSN.
     pub fn reserved_csn(&self) -> Csn {
         self.groups().next_csn(&self.ring).prev()
     }
@@ -195,7 +195,7 @@ impl Core {
         Err(LogError::Usage("the log was opened in another process, of which this one is a fork".into()))
     }
 
-    /// Fails if the log takes no more.
+    /// Fails if the log takes no more commits.
     pub fn check_usable(&self) -> Result<(), LogError> {
         self.check_process()?;
         if self.closed.load(Ordering::Acquire) {
@@ -204,8 +204,8 @@ impl Core {
         self.poison.check()
     }
 
-    /// Poisons the log from outside of a flush, and wakes everybody who sleeps: whom a leader wakes to lead next may see
-    /// the poison first, and leave the others asleep.
+    /// Poisons the log from outside a flush, and wakes all sleepers: a waiter that is woken to lead next may see the
+    /// poison first, and leave the others asleep.
     pub fn fail(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
         let error = self.poison.set(what, file);
         self.parking.wake_all();
@@ -213,7 +213,7 @@ impl Core {
         error
     }
 
-    /// Has the completer called, soon and on a thread that holds no lock: that of the log, or the next that maintains.
+    /// Has the completer called soon, by a thread that holds no lock: the log thread, or the next that maintains.
     pub fn request_completion(&self) {
         self.completion_wanted.store(true, Ordering::SeqCst);
         self.signal.wake_asleep();
@@ -227,7 +227,7 @@ impl Core {
         }
     }
 
-    /// Holds no lock, leads no flush.
+    /// The caller holds no lock and leads no flush.
     pub fn call_completer(&self) {
         let completer = self.completer.read().clone();
         if let Some(completer) = completer {
@@ -235,7 +235,7 @@ impl Core {
         }
     }
 
-    /// Wakes the threads: the log is closed, or there is work that their look does not find.
+    /// Wakes both threads: the log is closed, or there is work that they do not look for.
     pub fn wake(&self) {
         self.signal.wake();
         self.supply.wake();
@@ -243,7 +243,7 @@ impl Core {
 }
 
 impl Core {
-    /// Where the log lets its users know what only the bulk stream knows.
+    /// Fills in how much of the bulk stream's open segment is used.
     pub fn bulk_fill(&self, infos: &mut [crate::segment::SegmentInfo]) {
         if let Some((number, used)) = self.bulk.append_point()
             && let Some(info) = infos.iter_mut().find(|info| info.number == number)

@@ -1,15 +1,16 @@
-//! What admission promises: room in segments that are ready, and buffers for groups. Kept without a lock.
+//! Credit for admissions: room in ready segments, and buffers for groups. Kept without a lock.
 //!
-//! Each admission is charged as if it opened a group of its own. What it did not use, because it joined a group, comes
-//! back when it reserves. `room` counts only what is sure: of each segment all but the largest charge, because a
-//! segment is left when what comes next does not fit, and that is at most so much.
+//! Each admission is charged as if it opened a group of its own. If it joins one instead, it gives the difference back
+//! when it reserves. `room` counts only bytes that are certain: of each segment all but the largest charge, because the
+//! stream leaves a segment when the next group does not fit, which is at most that long.
 //!
-//! A frame longer than [`JOINABLE_BYTES_MAX`] needs several group slots at once, and short ones would take each that comes back:
-//! so while a long one waits all wait in line ([`Credit::line_up`]), short ones too, which long ones would keep out else, and
-//! only the first in line takes group slots. What was taken comes back with no help but a flush, which the first causes.
+//! A frame longer than [`JOINABLE_BYTES_MAX`] needs several group slots at once, and short frames would take each slot
+//! that comes back. So while a long frame waits, all frames wait in line ([`Credit::line_up`]), and only the first in
+//! line takes slots. Short frames line up too, or long ones would starve them. Taken slots come back by a flush alone,
+//! which the first in line causes.
 //!
-//! INV-LOG-4 follows: while `room` was not negative with all promises taken off, a promise that is kept finds place in
-//! the current segment or in a ready one.
+//! INV-LOG-4: all admissions together never take `room` below zero. So the current segment or a ready one has room for
+//! each of them.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
@@ -18,19 +19,19 @@ use crossbeam_utils::CachePadded;
 use crate::group_ring::JOINABLE_BYTES_MAX;
 use crate::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
 
-/// What is not promised to anybody.
+/// The room and the group slots that no admission holds.
 pub(crate) struct Credit {
     /// Bytes in the current and the ready segments.
     room: CachePadded<AtomicI64>,
     /// Group slots, each with a buffer of [`JOINABLE_BYTES_MAX`].
     slots: CachePadded<AtomicI64>,
     slots_max: i64,
-    /// How many long frames are in `line`; while there are any, all line up.
+    /// How many long frames are in `line`. While there are any, all frames line up.
     long_frames: CachePadded<AtomicU32>,
     line: Mutex<()>,
 }
 
-/// The right to take group slots before others, until it is dropped.
+/// The right to take group slots before all others, until it is dropped.
 pub(crate) struct First<'a> {
     credit: &'a Credit,
     is_long: bool,
@@ -45,14 +46,14 @@ impl Drop for First<'_> {
     }
 }
 
-/// What one admission took.
+/// The credit that one admission took.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
     pub room: u32,
     pub slots: u32,
 }
 
-/// Which part of a charge is missing.
+/// What an admission lacks.
 pub(crate) enum Missing {
     Room,
     Slots,
@@ -70,12 +71,13 @@ impl Credit {
         }
     }
 
-    /// Whether a frame that did not get its group slots has to line up for them: a long one has to, others behind a long one.
+    /// Whether a frame that did not get its group slots has to line up: a long one does, a short one while long ones
+    /// wait.
     pub fn has_to_line_up(&self, is_long: bool) -> bool {
         is_long || self.long_frames.load(Acquire) > 0
     }
 
-    /// Waits for those in line before. `is_long`: the frame needs several group slots.
+    /// Waits until the frame is first in line. `is_long`: it needs several group slots.
     pub fn line_up(&self, is_long: bool) -> First<'_> {
         if is_long {
             self.long_frames.fetch_add(1, AcqRel);
@@ -83,13 +85,13 @@ impl Credit {
         First { credit: self, is_long, _line: self.line.lock() }
     }
 
-    /// What a group of `bytes`, header included, is charged.
+    /// The charge for a group of `bytes`, header included.
     pub fn charge(&self, bytes: u32) -> Charge {
         let slots = (bytes as usize).div_ceil(JOINABLE_BYTES_MAX) as i64;
         Charge { room: bytes, slots: slots.min(self.slots_max) as u32 }
     }
 
-    /// `first` is the right to take group slots although a long frame waits for them.
+    /// Takes a charge. `first` is the right to take group slots while a long frame waits for them.
     pub fn take(&self, charge: Charge, first: Option<&First<'_>>) -> Result<(), Missing> {
         if first.is_none() && self.long_frames.load(Acquire) > 0 {
             return Err(Missing::Slots);
@@ -108,7 +110,7 @@ impl Credit {
         self.room.load(Relaxed) >= bytes.into()
     }
 
-    /// Takes the room of a segment out, if `left` bytes stay.
+    /// Takes out the room of a segment, if `left` bytes stay.
     pub fn take_room(&self, bytes: i64, left: u32) -> bool {
         take(&self.room, bytes, bytes + i64::from(left))
     }
@@ -135,7 +137,7 @@ mod tests {
         credit.take(Charge { room: 1, slots }, first).is_ok()
     }
 
-    /// Short frames take and give back group slots without an end: a long one gets its own all the same.
+    /// Short frames take and give back group slots without end: a long frame gets its slots all the same.
     #[test]
     fn a_long_frame_does_not_starve_among_short_ones() {
         let credit = Credit::new(1 << 30, 4);

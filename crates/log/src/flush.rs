@@ -1,4 +1,4 @@
-//! Asking for durability: now, soon, or in due time.
+//! Requests for durability: now, soon, or within an interval.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -31,10 +31,10 @@ impl Core {
         Ok(())
     }
 
-    /// Flushes what was reserved, and then ends writing for good.
+    /// Flushes everything that is reserved, then ends all writing.
     pub fn flush_last(&self) -> Result<(), LogError> {
         while self.scheme.flush(self, true)? {}
-        // Whoever writes has the writer: nobody does any more when this has it, and who comes later is told.
+        // A thread writes only under this lock. Once this thread has it no other writes, and a later one reads `ended`.
         let writer = self.writer.lock();
         self.ended.store(true, SeqCst);
         drop(writer);
@@ -42,8 +42,8 @@ impl Core {
         Ok(())
     }
 
-    /// Writes something, or waits for whoever does, so that buffers come back. The log's thread alone cannot be waited for: it
-    /// may be in a user's callback, which may wait for this thread, or be this one.
+    /// Flushes, or waits for the thread that does, so that buffers come back. It must not wait for the log thread
+    /// alone: that may be in a user's callback, which may wait for this thread, or be this thread.
     pub fn flush_for_credit(&self) -> Result<(), LogError> {
         if !self.scheme.flush(self, false)? {
             yield_now();
@@ -51,11 +51,11 @@ impl Core {
         self.check_usable()
     }
 
-    /// The background thread's work that is due at `now_ns`: the newest commit to make durable.
+    /// The newest commit that the log thread has to make durable at `now_ns`.
     pub fn requested(&self, now_ns: u64) -> Csn {
         let due = self.watermarks.due_ns.load(SeqCst);
         if due != 0 && due <= now_ns {
-            // Who adds a commit after this sees that nothing is due, and says when.
+            // A thread that raises `due_csn` after the load below finds `due_ns` cleared, and sets it anew.
             self.watermarks.due_ns.store(0, SeqCst);
             let csn = self.watermarks.due_csn.load(SeqCst);
             self.watermarks.requested_csn.fetch_max(csn, SeqCst);
@@ -65,7 +65,7 @@ impl Core {
 }
 
 impl Log {
-    /// Returns when the commit is durable, and causes the flush: leads it, or waits for whoever leads.
+    /// Returns when the commit is durable. The caller leads the flush, or waits for the leader.
     ///
     /// # Errors
     /// [`LogError::Poisoned`]: whether the commit is durable is unknown. [`LogError::Closed`]: it was reserved when the
@@ -83,16 +83,16 @@ impl Log {
         self.core.wait_synced(csn)
     }
 
-    /// Asks for the commit to become durable, and returns at once: the log thread flushes (without one,
-    /// [`Log::maintain`] does). The observer tells when it is done.
+    /// Requests that the commit become durable, and returns at once: the log thread flushes (without one,
+    /// [`Log::maintain`] does). The observer reports when it is done.
     pub fn request_durable(&self, csn: Csn) {
         if self.core.watermarks.requested_csn.fetch_max(csn.0, SeqCst) < csn.0 {
             self.core.signal.wake_asleep();
         }
     }
 
-    /// Asks for the commit to become durable at most `interval` from now, not counting the flush itself, and returns at
-    /// once. The log thread flushes (without one, [`Log::maintain`] does).
+    /// Requests that the commit become durable at most `interval` from now, not counting the flush itself, and returns
+    /// at once. The log thread flushes (without one, [`Log::maintain`] does).
     pub fn request_durable_within(&self, csn: Csn, interval: Duration) {
         let marks = &self.core.watermarks;
         marks.due_csn.fetch_max(csn.0, SeqCst);
@@ -104,22 +104,21 @@ impl Log {
         }
     }
 
-    /// Sets who is told that `durable` rose: called by whoever flushes with the new durable CSN, in rising order,
-    /// before those who wait are woken. It must not block, and must not wait for durability.
+    /// Sets the observer. The flushing thread calls it with each new durable CSN, in rising order, before it wakes the
+    /// waiters. It must not block, and must not wait for durability.
     pub fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
         *self.core.observer.write() = Some(Arc::from(observer));
     }
 
-    /// Asks for the completer to be called soon, by the log thread (without one, by [`Log::maintain`]), and returns at
-    /// once: for a thread that holds a lock under which the completer must not run.
+    /// Requests that the log thread (without one, [`Log::maintain`]) call the completer soon, and returns at once: for
+    /// a thread that holds a lock under which the completer must not run.
     pub fn request_completion(&self) {
         self.core.request_completion();
     }
 
-    /// Sets the completer. It is called after the right to flush was handed over, if `durable` rose under it, on the
-    /// thread that flushed, once others may and those who waited are woken; and by the log thread (without one, by
-    /// [`Log::maintain`]) after the log was poisoned and after [`Log::request_completion`]. No lock of the log is held:
-    /// it may use the log, and close it.
+    /// Sets the completer. The flushing thread calls it if `durable` rose, after it gave up the right to flush and woke
+    /// the waiters. The log thread (without one, [`Log::maintain`]) calls it after the log was poisoned and after
+    /// [`Log::request_completion`]. The caller holds no lock of the log: the completer may use the log, and close it.
     pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
         *self.core.completer.write() = Some(Arc::from(completer));
     }

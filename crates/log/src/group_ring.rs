@@ -1,17 +1,18 @@
 //! Joining the open group without a lock.
 //!
-//! Each group has a slot while it is in memory, and each slot a word: how many bytes and frames the group has, whether
-//! it is closed, and which group it is. A commit joins with one compare-exchange of that word, which gives it its
-//! place and its number in one order for both; threads fill their places in parallel and count them into `filled`.
-//! Opening and closing groups happens under the lock of [`crate::groups::Groups`]. The idea is the consolidation array
-//! of Aether (Johnson et al., 2010).
+//! Each group has a group slot while it is in memory. The slot's word holds the group's bytes and frames, whether it is
+//! closed, and the low bits of its sequence number. A committer joins with one compare-exchange of that word, which
+//! gives its reserved range and its CSN in one order for both. Threads fill their ranges in parallel and count them
+//! into `filled`. Groups are opened and closed under the lock of [`crate::groups::Groups`]. The idea is the
+//! consolidation array of Aether (Johnson et al., 2010).
 //!
-//! - INV-LOG-12: a group slot's fields but `word` and `filled` change only while no group uses the slot; whoever's
-//!   compare-exchange succeeded keeps the group, and with it the fields, in place until it has filled.
-//! - INV-TIME-1: commit times rise with CSNs. The word also says by how much the group's newest commit is later than
-//!   its first one, and the same compare-exchange that gives a number gives the time: the group's or the commit's own,
-//!   whichever is later. So a commit learns its time with its number, and one whose time would be too late gets neither.
-//! - INV-LOG-13: a closed group never changes its size: joining fails once the word says closed.
+//! - INV-LOG-12: a group slot's fields other than `word` and `filled` change only while no group uses the slot. A
+//!   committer whose compare-exchange succeeded holds a range that only it fills, so the group keeps its slot until
+//!   then.
+//! - INV-TIME-1: commit times rise with CSNs. The word also holds by how much the group's newest commit is later than
+//!   its first. The compare-exchange that gives the CSN gives the time: the group's or the commit's own, whichever is
+//!   later. So a commit gets its time with its CSN, and one whose time would be too late gets neither.
+//! - INV-LOG-13: a closed group never changes its size: joining fails once the word is closed.
 
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -24,7 +25,7 @@ use crate::sync::{AtomicU32, AtomicU64};
 
 const LEN_BITS: u32 = 17;
 const FRAMES_BITS: u32 = 12;
-/// Milliseconds since the group's first commit: a group takes commits for a second at most.
+/// Milliseconds since the group's first commit: a group takes commits for at most a second.
 const TIME_BITS: u32 = 10;
 const TIME_SHIFT: u32 = LEN_BITS + FRAMES_BITS;
 const TIME_MASK: u64 = ((1 << TIME_BITS) - 1) << TIME_SHIFT;
@@ -34,11 +35,11 @@ const TAG_SHIFT: u32 = TIME_SHIFT + TIME_BITS + 2;
 const LEN_MASK: u64 = (1 << LEN_BITS) - 1;
 const FRAMES_MAX: u32 = (1 << FRAMES_BITS) - 1;
 
-/// The longest group that others may join.
+/// The longest group that committers may join.
 pub(crate) const JOINABLE_BYTES_MAX: usize = 32 * 1024;
 const _: () = assert!(JOINABLE_BYTES_MAX as u64 <= LEN_MASK);
 
-/// The state of a group in one word.
+/// A group's state in one word.
 #[derive(Clone, Copy)]
 pub(crate) struct Word(u64);
 
@@ -52,7 +53,7 @@ impl Word {
         self.0 >> TAG_SHIFT == sequence << TAG_SHIFT >> TAG_SHIFT
     }
 
-    /// Bytes, the group's header included.
+    /// The group's bytes, header included.
     pub fn len(self) -> u32 {
         (self.0 & LEN_MASK) as u32
     }
@@ -61,7 +62,7 @@ impl Word {
         (self.0 >> LEN_BITS) as u32 & FRAMES_MAX
     }
 
-    /// How many milliseconds its newest commit is later than its first one.
+    /// By how many milliseconds the newest commit is later than the first.
     fn time_ms(self) -> u64 {
         (self.0 & TIME_MASK) >> TIME_SHIFT
     }
@@ -75,7 +76,7 @@ impl Word {
         self.0 & CLOSED != 0
     }
 
-    /// With one more frame of `bytes`, `time_ms` after the first one; the caller saw that both fit.
+    /// With one more frame of `bytes`, `time_ms` after the first; the caller checked that both fit.
     fn joined(self, bytes: u32, barrier: bool, time_ms: u64) -> Word {
         let flags = if barrier { BARRIER } else { 0 };
         let timeless = (self.0 & !TIME_MASK) + u64::from(bytes) + (1 << LEN_BITS);
@@ -83,11 +84,11 @@ impl Word {
     }
 }
 
-/// What joining gave.
+/// What a committer got by joining or opening a group.
 #[derive(Clone, Copy)]
 pub(crate) struct Joined {
     pub csn: Csn,
-    /// Where the place begins.
+    /// The start of the reserved range.
     pub lsn: Lsn,
     pub memory: *mut u8,
     pub slot: usize,
@@ -97,22 +98,22 @@ pub(crate) struct Joined {
     pub time_ms: u64,
 }
 
-/// What came of trying to join the open group.
+/// The outcome of joining the open group.
 pub(crate) enum Join {
     Joined(Joined),
-    /// There is no open group, or no room in it.
+    /// No group is open, or it has no room.
     NoRoom,
-    /// The commit's time would be later than it may be. Sure only under the lock of the groups: else the group may be closed
-    /// meanwhile, and its slot have another one.
+    /// The commit's time would be too late. Certain only under the lock of the groups: without it the group may be
+    /// closed by now, and the slot be another group's.
     TooLate,
 }
 
-/// When a commit may happen, in milliseconds since 1970: at `from_ms` or later, and before `before_ms`.
+/// When a commit may happen, in milliseconds since 1970: at or after `from_ms`, and before `before_ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeBounds {
-    /// Not before the time of the clock that was looked at last.
+    /// The clock as the committer last read it: the commit is not earlier.
     pub from_ms: u64,
-    /// What the commit depends on is no more from then on; `u64::MAX` if there is no such thing.
+    /// When something that the commit depends on expires; `u64::MAX` if nothing does.
     pub before_ms: u64,
 }
 
@@ -124,26 +125,26 @@ impl TimeBounds {
 #[derive(Default)]
 struct GroupSlot {
     word: AtomicU64,
-    /// Bytes of places that are filled.
+    /// Bytes of reserved ranges that are filled.
     filled: AtomicU32,
     first_csn: AtomicU64,
     start: AtomicU64,
     /// When the group's first commit happened.
     time_ms: AtomicU64,
-    /// What the group's length may not exceed.
+    /// The group's greatest length.
     len_max: AtomicU32,
     memory: AtomicPtr<u8>,
-    /// The newest group in this slot that has a thread to flush it, for the schemes in which each has one.
+    /// The newest group of this slot that has a flushing thread, for the schemes in which each group has one.
     claimed: AtomicU64,
 }
 
-/// The group slots, and which of them takes frames.
+/// The group slots, and the sequence number of the group that takes frames.
 pub(crate) struct GroupRing {
     slots: Box<[CachePadded<GroupSlot>]>,
     open: CachePadded<AtomicU64>,
 }
 
-/// A group that is being opened, with its first frame.
+/// A group to open, with its first frame.
 pub(crate) struct Opening {
     pub sequence: u64,
     pub first_csn: Csn,
@@ -170,7 +171,7 @@ impl GroupRing {
         (index, &self.slots[index])
     }
 
-    /// Joins the open group, if there is one with room for `bytes`.
+    /// Joins the open group, if it has room for `bytes`.
     #[inline]
     pub fn join(&self, bytes: u32, barrier: bool, time: TimeBounds) -> Join {
         let sequence = self.open.load(Acquire);
@@ -194,7 +195,7 @@ impl GroupRing {
                 Err(now) => word = Word(now),
             }
         };
-        // INV-LOG-12: the group has a place that only this thread fills, so the slot stays what it is.
+        // INV-LOG-12: the group has a range that only this thread fills, so the slot's fields do not change.
         let at = word.len();
         Join::Joined(Joined {
             csn: Csn(slot.first_csn.load(Relaxed) + u64::from(word.frames())),
@@ -231,7 +232,7 @@ impl GroupRing {
         }
     }
 
-    /// Ends joining. Under the lock of the groups.
+    /// Closes the group: joining fails from now on. Under the lock of the groups.
     pub fn close(&self, sequence: u64) -> Word {
         Word(self.slot(sequence).1.word.fetch_or(CLOSED, AcqRel))
     }
@@ -241,37 +242,37 @@ impl GroupRing {
         self.slot(sequence).1.time_ms.load(Relaxed) + word.time_ms()
     }
 
-    /// The open group as it is now. Under the lock of the groups.
+    /// The group's word as it is now. Under the lock of the groups.
     pub fn look(&self, sequence: u64) -> Word {
         Word(self.slot(sequence).1.word.load(Acquire))
     }
 
-    /// Counts a place as filled.
+    /// Counts a range as filled.
     #[inline]
     pub fn fill(&self, slot: usize, bytes: u32) {
         self.slots[slot].filled.fetch_add(bytes, Release);
     }
 
-    /// Makes the caller the one that flushes the group, unless somebody is. Who asks so late that the slot has another
-    /// group by then may be told so, too: it flushes what is durable already.
+    /// Makes the caller the group's flushing thread, unless it has one. May also return true to a caller so late that
+    /// the slot has another group by then: the caller flushes what is durable already.
     pub fn claim(&self, sequence: u64) -> bool {
         self.slot(sequence).1.claimed.swap(sequence, AcqRel) != sequence
     }
 
-    /// Whether all places of a group of this length are filled.
+    /// Whether all ranges of a group of this length are filled.
     #[inline]
     pub fn is_filled(&self, sequence: u64, len: u32) -> bool {
         self.slot(sequence).1.filled.load(Acquire) == len - GROUP_HEADER_BYTES
     }
 
-    /// Whether all places that the open group has at this moment are filled. Only while the length stands still do the
-    /// filled bytes say which places they are.
+    /// Whether all ranges that the open group has at this moment are filled. `filled` only counts bytes: it says which
+    /// ranges they are only if the length did not change around its load.
     pub fn is_filled_now(&self, sequence: u64) -> bool {
         let (before, filled) = (self.look(sequence), self.slot(sequence).1.filled.load(Acquire));
         self.look(sequence).len() == before.len() && filled == before.len() - GROUP_HEADER_BYTES
     }
 
-    /// A group that nobody joins and that has no places: a mark.
+    /// Occupies the slot with a mark group, which has no ranges and which no committer joins.
     pub fn occupy(&self, sequence: u64) {
         self.slot(sequence).1.filled.store(0, Relaxed);
     }

@@ -1,5 +1,5 @@
-//! The groups in memory, in log order: opened, closed, written, released. All of it happens under one lock, which a
-//! commit takes only if it opens a group; joining is [`crate::group_ring`].
+//! The groups in memory, in log order: opened, closed, written, released, all under one lock. A committer takes it only
+//! to open a group; joining is [`crate::group_ring`].
 
 use crate::buffer::GroupBuffer;
 use crate::credit::Credit;
@@ -11,7 +11,7 @@ use fulgurite_types::{Csn, Epoch, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// One group, from its opening until it is written. Length and frames are those of its opening until it is closed.
+/// One group, from its opening until it is written. Until it is closed, `len` and `frames` are those of its opening.
 #[derive(Clone)]
 pub(crate) struct Group {
     pub kind: GroupKind,
@@ -27,7 +27,7 @@ pub(crate) struct Group {
     /// The segment that the stream left when this group opened, and where its end record goes.
     pub ends: Option<(Arc<Segment>, u32)>,
     pub sequence: u64,
-    /// What it holds of the credit for group slots.
+    /// The group slots that it holds of the credit.
     slots: u32,
 }
 
@@ -51,44 +51,44 @@ impl Group {
     }
 }
 
-/// A group that is to be opened.
+/// A group to open.
 pub(crate) struct NewGroup {
-    /// Of its first frame, local record included; 0 without one.
+    /// The length of its first frame, local record included; 0 without one.
     pub bytes: u32,
     pub barrier: bool,
-    /// What its admission took of the credit for group slots.
+    /// The group slots that its admission took of the credit.
     pub slots: u32,
-    /// For a frame longer than the buffers of the pool.
+    /// For a frame longer than the pool's buffers.
     pub buffer: Option<Arc<GroupBuffer>>,
 }
 
 pub(crate) struct Groups {
     epoch: Epoch,
     charge_max: u32,
-    /// In flight, then closed, then at most one open; in log order.
+    /// In log order: groups in flight, then closed ones, then at most one open.
     queue: VecDeque<Group>,
-    /// How many of `queue`, from the front, a leader has taken.
+    /// How many groups at the front of `queue` a leader has taken.
     taken: usize,
-    /// Whether the last of `queue` still takes frames.
+    /// Whether the last group of `queue` still takes frames.
     open: bool,
     next_sequence: u64,
     segment: Arc<Segment>,
-    /// Where the stream began in `segment`, and how much of it the credit counts.
+    /// Where the stream began in `segment`, and how many bytes of it the credit counts.
     segment_from: u32,
     segment_credit: i64,
-    /// Where the next group begins if none is open.
+    /// Where the next group begins, if none is open.
     offset: u32,
     next_csn: Csn,
-    /// The newest commit's time, those of the open group left out (INV-TIME-1).
+    /// The newest commit's time, the open group's commits left out (INV-TIME-1).
     time_ms: u64,
     ready: VecDeque<Arc<Segment>>,
-    /// How many segments both streams have taken: each doubles the size of those made next.
+    /// How many segments both streams have taken: each doubles the size of the segments made next.
     segments_taken: u32,
-    /// As many as there are group slots; those of groups are missing.
+    /// One buffer per group slot; those in use by groups are missing.
     pool: Vec<Arc<GroupBuffer>>,
 }
 
-/// Where a stream goes on.
+/// Where the commit stream continues.
 pub(crate) struct AppendPoint {
     pub epoch: Epoch,
     pub segment: Arc<Segment>,
@@ -97,7 +97,7 @@ pub(crate) struct AppendPoint {
 }
 
 impl AppendPoint {
-    /// How much of the segment admission may promise.
+    /// How many bytes of the segment admission may promise.
     pub fn credit(&self, charge_max: u32) -> i64 {
         usable(&self.segment, self.offset, charge_max)
     }
@@ -163,7 +163,7 @@ impl Groups {
 
     // Opening and closing.
 
-    /// Opens a group and gives its first frame a number, a place and a time; `None` if that would be too late.
+    /// Opens a group and gives its first frame a CSN, a reserved range and a time; `None` if that would be too late.
     pub fn open(
         &mut self,
         new: NewGroup,
@@ -198,14 +198,14 @@ impl Groups {
         Some(joined)
     }
 
-    /// Appends a group without frames, closed.
+    /// Appends a mark group: closed, without frames, for its header's durable mark alone.
     pub fn append_mark(&mut self, new: NewGroup, ring: &GroupRing, credit: &Credit) {
         let group = self.push(GroupKind::Mark, new, ring, credit);
         ring.occupy(group.sequence);
         self.end_group();
     }
 
-    /// Appends a group behind the last one, or in the next segment.
+    /// Appends a group after the last one, or in the next segment.
     fn push(&mut self, kind: GroupKind, new: NewGroup, ring: &GroupRing, credit: &Credit) -> &Group {
         self.close_open(ring);
         let is_full = room(&self.segment, self.offset) < group_charge(new.bytes);
@@ -236,7 +236,7 @@ impl Groups {
         next.hand_out(Stream::Commit, self.epoch, self.next_csn);
         self.segments_taken += 1;
         let end = self.offset;
-        // What was taken beyond what the credit counted of the segment was not taken from the others.
+        // The stream took more of this segment than the credit counted: that surplus was not taken from the others.
         credit.give_room(i64::from(end - self.segment_from) - self.segment_credit);
         self.segment_from = SEGMENT_DATA_START;
         self.segment_credit = usable(&next, SEGMENT_DATA_START, self.charge_max);
@@ -244,7 +244,7 @@ impl Groups {
         (std::mem::replace(&mut self.segment, next), end)
     }
 
-    /// Closes the open group, so that a leader may take it and nobody gets a number.
+    /// Closes the open group: a leader may take it, and no committer gets a CSN in it.
     pub fn close_open(&mut self, ring: &GroupRing) {
         if std::mem::take(&mut self.open) {
             let group = self.queue.back_mut().expect("a group is open");
@@ -255,7 +255,7 @@ impl Groups {
         }
     }
 
-    /// The group of a commit that no leader has released, closed.
+    /// The group of a commit, closed; `None` if a leader has released it.
     pub fn close_group_of(&mut self, csn: Csn, ring: &GroupRing) -> Option<&Group> {
         let index = self.queue.partition_point(|group| group.first_csn <= csn).checked_sub(1)?;
         if index + 1 == self.queue.len() {
@@ -264,7 +264,7 @@ impl Groups {
         self.queue.get(index).filter(|group| csn <= group.last_csn())
     }
 
-    /// The next group begins behind the last one.
+    /// The next group begins at the end of the last one.
     fn end_group(&mut self) {
         let group = self.queue.back().expect("a group was just closed");
         self.offset = group.end().offset();
@@ -273,7 +273,8 @@ impl Groups {
 
     // Flushing.
 
-    /// The closed groups that no leader has taken, as far as they are filled, and whether one follows that is not.
+    /// How many closed groups that no leader has taken are filled, up to the first that is not, and whether there is
+    /// one.
     pub fn filled(&self, ring: &GroupRing) -> (usize, bool) {
         let closed = self.queue.len() - usize::from(self.open);
         let unfilled = |group: &Group| !ring.is_filled(group.sequence, group.len);
@@ -283,19 +284,19 @@ impl Groups {
         }
     }
 
-    /// Takes the first `count` groups for writing; [`Groups::release`] ends that.
+    /// Takes the first `count` groups for writing, until [`Groups::release`].
     pub fn take(&mut self, count: usize) -> Vec<Group> {
         assert_eq!(self.taken, 0, "INV-LOG-6: one leader at a time");
         self.taken = count;
         self.queue.range(..count).cloned().collect()
     }
 
-    /// Lets go of the groups that were taken, which are in their segments now.
+    /// Releases the groups that were taken: they are in their segments now.
     pub fn release(&mut self, credit: &Credit) {
         for _ in 0..std::mem::take(&mut self.taken) {
             let mut group = self.queue.pop_front().expect("INV-LOG-6: only what a leader took is released");
             if group.buffer.capacity() == JOINABLE_BYTES_MAX {
-                // Somebody who reads it keeps it.
+                // A reader of the buffer keeps it.
                 let is_unused = Arc::get_mut(&mut group.buffer).is_some();
                 self.pool.push(if is_unused {
                     group.buffer
@@ -314,7 +315,7 @@ impl Groups {
         self.queue.is_empty()
     }
 
-    /// The number that the next frame gets.
+    /// The CSN that the next frame gets.
     pub fn next_csn(&self, ring: &GroupRing) -> Csn {
         match self.queue.back() {
             Some(group) if self.open => {
@@ -330,7 +331,7 @@ impl Groups {
         if self.open && index + 1 == self.queue.len() { ring.look(group.sequence).len() } else { group.len }
     }
 
-    /// Behind the last reserved byte.
+    /// The end of the last reserved byte.
     pub fn reserved(&self, ring: &GroupRing) -> Lsn {
         match self.queue.back() {
             Some(group) => group.start().advance(align8(self.len(self.queue.len() - 1, ring))),
@@ -338,7 +339,7 @@ impl Groups {
         }
     }
 
-    /// Behind the last byte before which all is filled, given what is written.
+    /// The end of the filled bytes that begin at `written`, without a gap.
     pub fn filled_to(&self, written: Lsn, ring: &GroupRing) -> Lsn {
         let mut end = written;
         for (index, group) in self.queue.iter().enumerate() {
@@ -351,7 +352,7 @@ impl Groups {
         end
     }
 
-    /// The group that holds all of `lsn..lsn + len`, if it is still in memory, and where in it that lies.
+    /// The group that holds all of `lsn..lsn + len`, if it is still in memory, and the offset of `lsn` in it.
     pub fn find(&self, lsn: Lsn, len: u32, ring: &GroupRing) -> Option<(&Group, u32)> {
         let index = self.queue.partition_point(|group| group.start() <= lsn);
         let group = &self.queue[index.checked_sub(1)?];
@@ -363,19 +364,20 @@ impl Groups {
         inside.then_some((group, at))
     }
 
-    /// Whether the places that a group has now are filled.
+    /// Whether all ranges that a group has now are filled.
     pub fn is_filled(&self, group: &Group, ring: &GroupRing) -> bool {
         let is_open = self.open && self.queue.back().is_some_and(|last| last.sequence == group.sequence);
         if is_open { ring.is_filled_now(group.sequence) } else { ring.is_filled(group.sequence, group.len) }
     }
 }
 
-/// What groups may still take of `segment` behind `offset`; the segment end always keeps its place (INV-LOG-5).
+/// The bytes that groups may still take of `segment` from `offset` on; the end record keeps its room (INV-LOG-5).
 fn room(segment: &Segment, offset: u32) -> u32 {
     (segment.bytes - GROUP_HEADER_BYTES).saturating_sub(offset)
 }
 
-/// What admission may promise of it: a segment is left when what comes does not fit, and that is at most `charge_max`.
+/// The bytes that admission may promise of it: the stream leaves a segment when the next group does not fit, which is
+/// at most `charge_max` long.
 fn usable(segment: &Segment, offset: u32, charge_max: u32) -> i64 {
     room(segment, offset).saturating_sub(charge_max).into()
 }

@@ -1,8 +1,8 @@
-//! The log: frames in, places out. It carries opaque bytes and knows no keys.
+//! The log: frames in, LSNs out. It carries opaque bytes and knows no keys.
 //!
-//! A commit takes four calls: [`Log::admit`] waits for room, [`Log::reserve`] gives the frame its number and its
-//! place, [`Log::fill`] copies it there, and [`Log::wait_durable`] returns once it survives a power cut. Large things
-//! that nobody waits for go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
+//! A commit takes four calls: [`Log::admit`] waits for room, [`Log::reserve`] gives the frame its CSN and its reserved
+//! range, [`Log::fill`] copies the frame there, and [`Log::wait_durable`] returns once it survives a power cut. Large
+//! records that no commit path writes go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
 //!
 //! ```
 //! use fulgurite_types::{Csn, DatabaseId, crc32c};
@@ -11,50 +11,47 @@
 //! use std::path::Path;
 //!
 //! # fn main() -> Result<(), LogError> {
-//! let log = Log::create(SimEnv::new(1), Path::new("/db/log"), DatabaseId(1), LogOptions::default())?;
-//! let body = b"what a transaction did";
-//! let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
-//! let reservation = log.reserve(admission, Durability::Sync);
-//! let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
-//! let body_crc = crc32c(body);
-//! log.fill(reservation, NewFrame { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] });
-//! log.wait_durable(csn)?;
-//! assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body);
-//! assert_eq!(log.reader(Csn::ZERO)?.next()?.map(|frame| frame.header.csn), Some(csn));
-//! log.close()
+//! let log = Log::create(SimEnv::new(1), Path::new("/db/log"), DatabaseId(1), LogOptions::default())?; let body =
+//! b"what a transaction did"; let admission = log.admit(frame_bytes(body.len() as u32), 0)?; let reservation =
+//! log.reserve(admission, Durability::Sync); let (csn, lsn) = (reservation.csn(), reservation.body_lsn()); let body_crc
+//! = crc32c(body); log.fill(reservation, NewFrame { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body,
+//! body_crc, local: &[] }); log.wait_durable(csn)?; assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body);
+//! assert_eq!(log.reader(Csn::ZERO)?.next()?.map(|frame| frame.header.csn), Some(csn)); log.close()
 //! # }
 //! ```
 //!
 //! # Invariants
 //! - INV-LOG-1: `synced <= written <= filled <= reserved` and `synced <= durable <= filled`. `durable` passes a byte
-//!   only after a sync that began after the write of that byte had completed.
-//! - INV-LOG-2: a segment is synced, its end record included, before a frame of the next one counts as durable.
-//! - INV-LOG-3: places in a group never overlap, each is filled once by one thread, and nobody reads it before.
-//! - INV-LOG-4: after admission neither a buffer nor a segment is missing: credit holds every promise.
-//! - INV-LOG-5: segment numbers rise along the commit stream; each segment keeps room for its end record; nothing
+//!   only if its own write was data-synchronous, or a flush of the device began after that write had completed, or the
+//!   operator asserted that the device's cache survives a power cut (`write.rs`).
+//! - INV-LOG-2: a segment is flushed, its end record included, before a frame of the next one counts as durable.
+//! - INV-LOG-3: reserved ranges never overlap. One thread fills each, once, and no thread reads it before.
+//! - INV-LOG-4: an admitted commit never lacks a buffer or a segment: credit covers every promise.
+//! - INV-LOG-5: segment numbers rise along the commit stream; each segment keeps room for its end record; no record
 //!   spans segments.
-//! - INV-LOG-6: one leader at a time; only what it took is released, and only after it was written.
+//! - INV-LOG-6: one flush leader at a time. It releases only groups that it took, and only after it wrote them.
 //! - INV-LOG-7: after a failed write or sync, or a commit that died while filling, nothing is written again.
-//! - INV-LOG-8: an epoch begins in a segment of its own, numbered above any found on disk; its start is synced before
+//! - INV-LOG-8: an epoch begins in a segment of its own, with a number above any on disk. Its start is synced before
 //!   its first commit, and after all that it declares alive was made durable.
 //! - INV-LOG-9: recovery writes nothing before it has judged the end of the log.
-//! - INV-LOG-10: a replay point lies at or before the first frame that it has to deliver.
-//! - INV-LOG-11: who goes to sleep is seen by whoever changes what it waits for, or sees the change.
-//! - INV-LOG-12, 13: a group that somebody joined stays until it is filled; a closed one never changes its size.
-//! - INV-LOG-14: a commit that waits has a thread that flushes for it, or is awake.
+//! - INV-LOG-10: a replay point is at or before the first frame that replay has to deliver.
+//! - INV-LOG-11: a sleeper sees the change that it waits for, or the waker sees the sleeper's bit.
+//! - INV-LOG-12, 13: a group that a committer joined keeps its slot until it is filled; a closed one never changes its
+//!   size.
+//! - INV-LOG-14: while a commit waits, there is a flush leader or a waiter that is awake.
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
-//! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the mark that its committer required
-//!   ([`Log::require_bulk`]) before it reserved: a frame that recovery finds has its chunks.
-//! - INV-LOG-17: of the bulk stream at most 4 MiB, and the last record of each thread that appends, are not synced: the
-//!   sync of INV-LOG-16, which commits after it in the log wait for, is no longer than that takes.
-//! - INV-LOG-18: on a full disk openings that are killed, any number of them, never use up what the next one needs.
-//!   Count `P`: the files of the reserve, the segments of epochs that were passed over, and 1 if the newest epoch has no
-//!   commit and the replay point lies before it. An opening takes a file for its epoch, which has no commit, and passes
-//!   over the newest one if that has none either, whose segment the next recovery takes for the reserve: `P` stays, and
-//!   with `P >= 2` there is always a file to take. Users' writes take nothing of the reserve, and a checkpoint leaves two
-//!   files. A first commit, or a replay point in the epoch, takes 1 from `P`: on a full disk only if two files are left
-//!   ([`Log::must_stay_empty`]). What is merely free does not count, another program may take it; and on a nearly full disk
-//!   no segment is made before two files are kept.
+//! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the position that its committer
+//!   required ([`Log::require_bulk`]) before it reserved. So a frame that recovery finds has its chunks.
+//! - INV-LOG-17: at most 4 MiB of the bulk stream, and the last record of each appending thread, are unsynced. That
+//!   bounds the sync of INV-LOG-16, for which all later commits wait.
+//! - INV-LOG-18: on a full disk, openings that are killed, any number of them, never use up what the next one needs.
+//!   Let `P` count the files of the reserve, the segments of epochs that were passed over, and 1 if the newest epoch
+//!   has no commit and the replay point is before it. An opening takes a file for its epoch, which has no commit. It
+//!   passes over the newest epoch if that has none either, and the next recovery adds that segment to the reserve. So
+//!   `P` stays, and with `P >= 2` there is always a file to take. Users' writes take nothing of the reserve, and a
+//!   checkpoint leaves two files. A first commit, or a replay point in the epoch, takes 1 from `P`: on a full disk only
+//!   if two files are left ([`Log::must_stay_empty`]). Free space does not count, because another program may take it;
+//!   and on a nearly full disk no segment is made before two files are kept.
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;
@@ -109,7 +106,7 @@ pub use segment::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};
 pub use stats::LogStats;
 
-/// How many bytes the frame of a body takes: what [`Log::admit`] is asked for.
+/// The length of a frame with a body of `body_bytes`: the argument of [`Log::admit`].
 pub const fn frame_bytes(body_bytes: u32) -> u32 {
     FRAME_HEADER_BYTES + body_bytes
 }

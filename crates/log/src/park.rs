@@ -1,13 +1,13 @@
-//! Where committers sleep until their commit is durable: one futex word for every 32 consecutive CSNs, so that one
-//! call wakes all of a group that slept, and nobody else.
+//! Where committers sleep until their commit is durable: one futex word per 32 consecutive CSNs. So one call per word
+//! wakes the sleepers that a write covered, and no other thread.
 //!
-//! A sleeper marks its bit, checks once more what it waits for, and sleeps only while its word's number of wake-ups is
-//! the one it read before. A waker makes the change first, then looks for bits, then raises the number, then wakes.
-//! INV-LOG-11: so either the sleeper sees the change, or the waker sees the bit.
+//! A sleeper sets its bit, re-checks its condition, and waits only if the word's wake count is unchanged since before
+//! it set the bit. A waker changes the condition, reads the bits, increments the count, and wakes. So either the
+//! sleeper sees the new condition or the waker sees the bit (INV-LOG-11).
 //!
-//! A bit may stand for nobody: who saw the change left its bit behind. And it may stand for several: commits that are
-//! `WORDS * LANES` apart share it. Who wakes one to go on in its place therefore wakes on until the kernel says that
-//! somebody did sleep, and who was woken and has no use for it passes it on.
+//! A bit may have no sleeper: a thread that saw the new condition leaves its bit set. A bit may also have several: CSNs
+//! that are `WORDS * LANES` apart share it. So a waker that needs one thread to lead next wakes bit after bit until the
+//! kernel reports that a thread did sleep, and a woken thread that does not lead passes the wake on.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -18,12 +18,12 @@ use fulgurite_types::Csn;
 
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// How many commits share a word.
+/// Consecutive CSNs per word.
 #[cfg(not(feature = "shuttle"))]
 const LANES: u64 = u32::BITS as u64;
 #[cfg(feature = "shuttle")]
 const LANES: u64 = 2;
-/// How many words there are; commits further apart than `WORDS * LANES` share bits, which costs a look, no more.
+/// The number of words. Commits that are `WORDS * LANES` apart share a bit, which costs a re-check, no more.
 #[cfg(not(feature = "shuttle"))]
 const WORDS: u64 = 128;
 #[cfg(feature = "shuttle")]
@@ -31,16 +31,16 @@ const WORDS: u64 = 2;
 
 #[derive(Default)]
 struct Word {
-    /// How often sleepers of this word were woken.
+    /// The wake count: how often sleepers of this word were woken.
     wakes: futex::Futex,
-    /// Who sleeps, or is about to.
+    /// The bits of threads that sleep, or are about to.
     sleepers: AtomicU32,
 }
 
 /// The words.
 pub(crate) struct Parking {
     words: Box<[CachePadded<Word>]>,
-    /// The newest commit that anybody slept for.
+    /// The newest commit that a thread slept for.
     newest: CachePadded<AtomicU64>,
 }
 
@@ -54,17 +54,16 @@ impl Parking {
         &self.words[(line % WORDS) as usize]
     }
 
-    /// Sleeps until woken for `csn`, unless `is_over` says that there is nothing to wait for. May return early.
-    /// Whether it slept.
+    /// Sleeps until woken for `csn`, unless `is_over`. May return early. Returns whether it slept.
     pub fn park(&self, csn: Csn, is_over: impl Fn() -> bool) -> bool {
         let word = self.word(csn.0 / LANES);
         let bit = 1 << (csn.0 % LANES);
         let wakes = word.wakes.load();
         self.newest.fetch_max(csn.0, SeqCst);
         word.sleepers.fetch_or(bit, SeqCst);
-        // What `is_over` looks at may have been stored with less than its mark: poison is. With a fence on both sides, the
-        // other in `wake_all`, either the look below sees the poison or `wake_all` sees the bit. Without this one the look
-        // could come before the mark, although it is written after it: an acquire load may pass a store before it.
+        // `is_over` may read a flag that was stored with a weaker order than the bit: poison is. With a fence on both
+        // sides (the other is in `wake_all`), either the re-check sees the poison or `wake_all` sees the bit. Without
+        // this one the re-check could precede the store of the bit: an acquire load may pass an earlier store.
         fence(SeqCst);
         if is_over() {
             return false;
@@ -73,7 +72,7 @@ impl Parking {
         true
     }
 
-    /// Wakes whoever sleeps for one of `from + 1 ..= to`. How many calls that took.
+    /// Wakes all sleepers for `from + 1 ..= to`. Returns the number of system calls.
     pub fn wake_range(&self, from: Csn, to: Csn) -> u64 {
         let (first, last) = (from.0 + 1, to.0);
         if last < first {
@@ -85,7 +84,7 @@ impl Parking {
         (first / LANES..=last / LANES).map(|line| self.word(line).wake(lanes(line, first, last)).calls).sum()
     }
 
-    /// Wakes who sleeps for the first commit behind `from` that somebody sleeps for. How many calls that took.
+    /// Wakes the sleepers for the first commit after `from` that has any. Returns the number of system calls.
     pub fn wake_first(&self, from: Csn) -> u64 {
         let first = from.0 + 1;
         let last = self.newest.load(SeqCst).min(from.0 + WORDS * LANES);
@@ -105,27 +104,27 @@ impl Parking {
         calls
     }
 
-    /// Whether who slept for `csn` may have been woken for a later commit.
+    /// Whether a sleeper for `csn` may have been woken for a later commit.
     pub fn is_shared(&self, csn: Csn) -> bool {
         self.newest.load(SeqCst) >= csn.0 + WORDS * LANES
     }
 
-    /// Wakes everybody. How many calls that took.
+    /// Wakes all sleepers. Returns the number of system calls.
     pub fn wake_all(&self) -> u64 {
-        // What everybody is woken for may have been stored with less than a sleeper's mark was.
+        // The new condition may have been stored with a weaker order than the sleepers' bits, see `park`.
         fence(SeqCst);
         self.words.iter().map(|word| word.wake(u32::MAX).calls).sum()
     }
 }
 
-/// What waking took, and brought.
+/// System calls made, and threads woken.
 #[derive(Default)]
 struct Woken {
     calls: u64,
     threads: usize,
 }
 
-/// The bits of a word's commits that lie in `first..=last`.
+/// The bits of the word of `line` whose commits are in `first..=last`.
 fn lanes(line: u64, first: u64, last: u64) -> u32 {
     if last < first {
         return 0;
@@ -136,7 +135,7 @@ fn lanes(line: u64, first: u64, last: u64) -> u32 {
 }
 
 impl Word {
-    /// Wakes those of `bits` who sleep.
+    /// Wakes the sleepers of `bits`.
     fn wake(&self, bits: u32) -> Woken {
         if self.sleepers.load(SeqCst) & bits == 0 {
             return Woken::default();
@@ -156,7 +155,7 @@ mod futex {
 
     use rustix::thread::futex::{Flags, wait_bitset, wake_bitset};
 
-    /// A word of the kernel's.
+    /// A futex word: the wake count.
     #[derive(Default)]
     pub(super) struct Futex(AtomicU32);
 
@@ -165,13 +164,13 @@ mod futex {
             self.0.load(SeqCst)
         }
 
-        /// Sleeps while the word is `expected`, until woken for `bit`. An interruption is a wake-up.
+        /// Sleeps if the word is `expected`, until woken for `bit`. An interruption is a wake-up.
         pub fn wait(&self, expected: u32, bit: u32) {
             let bit = NonZeroU32::new(bit).expect("a lane is a bit");
             let _ = wait_bitset(&self.0, Flags::PRIVATE, expected, None, bit);
         }
 
-        /// How many that woke. Who is about to sleep does not, and is not among them.
+        /// Returns how many threads it woke. A thread that is about to sleep stays awake, and is not counted.
         pub fn wake(&self, bits: NonZeroU32) -> usize {
             self.0.fetch_add(1, SeqCst);
             wake_bitset(&self.0, Flags::PRIVATE, i32::MAX as u32, bits).unwrap_or(0)
@@ -185,7 +184,7 @@ mod futex {
 
     use shuttle::sync::{Condvar, Mutex};
 
-    /// What the kernel does, made of a lock.
+    /// A futex made of a lock.
     #[derive(Default)]
     pub(super) struct Futex {
         state: Mutex<State>,
@@ -195,7 +194,7 @@ mod futex {
     #[derive(Default)]
     struct State {
         word: u32,
-        /// The bits of those who sleep, each with the number of its sleep.
+        /// The bits of the sleepers, each with the number of its sleep.
         sleepers: Vec<(u32, u32)>,
         sleeps: u32,
     }

@@ -1,4 +1,4 @@
-//! The flag that ends all writing: set once, never cleared.
+//! Poison, the flag that ends all writing: set once, never cleared.
 
 use crate::error::{LogError, PoisonCause};
 use std::io;
@@ -25,7 +25,7 @@ impl Poison {
         }
     }
 
-    /// Sets the flag, unless it is set already, and returns the error that says so.
+    /// Sets the flag, unless it is set already, and returns the poison as an error.
     pub fn set(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
         let (path, source) = match file {
             Some((path, source)) => (Some(path.to_owned()), Some(source)),

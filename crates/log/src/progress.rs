@@ -1,4 +1,4 @@
-//! What is written and not durable yet, and how it becomes durable.
+//! The groups that are written and not yet durable, and how they become durable.
 
 use crate::core::Core;
 use crate::format::GroupKind;
@@ -19,24 +19,24 @@ pub(crate) struct Written {
     end: Lsn,
     /// Whether it begins a segment.
     moved: bool,
-    /// The durable CSN that its header names.
+    /// The durable mark of its header.
     mark: Csn,
 }
 
-/// Groups on their way from the segment to being durable.
+/// The written groups that are not durable, and the end of the writes.
 pub(crate) struct Progress {
     /// In log order.
     written: VecDeque<Written>,
-    /// The segment that was written last.
+    /// The segment written last.
     pub segment: Option<Arc<Segment>>,
-    /// The newest commit that was written.
+    /// The newest written commit.
     pub newest: Csn,
-    /// The last group that was written; a mark names no commit of its own.
+    /// The last written group; a mark group has no commit of its own.
     pub last: u64,
 }
 
 impl Progress {
-    /// Everything up to `newest` is durable.
+    /// With everything up to `newest` durable.
     pub fn at(newest: Csn) -> Progress {
         Progress { written: VecDeque::new(), segment: None, newest, last: 0 }
     }
@@ -49,7 +49,7 @@ impl Progress {
 }
 
 impl Core {
-    /// Notes groups that were just written.
+    /// Records groups that were just written, with the durable mark of their headers.
     pub fn raise_written(&self, run: &[Group], mark: Csn) {
         let last = &run[run.len() - 1];
         let mut progress = self.progress.lock();
@@ -72,8 +72,8 @@ impl Core {
         add(&self.stats.marks, marks as u64);
     }
 
-    /// Declares what was written durable, up to a group, and tells the observer. INV-LOG-1: the caller knows that it was
-    /// flushed, or need not be. One caller at a time: whoever leads, or holds the sync lock.
+    /// Declares the written groups durable, up to group `up_to`, and calls the observer. INV-LOG-1: the caller knows
+    /// that they were flushed, or need not be. One caller at a time: the leader, or the holder of the sync lock.
     pub fn raise_durable(&self, up_to: u64) {
         let before = self.durable_csn();
         let mut last = None;
@@ -98,16 +98,16 @@ impl Core {
         if moved {
             self.supply.wake_asleep();
         }
-        // A mark is due.
+        // A mark group is due.
         self.signal.wake_resting();
-        // A mark raises nothing.
+        // A mark group has no commit to announce.
         let observer = if last.last_csn > before { self.observer.read().clone() } else { None };
         if let Some(observer) = observer {
             observer(last.last_csn);
         }
     }
 
-    /// A flush that began after everything durable was written has ended.
+    /// Advances `synced`: a flush that began after everything durable was written has ended.
     pub fn raise_synced(&self) {
         let (csn, lsn) = self.index.lock().tip();
         self.watermarks.synced.store(lsn.0, Ordering::Release);

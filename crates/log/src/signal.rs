@@ -1,14 +1,14 @@
-//! Where a background thread sleeps until there is something for it to do.
+//! Where a background thread sleeps until there is work for it.
 //!
-//! INV-LOG-15: no work waits for a thread that sleeps. The thread says that it sleeps, then looks for work, and sleeps only
-//! if it finds none. A thread that adds work stores it, then looks whether the other one sleeps, and wakes it. All four
-//! are sequentially consistent: either the look of the sleeper comes after the store, and finds the work, or the look of
-//! the adder comes after what the sleeper said. A wake that comes between the look of the sleeper and its sleep is kept, and
-//! ends that sleep at once.
+//! INV-LOG-15: no work waits for a thread that sleeps. The sleeper stores `depth`, then looks for work, and sleeps only
+//! if it finds none. A waker stores the work, then loads `depth`, and wakes the sleeper if it sleeps that deep. All
+//! four are sequentially consistent. So either the sleeper's look follows the store of the work, and finds it, or the
+//! waker's load follows the store of `depth`, and sees it. `woken` keeps a wake that comes between the look and the
+//! sleep, and ends that sleep at once.
 //!
-//! There are two depths of sleep. From a nap the thread comes back by itself, and only what cannot wait for that wakes it
-//! ([`Signal::wake_asleep`]). From a rest it does not, and all that gives it work has to wake it ([`Signal::wake_resting`]).
-//! Both cost one load of a word that hardly ever changes while the thread is awake.
+//! There are two depths. A nap ends by itself, and only work that cannot wait for that ends it sooner
+//! ([`Signal::wake_asleep`]). A rest does not, and all work has to end it ([`Signal::wake_resting`]). Both calls cost
+//! one load of a word that hardly ever changes while the thread is awake.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const RESTING: u32 = 2;
 pub enum Sleep {
     /// There is work.
     No,
-    /// For so long, unless it is woken.
+    /// This long, unless it is woken.
     Nap(Duration),
     /// Until it is woken.
     Rest,
@@ -45,16 +45,15 @@ impl Sleep {
 #[derive(Default)]
 pub struct Signal {
     depth: AtomicU32,
-    /// Whether the thread was woken since it slept last.
+    /// Whether the thread was woken since its last sleep.
     woken: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Signal {
-    /// The thread has nothing to do that it knows of: `look` looks for work, and says how long to sleep. Not at all if the
-    /// thread was woken since it slept last.
+    /// Sleeps as long as `look`, which looks for work, says. Not at all if the thread was woken since its last sleep.
     pub fn sleep(&self, look: impl FnOnce() -> Sleep) {
-        // Said before it is looked for work (INV-LOG-15), and before it is known how deep the sleep will be.
+        // Stored before `look` looks for work (INV-LOG-15), and before the depth of the sleep is known.
         self.depth.store(RESTING, SeqCst);
         match look() {
             Sleep::No => {}
@@ -76,21 +75,21 @@ impl Signal {
         self.depth.store(AWAKE, SeqCst);
     }
 
-    /// Wakes the thread; if it is awake it will not sleep before it has looked again.
+    /// Wakes the thread. If it is awake, it looks for work once more before it sleeps.
     pub fn wake(&self) {
         *self.woken.lock() = true;
         self.changed.notify_all();
     }
 
-    /// Wakes the thread if it sleeps. The work that it is woken for was stored before, for its look to find.
+    /// Wakes the thread if it sleeps. The caller stored the work before, so that `look` finds it.
     pub fn wake_asleep(&self) {
         if self.depth.load(SeqCst) != AWAKE {
             self.wake();
         }
     }
 
-    /// Wakes the thread if it sleeps until it is woken; of several callers one does it. The work that it is woken for was
-    /// stored before, for its look to find.
+    /// Wakes the thread if it rests; of several callers one does. The caller stored the work before, so that `look`
+    /// finds it.
     pub fn wake_resting(&self) {
         let rests = self.depth.load(SeqCst) == RESTING;
         if rests && self.depth.compare_exchange(RESTING, AWAKE, SeqCst, SeqCst).is_ok() {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What the log has done since it was opened, and what it holds now.
+        /// Counters since the log was opened, and its present size.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct LogStats {
@@ -40,7 +40,7 @@ counters! {
     commits,
     /// Groups written to the commit stream.
     groups,
-    /// Hints among them.
+    /// Mark groups among them.
     marks,
     /// Write calls on the commit stream.
     writes,
@@ -52,7 +52,7 @@ counters! {
     write_ns,
     /// Nanoseconds in sync calls of the commit stream.
     sync_ns,
-    /// How often the slot lock was taken.
+    /// How often the lock of the groups was taken.
     group_locks,
     /// How often the right to sync (the sync lock, leadership) was taken.
     sync_locks,
@@ -60,7 +60,7 @@ counters! {
     sync_lock_ns,
     /// Requests for durability that syncs completed: more than `syncs` where they are aggregated.
     requests_completed,
-    /// How often a committer waited until somebody else had made its commit durable.
+    /// How often a committer waited until another thread had made its commit durable.
     flush_waits,
     /// Nanoseconds of that.
     flush_wait_ns,

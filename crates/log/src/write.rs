@@ -1,19 +1,19 @@
-//! What a leader does: takes the filled groups, stamps them, writes them, has them flushed, raises `durable`, tells.
+//! The flush leader's work: it takes the filled groups, stamps, writes and flushes them, and advances `durable`.
 //!
-//! Writes around the page cache are whole blocks, from a private aligned copy. Groups follow each other without a gap,
-//! so a write begins with the block in which the last one ended: its first bytes are what that write left there, byte
-//! for byte, and a tear cannot hurt what was acknowledged. One write is in flight at a time, so no block is ever part
-//! of two.
+//! Direct writes (around the page cache) are whole blocks, from a private aligned copy. Groups follow each other
+//! without a gap, so a write begins with the block in which the last one ended. Its first bytes repeat that block byte
+//! for byte, so a torn write cannot hurt acknowledged commits. One write is in flight at a time, so no two writes share
+//! a block.
 //!
-//! A segment that refuses a write around the page cache, because the kernel no longer tells what its file system takes, or
-//! `/proc` is gone after a `chroot`, is written through it from there to its end, and synced after each write, whatever the
-//! device's cache keeps. The refused write may have reached the device in part; the same bytes are written again. The next
-//! segment is tried anew.
+//! A segment may refuse direct writes: the kernel no longer reports the file system's alignment, or `/proc` is gone
+//! after a `chroot`. The leader then writes it through the page cache to its end, and syncs after each write, whatever
+//! the device's cache keeps. The refused write may have reached the device in part; the leader writes the same bytes
+//! again. It tries direct writes anew in the next segment.
 //!
 //! INV-LOG-1 in full: `durable` passes a byte only if its own write was data-synchronous, or a flush of the device
-//! began after that write had completed, or the operator asserted that the device's cache survives a power cut. A write
-//! that is to be durable and follows one that was not flushed is a plain write and a flush, because a data-synchronous
-//! write may cover its own blocks only.
+//! began after that write had completed, or the operator asserted that the device's cache survives a power cut. A
+//! data-synchronous write may cover its own blocks only. So a durable write that follows an unflushed one is a plain
+//! write and a flush.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -28,29 +28,28 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How long a leader spins for a place that is being filled before it takes what is there.
+/// How long a leader spins for a range that is being filled before it takes the groups that are filled.
 const FILL_SPINS: u32 = if cfg!(feature = "shuttle") { 2 } else { 200 };
 
 const PADDING: [u8; 8] = [0; 8];
 const BLOCK: u32 = DIRECT_BYTES as u32;
 
-/// What only the one who writes touches.
+/// State that only the writing thread touches.
 pub(crate) struct Writer {
-    /// Whole blocks on their way to the device. The first may hold the end of what was written before.
+    /// Whole blocks on their way to the device. The first may begin with the end of the write before.
     staging: AlignedBuf,
-    /// The segment, and the offset in it, where the last write around the page cache ended; `block` is the beginning of
-    /// the block in which that is.
+    /// Segment and offset where the last direct write ended; `block` holds the block around it, up to that offset.
     tail: (u32, u32),
     block: Box<[u8]>,
-    /// The segment that was written last, while no flush has covered all of it.
+    /// The segment written last, until a flush has covered all of it.
     unsynced: Option<Arc<Segment>>,
-    /// Whether the page cache is left out.
+    /// Whether writes go around the page cache.
     direct: bool,
-    /// The segment that is written through the page cache all the same: it refused a direct write.
+    /// The segment that refused a direct write: it is written through the page cache.
     refused: Option<u32>,
 }
 
-/// Whether a write is to be durable when it returns.
+/// Whether a write must be durable when it returns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Flush {
     Now,
@@ -71,7 +70,7 @@ impl Writer {
 }
 
 impl Core {
-    /// Writes what is filled, and makes it durable as far as its members' levels ask for. False if there was nothing.
+    /// Writes the filled groups, and flushes as far as their members' levels require. False if there was nothing.
     pub fn write_combined(&self, writer: &mut Writer, barrier: bool) -> Result<bool, LogError> {
         self.check_not_ended()?;
         let batch = self.take_batch()?;
@@ -104,16 +103,15 @@ impl Core {
         Ok(count > 0)
     }
 
-    /// Writes what is filled, each group with a call of its own, and leaves it to the page cache. False if there was
-    /// nothing.
+    /// Writes the filled groups into the page cache, each with a call of its own. False if there was nothing.
     pub fn write_buffered(&self, writer: &mut Writer) -> Result<bool, LogError> {
         self.check_not_ended()?;
         let batch = self.take_batch()?;
         self.sync_required_bulk()?;
         for group in &batch {
             if group.ends.is_some() {
-                // INV-LOG-2: the segment that is left is synced before anything of the next one can count; alone,
-                // because of two syncs of one file at once the error of either may reach the other.
+                // INV-LOG-2: the old segment is synced before anything in the next one can count as durable. The lock
+                // keeps other syncs out: of two syncs of one file at once, either may get the other's error.
                 let _alone = self.syncing.lock();
                 self.poison.check()?;
                 self.end_left_segment(writer, Some(group))?;
@@ -133,8 +131,8 @@ impl Core {
         if self.ended.load(Ordering::Acquire) { Err(LogError::Closed) } else { Ok(()) }
     }
 
-    /// Closes the open group and takes all that is filled; waits for at least one group, if there are any. What is
-    /// reserved meanwhile is left to the next one.
+    /// Closes the open group and takes all filled groups; waits for at least one, if there are any. Ranges reserved
+    /// meanwhile are left to the next leader.
     fn take_batch(&self) -> Result<Vec<Group>, LogError> {
         self.groups().close_open(&self.ring);
         let mut spins = 0;
@@ -152,7 +150,7 @@ impl Core {
         }
     }
 
-    /// Ends the segment that the stream left before `first`, if it did.
+    /// Ends the segment that the stream left before group `first`, if it left one.
     fn end_left_segment(&self, writer: &mut Writer, first: Option<&Group>) -> Result<(), LogError> {
         let Some((first, (segment, offset))) = first.and_then(|first| Some((first, first.ends.as_ref()?)))
         else {
@@ -164,7 +162,7 @@ impl Core {
         Ok(())
     }
 
-    /// Writes groups of one segment, and its end if `next` left it. Their headers say that `mark` is durable.
+    /// Writes groups of one segment, and its end record if `next` left it. `mark` is the durable mark of their headers.
     fn write_run(
         &self,
         writer: &mut Writer,
@@ -184,19 +182,20 @@ impl Core {
         let mut pieces: Vec<IoSlice<'_>> = Vec::with_capacity(run.len() + 1);
         for group in run {
             let len = (group.end().0 - group.start().0) as usize;
-            // SAFETY: the group is closed and filled, this thread leads, and the stamps are done.
+            // SAFETY: the group is closed and filled, this thread is the leader, and the stamps are done.
             pieces.push(IoSlice::new(unsafe { group.buffer.read(0, len) }));
         }
         pieces.extend(end.as_ref().map(|end| IoSlice::new(end)));
         self.write_pieces(writer, &first.segment, &pieces, first.offset, flush)
     }
 
-    /// Writes header and padding into a group that is closed and filled.
+    /// Puts header and padding into a closed and filled group.
     fn stamp(&self, group: &Group, durable: Csn) {
         let len = group.len as usize;
         let padding = (group.end().0 - group.start().0) as usize - len;
         let header_bytes = GROUP_HEADER_BYTES as usize;
-        // SAFETY: as in `write_run`; readers of places never touch the header or what lies behind the end.
+        // SAFETY: as in `write_run`; readers of reserved ranges never touch the header, or bytes behind the group's
+        // end.
         unsafe {
             let payload = group.buffer.read(header_bytes, len - header_bytes);
             let header = self.header(group, group.kind, durable, 0).encode(payload);
@@ -220,7 +219,7 @@ impl Core {
         }
     }
 
-    /// The last record of a segment: the stream goes on in that of `next`, the first group there.
+    /// The end record of a segment: the stream continues in the segment of `next`, its first group.
     fn segment_end(&self, next: &Group, segment: &Segment, offset: u32) -> [u8; GROUP_HEADER_BYTES as usize] {
         let header = GroupHeader {
             segment: segment.number,
@@ -242,7 +241,7 @@ impl Core {
     ) -> Result<(), LogError> {
         let bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
         let end = offset + bytes as u32;
-        assert!(end <= segment.bytes, "INV-LOG-5: nothing is written behind a segment's end");
+        assert!(end <= segment.bytes, "INV-LOG-5: no write passes a segment's end");
         let failed = |error| self.poison.set("a write", Some((&segment.path, error)));
         let file = self.store.file(segment).map_err(failed)?;
         let mut flush = flush;
@@ -254,7 +253,8 @@ impl Core {
             written.map_err(failed)?;
             writer.unsynced = Some(Arc::clone(segment));
             if writer.direct {
-                // INV-LOG-1: what may count as durable without a flush is in the device's cache, and this is not.
+                // INV-LOG-1: only bytes in the device's cache may count as durable without a flush; these are not
+                // there.
                 flush = Flush::Now;
             }
         }
@@ -264,7 +264,7 @@ impl Core {
         if flush == Flush::Now { self.sync_written(writer) } else { Ok(()) }
     }
 
-    /// Writes around the page cache; false if that is not to be, or the segment refuses it.
+    /// Writes around the page cache. False if the log does not write directly, or the segment refuses it.
     fn write_direct(
         &self,
         writer: &mut Writer,
@@ -277,7 +277,7 @@ impl Core {
         if !writer.direct || writer.refused == Some(segment.number) {
             return Ok(false);
         }
-        // The end of the last write is in the same file, or was flushed with its segment.
+        // An unsynced write is in the same file: a segment that the stream leaves is flushed.
         let at_once = flush == Flush::Now && writer.unsynced.is_none();
         let blocks = writer.stage(file, segment.number, pieces, offset)?;
         let counter = if at_once { &self.stats.sync_ns } else { &self.stats.write_ns };
@@ -300,7 +300,7 @@ impl Core {
         Ok(true)
     }
 
-    /// Flushes what was written and not flushed.
+    /// Flushes all unflushed writes.
     fn sync_written(&self, writer: &mut Writer) -> Result<(), LogError> {
         match writer.unsynced.take() {
             Some(segment) => self.sync(&segment),
@@ -331,15 +331,14 @@ impl Core {
         result
     }
 
-    /// Gives the buffers of what was taken back.
+    /// Releases the groups that were taken, with their buffers.
     fn release(&self) {
         self.groups().release(&self.credit);
     }
 }
 
 impl Writer {
-    /// Puts the pieces behind what stands before them in their first block, and zeros behind them. How many bytes that
-    /// makes.
+    /// Stages the bytes before `offset` in its block, the pieces, and zeros up to a whole block. Returns the length.
     fn stage(
         &mut self,
         file: &dyn File,
@@ -366,7 +365,7 @@ impl Writer {
         Ok(blocks)
     }
 
-    /// Keeps the block in which the write that was staged ended.
+    /// Keeps the last block of the staged write.
     fn keep_tail(&mut self, segment: u32, end: u32, blocks: usize) {
         let used = (end % BLOCK) as usize;
         let last = blocks - DIRECT_BYTES;

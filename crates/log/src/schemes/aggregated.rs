@@ -1,4 +1,4 @@
-//! The paper's scheme: whoever wins the sync lock syncs for all who asked.
+//! The paper's scheme: the winner of the sync lock syncs for all queued requests.
 
 use super::Scheme;
 use crate::core::Core;
@@ -9,9 +9,9 @@ use fulgurite_types::Csn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// What a flushing thread asks for.
+/// A flushing thread's request.
 struct Request {
-    /// Its group, and the last commit of that.
+    /// The thread's group, and the group's last commit.
     sequence: u64,
     csn: Csn,
     is_complete: AtomicBool,
@@ -20,18 +20,20 @@ struct Request {
 /// The scheme of Son, Yeom and Han (2017), section 3.
 ///
 /// 1. As in the baseline, one thread of each group writes it through the page cache.
-/// 2. It puts a request, its last commit and a completion flag, into the primary queue, and tries the sync lock.
-/// 3. The winner swaps the queues: it has the requests so far in the secondary one, new ones go to the primary. It
-///    syncs once, declares the newest commit of all requests durable, and sets their flags.
-/// 4. The others sleep. Whoever finds its flag set returns without ever trying the lock again; one whose request came
-///    after the swap is woken to try it.
+/// 2. It puts a request (the group's last commit and a completion flag) into the primary queue, and tries the sync
+///    lock.
+/// 3. The winner swaps the queues: the requests so far are in the secondary queue, new ones go to the primary. It syncs
+///    once, declares the newest commit of all requests durable, and sets their flags.
+/// 4. The others sleep. A thread that finds its flag set returns without trying the lock again. The winner wakes one
+///    thread whose request came after the swap, to try it.
 ///
-/// INV-LOG-14: a request that is in the queue when the lock is free has a thread that is awake: it tries the lock after
-/// it queued, and who lets go of the lock looks at the queue afterwards.
+/// INV-LOG-14: while the lock is free, a queued request has a thread that is awake. A thread queues its request, then
+/// tries the lock. The winner frees the lock, then reads the queue. So either the thread gets the lock, or the winner
+/// sees the request and wakes its thread.
 #[derive(Default)]
 pub(super) struct Aggregated {
     primary: Mutex<Vec<Arc<Request>>>,
-    /// Swapped with the primary queue by the winner, who alone touches it.
+    /// Only the winner touches it, and swaps it with the primary queue.
     secondary: Mutex<Vec<Arc<Request>>>,
     is_locked: AtomicBool,
 }
@@ -56,7 +58,7 @@ impl Scheme for Aggregated {
             if !self.is_locked.swap(true, SeqCst) {
                 add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
                 self.sync_for_all(core)?;
-                // Complete now, unless somebody else took the request and its sync failed: then the log is poisoned.
+                // Complete now, unless another winner took the request and its sync failed: then the log is poisoned.
                 start = clock.monotonic_ns();
                 continue;
             }
@@ -73,7 +75,7 @@ impl Scheme for Aggregated {
     }
 }
 
-/// Lets go of the sync lock, and wakes one whose request came too late for it.
+/// Releases the sync lock, and wakes one thread whose request came too late for this sync.
 struct Unlock<'a>(&'a Aggregated, &'a Core);
 
 impl Drop for Unlock<'_> {
@@ -88,18 +90,18 @@ impl Drop for Unlock<'_> {
 }
 
 impl Aggregated {
-    /// The winner's part: its own request is among those that it takes, or was completed before.
+    /// The winner's work. Its own request is among those that it takes, or was completed before.
     fn sync_for_all(&self, core: &Core) -> Result<(), LogError> {
         let unlock = Unlock(self, core);
         let Some((first, before)) = core.flushing(|| self.sync_requests(core))? else { return Ok(()) };
         drop(unlock);
-        // Also those whose commits were durable before: only now are their requests complete.
+        // Also the waiters whose commits were durable before: their requests are complete only now.
         core.wake_durable(before.min(first.prev()));
         core.complete(before);
         Ok(())
     }
 
-    /// Syncs for the requests that are in the queue, and completes them. The first of their commits, and the newest
+    /// Syncs for the queued requests, and completes them. Returns the first of their commits, and the newest commit
     /// that was durable before; `None` if there was no request.
     fn sync_requests(&self, core: &Core) -> Result<Option<(Csn, Csn)>, LogError> {
         let _lock = core.sync_lock();

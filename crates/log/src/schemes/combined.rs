@@ -1,4 +1,4 @@
-//! The default: one direct, data-synchronous write of all that is filled, led by whoever finds nobody leading.
+//! The default scheme: one direct, data-synchronous write of all filled groups, by one leader at a time.
 
 use super::{GATHER_NS, GATHER_TURNS, Scheme};
 use crate::core::Core;
@@ -10,50 +10,52 @@ use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-/// After so many gatherings in a row that waited in vain, none for [`GATHER_PAUSE`] writes.
+/// After so many gatherings in a row that did not fill up, the next [`GATHER_PAUSE`] writes do not gather.
 const GATHER_MISSES: u32 = 8;
 const GATHER_PAUSE: u32 = 256;
 
-/// From how many waiting threads on it pays to stay awake: fewer leave the processor idle, and sleep at no cost.
+/// Staying awake pays from this many waiters on. Fewer leave the processor idle, and sleep at no cost.
 const AWAKE_MIN: u32 = if cfg!(feature = "shuttle") { 2 } else { 16 };
-/// How often a waiting thread gives the processor away before it sleeps, at most.
+/// How often a waiter yields before it sleeps, at most.
 const AWAKE_TURNS: u32 = if cfg!(feature = "shuttle") { 2 } else { 20 };
 
-/// A thread that gave the processor away and did not have it back for so long gave it to somebody who keeps it. Such a turn
-/// counts as four that came back soon; once they are ahead by [`AWAKE_MISSES`], everybody sleeps for the next
-/// [`AWAKE_PAUSE`] waits.
+/// A yield that takes longer than this gave the processor to a thread that keeps it: a miss. A miss adds 4 to
+/// `awake_misses`, a quick yield takes 1 off. A miss at [`AWAKE_MISSES`] or more makes all waiters sleep at once for
+/// the next [`AWAKE_PAUSE`] waits.
 const LOST_NS: u64 = 2_000_000;
 const AWAKE_MISSES: u32 = 96;
 const AWAKE_PAUSE: u32 = 8 * 1024;
 
-/// Flushing with one leader at a time.
+/// Group commit with one leader at a time.
 ///
-/// 1. Whoever waits for durability and finds nobody leading leads: no thread is woken, nothing is handed over. With one
-///    committing thread that is all there is.
-/// 2. If the last write acknowledged many, the leader waits for them to come back first, yielding, for a bounded time:
-///    they are on their way, and a group of half the threads costs as much as one of all.
-/// 3. It closes the open group, takes all that is filled, and writes it with one call that returns when the data is
+/// 1. A committer that finds no leader becomes the leader: nothing is handed over and no thread is woken, so a lone
+///    committer pays for the write and nothing else.
+/// 2. If several threads waited when the last write ended, the leader yields, for a bounded time, until as many wait
+///    again. They are on their way, and a group of half the threads costs as much as one of all.
+/// 3. It closes the open group, takes all filled groups, and writes them with one call that returns when the data is
 ///    durable ([`crate::write`]).
-/// 4. It raises `durable`, lets go of the leadership, wakes one that it did not cover, who leads next, and then those
-///    that it did, 32 with a call. Nobody else is woken, and nobody twice.
+/// 4. It advances `durable`, clears `is_led`, wakes one waiter that the write did not cover (the next leader), then
+///    those that it did, 32 per system call. It wakes no other thread, and none twice.
 ///
-/// INV-LOG-6: one leader at a time. INV-LOG-14: a waiting commit has a leader, or a thread that is awake. Who sleeps
-/// marks itself, then looks whether somebody leads; who stops leading says so, then looks for marks.
+/// INV-LOG-6: one leader at a time. INV-LOG-14: while a commit waits, there is a leader or a waiter that is awake. A
+/// waiter sets its bit, then re-reads `is_led`. A leader clears `is_led`, then reads the bits. So either the waiter
+/// finds no leader and stays awake, or the leader finds the bit and wakes a waiter. Without that, a commit that
+/// no write covered could sleep with no thread to flush it.
 ///
-/// Why not simpler: with a lock in place of the leadership everybody whom a write acknowledged would have to take it to
-/// learn that; with a thread of its own for writing, one committer alone would pay two switches a commit.
+/// Why not simpler? With a mutex in place of `is_led`, every waiter would take it just to learn that its commit is
+/// durable. With a dedicated writing thread, a lone committer would pay two context switches per commit.
 #[derive(Default)]
 pub(super) struct Combined {
     is_led: CachePadded<AtomicBool>,
     /// Threads in `wait`.
     waiting: CachePadded<AtomicU32>,
-    /// How many there were when the last write ended.
+    /// The value of `waiting` when the last write ended.
     expected: AtomicU32,
     misses: AtomicU32,
     pause: AtomicU32,
     awake_misses: AtomicU32,
     awake_pause: AtomicU32,
-    /// Somebody waits for a flush of the device, whatever the levels of what is written: the next leader sees to it.
+    /// A thread waits for a flush of the device, whatever the groups' levels: the next leader flushes it.
     barrier_wanted: AtomicBool,
 }
 
@@ -82,7 +84,7 @@ impl Scheme for Combined {
             if !self.is_led.swap(true, SeqCst) {
                 match self.lead(core) {
                     Ok(false) if core.durable_csn() < csn => core.check_reserved(csn)?,
-                    // Somebody else may have made it durable while this thread went to lead.
+                    // Another leader may have made it durable before this thread led.
                     Err(error) if core.durable_csn() < csn => return Err(error),
                     _ => {}
                 }
@@ -117,7 +119,7 @@ impl Scheme for Combined {
     }
 }
 
-/// Leadership: dropping it lets the next one lead.
+/// Leadership: dropping it lets the next thread lead.
 struct Leadership<'a> {
     scheme: &'a Combined,
     core: &'a Core,
@@ -135,12 +137,12 @@ impl Drop for Leadership<'_> {
 }
 
 impl Combined {
-    /// Wakes one that no write covered.
+    /// Wakes one waiter that no write covered.
     fn wake_next(&self, core: &Core) {
         add(&core.stats.wakes, core.parking.wake_first(core.durable_csn()));
     }
 
-    /// This thread may have been woken to lead next, and does not.
+    /// Wakes another waiter: this thread may have been woken to lead next, and does not.
     fn pass_on(&self, core: &Core) {
         if !self.is_led.load(SeqCst) {
             self.wake_next(core);
@@ -152,7 +154,7 @@ impl Combined {
         let before = core.durable_csn();
         let result = {
             let _leadership = Leadership { scheme: self, core, before };
-            // Inside of the leadership: after a panic the log is poisoned before another thread leads.
+            // Inside the leadership: after a panic the log is poisoned before another thread leads.
             core.flushing(|| {
                 add(&core.stats.sync_locks, 1);
                 self.gather(core);
@@ -162,12 +164,12 @@ impl Combined {
                 result
             })
         };
-        // Also after an error: what was written before it may be durable.
+        // Also after an error: groups written before it may be durable.
         core.complete(before);
         result
     }
 
-    /// Waits, for a bounded time, until as many wait as did when the last write ended.
+    /// Yields, for a bounded time, until as many threads wait as when the last write ended.
     fn gather(&self, core: &Core) {
         let expected = self.expected.load(Relaxed);
         if expected < 2 || self.waiting.load(Relaxed) >= expected {
@@ -195,7 +197,7 @@ impl Combined {
         }
     }
 
-    /// Waits for a change: gives the processor away for a while, then sleeps.
+    /// Waits for a change: yields for a while, then sleeps.
     fn pause(&self, core: &Core, csn: Csn) {
         let is_over = || core.durable_csn() >= csn || !self.is_led.load(SeqCst) || core.poison.is_set();
         if core.options.waiting == Waiting::SpinThenBlock && self.stay_awake(core, is_over) {
@@ -204,8 +206,8 @@ impl Combined {
         add(&core.stats.parks, u64::from(core.parking.park(csn, is_over)));
     }
 
-    /// Gives the processor away until `is_over`, or for as long as the write that is in flight has most likely left, and
-    /// the one after it. Whether it is over.
+    /// Yields until `is_over`, at most for the average time of two writes: the one in flight and the next. Returns
+    /// whether it is over.
     fn stay_awake(&self, core: &Core, is_over: impl Fn() -> bool) -> bool {
         if self.waiting.load(Relaxed) < AWAKE_MIN {
             return false;
@@ -232,7 +234,7 @@ impl Combined {
         false
     }
 
-    /// A turn came back after `ns`.
+    /// Counts a yield that took `ns`.
     fn count_turn(&self, ns: u64) {
         let misses = self.awake_misses.load(Relaxed);
         if ns <= LOST_NS {

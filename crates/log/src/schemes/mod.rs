@@ -1,4 +1,4 @@
-//! How commits that wait for durability share writes and flushes: one scheme a file, one option to choose.
+//! How waiting commits share writes and flushes: one file per scheme, one option to choose.
 
 mod aggregated;
 mod combined;
@@ -13,19 +13,19 @@ use crate::error::LogError;
 use crate::stats::add;
 use crate::sync::MutexGuard;
 
-/// The longest that a write is put off for others to join it: as long as a write takes, but no longer than this, and not
-/// more turns.
+/// Bounds on delaying a write so that other commits can join it. The delay is at most one write's time, this time, and
+/// this many turns.
 pub(crate) const GATHER_NS: u64 = 60_000;
 pub(crate) const GATHER_TURNS: u32 = 256;
 
-/// A scheme. All of them number, fill and write groups in the same way; they differ in who writes, who flushes, and
-/// whom a flush answers.
+/// A scheme. All number, fill and write groups in the same way. They differ in which thread writes, which flushes, and
+/// which commits a flush acknowledges.
 pub(crate) trait Scheme: Send + Sync {
-    /// Returns when `csn` is durable, and causes it.
+    /// Makes `csn` durable, or waits for the thread that does.
     fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError>;
 
-    /// Writes and flushes what is filled, or waits for whoever does. With `barrier` the device is flushed, whatever the
-    /// levels of what is there. False if there was nothing to do.
+    /// Writes and flushes the filled groups, or waits for the thread that does. With `barrier` the device is flushed,
+    /// whatever the groups' levels. False if there was nothing to do.
     fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError>;
 }
 
@@ -38,11 +38,11 @@ pub(crate) fn scheme(name: FlushScheme) -> Box<dyn Scheme> {
     }
 }
 
-/// A flush in progress: poisons the log if the thread that flushes panics, and wakes all waiters once nothing is written
-/// any more: they wait for what will not come.
+/// A flush in progress. It poisons the log if the flushing thread panics. Once writing has ended it wakes all waiters,
+/// because no flush will cover them.
 ///
-/// Whether the flush panicked is known from `is_done`, not from `std::thread::panicking()`: a commit in a destructor
-/// flushes while its thread unwinds from a panic that has nothing to do with the log.
+/// `is_done` says whether the flush panicked, not `std::thread::panicking()`: a commit in a destructor flushes while
+/// its thread unwinds from a panic that has nothing to do with the log.
 struct Flushing<'a> {
     core: &'a Core,
     is_done: bool,
@@ -63,7 +63,7 @@ impl Drop for Flushing<'_> {
     }
 }
 
-/// A commit's group: which one, and its last commit.
+/// A commit's group: its sequence number, and its last commit.
 #[derive(Clone, Copy)]
 struct Own {
     sequence: u64,
@@ -78,7 +78,7 @@ fn check_reserved(csn: Csn, newest: Csn) -> Result<(), LogError> {
 }
 
 impl Core {
-    /// Runs the part of a flush that must not end in the middle, see [`Flushing`].
+    /// Runs the section of a flush that must not end in the middle, see [`Flushing`].
     fn flushing<R>(&self, flush: impl FnOnce() -> R) -> R {
         let mut flushing = Flushing { core: self, is_done: false };
         let result = flush();
@@ -103,8 +103,8 @@ impl Core {
         Ok(progress.group_of(csn).map(|group| Own { sequence: group.sequence, last_csn: group.last_csn }))
     }
 
-    /// Writes groups, each with a call of its own, until that of `last_csn` is written. The buffered schemes' first
-    /// half of a flush.
+    /// Writes groups, each with a call of its own, until the group of `last_csn` is written: the first half of a
+    /// buffered scheme's flush.
     fn write_up_to(&self, last_csn: Csn) -> Result<(), LogError> {
         self.flushing(|| {
             let mut writer = self.writer.lock();
@@ -115,8 +115,8 @@ impl Core {
         })
     }
 
-    /// Flushes everything that was written before the call, and says up to which group that is. The caller holds the
-    /// sync lock.
+    /// Flushes everything that was written before the call, and returns the last group of it. The caller holds the sync
+    /// lock.
     fn sync_buffered(&self) -> Result<u64, LogError> {
         self.flushing(|| {
             let (last, segment) = {
@@ -131,7 +131,7 @@ impl Core {
         })
     }
 
-    /// Takes the right to sync.
+    /// Takes the sync lock.
     fn sync_lock(&self) -> MutexGuard<'_, ()> {
         if let Some(lock) = self.syncing.try_lock() {
             add(&self.stats.sync_locks, 1);
@@ -145,7 +145,7 @@ impl Core {
         lock
     }
 
-    /// Declares groups durable that a sync under `lock` covered, lets go of the lock, and tells everybody.
+    /// Declares groups durable that a sync under `lock` covered, releases the lock, wakes their waiters, and completes.
     fn end_sync(&self, lock: MutexGuard<'_, ()>, up_to: u64) {
         let before = self.durable_csn();
         self.raise_durable(up_to);
@@ -155,12 +155,12 @@ impl Core {
         self.complete(before);
     }
 
-    /// Wakes whoever waits for what became durable since `before`.
+    /// Wakes the waiters of commits that became durable since `before`.
     fn wake_durable(&self, before: Csn) {
         add(&self.stats.wakes, self.parking.wake_range(before, self.durable_csn()));
     }
 
-    /// Tells the completer if `durable` rose since `before`. Holds no lock, leads no flush.
+    /// Calls the completer if `durable` rose since `before`. The caller holds no lock and leads no flush.
     fn complete(&self, before: Csn) {
         if self.durable_csn() > before {
             self.call_completer();
@@ -179,14 +179,14 @@ impl Core {
         Ok(true)
     }
 
-    /// Sleeps until `csn` is durable: somebody else flushes it.
+    /// Sleeps until `csn` is durable: another thread flushes it.
     fn flush_wait(&self, csn: Csn) -> Result<(), LogError> {
         if self.durable_csn() >= csn {
             return Ok(());
         }
         add(&self.stats.flush_waits, 1);
         let start = self.env.clock().monotonic_ns();
-        // What is written when writing ends is still flushed.
+        // A group that was written before writing ended is still flushed.
         let is_closed = || self.ended.load(Ordering::SeqCst) && self.progress.lock().newest < csn;
         let is_over = || self.durable_csn() >= csn || self.poison.is_set() || is_closed();
         while self.durable_csn() < csn {

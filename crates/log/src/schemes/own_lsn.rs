@@ -7,15 +7,15 @@ use fulgurite_types::Csn;
 
 /// Group commit as WiredTiger has it, after Son, Yeom and Han (2017), section 2.
 ///
-/// 1. The first of a group that asks for durability ends joining; one of the group becomes its flushing thread, the
-///    others wait until their commit is durable.
-/// 2. The flushing thread writes its group through the page cache, and what is filled before it.
+/// 1. The first member of a group that asks for durability closes the group. One member becomes its flushing thread,
+///    the others wait until their commit is durable.
+/// 2. The flushing thread writes its group through the page cache, and the filled groups before it.
 /// 3. It takes the sync lock. If its own last commit is durable by now, it is done.
-/// 4. It syncs, and declares durable what *it* asked for: not what others wrote before the sync began, because it does
-///    not know of them. They sync again.
+/// 4. It syncs, and declares durable only what *it* asked for. It does not know of the groups that others wrote before
+///    the sync began, so they sync again.
 ///
-/// INV-LOG-1 holds because the write of 2 had completed when the sync of 4 began. The paper lets the last thread to
-/// fill a group flush it; here it is the first to ask, after all have filled.
+/// INV-LOG-1 holds because the write of step 2 had completed when the sync of step 4 began. In the paper the last
+/// thread to fill a group flushes it; here the first to ask does, after all have filled.
 #[derive(Debug)]
 pub(super) struct OwnLsn;
 
