@@ -1,4 +1,4 @@
-//! The bulk stream: large writes, synced on demand, never scanned to recover.
+//! The bulk stream: large records, synced on demand, never scanned by recovery.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -15,16 +15,16 @@ use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-/// How many bytes gather before they are written.
+/// How many bytes are buffered before they are written.
 const BUFFER_BYTES: usize = 1024 * 1024;
 
-/// A thread that appends and finds so many bytes not synced syncs them before it goes on (INV-LOG-17).
+/// A thread that appends and finds this many bytes unsynced syncs them before it returns (INV-LOG-17).
 const UNSYNCED_BYTES_MAX: u64 = if cfg!(feature = "shuttle") { 4096 } else { 4 * 1024 * 1024 };
 
 #[derive(Default)]
 struct State {
     segment: Option<Arc<Segment>>,
-    /// Where in the segment `buffer` begins: all before is written.
+    /// The offset in the segment where `buffer` begins: all before is written.
     written: u32,
     buffer: Vec<u8>,
     /// Segments with writes that no sync has covered.
@@ -32,7 +32,7 @@ struct State {
     appended: BulkPosition,
 }
 
-/// A point of the bulk stream: everything that was appended before it. Later ones are greater.
+/// A position in the bulk stream: all bytes that were appended before it. Later positions are greater.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BulkPosition(u64);
 
@@ -60,7 +60,7 @@ pub(crate) struct BulkStream {
     state: Mutex<State>,
     /// The [`BulkPosition`] up to which everything is durable.
     synced: AtomicU64,
-    /// The [`BulkPosition`] that frames of the commit stream depend on: INV-LOG-16.
+    /// The [`BulkPosition`] that frames of the commit stream depend on (INV-LOG-16).
     required: AtomicU64,
 }
 
@@ -74,18 +74,18 @@ impl BulkStream {
         }
     }
 
-    /// Returns when nobody is writing or syncing.
+    /// Returns when no thread is writing or syncing.
     pub fn wait_for_writers(&self) {
         drop(self.syncing.lock());
         drop(self.state.lock());
     }
 
-    /// What the open segment still takes.
+    /// How many bytes the open segment still takes.
     pub fn room(&self) -> u32 {
         self.state.lock().room()
     }
 
-    /// The open segment and the end of what was appended to it.
+    /// The open segment, and the offset of the next record in it.
     pub fn append_point(&self) -> Option<(u32, u32)> {
         let state = self.state.lock();
         state.segment.as_ref().map(|segment| (segment.number, state.append_at()))
@@ -93,7 +93,8 @@ impl BulkStream {
 }
 
 impl Core {
-    /// `on_place` is told the record's place while the stream is locked: before its segment can be left, sealed or freed.
+    /// Calls `on_place` with the record's LSN while the stream is locked: before its segment can be left, sealed or
+    /// freed.
     pub fn append_bulk(
         &self,
         kind: BulkKind,
@@ -109,13 +110,13 @@ impl Core {
         let bytes = bulk_record_bytes(body_bytes);
         let mut state = self.bulk.state.lock();
         self.check_usable()?;
-        // INV-LOG-18: what users write ahead takes nothing of the reserve, which is for checkpoints.
+        // INV-LOG-18: chunks that users write ahead take nothing of the reserve, which is for checkpoints.
         let from = if kind == BulkKind::Chunk { From::Disk } else { From::DiskOrReserve };
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
         if state.room() < bytes || (is_for_checkpoints && from == From::Disk) {
             self.next_bulk_segment(&mut state, bytes, from)?;
         }
-        let segment = state.segment.as_ref().expect("a segment with room was just made sure of");
+        let segment = state.segment.as_ref().expect("the stream has a segment with room by now");
         let lsn = Lsn::new(segment.number, state.append_at());
         on_place(lsn);
         let header = BulkHeader { kind, codec: 0, flags: 0, body_bytes, lsn };
@@ -133,14 +134,14 @@ impl Core {
         drop(state);
         add(&self.stats.bulk_records, 1);
         add(&self.stats.bulk_bytes, u64::from(bytes));
-        // Not left to a thread of the log: that may be in a user's callback, which may wait for this thread.
+        // Not left to the log thread: that may be in a user's callback, which may wait for this thread.
         if mark.0.saturating_sub(self.bulk.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
             self.sync_bulk(mark, || self.check_usable())?;
         }
         Ok((lsn, mark))
     }
 
-    /// Goes on in a segment that has room for a record of `bytes`.
+    /// Continues in a segment that has room for a record of `bytes`.
     fn next_bulk_segment(&self, state: &mut State, bytes: u32, from: From) -> Result<(), LogError> {
         let next = self.take_bulk_segment(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes, from)?;
         self.write_bulk(state)?;
@@ -165,7 +166,7 @@ impl Core {
         Ok(())
     }
 
-    /// A segment of the pool, if the commit stream has enough and it is large enough, else a new one.
+    /// A ready segment, if the commit stream keeps enough and it is large enough, else a new one.
     fn take_bulk_segment(&self, bytes_min: u32, from: From) -> Result<Arc<Segment>, LogError> {
         let mut maker = self.store.maker();
         let (ready, taken) = {
@@ -185,7 +186,7 @@ impl Core {
         }
     }
 
-    /// Writes the buffer. A failure poisons: what it holds was promised a place.
+    /// Writes the buffer. A failure poisons the log: the buffered records have LSNs already.
     fn write_bulk(&self, state: &mut State) -> Result<(), LogError> {
         let Some(segment) = state.segment.clone().filter(|_| !state.buffer.is_empty()) else {
             return Ok(());
@@ -201,8 +202,8 @@ impl Core {
         Ok(())
     }
 
-    /// Makes everything up to `mark` durable, and all that was appended before the call; a call that finds `mark` synced
-    /// when its turn comes does nothing. `check` is asked while the stream is locked.
+    /// Makes durable everything up to position `mark`, and all other bytes appended by then. A call that finds `mark`
+    /// synced once it has the lock does nothing. `check` runs while the stream is locked.
     fn sync_bulk(
         &self,
         mark: BulkPosition,
@@ -236,20 +237,21 @@ impl Core {
     }
 
     /// INV-LOG-16. The thread that writes the commit stream calls it after it took groups and before it writes them. A
-    /// frame's mark was required before the frame was filled, and the groups were seen filled. All commits wait for this
-    /// sync, those that come after it in the log included: INV-LOG-17 bounds how many bytes it writes.
+    /// committer raises `required` before it fills its frame, and this thread saw the groups filled, so it sees the
+    /// positions of all their frames. All later commits wait for this sync: INV-LOG-17 bounds how many bytes it writes.
     pub fn sync_required_bulk(&self) -> Result<(), LogError> {
         let required = BulkPosition(self.bulk.required.load(SeqCst));
         if self.is_bulk_synced(required) {
             return Ok(());
         }
-        // A log that is closing still writes.
+        // Not `check_usable`: a closing log still writes.
         self.sync_bulk(required, || self.poison.check())
     }
 
-    /// Copies `lsn..lsn + out.len()` from the bulk buffer, if it begins there.
+    /// Copies `lsn..lsn + len` from the bulk buffer, if it is all there.
     pub fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
-        // Of a sealed segment nothing is in memory; most reads are of those, and need not wait for whoever appends.
+        // Nothing of a sealed segment is in the buffer. Most reads are of those, and need not wait for an appending
+        // thread.
         if segment.state() == SEALED {
             return None;
         }
@@ -268,18 +270,19 @@ impl Core {
 /// A record of the bulk stream, verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BulkRecord {
-    /// What the body is.
+    /// The kind of the body.
     pub kind: BulkKind,
     /// The body.
     pub body: Vec<u8>,
 }
 
-/// How much a read of a record takes at first: most nodes fit.
+/// How many bytes the first read of a record takes: most nodes fit.
 const READ_AHEAD_BYTES: u32 = 8 * 1024;
 
 impl Log {
-    /// Appends a record, its body given in pieces, and returns where it begins. It is in memory until about a
-    /// megabyte has gathered, and durable after [`Log::sync_bulk`]. Once 4 MiB are not durable the call syncs them.
+    /// Appends a record, its body given in pieces, and returns its LSN. The record stays in memory until about a
+    /// megabyte is buffered, and is durable after [`Log::sync_bulk`]. If 4 MiB are not durable by now the call syncs
+    /// them.
     ///
     /// # Errors
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was appended. [`LogError::Poisoned`],
@@ -291,13 +294,13 @@ impl Log {
     /// Returns when everything appended before is durable.
     ///
     /// # Errors
-    /// [`LogError::Poisoned`]: it may not be, and never will be known.
+    /// [`LogError::Poisoned`]: whether it is durable stays unknown.
     pub fn sync_bulk(&self) -> Result<(), LogError> {
         let appended = self.core.bulk.state.lock().appended;
         self.core.sync_bulk(appended, || self.core.check_usable())
     }
 
-    /// Returns when everything up to `mark` is durable; at once if it is.
+    /// Returns when everything up to position `mark` is durable; at once if it is.
     ///
     /// # Errors
     /// As [`Log::sync_bulk`].
@@ -305,8 +308,9 @@ impl Log {
         self.core.sync_bulk(mark, || self.core.check_usable())
     }
 
-    /// Has the bulk stream synced up to `mark` before any frame is written that is reserved after this call: for a frame
-    /// that names chunks which its committer does not sync itself. The thread that writes the frame's group syncs.
+    /// Has the bulk stream synced up to position `mark` before any frame is written that is reserved after this call:
+    /// for a frame that names chunks which its committer does not sync. The thread that writes the frame's group syncs
+    /// them.
     pub fn require_bulk(&self, mark: BulkPosition) {
         self.core.bulk.required.fetch_max(mark.0, SeqCst);
     }

@@ -7,13 +7,13 @@ use crate::log::Log;
 use crate::segment::Stream;
 use fulgurite_types::{Lsn, Reader};
 
-/// What precedes a chunk's bytes in its body: the spill and the ordinal.
+/// The spill id and the ordinal, which precede a chunk's bytes in the record's body.
 const CHUNK_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;
 
 impl Log {
-    /// Appends a chunk and returns where *its bytes* begin, so that they can be read without the record around them, and
-    /// up to where the stream has to be synced for it: [`Log::sync_bulk_to`], [`Log::require_bulk`]. `on_segment` is told
-    /// the segment while that cannot be freed yet; it must be short and not call the log.
+    /// Appends a chunk. Returns the LSN of *its bytes*, so that they can be read without the record around them, and
+    /// the position up to which the stream has to be synced for it: [`Log::sync_bulk_to`], [`Log::require_bulk`]. Calls
+    /// `on_segment` with the segment while that cannot be freed yet; `on_segment` must be short and not call the log.
     ///
     /// # Errors
     /// As [`Log::append_bulk`].
@@ -32,7 +32,7 @@ impl Log {
         Ok((record.advance(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES), mark))
     }
 
-    /// Reads a chunk back and verifies that it is the one that was meant.
+    /// Reads a chunk back, and verifies that it is the chunk that `place` names.
     ///
     /// # Errors
     /// [`LogError::Damaged`] if the record there is not this chunk.
@@ -58,14 +58,14 @@ impl Log {
         Ok(record.body[CHUNK_HEAD_BYTES as usize..].to_vec())
     }
 
-    /// The error for something that lies at `lsn` and is not what was written.
+    /// The error for bytes at `lsn` that differ from what was written.
     pub fn damage_at(&self, lsn: Lsn, what: impl Into<String>) -> LogError {
         LogError::damaged(&self.core.store.path(lsn.segment()), lsn.offset().into(), None, what)
     }
 
-    /// Of something whose checksum fails as a whole, the first piece whose own record is not what was written: `places`
-    /// are where its bytes begin, as [`Log::append_chunk`] returned them, and how many there are. `None` if all records
-    /// are whole, or the bytes are not in chunks.
+    /// For a value in chunks whose checksum fails as a whole: the damage of the first chunk whose own record does not
+    /// verify. `places` are the extents of the chunks' bytes, with LSNs as [`Log::append_chunk`] returned them. `None`
+    /// if all records verify, or the bytes are not in chunks.
     pub fn find_damaged_chunk(&self, places: &[(Lsn, u32)]) -> Option<LogError> {
         places.iter().find_map(|&(lsn, len)| {
             let segment = self.core.segment(lsn).ok()?;

@@ -92,7 +92,7 @@ pub(crate) struct Core {
     pub spills: AtomicU64,
     /// Set: no call that writes may begin.
     pub closed: AtomicBool,
-    /// Set: nothing is written any more. By the close, after its last flush.
+    /// Set: nothing is written any more. The close sets it after its last flush; a read-only log begins with it.
     pub ended: AtomicBool,
     /// Set: the log thread, or maintenance, has to call the completer.
     pub completion_wanted: AtomicBool,

@@ -78,8 +78,9 @@ impl FlushScheme {
 pub enum Waiting {
     /// It sleeps until it is woken.
     Block,
-    /// It yields for as long as a write was measured to take, then sleeps: less waking, more switching. It pays where
-    /// many threads commit on few processors. While other programs keep the processors busy it sleeps at once.
+    /// It yields for up to twice the measured time of a write, then sleeps: less waking, more switching. It pays where
+    /// many threads commit on few processors; where few wait they sleep at once. While other programs keep the
+    /// processors busy it sleeps at once.
     #[default]
     SpinThenBlock,
 }

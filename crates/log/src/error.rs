@@ -1,4 +1,4 @@
-//! What can go wrong, and what the caller may believe then.
+//! The log's errors, and what the caller may conclude from each.
 
 use fulgurite_env::is_disk_full;
 use fulgurite_types::Csn;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The file system refused something that recording commits does not depend on, or opening failed. Look at the
+    /// The file system refused an operation that recorded commits do not depend on, or opening failed. Remove the
     /// cause; trying again is safe.
     Io {
         /// What was attempted.
@@ -29,10 +29,10 @@ pub enum LogError {
         /// What the operating system said.
         source: io::Error,
     },
-    /// Something that was durable is not what was written. Restore it from a copy.
+    /// Durable data differs from what was written. Restore it from a copy.
     Damaged(Box<Damage>),
-    /// A write or a sync failed earlier, or a thread died in the middle of a commit. Whether commits that were not
-    /// acknowledged are durable is unknown; reopen the database to learn it.
+    /// A write or a sync failed earlier, or a thread died in the middle of a commit. Commits that were not acknowledged
+    /// may be durable or not; reopen the database to learn it.
     Poisoned(Arc<PoisonCause>),
     /// The request is larger than the log takes. Split it.
     TooLarge {
@@ -50,11 +50,11 @@ pub enum LogError {
         /// The oldest such CSN that can be served.
         oldest: Csn,
     },
-    /// A call that is wrong in itself; fix the caller.
+    /// The call was wrong in itself; fix the caller.
     Usage(String),
     /// The log was closed.
     Closed,
-    /// Whoever receives recovered frames refused one.
+    /// The receiver of recovered frames refused one.
     Sink {
         /// The frame's CSN.
         csn: Csn,
@@ -63,7 +63,7 @@ pub enum LogError {
     },
 }
 
-/// Where a file is not what was written.
+/// Where a file differs from what was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.

@@ -273,8 +273,8 @@ impl Groups {
 
     // Flushing.
 
-    /// How many closed groups that no leader has taken are filled, up to the first that is not, and whether there is
-    /// one.
+    /// The number of filled groups at the front of the closed ones that no leader has taken, and whether an unfilled
+    /// one follows.
     pub fn filled(&self, ring: &GroupRing) -> (usize, bool) {
         let closed = self.queue.len() - usize::from(self.open);
         let unfilled = |group: &Group| !ring.is_filled(group.sequence, group.len);

@@ -1,4 +1,4 @@
-//! The log as its users see it: creation, watermarks, segments, the end.
+//! The log's interface: creation, opening, watermarks, segments, the close.
 
 use crate::core::Core;
 use crate::error::{LogError, PoisonCause};
@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 /// A log: the commit stream and the bulk stream of one database.
 ///
-/// Dropping it stops its threads and writes nothing more, as a crash would; [`Log::close`] first.
+/// Dropping it stops its threads and writes nothing more, as a crash would: call [`Log::close`] first.
 pub struct Log {
     pub(crate) core: Arc<Core>,
     threads: Mutex<Vec<Box<dyn Joiner>>>,
@@ -32,18 +32,18 @@ impl std::fmt::Debug for Log {
     }
 }
 
-/// How far the commit stream is, at one moment.
+/// How far the commit stream has come, at one moment. Each LSN is the end of the bytes that it speaks of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
-    /// Synced in the segment.
+    /// Synced to the device.
     pub synced: Lsn,
-    /// In the segment.
+    /// Written to the segment.
     pub written: Lsn,
-    /// All before is filled.
+    /// Filled, without a gap.
     pub filled: Lsn,
-    /// All before is reserved.
+    /// Reserved.
     pub reserved: Lsn,
-    /// Survives a power cut.
+    /// Durable: survives a power cut.
     pub durable: Lsn,
     /// The newest durable commit.
     pub durable_csn: Csn,
@@ -68,7 +68,7 @@ impl Watermarks {
 }
 
 impl Log {
-    /// Creates the directory, and [`Log::create_in`] it, all of it durable.
+    /// Creates the directory and a log in it ([`Log::create_in`]), all of it durable.
     ///
     /// # Errors
     /// Those of [`Log::create_in`].
@@ -88,8 +88,8 @@ impl Log {
         Log::create_in(env, &dir, id, options)
     }
 
-    /// Creates a log in a directory: its first segments and epoch 1, all of it durable. The log keeps the directory open,
-    /// and works in it wherever it is moved.
+    /// Creates a log in a directory: its first segment and epoch 1, all of it durable. The log keeps the directory
+    /// open, and works in it wherever it is moved.
     ///
     /// # Errors
     /// [`LogError::Usage`] if the directory has segments already or the options are out of range,
@@ -122,7 +122,7 @@ impl Log {
         Log::start(begin.into_core(env, id, options, Vec::new(), None)?)
     }
 
-    /// Opens the directory, and [`Log::open_in`] it.
+    /// Opens the directory and the log in it ([`Log::open_in`]).
     ///
     /// # Errors
     /// Those of [`Log::open_in`].
@@ -138,11 +138,11 @@ impl Log {
         Log::open_in(env, &dir, id, options, from, sink)
     }
 
-    /// Opens a log after a crash or a clean close: checks it, hands every frame behind `from.csn` to `sink`, makes
-    /// what it found durable, and begins a new epoch. A crash in the middle of it, or several, change nothing.
+    /// Opens a log after a crash or a clean close: checks it, delivers every frame after `from.csn` to `sink`, makes
+    /// the frames found durable, and begins a new epoch. Crashes during it, one or several, lose nothing.
     ///
     /// # Errors
-    /// [`LogError::Damaged`] if something that was durable is missing or changed; nothing was written then.
+    /// [`LogError::Damaged`] if durable data is missing or changed; then nothing was written.
     /// [`LogError::NoSpace`], [`LogError::Io`], [`LogError::Sink`], [`LogError::Usage`]: try again.
     pub fn open_in(
         env: Arc<dyn Env>,
@@ -163,7 +163,7 @@ impl Log {
         Ok(Arc::new(Log { core, threads: Mutex::new(threads) }))
     }
 
-    /// How far the commit stream is.
+    /// How far the commit stream has come.
     pub fn watermarks(&self) -> Watermarks {
         let core = &self.core;
         let synced = Lsn(core.watermarks.synced.load(Ordering::Acquire));
@@ -185,40 +185,40 @@ impl Log {
         marks
     }
 
-    /// The newest commit up to which all survive a power cut.
+    /// The newest durable commit: it and all before it survive a power cut.
     pub fn durable_csn(&self) -> Csn {
         self.core.durable_csn()
     }
 
-    /// The newest commit that has a number.
+    /// The newest commit that has a CSN.
     pub fn reserved_csn(&self) -> Csn {
         self.core.reserved_csn()
     }
 
-    /// The newest commit up to which a flush of the device covered all.
+    /// The newest commit such that a flush of the device covered it and all before it.
     pub fn synced_csn(&self) -> Csn {
         self.core.synced_csn()
     }
 
-    /// Whether the commit stream is written around the page cache, but for segments that refuse it.
+    /// Whether the commit stream is written around the page cache, except segments that refuse it.
     pub fn is_direct(&self) -> bool {
         self.core.direct
     }
 
-    /// Runs `work` with the newest reserved CSN while no other commit can get a number: for whoever draws a line
-    /// between what was numbered before and after. It has to be short and must not call the log.
+    /// Runs `work` with the newest reserved CSN, while no commit can get one: for a caller that separates the commits
+    /// numbered before from those after. `work` has to be short and must not call the log.
     pub fn at_reserved<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
         let mut groups = self.core.groups();
-        // A closed group is joined by nobody, and opening one needs the lock.
+        // No committer joins a closed group, and opening one needs the lock.
         groups.close_open(&self.core.ring);
         work(groups.next_csn(&self.core.ring).prev())
     }
 
-    /// The smallest number that a segment of the bulk stream can have which takes records from now on.
+    /// The smallest number of a segment that can take bulk records from now on.
     pub fn bulk_position(&self) -> u32 {
         match self.core.bulk.append_point() {
             Some((segment, _)) => segment,
-            // The next one is a ready segment, or one that is not made yet.
+            // The next is a ready segment, or one that is not made yet.
             None => {
                 let infos = self.core.store.infos();
                 let ready = infos.iter().filter(|info| info.stream.is_none()).map(|info| info.number).min();
@@ -227,12 +227,12 @@ impl Log {
         }
     }
 
-    /// Where replay has to start to deliver every frame behind `after`: a group at or before the first of them, or
-    /// the end of what is durable.
+    /// Where replay has to start to deliver every frame after `after`: the LSN of a group at or before the first of
+    /// them, or `durable`.
     ///
     /// # Panics
-    /// If `after` lies before what [`Log::drop_before`] or the replay that opened the log left findable (INV-LOG-10):
-    /// a later place would lose frames.
+    /// If `after` is older than the index reaches, which [`Log::drop_before`] and the replay that opened the log
+    /// trimmed (INV-LOG-10): a later LSN would lose frames.
     pub fn replay_point(&self, after: Csn) -> Lsn {
         let found = self.core.index.lock().find(after);
         found.unwrap_or_else(|| {
@@ -240,12 +240,12 @@ impl Log {
         })
     }
 
-    /// Drops what is kept in memory only to find frames at or below `csn`.
+    /// Drops index entries that serve only to find frames at or below `csn`.
     pub fn drop_before(&self, csn: Csn) {
         self.core.index.lock().drop_before(csn);
     }
 
-    /// An identity for parts that are written ahead; never given twice.
+    /// An identity for a write-ahead of chunks; never given twice.
     pub fn new_spill(&self) -> SpillId {
         let counter = self.core.spills.fetch_add(1, Ordering::Relaxed);
         SpillId { node: self.core.options.node, epoch: self.core.epoch, counter }
@@ -268,15 +268,15 @@ impl Log {
         infos
     }
 
-    /// Decodes the file of a segment, as [`scan_segment`](crate::scan_segment) does.
+    /// Decodes a segment's file, as [`scan_segment`](crate::scan_segment) does.
     ///
     /// # Errors
-    /// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
+    /// [`LogError::Io`] if the file cannot be read; the result reports what does not decode.
     pub fn scan_segment(&self, number: u32) -> Result<SegmentScan, LogError> {
         scan_segment_in(self.core.store.dir(), &format::segment_file_name(number))
     }
 
-    /// Frees a segment: the caller has proved that nobody needs it. It is recycled, or deleted.
+    /// Frees a segment that the caller proved unneeded. Its file is recycled, kept in reserve, or deleted.
     ///
     /// # Errors
     /// [`LogError::Usage`] if it does not exist or [`SegmentInfo::open`] is set, [`LogError::Io`].
@@ -286,8 +286,8 @@ impl Log {
         Ok(())
     }
 
-    /// One round of what the background thread does: flushes what was requested, makes segments ready, writes the
-    /// idle mark. True if it did something.
+    /// One round of the background threads' work: flushes requested commits, makes segments ready, writes a mark group
+    /// if the log is idle. Returns whether it did something.
     ///
     /// # Errors
     /// [`LogError::NoSpace`] and [`LogError::Io`] if no segment could be made; [`LogError::Poisoned`].
@@ -295,11 +295,11 @@ impl Log {
         background::maintain(&self.core)
     }
 
-    /// Keeps as many files for when the disk is full as there should be, of what is free or of freed segments, as far as
-    /// that goes. The background does it, too.
+    /// Fills the reserve for a full disk, from freed segments or free space, as far as there are any. The background
+    /// thread does this, too.
     ///
     /// # Errors
-    /// [`LogError::NoSpace`], [`LogError::Io`]: there are fewer.
+    /// [`LogError::NoSpace`], [`LogError::Io`]: the reserve has fewer files than the options ask for.
     pub fn fill_reserve(&self) -> Result<(), LogError> {
         let mut maker = self.core.store.maker();
         self.core.check_usable()?;
@@ -307,16 +307,15 @@ impl Log {
         Ok(())
     }
 
-    /// Whether a commit, or a replay point in this epoch, would take from the next openings what they need if the disk is
-    /// full by then (INV-LOG-18). [`Log::fill_reserve`] changes that where there is room.
+    /// Whether a commit, or a replay point in this epoch, would use up a file that the next openings need on a full
+    /// disk (INV-LOG-18). [`Log::fill_reserve`] changes that where there is room.
     pub fn must_stay_empty(&self) -> bool {
         let store = &self.core.store;
         store.reserve_files() < OPENING_FILES
             && store.first_csn_of_epoch().is_some_and(|first| first > self.core.reserved_csn())
     }
 
-    /// Bytes of the files that are kept for when the disk is full: they are no segments, and a checkpoint may use all but
-    /// two.
+    /// The bytes of the reserve for a full disk. Its files are not segments; a checkpoint may use all but two.
     pub fn reserve_bytes(&self) -> u64 {
         self.core.store.reserve_bytes()
     }
@@ -326,7 +325,7 @@ impl Log {
         self.core.bulk.room()
     }
 
-    /// What the log has done since it was opened.
+    /// The log's counters since it was opened.
     pub fn stats(&self) -> LogStats {
         let mut stats = self.core.stats.read();
         stats.ready_segments = self.core.groups().ready() as u64;
@@ -334,23 +333,23 @@ impl Log {
         stats
     }
 
-    /// Why the log takes no more, if so.
+    /// The cause, if the log is poisoned.
     pub fn poisoned(&self) -> Option<Arc<PoisonCause>> {
         self.core.poison.cause()
     }
 
-    /// Ends all writing: a commit that is in the log could not be carried out in memory, so that what the process shows
-    /// and what the log holds would part.
+    /// Ends all writing: the caller could not apply a commit that is in the log, so memory and log would differ from
+    /// then on.
     pub fn poison(&self, what: &'static str) {
         let _ = self.core.fail(what, None);
     }
 
-    /// Flushes everything that was reserved, ends with a mark, and stops the threads. Later calls get
-    /// [`LogError::Closed`]; reading goes on. When it has returned nothing is written any more, also not for those who
-    /// were admitted before: a commit that reserves now is never durable, and who waits for it is told.
+    /// Flushes everything that is reserved, ends the log with a mark group, and stops the threads. Later calls get
+    /// [`LogError::Closed`]; reading still works. Once it returns nothing is written, not even for admissions from
+    /// before: a commit that reserves then is never durable, and its waiter gets [`LogError::Closed`].
     ///
     /// # Errors
-    /// [`LogError::Poisoned`]: what was not acknowledged may be lost.
+    /// [`LogError::Poisoned`]: commits that were not acknowledged may be lost.
     pub fn close(&self) -> Result<(), LogError> {
         self.core.check_process()?;
         if self.core.closed.load(Ordering::Acquire) {
@@ -358,7 +357,7 @@ impl Log {
         }
         let flushed = background::settle(&self.core);
         if flushed.is_ok() {
-            // What the next openings begin their epochs in, also if the disk is full by then. They can do without.
+            // Files for the next openings, in case the disk is full by then. Not essential: a failure is only logged.
             let mut maker = self.core.store.maker();
             let kept = (0..OPENING_FILES)
                 .try_for_each(|_| self.core.fill_reserve(&mut maker, OPENING_FILES).map(|_| ()));
@@ -370,7 +369,7 @@ impl Log {
         self.core.closed.store(true, Ordering::Release);
         let flushed = flushed.and_then(|()| self.core.flush_last());
         self.stop();
-        // Whoever is writing a segment or bulk records began before the flag was set; who comes now sees it.
+        // A thread that still makes a segment or writes bulk records began before `closed` was set; later ones see it.
         self.core.store.remove_spares();
         self.core.bulk.wait_for_writers();
         flushed
@@ -388,7 +387,7 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         if self.core.check_process().is_err() {
-            // A child has none of these threads.
+            // A forked child has none of these threads.
             std::mem::forget(std::mem::take(self.threads.get_mut()));
             return;
         }

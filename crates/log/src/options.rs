@@ -1,4 +1,4 @@
-//! Options, and the sizes that follow from them.
+//! Options, and the sizes derived from them.
 
 use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
@@ -7,34 +7,34 @@ use fulgurite_env::OpenOptions;
 use fulgurite_types::limits;
 use std::time::Duration;
 
-/// How a log is laid out in memory and on disk. The defaults suit everybody but tests.
+/// How a log is laid out in memory and on disk. Only tests should need other values than the defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogOptions {
-    /// The size of the first segment in bytes; each that the commit stream takes doubles the next. A multiple of
-    /// 4096, at least 16 KiB; frames are at most a quarter of it.
+    /// The size of the first segment in bytes; each segment that a stream takes doubles the next. A multiple of 4096,
+    /// at least 16 KiB; frames are at most a quarter of it.
     pub segment_bytes_min: u32,
     /// The largest segment in bytes. A multiple of 4096.
     pub segment_bytes_max: u32,
-    /// How many bytes of frames may wait to be written; admission waits above it.
+    /// How many bytes of frames may wait to be written; above it admission waits.
     pub buffer_bytes: usize,
     /// How many segments are kept ready. More hide slower disks, fewer save space.
     pub ready_segments: usize,
-    /// How many files of the smallest size are kept for when the disk is full: one for the next opening, which needs a
-    /// segment to begin in, one for the checkpoint that it writes then, two for the openings after that (INV-LOG-18).
+    /// How many files of the smallest size are kept for a full disk: one for the next opening, which needs a segment to
+    /// begin its epoch in, one for the checkpoint that it writes then, two for the openings after that (INV-LOG-18).
     pub reserve_segments: usize,
-    /// Whether the log is only read: opening replays, and writes nothing at all. Commits are refused with
+    /// Whether the log is read-only: opening replays, and writes nothing at all. Commits fail with
     /// [`LogError::Closed`].
     pub read_only: bool,
-    /// Whether a thread keeps segments ready, writes marks and leads requested flushes. Without it
-    /// [`Log::maintain`](crate::Log::maintain) is called by hand, which makes everything deterministic.
+    /// Whether background threads keep segments ready, write mark groups and lead requested flushes. Without them the
+    /// caller calls [`Log::maintain`](crate::Log::maintain), which makes everything deterministic.
     pub background: bool,
-    /// How long the commit stream has to be idle before a mark is written.
+    /// How long the commit stream has to be idle before a mark group is written.
     pub mark_idle: Duration,
     /// The number of this node in spill ids; 0 on a single one.
     pub node: u32,
     /// How commits share writes and flushes.
     pub scheme: FlushScheme,
-    /// What a committer does while somebody else writes for it.
+    /// What a committer does while another thread writes for it.
     pub waiting: Waiting,
     /// Whether the commit stream is written around the page cache where the file system allows it. Only
     /// [`FlushScheme::Combined`] does.
@@ -112,19 +112,19 @@ impl LogOptions {
         self.segment_bytes_min / 8
     }
 
-    /// Longest body of a bulk record in bytes: what the largest segment holds. The leaf of a key of which many snapshots
-    /// keep a version each is that long.
+    /// Longest body of a bulk record in bytes: as long as the largest segment can hold. A leaf gets that long if many
+    /// snapshots each keep a version of one key.
     pub fn bulk_bytes_max(&self) -> u32 {
         self.segment_bytes_max - SEGMENT_DATA_START - GROUP_HEADER_BYTES - bulk_record_bytes(0)
     }
 
-    /// The most that one admission can take of a segment: a group of its own.
+    /// The most bytes that one admission can take of a segment: a group of its own.
     pub(crate) fn charge_max(&self) -> u32 {
         group_charge(self.frame_bytes_max() + self.local_bytes_max())
     }
 }
 
-/// What an admission of `bytes` can take of a segment at most: a group of its own.
+/// The most bytes that an admission of `bytes` can take of a segment: a group of its own.
 pub(crate) fn group_charge(bytes: u32) -> u32 {
     align8(GROUP_HEADER_BYTES + bytes)
 }

@@ -1,4 +1,4 @@
-//! Reading bytes at a place: from memory while they are not written, else from the file.
+//! Reads bytes at an LSN: from memory until they are written, else from the file.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -19,12 +19,7 @@ impl Core {
     pub fn segment(&self, lsn: Lsn) -> Result<Arc<Segment>, LogError> {
         self.store.get(lsn.segment()).ok_or_else(|| {
             let path = self.store.path(lsn.segment());
-            LogError::damaged(
-                &path,
-                lsn.offset().into(),
-                None,
-                format!("it is missing, and {lsn} lies in it"),
-            )
+            LogError::damaged(&path, lsn.offset().into(), None, format!("it is missing, and {lsn} is in it"))
         })
     }
 
@@ -55,7 +50,8 @@ impl Core {
         }
         let buffer = Arc::clone(&group.buffer);
         drop(groups);
-        // SAFETY: the range was reserved and seen filled under the groups' lock, and is no part of the header.
+        // SAFETY: this thread saw the range reserved and filled under the lock of the groups, and it excludes the
+        // header.
         InMemory::Bytes(unsafe { buffer.read(at as usize, len as usize) }.to_vec())
     }
 
@@ -86,7 +82,7 @@ impl Core {
 }
 
 impl Log {
-    /// Reads `len` bytes at `lsn` of either stream, unverified: whoever stored the place stored a checksum with it.
+    /// Reads `len` bytes at `lsn` of either stream, unverified: the caller stored a checksum with the LSN.
     ///
     /// # Errors
     /// [`LogError::Damaged`] if there is no such segment, [`LogError::Usage`] if it is shorter, [`LogError::Io`].

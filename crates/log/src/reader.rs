@@ -1,4 +1,4 @@
-//! The feed: durable frames of the living chain, in order, while the log is being written.
+//! The feed: the durable frames of the living chain, in order, while the log is being written.
 
 use crate::core::{Core, EpochSpan};
 use crate::error::LogError;
@@ -10,16 +10,16 @@ use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// A frame that a reader delivers.
+/// A frame delivered by a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnedFrame {
     /// Its header.
     pub header: FrameHeader,
     /// Its body.
     pub body: Vec<u8>,
-    /// Where the body lies.
+    /// The body's LSN.
     pub body_lsn: Lsn,
-    /// Where the chunks that the body refers to lie.
+    /// The extents of the chunks that the body refers to.
     pub local: Vec<ChunkRef>,
 }
 
@@ -39,7 +39,7 @@ impl std::fmt::Debug for LogReader {
 }
 
 impl Log {
-    /// Reads the frames behind `after`, as they become durable.
+    /// Reads the frames after `after`, as they become durable.
     ///
     /// # Errors
     /// [`LogError::TooOld`] if the log does not reach back that far.
@@ -51,17 +51,17 @@ impl Log {
         self.reader_at(found?, after)
     }
 
-    /// Like [`Log::reader`], from a group's start that the caller kept, such as a replay point.
+    /// Like [`Log::reader`], from the LSN of a group that the caller kept, such as a replay point.
     ///
     /// # Errors
-    /// [`LogError::Usage`] if the place is in no living epoch.
+    /// [`LogError::Usage`] if `start` is in no living epoch.
     pub fn reader_at(&self, start: Lsn, after: Csn) -> Result<LogReader, LogError> {
         let spans = &self.core.spans;
         let span = spans.iter().rposition(|span| {
             span.start_segment <= start.segment() && span.end.is_none_or(|(end, _)| start <= end)
         });
         let span =
-            span.ok_or_else(|| LogError::Usage(format!("{start} lies in no epoch that the log knows")))?;
+            span.ok_or_else(|| LogError::Usage(format!("{start} is in no epoch that the log knows")))?;
         Ok(LogReader { core: Arc::clone(&self.core), after, position: start, span, frames: VecDeque::new() })
     }
 }
@@ -71,7 +71,7 @@ impl LogReader {
     ///
     /// # Errors
     /// [`LogError::TooOld`] if the segment was freed, [`LogError::Damaged`], [`LogError::Io`].
-    #[expect(clippy::should_implement_trait, reason = "it goes on after None, and it fails")]
+    #[expect(clippy::should_implement_trait, reason = "it continues after None, and it can fail")]
     pub fn next(&mut self) -> Result<Option<OwnedFrame>, LogError> {
         loop {
             if let Some(frame) = self.frames.pop_front() {
@@ -84,12 +84,12 @@ impl LogReader {
         }
     }
 
-    /// The CSN of the frame delivered last.
+    /// The CSN of the last delivered frame.
     pub fn after(&self) -> Csn {
         self.after
     }
 
-    /// Where the next group begins; what the reader still needs starts in this segment.
+    /// The LSN of the next group. The reader still needs this segment and later ones.
     pub fn position(&self) -> Lsn {
         self.position
     }
@@ -98,7 +98,7 @@ impl LogReader {
         self.core.spans[self.span]
     }
 
-    /// Reads the group at the position. False at the tip.
+    /// Reads the group at `position`. False at the end of the durable groups.
     fn read_group(&mut self) -> Result<bool, LogError> {
         let (_, tip) = self.core.index.lock().tip();
         if self.position >= tip {

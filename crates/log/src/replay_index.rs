@@ -1,26 +1,26 @@
-//! Which group holds which CSN: one entry for every 64 KiB of commit stream, in memory.
+//! A sparse index from CSNs to groups, in memory: one entry per 64 KiB of commit stream.
 
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
 const SPACING_BYTES: u64 = 64 * 1024;
 
-/// The sparse index and the tip of what is durable.
+/// The index, and the tip: the durable end of the stream.
 #[derive(Debug)]
 pub(crate) struct ReplayIndex {
-    /// First CSN and start of a group, both rising.
+    /// A group's first CSN and LSN, both rising.
     entries: VecDeque<(Csn, Lsn)>,
     bytes_since: u64,
     tip: (Csn, Lsn),
 }
 
 impl ReplayIndex {
-    /// Of a log in which everything up to `tip` is durable.
+    /// For a log in which everything up to `tip` is durable.
     pub fn new(tip: (Csn, Lsn)) -> ReplayIndex {
         ReplayIndex { entries: VecDeque::new(), bytes_since: SPACING_BYTES, tip }
     }
 
-    /// Enters a group, frames or not, that was found or is about to be durable.
+    /// Adds a group, with frames or not, that recovery found or that becomes durable now.
     pub fn group(&mut self, first_csn: Csn, start: Lsn, bytes: u32) {
         if self.bytes_since >= SPACING_BYTES {
             self.entries.push_back((first_csn, start));
@@ -42,8 +42,8 @@ impl ReplayIndex {
         self.tip
     }
 
-    /// A group at or before the frame behind `after`; the tip if that is not durable yet; `None` if the index was
-    /// trimmed past it.
+    /// The LSN of a group at or before the frame after `after`; the tip if that frame is not durable yet; `None` if the
+    /// index was trimmed past it.
     pub fn find(&self, after: Csn) -> Option<Lsn> {
         if after >= self.tip.0 {
             return Some(self.tip.1);
@@ -52,19 +52,19 @@ impl ReplayIndex {
         Some(self.entries[index.checked_sub(1)?].1)
     }
 
-    /// The oldest CSN after which everything can be found.
+    /// The oldest CSN after which the index finds every frame.
     pub fn oldest(&self) -> Csn {
         self.entries.front().map_or(self.tip.0, |&(first, _)| first.prev())
     }
 
-    /// Drops groups whose frames were all cut off behind `csn`.
+    /// Drops groups whose frames are all after `csn`, where the log was cut off.
     pub fn cut(&mut self, csn: Csn) {
         while self.entries.back().is_some_and(|&(first, _)| first > csn.next()) {
             self.entries.pop_back();
         }
     }
 
-    /// Drops what is needed only to find frames at or below `csn`.
+    /// Drops entries that serve only to find frames at or below `csn`.
     pub fn drop_before(&mut self, csn: Csn) {
         while self.entries.len() > 1 && self.entries[1].0 <= csn.next() {
             self.entries.pop_front();

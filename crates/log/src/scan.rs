@@ -1,4 +1,4 @@
-//! Read-only decoding of one segment file, as far as that is possible, for `dump` and `check`.
+//! Decodes one segment file, as far as possible and without writing, for `dump` and `check`.
 
 use crate::error::LogError;
 use crate::format::{
@@ -10,7 +10,7 @@ use fulgurite_env::{Dir, Disk, File, OpenOptions};
 use fulgurite_types::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};
 
-/// One thing in a segment.
+/// One item of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ScanItem {
@@ -22,11 +22,11 @@ pub enum ScanItem {
     Frame {
         /// Its header.
         header: FrameHeader,
-        /// Where its body lies.
+        /// Its body's LSN.
         body_lsn: Lsn,
         /// Its body.
         body: Vec<u8>,
-        /// Where the chunks that it refers to lie.
+        /// The extents of the chunks that it refers to.
         local: Vec<ChunkRef>,
     },
     /// A valid record of the bulk stream.
@@ -38,7 +38,7 @@ pub enum ScanItem {
     },
 }
 
-/// Something that does not decode.
+/// Bytes that do not decode.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScanProblem {
     /// The byte offset in the file.
@@ -47,7 +47,7 @@ pub struct ScanProblem {
     pub what: String,
 }
 
-/// What a segment file holds.
+/// A segment file's contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentScan {
     /// The file.
@@ -56,21 +56,21 @@ pub struct SegmentScan {
     pub file_bytes: u64,
     /// Its header, if that is valid.
     pub header: Option<SegmentHeader>,
-    /// The stream, as its first group tells.
+    /// The stream, from its first group.
     pub stream: Option<Stream>,
-    /// All that decodes, in file order.
+    /// The items that decode, in file order.
     pub items: Vec<ScanItem>,
-    /// All that does not. Bytes behind the last valid item are no problem if they are zero; a torn tail of the last
-    /// segment is one here, because the file alone cannot tell it from damage.
+    /// The bytes that do not. Zeros after the last valid item are no problem. A torn tail of the last segment is one
+    /// here, because the file alone does not distinguish it from damage.
     pub problems: Vec<ScanProblem>,
-    /// Behind the last valid item.
+    /// The end of the last valid item.
     pub used_bytes: u32,
 }
 
 /// Decodes a segment file without opening the log.
 ///
 /// # Errors
-/// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
+/// [`LogError::Io`] if the file cannot be read; the result reports bytes that do not decode.
 pub fn scan_segment(disk: &dyn Disk, path: &Path) -> Result<SegmentScan, LogError> {
     let file = disk.open(path, OpenOptions::Read).map_err(|source| LogError::io("read", path, source))?;
     scan(&*file, path)
@@ -79,7 +79,7 @@ pub fn scan_segment(disk: &dyn Disk, path: &Path) -> Result<SegmentScan, LogErro
 /// Like [`scan_segment`], for a file in an open directory.
 ///
 /// # Errors
-/// [`LogError::Io`] if the file cannot be read; whatever is in it is reported in the result.
+/// [`LogError::Io`] if the file cannot be read; the result reports bytes that do not decode.
 pub fn scan_segment_in(dir: &dyn Dir, name: &str) -> Result<SegmentScan, LogError> {
     let path = dir.path().join(name);
     let file = dir.open(name, OpenOptions::Read).map_err(|source| LogError::io("read", &path, source))?;
@@ -125,7 +125,7 @@ impl SegmentScan {
         }
     }
 
-    /// Decodes the group at `offset`, or reports it and looks for the next one. Returns where to go on.
+    /// Decodes the group at `offset`, or reports it and looks for the next one. Returns the offset to continue at.
     fn group(&mut self, bytes: &[u8], offset: u32, segment: &SegmentHeader) -> Option<u32> {
         let rest = bytes.get(offset as usize..)?;
         let place = (segment.database, segment.number, offset);
@@ -164,7 +164,7 @@ impl SegmentScan {
             if record.header.csn != expected {
                 self.problem(
                     group.offset,
-                    format!("commit {} stands in the place of {expected}", record.header.csn),
+                    format!("commit {} is in the place of {expected}", record.header.csn),
                 );
             }
             expected = record.header.csn.next();
@@ -180,7 +180,7 @@ impl SegmentScan {
         }
     }
 
-    /// Decodes bulk records until there is none; behind a broken one nothing tells where the next begins.
+    /// Decodes bulk records up to the first that is not valid: nothing says where the next one begins.
     fn records(&mut self, bytes: &[u8], start: u32, segment: &SegmentHeader) {
         let mut offset = start;
         loop {

@@ -19,20 +19,20 @@ pub enum Stream {
     Bulk = 2,
 }
 
-/// What the log knows about one of its segments.
+/// The state of one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its number.
     pub number: u32,
     /// The length of the file in bytes.
     pub bytes: u32,
-    /// Whose it is; `None` if nothing was written to it.
+    /// The stream that took it; `None` if nothing was written to it.
     pub stream: Option<Stream>,
     /// The epoch that wrote it, as far as known.
     pub epoch: Epoch,
-    /// The CSN of the first frame in it; 0 in the bulk stream and where not known.
+    /// The CSN of the first frame in it; 0 in the bulk stream, and if not known.
     pub first_csn: Csn,
-    /// How far it is filled, in bytes from the start of the file; its whole length where not known.
+    /// The end of its data, in bytes from the start of the file; its whole length if not known.
     pub used_bytes: u32,
     /// Whether the log itself still needs it: ready, being appended to, or the start of the newest epoch.
     pub open: bool,
@@ -50,7 +50,8 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     /// Whether its file was kept for a full disk.
     pub of_reserve: bool,
-    /// Open while the log appends to it; of sealed segments, those that were read, as many as `store.rs` allows.
+    /// Open while the log appends to the segment. Sealed segments that were read stay open, as many as `store.rs`
+    /// allows.
     file: Mutex<Option<Arc<dyn File>>>,
     state: AtomicU8,
     stream: AtomicU8,
@@ -91,14 +92,14 @@ impl Segment {
         Ok((opened, true))
     }
 
-    /// Lets go of the file, unless the log still appends to it.
+    /// Closes the file, unless the log still appends to it.
     pub fn close_file(&self) {
         if self.state() == SEALED {
             *self.file.lock() = None;
         }
     }
 
-    /// Records who took it.
+    /// Records the stream and epoch that took it.
     pub fn hand_out(&self, stream: Stream, epoch: Epoch, first_csn: Csn) {
         self.stream.store(stream as u8, Relaxed);
         self.epoch.store(epoch.0, Relaxed);

@@ -1,4 +1,4 @@
-//! The segment files of one log: made, recycled, freed.
+//! The segment files of one log: made, recycled, freed, kept in reserve.
 
 use crate::core::Core;
 use crate::error::LogError;
@@ -18,31 +18,31 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
 
-/// How many files of sealed segments are open at once.
+/// How many files of sealed segments may be open at once.
 const OPEN_FILES_MAX: usize = 256;
 
-/// How many files the reserve keeps for openings, of which each takes one. INV-LOG-18 says why two are enough for any
-/// number of them.
+/// How many files the reserve keeps for openings. Each opening takes one; INV-LOG-18 says why two are enough for any
+/// number of openings.
 pub(crate) const OPENING_FILES: usize = 2;
 
-/// What making a segment needs; one thread makes at a time, so numbers rise in the order in which segments are ready.
+/// State for making segments. One thread makes at a time, so segments get ready in the order of their numbers.
 pub(crate) struct Maker {
     next_number: u32,
-    /// Freed files that may become new segments.
+    /// Files of freed segments, to become new segments.
     spare: Vec<Arc<Segment>>,
-    /// Names of files of at least the smallest size that are not segments yet and hold nothing: what the next opening
-    /// begins its epoch in, and a checkpoint writes to, when the disk is full. [`OPENING_FILES`] are left to openings.
+    /// Names of empty files of at least the smallest size that are not segments yet. When the disk is full the next
+    /// opening begins its epoch in one, and a checkpoint writes to them; [`OPENING_FILES`] are left to openings.
     reserve: Vec<String>,
 }
 
-/// What a segment is made of.
+/// The file that a segment is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     /// A freed file that fits, else a new one.
     Disk,
-    /// The same; where the disk is full the reserve, all but what openings need.
+    /// The same; if the disk is full, a file of the reserve, except those that openings need.
     DiskOrReserve,
-    /// The reserve to its last file; the disk if it is empty.
+    /// A file of the reserve, down to the last; the disk if the reserve is empty.
     WholeReserve,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Store {
     table: Mutex<BTreeMap<u32, Arc<Segment>>>,
     /// Sealed segments whose files are open, oldest first.
     open_files: Mutex<VecDeque<u32>>,
-    /// Files that recovery found unused.
+    /// Segments that recovery found unused, to be removed.
     unwanted: Mutex<Vec<u32>>,
     /// The segment that holds the newest epoch's start.
     epoch_start: AtomicU32,
@@ -90,7 +90,7 @@ impl Store {
         &*self.dir
     }
 
-    /// Where a segment is, for messages.
+    /// A segment's path, for messages.
     pub fn path(&self, number: u32) -> PathBuf {
         self.dir.path().join(segment_file_name(number))
     }
@@ -118,14 +118,14 @@ impl Store {
         Ok(file)
     }
 
-    /// The log appends no more to the segment, and all of it is durable. A reader opens it again, with one descriptor
-    /// where the writer needed two.
+    /// Seals a segment: the log appends no more to it, and all of it is durable. Closes its file; a reader opens it
+    /// again, with one descriptor where the writer needed two.
     pub fn seal(&self, segment: &Segment) {
         segment.seal();
         segment.close_file();
     }
 
-    /// Tries again without the sealed segments that are open, where the process has no descriptor left.
+    /// If the process has no descriptor left, closes the open files of sealed segments and tries again.
     fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match open() {
             Err(error) if is_out_of_files(&error) && self.close_sealed_files() => open(),
@@ -133,7 +133,7 @@ impl Store {
         }
     }
 
-    /// Whether there was any.
+    /// Returns whether there was one.
     fn close_sealed_files(&self) -> bool {
         let numbers = std::mem::take(&mut *self.open_files.lock());
         for segment in numbers.iter().filter_map(|number| self.get(*number)) {
@@ -161,9 +161,9 @@ impl Store {
         self.maker.lock()
     }
 
-    /// The size of the next segment: the smallest, doubled for each that the commit stream has taken since the log
-    /// was opened, while it takes at most an eighth of the free space. A log that hardly grows stays small, one that
-    /// grows fast soon has large segments, and one on a disk that is nearly full does not hold the rest of it ready.
+    /// The size of the next segment: the smallest, doubled for each segment that the streams took after the first since
+    /// the log was opened, while it is at most an eighth of the free space. So a log that hardly grows stays small, one
+    /// that grows fast soon has large segments, and ready segments do not fill a nearly full disk.
     fn wanted_bytes(&self, taken: u32) -> u32 {
         let (min, max) =
             (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
@@ -176,7 +176,7 @@ impl Store {
         u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
     }
 
-    /// Makes a segment of at least `bytes_min` that is durable in every respect: zeros, size, header, name.
+    /// Makes a segment of at least `bytes_min`, all of it durable: zeros, size, header, name.
     pub fn make(
         &self,
         maker: &mut Maker,
@@ -189,7 +189,7 @@ impl Store {
         if from == From::WholeReserve && fits && !maker.reserve.is_empty() {
             return self.make_of_reserve(maker);
         }
-        // What the next openings need comes before another segment (INV-LOG-18).
+        // The files that the next openings need come before another segment (INV-LOG-18).
         let kept = OPENING_FILES.min(self.options.reserve_segments);
         if from != From::WholeReserve && maker.reserve.len() < kept && self.is_nearly_full() {
             while self.fill_reserve(maker, kept)? {}
@@ -201,7 +201,7 @@ impl Store {
         let number = next_number(maker)?;
         let mut named = None;
         let made = self.make_file(maker, number, bytes, stats, &mut named).map_err(|source| {
-            // Tried again and again, it would fill the disk.
+            // Retries would otherwise fill the disk with such files.
             if let Some(name) = named {
                 let _ = self.dir.remove(&name);
             }
@@ -217,7 +217,7 @@ impl Store {
         }
     }
 
-    /// Makes a segment of the smallest size of a file of the reserve: that takes no space.
+    /// Makes a segment of the smallest size from a file of the reserve: that takes no space.
     fn make_of_reserve(&self, maker: &mut Maker) -> Result<Arc<Segment>, LogError> {
         let number = next_number(maker)?;
         let (bytes, name) = (self.options.segment_bytes_min, segment_file_name(number));
@@ -235,7 +235,8 @@ impl Store {
             LogError::io("make segment", &self.path(number), source)
         })?;
         self.reserved.fetch_sub(1, Ordering::Relaxed);
-        // The name may be there without being durable: nothing was written to it, so the next recovery removes it.
+        // If this fails, the name may exist but not be durable. The file holds no data, so the next recovery removes
+        // it.
         self.dir.sync().map_err(|source| LogError::io("make segment", &self.path(number), source))?;
         let mut segment = Segment::new(number, bytes, self.path(number), Some(file));
         segment.of_reserve = true;
@@ -244,7 +245,7 @@ impl Store {
         Ok(segment)
     }
 
-    /// Adds a file to the reserve if it has less than `wanted`; true if it did.
+    /// Adds a file to the reserve if it has fewer than `wanted`. Returns whether it did.
     pub fn fill_reserve(&self, maker: &mut Maker, wanted: usize) -> Result<bool, LogError> {
         if maker.reserve.len() >= wanted {
             return Ok(false);
@@ -281,13 +282,13 @@ impl Store {
         self.reserved.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Makes the file of a freed segment one of the reserve. The old name is durably gone before anything is written. Once
-    /// the file has its new name the segment is freed, even if the reserve does not get it.
+    /// Moves the file of a freed segment to the reserve. The old name is durably gone before anything is written to the
+    /// file. Once the file has its new name the segment is freed, even if the reserve does not get the file.
     fn keep_freed(&self, maker: &mut Maker, segment: Arc<Segment>) -> Result<(), LogError> {
         let name = new_file_name(next_number(maker)?);
         let failed = |source| LogError::io("keep", &segment.path, source);
         if let Err(source) = self.dir.rename(&segment.name(), &name) {
-            // The file has its old name still, and a file that has the new one is another's.
+            // The file still has its old name; a file with the new name belongs to another process.
             let error = failed(source);
             self.add(segment);
             return Err(error);
@@ -300,37 +301,37 @@ impl Store {
             Ok(()) => self.keep(maker, name),
             Err(source) => {
                 tracing::warn!(error = %failed(source), "a freed segment could not be kept for a full disk");
-                // What stays is removed by the next recovery.
+                // If it stays, the next recovery removes it.
                 let _ = self.dir.remove(&name);
             }
         }
         Ok(())
     }
 
-    /// Whether the reserve comes before everything else.
+    /// Whether so little space is free that the reserve comes first.
     pub fn is_nearly_full(&self) -> bool {
         let reserve = self.options.reserve_segments as u64 * u64::from(self.options.segment_bytes_min);
         self.dir.free_bytes().is_ok_and(|free| free < 4 * reserve)
     }
 
-    /// Bytes of the reserve.
+    /// The bytes that the reserve counts for.
     pub fn reserve_bytes(&self) -> u64 {
         self.reserve_files() as u64 * u64::from(self.options.segment_bytes_min)
     }
 
-    /// Files of the reserve.
+    /// The number of files in the reserve.
     pub fn reserve_files(&self) -> usize {
         self.reserved.load(Ordering::Relaxed) as usize
     }
 
-    /// The number of the first commit of this epoch.
+    /// The first CSN of this epoch.
     pub fn first_csn_of_epoch(&self) -> Option<Csn> {
         let number = self.epoch_start.load(Ordering::Relaxed);
         self.get(number).map(|segment| segment.info(number).first_csn)
     }
 
-    /// `named` becomes the name of the file that is being made, as soon as it has one: a name that was taken belongs to
-    /// another file.
+    /// Sets `named` to the name of the file as soon as the file has one. Before that, a file of that name belongs to
+    /// another process.
     fn make_file(
         &self,
         maker: &mut Maker,
@@ -367,7 +368,7 @@ impl Store {
         Ok(segment)
     }
 
-    /// A spare file that fits and that nobody reads any more; others are removed.
+    /// A spare file of this size that has no reader left; removes the others.
     fn take_spare(&self, maker: &mut Maker, bytes: u32) -> Option<Arc<Segment>> {
         while let Some(mut spare) = maker.spare.pop() {
             if spare.bytes == bytes && Arc::get_mut(&mut spare).is_some() {
@@ -378,11 +379,11 @@ impl Store {
         None
     }
 
-    /// Zeros that are written around the page cache leave nothing there, which each write around it would have to drop;
-    /// those written through it are where a write through it needs them.
+    /// Zeros a segment file, then writes its header and syncs. Zeros written directly leave no cached pages, which each
+    /// later direct write would have to drop. For a log that writes through the page cache, the zeros go there.
     fn fill(&self, file: &dyn File, number: u32, bytes: u32) -> io::Result<()> {
         let zeros = AlignedBuf::new(ZERO_CHUNK_BYTES.min(bytes as usize));
-        // A writer that writes directly finds the descriptor for that open.
+        // `takes_direct_writes` opens the descriptor for direct writes, so that the writer finds it open.
         let direct =
             self.options.writes_directly() && self.with_descriptors(|| file.takes_direct_writes())?;
         let write = |block: &[u8], offset: u64| {
@@ -400,14 +401,14 @@ impl Store {
         file.sync_data()
     }
 
-    /// Removes the files that wait to be used again, as far as that works.
+    /// Removes the spare files, as far as that works.
     pub fn remove_spares(&self) {
         for spare in std::mem::take(&mut self.maker.lock().spare) {
             let _ = self.dir.remove(&spare.name());
         }
     }
 
-    /// Frees a segment that the caller proved nobody needs; `keep` allows its file to be used again.
+    /// Frees a segment that the caller proved unneeded; `keep` allows its file to be recycled.
     pub fn free(&self, number: u32, keep: bool) -> Result<(), LogError> {
         let mut maker = self.maker.lock();
         let segment = {
@@ -439,13 +440,13 @@ impl Store {
         })
     }
 
-    /// Leaves files that nothing refers to for [`Store::remove_unwanted`]. A crash before that leaves them for the next
-    /// recovery.
+    /// Leaves segments that nothing refers to for [`Store::remove_unwanted`]. After a crash before that, the next
+    /// recovery finds them.
     pub fn remove_later(&self, numbers: &[u32]) {
         self.unwanted.lock().extend(numbers);
     }
 
-    /// Removes one of them, unless it holds something after all; true if there was one.
+    /// Removes one of them, unless it holds data after all. Returns whether there was one.
     pub fn remove_unwanted(&self) -> Result<bool, LogError> {
         let Some(number) = self.unwanted.lock().pop() else { return Ok(false) };
         let path = self.path(number);
@@ -463,7 +464,7 @@ impl Store {
         Ok(true)
     }
 
-    /// Bytes of all files, and how many.
+    /// The bytes of all segments, and their number.
     pub fn totals(&self) -> (u64, u64) {
         let table = self.table.lock();
         (table.values().map(|segment| u64::from(segment.bytes)).sum(), table.len() as u64)
@@ -479,7 +480,7 @@ fn next_number(maker: &mut Maker) -> Result<u32, LogError> {
 }
 
 impl Core {
-    /// [`Store::make`], and fails for good if another process makes segments here.
+    /// [`Store::make`], and poisons the log if another process makes segments here.
     pub fn make_segment(
         &self,
         maker: &mut Maker,
@@ -491,13 +492,14 @@ impl Core {
         made.map_err(|error| self.fail_if_taken(error))
     }
 
-    /// [`Store::fill_reserve`], and fails for good if another process makes segments here.
+    /// [`Store::fill_reserve`], and poisons the log if another process makes segments here.
     pub fn fill_reserve(&self, maker: &mut Maker, wanted: usize) -> Result<bool, LogError> {
         self.store.fill_reserve(maker, wanted).map_err(|error| self.fail_if_taken(error))
     }
 
-    /// Recovery left no file whose name this log will take, so one that has it is of another process that has begun an
-    /// epoch in this directory: what is acknowledged after that would be lost at the next open (INV-DIR-3).
+    /// Recovery left no file with a name that this log will take. A file with such a name belongs to another process,
+    /// which began an epoch in this directory: commits acknowledged from then on would be lost at the next open
+    /// (INV-DIR-3).
     fn fail_if_taken(&self, error: LogError) -> LogError {
         match error {
             LogError::Io { source, path, .. } if source.kind() == io::ErrorKind::AlreadyExists => self.fail(

@@ -1,4 +1,4 @@
-//! Locks and atomics of the commit path, exchanged for shuttle's under the feature `shuttle`.
+//! Locks and atomics of the commit path; shuttle's under the feature `shuttle`.
 
 #[cfg(not(feature = "shuttle"))]
 mod chosen {
@@ -19,7 +19,7 @@ mod chosen {
     pub use shuttle::thread::yield_now;
     pub use shuttle::thread::yield_now as spin_loop;
 
-    /// Shuttle's mutex with the face of `parking_lot`'s.
+    /// Shuttle's mutex with the interface of `parking_lot`'s.
     #[derive(Debug, Default)]
     pub struct Mutex<T>(sync::Mutex<T>);
 
@@ -67,7 +67,7 @@ mod chosen {
             guard.0 = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
         }
 
-        /// The time never comes: a sleeper that is not woken sleeps for ever.
+        /// Never times out: a sleeper that is not woken sleeps for ever.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _duration: Duration) {
             self.wait(guard);
         }

@@ -8,7 +8,7 @@ pub const BULK_HEADER_BYTES: u32 = 24;
 
 const CHECKED_BYTES: usize = 16;
 
-/// What a bulk record holds. The numbers are on disk.
+/// The kinds of bulk records. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum BulkKind {
@@ -16,9 +16,9 @@ pub enum BulkKind {
     InternalNode = 1,
     /// A leaf node.
     LeafNode = 2,
-    /// The changed entries of a leaf.
+    /// A leaf's changed entries.
     LeafDelta = 3,
-    /// A part of a large value or transaction: spill id, ordinal, bytes.
+    /// A chunk of a large value or transaction: spill id, ordinal, bytes.
     Chunk = 4,
     /// A checkpoint's tables.
     Checkpoint = 5,
@@ -48,7 +48,7 @@ pub(crate) const fn bulk_record_bytes(body: u32) -> u32 {
 /// The header of a bulk record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BulkHeader {
-    /// What the body is.
+    /// The kind of the body.
     pub kind: BulkKind,
     /// How the body is compressed; 0 is not.
     pub codec: u8,
@@ -56,12 +56,12 @@ pub struct BulkHeader {
     pub flags: u16,
     /// The length of the body in bytes.
     pub body_bytes: u32,
-    /// Where the record lies.
+    /// The record's LSN.
     pub lsn: Lsn,
 }
 
 impl BulkHeader {
-    /// The header's bytes, the checksum over database, header and the pieces of the body included.
+    /// The header's bytes, with the checksum over database, header and the pieces of the body.
     pub fn encode(&self, database: DatabaseId, body: &[&[u8]]) -> [u8; BULK_HEADER_BYTES as usize] {
         let mut bytes = [0; BULK_HEADER_BYTES as usize];
         bytes[0] = self.kind as u8;
@@ -74,7 +74,7 @@ impl BulkHeader {
         bytes
     }
 
-    /// Reads a header that stands at `lsn`; the body is checked by [`BulkHeader::check`].
+    /// Reads the header at `lsn`; [`BulkHeader::check`] checks the body.
     pub fn decode(bytes: &[u8], lsn: Lsn) -> Result<BulkHeader, DecodeError> {
         let mut reader = Reader::new(bytes);
         let wrong = |field, offset| Err(DecodeError { field, offset });

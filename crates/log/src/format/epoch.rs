@@ -2,19 +2,19 @@
 
 use fulgurite_types::{Csn, DecodeError, Epoch, Lsn, Reader, Writer};
 
-/// The payload of a group of kind [`EpochStart`](super::GroupKind::EpochStart): it names the epoch before and decrees
-/// where that ended. The first epoch has a previous one of 0.
+/// The payload of a group of kind [`EpochStart`](super::GroupKind::EpochStart): it names the epoch before, and declares
+/// where that ended. The first epoch's previous one is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochStart {
     /// The epoch that begins here.
     pub epoch: Epoch,
-    /// The one before.
+    /// The epoch before.
     pub previous: Epoch,
-    /// The segment in which that one began.
+    /// The segment in which the previous epoch began.
     pub previous_segment: u32,
-    /// Where it ends: what lies behind is dead.
+    /// Where the previous epoch ends: groups after it are dead.
     pub previous_end: Lsn,
-    /// The last CSN that lived.
+    /// The last living CSN of the previous epoch.
     pub previous_csn: Csn,
 }
 

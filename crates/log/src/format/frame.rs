@@ -1,4 +1,4 @@
-//! Frames, and the records that a group of them is made of.
+//! Frames, and the records of a group's payload.
 
 use super::local::{ChunkRef, LOCAL_TAG, decode_local_record};
 use fulgurite_types::{Csn, DecodeError, Reader, crc32c};
@@ -12,15 +12,15 @@ const CHECKED_BYTES: usize = 36;
 /// The header of a frame: the same bytes on every replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// What the body is; the log does not care.
+    /// The kind of the body; the log does not interpret it.
     pub kind: u8,
-    /// Flags of the body; the log does not care.
+    /// Flags of the body; the log does not interpret them.
     pub flags: u8,
-    /// How the body is compressed; the log does not care.
+    /// How the body is compressed; the log does not interpret it.
     pub codec: u8,
     /// The length of the body in bytes.
     pub body_bytes: u32,
-    /// The number of the commit.
+    /// The commit's CSN.
     pub csn: Csn,
     /// The term of replication; 0 on a single node.
     pub term: u64,
@@ -48,7 +48,7 @@ impl FrameHeader {
         bytes
     }
 
-    /// Reads and checks a header; the body is not looked at.
+    /// Reads and checks a header, without its body.
     pub fn decode(reader: &mut Reader<'_>) -> Result<FrameHeader, DecodeError> {
         let wrong = reader.error("frame header");
         let bytes = reader.bytes(FRAME_HEADER_BYTES as usize, "frame header")?;
@@ -83,7 +83,7 @@ pub(crate) struct Record<'a> {
     pub local: Vec<ChunkRef>,
 }
 
-/// The frames of a payload, checked one by one; stops after the first error.
+/// The frames of a payload, checked one by one. Stops after the first error.
 pub(crate) struct Records<'a> {
     reader: Reader<'a>,
     failed: bool,

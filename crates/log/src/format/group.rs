@@ -1,4 +1,4 @@
-//! The header of a group: what one write puts into a segment.
+//! A group's header. A group is the unit of writing.
 
 use fulgurite_types::{Crc32c, Csn, DatabaseId, DecodeError, Epoch, Reader};
 
@@ -12,7 +12,7 @@ pub(crate) const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"Fgrp");
 const FORMAT: u8 = 1;
 const CRC_AT: usize = 64;
 
-/// What a group holds. The numbers are on disk.
+/// The kinds of groups. The numbers are on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum GroupKind {
@@ -20,9 +20,9 @@ pub enum GroupKind {
     Frames = 1,
     /// The beginning of an epoch; always the first group of a segment.
     EpochStart = 2,
-    /// The stream goes on in the segment that this names.
+    /// The end of a segment: names the segment in which the stream continues.
     SegmentEnd = 3,
-    /// Nothing but a fresh durable CSN.
+    /// No payload: a fresh durable mark.
     Mark = 4,
     /// The segment belongs to the bulk stream; records follow, not groups.
     BulkStart = 5,
@@ -41,13 +41,13 @@ impl GroupKind {
     }
 }
 
-/// A group's header. Its place, database and epoch are part of what the checksum covers, so that no leftover of a
-/// recycled or copied file passes for a group of this log.
+/// A group's header. The checksum covers its segment, offset, database and epoch, so that no leftover of a recycled or
+/// copied file passes for a group of this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: GroupKind,
-    /// Whose log this is.
+    /// The database of this log.
     pub database: DatabaseId,
     /// The epoch that wrote it.
     pub epoch: Epoch,
@@ -57,13 +57,13 @@ pub struct GroupHeader {
     pub offset: u32,
     /// The length of the payload in bytes, padding not counted.
     pub payload_bytes: u32,
-    /// The CSN of the first frame; without frames, of the next one.
+    /// The CSN of the first frame; without frames, of the next frame.
     pub first_csn: Csn,
     /// How many frames the payload has.
     pub frames: u32,
-    /// The segment in which the stream goes on; 0 unless this is a segment end.
+    /// The segment in which the stream continues; 0 unless this is a segment end.
     pub next_segment: u32,
-    /// The newest CSN known to be durable when this was written: the mark.
+    /// The durable mark: the newest CSN that was known to be durable when this was written.
     pub durable: Csn,
 }
 
@@ -88,7 +88,7 @@ impl GroupHeader {
         bytes
     }
 
-    /// Reads a header without its payload: enough to know how long the group claims to be, nothing to rely on.
+    /// Reads a header without its payload and unchecked: enough to know the group's claimed length, no more.
     pub fn decode_unchecked(bytes: &[u8]) -> Result<GroupHeader, DecodeError> {
         let mut reader = Reader::new(bytes);
         let wrong = |field, offset| Err(DecodeError { field, offset });
@@ -123,8 +123,8 @@ impl GroupHeader {
         Ok(header)
     }
 
-    /// Reads and checks the group that `bytes` begin with, and that has to be of `place`: database, segment and
-    /// offset. Returns the header and the payload.
+    /// Reads and checks the group at the start of `bytes`. Its database, segment and offset have to be those of
+    /// `place`. Returns the header and the payload.
     pub fn decode_at(
         bytes: &[u8],
         place: (DatabaseId, u32, u32),
@@ -149,7 +149,7 @@ impl GroupHeader {
     /// Where the next group begins.
     ///
     /// # Panics
-    /// If the header was not checked and its numbers make no sense.
+    /// If the header was not checked and its numbers overflow.
     pub fn end(&self) -> u32 {
         super::align8(self.offset + GROUP_HEADER_BYTES + self.payload_bytes)
     }

@@ -1,4 +1,4 @@
-//! The local record: where the chunks of the frame behind it lie on this very disk.
+//! The local record: the LSNs, on this node's disk, of the chunks of the frame that follows it.
 
 use fulgurite_types::{Crc32c, DecodeError, Epoch, Lsn, Reader, Writer};
 
@@ -10,7 +10,7 @@ const ENTRY_BYTES: u32 = 32;
 /// The identity of one write-ahead of chunks; never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct SpillId {
-    /// The node that wrote it; 0 on a single one.
+    /// The node that wrote it; 0 on a single node.
     pub node: u32,
     /// The epoch of that node.
     pub epoch: Epoch,
@@ -39,14 +39,14 @@ impl SpillId {
     }
 }
 
-/// Where one chunk lies.
+/// A reference to one chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkRef {
-    /// The write-ahead it belongs to.
+    /// The write-ahead that it belongs to.
     pub spill: SpillId,
-    /// Which part of it.
+    /// The chunk's ordinal in it.
     pub ordinal: u32,
-    /// Where its bytes begin.
+    /// The LSN of its bytes.
     pub lsn: Lsn,
     /// Its length in bytes.
     pub len: u32,
@@ -56,7 +56,7 @@ impl ChunkRef {
     /// The length of [`ChunkRef::encode`].
     pub const BYTES: usize = ENTRY_BYTES as usize;
 
-    /// Appends spill, ordinal, place and length.
+    /// Appends spill, ordinal, LSN and length.
     pub fn encode(&self, out: &mut impl Writer) {
         out.put_bytes(&encode_entry(self));
     }
@@ -80,7 +80,7 @@ pub const fn local_record_bytes(chunks: u16) -> u32 {
 /// Appends the record: tag, zero, count, checksum over all else, entries.
 ///
 /// # Panics
-/// With more than 65535 chunks: the caller counted them when it asked for admission.
+/// With more than 65535 chunks: the caller counted them for its admission.
 pub(crate) fn encode_local_record(chunks: &[ChunkRef], out: &mut impl Writer) {
     let count = u16::try_from(chunks.len()).expect("a local record counts its chunks in 16 bits");
     let [low, high] = count.to_le_bytes();

@@ -1,4 +1,4 @@
-//! What the log looks like on disk: constants, encoder and decoder side by side. `docs/format/log.md` is the grammar.
+//! The log's format on disk: constants, encoders and decoders side by side. `docs/format/log.md` is the grammar.
 
 mod bulk;
 mod epoch;

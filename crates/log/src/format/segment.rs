@@ -11,17 +11,17 @@ const CHECKED_BYTES: usize = 36;
 
 /// The suffix of a segment that is ready or in use.
 pub(crate) const SEGMENT_SUFFIX: &str = ".seg";
-/// The suffix of one that is still being made.
+/// The suffix of a file that is not a segment yet.
 pub(crate) const NEW_SUFFIX: &str = ".new";
 
-/// What the first block of a segment says.
+/// The first block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentHeader {
     /// The length of the file in bytes.
     pub bytes: u32,
-    /// Whose segment this is.
+    /// The database that it belongs to.
     pub database: DatabaseId,
-    /// Its number, the one in its name.
+    /// Its number, as in its name.
     pub number: u32,
 }
 
@@ -59,7 +59,7 @@ impl SegmentHeader {
     }
 }
 
-/// Reads one field and fails, at its place, unless it is what it has to be.
+/// Reads one field with `check`; fails at the field's offset unless that returns true.
 fn expect(
     reader: &mut Reader<'_>,
     field: &'static str,
@@ -79,7 +79,7 @@ pub(crate) fn new_file_name(number: u32) -> String {
     format!("{number:010}{NEW_SUFFIX}")
 }
 
-/// The number in a name of ten digits and `suffix`; anything else is no file of ours.
+/// The number in a name of ten digits and `suffix`; any other name is not the log's.
 pub(crate) fn parse_number(name: &str, suffix: &str) -> Option<u32> {
     let digits = name.strip_suffix(suffix)?;
     if digits.len() != 10 || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! Golden bytes, round trips, and inputs that make no sense.
+//! Golden bytes, round trips, and invalid inputs.
 
 use super::frame::Record;
 use super::*;

@@ -1,4 +1,4 @@
-//! The beginning of an epoch: a new segment whose first group says which epoch it follows.
+//! Begins an epoch: a new segment whose first group names the epoch before.
 
 use crate::core::{Core, EpochSpan};
 use crate::error::LogError;
@@ -13,7 +13,7 @@ use fulgurite_env::{Dir, Env};
 use fulgurite_types::{DatabaseId, Lsn};
 use std::sync::Arc;
 
-/// A begun epoch, durable, from which a log is made.
+/// An epoch whose start is durable, and from which a log is made.
 pub(crate) struct Begun {
     pub store: Store,
     segment: Arc<Segment>,
@@ -21,8 +21,8 @@ pub(crate) struct Begun {
     append_at: u32,
 }
 
-/// Begins `start.epoch` in segment `number`, made of the `reserve` if that is not empty. Returns after the start is
-/// durable (INV-LOG-8).
+/// Begins `start.epoch` in segment `number`, made from a file of the `reserve` if there is one. Returns after the start
+/// is durable (INV-LOG-8).
 pub(crate) fn begin_epoch(
     dir: Arc<dyn Dir>,
     database: DatabaseId,
@@ -63,20 +63,20 @@ pub(crate) fn begin_epoch(
 }
 
 impl Begun {
-    /// Enters the segments that are there, and gives back those of epochs that this one passes over.
+    /// Adds the existing segments to the table, and frees those of epochs that this one passes over.
     pub fn take_over(&self, segments: Vec<Arc<Segment>>, passed_over: &[u32]) {
         for segment in segments {
             self.store.add(segment);
         }
         for &number in passed_over {
             if let Err(error) = self.store.free(number, false) {
-                // The next opening does it.
+                // The next opening frees it.
                 tracing::debug!(%error, "the segment of an epoch without commits could not be given back");
             }
         }
     }
 
-    /// The log that appends to it. `spans` are the epochs before, `index` what recovery entered.
+    /// The log that appends to this epoch. `spans` are the epochs before, `index` is recovery's.
     pub fn into_core(
         self,
         env: Arc<dyn Env>,

@@ -1,4 +1,4 @@
-//! The living epochs from the replay point on, read backwards from the newest start.
+//! The chain of living epochs from the replay point on, read backwards from the newest start.
 
 use super::ReplayFrom;
 use super::inventory::{First, Found, Inventory};
@@ -20,8 +20,8 @@ impl Chain {
         self.0.last_mut().expect("a chain has its newest epoch").end = Some((end, last_csn));
     }
 
-    /// Passes over the newest epochs, which have ended, as far as they have no commit: the next one follows the epoch before
-    /// them. The one that holds the replay point stays. Returns the segments that these epochs leave.
+    /// Passes over the newest epochs, all of them ended, that have no commit: the next epoch follows the one before
+    /// them. The epoch that holds the replay point stays. Returns the segments of the epochs passed over.
     pub fn pass_over_empty(&mut self) -> Vec<u32> {
         let mut passed = Vec::new();
         while let [.., before, newest] = &self.0[..] {
@@ -36,7 +36,7 @@ impl Chain {
         passed
     }
 
-    /// The segments behind the replay point that hold the start of an epoch which a newer one passed over.
+    /// The segments after the replay point that hold the start of an epoch which a newer one passed over.
     pub fn passed_over<'a>(
         &'a self,
         inventory: &'a Inventory,
@@ -56,7 +56,8 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
     for &number in &from.must_exist {
         inventory.named(number, || "the checkpoint refers to it".into())?;
     }
-    // A segment gets its name only after its header is durable, so a bad one was good: it may be the newest start.
+    // A segment gets its name only after its header is durable. So a bad header was good once: it may be the newest
+    // start.
     for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
         found.bytes()?;
     }
@@ -96,13 +97,13 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
     }
     spans.reverse();
     if spans[0].end.is_some_and(|(end, _)| from.lsn > end) {
-        let what = format!("the replay point {} lies behind the end of epoch {}", from.lsn, spans[0].epoch);
+        let what = format!("the replay point {} is behind the end of epoch {}", from.lsn, spans[0].epoch);
         return Err(LogError::damaged(inventory.dir.path(), 0, None, what));
     }
     Ok(Chain(spans))
 }
 
-/// The valid start in the segment with the highest number, unless something knows of a newer epoch.
+/// The valid epoch start with the highest segment number. Fails if a newer epoch is known to have begun.
 fn newest_start(inventory: &Inventory, from: &ReplayFrom) -> Result<(u32, EpochStart), LogError> {
     let newest = inventory.segments.values().rev().find_map(|found| match found.first {
         First::EpochStart(_, start) => Some((found, start)),

@@ -1,5 +1,5 @@
-//! What was found is made durable, before anything is built on it: a killed process, or a failed sync, may have left
-//! it in a cache only. Everything here may be repeated at will.
+//! Makes the frames that the walk found durable, before anything is built on them: a killed process, or a failed sync,
+//! may have left them in a cache only. Every step here may be repeated.
 
 use super::ReplayFrom;
 use super::chain::Chain;
@@ -13,11 +13,11 @@ use fulgurite_types::Lsn;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
-/// How many unused segments may wait to be removed.
+/// How many unused segments may be left to be removed later.
 const LATER_MAX: usize = 4;
 
-/// Rewrites what no mark covers (same bytes, same place), syncs every segment since the checkpoint, and the directory.
-/// Returns how many bytes were rewritten.
+/// Rewrites the groups that no durable mark covers (same bytes, same offset), and syncs every segment since the
+/// checkpoint, and the directory. Returns how many bytes it rewrote.
 pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> Result<u64, LogError> {
     let newest_start = chain.newest().start_segment;
     let mut buffer = Vec::new();
@@ -47,9 +47,9 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
     Ok(rewritten)
 }
 
-/// Separates the files that are kept for a full disk, at most `count` of at least `bytes`, from those that were still being
-/// made, which are removed. Neither holds anything, so it does not matter which is which; but where a rename is not atomic
-/// ([`fulgurite_env::Dir::rename`]), a file may have the name of a segment, too: it loses this one.
+/// Separates the files kept for a full disk, at most `count` of at least `bytes`, from unfinished ones, which it
+/// removes. None holds data, so it does not matter which file is which. But where a rename is not atomic
+/// ([`fulgurite_env::Dir::rename`]), a file may also have the name of a segment: it loses this name.
 pub(super) fn sort_unfinished(
     inventory: &Inventory,
     count: usize,
@@ -69,8 +69,8 @@ pub(super) fn sort_unfinished(
     Ok(reserve.into_iter().map(|(name, _)| name.clone()).collect())
 }
 
-/// Gives the segments of epochs that were passed over to the reserve, up to `count` files, and removes the others: what the
-/// last openings took (INV-LOG-18). Their names are durably gone before anything is written to them.
+/// Moves the segments of passed-over epochs, which the last openings took, back to the reserve, up to `count` files,
+/// and removes the others (INV-LOG-18). Their names are durably gone before anything is written to them.
 pub(super) fn give_back_passed_over(
     inventory: &Inventory,
     chain: &Chain,
@@ -106,10 +106,10 @@ pub(super) fn give_back_passed_over(
     Ok(given_back)
 }
 
-/// Removes segments that were made and never used. A segment that nothing names and that holds no valid group and no
-/// record is one; if its beginning alone is gone, it is damage, and stays. With `later` the first few are left to
-/// [`crate::store::Store::remove_unwanted`], because a large file takes a tenth of a second; a process that dies soon does
-/// not come to it, so the others are not.
+/// Removes segments that were made and never used: nothing names them, and they hold no valid group and no record. A
+/// used segment that lost only its beginning is damage, and stays. With `later` the first few are left to
+/// [`crate::store::Store::remove_unwanted`], because a large file takes a tenth of a second. The others are not,
+/// because a process that dies soon never removes them.
 pub(super) fn remove_unused(
     inventory: &Inventory,
     walked: &Walked,
@@ -145,12 +145,12 @@ pub(super) fn remove_unused(
     Ok(removed)
 }
 
-/// Whether a segment holds a valid group or a record anywhere.
+/// Whether a segment holds a valid group or a record, at any aligned offset.
 pub(crate) fn holds_something(bytes: &[u8], database: DatabaseId, number: u32) -> bool {
     valid_groups(bytes, database, number, SEGMENT_DATA_START).next().is_some() || has_records(bytes, number)
 }
 
-/// Whether a record of the bulk stream seems to stand anywhere in the segment.
+/// Whether any aligned offset of the segment seems to hold a record of the bulk stream.
 fn has_records(bytes: &[u8], number: u32) -> bool {
     let tail = bytes.get(SEGMENT_DATA_START as usize..).unwrap_or_default();
     (SEGMENT_DATA_START..).step_by(GROUP_ALIGN as usize).zip(tail.chunks(GROUP_ALIGN as usize)).any(

@@ -1,4 +1,4 @@
-//! What is in the directory: every segment, its header and its first group.
+//! The directory's contents: every segment, its header and its first group.
 
 use super::walk::Walked;
 use crate::error::LogError;
@@ -13,21 +13,21 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How much of a segment is read to learn whose it is: its header and the block behind it.
+/// How much of a segment is read to learn its database, stream and epoch: its header and the next block.
 const PEEK_BYTES: usize = 2 * SEGMENT_DATA_START as usize;
 
-/// What stands where the first group should be.
+/// What is found at the offset of the first group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
-    /// Nothing: the segment was never used.
+    /// Zeros: the segment was never used.
     Zeros,
-    /// Nothing that can be read.
+    /// Nothing that decodes.
     Unreadable,
     /// A valid start of an epoch.
     EpochStart(GroupHeader, EpochStart),
     /// A valid start of a bulk segment.
     BulkStart(GroupHeader),
-    /// The header of another group, its checksum not looked at.
+    /// The header of another group, its checksum not verified.
     Group(GroupHeader),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Found {
     pub path: PathBuf,
     dir: Arc<dyn Dir>,
     options: OpenOptions,
-    /// The file's length, or what is wrong with its header.
+    /// The segment's length, or what is wrong with its header.
     pub header: Result<u32, String>,
     pub first: First,
 }
@@ -47,13 +47,13 @@ impl Found {
         self.header.clone().map_err(|what| LogError::damaged(&self.path, 0, None, what))
     }
 
-    /// Opens the file; a large log has more segments than a process may have files.
+    /// Opens the file. It is not kept open: a large log has more segments than a process may have files.
     pub fn open(&self) -> Result<Arc<dyn File>, LogError> {
         let opened = self.dir.open(&segment_file_name(self.number), self.options);
         opened.map_err(|source| LogError::io("open", &self.path, source))
     }
 
-    /// Reads the whole segment as the device has it.
+    /// Reads the whole segment, as the device has it.
     pub fn read(&self, buffer: &mut Vec<u8>) -> Result<(), LogError> {
         self.read_first(buffer, u32::MAX)
     }
@@ -65,7 +65,7 @@ impl Found {
         self.read_into(buffer, 0)
     }
 
-    /// Reads the bytes from `start` to `end`, each to its offset in `buffer`; those before are zero.
+    /// Reads the bytes from `start` to `end`, each to its offset in `buffer`; the bytes before `start` are zero.
     pub fn read_between(&self, buffer: &mut Vec<u8>, start: u32, end: u32) -> Result<(), LogError> {
         let end = self.bytes()?.min(end) as usize;
         *buffer = vec![0; end];
@@ -87,13 +87,13 @@ pub(super) struct Inventory {
     pub database: DatabaseId,
     pub dir: Arc<dyn Dir>,
     pub segments: BTreeMap<u32, Found>,
-    /// Names and lengths of files that are no segments yet: still being made, or kept for a full disk.
+    /// Names and lengths of files that are not segments yet: unfinished, or kept for a full disk.
     pub unfinished: Vec<(String, u64)>,
     number_max: u32,
     options: OpenOptions,
 }
 
-/// `options` say how the segments may be opened.
+/// Takes the inventory; segments are opened with `options`.
 pub(super) fn take(
     dir: &Arc<dyn Dir>,
     database: DatabaseId,
@@ -183,7 +183,7 @@ fn first_group(peek: &[u8], number: u32, database: DatabaseId) -> First {
 }
 
 impl Inventory {
-    /// The newest epoch that any start testifies to.
+    /// The newest epoch that a segment's start names.
     pub fn newest_epoch(&self) -> Epoch {
         let epochs = self.segments.values().filter_map(|found| match found.first {
             First::EpochStart(header, _) | First::BulkStart(header) => Some(header.epoch),
@@ -192,7 +192,7 @@ impl Inventory {
         epochs.max().unwrap_or_default()
     }
 
-    /// Whether a file that is no segment by this name may be one by another.
+    /// Whether a file that is not a segment by this name may be one by another name.
     pub fn may_be_a_segment(&self, name: &str) -> bool {
         let is_segment = |number: u32| self.segments.contains_key(&number);
         let mut head = vec![0; SEGMENT_DATA_START as usize];
@@ -217,7 +217,7 @@ impl Inventory {
         })
     }
 
-    /// The segment, which something durable names; `why` says what.
+    /// The segment `number`, which something durable names: `why` says what.
     pub fn named(&self, number: u32, why: impl FnOnce() -> String) -> Result<&Found, LogError> {
         let Some(found) = self.segments.get(&number) else {
             let path = self.dir.path().join(segment_file_name(number));
@@ -227,8 +227,8 @@ impl Inventory {
         Ok(found)
     }
 
-    /// Segments for the table of the opened log: all but the removed ones. In one that is only read, unused segments stay
-    /// what they are, and what comes after its end is not looked at.
+    /// Segments for the table of the opened log: all but the removed ones. In a read-only log unused segments stay
+    /// unused, and segments of the commit stream after the log's end are not sealed.
     pub fn kept_segments(&self, removed: &[u32], walked: &Walked) -> Vec<Arc<Segment>> {
         let kept = self.segments.values().filter(|found| !removed.contains(&found.number));
         let readable = kept.filter_map(|found| {
@@ -244,7 +244,8 @@ impl Inventory {
                     segment.hand_out(Stream::Commit, header.epoch, header.first_csn);
                 }
                 First::BulkStart(header) => segment.hand_out(Stream::Bulk, header.epoch, header.first_csn),
-                // The commit stream names its own. Whatever else has a beginning that cannot be read is of the other.
+                // The walk names the commit stream's segments, below. Any other with an unreadable start is the bulk
+                // stream's.
                 First::Zeros | First::Unreadable => {
                     segment.hand_out(Stream::Bulk, Epoch::default(), Csn::ZERO);
                 }

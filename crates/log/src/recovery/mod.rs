@@ -22,23 +22,23 @@ use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use std::error::Error;
 use std::sync::Arc;
 
-/// What the last checkpoint knows of the log.
+/// What the last checkpoint recorded about the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayFrom {
-    /// Where replay starts: what [`Log::replay_point`](crate::Log::replay_point) acknowledged for `csn`.
+    /// Where replay starts: what [`Log::replay_point`](crate::Log::replay_point) returned for `csn`.
     pub lsn: Lsn,
-    /// Frames up to this are in the checkpoint and are not delivered.
+    /// Frames up to this CSN are in the checkpoint and are not delivered.
     pub csn: Csn,
-    /// The newest epoch that the superblock knows. If an older one is the newest on disk, that is damage.
+    /// The newest epoch that the superblock names. If the newest on disk is older, that is damage.
     pub epoch: Epoch,
     /// The newest CSN that was durable in that epoch.
     pub durable_csn: Csn,
-    /// Where that epoch ended, if it was closed cleanly with everything durable: nothing behind it is looked at, and
-    /// nothing has to be made durable again.
+    /// Where that epoch ended, if it was closed cleanly with everything durable: recovery ignores what follows, and
+    /// makes nothing durable again.
     pub closed_at: Option<Lsn>,
     /// Segments that the checkpoint refers to.
     pub must_exist: Vec<u32>,
-    /// Frames behind this are cut off, on purpose.
+    /// Frames after this CSN are cut off, on purpose.
     pub up_to: Option<Csn>,
 }
 
@@ -53,42 +53,42 @@ impl ReplayFrom {
     }
 }
 
-/// A frame that recovery found.
+/// A frame found by recovery.
 #[derive(Clone, Debug)]
 pub struct RecoveredFrame<'a> {
     /// Its header.
     pub header: FrameHeader,
     /// Its body.
     pub body: &'a [u8],
-    /// Where the body lies.
+    /// The body's LSN.
     pub body_lsn: Lsn,
-    /// Where the chunks that the body refers to lie.
+    /// The extents of the chunks that the body refers to.
     pub local: Vec<ChunkRef>,
 }
 
-/// Receives what recovery finds.
+/// Receives the frames that recovery finds.
 pub trait RecoverySink {
-    /// The next frame, in CSN order. If opening fails later, everything delivered is void.
+    /// Takes the next frame, in CSN order. If opening fails later, all delivered frames are void.
     ///
     /// # Errors
     /// Ends recovery with [`LogError::Sink`].
     fn frame(&mut self, frame: &RecoveredFrame<'_>) -> Result<(), Box<dyn Error + Send + Sync>>;
 
-    /// How much of the log has been read.
+    /// Reports how much of the log has been read.
     fn progress(&mut self, done_bytes: u64, total_bytes: u64) {
         let _ = (done_bytes, total_bytes);
     }
 }
 
-/// What recovery did.
+/// A recovery's result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// The epoch that begins.
     pub epoch: Epoch,
-    /// The last commit that lives.
+    /// The last commit that survived.
     pub last_csn: Csn,
-    /// The newest commit that is known to survive a power cut. A log that is only read may have found more in a cache of
-    /// a process that was killed; any other has made all of it durable.
+    /// The newest commit that is known to survive a power cut. A read-only log may have found more in the cache, left
+    /// by a killed process; any other log has made all of it durable.
     pub proven_csn: Csn,
     /// Where the log ended.
     pub end: Lsn,
@@ -96,11 +96,11 @@ pub struct RecoveryReport {
     pub frames: u64,
     /// How many bytes of log were read.
     pub read_bytes: u64,
-    /// How many bytes of groups there are from the replay point on: what the next recovery would walk again.
+    /// How many bytes of groups there are from the replay point on: the next recovery would walk them again.
     pub walked_bytes: u64,
-    /// How many epochs were walked: lives of the log since the replay point, each of which left a segment.
+    /// How many living epochs were walked from the replay point on; each left a segment.
     pub epochs: u32,
-    /// How many bytes were written again, because nothing said that they were durable.
+    /// How many bytes were written again, because neither a durable mark nor the checkpoint covered them.
     pub rewritten_bytes: u64,
     /// Frames cut off by [`ReplayFrom::up_to`].
     pub cut_frames: u64,
@@ -110,7 +110,7 @@ pub struct RecoveryReport {
     pub elapsed_ns: u64,
 }
 
-/// What is there, all of it durable.
+/// The report on what was found, if all of it is durable.
 fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
     RecoveryReport {
         epoch: chain.newest().epoch,
@@ -125,8 +125,8 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
     }
 }
 
-/// Steps: inventory, chain, walk, tail, harden, new epoch. Nothing is written before the tail was judged; with
-/// [`LogOptions::read_only`] nothing at all.
+/// Steps: inventory, chain, walk, tail, harden, new epoch. Recovery writes nothing before it has judged the tail
+/// (INV-LOG-9); with [`LogOptions::read_only`] nothing at all.
 pub(crate) fn recover(
     env: Arc<dyn Env>,
     dir: &Arc<dyn Dir>,

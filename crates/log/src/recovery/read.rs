@@ -1,4 +1,4 @@
-//! A log that is only read: it ends where recovery found its end, no epoch begins, and it takes nothing.
+//! A read-only log: it ends where recovery found its end, begins no epoch, and takes no commits.
 
 use super::chain::Chain;
 use super::inventory::Inventory;
@@ -25,7 +25,7 @@ pub(super) fn into_core(
     for segment in inventory.kept_segments(&[], &walked) {
         store.add(segment);
     }
-    // Behind the end there may be the rest of a torn group.
+    // The rest of a torn group may follow the end.
     store.set_epoch_start(walked.end.segment());
     inventory.named(walked.end.segment(), || "the log ends in it".into())?;
     let segment = store.get(walked.end.segment()).expect("it is there and readable, or recovery had failed");

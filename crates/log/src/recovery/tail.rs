@@ -1,4 +1,4 @@
-//! Whether the end of the log is a torn tail or damage.
+//! Judges whether the end of the log is a torn tail or damage.
 
 use super::ReplayFrom;
 use super::chain::Chain;
@@ -8,17 +8,18 @@ use crate::error::LogError;
 use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupHeader, SEGMENT_DATA_START};
 use fulgurite_types::{Csn, DatabaseId, Lsn};
 
-/// How much of a segment is searched whose first block is zero. Groups lie one behind the other from the first block
-/// on, so a segment that was used and lost its beginning shows within this, or lost all of it.
+/// How much is searched of a segment whose first block is zero. Groups follow each other from the first block on. So a
+/// used segment that lost its beginning has a group within this, or lost all of it.
 const UNUSED_BYTES: u32 = 1024 * 1024;
 
-/// What says that the first missing commit was durable.
+/// The newest testimony about durable commits: if it reaches the first missing commit, that commit was durable.
 struct Witness {
     durable: Csn,
     what: String,
 }
 
-/// Fails if anything behind the end of the log testifies that the commit missing there was durable.
+/// Fails if the checkpoint or any valid group testifies that the first missing commit was durable, or if a group after
+/// the end belongs to an epoch whose start is lost.
 pub(super) fn judge(
     inventory: &Inventory,
     chain: &Chain,
@@ -82,7 +83,7 @@ fn end_segment(inventory: &Inventory, end: Lsn) -> Result<&Found, LogError> {
     inventory.named(end.segment(), || "the log ends in it".into())
 }
 
-/// Every valid group at or behind `start`, wherever it stands.
+/// Every valid group at or after `start`, at any aligned offset.
 pub(super) fn valid_groups(
     bytes: &[u8],
     database: DatabaseId,

@@ -1,4 +1,4 @@
-//! Forward along the chain from the replay point: every group is checked, every frame delivered.
+//! The walk forward along the chain from the replay point: it checks every group and delivers every frame.
 
 use super::chain::Chain;
 use super::inventory::{Found, Inventory};
@@ -10,22 +10,22 @@ use crate::replay_index::ReplayIndex;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
-/// What the walk found.
+/// The result of the walk.
 pub(crate) struct Walked {
-    /// Behind the last valid group of the newest epoch.
+    /// The end of the last valid group of the newest epoch.
     pub end: Lsn,
     /// The last CSN found.
     pub last_csn: Csn,
-    /// The newest CSN of the newest epoch that some valid group of it calls durable.
+    /// The newest durable mark in valid groups of the newest epoch, or the checkpoint's durable CSN if that is newer.
     pub mark: Csn,
-    /// Behind the last group that a mark covers: what follows may be in a cache only.
+    /// The end of the last group that `mark` covers: later groups may be in a cache only.
     pub proven: Lsn,
-    /// What was walked, in order: start and end in one segment each.
+    /// The walked ranges, in order: start and end, each range in one segment.
     pub live: Vec<(Lsn, Lsn)>,
     pub frames: u64,
     pub read_bytes: u64,
     pub index: ReplayIndex,
-    /// The segment that was read last: the one that holds the end.
+    /// The bytes of the segment read last: the one that holds `end`.
     pub last_read: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ struct Walker<'a> {
     total_bytes: u64,
     /// The last CSN, once a group was read.
     last: Option<Csn>,
-    /// Ends and last CSNs of groups of the newest epoch that no mark covers yet.
+    /// Last CSNs and ends of groups of the newest epoch that no durable mark covers yet.
     unproven: VecDeque<(Csn, Lsn)>,
     out: Walked,
 }
@@ -85,7 +85,7 @@ impl Walker<'_> {
         let mut buffer = std::mem::take(&mut self.out.last_read);
         let mut position = start;
         self.out.proven = start;
-        let why = |position: Lsn| format!("epoch {} goes on in it at {position}", span.epoch);
+        let why = |position: Lsn| format!("epoch {} continues in it at {position}", span.epoch);
         let mut found = self.inventory.named(position.segment(), || why(position))?;
         loop {
             match span.end.filter(|(end, _)| end.segment() == found.number) {
@@ -120,13 +120,13 @@ impl Walker<'_> {
                 what,
             ));
         }
-        // What an end cut off is dead, although its group lives.
+        // Frames after the declared end are dead, although their group lives.
         self.out.index.cut(csn);
         self.last = self.last.map(|_| csn);
         Ok(())
     }
 
-    /// Walks one segment from `position`, which is left at the end or behind the segment's end record.
+    /// Walks one segment from `position`, and leaves that at the epoch's end, or after the segment's end record.
     fn segment(
         &mut self,
         span: &EpochSpan,
@@ -162,7 +162,7 @@ impl Walker<'_> {
         Ok(result)
     }
 
-    /// The group at `position`. `None` at the first invalid one of the newest epoch; in an older one that is damage.
+    /// The group at `position`. `None` at the newest epoch's first invalid group; in an older epoch that is damage.
     fn group<'b>(
         &self,
         span: &EpochSpan,
@@ -181,7 +181,7 @@ impl Walker<'_> {
                 };
                 let over = span.end.is_some_and(|(end, _)| Lsn::new(found.number, header.end()) > end);
                 if misplaced || over {
-                    return Err(self.damaged(found, position.offset(), "a group stands where none can"));
+                    return Err(self.damaged(found, position.offset(), "there is a group where none can be"));
                 }
                 return Ok(Some((header, payload)));
             }
@@ -198,7 +198,7 @@ impl Walker<'_> {
         }
     }
 
-    /// CSNs are dense.
+    /// Checks that CSNs are dense.
     fn check_order(&mut self, found: &Found, position: Lsn, header: &GroupHeader) -> Result<(), LogError> {
         let fits = match self.last {
             Some(last) => header.first_csn == last.next(),
@@ -206,7 +206,7 @@ impl Walker<'_> {
         };
         if !fits || header.first_csn.0.checked_add(header.frames.into()).is_none() {
             let last = self.last.unwrap_or(self.from.csn);
-            let what = format!("commit {} stands here behind commit {last}", header.first_csn);
+            let what = format!("commit {} follows commit {last} here", header.first_csn);
             return Err(LogError::damaged(&found.path, position.offset().into(), None, what));
         }
         self.last = Some(header.last_csn());
@@ -226,7 +226,7 @@ impl Walker<'_> {
         for record in Records::new(payload) {
             let record = record.map_err(|error| self.damaged(found, header.offset, error.to_string()))?;
             if record.header.csn != expected {
-                let what = format!("commit {} stands in the place of {expected}", record.header.csn);
+                let what = format!("commit {} is in the place of {expected}", record.header.csn);
                 return Err(self.damaged(found, header.offset, what));
             }
             expected = expected.next();
@@ -250,8 +250,8 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// A mark proves every place up to the end of the group with its CSN. It says nothing about the groups without
-    /// frames behind that, itself among them.
+    /// A durable mark proves every byte up to the end of the group with its CSN. It says nothing about later groups
+    /// without frames, the one that carries it among them.
     fn prove(&mut self, header: &GroupHeader, end: Lsn) {
         if header.frames > 0 {
             self.unproven.push_back((header.last_csn(), end));

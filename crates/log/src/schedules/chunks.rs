@@ -1,4 +1,4 @@
-//! Chunks in the bulk stream, and the frames that name them: INV-LOG-16.
+//! Chunks in the bulk stream, and frames that name them (INV-LOG-16).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::{
     local_record_bytes,
 };
 
-/// Writes a chunk ahead and commits a frame that names it. `syncs` says whether the committer syncs the chunk itself.
+/// Writes a chunk ahead and fills a frame that names it. With `syncs` the committer syncs the chunk itself.
 fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
     let log = &world.log;
     let (spill, bytes) = (log.new_spill(), vec![7; 1 + below(2000)]);
@@ -57,7 +57,7 @@ impl RecoverySink for Found {
     }
 }
 
-/// Whatever a crash leaves: each frame that is there has its chunks, and what was acknowledged is there.
+/// Asserts that after a crash each surviving frame has its chunks, and that acknowledged commits survive.
 fn assert_whole(sim: &Arc<SimEnv>, log: &Log, acknowledged: Csn) {
     let kind = one_of(&[CrashKind::PowerCut, CrashKind::OsCrash, CrashKind::Kill]);
     let image = sim.crash(kind, below(1 << 30) as u64);

@@ -1,4 +1,4 @@
-//! The simulated disk with threads that change around each write and sync, and a watch over them.
+//! The simulated disk with a thread switch around each write and sync, and a watch over both.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -14,14 +14,14 @@ use fulgurite_env::{
 };
 use shuttle::thread::sleep;
 
-/// What is in flight on segments that are in use.
+/// The writes and syncs in flight on segments in use.
 #[derive(Debug, Default)]
 pub struct Watch {
     writes: AtomicU32,
     syncs: AtomicU32,
-    /// Whether the bulk stream is used: it writes beside the commit stream.
+    /// Whether the bulk stream is in use: its writes overlap the commit stream's.
     pub bulk: AtomicBool,
-    /// Whether a sync may be in flight beside a write.
+    /// Whether a sync may overlap a write.
     pub syncs_beside_writes: AtomicBool,
 }
 
@@ -44,7 +44,7 @@ impl Watch {
     }
 }
 
-/// Another thread may run. Not `yield_now`, by which a thread says that it has nothing to do.
+/// Lets another thread run. Not `yield_now`, which tells shuttle that this thread has nothing to do.
 fn switch() {
     sleep(Duration::ZERO);
 }
@@ -106,7 +106,7 @@ impl Disk for YieldingDisk {
 struct YieldingDir {
     dir: Arc<dyn Dir>,
     watch: Arc<Watch>,
-    /// Files that do not have their last name yet: segments in the making.
+    /// Files without their final name: segments that are not finished.
     new_files: Mutex<BTreeMap<String, Arc<AtomicBool>>>,
 }
 

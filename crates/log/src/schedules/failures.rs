@@ -1,4 +1,5 @@
-//! Failing writes and syncs, and commits that die: nobody hangs, nobody is told what is not so, nothing is written after.
+//! Failing writes and syncs, and commits that die: no thread hangs, no commit is acknowledged falsely, nothing is
+//! written after.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +12,7 @@ use super::explore;
 use super::world::{World, below, options};
 use crate::{BulkKind, Durability, LogError, frame_bytes};
 
-/// A commit's end: the newest that was acknowledged.
+/// The commit, if it was acknowledged.
 fn end(result: Result<Csn, LogError>) -> Csn {
     match result {
         Ok(csn) => csn,
@@ -20,7 +21,7 @@ fn end(result: Result<Csn, LogError>) -> Csn {
     }
 }
 
-/// Three threads commit twice beside `fault`; returns the newest commit that was acknowledged.
+/// Three threads commit twice while `fault` happens. Returns the newest acknowledged commit.
 fn commits_beside(world: &Arc<World>, fault: impl FnOnce()) -> Csn {
     let threads: Vec<_> = (0..3)
         .map(|_| {
@@ -38,7 +39,7 @@ fn commits_beside(world: &Arc<World>, fault: impl FnOnce()) -> Csn {
     threads.into_iter().map(|thread| thread.join().expect("no panic")).max().expect("three threads")
 }
 
-/// After the end of everything: what was acknowledged is still there, and a poisoned log stays as it is.
+/// After all threads ended: acknowledged commits are still there, and a poisoned log stays as it is.
 fn judge(world: &World, acknowledged: Csn) {
     world.assert_durable(acknowledged);
     if world.log.poisoned().is_some() {
@@ -69,7 +70,7 @@ fn faults() {
 }
 
 #[test]
-fn a_failing_write_or_sync_answers_everybody_and_ends_all_writing() {
+fn after_a_failing_write_or_sync_every_waiter_returns_and_nothing_is_written() {
     explore(30_000, faults);
 }
 
@@ -85,11 +86,11 @@ fn hole() {
 }
 
 #[test]
-fn a_commit_that_dies_answers_everybody() {
+fn after_a_commit_dies_every_waiter_returns() {
     explore(20_000, hole);
 }
 
-/// Somebody above the log ends it.
+/// The engine above the log poisons it.
 fn outside() {
     let world = World::new(options());
     let acknowledged = commits_beside(&world, || world.log.poison("a test"));
@@ -97,11 +98,11 @@ fn outside() {
 }
 
 #[test]
-fn poison_from_outside_answers_everybody() {
+fn after_poison_from_outside_every_waiter_returns() {
     explore(20_000, outside);
 }
 
-/// The bulk stream fails beside commits.
+/// The bulk stream fails while threads commit.
 fn bulk() {
     let world = World::new(options());
     world.watch.bulk.store(true, Relaxed);
@@ -116,6 +117,6 @@ fn bulk() {
 }
 
 #[test]
-fn a_failing_bulk_stream_answers_everybody() {
+fn after_the_bulk_stream_fails_every_waiter_returns() {
     explore(20_000, bulk);
 }

@@ -1,4 +1,4 @@
-//! Admitting, reserving and filling by several threads: order, places, groups, promises.
+//! Several threads admit, reserve and fill: order, reserved ranges, groups, promises.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::{Durability, LogOptions, frame_bytes};
 /// The longest body that segments of 16 KiB take.
 const LONG: usize = 4056;
 
-/// Threads append frames, long ones and short ones, faster than anybody flushes them.
+/// Threads append frames, long and short, faster than any thread flushes them.
 fn appends() {
     let world = World::new(options());
     let threads: Vec<_> = (0..3)
@@ -30,12 +30,12 @@ fn appends() {
 }
 
 #[test]
-fn numbers_and_places_are_dense_and_in_one_order() {
+fn csns_and_ranges_are_dense_and_in_one_order() {
     explore(4_000, appends);
 }
 
-/// INV-LOG-4: threads hold several admissions, in tiny segments and with buffers for two groups, use them in any order
-/// or give them back, and another thread makes segments and flushes meanwhile.
+/// INV-LOG-4: threads hold several admissions, in tiny segments and with buffers for two groups, and use them in any
+/// order or give them back. Another thread makes segments and flushes meanwhile.
 fn promises() {
     let world = World::new(options());
     let threads: Vec<_> = (0..2)
@@ -55,7 +55,7 @@ fn promises() {
                             world.put(admission, bytes, Durability::None);
                         }
                     }
-                    world.append(LONG, Durability::None).expect("what was promised to nobody is free");
+                    world.append(LONG, Durability::None).expect("the room that no admission holds is free");
                 }
             })
         })
@@ -96,7 +96,7 @@ fn long_frames_have_groups_of_their_own() {
     explore(60, long_frames);
 }
 
-/// More long frames than the buffers hold, among short ones: those that wait for group slots in line block no other.
+/// More long frames than the buffers hold, among short ones: frames that wait in line for group slots block no other.
 fn long_frames_in_line() {
     let mebi = 1024 * 1024;
     let sizes = LogOptions { segment_bytes_min: mebi, segment_bytes_max: mebi, ..options() };

@@ -1,10 +1,10 @@
 //! Explores schedules with shuttle: `cargo test -p fulgurite-log --features shuttle --lib schedules`.
 //!
-//! The whole log runs over a simulated disk on which threads change while a write or a sync is in flight. Shuttle
-//! interleaves at every lock and atomic of `crate::sync` and takes all atomics for sequentially consistent; what is
-//! weaker than that in the code is argued where it is. A thread that nobody wakes is a deadlock, which shuttle reports.
+//! The whole log runs over a simulated disk on which threads switch while a write or a sync is in flight. Shuttle
+//! interleaves at every lock and atomic of `crate::sync`, and takes all atomics for sequentially consistent. Weaker
+//! orders are argued for where the code uses them. A thread that is never woken is a deadlock, which shuttle reports.
 //!
-//! Scheme, device and faults are drawn from shuttle's own randomness, so that a schedule repeats them.
+//! Shuttle's own random numbers choose scheme, device and faults, so that a schedule repeats them.
 
 use shuttle::Runner;
 use shuttle::scheduler::{RandomScheduler, Schedule, Scheduler, Task, TaskId};
@@ -19,7 +19,8 @@ mod times;
 mod waiting;
 mod world;
 
-/// Explores `model`: with threads that change at random, often and seldom, and that are preempted at few moments.
+/// Explores `model` with three schedulers: random switches, often or seldom; random steps; and PCT, with few
+/// preemptions.
 fn explore(iterations: usize, model: fn()) {
     let sticky = Sticky { random: RandomScheduler::new(iterations), state: 1, chance: 0 };
     Runner::new(sticky, shuttle::Config::default()).run(model);
@@ -27,14 +28,14 @@ fn explore(iterations: usize, model: fn()) {
     shuttle::check_pct(model, iterations / 2, 4);
 }
 
-/// Lets a thread go on for a while, each execution another while. What takes one thread a hundred steps in the few
-/// steps of another is next to impossible where each step draws the thread anew.
+/// Lets a thread run for a while, in each execution another while. If each step drew the thread anew, one thread would
+/// next to never take a hundred steps during a few steps of another.
 #[derive(Debug)]
 struct Sticky {
     random: RandomScheduler,
-    /// Of an xorshift generator.
+    /// The state of an xorshift generator.
     state: u64,
-    /// In how many of 256 steps the thread changes.
+    /// In how many of 256 steps the thread switches.
     chance: u64,
 }
 

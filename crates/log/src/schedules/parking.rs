@@ -1,4 +1,4 @@
-//! The words on which committers sleep, alone.
+//! The words on which committers sleep, without the rest of the log.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -39,13 +39,13 @@ fn ranges() {
 }
 
 #[test]
-fn whoever_sleeps_for_a_range_is_woken() {
+fn every_sleeper_of_a_range_is_woken() {
     explore(6_000, ranges);
 }
 
-/// One leads at a time, acknowledges those up to its own commit, and wakes one behind them to lead next. Not every commit has
-/// somebody who waits, but one has: a PCT scheduler whose first schedule has one thread alone gives up. Bits of those who
-/// left stay behind.
+/// One leader at a time acknowledges the commits up to its own, and wakes one later sleeper to lead next. Not every
+/// commit has a waiter, but at least one does: a PCT scheduler whose first schedule has a single thread gives up.
+/// Threads that do not sleep leave their bits set.
 fn one_by_one() {
     let shared = Arc::new((Parking::new(), AtomicBool::new(false), AtomicU64::new(0)));
     let drawn = below(256);
@@ -79,6 +79,6 @@ fn one_by_one() {
 }
 
 #[test]
-fn whoever_is_woken_alone_goes_on_or_passes_it_on() {
+fn a_thread_that_is_woken_alone_leads_or_passes_the_wake_on() {
     explore(40_000, one_by_one);
 }

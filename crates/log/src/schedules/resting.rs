@@ -1,4 +1,4 @@
-//! Schedules of a background thread that sleeps and is given work (INV-LOG-15).
+//! Schedules of a background thread that sleeps while other threads add work (INV-LOG-15).
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use crate::signal::{Signal, Sleep};
 #[derive(Default)]
 struct World {
     signal: Signal,
-    /// What was added of work that wakes from a rest, and of work that wakes from a nap as well.
+    /// Added work that ends only a rest, and added work that ends a nap as well.
     ordinary: AtomicU64,
     urgent: AtomicU64,
     stop: AtomicBool,
 }
 
-/// Does what is there, sleeps until there is more, and ends when it is told to. It naps after it had something ordinary to
-/// do, as those do that expect more of it. The naps never end by themselves here: what has to come through does.
+/// Takes the work, sleeps until there is more, and ends at `stop`. It naps after ordinary work, like a thread that
+/// expects more of it. Naps never end by themselves here, so only a wake brings urgent work through.
 fn work(world: &World, total: u64) -> u64 {
     let (mut ordinary, mut urgent) = (0, 0);
     while !world.stop.load(SeqCst) {
@@ -64,7 +64,7 @@ fn no_work_waits_for_a_thread_that_sleeps() {
         for adder in adders {
             adder.join().unwrap();
         }
-        // What was added is taken before anything else happens: a thread that sleeps on is a deadlock.
+        // The worker takes all work before anything else happens: if it stays asleep, that is a deadlock.
         while world.ordinary.load(SeqCst) + world.urgent.load(SeqCst) > 0 {
             thread::yield_now();
         }

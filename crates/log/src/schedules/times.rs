@@ -1,4 +1,4 @@
-//! Commit times (INV-TIME-1): threads commit by one clock, and some of them have to be in time.
+//! Commit times (INV-TIME-1): threads commit by one clock, and some of the commits have a deadline.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,8 +11,8 @@ use crate::{Durability, LogOptions, TimeBounds, frame_bytes};
 
 const LONG: usize = 4056;
 
-/// Threads look at a clock that goes on by up to 0.6 s at each look, and reserve; groups take commits for a second. There
-/// are buffers for several groups, so that threads hold admissions beside an open group.
+/// Threads read a clock that advances by up to 0.6 s at each reading, and reserve; groups take commits for a second.
+/// There are buffers for several groups, so that threads hold admissions while a group is open.
 fn commits_in_time() {
     let world = World::new(LogOptions { buffer_bytes: 256 * 1024, ..options() });
     let clock = Arc::new(AtomicU64::new(1_000_000));
@@ -47,6 +47,6 @@ fn commits_in_time() {
 }
 
 #[test]
-fn commit_times_rise_with_numbers_and_no_commit_is_too_late() {
+fn commit_times_rise_with_csns_and_no_commit_is_too_late() {
     explore(4_000, commits_in_time);
 }

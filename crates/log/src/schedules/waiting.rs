@@ -1,4 +1,4 @@
-//! Waiting for durability: nobody is left asleep, no commit is acknowledged too early.
+//! Waiting for durability: no waiter is left asleep, no commit is acknowledged too early.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -34,7 +34,7 @@ fn commits() {
 }
 
 #[test]
-fn all_who_wait_return_and_what_they_wait_for_is_durable() {
+fn every_waiter_returns_and_its_commit_is_durable() {
     explore(8_000, commits);
 }
 
@@ -48,11 +48,11 @@ fn many_commits() {
 }
 
 #[test]
-fn sleepers_who_share_a_bit_all_return() {
+fn sleepers_that_share_a_bit_all_return() {
     explore(5_000, many_commits);
 }
 
-/// Tickets: nobody waits, one thread maintains.
+/// Tickets: no thread waits, one thread maintains.
 fn tickets() {
     let world = World::new(options());
     let left = Arc::new(AtomicU32::new(2));
@@ -71,7 +71,7 @@ fn tickets() {
             })
         })
         .collect();
-    // Whoever files a request after the last round of this loop is one of those that it counts.
+    // A thread counts itself done after its last request, so the round after the last count serves them all.
     loop {
         let are_done = left.load(SeqCst) == 0;
         while world.log.maintain().expect("nothing fails") {}
@@ -88,7 +88,7 @@ fn tickets() {
 }
 
 #[test]
-fn tickets_are_served_by_whoever_maintains() {
+fn tickets_are_served_by_the_thread_that_maintains() {
     explore(4_000, tickets);
 }
 
@@ -101,7 +101,7 @@ fn wait_synced(world: &World, csn: Csn) {
     world.sim.faults().power_safe_cache(world.log.options().power_safe_cache);
 }
 
-/// Everything that may flush, in any order, by all threads.
+/// All calls that may flush, in any order, by all threads.
 fn anything(world: &World) {
     for _ in 0..2 {
         match below(8) {
@@ -111,7 +111,7 @@ fn anything(world: &World) {
             3 => _ = world.append(1, Durability::None).expect("nothing fails"),
             4 => wait_synced(world, world.log.reserved_csn()),
             5 => {
-                // Longer than a block, or part of one that the next write writes again.
+                // Longer than a block, or within one that the next write writes again.
                 let csn = world.append(100 + below(2) * 3900, Durability::NoBarrier).expect("nothing fails");
                 world.wait_durable(csn).expect("nothing fails");
             }
@@ -133,16 +133,17 @@ fn mixture(power_safe_cache: bool) {
 }
 
 #[test]
-fn nobody_hangs_whatever_the_others_do() {
+fn no_thread_hangs_whatever_the_others_do() {
     explore(15_000, || mixture(false));
 }
 
 #[test]
-fn nobody_hangs_where_writes_count_without_a_flush() {
+fn no_thread_hangs_where_writes_count_without_a_flush() {
     explore(10_000, || mixture(true));
 }
 
-/// Hints beside commits: a flush vouches for what was written before it began, and a mark may be written meanwhile.
+/// Mark groups among commits: a flush covers only groups written before it began, and a mark group may be written
+/// meanwhile.
 fn marks() {
     let world = World::new(options());
     world.commit(10).expect("nothing fails");
@@ -166,15 +167,15 @@ fn marks() {
 }
 
 #[test]
-fn durable_never_passes_a_mark_that_no_flush_covered() {
+fn durable_never_passes_a_mark_group_that_no_flush_covered() {
     explore(6_000, marks);
 }
 
-fn is_told_that_it_closed(result: Result<Csn, LogError>) {
+fn assert_ok_or_closed(result: Result<Csn, LogError>) {
     assert!(matches!(result, Ok(_) | Err(LogError::Closed)), "{result:?}");
 }
 
-/// A close beside commits: each of them is durable, or told that the log is closed.
+/// A close while threads commit: each commit is durable, or fails because the log is closed.
 fn closes() {
     let world = World::new(options());
     let closer = {
@@ -187,12 +188,12 @@ fn closes() {
         })
     };
     together(&world, 3, |world| {
-        is_told_that_it_closed(world.commit(1 + below(100)));
-        is_told_that_it_closed(world.append(10, Durability::None));
+        assert_ok_or_closed(world.commit(1 + below(100)));
+        assert_ok_or_closed(world.append(10, Durability::None));
     });
     let (_, contents) = closer.join().expect("no panic");
     assert!(contents == world.contents(), "nothing is written after the close");
-    is_told_that_it_closed(late(&world.log));
+    assert_ok_or_closed(late(&world.log));
 }
 
 fn late(log: &Log) -> Result<Csn, LogError> {
@@ -201,6 +202,6 @@ fn late(log: &Log) -> Result<Csn, LogError> {
 }
 
 #[test]
-fn a_close_answers_everybody() {
+fn at_a_close_every_waiter_returns() {
     explore(6_000, closes);
 }

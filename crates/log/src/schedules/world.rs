@@ -1,4 +1,4 @@
-//! A log over the yielding disk, and what it was told.
+//! A log over the yielding disk, and the frames that were appended to it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub fn dir() -> &'static Path {
     Path::new("/log")
 }
 
-/// A number below `n`, part of the schedule.
+/// A number below `n`, drawn from the schedule's random numbers.
 pub fn below(n: usize) -> usize {
     thread_rng().gen_range(0..n)
 }
@@ -33,7 +33,7 @@ pub fn one_of<T: Copy>(choices: &[T]) -> T {
     choices[below(choices.len())]
 }
 
-/// The smallest segments and buffers that there are: three long frames fill a segment, two groups the buffers.
+/// The smallest possible segments and buffers: three long frames fill a segment, two groups the buffers.
 pub fn options() -> LogOptions {
     LogOptions {
         segment_bytes_min: 16 * 1024,
@@ -85,7 +85,7 @@ impl World {
         self.put_at(admission, bytes, level, TimeBounds::ANY).expect("any time will do").0
     }
 
-    /// Like [`World::put`], within bounds of time; also returns the commit's time.
+    /// Like [`World::put`], within `time`; also returns the commit's time.
     pub fn put_at(
         &self,
         admission: crate::Admission,
@@ -93,14 +93,14 @@ impl World {
         level: Durability,
         time: TimeBounds,
     ) -> Option<(Csn, u64)> {
-        // Each number that is drawn is a step of the schedule: what is long repeats itself.
+        // Each drawn number is a step of the schedule, so long bodies repeat themselves.
         let drawn: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes.min(4000)).collect();
         let body: Vec<u8> = drawn.iter().copied().cycle().take(bytes).collect();
         let reservation = self.log.reserve_at(admission, level, time)?;
         let commit_time_ms = reservation.time_ms();
         let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
         let before = self.told.lock().expect("no panic").insert(csn.0, Told { lsn, body: body.clone() });
-        assert!(before.is_none(), "a number was given twice: {csn}");
+        assert!(before.is_none(), "a CSN was given twice: {csn}");
         let body_crc = crc32c(&body);
         let term = 0;
         self.log.fill(
@@ -110,7 +110,7 @@ impl World {
         Some((csn, commit_time_ms))
     }
 
-    /// A commit that is acknowledged: by then a power cut takes nothing of it.
+    /// Commits synchronously, and asserts that the acknowledged commit survives a power cut.
     pub fn commit(&self, bytes: usize) -> Result<Csn, LogError> {
         let csn = self.append(bytes, Durability::Sync)?;
         self.wait_durable(csn)?;
@@ -123,7 +123,7 @@ impl World {
         Ok(())
     }
 
-    /// Asserts that whatever a power cut leaves holds everything up to `csn`.
+    /// Asserts that everything up to `csn` survives any power cut.
     pub fn assert_durable(&self, csn: Csn) {
         let (found, _) = self.on_the_medium();
         assert!(
@@ -135,24 +135,24 @@ impl World {
         self.assert_told(&found);
     }
 
-    /// Asserts that frames are what was told, from the first on.
+    /// Asserts that the frames found are the appended ones, from the first on.
     fn assert_told(&self, found: &[(Csn, Lsn, Vec<u8>)]) {
         let told = self.told.lock().expect("no panic");
         for ((csn, lsn, body), expected) in found.iter().zip(1..) {
             assert_eq!(csn.0, expected, "numbers are dense");
             let frame = told.get(&csn.0).expect("only what was reserved is written");
-            assert_eq!((frame.lsn, &frame.body), (*lsn, body), "INV-LOG-3: commit {csn} stands in its place");
+            assert_eq!((frame.lsn, &frame.body), (*lsn, body), "INV-LOG-3: commit {csn} is at its LSN");
         }
     }
 
-    /// Asserts that `durable` has passed nothing that a power cut takes, marks included.
+    /// Asserts that `durable` has passed nothing that a power cut takes, mark groups included.
     pub fn assert_watermark(&self) {
         let durable = self.log.watermarks().durable;
         let (_, end) = self.on_the_medium();
         assert!(durable <= end, "INV-LOG-1: {durable} is durable, but a power cut leaves all before {end}");
     }
 
-    /// The frames of the commit stream that no power cut takes, as far as recovery would follow it, and where that ends.
+    /// The frames of the commit stream that survive any power cut, as far as recovery would follow them, and their end.
     fn on_the_medium(&self) -> (Vec<(Csn, Lsn, Vec<u8>)>, Lsn) {
         let (mut frames, mut next, mut last) = (Vec::new(), Some(1), Lsn::NULL);
         while let Some(number) = next.take() {
@@ -180,8 +180,8 @@ impl World {
         (frames, last)
     }
 
-    /// Everything has ended well: numbers and places are dense and in one order, all was written as it was told, and
-    /// the log that a crash leaves opens.
+    /// After all threads ended well: CSNs are dense, and rise with the LSNs of the frames. All frames were written as
+    /// they were appended, and the log opens after a crash.
     pub fn finish(&self) {
         let newest = self.log.reserved_csn();
         self.wait_durable(newest).expect("nothing failed");
@@ -190,14 +190,14 @@ impl World {
         assert!(told.keys().copied().eq(1..=newest.0), "numbers are dense");
         let mut end = Lsn::NULL;
         for (csn, frame) in &*told {
-            assert!(end < frame.lsn, "INV-LOG-3: the place of commit {csn} overlaps that of the one before");
+            assert!(end < frame.lsn, "INV-LOG-3: the range of commit {csn} overlaps that of the one before");
             end = frame.lsn.advance(frame.body.len() as u32);
         }
         drop(told);
         self.assert_recovers(newest);
     }
 
-    /// A crash leaves a log that opens and has everything up to `acknowledged`.
+    /// Asserts that after a crash the log opens and has everything up to `acknowledged`.
     pub fn assert_recovers(&self, acknowledged: Csn) {
         let kind = one_of(&[CrashKind::PowerCut, CrashKind::OsCrash, CrashKind::Kill]);
         let image = self.sim.crash(kind, thread_rng().r#gen());
@@ -213,7 +213,7 @@ impl World {
         self.assert_told(&found.0);
     }
 
-    /// Every segment as reads see it.
+    /// Every segment, as reads see it.
     pub fn contents(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let paths = self.sim.list_raw().into_iter().map(|(path, _)| path);
         paths.map(|path| (path.clone(), self.sim.read_raw(&path).expect("it is listed"))).collect()
