@@ -72,7 +72,7 @@ pub struct Damage {
     pub offset: u64,
     /// The first and the last commit that are known to be lost.
     pub csns: Option<(Csn, Csn)>,
-    /// What is wrong there.
+    /// The damage, in words.
     pub what: String,
 }
 

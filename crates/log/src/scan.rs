@@ -43,7 +43,7 @@ pub enum ScanItem {
 pub struct ScanProblem {
     /// The byte offset in the file.
     pub offset: u64,
-    /// What is wrong there.
+    /// The problem, in words.
     pub what: String,
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// How much of a segment is read to learn its database, stream and epoch: its header and the next block.
 const PEEK_BYTES: usize = 2 * SEGMENT_DATA_START as usize;
 
-/// What is found at the offset of the first group.
+/// The contents at the offset of the first group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum First {
     /// Zeros: the segment was never used.
@@ -36,7 +36,7 @@ pub(super) struct Found {
     pub path: PathBuf,
     dir: Arc<dyn Dir>,
     options: OpenOptions,
-    /// The segment's length, or what is wrong with its header.
+    /// The segment's length, or the fault of its header.
     pub header: Result<u32, String>,
     pub first: First,
 }

@@ -12,7 +12,7 @@ use super::explore;
 use super::world::{World, below, options};
 use crate::{BulkKind, Durability, LogError, frame_bytes};
 
-/// The commit, if it was acknowledged.
+/// The CSN of an acknowledged commit, 0 for one that failed.
 fn end(result: Result<Csn, LogError>) -> Csn {
     match result {
         Ok(csn) => csn,

@@ -1,4 +1,4 @@
-//! The commit path: order, groups, sizes, watermarks, marks.
+//! The commit path: order, groups, sizes, watermarks, durable marks.
 
 use crate::support::*;
 use fulgurite_env::sim::SimEnv;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[test]
-fn one_commit_is_one_synchronous_write_and_nobody_waits() {
+fn one_commit_is_one_synchronous_write_and_no_thread_waits() {
     let env = SimEnv::new(1);
     let log = create(&env);
     commit(&log, b"warm").expect("nothing fails");
@@ -78,7 +78,7 @@ fn sizes_are_checked_before_anything_is_logged() {
     ));
 }
 
-/// INV-LOG-4: what was admitted is reserved without a segment or a buffer missing, in whatever order.
+/// INV-LOG-4: admitted commits reserve in any order, and never lack a segment or a buffer.
 #[test]
 fn admissions_keep_their_promise() {
     for seed in 0..30 {
@@ -156,7 +156,7 @@ fn requests_are_flushed_by_maintenance() {
 }
 
 #[test]
-fn one_mark_follows_a_burst_and_none_answers_it() {
+fn one_mark_group_follows_a_burst_and_none_follows_a_mark_group() {
     let env = SimEnv::new(1);
     let log = create(&env);
     idle(&env, &log);
@@ -171,7 +171,7 @@ fn one_mark_follows_a_burst_and_none_answers_it() {
     assert_eq!(log.stats().marks, 1);
     append(&log, b"waiting", &[]).expect("there is room");
     idle(&env, &log);
-    assert_eq!(log.stats().marks, 1, "it yields to what waits");
+    assert_eq!(log.stats().marks, 1, "it yields to groups that wait");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Crashes at every operation: what was acknowledged is there, in order, and the log goes on.
+//! Crashes at every operation: acknowledged commits survive, in order, and the log takes more.
 
 use crate::support::{Rng, World};
 use fulgurite_env::sim::CrashKind;
@@ -6,7 +6,7 @@ use fulgurite_log::LogError;
 
 const STEPS: usize = 70;
 
-/// The workload of `seed`, crashed in its `n`-th operation; `None` if it ended before.
+/// The workload of `seed`, crashed in its `n`-th operation; `None` if it has fewer.
 fn crashed_world(seed: u64, n: u64) -> Option<World> {
     let mut world = World::new(seed);
     world.env.faults().crash_at(n);
@@ -36,7 +36,7 @@ fn every_operation(seed: u64, kind: CrashKind, then: impl Fn(&mut World, u64)) {
     assert!(n > 50, "the workload has operations to crash in");
 }
 
-fn goes_on(world: &mut World, n: u64) {
+fn continues(world: &mut World, n: u64) {
     let mut rng = Rng::new(n);
     world.run(&mut rng, 6).expect("the log takes frames again");
 }
@@ -44,25 +44,25 @@ fn goes_on(world: &mut World, n: u64) {
 #[test]
 fn power_cut_at_every_operation() {
     for seed in 1..=12 {
-        every_operation(seed, CrashKind::PowerCut, goes_on);
+        every_operation(seed, CrashKind::PowerCut, continues);
     }
 }
 
 #[test]
 fn kill_at_every_operation() {
     for seed in 21..=30 {
-        every_operation(seed, CrashKind::Kill, goes_on);
+        every_operation(seed, CrashKind::Kill, continues);
     }
 }
 
-/// A kill leaves in the cache what a power cut then takes, unless recovery made it durable.
+/// A kill leaves data in the cache, which a power cut then takes unless recovery made it durable.
 #[test]
 fn kill_then_power_cut_after_recovery() {
     for seed in 31..=40 {
         every_operation(seed, CrashKind::Kill, |world, n| {
             world.crash(CrashKind::PowerCut, n);
             world.reopen().unwrap_or_else(|error| panic!("seed {seed}, operation {n}: {error}"));
-            goes_on(world, n);
+            continues(world, n);
         });
     }
 }
@@ -88,12 +88,12 @@ fn crashes_during_recovery() {
                 }
             }
             world.reopen().unwrap_or_else(|error| panic!("seed {seed}, operation {n}: {error}"));
-            goes_on(&mut world, n);
+            continues(&mut world, n);
         }
     }
 }
 
-/// Many lives, each crashed at a random operation.
+/// Many openings, each crashed at a random operation.
 #[test]
 fn lives_that_crash() {
     for seed in 100..180 {

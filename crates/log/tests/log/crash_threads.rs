@@ -1,4 +1,5 @@
-//! Threads that commit at every level, crashed in the middle: every answer is kept, and what is there is a prefix.
+//! Threads that commit at every level, crashed in the middle: acknowledged commits survive, and the survivors are a
+//! prefix.
 
 use crate::support::*;
 use fulgurite_env::Env;
@@ -58,7 +59,7 @@ fn committer(log: &Log, told: &Told, mut rng: Rng) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Runs the threads on a machine that stops in its `n`-th operation from here on.
+/// Runs the threads on a machine that stops in its `n`-th operation from now on.
 fn run(env: &Arc<SimEnv>, options: LogOptions, n: u64) -> Arc<Told> {
     let log = Log::create(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options).expect("nothing fails yet");
     env.faults().crash_at(env.faults().op_count() + n);
@@ -80,8 +81,8 @@ fn run(env: &Arc<SimEnv>, options: LogOptions, n: u64) -> Arc<Told> {
     told
 }
 
-/// Opens what a crash left, and checks every promise; `what` says which crash it was. Where the device `lied`, commits
-/// behind what was promised may be missing that later ones testify to.
+/// Opens the log after a crash, which `what` names, and checks every promise. Where the device `lied`, commits after
+/// `promised` may be missing although later groups testify to them.
 fn check(env: &Arc<SimEnv>, told: &Told, promised: u64, lied: bool, what: &str) {
     let (log, report, found) = match open(env, &ReplayFrom::beginning()) {
         Ok(opened) => opened,
@@ -120,7 +121,7 @@ fn crashes(scheme: FlushScheme, direct: bool, power_safe_cache: bool) {
             (told.flushed.load(Ordering::SeqCst), told.acknowledged.load(Ordering::SeqCst));
         for seed in 0..4 {
             for kind in [CrashKind::Kill, CrashKind::OsCrash, CrashKind::PowerCut] {
-                // A cache that was said to be power-safe, and is not, keeps what was flushed.
+                // A cache that is not power-safe, although asserted to be, guarantees only flushed commits.
                 let lied = kind == CrashKind::PowerCut && power_safe_cache && !is_true;
                 let promised = if lied { flushed } else { acknowledged };
                 let what = format!("{scheme:?}, direct {direct}, operation {n}, {kind:?} {seed}");

@@ -1,4 +1,4 @@
-//! Damage to what was durable is an error that names the place, never a shorter log.
+//! Damage to durable data is an error that names file and offset, never a shorter log.
 
 use crate::support::*;
 use fulgurite_env::Env;
@@ -7,7 +7,7 @@ use fulgurite_log::{GroupKind, LogError, ReplayFrom, ScanItem, scan_segment};
 use fulgurite_types::{Csn, Epoch, Lsn};
 use std::sync::Arc;
 
-/// A closed log of `commits` frames over several segments; returns it cut off from its process.
+/// A closed log of `commits` frames over several segments, on a disk after a power cut.
 fn closed(commits: u64) -> Arc<SimEnv> {
     let env = SimEnv::new(3);
     let log = create(&env);
@@ -19,7 +19,7 @@ fn closed(commits: u64) -> Arc<SimEnv> {
     env.crash(CrashKind::PowerCut, 1)
 }
 
-/// Place and header of every group in the commit stream.
+/// The header of every group of the commit stream.
 fn groups(env: &SimEnv) -> Vec<fulgurite_log::GroupHeader> {
     let mut all = Vec::new();
     for (path, _) in env.list_raw() {
@@ -69,7 +69,7 @@ fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
     }
 }
 
-/// Without a mark behind it, a damaged last group cannot be told from a torn one: the log is shorter, nothing else.
+/// Without a later durable mark, a damaged last group looks like a torn one: the log is shorter, nothing else.
 #[test]
 fn behind_the_last_mark_the_log_is_shorter_at_most() {
     let env = SimEnv::new(3);
@@ -83,7 +83,7 @@ fn behind_the_last_mark_the_log_is_shorter_at_most() {
     env.corrupt(&segment_path(last.segment), u64::from(last.offset) + 80, |byte| *byte ^= 1).expect("there");
     let (_, report, _) = open(&env, &ReplayFrom::beginning()).expect("a torn tail");
     assert_eq!(report.last_csn, Csn(4));
-    // The checkpoint may know better.
+    // The checkpoint may testify to it.
     let from = ReplayFrom { durable_csn: Csn(5), ..ReplayFrom::beginning() };
     let env = SimEnv::new(3);
     let log = create(&env);
@@ -157,7 +157,7 @@ fn damage_in_an_older_epoch_is_reported() {
     assert_eq!(damage.csns, Some((Csn(10), Csn(10))));
 }
 
-/// INV-LOG-9: judging damage writes nothing, so it can be judged again, and repaired.
+/// INV-LOG-9: judging damage writes nothing, so recovery can judge it again, or an operator repair it.
 #[test]
 fn damage_changes_nothing_on_disk() {
     let env = closed(10);

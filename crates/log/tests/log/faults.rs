@@ -5,8 +5,8 @@ use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
 use fulgurite_log::{BulkKind, Durability, Log, LogError, LogOptions, ReplayFrom, frame_bytes};
 use fulgurite_types::Csn;
 
-/// INV-LOG-7: whatever sync or write fails, nothing acknowledged is lost, and reopening keeps what it found, even if
-/// the power is cut right after.
+/// INV-LOG-7: whatever sync or write fails, no acknowledged commit is lost, and reopening keeps the commits it found,
+/// even if the power is cut right after.
 #[test]
 fn any_failed_sync_or_write_poisons_and_reopening_keeps_what_was_acknowledged() {
     let mut poisoned = 0;
@@ -34,7 +34,7 @@ fn any_failed_sync_or_write_poisons_and_reopening_keeps_what_was_acknowledged() 
             }
             drop(log);
             world.env.faults().fail_nothing();
-            // The same boot goes on: the cache may hold what the device does not.
+            // Still the same boot: the cache may hold data that the device does not.
             world.log = None;
             world.reopen().unwrap_or_else(|error| panic!("seed {seed}, fault {n}: {error}"));
             world.crash(CrashKind::PowerCut, n);
@@ -87,7 +87,7 @@ fn a_reservation_that_is_dropped_poisons() {
     assert_eq!((report.last_csn, found.0.len()), (first, 1));
 }
 
-/// The flag is looked at again under the lock, so an admission from before does not help.
+/// A wait checks for poison again, so an admission from before the fault does not help.
 #[test]
 fn an_admission_from_before_the_fault_is_never_acknowledged() {
     let env = SimEnv::new(1);
@@ -112,7 +112,7 @@ fn a_failed_bulk_sync_poisons() {
     assert!(matches!(log.sync_bulk(), Err(LogError::Poisoned(_))), "it is not tried again");
 }
 
-/// The completer tells waiters without a thread of their own: also of the end of the thread that would call it.
+/// The completer is called even after the death of the log thread, which would have called it.
 #[test]
 fn the_completer_hears_that_the_thread_of_the_log_died() {
     let env = SimEnv::new(1);
@@ -123,6 +123,6 @@ fn the_completer_hears_that_the_thread_of_the_log_died() {
     log.set_completer(Box::new(move || _ = sender.send(())));
     let (csn, _) = append(&log, b"ticket", &[]).expect("there is room");
     log.request_durable(csn);
-    told.recv_timeout(std::time::Duration::from_secs(60)).expect("it is told");
+    told.recv_timeout(std::time::Duration::from_secs(60)).expect("the completer is called");
     assert!(log.poisoned().is_some());
 }

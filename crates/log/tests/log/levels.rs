@@ -1,4 +1,4 @@
-//! Durability levels: what an answer promises, and when what nobody waits for becomes durable.
+//! Durability levels: what an acknowledgement promises, and when asynchronous commits become durable.
 
 use crate::support::*;
 use fulgurite_env::Env;
@@ -25,8 +25,8 @@ fn commit_at(log: &Log, body: &[u8], level: Durability) -> Csn {
     csn
 }
 
-/// A log that believes that the device's cache is power-safe, on a device of which that is true or not, and whose
-/// synchronous writes cover their own blocks only or everything.
+/// A log whose options assert that the device's cache is power-safe. `is_true` says whether it is; with `fua`
+/// synchronous writes cover only their own blocks, else everything.
 fn power_safe(seed: u64, is_true: bool, fua: bool) -> (Arc<SimEnv>, Arc<Log>) {
     let env = SimEnv::new(seed);
     env.faults().fua(fua);
@@ -37,8 +37,8 @@ fn power_safe(seed: u64, is_true: bool, fua: bool) -> (Arc<SimEnv>, Arc<Log>) {
     (env, log)
 }
 
-/// The newest commit that a crash leaves. A device that was said to be power-safe and is not takes commits that later
-/// groups testify to; what is left is what lies before them.
+/// The newest commit that survives a crash. A device that is not power-safe, although asserted to be, loses commits
+/// that later groups testify to; the commits before those survive.
 fn left_of_a_liar(env: &SimEnv, seed: u64) -> Csn {
     match open(&env.crash(CrashKind::PowerCut, seed), &ReplayFrom::beginning()) {
         Ok((_, report, _)) => report.last_csn,
@@ -47,7 +47,7 @@ fn left_of_a_liar(env: &SimEnv, seed: u64) -> Csn {
     }
 }
 
-/// The newest commit that a crash leaves.
+/// The newest commit that survives a crash.
 fn left(env: &SimEnv, kind: CrashKind, seed: u64) -> Csn {
     let (_, report, _) =
         open(&env.crash(kind, seed), &ReplayFrom::beginning()).expect("a crash damages nothing");
@@ -77,13 +77,13 @@ fn a_commit_without_a_barrier_is_one_write_and_survives_what_its_level_says() {
     }
 }
 
-/// Where nobody asserted that the cache is power-safe, the level is as good as the highest.
+/// Where the cache is not asserted to be power-safe, the level is as good as the highest.
 #[test]
 fn without_a_power_safe_cache_no_barrier_is_a_barrier() {
     for scheme in FlushScheme::ALL {
         for direct in [true, false] {
             let env = SimEnv::new(1);
-            // Asserted or not: through the page cache a write is not in the device's.
+            // Asserted or not: a write through the page cache is not in the device's cache.
             let power_safe_cache = !direct;
             let options = LogOptions { scheme, direct, power_safe_cache, ..options() };
             let log = Log::create(Arc::clone(&env) as Arc<dyn Env>, dir(), ID, options)
@@ -99,9 +99,9 @@ fn without_a_power_safe_cache_no_barrier_is_a_barrier() {
     }
 }
 
-/// The questions behind a direct write fail: in the middle of a segment, for some segments, and for all of them.
+/// Segments refuse direct writes: from the middle of one on, for some segments, and for all of them.
 #[test]
-fn segments_that_refuse_direct_writes_lose_nothing_and_the_log_goes_on() {
+fn segments_that_refuse_direct_writes_lose_nothing_and_the_log_continues() {
     for seed in 0..16 {
         let power_safe_cache = seed % 2 == 0;
         let env = SimEnv::new(seed);
@@ -128,7 +128,7 @@ fn segments_that_refuse_direct_writes_lose_nothing_and_the_log_goes_on() {
 }
 
 #[test]
-fn synced_stays_behind_until_somebody_asks_for_a_barrier() {
+fn synced_trails_durable_until_a_barrier() {
     for fua in [true, false] {
         let (env, log) = power_safe(1, false, fua);
         for _ in 0..3 {
@@ -182,7 +182,7 @@ fn the_highest_level_of_a_group_counts() {
     assert_eq!((log.synced_csn(), log.stats().groups), (csn, 1));
 }
 
-/// INV-LOG-2: on a device that forgets, a power cut leaves a prefix, and of the segments before the last one everything.
+/// INV-LOG-2: on a device with a volatile cache, a power cut leaves a prefix, and all of the segments before the last.
 #[test]
 fn segments_that_are_left_are_flushed_whatever_the_level() {
     for seed in 0..30 {
@@ -206,7 +206,7 @@ fn segments_that_are_left_are_flushed_whatever_the_level() {
     }
 }
 
-/// A long group fills a segment: one call of the leader writes into several.
+/// Long groups fill a segment: the leader's batch spans several.
 #[test]
 fn a_batch_over_several_segments_is_flushed_in_all_but_the_last() {
     for seed in 0..20 {
@@ -222,7 +222,7 @@ fn a_batch_over_several_segments_is_flushed_in_all_but_the_last() {
     }
 }
 
-// What nobody waits for.
+// Commits for which no thread waits.
 
 fn every_scheme(test: impl Fn(&SimEnv, &Log)) {
     for scheme in FlushScheme::ALL {
@@ -244,7 +244,7 @@ fn asynchronous(log: &Log, interval: Duration) -> Csn {
 #[test]
 fn a_request_is_kept_when_its_time_has_come() {
     every_scheme(|env, log| {
-        // Idle marks would flush it, too.
+        // Due before the log is idle, which would flush the commit, too.
         let csn = asynchronous(log, 5 * MS);
         log.maintain().expect("nothing fails");
         assert_eq!(log.durable_csn(), Csn::ZERO, "it is not due");
@@ -270,7 +270,7 @@ fn the_soonest_of_several_requests_counts_for_all() {
         env.advance(MS);
         log.maintain().expect("nothing fails");
         assert_eq!(log.durable_csn(), last, "one flush for all");
-        // What was due is forgotten: the next request has a time of its own.
+        // The served request is forgotten: the next one has a time of its own.
         let next = asynchronous(log, 4 * MS);
         env.advance(3 * MS);
         log.maintain().expect("nothing fails");
@@ -295,7 +295,7 @@ fn a_request_without_time_is_due_at_once_and_a_huge_one_never() {
 }
 
 #[test]
-fn what_nobody_asks_for_becomes_durable_when_the_log_falls_idle() {
+fn a_commit_without_a_request_becomes_durable_when_the_log_falls_idle() {
     every_scheme(|env, log| {
         commit(log, b"busy").expect("nothing fails");
         let csn = append_at(log, b"whenever", Durability::None);

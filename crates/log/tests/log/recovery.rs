@@ -1,4 +1,4 @@
-//! The rows of `docs/recovery.md` that are not covered by `damage.rs`, `faults.rs` and `crash.rs`.
+//! The rows of `docs/recovery.md` that `damage.rs`, `faults.rs` and `crash.rs` do not cover.
 
 use crate::support::*;
 use fulgurite_env::sim::{CrashKind, SimEnv};
@@ -10,7 +10,7 @@ use fulgurite_log::{
 use fulgurite_types::{Csn, Epoch, Lsn, crc32c};
 use std::sync::Arc;
 
-/// A log with `commits` frames that was left without a close; its end and its directory.
+/// A disk with a log of `commits` frames that was not closed, and the log's end.
 fn left(commits: u64) -> (Arc<SimEnv>, Lsn) {
     let env = SimEnv::new(3);
     let log = create(&env);
@@ -94,7 +94,7 @@ fn a_group_behind_the_end_without_a_mark_is_torn_off() {
 }
 
 #[test]
-fn what_lies_behind_the_end_of_an_older_epoch_is_dead() {
+fn groups_behind_the_end_of_an_older_epoch_are_dead() {
     let (env, end) = left(5);
     let (log, ..) = recover(&env);
     commit(&log, b"epoch 2").expect("nothing fails");
@@ -306,7 +306,7 @@ fn a_sink_that_refuses_ends_recovery_before_anything_was_written() {
     assert_eq!(env.faults().op_count(), ops, "INV-LOG-9");
 }
 
-/// A killed process leaves its writes in the cache; recovery makes them durable before it answers.
+/// A killed process leaves its writes in the cache; recovery makes them durable before it returns.
 #[test]
 fn what_was_only_in_the_cache_is_made_durable() {
     let (env, end) = left(5);

@@ -86,13 +86,13 @@ fn creating_over_a_log_is_refused() {
     assert!(matches!(again, Err(LogError::Usage(_))));
 }
 
-/// The old name has to be gone for good before the content changes, or a crash leaves it with a strange header.
+/// The old name has to be durably gone before the content changes, or a crash leaves it with another segment's header.
 #[test]
 fn a_crash_while_recycling_is_harmless() {
     for op in 1..12 {
         for seed in 0..20 {
             let env = SimEnv::new(1);
-            // Segments of one size: only a file that fits is used again.
+            // Segments of one size: only a file of the right size is recycled.
             let equal = LogOptions { segment_bytes_max: options().segment_bytes_min, ..options() };
             let log = fulgurite_log::Log::create(env.clone(), dir(), ID, equal).expect("nothing fails");
             let first = log.append_bulk(BulkKind::LeafNode, &[&[1; 6000]]).expect("there is room").segment();
@@ -128,7 +128,7 @@ fn a_segment_that_another_process_made_is_not_replaced_and_ends_writing() {
 }
 
 #[test]
-fn a_log_goes_on_in_its_directory_when_that_is_moved() {
+fn a_log_stays_in_its_directory_when_that_is_moved() {
     let env = SimEnv::new(1);
     let log = create(&env);
     let (csn, _) = commit(&log, &[1; 1500]).expect("nothing fails");
@@ -159,7 +159,7 @@ fn reserve(log: &fulgurite_log::Log) -> u64 {
     log.reserve_bytes() / u64::from(options().segment_bytes_min)
 }
 
-/// A life with a commit takes a file of those that are kept, and so does a checkpoint, but for those that openings need.
+/// An opening with a commit takes a file of the reserve. So does a checkpoint, except the files that openings need.
 #[test]
 fn a_full_disk_takes_a_new_epoch_from_the_reserve() {
     let env = SimEnv::new(1);
@@ -210,7 +210,7 @@ fn what_is_written_ahead_takes_nothing_of_the_reserve() {
     log.append_bulk(BulkKind::LeafNode, &[&chunk]).expect("it is for checkpoints");
 }
 
-/// Openings of which each is cut off at another operation, on a disk that other programs keep full.
+/// Openings, each cut off at another operation, on a disk that other programs keep full.
 #[test]
 fn openings_that_are_cut_off_anywhere_never_use_up_the_reserve() {
     for kind in [CrashKind::Kill, CrashKind::PowerCut] {
@@ -242,7 +242,7 @@ fn openings_that_are_cut_off_anywhere_never_use_up_the_reserve() {
     }
 }
 
-/// After its file was given its new name a segment is gone: trying again later would fail for ever.
+/// Once its file has the new name a segment is gone: retries would fail for ever.
 #[test]
 fn a_segment_whose_file_cannot_be_kept_for_a_full_disk_is_free_all_the_same() {
     let env = SimEnv::new(1);

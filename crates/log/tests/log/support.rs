@@ -1,4 +1,4 @@
-//! A log on a simulated disk, and a model of what it was told.
+//! A log on a simulated disk, and a model of its contents and promises.
 
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
@@ -95,8 +95,8 @@ pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {
         .expect("an empty directory takes a log")
 }
 
-/// The options that a seed stands for, and the device: every scheme, around the page cache and through it, on devices
-/// whose synchronous writes cover everything or only themselves.
+/// The options of a seed, and its device: every scheme, around the page cache and through it, on devices whose
+/// synchronous writes cover everything or only their own blocks.
 pub fn varied(env: &SimEnv, seed: u64) -> LogOptions {
     env.faults().fua(seed & 4 != 0);
     let scheme = match seed % 4 {
@@ -124,22 +124,22 @@ pub fn idle(env: &SimEnv, log: &Log) {
     while log.maintain().expect("nothing fails here") {}
 }
 
-/// A log, and what it promised.
+/// A log and its promises.
 pub struct World {
     pub env: Arc<SimEnv>,
     seed: u64,
     pub log: Option<Arc<Log>>,
-    /// What was last put under each CSN.
+    /// The last body reserved under each CSN.
     pub bodies: BTreeMap<u64, Vec<u8>>,
     pub acked: u64,
     pub reserved: u64,
-    /// What the last checkpoint knows.
+    /// The last checkpoint's record of the log.
     pub from: ReplayFrom,
     pub epochs: Vec<Epoch>,
 }
 
 impl World {
-    /// A world whose options and device are those of a seed.
+    /// A world with the options and the device of `seed`.
     pub fn new(seed: u64) -> World {
         World {
             env: SimEnv::new(seed),
@@ -235,7 +235,7 @@ impl World {
         Ok(())
     }
 
-    /// Crashes and takes over what is left.
+    /// Crashes, and continues with the disk that the crash left.
     pub fn crash(&mut self, kind: CrashKind, seed: u64) {
         self.log = None;
         self.env = self.env.crash(kind, seed);
@@ -264,7 +264,7 @@ impl World {
         );
         assert!(report.last_csn.0 <= self.reserved, "nothing that was never reserved");
         assert!(self.epochs.last().is_none_or(|&last| last < report.epoch), "epochs rise");
-        // Recovery made all it found durable: it counts as acknowledged from now on.
+        // Recovery made all commits that it found durable: they count as acknowledged from now on.
         self.acked = report.last_csn.0;
         self.reserved = self.acked;
         self.epochs.push(report.epoch);

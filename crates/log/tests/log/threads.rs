@@ -21,7 +21,7 @@ fn options() -> LogOptions {
     LogOptions { segment_bytes_min: 64 * 1024, segment_bytes_max: 256 * 1024, ..LogOptions::default() }
 }
 
-/// One thread's commits; each other one as a ticket that the log thread flushes.
+/// One thread's commits; every other one is a ticket that the log thread flushes.
 fn committer(log: &Log, thread: u64, order: &Mutex<Vec<(Csn, Lsn)>>) {
     for n in 0..COMMITS {
         let body = body(thread, n);
@@ -84,7 +84,7 @@ fn share_syncs(scheme: FlushScheme) {
     let mut order = order.lock().expect("no panic").clone();
     order.sort_by_key(|(csn, _)| *csn);
     assert!(order.iter().zip(1..).all(|(&(csn, _), n)| csn.0 == n), "numbers are dense");
-    assert!(order.is_sorted_by_key(|&(_, lsn)| lsn), "CSNs and places rise together");
+    assert!(order.is_sorted_by_key(|&(_, lsn)| lsn), "CSNs and LSNs rise together");
     let stats = log.stats();
     assert_eq!(stats.commits, total);
     assert!(stats.syncs < total, "{} syncs for {total} commits", stats.syncs);
@@ -101,9 +101,9 @@ fn share_syncs(scheme: FlushScheme) {
     }
 }
 
-/// The thread writes the mark by itself, and ends with the log.
+/// The log thread writes the mark group by itself, and ends with the log.
 #[test]
-fn the_log_thread_writes_the_mark() {
+fn the_log_thread_writes_the_mark_group() {
     let temp = tempfile::tempdir().expect("a directory");
     let env: Arc<dyn Env> = RealEnv::new();
     let log =
@@ -120,7 +120,7 @@ fn the_log_thread_writes_the_mark() {
     log.close().expect("nothing fails");
 }
 
-/// Several threads commit long frames faster than the disk takes them: there is always one that waits for buffers.
+/// Several threads commit long frames faster than the disk takes them, so that one always waits for buffers.
 #[test]
 fn short_frames_do_not_starve_among_long_ones() {
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -146,7 +146,7 @@ fn short_frames_do_not_starve_among_long_ones() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                // Ends by itself, so that a failure is told.
+                // Bounded, so that a failure is reported.
                 while !is_over.load(Ordering::Relaxed) && long_frames.fetch_add(1, Ordering::Relaxed) < 2_000
                 {
                     commit(150 << 10, Durability::Sync);
@@ -165,8 +165,8 @@ fn short_frames_do_not_starve_among_long_ones() {
     assert!(long_frames < 1_500, "20 short frames waited for {long_frames} long ones");
 }
 
-/// A process was killed in the middle of a rename, where that is two steps: the file has both names. Written to by one of
-/// them it would be damage by the other.
+/// A process was killed in the middle of a rename, where that is two steps: the file has both names. A write under one
+/// name would be damage under the other.
 #[test]
 fn a_segment_that_has_two_names_is_not_made_into_another_one() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
