@@ -254,7 +254,7 @@ impl GroupRing {
     }
 
     /// Makes the caller the group's flushing thread, unless it has one. May also return true to a caller so late that
-    /// the slot has another group by then: its own commit is durable already.
+    /// the slot has another group by then: a group may be flushed twice, which does no harm.
     pub fn claim(&self, sequence: u64) -> bool {
         self.slot(sequence).1.claimed.swap(sequence, AcqRel) != sequence
     }

@@ -45,7 +45,7 @@ fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
     let clean = closed(40);
     let groups = groups(&clean);
     let last_mark =
-        groups.iter().rfind(|group| group.kind == GroupKind::Mark).expect("a close ends with a mark");
+        groups.iter().rfind(|group| group.kind == GroupKind::Mark).expect("a close ends with a mark group");
     for group in groups.iter().filter(|group| group.end() <= group.offset + 4096) {
         for at in [0, 5, 30, 60, 66, 71 + group.payload_bytes.min(40)] {
             let env = clean.crash(CrashKind::PowerCut, 1);
@@ -53,7 +53,7 @@ fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
             env.corrupt(&segment_path(group.segment), at, |byte| *byte ^= 0x10).expect("the byte is there");
             let opened = open(&env, &ReplayFrom::beginning());
             if (group.segment, group.offset) == (last_mark.segment, last_mark.offset) {
-                let (_, report, _) = opened.expect("the last mark itself is a tail");
+                let (_, report, _) = opened.expect("the last mark group itself is a tail");
                 assert_eq!(report.last_csn, Csn(40));
                 continue;
             }

@@ -55,7 +55,7 @@ fn it_starts_anywhere_and_follows_the_chain_of_epochs() {
         let mut reader = log.reader(Csn(after)).expect("all is there");
         assert_eq!(drain(&mut reader), (after + 1..=100).collect::<Vec<_>>());
         let start = log.replay_point(Csn(after));
-        let mut reader = log.reader_at(start, Csn(after)).expect("it lies in the log");
+        let mut reader = log.reader_at(start, Csn(after)).expect("it is in the log");
         assert_eq!(drain(&mut reader), (after + 1..=100).collect::<Vec<_>>(), "INV-LOG-10");
     }
 }
@@ -71,7 +71,7 @@ fn what_was_freed_is_too_old() {
     let keep = log.replay_point(Csn(50)).segment();
     for info in log.segments() {
         if !info.open && info.number < keep {
-            log.free_segment(info.number).expect("nobody needs it");
+            log.free_segment(info.number).expect("it is not needed");
         }
     }
     assert!(matches!(slow.next(), Err(LogError::TooOld { .. })));

@@ -176,7 +176,7 @@ fn a_freed_segment_that_comes_back_is_listed_and_left_alone() {
         durable_csn: Csn(40),
         ..ReplayFrom::default()
     };
-    log.free_segment(1).expect("nobody needs it");
+    log.free_segment(1).expect("it is not needed");
     drop(log);
     env.write_raw(&segment_path(1), &old).expect("a file");
     let (log, report, found) = open(&env, &from).expect("it opens");
@@ -199,7 +199,7 @@ fn a_broken_segment_before_the_replay_point_matters_only_if_it_is_named() {
     env.corrupt(&segment_path(1), 0, |byte| *byte ^= 1).expect("there");
     let named = ReplayFrom { must_exist: vec![1], ..from.clone() };
     assert!(matches!(open(&env, &named), Err(LogError::Damaged(_))));
-    let (_, report, _) = open(&env, &from).expect("nobody needs it");
+    let (_, report, _) = open(&env, &from).expect("it is not needed");
     assert_eq!(report.last_csn, Csn(5));
 }
 

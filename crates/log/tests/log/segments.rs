@@ -53,7 +53,7 @@ fn freed_segments_are_recycled_under_new_numbers() {
         let keep = log.replay_point(csn).segment();
         for info in log.segments() {
             if !info.open && info.number < keep {
-                log.free_segment(info.number).expect("nobody needs it");
+                log.free_segment(info.number).expect("it is not needed");
                 freed += 1;
             }
         }

@@ -252,7 +252,7 @@ impl World {
             assert_eq!(
                 &log.read_bytes(*lsn, body.len() as u32)?,
                 body,
-                "commit {csn} is readable in its place"
+                "commit {csn} is readable at its LSN"
             );
         }
         assert_eq!(report.last_csn, expected);
