@@ -466,7 +466,7 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// A directory's place in messages.
+/// The path of the log's directory in that of the database.
 pub(crate) fn log_dir(dir: &Path) -> PathBuf {
     dir.join(LOG_NAME)
 }

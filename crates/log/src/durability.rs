@@ -79,8 +79,8 @@ pub enum Waiting {
     /// It sleeps until it is woken.
     Block,
     /// It yields for up to twice the measured time of a write, then sleeps: less waking, more switching. It pays where
-    /// many threads commit on few processors; where few wait they sleep at once. While other programs keep the
-    /// processors busy it sleeps at once.
+    /// many threads commit on few processors. If few wait, or while other programs keep the processors busy, it sleeps
+    /// at once.
     #[default]
     SpinThenBlock,
 }

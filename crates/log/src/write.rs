@@ -2,8 +2,8 @@
 //!
 //! Direct writes (around the page cache) are whole blocks, from a private aligned copy. Groups follow each other
 //! without a gap, so a write begins with the block in which the last one ended. Its first bytes repeat that block byte
-//! for byte, so a torn write cannot hurt acknowledged commits. One write is in flight at a time, so no two writes share
-//! a block.
+//! for byte, so a torn write cannot hurt acknowledged commits. One write is in flight at a time, so no block is in
+//! two of them at once.
 //!
 //! A segment may refuse direct writes: the kernel no longer reports the file system's alignment, or `/proc` is gone
 //! after a `chroot`. The leader then writes it through the page cache to its end, and syncs after each write, whatever
