@@ -1,5 +1,5 @@
-//! Prints what a table's merging cursor adds to each row of a scan over a base that costs next to nothing: `cargo run
-//! --release -p fulgurite-index --example scan_bench`.
+//! Prints the cost of a table's merging cursor for each row of a scan over a base that costs next to nothing:
+//! `cargo run --release -p fulgurite-index --example scan_bench`.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -54,7 +54,7 @@ pub enum IndexError {
         table: TableId,
         /// The damaged record.
         lsn: Lsn,
-        /// The field that is wrong.
+        /// The wrong field and its offset.
         what: String,
     },
 }
@@ -93,7 +93,7 @@ impl std::error::Error for IndexError {
 pub enum TryError {
     /// The result needs a read from disk, or a wait.
     WouldBlock,
-    /// It failed.
+    /// The operation failed.
     Index(IndexError),
 }
 

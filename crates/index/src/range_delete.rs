@@ -104,7 +104,7 @@ struct Ranges {
     compacted_to: Csn,
 }
 
-/// The range deletes of a table.
+/// The range tombstones of a table.
 #[derive(Default)]
 pub struct RangeDeletes {
     ranges: RwLock<Ranges>,
@@ -130,7 +130,7 @@ impl RangeState {
 const FRAGMENTS_PER_HOLD: usize = 256;
 
 impl RangeDeletes {
-    /// None.
+    /// An empty set.
     pub fn new() -> RangeDeletes {
         RangeDeletes::default()
     }
@@ -277,7 +277,7 @@ impl Ranges {
         fragment.end.as_deref().is_none_or(|end| key < end).then_some(fragment)
     }
 
-    /// The start of the last fragment at or before `key`, or of the first one.
+    /// The start of the last fragment that starts at or before `key`.
     fn first_meeting(&self, key: &[u8]) -> Option<&Key> {
         let mut before = self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
         before.next_back().map(|(start, _)| start)

@@ -158,7 +158,7 @@ impl fmt::Debug for Pinned {
     }
 }
 
-/// A run of a value's bytes in the log.
+/// Consecutive bytes of a value in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// The LSN of the first byte.

@@ -78,8 +78,8 @@ impl DirectWriter {
 }
 
 /// Whether direct writes reach the device, without trying one. A kernel that reports the alignment of direct I/O also
-/// reports whether there is any. On other kernels, only file systems known not to accept the flag and then buffer count
-/// as yes.
+/// reports whether there is any. On other kernels, only file systems known to pass on the direct writes that they
+/// accept count as yes.
 fn promised(cached: &OwnedFd) -> bool {
     let Ok(magic) = fstatfs(cached).map(|status| Magic::new(status.f_type)) else { return false };
     if magic.is_memory() {

@@ -152,8 +152,8 @@ fn file_id(status: &Stat) -> FileId {
     (status.st_dev, status.st_ino)
 }
 
-/// Writes the process id, for people who look for the lock's holder. A full disk must not prevent opening a database,
-/// so failures are ignored.
+/// Writes the process id, so that an operator can find the lock's holder. A full disk must not prevent opening a
+/// database, so failures are ignored.
 fn note_process(descriptor: &OwnedFd) {
     let text = format!("{}\n", rustix::process::getpid().as_raw_nonzero());
     if rustix::fs::ftruncate(descriptor, 0).is_ok() {

@@ -38,7 +38,7 @@ impl fmt::Display for Crashed {
 
 impl Error for Crashed {}
 
-/// What every operation of a crashed machine returns.
+/// The error of every operation on a crashed machine.
 pub(super) fn crashed() -> io::Error {
     io::Error::other(Crashed)
 }

@@ -22,7 +22,7 @@ enum Mode {
 pub(super) struct Fate {
     rng: Rng,
     mode: Mode,
-    /// Draw the mode anew for each file.
+    /// Whether a mode is drawn for each file.
     per_file: bool,
     now: Seq,
 }
@@ -40,7 +40,7 @@ impl Fate {
         Fate { rng: Rng::new(0), mode: Mode::LoseAll, per_file: false, now: 0 }
     }
 
-    /// To be called before the decisions about a file.
+    /// Called before the decisions about a file.
     pub(super) fn next_file(&mut self) {
         if self.per_file {
             self.mode = draw_mode(&mut self.rng, self.now);

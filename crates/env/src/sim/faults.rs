@@ -30,7 +30,7 @@ impl Faults<'_> {
 
     /// Crashes the machine in the middle of the `n`-th operation: that stays incomplete, and it and every later one
     /// fails with an error that [`is_crashed`](super::is_crashed) recognizes. [`SimEnv::crash`](super::SimEnv::crash)
-    /// returns what is left.
+    /// returns the remaining state.
     pub fn crash_at(&self, n: u64) {
         self.shared.state.lock().plan.crash_at = Some(n);
     }

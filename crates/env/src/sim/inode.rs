@@ -102,8 +102,8 @@ impl Inode {
         usize::try_from(rest).map_or(wanted, |rest| rest.min(wanted))
     }
 
-    /// A complete write. A write into the device takes along, sector by sector, older data that was to be written back.
-    /// It counts as being in the device up to the shortest length that a crash may leave.
+    /// A complete write. A write into the device takes along, sector by sector, older dirty data. It counts as being in
+    /// the device up to the shortest length that a crash may leave.
     pub(super) fn write(&mut self, data: &[u8], offset: u64, seq: Seq, reach: Reach) {
         self.cache.write(data, offset);
         let sectors = content::sectors(offset, data.len() as u64);

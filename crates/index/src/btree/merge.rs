@@ -56,7 +56,7 @@ impl Purge<'_> {
     }
 }
 
-/// What the pass did to a node.
+/// The effect of the pass on a node.
 pub(crate) enum Outcome {
     Same,
     /// It, or a node below it, was replaced in its slot.

@@ -8,8 +8,8 @@
 //! **INV-IDX-1.** *A reader that took the list of memtables before it loads the root finds every version that it may
 //! see, in that list or in the tree.* Let T be the moment at which the reader took the list. The list holds every
 //! version that is merged after T; the reader uses that list, or the entries that it was lent from it, until it takes a
-//! new one (`memtables/lent.rs`). What remains to show: every node on the reader's descent holds, for the keys that
-//! lead there, at least what was merged before T.
+//! new one (`memtables/lent.rs`). It remains to show that every node on the reader's descent holds, for the keys that
+//! lead there, at least the versions that were merged before T.
 //! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; nodes that a cut
 //!    or a join produces get new slots. (The root's fences are open.)
 //! 2. A slot only gains versions, by merges, or loses versions that no open snapshot needs, hence not the reader's. (A

@@ -1,6 +1,6 @@
 //! The tunables of a tree, and the rule that chooses between a full record and a leaf delta record.
 
-/// The tunables of a [`super::BTree`]. None of them changes what a reader sees.
+/// The tunables of a [`super::BTree`]. None of them changes the result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BTreeOptions {
     /// Target size of a leaf's body in bytes. Larger leaves make scans and merges of dense batches cheaper, smaller

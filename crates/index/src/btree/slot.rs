@@ -77,11 +77,11 @@ impl Node {
     /// `word` comes from [`Node::into_word`] and is not used again.
     unsafe fn from_word(word: *mut u8) -> Node {
         if word.addr() & INNER == 0 {
-            // SAFETY: without the tag the word is what `Arc::into_raw` gave for a leaf.
+            // SAFETY: without the tag the word is the pointer of a leaf from `Arc::into_raw`.
             Node::Leaf(unsafe { Arc::from_raw(word.cast::<Leaf>()) })
         } else {
             let inner = word.map_addr(|address| address & !TAG_MASK).cast::<Inner>();
-            // SAFETY: with the tag removed the word is what `Arc::into_raw` gave for an inner node.
+            // SAFETY: with the tag removed the word is the pointer of an inner node from `Arc::into_raw`.
             Node::Inner(unsafe { Arc::from_raw(inner) })
         }
     }
@@ -267,7 +267,7 @@ impl Slot {
         self.lsn.store(lsn.0, Ordering::Release);
     }
 
-    /// What the newest record counts for; `None` while the node is as it was loaded. Maintenance only, so the lock is
+    /// The accounts of the newest record; `None` while the node is as it was loaded. Maintenance only, so the lock is
     /// uncontended.
     pub(crate) fn disk(&self) -> parking_lot::MutexGuard<'_, Option<Box<DiskState>>> {
         self.disk.lock()

@@ -160,9 +160,9 @@ impl BlockBuilder {
             height: height as u8,
         };
         let first_link = ptr::without_provenance_mut(fields.hash as usize);
-        // SAFETY: `reserve` made room for `words` words after `start`, and `node_words` counts what is written here:
-        // header, links, key, payload, and the padding, which the zeroed last word covers. All words are initialised
-        // before `set_len`.
+        // SAFETY: `reserve` made room for `words` words after `start`, and `node_words` counts everything that is
+        // written: header, links, key, payload, and the padding, which the zeroed last word covers. All words are
+        // initialised before `set_len`.
         unsafe {
             let place = self.words.as_mut_ptr().add(start);
             place.add(words - 1).write(0);

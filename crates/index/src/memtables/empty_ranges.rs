@@ -16,7 +16,8 @@
 //! precedes the recorder's, so the recorder's loads see W's links. It finds W's node, or W's memtable is already
 //! merged, and the list says that more than the recorder's CSN is merged: nothing is recorded.
 //!
-//! A tombstone cuts nothing: an empty range stays empty. So a range is dropped only because there are too many.
+//! A tombstone cuts nothing: an empty range stays empty. Only a write cuts a range, and a range is dropped only because
+//! there are too many.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -100,11 +100,12 @@ impl Memtables {
         }
     }
 
-    /// Makes a commit's versions visible to readers at or above its CSN. Does not fail, and allocates nothing but a
-    /// larger filter, which it does without if memory is short. Several threads may apply at once, in any order.
+    /// Makes a commit's versions visible to readers at or above its CSN. Does not fail. Allocates only a larger filter,
+    /// which it does without if memory is short, and the bounds of empty ranges that it cuts. Several threads may apply
+    /// at once, in any order.
     ///
     /// # Panics
-    /// If the commit is older than what was merged (INV-IDX-3).
+    /// If the commit is at or below [`Memtables::merged`] (INV-IDX-3).
     pub fn apply(&self, block: Block, csn: Csn, body_lsn: Lsn) {
         self.list.with(|list| list.of_commit(csn).apply(block, csn, body_lsn, &self.empty_ranges));
     }
@@ -185,7 +186,7 @@ impl Memtables {
         })
     }
 
-    /// The ranges that are known to be empty.
+    /// The ranges that are recorded as empty.
     pub(crate) fn empty_ranges(&self) -> &EmptyRanges {
         &self.empty_ranges
     }

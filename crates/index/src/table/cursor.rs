@@ -21,7 +21,7 @@ const ROWS_PER_LOOK: u32 = 1024;
 pub struct Cursor<S: Base> {
     table: Arc<Table<S>>,
     at: ReadPoint,
-    /// Sought before `base` (INV-IDX-1). Maintenance may take its memtables back.
+    /// Sought before `base` (INV-IDX-1). Maintenance may take its list back.
     memtables: MemtableCursor,
     base: S::Cursor,
     /// Taken before `memtables` was sought (INV-IDX-6).

@@ -46,8 +46,8 @@ pub struct ReadPoint {
 
 /// An ordered map of byte keys to versions.
 ///
-/// A reader passes a CSN up to which every commit is applied, and, but for [`Table::get_newest`], keeps a snapshot
-/// registered at that CSN while it reads, so that the versions it sees are not pruned.
+/// A reader passes a CSN up to which every commit is applied. Except in [`Table::get_newest`], it keeps a snapshot
+/// registered at that CSN while it reads, so that the versions that it sees are not pruned.
 pub struct Table<S: Base> {
     id: TableId,
     options: TableOptions,
@@ -237,7 +237,7 @@ impl<S: Base> Table<S> {
     /// Makes a commit's versions visible to readers at or above its CSN; see [`Memtables::apply`].
     ///
     /// # Panics
-    /// If the commit is older than what was merged.
+    /// If the commit is at or below [`Memtables::merged`].
     pub fn apply(&self, block: Block, csn: Csn, body_lsn: Lsn) {
         debug_assert_eq!(block.table(), self.id);
         self.memtables.apply(block, csn, body_lsn);
