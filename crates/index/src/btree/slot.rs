@@ -31,7 +31,7 @@ const _: () = assert!(align_of::<Leaf>() > TAG_MASK && align_of::<Inner>() > TAG
 
 /// The node is newer than its record.
 pub(crate) const DIRTY: u32 = 1;
-/// A record, a move or a structure change below is newer than the node's record.
+/// A record, a relocation or a structure change below is newer than the node's record.
 pub(crate) const DIRTY_BELOW: u32 = 2;
 /// A reader read the node since the eviction clock last passed.
 const REFERENCED: u32 = 4;

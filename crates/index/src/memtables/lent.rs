@@ -16,8 +16,8 @@
 //! - The memtables know a slot before it gets a list, and it gets the current one: after a list was replaced,
 //!   maintenance finds it in each slot that still has it.
 //!
-//! A dropped cursor leaves its slot, with the list, to a later cursor: a scan of a few rows neither allocates nor
-//! counts references.
+//! A table's cursor leaves its slot, with the list, to a later cursor when it is dropped: a scan of a few rows neither
+//! allocates nor counts references.
 
 use std::cell::Cell;
 use std::ptr;
