@@ -1,9 +1,10 @@
-//! Memory that direct writes take.
+//! Memory for direct writes.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 
-/// What addresses, offsets and lengths of direct writes are multiples of, in bytes: enough for every block size in use.
+/// Addresses, offsets and lengths of direct writes are multiples of this many bytes: enough for every block size in
+/// use.
 pub const DIRECT_BYTES: usize = 4096;
 
 #[derive(Clone, Copy)]
@@ -12,7 +13,7 @@ struct Block([u8; DIRECT_BYTES]);
 
 const _: () = assert!(size_of::<Block>() == DIRECT_BYTES && align_of::<Block>() == DIRECT_BYTES);
 
-/// Bytes that begin at a multiple of [`DIRECT_BYTES`] and fill whole blocks of it.
+/// Bytes that start at a multiple of [`DIRECT_BYTES`] and fill whole blocks of that size.
 ///
 /// ```
 /// use fulgurite_env::{AlignedBuf, DIRECT_BYTES};
@@ -27,11 +28,11 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// At least `bytes` bytes, rounded up to blocks, all zero. The allocator gets zeroed memory from the operating
-    /// system where it can, so that a large buffer takes up pages only as they are written.
+    /// At least `bytes` bytes, rounded up to blocks, all zero. Where it can, the allocator gets zeroed memory from the
+    /// operating system, so a large buffer takes up pages only as they are written.
     pub fn new(bytes: usize) -> AlignedBuf {
         let blocks = Box::<[Block]>::new_zeroed_slice(bytes.div_ceil(DIRECT_BYTES));
-        // SAFETY: a `Block` is an array of bytes without padding, for which all zeros is a value.
+        // SAFETY: a `Block` is an array of bytes without padding; all zeros is a valid value.
         let blocks = unsafe { blocks.assume_init() };
         AlignedBuf { blocks }
     }
@@ -51,8 +52,7 @@ impl Deref for AlignedBuf {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the blocks lie one behind the other without padding, `len` bytes in all, and are borrowed with the
-        // result.
+        // SAFETY: the blocks are contiguous without padding, `len` bytes in all, and are borrowed with the result.
         unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len()) }
     }
 }
@@ -70,7 +70,7 @@ impl fmt::Debug for AlignedBuf {
     }
 }
 
-/// Panics unless a direct write may begin at this address and offset and have this length.
+/// Panics unless a direct write may start at this address and offset and have this length.
 #[track_caller]
 pub(crate) fn assert_direct(buf: &[u8], offset: u64) {
     let address = buf.as_ptr().addr();

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What an [`io::Error`] of a [`Disk`](crate::Disk), [`File`](crate::File) or lock holds inside.
+/// The inner error of an [`io::Error`] of a [`Disk`](crate::Disk), [`File`](crate::File) or lock.
 ///
 /// The outer error has the kind of the operating system's error and prints `operation path: reason`. Its
 /// `raw_os_error()` is `None`, because the standard library keeps either a number or a message: use
@@ -29,12 +29,12 @@ impl DiskError {
         self.operation
     }
 
-    /// The path the file had when it was opened.
+    /// The path that the file had when it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The error as it came from the operating system.
+    /// The operating system's error.
     pub fn os_error(&self) -> &io::Error {
         &self.source
     }
@@ -59,7 +59,7 @@ pub fn raw_os_error(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| wrapped.and_then(|inner| inner.source.raw_os_error()))
 }
 
-/// Calls that allocate space, or make the operating system allocate what an earlier one put off.
+/// Calls that allocate space, or make the operating system allocate what an earlier call deferred.
 const ALLOCATING: [&str; 13] = [
     "create",
     "mkdir",
@@ -76,15 +76,15 @@ const ALLOCATING: [&str; 13] = [
     "link",
 ];
 
-/// Whether the error says that the disk, or the quota, is full: the number alone does not, since calls that allocate no
-/// space on this disk may fail with it, too.
+/// Whether the error means that the disk, or the quota, is full. The number alone does not mean that: calls that
+/// allocate no space on this disk may fail with it, too.
 pub fn is_disk_full(error: &io::Error) -> bool {
     let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
     let wrapped = error.get_ref().and_then(|inner| inner.downcast_ref::<DiskError>());
     full && wrapped.is_none_or(|inner| ALLOCATING.contains(&inner.operation))
 }
 
-/// Whether the error says that the process, or the machine, has no file descriptor left: `EMFILE` or `ENFILE`.
+/// Whether the error means that the process, or the machine, has no file descriptor left: `EMFILE` or `ENFILE`.
 pub fn is_out_of_files(error: &io::Error) -> bool {
     matches!(raw_os_error(error), Some(23 | 24))
 }

@@ -1,22 +1,23 @@
-//! The only user of files, clocks, threads and randomness. Everything above reaches the outside through [`Env`], so
-//! that one implementation is the machine ([`RealEnv`]) and another a simulation ([`SimEnv`]) in which a disk can
-//! tear, reorder, lose and fail whatever a disk may.
+//! The only user of files, clocks, threads and randomness. All other code reaches the outside through [`Env`]. One
+//! implementation is the machine ([`RealEnv`]), the other a simulation ([`SimEnv`]) whose disk can tear, reorder, lose
+//! and fail all that a real disk may.
 //!
 //! A disk promises exactly this, and the simulation nothing more:
-//! - a write is *complete* when the call returns, and complete is not durable;
+//! - a write is *complete* when the call returns; complete is not durable;
 //! - [`File::sync_data`] makes durable every write to the file that was complete when it was called, and its length;
-//! - [`File::write_at_dsync`] makes durable the bytes it wrote, and the length if they changed it, *nothing else*; so
-//!   does [`File::write_direct`] when told to sync;
+//! - [`File::write_at_dsync`] makes durable the bytes that it wrote, and the length if they changed it, *nothing else*;
+//!   so does [`File::write_direct`] with `sync`;
 //! - a name that was created, renamed or removed is durable after [`Dir::sync`] of its directory;
-//! - until then a power cut leaves any subset, at 512 bytes, in any order; a killed process loses nothing complete;
+//! - until then a power cut leaves any subset, in units of 512 bytes, in any order; a killed process loses nothing
+//!   complete;
 //! - a crash of the operating system leaves everything that the *device* has, and of the rest what a power cut may
-//!   leave: a complete direct write is in the device where the length that a sync covered reaches, a buffered one only
-//!   after a sync. A power cut treats the two alike, unless the device's cache is known to be power-safe: then it
-//!   leaves what a crash of the operating system leaves;
-//! - a failed sync says nothing about what is durable, and the next one that succeeds does not either.
+//!   leave. A complete direct write is in the device up to the length that a sync covered, a buffered write only after
+//!   a sync. A power cut treats the two alike, unless the device's cache is known to be power-safe: then it leaves what
+//!   a crash of the operating system leaves;
+//! - a failed sync says nothing about which writes are durable, and neither does the next one that succeeds.
 //!
-//! An error of a disk names the operation and the path; its [`io::ErrorKind`] is the one of the operating system, and
-//! [`raw_os_error`] gives the number (see [`DiskError`]).
+//! A disk's error names the operation and the path; its [`io::ErrorKind`] is the operating system's, and
+//! [`raw_os_error`] returns the number (see [`DiskError`]).
 
 use std::fmt;
 use std::io;
@@ -37,13 +38,13 @@ pub use error::{DiskError, is_disk_full, is_out_of_files, raw_os_error};
 pub use real::{Process, RealEnv};
 pub use sim::SimEnv;
 
-/// The outside world: one value, handed down from whoever opens a database.
+/// The outside world: one value, passed down by the opener of a database.
 pub trait Env: fmt::Debug + Send + Sync + 'static {
     /// Files and directories.
     fn disk(&self) -> &dyn Disk;
     /// Time.
     fn clock(&self) -> &dyn Clock;
-    /// A number that nobody can predict: database identities, skip list heights.
+    /// An unpredictable number: for database identities, skip list heights.
     fn random_u64(&self) -> u64;
     /// Starts a named thread. Fails if the operating system refuses one.
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>>;
@@ -51,8 +52,8 @@ pub trait Env: fmt::Debug + Send + Sync + 'static {
 
 /// A started thread.
 pub trait Joiner: Send + Sync {
-    /// Waits for its end; true if it returned, false if it panicked. Called on that thread itself it waits for nothing and
-    /// returns true: the thread ends later, by itself.
+    /// Waits for its end; true if it returned, false if it panicked. A thread that joins itself does not wait, and the
+    /// call returns true: the thread ends later, by itself.
     fn join(self: Box<Self>) -> bool;
 }
 
@@ -60,7 +61,7 @@ pub trait Joiner: Send + Sync {
 pub trait Clock: fmt::Debug + Send + Sync {
     /// Milliseconds since 1970-01-01 UTC. May jump in both directions.
     fn wall_ms(&self) -> u64;
-    /// Nanoseconds since some fixed point, those for which the machine was suspended included. Never runs back.
+    /// Nanoseconds since a fixed point, including the time for which the machine was suspended. Never goes back.
     fn monotonic_ns(&self) -> u64;
     /// Blocks the calling thread.
     fn sleep(&self, duration: Duration);
@@ -68,10 +69,10 @@ pub trait Clock: fmt::Debug + Send + Sync {
 
 /// A file system, by path.
 ///
-/// A path means what it means at the call: a directory that was moved, or a working directory that was changed, and it
-/// means something else. What lives longer holds a [`Dir`].
+/// A path is resolved at the call: after a directory was moved, or the working directory changed, it means something
+/// else. A longer-lived user holds a [`Dir`].
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Creates a directory and its parents; fine if it exists. Durable after the parent was synced.
+    /// Creates a directory and its parents; succeeds if it exists. Durable after the parent was synced.
     fn create_dir_all(&self, path: &Path) -> io::Result<()>;
 
     /// Opens a directory.
@@ -123,10 +124,10 @@ pub trait Disk: fmt::Debug + Send + Sync {
     }
 }
 
-/// An open directory: whatever becomes of its path, or of the working directory, it goes on meaning the same directory.
-/// Names are those of entries directly in it.
+/// An open directory: it stays the same directory even if its path or the working directory changes. Names are those of
+/// entries directly in it.
 pub trait Dir: fmt::Debug + Send + Sync {
-    /// The absolute path that it had when it was opened. For messages: it may be another directory's by now.
+    /// The absolute path that it had when it was opened. For messages only: another directory may have it by now.
     fn path(&self) -> &Path;
     /// Opens a file.
     fn open(&self, name: &str, options: OpenOptions) -> io::Result<Arc<dyn File>>;
@@ -147,14 +148,14 @@ pub trait Dir: fmt::Debug + Send + Sync {
     /// How many bytes an unprivileged process may still write to its file system; [`u64::MAX`] if the file system does
     /// not say how large it is.
     fn free_bytes(&self) -> io::Result<u64>;
-    /// What is known of the file system and the device below. What is not known is no error.
+    /// A description of the file system and the device below it. An unknown property is not an error.
     fn device(&self) -> io::Result<DeviceInfo>;
     /// Locks the directory, and the file `name` in it. The lock ends with the value, or with the process.
     ///
-    /// [`LockMode::Exclusive`] creates the file and notes the process in it, [`LockMode::Shared`] writes nothing and does
-    /// without the file where there is none. The lock on the directory excludes others whatever becomes of the file; the
-    /// one on the file does on file systems that lock no directories. A child of `fork()` does not have the lock, and
-    /// cannot release it.
+    /// [`LockMode::Exclusive`] creates the file and writes the process id into it. [`LockMode::Shared`] writes nothing,
+    /// and does without the file if there is none. The lock on the directory excludes others even if the file is
+    /// removed or replaced; the one on the file works on file systems that cannot lock directories. A child of `fork()`
+    /// does not have the lock, and cannot release it.
     fn lock(&self, name: &str, mode: LockMode) -> io::Result<Locking>;
 }
 
@@ -167,7 +168,7 @@ pub enum LockMode {
     Shared,
 }
 
-/// What came of trying to lock.
+/// The result of an attempt to lock.
 #[derive(Debug)]
 pub enum Locking {
     /// The lock.
@@ -176,24 +177,24 @@ pub enum Locking {
     Held(LockHolder),
 }
 
-/// What is known of the holder of a lock.
+/// A description of a lock's holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockHolder {
     /// Whether this process has locked the directory.
     pub this_process: bool,
-    /// The last process that locked it exclusively, as it noted in the file: a number in that process's namespace.
+    /// The last process that locked it exclusively, as it wrote into the file: a number in that process's namespace.
     pub pid: Option<u32>,
-    /// When it did, in milliseconds since 1970-01-01 UTC.
+    /// When it did so, in milliseconds since 1970-01-01 UTC.
     pub since_ms: Option<u64>,
 }
 
-/// A held lock; dropping it lets go.
+/// A held lock; dropping it releases it.
 pub trait Lock: fmt::Debug + Send + Sync {}
 
 /// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct DirEntry {
-    /// The name without the directory. A name that is not UTF-8 is given with replacement characters.
+    /// The name without the directory. A name that is not UTF-8 has replacement characters.
     pub name: String,
     /// Whether it is a directory.
     pub is_dir: bool,
@@ -217,24 +218,23 @@ pub trait File: fmt::Debug + Send + Sync {
     /// Reads at `offset` until `buf` is full or the file ends; returns the count.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Like [`File::read_at`], but what the device holds rather than what the page cache believes: after a failed sync
-    /// the two may differ for good. Writes that the kernel still has to write back go to the device first, so a kill
-    /// hides nothing; they are not durable by that. Falls back to dropping the cache first where the file system
-    /// refuses direct reads.
+    /// Like [`File::read_at`], but reads what the device holds, not the page cache: after a failed sync the two may
+    /// differ permanently. Dirty pages go to the device first, so a kill hides nothing; that does not make them
+    /// durable. Falls back to dropping the cache first where the file system refuses direct reads.
     fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Writes all of `buf` at `offset`, extending the file if need be.
+    /// Writes all of `buf` at `offset`, extending the file if necessary.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Writes the pieces one behind the other at `offset`, in one system call where the kernel takes it.
+    /// Writes the pieces one after the other at `offset`, in one system call where the kernel allows it.
     fn write_vectored_at(&self, pieces: &[io::IoSlice<'_>], offset: u64) -> io::Result<()>;
 
     /// Writes all of `buf` and returns when exactly these bytes are durable.
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all of `buf` around the page cache, in one system call where the kernel takes it; with `sync`, returns
-    /// when exactly these bytes are durable, and the length if they changed it. Buffered writes of the same bytes that
-    /// are still to be written back go first, so the newest state is the last on its way.
+    /// Writes all of `buf` around the page cache, in one system call where the kernel allows it. With `sync`, returns
+    /// when exactly these bytes are durable, and the length if they changed it. Dirty pages with the same bytes are
+    /// written back first, so the newest state reaches the device last.
     ///
     /// Fails with [`io::ErrorKind::Unsupported`] where [`File::takes_direct_writes`] is false. A failed write may have
     /// written any part.
@@ -245,9 +245,10 @@ pub trait File: fmt::Debug + Send + Sync {
     /// an [`AlignedBuf`].
     fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()>;
 
-    /// Whether the file system takes direct writes to this file and passes them to a device; some accept them and
-    /// buffer them, which counts as no. False if the file was opened for reading. Changes nothing. Fails where this cannot
-    /// be told: the process has no descriptor left for it, for example. After a yes, writes need no further descriptor.
+    /// Whether the file system takes direct writes to this file and passes them to a device; a file system that accepts
+    /// and buffers them counts as no. False if the file was opened for reading. Changes nothing. Fails if this cannot
+    /// be determined: for example, the process has no descriptor left for it. After a yes, writes need no further
+    /// descriptor.
     fn takes_direct_writes(&self) -> io::Result<bool>;
 
     /// Makes durable every write that was complete at the call, and the length.

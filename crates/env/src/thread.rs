@@ -1,4 +1,4 @@
-//! Named threads of the operating system, used by both environments.
+//! Named operating-system threads, used by both environments.
 
 use std::io;
 use std::thread::{Builder, JoinHandle};

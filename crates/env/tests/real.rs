@@ -1,4 +1,4 @@
-//! What only the machine can show.
+//! Tests that only the machine can run.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -118,7 +118,7 @@ fn a_misaligned_direct_write_is_refused() {
     let _ = file.write_direct(&AlignedBuf::new(8_192)[1..], 0, false);
 }
 
-/// Such as the kernel's own; some of FUSE and of networks do the same.
+/// The kernel's own file systems, for example; some FUSE and network ones, too.
 #[test]
 fn a_file_system_that_counts_no_blocks_is_not_full() {
     let disk = RealEnv::new();

@@ -81,7 +81,7 @@ fn measure<T>(what: &str, operations: u64, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The batch in key order in memory too, so that the tree is measured and not the batch.
+/// The batch's keys, allocated in key order, so that the tree is measured and not the batch.
 fn sorted_batch(mut keys: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     keys.sort();
     keys.dedup();

@@ -1,4 +1,4 @@
-//! Prints what the memtables cost for each operation: `cargo run --release -p fulgurite-index --example memtables_bench`.
+//! Prints the cost of each operation on memtables: `cargo run --release -p fulgurite-index --example memtables_bench`.
 
 use std::ops::Bound;
 use std::time::Instant;

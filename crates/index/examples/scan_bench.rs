@@ -1,4 +1,4 @@
-//! Prints what a table's merged cursor adds to each row of a scan over a base that costs next to nothing:
+//! Prints the cost of a table's merging cursor for each row of a scan over a base that costs next to nothing:
 //! `cargo run --release -p fulgurite-index --example scan_bench`.
 
 use std::ops::Bound;

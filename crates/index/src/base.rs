@@ -1,7 +1,7 @@
-//! What a table asks of its base, whatever its kind: the part built for disk, into which the merger merges.
+//! The interface of a table's base, the on-disk part into which the merger merges memtables.
 //!
-//! Exactly one thread at a time merges, writes out, evicts or relocates (the table's maintenance lock); readers never wait
-//! for it and it never waits for readers.
+//! Exactly one thread at a time merges, writes out, evicts or relocates (the table's maintenance lock). Readers never
+//! wait for it, and it never waits for readers.
 
 use std::fmt;
 use std::ops::Bound;
@@ -11,13 +11,13 @@ use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
 
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
-/// Where node records are kept: the engine puts them into the bulk stream of its log.
+/// Stores node records: the engine's implementation writes them to the bulk stream of its log.
 pub trait NodeStore: Send + Sync {
-    /// The body of the node record at `lsn`, verified against its checksum and place.
+    /// The body of the node record at `lsn`, verified against its checksum and LSN.
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError>;
-    /// Appends a node record and returns its place. Durable once the checkpoint has synced the stream.
+    /// Appends a node record and returns its LSN. Durable once a checkpoint has synced the stream.
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError>;
-    /// How many bytes of the log a node record of `body_len` bytes occupies: what it counts for in the accounts.
+    /// How many bytes of the log a node record of `body_len` bytes occupies, as the accounts count it.
     fn node_bytes(&self, body_len: usize) -> u32;
 }
 
@@ -25,36 +25,36 @@ pub trait NodeStore: Send + Sync {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum NodeKind {
-    /// Internal node: separators and the places of its children.
+    /// Internal node: separators and the LSNs of its children.
     Internal = 1,
     /// Leaf node: entries.
     Leaf = 2,
-    /// The entries of a leaf that changed since its last whole record (FlashTKV's LOG_LN_DELTA).
+    /// Leaf delta record: the entries of a leaf that changed since its full record (FlashTKV's LOG_LN_DELTA).
     LeafDelta = 3,
 }
 
 /// Reading or writing a node record failed: the engine's own error, carried through.
 pub type StoreError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the index can fail with.
+/// An error of the index.
 #[derive(Debug)]
 pub enum IndexError {
     /// The store failed to read or write a record.
     Store {
         /// The table that was worked on.
         table: TableId,
-        /// The record, if one was to be read.
+        /// The record, if the operation was a read.
         lsn: Lsn,
-        /// What the store said.
+        /// The store's error.
         source: StoreError,
     },
-    /// A record decoded to something that a node of this table, level and key range cannot be.
+    /// A record is not a valid node of this table, level and key range.
     Corrupt {
         /// The table that was worked on.
         table: TableId,
         /// The damaged record.
         lsn: Lsn,
-        /// What is wrong with it.
+        /// The wrong field and its offset.
         what: String,
     },
 }
@@ -88,12 +88,12 @@ impl std::error::Error for IndexError {
     }
 }
 
-/// Why a `try_` form gave no answer.
+/// Why a `try_` method returned no result.
 #[derive(Debug)]
 pub enum TryError {
-    /// The answer needs a read from disk, or a wait.
+    /// The result needs a read from disk, or a wait.
     WouldBlock,
-    /// It failed.
+    /// The operation failed.
     Index(IndexError),
 }
 
@@ -108,7 +108,7 @@ impl From<IndexError> for TryError {
 pub struct MergeVersion<'a> {
     /// Which commit wrote it.
     pub csn: Csn,
-    /// What kind it is; an out-of-line payload is an encoded [`crate::OutOfLine`].
+    /// The kind of version; an out-of-line payload is an encoded [`crate::OutOfLine`].
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
@@ -118,41 +118,41 @@ pub struct MergeVersion<'a> {
 
 /// A sorted batch to merge: keys ascending, each with its versions, newest first.
 pub trait MergeSource {
-    /// The next key, without moving on; `None` at the end.
+    /// The next key, without advancing; `None` at the end.
     fn peek_key(&mut self) -> Option<&[u8]>;
-    /// Appends the versions of the next key, newest first, to `out`, and moves on.
+    /// Appends the versions of the next key, newest first, to `out`, and advances.
     fn take_versions<'a>(&'a mut self, out: &mut Vec<MergeVersion<'a>>);
 }
 
-/// What may be pruned while merging. `horizon` was read before `snapshots` (INV-TXN-1).
+/// Decides which versions a merge or purge may prune. `horizon` was read before `snapshots` (INV-TXN-1).
 #[derive(Clone, Debug)]
 pub struct PruneRules {
-    /// Nothing at or below it can ever be undone.
+    /// No commit at or below it can be undone.
     pub horizon: Csn,
     /// The CSNs of open snapshots and kept history points, ascending.
     pub snapshots: Vec<Csn>,
-    /// An expired version whose expiry is at or below it is expired for everybody.
+    /// A version whose expiry is at or below it has expired for every reader.
     pub expired_until_ms: u64,
-    /// Range deletes that may hide versions; asked for each key that is touched.
+    /// The range tombstones that may hide versions; looked up for each key that the work touches.
     pub range_deletes: Arc<crate::range_delete::RangeDeletes>,
 }
 
 /// A change of the live bytes of one segment.
 pub type AccountChange = (u32, i64);
 
-/// What [`Base::write_out`] wrote.
+/// The result of [`Base::write_out`].
 #[derive(Clone, Debug, Default)]
 pub struct WriteOutReport {
     /// The root's record; [`Lsn::NULL`] if the base is empty.
     pub root: Lsn,
-    /// How the live bytes of segments change once this report is booked: what the new records occupy and
-    /// reference, less what their predecessors did.
+    /// The changes of segments' live bytes once this report is booked: the bytes that the new records occupy and
+    /// reference, minus those of the records that they replace.
     pub accounts: Vec<AccountChange>,
     /// How many records of each [`NodeKind`] were written.
     pub records_written: [u64; 4],
 }
 
-/// The part of a table that is built for disk.
+/// The on-disk part of a table.
 pub trait Base: Send + Sync {
     /// A cursor over it.
     type Cursor: BaseCursor;
@@ -172,32 +172,32 @@ pub trait Base: Send + Sync {
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
 
-    /// Merges a sorted batch: afterwards every reader finds its versions here. Idempotent: a version that is there
-    /// already (same key and CSN) is dropped.
+    /// Merges a sorted batch: afterwards every reader finds its versions here. Idempotent: a version that the base
+    /// already has (same key and CSN) is dropped.
     fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError>;
 
-    /// Removes what may be pruned from the leaves that meet the range, without new versions.
+    /// Prunes the leaves that overlap the range, without adding versions.
     fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError>;
 
-    /// Writes every dirty leaf and every inner node above one, bottom-up, and says where the root is.
+    /// Writes every dirty leaf and every inner node above one, bottom-up, and reports the root's LSN.
     fn write_out(&self) -> Result<WriteOutReport, IndexError>;
 
     /// Drops clean nodes from memory, least recently used first where known, until at most `resident_bytes_max` are
-    /// held; returns how many are. Dirty nodes stay.
+    /// resident; returns how many are. Dirty nodes stay.
     fn evict(&self, resident_bytes_max: usize) -> usize;
 
     /// Whether a version of `key` has an extent at `lsn`.
     fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError>;
 
-    /// Replaces the extent at `from` by one at `to` in the version of `key` with this CSN, if it is still there. Keeps
-    /// the CSN: a move is no write.
+    /// Replaces the extent at `from` by one at `to` in the version of `key` with this CSN, if it still has it. Keeps
+    /// the CSN: a relocation is not a write.
     fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError>;
 
-    /// How many versions the base holds, about.
+    /// About how many versions the base holds.
     fn len_estimate(&self) -> u64;
 
-    /// At most about `max` keys that cut the base into pieces of about the same size, from memory only. They need
-    /// not be in it.
+    /// At most about `max` keys that cut the base into ranges of about the same size, from memory only. The base need
+    /// not contain them.
     fn places(&self, max: usize) -> Vec<Vec<u8>> {
         let _ = max;
         Vec::new()
@@ -206,9 +206,9 @@ pub trait Base: Send + Sync {
 
 /// Walks the keys of a base in both directions, one version a key: the newest at or below the cursor's CSN.
 ///
-/// After a seek or a step the cursor is at an entry or at the end. A seek looks at the part as it is by then; a step may
-/// find what is older than its own time. So a cursor is right while nodes change under it if its owner goes by the
-/// memtables that it read before it sought the cursor (INV-IDX-1).
+/// After a seek or a step the cursor is at an entry or at the end. A seek reads the base's current state; a step may
+/// find nodes older than the step. So a cursor is right while nodes change under it if its owner uses the list of
+/// memtables that it took before it sought the cursor (INV-IDX-1).
 pub trait BaseCursor: Send {
     /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
     fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;
@@ -241,18 +241,18 @@ pub trait BaseCursor: Send {
         None
     }
 
-    /// After an error: moves past the keys that [`BaseCursor::unread`] names, to the next key if `forward`, else to
-    /// the previous one. Fails like a step does if the neighbour cannot be read either. After a success it does nothing.
+    /// After an error: moves past the keys that [`BaseCursor::unread`] names, to the next key if `forward`, else to the
+    /// previous one. Fails like a step if the neighbour cannot be read either. After a success it does nothing.
     fn skip_unread(&mut self, _forward: bool) -> Result<(), IndexError> {
         Ok(())
     }
 }
 
-/// The keys from one on and before another.
+/// The keys at or after `from` and before `to`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySpan {
-    /// The first key that belongs to it.
+    /// Its first key.
     pub from: Box<[u8]>,
-    /// The first key that does not; `None`: all keys from `from` on belong to it.
+    /// The first key after it; `None`: it has no upper bound.
     pub to: Option<Box<[u8]>>,
 }

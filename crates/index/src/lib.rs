@@ -1,5 +1,4 @@
-//! Tables: memtables over a base. The index takes commit sequence numbers and log places from outside and knows
-//! no log files.
+//! A table is a list of memtables over a base. The index receives CSNs and LSNs from its caller and knows no log files.
 
 mod base;
 pub mod btree;

@@ -1,11 +1,12 @@
-//! The range deletes of a table: always resident, versioned like everything else.
+//! The range tombstones of a table: always resident, versioned like everything else.
 //!
-//! The key space is cut at the ends of the ranges into fragments; each fragment has the CSNs of the deletes that cover
-//! it, newest first. A range delete hides versions with a smaller CSN; at an equal CSN the operation on the key wins.
+//! The ends of the ranges cut the key space into fragments. Each fragment has the CSNs of the range tombstones that
+//! cover it, newest first. A range tombstone hides versions with a smaller CSN; at an equal CSN the operation on the
+//! key wins.
 //!
 //! A fragment keeps only the CSNs that readers can tell apart ([`Readers`]), and neighbours with equal CSNs are one
-//! fragment. So what a table holds grows with the ranges that were written in different places and with the open
-//! snapshots, and not with the deletes: a queue that deletes `..k` with rising `k` has a handful of fragments.
+//! fragment. So a table's memory grows with the number of distinct ranges and of open snapshots, not with the number of
+//! range deletes: a queue that deletes `..k` with rising `k` has a handful of fragments.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,28 +19,28 @@ use parking_lot::RwLock;
 
 type Key = Arc<[u8]>;
 
-/// A range of keys that were deleted together.
+/// A range tombstone: a range of keys that one operation deleted.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RangeDelete {
-    /// Which commit deleted it.
+    /// The commit that deleted it.
     pub csn: Csn,
     /// The first key that it covers.
     pub start: Key,
-    /// The first key behind it; `None`: it covers everything from `start` on.
+    /// The first key after it; `None`: it covers everything from `start` on.
     pub end: Option<Key>,
 }
 
-/// At which CSNs a table is, or will be, read. It stays right as time goes by: later readers are at or above `from`.
+/// The CSNs at which a table is, or will be, read. Stays right over time: later readers are at or above `from`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readers {
-    /// No read begins below it. Was read before `snapshots` (INV-TXN-1).
+    /// No read begins below it. It was read before `snapshots` (INV-TXN-1).
     pub from: Csn,
     /// The CSNs of open snapshots, ascending.
     pub snapshots: Vec<Csn>,
 }
 
 impl Readers {
-    /// While a database is opened, nothing is read before everything is replayed.
+    /// While a database is opened, no table is read before everything is replayed.
     pub const NONE_YET: Readers = Readers { from: Csn::MAX, snapshots: Vec::new() };
 
     fn any_in(&self, first: Csn, behind: Csn) -> bool {
@@ -61,7 +62,7 @@ impl Covering {
         self.0.iter().copied().find(|csn| *csn <= at)
     }
 
-    /// Enters `csn` in its place: at the front but for the few commits that were applied before an older one.
+    /// Inserts `csn` in order: at the front, except for the few commits that are applied before an older one.
     fn add(&mut self, csn: Csn) {
         let place = self.0.partition_point(|covering| *covering > csn);
         if self.0.get(place) != Some(&csn) {
@@ -69,8 +70,8 @@ impl Covering {
         }
     }
 
-    /// Drops each CSN whose place a newer one takes for every reader, and for `kept_at`; returns the newest one that
-    /// took another's place.
+    /// Drops each CSN that a newer one replaces for every reader, and for `kept_at`; returns the newest CSN that
+    /// replaced another (INV-IDX-8).
     fn compact(&mut self, readers: &Readers, kept_at: Csn) -> Option<Csn> {
         let mut newer = None;
         let mut took = None;
@@ -96,22 +97,22 @@ struct Fragment {
 struct Ranges {
     /// Disjoint, by their first key.
     fragments: BTreeMap<Key, Fragment>,
-    /// What is the newest at or below it stays.
+    /// The newest CSN at or below it stays in each fragment.
     kept_at: Csn,
-    /// Below it a CSN may have been dropped that a reader without a snapshot would have needed; everything up to it was
-    /// applied, and could be shown, before.
+    /// A CSN below it that a reader without a snapshot would have needed may have been dropped. Everything up to it was
+    /// applied, and readers could see it, before that.
     compacted_to: Csn,
 }
 
-/// The range deletes of a table.
+/// The range tombstones of a table.
 #[derive(Default)]
 pub struct RangeDeletes {
     ranges: RwLock<Ranges>,
-    /// Bit 0: there are some. The bits above count removals, and are raised before anything is removed.
+    /// Bit 0: there is at least one. The other bits count removals, and are incremented before anything is removed.
     state: AtomicU64,
 }
 
-/// Whether there were range deletes, and how often some had been removed, at one moment.
+/// Whether there were range tombstones, and how many removals there had been, at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RangeState(u64);
 
@@ -125,11 +126,11 @@ impl RangeState {
     }
 }
 
-/// So many fragments are edited before readers are let in between.
+/// How many fragments are edited before the lock is released for readers.
 const FRAGMENTS_PER_HOLD: usize = 256;
 
 impl RangeDeletes {
-    /// None.
+    /// An empty set.
     pub fn new() -> RangeDeletes {
         RangeDeletes::default()
     }
@@ -145,10 +146,10 @@ impl RangeDeletes {
         RangeState(self.state.load(Ordering::Acquire))
     }
 
-    /// Adds the range delete of `[start, end)`, and drops older ones in that range that no reader can tell from it or
-    /// from each other. A range without keys is left out.
+    /// Adds the range tombstone of `[start, end)`, and drops older ones in that range that no reader can tell from it
+    /// or from each other. A range without keys is left out.
     ///
-    /// Costs O(log n) for each fragment that it meets, most of which it joins.
+    /// Costs O(log n) for each fragment that it overlaps, most of which it joins.
     pub fn insert(&self, start: &[u8], end: Option<&[u8]>, csn: Csn, readers: &Readers) {
         if end.is_some_and(|end| end <= start) {
             return;
@@ -159,14 +160,14 @@ impl RangeDeletes {
         self.state.fetch_or(1, Ordering::Release);
     }
 
-    /// Whatever is inserted from now on, [`RangeDeletes::list`] up to `at` stays exact. A checkpoint whose boundary this
-    /// is lists them later, and what is newer than its boundary may not survive a crash.
+    /// From now on, insertions leave [`RangeDeletes::list`] up to `at` exact. `at` is the boundary of a checkpoint that
+    /// lists the range tombstones later; newer ones may not survive a crash.
     pub fn keep_at(&self, at: Csn) {
         self.ranges.write().kept_at = at;
     }
 
-    /// The CSN of the newest range delete at or below `at` that covers `key`, for a reader that [`Readers`] spoke of.
-    /// For another `at` it may give an older one, or none.
+    /// The CSN of the newest range tombstone at or below `at` that covers `key`, for a reader that [`Readers`]
+    /// included. For another `at` the result may be an older one, or none.
     #[inline]
     pub fn covering(&self, key: &[u8], at: Csn) -> Option<Csn> {
         if self.is_empty() {
@@ -176,8 +177,9 @@ impl RangeDeletes {
         ranges.fragment_of(key)?.covering.newest_at(at)
     }
 
-    /// For a reader without a snapshot that wants to read at `at`: where it reads, at or above `at`, and the newest range
-    /// delete that covers `key` there. Everything up to there is applied and may be shown, if that is so for `at`.
+    /// For a reader without a snapshot that wants to read at `at`: the CSN to read at, at or above `at`, and the newest
+    /// range tombstone that covers `key` there. If everything up to `at` is applied and may be shown, so is everything
+    /// up to the returned CSN.
     #[inline]
     pub fn covering_at_or_after(&self, key: &[u8], at: Csn) -> (Csn, Option<Csn>) {
         if self.is_empty() {
@@ -188,12 +190,12 @@ impl RangeDeletes {
         (at, ranges.fragment_of(key).and_then(|fragment| fragment.covering.newest_at(at)))
     }
 
-    /// The CSN of the newest range delete that covers `key`.
+    /// The CSN of the newest range tombstone that covers `key`.
     pub fn newest_covering(&self, key: &[u8]) -> Option<Csn> {
         self.covering(key, Csn::MAX)
     }
 
-    /// Whether a range delete newer than `than` covers a key of the range.
+    /// Whether a range tombstone newer than `than` covers a key of the range.
     pub fn any_newer_in_range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), than: Csn) -> bool {
         if self.is_empty() || is_without_keys(range) {
             return false;
@@ -222,7 +224,7 @@ impl RangeDeletes {
             .any(|(_, fragment)| reaches(fragment) && fragment.covering.newest() > than)
     }
 
-    /// What readers at `up_to` see deleted by commits above `after`: ranges that are apart, oldest first.
+    /// The ranges that a reader at `up_to` sees deleted by commits above `after`: disjoint, oldest first.
     pub fn list(&self, after: Csn, up_to: Csn) -> Vec<RangeDelete> {
         let ranges = self.ranges.read();
         let mut list: Vec<RangeDelete> = Vec::new();
@@ -239,8 +241,8 @@ impl RangeDeletes {
         list
     }
 
-    /// Removes the range deletes up to `csn`, once nothing that they hide is left anywhere in the table (INV-IDX-6).
-    /// Readers and commits get in between.
+    /// Removes the range tombstones up to `csn`. Memtables and base must hold nothing that they hide (INV-IDX-6).
+    /// Releases the lock from time to time for readers and commits.
     pub fn drop_up_to(&self, csn: Csn) {
         let mut from = Some(Key::from([]));
         while let Some(key) = from {
@@ -262,7 +264,7 @@ impl RangeDeletes {
         self.ranges.read().fragments.len()
     }
 
-    /// How many CSNs all fragments have together.
+    /// How many CSNs the fragments have in total.
     pub fn links(&self) -> usize {
         self.ranges.read().fragments.values().map(|fragment| fragment.covering.0.len()).sum()
     }
@@ -275,7 +277,7 @@ impl Ranges {
         fragment.end.as_deref().is_none_or(|end| key < end).then_some(fragment)
     }
 
-    /// The start of the last fragment at or before `key`, or of the first one.
+    /// The start of the last fragment that starts at or before `key`.
     fn first_meeting(&self, key: &[u8]) -> Option<&Key> {
         let mut before = self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
         before.next_back().map(|(start, _)| start)
@@ -321,7 +323,7 @@ impl Ranges {
         }
     }
 
-    /// Makes `key` the start of a fragment if it lies inside one.
+    /// Makes `key` the start of a fragment if it is inside one.
     fn cut(&mut self, key: &Key) {
         let mut before = self.fragments.range_mut::<[u8], _>((Bound::Unbounded, Bound::Excluded(&**key)));
         let Some((_, fragment)) = before.next_back() else { return };
@@ -332,8 +334,8 @@ impl Ranges {
         }
     }
 
-    /// Makes one fragment of that which begins at `start`, if there is one, and the one that ends there, if no reader
-    /// can tell them apart.
+    /// Joins the fragment that begins at `start`, if there is one, with the one that ends there, if no reader can tell
+    /// them apart.
     fn join_with_previous(&mut self, start: &Key) {
         let mut around = self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(&**start)));
         let (Some((own, fragment)), Some((previous, before))) = (around.next_back(), around.next_back())
@@ -348,7 +350,8 @@ impl Ranges {
         self.fragments.get_mut(&previous).expect("it was just found").end = fragment.end;
     }
 
-    /// Of the next fragments from `from` on those that hold something up to `csn`, and where the ones after them begin.
+    /// The starts of the fragments that have a CSN at or below `csn`, among the next ones from `from` on; and the start
+    /// of the fragment after those.
     fn to_drop(&self, from: &Key, csn: Csn) -> (Vec<Key>, Option<Key>) {
         let mut rest = self.fragments.range::<[u8], _>((Bound::Included(&**from), Bound::Unbounded));
         let next = rest.by_ref().take(FRAGMENTS_PER_HOLD);
@@ -373,7 +376,7 @@ impl Ranges {
     }
 }
 
-/// Whether `key` followed by a zero byte, the next key after it, is `next`.
+/// Whether `next` is `key` followed by a zero byte, the next key after it.
 fn is_successor(key: &[u8], next: &[u8]) -> bool {
     next.strip_prefix(key) == Some(&[0])
 }

@@ -14,7 +14,7 @@ fn is_inside(key: &[u8], range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
     range.contains(&key.to_vec())
 }
 
-/// Every key over three letters of up to six bytes: with these, any two ranges of shorter ends that meet have one in
+/// Every key over three letters of up to six bytes: any two overlapping ranges with shorter ends have one of these in
 /// common.
 fn all_keys() -> Vec<Vec<u8>> {
     let mut keys = vec![Vec::new()];
@@ -33,7 +33,7 @@ fn all_keys() -> Vec<Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever readers there are, each of them is told what a list of all range deletes would tell.
+    /// Every reader gets the same result as from a list of all range deletes.
     #[test]
     fn they_cover_what_a_list_of_ranges_covers(
         ranges in prop::collection::vec((key(), prop::option::of(key()), 0u64..3, 0u64..12), 0..12),
@@ -47,7 +47,7 @@ proptest! {
         let mut from = Csn::ZERO;
         let mut all: Vec<RangeDelete> = Vec::new();
         for (i, (start, end, late, visible)) in ranges.iter().enumerate() {
-            // Now and then two of them are applied in the other order.
+            // Sometimes two of them are applied in the other order.
             let csn = Csn(i as u64 * 2 + 2 - late);
             let newest = Csn(i as u64 * 2);
             deletes.keep_at(Csn(kept_at.min(newest.0)));
@@ -100,7 +100,7 @@ proptest! {
     }
 }
 
-/// What a queue does, whose head moves on: each delete covers what all those before it covered.
+/// A queue whose head advances: each range delete covers all keys that those before it covered.
 #[test]
 fn deletes_up_to_a_rising_key_take_no_more_room_than_the_readers_need() {
     let deletes = RangeDeletes::new();
@@ -119,9 +119,9 @@ fn deletes_up_to_a_rising_key_take_no_more_room_than_the_readers_need() {
     assert_eq!((deletes.is_empty(), deletes.links()), (true, 0));
 }
 
-/// What a retention window does whose deletes touch and do not overlap: they are dropped in parts.
+/// A retention window, whose range deletes touch and do not overlap: they are dropped in parts.
 #[test]
-fn many_fragments_are_forgotten_up_to_a_commit() {
+fn many_fragments_are_dropped_up_to_a_commit() {
     let deletes = RangeDeletes::new();
     let key = |i: u32| i.to_be_bytes();
     for i in 0..10_000 {

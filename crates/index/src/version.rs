@@ -1,4 +1,4 @@
-//! One value of one key, and what keeps its bytes in memory while somebody looks at it.
+//! One value of one key, and the owner that keeps its bytes in memory while a reader uses it.
 
 use std::fmt;
 use std::ops::Deref;
@@ -11,7 +11,7 @@ use fulgurite_types::{Csn, DecodeError, Lsn, Reader, Writer};
 pub struct VersionFlags(pub u8);
 
 impl VersionFlags {
-    /// The key was deleted; there is no payload.
+    /// The key was deleted; the version has no payload.
     pub const TOMBSTONE: u8 = 1;
     /// The payload is an encoded [`OutOfLine`], not the value.
     pub const OUT_OF_LINE: u8 = 2;
@@ -22,7 +22,7 @@ impl VersionFlags {
     pub const fn is_tombstone(self) -> bool {
         self.0 & Self::TOMBSTONE != 0
     }
-    /// Whether the payload says where the value is.
+    /// Whether the payload is an [`OutOfLine`].
     pub const fn is_out_of_line(self) -> bool {
         self.0 & Self::OUT_OF_LINE != 0
     }
@@ -37,7 +37,7 @@ impl VersionFlags {
 pub struct Version {
     /// Which commit wrote it.
     pub csn: Csn,
-    /// What kind it is.
+    /// The kind of version.
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
@@ -58,12 +58,12 @@ impl Version {
     }
 }
 
-/// A version found in a table, borrowed from whoever found it: a cursor until it moves on.
+/// A version found in a table, borrowed from its finder: from a cursor until the cursor moves.
 #[derive(Clone, Copy, Debug)]
 pub struct VersionRef<'a> {
     /// Which commit wrote it.
     pub csn: Csn,
-    /// What kind it is.
+    /// The kind of version.
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
@@ -79,7 +79,7 @@ impl VersionRef<'_> {
     }
 }
 
-/// Bytes that stay where they are until this is dropped: in a leaf, in a commit's block of the memtables, or on the heap.
+/// Bytes that stay in place until this is dropped: in a leaf, in a commit's block of the memtables, or on the heap.
 #[derive(Clone)]
 pub struct Pinned {
     // Kept alive for `ptr`; never looked at.
@@ -88,7 +88,7 @@ pub struct Pinned {
     len: usize,
 }
 
-/// What holds the memory that a [`Pinned`] points into.
+/// The owner of the memory that a [`Pinned`] points to.
 #[derive(Clone)]
 pub enum Owner {
     /// Nothing: the bytes are static or there are none.
@@ -126,10 +126,10 @@ impl Pinned {
         Pinned { _owner: Owner::Shared(shared), ptr, len }
     }
 
-    /// A chunk of these bytes, pinned by the same owner.
+    /// A subslice of these bytes, pinned by the same owner.
     ///
     /// # Panics
-    /// If the range lies outside.
+    /// If the range is out of bounds.
     pub fn slice(&self, range: std::ops::Range<usize>) -> Pinned {
         let chunk = &self[range];
         let (ptr, len) = (chunk.as_ptr(), chunk.len());
@@ -158,16 +158,16 @@ impl fmt::Debug for Pinned {
     }
 }
 
-/// A run of a value's bytes in the log.
+/// Consecutive bytes of a value in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Where the bytes start.
+    /// The LSN of the first byte.
     pub lsn: Lsn,
     /// How many there are.
     pub len: u32,
 }
 
-/// Where an out-of-line value is, and the checksum that each read verifies.
+/// The extents of an out-of-line value, and the checksum that each read verifies.
 ///
 /// ```text
 /// payload := total length u64 | checksum u32 | extent count u16 | count x (lsn u64, length u32)

@@ -8,8 +8,8 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
-/// A CRC-32C over several pieces. Pieces are not delimited: whoever hashes variable-length fields hashes their
-/// lengths too.
+/// A CRC-32C over several pieces. Pieces are not delimited: with variable-length fields the caller adds their lengths,
+/// too.
 #[derive(Clone)]
 pub struct Crc32c(Digest);
 
@@ -30,7 +30,7 @@ impl Crc32c {
         self.update(&value.to_le_bytes())
     }
 
-    /// The checksum of all that was added.
+    /// The checksum of everything added.
     pub fn finish(&self) -> u32 {
         self.0.finalize() as u32
     }
@@ -42,8 +42,8 @@ impl Default for Crc32c {
     }
 }
 
-/// The part of an out-of-line value's checksum that is known before its commit has a number: over the table, the key
-/// and the bytes.
+/// The part of an out-of-line value's checksum that is known before its commit has a CSN: over the table, the key and
+/// the bytes.
 pub fn value_checksum(table: TableId, key: &[u8], value: &[&[u8]]) -> u32 {
     let mut crc = Crc32c::new();
     crc.update(&table.0.to_le_bytes()).update_u64(key.len() as u64).update(key);
@@ -53,7 +53,7 @@ pub fn value_checksum(table: TableId, key: &[u8], value: &[&[u8]]) -> u32 {
     crc.finish()
 }
 
-/// Folds the commit's number into a [`value_checksum`]: what is stored beside the value's place.
+/// Adds the commit's CSN to a [`value_checksum`]: the result is stored with the value's extents.
 pub fn seal_checksum(partial: u32, csn: Csn) -> u32 {
     Crc32c::new().update(&partial.to_le_bytes()).update_u64(csn.0).finish()
 }

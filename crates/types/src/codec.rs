@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why bytes did not decode: what was read, and at which byte of the input.
+/// Why bytes did not decode: the field, and its byte offset in the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The field that was being read.
@@ -47,7 +47,7 @@ impl<'a> Reader<'a> {
         self.remaining() == 0
     }
 
-    /// The error that says that `field`, at this place, is wrong.
+    /// The error for a wrong `field` at the current position.
     pub fn error(&self, field: &'static str) -> DecodeError {
         DecodeError { field, offset: self.position }
     }

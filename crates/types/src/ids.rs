@@ -1,18 +1,19 @@
-//! Newtypes for the numbers that must never be confused.
+//! Newtypes for numbers that must never be confused.
 
 use std::fmt;
 
-/// A place in the log: `(segment number << 32) + byte offset`. Physical and local to one database directory.
+/// A log sequence number: a position in the log, `(segment number << 32) + byte offset`. Physical and local to one
+/// database directory.
 ///
-/// Segment numbers start at 1 and are never reused, so [`Lsn::NULL`] (segment 0) names no place.
+/// Segment numbers start at 1 and are never reused, so [`Lsn::NULL`] (segment 0) is no position.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
 impl Lsn {
-    /// No place: what a node that was never written has.
+    /// No position: the LSN of a node that was never written.
     pub const NULL: Lsn = Lsn(0);
 
-    /// The place at `offset` bytes into segment `segment`.
+    /// The position `offset` bytes into segment `segment`.
     pub const fn new(segment: u32, offset: u32) -> Lsn {
         Lsn(((segment as u64) << 32) | offset as u64)
     }
@@ -27,15 +28,15 @@ impl Lsn {
         self.0 as u32
     }
 
-    /// Whether this names no place.
+    /// Whether this is [`Lsn::NULL`].
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
 
-    /// The place `bytes` further on in the same segment.
+    /// The position `bytes` later in the same segment.
     ///
     /// # Panics
-    /// If that lies beyond 4 GiB: segments are far smaller, so this is a bug in the caller.
+    /// If that is beyond 4 GiB: segments are far smaller, so this is a bug in the caller.
     pub fn advance(self, bytes: u32) -> Lsn {
         let offset = self.offset().checked_add(bytes).expect("an LSN does not cross its segment");
         Lsn::new(self.segment(), offset)
@@ -54,8 +55,8 @@ impl fmt::Debug for Lsn {
     }
 }
 
-/// A commit sequence number: dense, from 1, in the order of commits. It stamps each version and each snapshot, never
-/// changes, and is the same on every replica.
+/// A commit sequence number: dense, from 1, in commit order. It stamps each version and each snapshot, never changes,
+/// and is the same on every replica.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Csn(pub u64);
 
@@ -109,7 +110,8 @@ impl fmt::Debug for TableId {
     }
 }
 
-/// The number of one opening of a database: each open begins an epoch, and every group of the log names its own.
+/// The number of one opening of a database: each open starts an epoch, and every group of the log has its epoch's
+/// number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Epoch(pub u32);
 
@@ -125,7 +127,8 @@ impl fmt::Debug for Epoch {
     }
 }
 
-/// The random identity of one database, in every file of it, so that no file of another is taken for one of ours.
+/// The random identity of one database. Every file has it, so that a file of another database is not mistaken for one
+/// of this.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct DatabaseId(pub u128);
 

@@ -1,7 +1,7 @@
-//! The vocabulary of Fulgurite: positions, sequence numbers, checksums, encodings and limits. No I/O.
+//! The basic types of Fulgurite: positions, sequence numbers, checksums, encodings and limits. No I/O.
 //!
-//! Everything above agrees on these types: the log hands out an [`Lsn`] and a [`Csn`] together, the index stores
-//! them, and neither knows the other.
+//! All other crates share these types: the log assigns an [`Lsn`] and a [`Csn`] together, the index stores them, and
+//! neither knows the other.
 
 mod checksum;
 mod codec;

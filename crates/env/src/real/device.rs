@@ -1,4 +1,4 @@
-//! What the kernel says about the device below a directory, read from `/sys`.
+//! The kernel's description of the device below a directory, read from `/sys`.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -65,7 +65,7 @@ mod tests {
 
     use super::*;
 
-    /// A tree as of `/sys`, with one device.
+    /// A tree like `/sys`, with one device.
     struct Tree(tempfile::TempDir);
 
     impl Tree {

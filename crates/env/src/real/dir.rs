@@ -15,7 +15,7 @@ use crate::{DeviceInfo, Dir, DirEntry, DiskError, File, LockMode, Locking, OpenO
 pub(super) struct RealDir {
     descriptor: OwnedFd,
     path: PathBuf,
-    /// Which opened it: a child of `fork()` changes no names.
+    /// The process that opened it: a child of `fork()` must not change names.
     process: Process,
 }
 
@@ -25,7 +25,7 @@ impl RealDir {
     pub(super) fn open(path: &Path) -> io::Result<RealDir> {
         let descriptor = retry_on_intr(|| rustix::fs::open(path, DIRECTORY, Mode::empty()))
             .map_err(|e| DiskError::wrap("open", path, e))?;
-        // Where the working directory is gone, messages have to do with what was given.
+        // If the working directory was removed, messages show the path as given.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
         Ok(RealDir { descriptor, path, process: Process::current() })
     }
@@ -123,7 +123,7 @@ impl Dir for RealDir {
     fn free_bytes(&self) -> io::Result<u64> {
         let status =
             retry_on_intr(|| rustix::fs::fstatvfs(&self.descriptor)).map_err(self.failed("statvfs"))?;
-        // Some file systems count no blocks at all (of the kernel's own, of FUSE, of networks): that is not a full one.
+        // Some file systems (the kernel's own, FUSE, network ones) count no blocks at all: that does not mean full.
         if status.f_blocks == 0 {
             return Ok(u64::MAX);
         }
@@ -139,8 +139,8 @@ impl Dir for RealDir {
     }
 }
 
-/// A rename that replaces nothing, for file systems without `RENAME_NOREPLACE`: the new name first, which fails if it
-/// is taken. A crash between the two leaves the file with both names.
+/// A rename that replaces nothing, for file systems without `RENAME_NOREPLACE`: first links the new name, which fails
+/// if it is taken. A crash between the two calls leaves the file with both names.
 fn link_and_unlink(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
     match rustix::fs::linkat(dir, from, dir, to, AtFlags::empty()) {
         Err(Errno::PERM | Errno::NOSYS | Errno::OPNOTSUPP) => return look_and_rename(dir, from, to),
@@ -149,7 +149,8 @@ fn link_and_unlink(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
     rustix::fs::unlinkat(dir, from, AtFlags::empty())
 }
 
-/// Where there are no links either. What is created between the two calls is replaced: this relies on the lock.
+/// For file systems without links, too. Replaces a file that is created between the two calls: the caller's lock
+/// prevents that.
 fn look_and_rename(dir: &OwnedFd, from: &str, to: &str) -> Result<(), Errno> {
     match rustix::fs::statat(dir, to, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(_) => Err(Errno::EXIST),

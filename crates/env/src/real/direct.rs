@@ -11,17 +11,17 @@ use rustix::io::Errno;
 use super::file::read_fully;
 use crate::DIRECT_BYTES;
 
-/// What addresses, offsets and lengths of direct reads are multiples of.
+/// Addresses, offsets and lengths of direct reads are multiples of this many bytes.
 const ALIGNMENT: usize = DIRECT_BYTES;
 
-/// The most that one direct read takes, which bounds the buffer.
+/// The most bytes of one direct read, which bounds the buffer.
 const CHUNK: usize = 1 << 20;
 
 /// A second descriptor of a file, opened when it is first needed.
 #[derive(Debug, Default)]
 pub(super) struct Direct {
     descriptor: OnceLock<Option<OwnedFd>>,
-    /// Set once a read was refused although the opening was not.
+    /// Set once a read was refused although the open was not.
     refused: AtomicBool,
 }
 
@@ -42,8 +42,8 @@ impl Direct {
         read_fully(cached, buf, offset)
     }
 
-    /// The second descriptor; `None` where the file system has no such. That the process has none left says nothing
-    /// about the file system.
+    /// The second descriptor; `None` if the file system has no direct reads. A process without a free descriptor gets
+    /// an error: that says nothing about the file system.
     fn descriptor(&self, cached: &OwnedFd) -> Result<Option<&OwnedFd>, Errno> {
         if self.descriptor.get().is_none() {
             let opened = match reopen(cached, OFlags::RDONLY) {
@@ -56,7 +56,7 @@ impl Direct {
     }
 }
 
-/// Opens the same file again; by descriptor, since the path may belong to another file by now.
+/// Opens the same file again, by descriptor: the path may belong to another file by now.
 pub(super) fn reopen(cached: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", cached.as_raw_fd());
     rustix::fs::open(path, access | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty())
@@ -85,8 +85,8 @@ fn read_aligned(descriptor: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usi
     Ok(filled)
 }
 
-/// Reads into an aligned buffer until it is full or the file ends. A count that is no multiple of the alignment is
-/// the end of the file, so no read starts at an offset that is none either.
+/// Reads into an aligned buffer until it is full or the file ends. A count that is not a multiple of the alignment
+/// means the end of the file, so every read starts at an aligned offset.
 fn read_to_end(descriptor: &OwnedFd, buf: &mut [u8], offset: u64) -> Result<usize, Errno> {
     let mut filled = 0;
     while filled < buf.len() {

@@ -46,8 +46,8 @@ impl DirectWriter {
         Ok(())
     }
 
-    /// Whether direct writes reach the device: the file system takes them and does not buffer them silently. After a yes
-    /// no write has to open anything.
+    /// Whether direct writes reach the device: the file system accepts them and does not silently buffer them. After a
+    /// yes no write has to open anything.
     pub(super) fn takes_writes(&self, cached: &OwnedFd) -> Result<bool, Errno> {
         match self.descriptor(cached) {
             Ok(_) => Ok(true),
@@ -56,8 +56,8 @@ impl DirectWriter {
         }
     }
 
-    /// The second descriptor. One that the first does not allow to write is refused: opening through `/proc` asks for
-    /// the rights to the file, not for those of the descriptor.
+    /// The second descriptor. Refused if the first one is read-only: opening through `/proc` checks the rights to the
+    /// file, not those of the descriptor.
     fn descriptor(&self, cached: &OwnedFd) -> Result<&OwnedFd, Errno> {
         if let Some(descriptor) = self.descriptor.get() {
             return Ok(descriptor);
@@ -70,15 +70,16 @@ impl DirectWriter {
         }
         match retry_on_intr(|| reopen(cached, OFlags::RDWR)) {
             Ok(opened) => Ok(self.descriptor.get_or_init(|| opened)),
-            // `NOENT`: there is no `/proc`. Of a file without a name it would be another error.
+            // `NOENT`: there is no `/proc`. A file without a name gives another error.
             Err(Errno::INVAL | Errno::NOENT | Errno::ACCESS | Errno::PERM) => Err(Errno::OPNOTSUPP),
             Err(errno) => Err(errno),
         }
     }
 }
 
-/// What is known without trying. A kernel that tells the alignment of direct I/O tells with it whether there is any;
-/// elsewhere only file systems are believed that are known not to accept the flag and buffer all the same.
+/// Whether direct writes reach the device, without trying one. A kernel that reports the alignment of direct I/O also
+/// reports whether there is any. On other kernels, only file systems known to pass on the direct writes that they
+/// accept count as yes.
 fn promised(cached: &OwnedFd) -> bool {
     let Ok(magic) = fstatfs(cached).map(|status| Magic::new(status.f_type)) else { return false };
     if magic.is_memory() {
@@ -97,7 +98,7 @@ fn fits(alignment: u32) -> bool {
     alignment != 0 && DIRECT_BYTES.is_multiple_of(alignment as usize)
 }
 
-/// Like [`write_fully`], whole blocks at a time: what a call took of a block is written again.
+/// Like [`write_fully`], in whole blocks: a block that a call wrote in part is written again.
 fn write_blocks(
     buf: &[u8],
     offset: u64,

@@ -42,7 +42,7 @@ impl RealFile {
         move |errno| DiskError::wrap(operation, &self.path, errno)
     }
 
-    /// Fails in a child of the process that opened the file: what its parent writes to it next, it does not know.
+    /// Fails in a child of the process that opened the file: the child does not know its parent's later writes.
     fn check_process(&self, operation: &'static str) -> io::Result<()> {
         self.process.check(operation, &self.path)
     }

@@ -1,4 +1,4 @@
-//! Kinds of file systems, by the number that `statfs` gives.
+//! Kinds of file systems, by the number that `statfs` reports.
 
 /// The number, as 32 bits: the type of the kernel's field differs between architectures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +33,12 @@ const NAMES: [(u32, &str); 18] = [
 ];
 
 impl Magic {
-    /// From `statfs`'s field, whatever its width and sign.
+    /// From `statfs`'s field, of any width and sign.
     pub(super) fn new(number: impl Into<i64>) -> Magic {
         Magic(number.into() as u32)
     }
 
-    /// The name of the kernel's driver, or the number if it is not a common one.
+    /// The name of the kernel's driver, or the number if it is uncommon.
     pub(super) fn name(self) -> String {
         let known = NAMES.iter().find(|(number, _)| *number == self.0);
         known.map_or_else(|| format!("{:#x}", self.0), |(_, name)| (*name).to_owned())
@@ -49,7 +49,7 @@ impl Magic {
         matches!(self.0, TMPFS | RAMFS)
     }
 
-    /// Whether a direct write that it accepts reaches the device. Others may accept one and buffer it.
+    /// Whether every direct write that it accepts reaches the device. Other file systems may accept one and buffer it.
     pub(super) fn writes_directly(self) -> bool {
         matches!(self.0, EXT | XFS | F2FS)
     }

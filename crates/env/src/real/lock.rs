@@ -1,7 +1,7 @@
 //! Locks between processes: `flock` on a directory and on a file in it.
 //!
-//! The lock on the directory holds against a process that removed or replaced the file; the one on the file holds where
-//! a file system does not lock directories (NFS), and its content names the process that has it.
+//! The lock on the directory excludes even a process that removed or replaced the file. The lock on the file works
+//! where a file system does not lock directories (NFS), and its content names the process that holds it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,19 +17,19 @@ use crate::{DiskError, Lock, LockHolder, LockMode, Locking, Process};
 /// How often the file may be replaced between opening and locking it.
 const REPLACED_MAX: u32 = 100;
 
-/// A file or directory, whatever its name is.
+/// Identifies a file or directory, independent of its name.
 type FileId = (u64, u64);
 
-/// The directories that this process has locked, to tell whether this one holds a lock. A child of `fork()` inherits the list, hence
-/// the process.
+/// The directories that this process has locked, so that it recognizes its own locks. A child of `fork()` inherits the
+/// list, hence the `Process`.
 static HELD: Mutex<Vec<(Process, FileId)>> = Mutex::new(Vec::new());
 
-/// The list; `None` in a child that was forked while another thread had it.
+/// The list; `None` in a child that was forked while another thread held its lock.
 fn held() -> Option<MutexGuard<'static, Vec<(Process, FileId)>>> {
     HELD.try_lock_for(Duration::from_secs(1))
 }
 
-/// The descriptors with which the locks were taken. A child of `fork()` shares them with its parent, whose locks end only
+/// The descriptors with which the locks were taken. A child of `fork()` shares them with its parent. A lock ends only
 /// when both have closed theirs, or when one of them unlocks: the owner does, a child must not.
 #[derive(Debug)]
 struct RealLock {
@@ -53,7 +53,7 @@ impl Drop for RealLock {
             held.swap_remove(index);
         }
         for descriptor in &self.descriptors {
-            // Closing them does it otherwise, unless a child lives on.
+            // Closing them would unlock, too, but not while a child has them open.
             let _ = retry_on_intr(|| rustix::fs::flock(descriptor, FlockOperation::Unlock));
         }
     }
@@ -90,12 +90,12 @@ pub(super) fn lock(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode)
 enum FileLock {
     Taken(OwnedFd),
     Held,
-    /// A reader makes no file.
+    /// A shared lock creates no file.
     Missing,
 }
 
-/// Locks the file that has the name, which another process may be removing at the same time: a lock on a file without a
-/// name keeps nothing away.
+/// Locks the file with this name. Another process may be removing it at the same time, and a lock on a file without a
+/// name excludes nothing: so the name is checked after the lock.
 fn lock_file(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io::Result<FileLock> {
     let path = path.join(name);
     let failed = |operation: &'static str| {
@@ -113,7 +113,7 @@ fn lock_file(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io
         let file = match opened {
             Ok(file) => file,
             Err(Errno::NOENT) if mode == LockMode::Shared => return Ok(FileLock::Missing),
-            // It takes space only if it makes the file.
+            // The open needs space only if it creates the file.
             Err(errno @ (Errno::NOSPC | Errno::DQUOT)) => return Err(failed("create")(errno)),
             Err(errno) => return Err(failed("open")(errno)),
         };
@@ -135,7 +135,7 @@ fn lock_file(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io
     Err(failed("flock")(Errno::STALE))
 }
 
-/// Takes the lock of a descriptor; false if another one has it, in this process or elsewhere.
+/// Takes the lock of a descriptor; false if another descriptor has it, in this process or elsewhere.
 fn take(descriptor: &OwnedFd, mode: LockMode) -> Result<bool, Errno> {
     let operation = match mode {
         LockMode::Exclusive => FlockOperation::NonBlockingLockExclusive,
@@ -152,8 +152,8 @@ fn file_id(status: &Stat) -> FileId {
     (status.st_dev, status.st_ino)
 }
 
-/// Writes the process id for people who wonder who holds the lock. A full disk must not keep a database shut, so
-/// failures are ignored.
+/// Writes the process id, so that an operator can find the lock's holder. A full disk must not prevent opening a
+/// database, so failures are ignored.
 fn note_process(descriptor: &OwnedFd) {
     let text = format!("{}\n", rustix::process::getpid().as_raw_nonzero());
     if rustix::fs::ftruncate(descriptor, 0).is_ok() {
@@ -161,7 +161,7 @@ fn note_process(descriptor: &OwnedFd) {
     }
 }
 
-/// What can be said of the holder: the file tells what the last process that locked it exclusively wrote.
+/// The known facts about the holder: the file has the id of the last process that locked it exclusively.
 fn holder(directory: &OwnedFd, name: &str, id: FileId) -> LockHolder {
     let mine = |(owner, held): &(Process, FileId)| owner.is_current() && *held == id;
     let this_process = held().is_some_and(|held| held.iter().any(mine));

@@ -21,9 +21,9 @@ pub use self::process::Process;
 
 /// The operating system's files, clocks, threads and randomness.
 ///
-/// Errors of its disk are described at [`DiskError`](crate::DiskError). Interrupted calls are continued; a write that
-/// the kernel cuts short is continued behind what it took, so an error says that a part may have been written. Nothing
-/// else is retried.
+/// [`DiskError`](crate::DiskError) describes its disk's errors. An interrupted call is continued, and so is a write
+/// that the kernel cuts short, after the bytes that it took; so an error means that a part may have been written.
+/// Nothing else is retried.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealEnv {
     disk: disk::RealDisk,

@@ -1,4 +1,4 @@
-//! Which process this is, told apart from the parent that it was forked from.
+//! Identifies the process, and distinguishes it from the parent that it was forked from.
 
 use std::io;
 use std::path::Path;
@@ -9,19 +9,19 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::DiskError;
 
-/// The process in which a value was made. A child of `fork()` has a copy of everything that its parent had in memory,
-/// and none of its threads; what must not be used there holds a `Process` and asks [`Process::is_current`].
+/// The process in which a value was made. A child of `fork()` has a copy of its parent's memory and none of its
+/// threads. A value that must not be used there holds a `Process` and checks [`Process::is_current`].
 ///
-/// The question costs two loads from memory that nothing writes: the mark of the process is in a page that the kernel
-/// fills with zeros in a child (`MADV_WIPEONFORK`, Linux 4.14). An older kernel is asked for the process id each time.
-/// A child of `vfork()`, or a thread, shares the memory and counts as the same process.
+/// The check costs two loads from memory that is never written: the process's mark is in a page that the kernel fills
+/// with zeros in a child (`MADV_WIPEONFORK`, Linux 4.14). On an older kernel it asks for the process id each time. A
+/// child of `vfork()`, or a thread, shares the memory and counts as the same process.
 #[derive(Clone, Copy, Debug)]
 pub struct Process {
     page: Option<&'static AtomicU64>,
     mark: u64,
 }
 
-/// The last mark given. A child inherits it, so its own mark differs from all of its ancestors'.
+/// The last mark used. A child inherits it, so its own mark differs from all of its ancestors'.
 static LAST_MARK: AtomicU64 = AtomicU64::new(0);
 
 impl Process {
@@ -54,7 +54,7 @@ impl Process {
 }
 
 impl Process {
-    /// Fails if the calling process is another one.
+    /// Fails if the calling process is a different one.
     pub(crate) fn check(&self, operation: &'static str, path: &Path) -> io::Result<()> {
         if self.is_current() {
             return Ok(());
@@ -74,9 +74,9 @@ fn wiped_page() -> Option<&'static AtomicU64> {
     // The kernel rounds up to whole pages.
     let bytes = 4096;
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-    // SAFETY: a new mapping at an address of the kernel's choice touches no memory in use.
+    // SAFETY: a new mapping at an address that the kernel chooses touches no memory in use.
     let page = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, flags) }.ok()?;
-    // SAFETY: the range is exactly the mapping from above, to which nothing refers yet.
+    // SAFETY: the range is exactly the mapping from above, which nothing refers to yet.
     if unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork) }.is_err() {
         // SAFETY: as above; it is not used again.
         let _ = unsafe { rustix::mm::munmap(page, bytes) };

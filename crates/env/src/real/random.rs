@@ -8,8 +8,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use super::clock::RealClock;
 use crate::Clock;
 
-/// A number nobody can predict. A kernel or a sandbox without `getrandom` gets numbers that differ between calls,
-/// processes and boots, yet could be guessed: none of their uses is a secret.
+/// An unpredictable number. Without `getrandom` (an old kernel, a sandbox) the numbers differ between calls, processes
+/// and boots, yet could be guessed: none of their uses is a secret.
 pub(super) fn random_u64() -> u64 {
     let mut bytes = [0u8; 8];
     let mut filled = 0;

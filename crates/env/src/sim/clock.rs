@@ -8,7 +8,7 @@ use crate::Clock;
 /// 2026-01-01 00:00:00 UTC.
 const WALL_START_MS: i64 = 1_767_225_600_000;
 
-/// Time that passes only when something happens.
+/// Time that advances only with operations and on request.
 #[derive(Debug, Default)]
 pub(super) struct SimClock {
     elapsed_ns: AtomicU64,
@@ -16,7 +16,7 @@ pub(super) struct SimClock {
 }
 
 impl SimClock {
-    /// A clock that goes on from where another one is.
+    /// A clock that starts at another one's time.
     pub(super) fn fork(&self) -> SimClock {
         SimClock {
             elapsed_ns: AtomicU64::new(self.elapsed_ns.load(Ordering::Relaxed)),

@@ -1,13 +1,13 @@
-//! Bytes of a file, sparse and shared between images.
+//! The bytes of a file, sparse and shared between images.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a device writes as a whole.
+/// The size of a device's atomic write.
 pub(super) const SECTOR: u64 = 512;
 const SECTORS_PER_PAGE: u64 = 8;
-/// What is shared between images and copied on the first write.
+/// The unit that images share and that is copied on the first write.
 pub(super) const PAGE: u64 = SECTOR * SECTORS_PER_PAGE;
 
 static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
@@ -24,7 +24,7 @@ pub(super) struct Content {
 }
 
 impl Content {
-    /// Fills `buf` from `offset` on; the content has no end.
+    /// Fills `buf` with the bytes from `offset` on; the content has no end.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) {
         for (page, inside, part) in pieces(offset, buf.len()) {
             match self.pages.get(&page) {
@@ -77,7 +77,7 @@ impl Content {
         self.write(bytes, sector * SECTOR);
     }
 
-    /// The numbers of the pages from that of `offset` on that are present.
+    /// The numbers of the present pages, from the one that contains `offset` on.
     pub(super) fn pages_from(&self, offset: u64) -> impl Iterator<Item = u64> + '_ {
         self.pages.range(offset / PAGE..).map(|(page, _)| *page)
     }

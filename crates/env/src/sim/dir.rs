@@ -1,4 +1,4 @@
-//! An open directory of the simulated disk: it keeps its meaning when the directory is moved.
+//! An open directory of the simulated disk: it stays the same directory when it is moved.
 
 use std::fmt;
 use std::io;
@@ -21,9 +21,9 @@ use crate::{DeviceInfo, Dir, DirEntry, File, LockMode, Locking, OpenOptions};
 
 pub(super) struct SimDir {
     shared: Arc<Shared>,
-    /// Of the handle, in [`State::dirs`].
+    /// The handle's number in [`State::dirs`].
     number: u64,
-    /// The path when it was opened.
+    /// The path that it had when it was opened.
     path: PathBuf,
 }
 
@@ -41,7 +41,7 @@ impl SimDir {
         Ok(SimDir { shared: Arc::clone(shared), number, path })
     }
 
-    /// The state, and where the directory is now.
+    /// The state, and the directory's current path.
     fn enter(&self) -> io::Result<(MutexGuard<'_, State>, PathBuf)> {
         let state = self.shared.enter()?;
         let path = state.dirs.get(&self.number).cloned().ok_or_else(|| Errno::Io.on("find", &self.path))?;

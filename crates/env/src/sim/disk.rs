@@ -1,4 +1,4 @@
-//! The simulated file system: what is done by path, and what changes names.
+//! The simulated file system: operations by path, and changes of names.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) struct SimDisk {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Makes a counted change of names: atomic for the processes, in flight only if the machine crashes in it.
+/// Makes a counted change of names: atomic for the processes, in flight only if the machine crashes during it.
 pub(super) fn change(
     state: &mut State,
     op: Op,

@@ -38,12 +38,12 @@ impl fmt::Display for Crashed {
 
 impl Error for Crashed {}
 
-/// What every operation of a crashed machine returns.
+/// The error of every operation on a crashed machine.
 pub(super) fn crashed() -> io::Error {
     io::Error::other(Crashed)
 }
 
-/// Whether the error, or one that it stems from, says that the simulated machine has crashed.
+/// Whether the error, or one of its sources, means that the simulated machine has crashed.
 pub fn is_crashed(error: &io::Error) -> bool {
     let mut source: Option<&(dyn Error + 'static)> = error.get_ref().map(|inner| inner as _);
     while let Some(inner) = source {

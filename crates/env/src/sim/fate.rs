@@ -1,19 +1,19 @@
-//! What of the unsynced survives: one decision procedure for sectors, lengths and names.
+//! Decides which unsynced changes survive: one procedure for sectors, lengths and names.
 
 use super::rng::Rng;
 
 /// The number of a completed change, in the order of completion over the whole disk.
 pub(super) type Seq = u64;
 
-/// How a power cut treats what no sync covered. All are possible on a real disk; mixing the simple ones with the
-/// scattered ones finds more bugs than independent coin flips, which almost never lose or keep everything.
+/// How a power cut treats changes that no sync covered. All modes are possible on a real disk. Mixing the simple ones
+/// with the scattered one finds more bugs than independent coin flips, which almost never lose or keep everything.
 #[derive(Clone, Copy, Debug)]
 enum Mode {
     LoseAll,
     KeepAll,
     /// Everything up to a moment was written back.
     Before(Seq),
-    /// Each item is kept in so many of 256 cases.
+    /// Each item is kept in this many of 256 cases.
     Scatter(u64),
 }
 
@@ -22,7 +22,7 @@ enum Mode {
 pub(super) struct Fate {
     rng: Rng,
     mode: Mode,
-    /// Draw the mode anew for each file.
+    /// Whether a mode is drawn for each file.
     per_file: bool,
     now: Seq,
 }
@@ -40,15 +40,15 @@ impl Fate {
         Fate { rng: Rng::new(0), mode: Mode::LoseAll, per_file: false, now: 0 }
     }
 
-    /// To be called before the decisions about a file.
+    /// Called before the decisions about a file.
     pub(super) fn next_file(&mut self) {
         if self.per_file {
             self.mode = draw_mode(&mut self.rng, self.now);
         }
     }
 
-    /// Which of the successive versions with these numbers is on the medium: 0 for the durable one, `i` for the i-th
-    /// of the list.
+    /// Which of the successive versions with these numbers is on the medium: 0 for the durable one, `i` for the i-th of
+    /// the list.
     pub(super) fn pick(&mut self, versions: impl ExactSizeIterator<Item = Seq>) -> usize {
         let count = versions.len();
         match self.mode {
@@ -82,7 +82,7 @@ fn draw_mode(rng: &mut Rng, now: Seq) -> Mode {
     }
 }
 
-/// The sectors of an incomplete write of `count` sectors that are on the medium, as a decision for each.
+/// Which of the `count` sectors of an incomplete write are on the medium: one decision for each.
 pub(super) fn torn(rng: &mut Rng, count: usize) -> Vec<bool> {
     let edge = rng.below(count as u64 + 1) as usize;
     match rng.below(8) {

@@ -1,4 +1,4 @@
-//! The handle with which a test plans faults.
+//! The handle by which a test plans faults.
 
 use super::plan::Loss;
 use super::state::Shared;
@@ -28,9 +28,9 @@ impl Faults<'_> {
         self.shared.state.lock().plan.syncs
     }
 
-    /// Crashes the machine in the middle of the `n`-th operation: it stays incomplete, and it and everything after it
-    /// fails with an error that [`is_crashed`](super::is_crashed) knows. See what is left with
-    /// [`SimEnv::crash`](super::SimEnv::crash).
+    /// Crashes the machine in the middle of the `n`-th operation: that stays incomplete, and it and every later one
+    /// fails with an error that [`is_crashed`](super::is_crashed) recognizes. [`SimEnv::crash`](super::SimEnv::crash)
+    /// returns the remaining state.
     pub fn crash_at(&self, n: u64) {
         self.shared.state.lock().plan.crash_at = Some(n);
     }
@@ -40,24 +40,24 @@ impl Faults<'_> {
         self.shared.state.lock().plan.crashed = true;
     }
 
-    /// Whether a planned crash has come.
+    /// Whether the machine has crashed.
     pub fn has_crashed(&self) -> bool {
         self.shared.state.lock().plan.crashed
     }
 
-    /// Fails the `n`-th write with `EIO`, once. Any part of it is written; of a data-synchronous one any part of that
-    /// is durable, and the rest will not be by any later sync.
+    /// Fails the `n`-th write with `EIO`, once. Any part of it is written. Of a data-synchronous write any part of that
+    /// is durable, and no later sync makes the rest durable.
     pub fn fail_write(&self, n: u64) {
         self.shared.state.lock().plan.failing_writes.insert(n);
     }
 
-    /// Fails the `n`-th sync with `EIO`, once. What it covered is clean afterwards, as on ext4: reads go on showing
-    /// it, later syncs succeed, and what did not reach the medium never will unless it is written again.
+    /// Fails the `n`-th sync with `EIO`, once. The writes that it covered are clean afterwards, as on ext4: reads still
+    /// see them, later syncs succeed, and what did not reach the medium never will unless it is written again.
     pub fn fail_sync(&self, n: u64, loss: Loss) {
         self.shared.state.lock().plan.failing_syncs.insert(n, loss);
     }
 
-    /// Takes back what [`Faults::fail_write`] and [`Faults::fail_sync`] still hold ready.
+    /// Cancels the faults that [`Faults::fail_write`] and [`Faults::fail_sync`] planned and that have not happened yet.
     pub fn fail_nothing(&self) {
         let mut state = self.shared.state.lock();
         state.plan.failing_writes.clear();
@@ -69,7 +69,7 @@ impl Faults<'_> {
         self.shared.state.lock().plan.full = full;
     }
 
-    /// Fails every question for the free space with `EIO` until switched off.
+    /// Fails every query of the free space with `EIO` until switched off.
     pub fn space_unknown(&self, unknown: bool) {
         self.shared.state.lock().plan.space_unknown = unknown;
     }
@@ -80,14 +80,14 @@ impl Faults<'_> {
         self.shared.state.lock().plan.settings.space = space;
     }
 
-    /// Whether a data-synchronous write makes only its own blocks durable (true, the default). Otherwise a buffered
-    /// one syncs the whole file, and a direct one flushes what the device has of it.
+    /// Whether a data-synchronous write makes only its own blocks durable (true, the default). Otherwise a buffered one
+    /// syncs the whole file, and a direct one flushes the file's data in the device.
     pub fn fua(&self, only_own_blocks: bool) {
         self.shared.state.lock().plan.settings.fua = only_own_blocks;
     }
 
-    /// Whether the device keeps its cache without power (false by default): then a power cut takes no complete direct
-    /// write, and no failing sync does.
+    /// Whether the device keeps its cache without power (false by default): then neither a power cut nor a failed sync
+    /// loses a complete direct write.
     pub fn power_safe_cache(&self, power_safe: bool) {
         self.shared.state.lock().plan.settings.power_safe = power_safe;
     }
@@ -97,8 +97,8 @@ impl Faults<'_> {
         self.shared.state.lock().plan.settings.direct_writes = taken;
     }
 
-    /// What [`Disk::device`](crate::Disk::device) says, for every path. By default a device with a volatile cache,
-    /// and FUA as [`Faults::fua`] says. Says only: how the disk behaves is set apart from it.
+    /// The result of [`Disk::device`](crate::Disk::device), for every path. By default a device with a volatile cache,
+    /// and with FUA as set by [`Faults::fua`]. Changes only the description, not the disk's behaviour.
     pub fn device(&self, info: DeviceInfo) {
         self.shared.state.lock().plan.settings.device = Some(info);
     }

@@ -52,7 +52,7 @@ impl SimFile {
         if self.writable { self.enter() } else { Err(Errno::BadDescriptor.on(operation, &self.path)) }
     }
 
-    /// An open file is never forgotten.
+    /// The inode of an open file is never collected.
     fn inode<'a>(&self, state: &'a mut State) -> io::Result<&'a mut Inode> {
         let missing = || Errno::Io.on("find", &self.path);
         state.medium.inodes.get_mut(&self.ino).ok_or_else(missing)
@@ -101,7 +101,7 @@ impl SimFile {
         Ok(())
     }
 
-    /// The part of a write that there is space for; whole blocks of a direct one.
+    /// The part of a write that fits into the free space; whole blocks of a direct one.
     fn fitting<'d>(
         &self,
         state: &mut State,
@@ -119,7 +119,7 @@ impl SimFile {
         Ok(&data[..if reach == Reach::Device { count - count % DIRECT_BYTES } else { count }])
     }
 
-    /// A failed write leaves any part of itself; a data-synchronous one also loses any part of it for good.
+    /// A failed write leaves any part of itself; a data-synchronous one also loses any part of it permanently.
     fn fail_write(&self, state: &mut State, data: &[u8], offset: u64, how: How) -> io::Result<()> {
         let mut rng = Rng::new(state.rng.next());
         let fitting = self.fitting(state, data, offset, how.reach)?;

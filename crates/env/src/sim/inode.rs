@@ -1,4 +1,4 @@
-//! One file: what reads see, what the medium holds, and what lies between.
+//! One file: the state that reads see, the state of the medium, and those between.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -24,18 +24,17 @@ struct Version {
     reach: Reach,
 }
 
-/// How many of the versions a crash cannot take back as long as the device keeps its cache: up to the last one that is
-/// in the device.
+/// How many of the versions a crash cannot lose while the device keeps its cache: all up to the last one in the device.
 fn in_device(versions: &[Version]) -> usize {
     versions.iter().rposition(|version| version.reach == Reach::Device).map_or(0, |last| last + 1)
 }
 
-/// Covers the versions up to a moment.
+/// Selects the versions up to a moment.
 fn up_to(cutoff: Seq) -> impl Fn(&[Version]) -> usize {
     move |versions| versions.partition_point(|version| version.seq <= cutoff)
 }
 
-/// Which version is on the medium after something went wrong: 0 for the durable one, `i` for the i-th of the list.
+/// Which version is on the medium after a crash or a failed sync: 0 for the durable one, `i` for the i-th of the list.
 fn pick(versions: &[Version], fate: &mut Fate, device_stays: bool) -> usize {
     let floor = if device_stays { in_device(versions) } else { 0 };
     floor + fate.pick(versions[floor..].iter().map(|version| version.seq))
@@ -44,14 +43,14 @@ fn pick(versions: &[Version], fate: &mut Fate, device_stays: bool) -> usize {
 /// A file of the simulated disk.
 ///
 /// A sector without pending versions is clean: the kernel will not write it again. That is so after a sync, and also
-/// after a sync that failed, when `cache` and `durable` differ for good.
+/// after a failed sync, when `cache` and `durable` may differ permanently.
 #[derive(Clone, Default)]
 pub(super) struct Inode {
     cache: Content,
     cache_len: u64,
     durable: Content,
     durable_len: u64,
-    /// For each sector the versions, ascending, any of which a power cut may leave instead of the durable one.
+    /// For each sector the versions, ascending; a power cut may leave any of them instead of the durable one.
     pending: Arc<BTreeMap<u64, Vec<Version>>>,
     pending_lens: Vec<(Seq, u64)>,
     /// How many handles are open.
@@ -71,15 +70,15 @@ impl Inode {
         self.cache_len
     }
 
-    /// What reads see.
+    /// Reads what the process sees.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) -> usize {
         let count = self.readable(buf.len(), offset);
         self.cache.read(&mut buf[..count], offset);
         count
     }
 
-    /// What reads around the cache see: such a read writes dirty pages back first (to the device, not durably), so
-    /// only clean sectors show the durable state.
+    /// Reads around the cache. Such a read writes dirty pages back first (to the device, not durably), so only clean
+    /// sectors show the durable state.
     pub(super) fn read_direct(&self, buf: &mut [u8], offset: u64) -> usize {
         let count = self.readable(buf.len(), offset);
         self.durable.read(&mut buf[..count], offset);
@@ -103,8 +102,8 @@ impl Inode {
         usize::try_from(rest).map_or(wanted, |rest| rest.min(wanted))
     }
 
-    /// A complete write. One into the device takes with it, sector by sector, what was to be written back before, and
-    /// counts as being there as far as no crash can take the file's length from under it.
+    /// A complete write. A write into the device takes along, sector by sector, older dirty data. It counts as being in
+    /// the device up to the shortest length that a crash may leave.
     pub(super) fn write(&mut self, data: &[u8], offset: u64, seq: Seq, reach: Reach) {
         self.cache.write(data, offset);
         let sectors = content::sectors(offset, data.len() as u64);
@@ -129,7 +128,7 @@ impl Inode {
         }
     }
 
-    /// Zeros behind a length, which no sync of a later extension may bring back.
+    /// Zeros the content after a length, so that no sync of a later extension brings it back.
     fn clear_from(&mut self, len: u64, seq: Seq) {
         let mut pages: Vec<u64> = self.cache.pages_from(len).collect();
         pages.extend(self.durable.pages_from(len));
@@ -171,7 +170,8 @@ impl Inode {
         Arc::make_mut(&mut self.pending).entry(sector).or_default().push(version);
     }
 
-    /// The newest states of these sectors are in the device. One without pending versions is durable anyway.
+    /// Marks the newest states of these sectors as being in the device. A sector without pending versions is durable
+    /// anyway.
     fn note_in_device(&mut self, sectors: Range<u64>) {
         if sectors.is_empty() || self.pending.range(sectors.clone()).next().is_none() {
             return;
@@ -189,8 +189,8 @@ impl Inode {
         self.settle_len(cutoff);
     }
 
-    /// A sync that failed: what it covered is clean from now on, durable or not. The length is kept in the journal,
-    /// so the next sync tries it again.
+    /// A failed sync: the data that it covered is clean from now on, durable or not. The journal keeps the length, so
+    /// the next sync tries it again.
     pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate, power_safe: bool) {
         self.settle(0..u64::MAX, up_to(cutoff), |versions| pick(versions, fate, power_safe));
     }
@@ -217,8 +217,8 @@ impl Inode {
         self.settle(sectors, <[Version]>::len, |versions| pick(versions, fate, power_safe));
     }
 
-    /// For each sector of the range, `covers` says how many versions are dealt with, and `pick` which of them becomes
-    /// the durable one; the others of them are forgotten.
+    /// For each sector of the range, `covers` returns how many versions are settled, and `pick` which of those becomes
+    /// the durable one; the others of those are dropped.
     fn settle(
         &mut self,
         sectors: Range<u64>,
@@ -256,7 +256,7 @@ impl Inode {
         }
     }
 
-    /// What a power cut leaves, all of it durable.
+    /// The file after a power cut, all of it durable.
     pub(super) fn power_cut(&self, fate: &mut Fate, power_safe: bool) -> Inode {
         let mut content = self.durable.clone();
         for (sector, versions) in self.pending.iter() {
@@ -269,8 +269,8 @@ impl Inode {
         Inode::durable(content, len)
     }
 
-    /// What a crash of the operating system leaves: the page cache is gone, and what is found is in the device. Until
-    /// a sync, a power cut may leave any state from before the crash instead.
+    /// The file after a crash of the operating system: the page cache is lost, and all that is left is in the device.
+    /// Until a sync, a power cut may leave any state from before the crash instead.
     pub(super) fn os_crash(&self, fate: &mut Fate, seq: Seq) -> Inode {
         let mut cache = self.durable.clone();
         let mut pending = BTreeMap::new();
@@ -317,7 +317,7 @@ impl Inode {
         }
     }
 
-    /// What the medium holds for sure, as a file of its own.
+    /// The durable content: a power cut that keeps no pending version leaves this.
     pub(super) fn durable_bytes(&self, power_safe: bool) -> Vec<u8> {
         let mut settled = self.clone();
         if power_safe {
@@ -326,7 +326,7 @@ impl Inode {
         Inode::durable(settled.durable, self.durable_len).bytes()
     }
 
-    /// What reads see, as a whole.
+    /// The whole content as reads see it.
     pub(super) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0; usize::try_from(self.cache_len).unwrap_or(0)];
         self.cache.read(&mut bytes, 0);

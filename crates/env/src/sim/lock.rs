@@ -10,11 +10,11 @@ use super::names::Ino;
 use super::state::{Shared, State};
 use crate::{Lock, LockHolder, LockMode, Locking};
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     number: u64,
-    /// Where the directory is now.
+    /// The directory's current path.
     pub(super) dir: PathBuf,
     file: Option<Ino>,
     mode: LockMode,

@@ -8,7 +8,7 @@ use super::inode::{Inode, Reach};
 use super::names::{Change, Ino, Names};
 use super::rng::Rng;
 
-/// A change that was submitted and is not complete.
+/// A submitted change that is not complete.
 #[derive(Clone)]
 pub(super) enum Flight {
     Write { ino: Ino, offset: u64, data: Bytes, reach: Reach },
@@ -16,7 +16,7 @@ pub(super) enum Flight {
     Name(Change),
 }
 
-/// Bytes in flight; zeros take no memory, since files are preallocated with them.
+/// Bytes in flight. Zeros take no memory, because files are preallocated with them.
 #[derive(Clone)]
 pub(super) enum Bytes {
     Zeros(usize),
@@ -36,7 +36,7 @@ impl Bytes {
     }
 }
 
-/// What a crash image starts from.
+/// The state from which a crash image starts.
 #[derive(Clone, Default)]
 pub(super) struct Medium {
     pub(super) inodes: BTreeMap<Ino, Inode>,
@@ -46,7 +46,7 @@ pub(super) struct Medium {
 }
 
 impl Medium {
-    /// A number not given before; it orders changes.
+    /// A new number; numbers order the changes.
     pub(super) fn next_seq(&mut self) -> Seq {
         self.last += 1;
         self.last
@@ -57,19 +57,19 @@ impl Medium {
         self.last
     }
 
-    /// Notes that a change is under way.
+    /// Records a change as in flight.
     pub(super) fn submit(&mut self, flight: Flight) -> u64 {
         let id = self.next_seq();
         self.flights.insert(id, flight);
         id
     }
 
-    /// The change with this number is no longer under way: complete, or given up.
+    /// Removes a change from those in flight: it is complete, or was given up.
     pub(super) fn land(&mut self, id: u64) {
         self.flights.remove(&id);
     }
 
-    /// Adds an empty file that no name stands for yet.
+    /// Adds an empty file that has no name yet.
     pub(super) fn new_inode(&mut self, inode: Inode) -> Ino {
         let ino = self.next_seq();
         self.inodes.insert(ino, inode);
@@ -98,7 +98,7 @@ impl Medium {
         self.names.change(change, seq);
     }
 
-    /// Decides what became of the changes in flight: any subset, in any order.
+    /// Decides the outcome of the changes in flight: any subset, in any order.
     pub(super) fn settle_flights(&mut self, rng: &mut Rng) {
         let mut flights: Vec<Flight> = std::mem::take(&mut self.flights).into_values().collect();
         rng.shuffle(&mut flights);
@@ -119,14 +119,14 @@ impl Medium {
         }
     }
 
-    /// What a power cut leaves once nothing is in flight.
+    /// The medium after a power cut, once nothing is in flight.
     pub(super) fn power_cut(&self, rng: Rng, power_safe: bool) -> Medium {
         let mut fate = Fate::draw(rng, self.last);
         let names = self.names.power_cut(&mut fate);
         self.image(names, &mut fate, |inode, fate| inode.power_cut(fate, power_safe))
     }
 
-    /// What a crash of the operating system leaves once nothing is in flight.
+    /// The medium after a crash of the operating system, once nothing is in flight.
     pub(super) fn os_crash(&mut self, rng: Rng) -> Medium {
         let mut fate = Fate::draw(rng, self.last);
         let names = self.names.os_crash(&mut fate);
@@ -146,13 +146,13 @@ impl Medium {
         Medium { inodes, names, flights: BTreeMap::new(), last: self.last }
     }
 
-    /// Forgets files that nothing can reach.
+    /// Drops files that nothing can reach.
     pub(super) fn collect(&mut self) {
         let reachable = self.names.reachable();
         self.inodes.retain(|ino, inode| inode.open > 0 || reachable.contains(ino));
     }
 
-    /// Nobody has a file open, and a name stands for a file or not as the crash left it.
+    /// Closes all files, and links exactly those that have a name after the crash.
     pub(super) fn restart(&mut self) {
         let named: BTreeSet<Ino> = self.names.files().collect();
         for (ino, inode) in &mut self.inodes {
@@ -162,7 +162,7 @@ impl Medium {
         self.collect();
     }
 
-    /// Bytes that files take: those with a name, and those that are open.
+    /// The sum of the lengths of files that have a name or are open.
     pub(super) fn used(&self) -> u64 {
         let taking = self.inodes.values().filter(|inode| inode.linked || inode.open > 0);
         taking.map(Inode::len).sum()

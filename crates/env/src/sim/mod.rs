@@ -1,23 +1,25 @@
 //! A machine that can be crashed: deterministic from a seed, in memory.
 //!
-//! **The disk** keeps what reads see apart from what is durable. A write is *in flight* during the call, when any
-//! subset of its sectors (512 bytes) may be there; then *complete*: reads see it, and a power cut leaves each sector
-//! in its durable state or in any state it had since; then *durable*, when a sync that began after its completion has
-//! returned. Lengths are treated like sectors. Of the changes of a directory a power cut leaves, for each name, any
-//! prefix; a rename is one change of two names. An extension that survives without its data reads as zeros.
+//! **The disk** keeps the state that reads see and the durable state apart. A write is *in flight* during the call: any
+//! subset of its sectors (512 bytes) may have been written. Then it is *complete*: reads see it, and a power cut leaves
+//! each sector in its durable state or in any state that it had since. Then it is *durable*, when a sync that began
+//! after its completion has returned. Lengths are treated like sectors. Of the changes of a directory a power cut
+//! leaves, for each name, any prefix; a rename is one change of two names. An extension that survives without its data
+//! reads as zeros.
 //!
-//! **The device's cache** is apart from the page cache. A complete direct write is in the device, as far as it lies
-//! within every length that the file may have after a crash; behind that its place may be lost with the length. A crash
-//! of the operating system takes nothing from the device, a power cut may, unless
-//! [`power_safe_cache`](Faults::power_safe_cache) is set. Holes are not told from zeros: a direct write to a hole
-//! below the synced length counts as being in the device, though a file system may have yet to note its place.
+//! **The device's cache** is separate from the page cache. A complete direct write is in the device up to the shortest
+//! length that the file may have after a crash; its bytes after that may be lost with the length. A crash of the
+//! operating system takes nothing from the device; a power cut may, unless
+//! [`power_safe_cache`](Faults::power_safe_cache) is set. Holes and zeros are not distinguished: a direct write to a
+//! hole below the synced length counts as being in the device, though a real file system may not have recorded its
+//! extent yet.
 //!
-//! A new file, renamed name or directory needs [`sync`](crate::Dir::sync) of its directory, but a directory exists whenever
-//! something in it survived. Paths are absolute; a relative one starts at the root. An open
-//! directory, a lock and an open file keep their meaning when [`SimEnv::move_dir_raw`] moves the directory.
+//! A new file, renamed name or directory needs [`sync`](crate::Dir::sync) of its directory, but a directory exists
+//! whenever something in it survived. Paths are absolute; a relative one starts at the root. An open directory, a lock
+//! and an open file stay the same when [`SimEnv::move_dir_raw`] moves the directory.
 //!
-//! **Time** passes by one microsecond with each disk operation and by [`SimEnv::advance`] and sleeping, which does not
-//! block. **Threads** are real, so only a test with one thread is deterministic.
+//! **Time** advances by one microsecond with each disk operation, by [`SimEnv::advance`], and by sleeping, which does
+//! not block. **Threads** are real, so only a test with one thread is deterministic.
 //!
 //! ```
 //! use std::path::Path;
@@ -77,13 +79,13 @@ pub(crate) use self::rng::mix;
 /// How a machine stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashKind {
-    /// The process is killed: everything complete is still seen, and as durable as it was before.
+    /// The process is killed: reads still see everything complete, which is as durable as before.
     Kill,
-    /// The operating system crashes and the power stays: what the device has is there, and any part of what was only
-    /// in the page cache; all that is there is in the device, and as durable as it was before.
+    /// The operating system crashes and the power stays: everything in the device survives, and any part of the data
+    /// that was only in the page cache. All that survives is in the device, and as durable as before.
     OsCrash,
-    /// The power fails: what is durable is there, and any part of the rest; all that is there is durable. If the
-    /// device's cache is set to be power-safe, what the device has counts as durable.
+    /// The power fails: everything durable survives, and any part of the rest. All that survives is durable. If the
+    /// device's cache is set to be power-safe, everything in the device counts as durable.
     PowerCut,
 }
 
@@ -95,7 +97,7 @@ pub struct SimEnv {
 }
 
 impl SimEnv {
-    /// An empty disk with endless space and no faults.
+    /// An empty disk with unlimited space and no faults.
     pub fn new(seed: u64) -> Arc<SimEnv> {
         SimEnv::start(Medium::default(), Plan::new(Settings::default()), SimClock::default(), seed)
     }
@@ -108,9 +110,9 @@ impl SimEnv {
         Arc::new(SimEnv { disk: SimDisk { shared: Arc::clone(&shared) }, shared })
     }
 
-    /// What a restart would find if the machine stopped now: an environment of its own, without locks, open files and
-    /// faults. The settings of the medium and the time go on. This environment is not changed and may be crashed again
-    /// with another seed.
+    /// The state that a restart would find if the machine stopped now: an environment of its own, without locks, open
+    /// files and faults. The medium's settings and the time continue in it. This environment is not changed and may be
+    /// crashed again with another seed.
     pub fn crash(&self, kind: CrashKind, seed: u64) -> Arc<SimEnv> {
         let state = self.shared.state.lock();
         let mut medium = state.medium.clone();
@@ -132,12 +134,12 @@ impl SimEnv {
         Faults { shared: &self.shared }
     }
 
-    /// Lets time pass.
+    /// Advances time.
     pub fn advance(&self, duration: Duration) {
         self.shared.clock.advance(duration);
     }
 
-    /// Makes the wall clock jump, forwards or backwards; the monotonic one goes on.
+    /// Makes the wall clock jump, forwards or backwards; the monotonic clock is not affected.
     pub fn jump_wall_clock(&self, by_ms: i64) {
         self.shared.clock.jump_wall(by_ms);
     }

@@ -9,7 +9,7 @@ use super::fate::{Fate, Seq};
 /// The number of a file.
 pub(super) type Ino = u64;
 
-/// What a name stands for.
+/// The file or directory that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Node {
     Dir,
@@ -66,7 +66,7 @@ impl Change {
 struct Pending {
     seq: Seq,
     change: Change,
-    /// The directories of its names that were not synced since.
+    /// The directories of its names that have not been synced since.
     unsynced: BTreeSet<PathBuf>,
 }
 
@@ -100,7 +100,7 @@ impl Names {
             .map(|(name, node)| (name, *node))
     }
 
-    /// Moves a directory with everything below it; what was pending in it stays so under its new name.
+    /// Moves a directory with everything below it; pending changes in it stay pending under its new name.
     pub(super) fn move_dir(&mut self, from: &Path, to: &Path) {
         let moved =
             |path: &PathBuf| path.strip_prefix(from).map_or_else(|_| path.clone(), |below| join(to, below));
@@ -116,14 +116,14 @@ impl Names {
         }
     }
 
-    /// Applies a complete change to what is seen; it stays pending for the medium.
+    /// Applies a complete change to the cached names; it stays pending for the medium.
     pub(super) fn change(&mut self, change: Change, seq: Seq) {
         change.apply(&mut self.cache);
         let unsynced = change.names().filter_map(|name| name.parent()).map(Path::to_path_buf).collect();
         self.pending.push(Pending { seq, change, unsynced });
     }
 
-    /// Changes what is seen and what is durable at once.
+    /// Changes the cached and the durable names at once.
     pub(super) fn change_durably(&mut self, change: &Change) {
         let touched: Vec<&PathBuf> = change.names().collect();
         self.pending.retain(|pending| !pending.change.names().any(|name| touched.contains(&name)));
@@ -131,7 +131,7 @@ impl Names {
         change.apply(&mut self.durable);
     }
 
-    /// Makes durable the changes of one directory, and what they build on. A rename between two directories needs
+    /// Makes durable the changes of one directory, and those that they build on. A rename between two directories needs
     /// both synced.
     pub(super) fn sync(&mut self, dir: &Path) {
         for pending in &mut self.pending {
@@ -156,7 +156,7 @@ impl Names {
         }
     }
 
-    /// A sync of a directory that failed: its changes will not be tried again, durable or not.
+    /// A failed sync of a directory: its changes will not be tried again, durable or not.
     pub(super) fn fail_sync(&mut self, dir: &Path, fate: &mut Fate) {
         let touches = |pending: &Pending| pending.change.names().any(|name| name.parent() == Some(dir));
         let (tried, untried) = std::mem::take(&mut self.pending).into_iter().partition(touches);
@@ -164,7 +164,7 @@ impl Names {
         keep_some(&tried, &mut self.durable, fate);
     }
 
-    /// What a power cut leaves. Of the changes of each name a prefix survives, and a rename is one change of two
+    /// The names after a power cut. Of the changes of each name a prefix survives, and a rename is one change of two
     /// names; changes of different names survive in any combination.
     pub(super) fn power_cut(&self, fate: &mut Fate) -> Names {
         let mut durable = self.durable.clone();
@@ -173,7 +173,7 @@ impl Names {
         Names { cache: durable.clone(), durable, pending: Vec::new() }
     }
 
-    /// What a crash of the operating system leaves: the same names as a power cut, not yet durable.
+    /// The names after a crash of the operating system: those of a power cut, not yet durable.
     pub(super) fn os_crash(&self, fate: &mut Fate) -> Names {
         let mut cache = self.durable.clone();
         let pending = keep_some(&self.pending, &mut cache, fate).into_iter().cloned().collect();
@@ -184,12 +184,12 @@ impl Names {
         Names { cache, durable, pending }
     }
 
-    /// The files that a cached name stands for.
+    /// The files that have a cached name.
     pub(super) fn files(&self) -> impl Iterator<Item = Ino> + '_ {
         self.cache.values().filter_map(|node| node.file())
     }
 
-    /// The files that a name stands for, or may stand for after a crash.
+    /// The files that have a name, or may have one after a crash.
     pub(super) fn reachable(&self) -> BTreeSet<Ino> {
         let pending = self.pending.iter().filter_map(|pending| pending.change.node());
         let named = self.cache.values().chain(self.durable.values()).copied();
@@ -197,7 +197,7 @@ impl Names {
     }
 }
 
-/// A directory exists whenever something in it does; returns all that are needed for that.
+/// Adds missing parents: a directory exists whenever something in it does. Returns all directories needed for that.
 fn add_parents(names: &mut BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
     let parents: BTreeSet<PathBuf> = names
         .keys()
@@ -209,7 +209,7 @@ fn add_parents(names: &mut BTreeMap<PathBuf, Node>) -> BTreeSet<PathBuf> {
     parents
 }
 
-/// Applies a prefix of the changes of each name; returns what was applied.
+/// Applies a prefix of the changes of each name; returns the applied changes.
 fn keep_some<'p>(
     pending: &'p [Pending],
     names: &mut BTreeMap<PathBuf, Node>,

@@ -1,10 +1,10 @@
-//! Which operation is to go wrong, and how.
+//! The plan of which operations fail, and how.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::DeviceInfo;
 
-/// How much of what a failing sync covered is lost.
+/// How much of the data that a failed sync covered is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Nothing of it reached the medium.
@@ -13,7 +13,7 @@ pub enum Loss {
     Some,
 }
 
-/// What is counted.
+/// The kinds of counted operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     /// A write of any sort.
@@ -30,7 +30,7 @@ pub(super) enum Op {
     Unlink,
 }
 
-/// What becomes of an operation.
+/// The outcome of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Proceed,
@@ -42,14 +42,14 @@ pub(super) enum Verdict {
     Full,
 }
 
-/// What the medium is like; goes on in the images of a crash.
+/// The properties of the medium; they continue in crash images.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) space: Option<u64>,
     pub(super) fua: bool,
     pub(super) power_safe: bool,
     pub(super) direct_writes: bool,
-    /// `None` stands for the default description.
+    /// `None`: the default description.
     pub(super) device: Option<DeviceInfo>,
 }
 
@@ -60,7 +60,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What [`Disk::device`](crate::Disk::device) says.
+    /// The result of [`Disk::device`](crate::Disk::device).
     pub(super) fn device(&self) -> DeviceInfo {
         self.device.clone().unwrap_or_else(|| DeviceInfo {
             file_system: "sim".to_owned(),

@@ -1,4 +1,4 @@
-//! What a test may do to a disk behind the back of the process: no operation is counted, none fails, all is durable.
+//! Changes that a test makes to a disk without the process: no operation is counted, none fails, all are durable.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use super::inode::Inode;
 use super::names::{Change, Node, clean};
 
 impl SimEnv {
-    /// Changes one byte wherever it is: in the cache, on the medium, and on its way between.
+    /// Changes one byte in every state of it: in the cache, on the medium, and pending.
     pub fn corrupt(&self, path: &Path, offset: u64, change: impl FnOnce(&mut u8)) -> io::Result<()> {
         self.with_file(path, |inode| inode.corrupt(offset, change))
     }
@@ -31,8 +31,8 @@ impl SimEnv {
         Ok(())
     }
 
-    /// Moves a directory with everything in it, as `mv` in another process does: what is open in it goes on meaning what
-    /// it meant. What was written before is as durable as it was.
+    /// Moves a directory with everything in it, as `mv` in another process does: open handles into it stay valid.
+    /// Earlier writes are as durable as before.
     pub fn move_dir_raw(&self, from: &Path, to: &Path) -> io::Result<()> {
         let (from, to) = (clean(from), clean(to));
         let mut state = self.shared.state.lock();
@@ -54,7 +54,7 @@ impl SimEnv {
         self.with_file(path, |inode| inode.bytes())
     }
 
-    /// The content of a file of which a power cut takes nothing.
+    /// The durable content of a file: a power cut that keeps no pending write leaves this.
     pub fn read_durable(&self, path: &Path) -> io::Result<Vec<u8>> {
         let power_safe = self.shared.state.lock().plan.settings.power_safe;
         self.with_file(path, |inode| inode.durable_bytes(power_safe))

@@ -1,4 +1,4 @@
-//! What the parts of a simulated environment share.
+//! The state that the parts of a simulated environment share.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,21 +16,21 @@ use super::names::join;
 use super::plan::Plan;
 use super::rng::Rng;
 
-/// What a disk operation takes.
+/// The duration of a disk operation.
 const OPERATION_TIME: Duration = Duration::from_micros(1);
 
-/// Everything under one lock: a simulation is for order, not for speed.
+/// Everything under one lock: a simulation needs order, not speed.
 pub(super) struct State {
     pub(super) medium: Medium,
     pub(super) plan: Plan,
     pub(super) locks: Vec<Held>,
-    /// Where each open directory is now.
+    /// The current path of each open directory.
     pub(super) dirs: BTreeMap<u64, PathBuf>,
     /// Numbers open directories and locks.
     handles: u64,
     /// Decides about faults.
     pub(super) rng: Rng,
-    /// Answers `random_u64`.
+    /// The source of `random_u64`.
     pub(super) numbers: Rng,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Debug for Shared {
 }
 
 impl Shared {
-    /// Begins an operation of a process: it takes time, and a crashed machine refuses it.
+    /// Starts an operation of a process: it takes time, and fails on a crashed machine.
     pub(super) fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
         self.clock.advance(OPERATION_TIME);
         let state = self.state.lock();
@@ -79,14 +79,14 @@ impl State {
         self.handles
     }
 
-    /// Notes an open directory; returns its number.
+    /// Registers an open directory; returns its number.
     pub(super) fn open_dir(&mut self, path: PathBuf) -> u64 {
         let number = self.next_handle();
         self.dirs.insert(number, path);
         number
     }
 
-    /// Moves everything below a directory, with what is open there: names on the medium, handles, locks.
+    /// Moves everything below a directory: names on the medium, open handles, locks.
     pub(super) fn move_dir(&mut self, from: &Path, to: &Path) {
         self.medium.names.move_dir(from, to);
         let handles = self.dirs.values_mut();
@@ -98,8 +98,8 @@ impl State {
     }
 }
 
-/// Leaves a change in flight while waiting threads run, so that they, a sync or a crash may come before its end.
-/// Fails, with the change still in flight, if the machine crashed meanwhile.
+/// Leaves a change in flight while waiting threads run, so that their operations, a sync or a crash may come before its
+/// end. Fails, with the change still in flight, if the machine crashed meanwhile.
 pub(super) fn fly(state: &mut MutexGuard<'_, State>, flight: Flight) -> io::Result<()> {
     let id = state.medium.submit(flight);
     MutexGuard::bump(state);

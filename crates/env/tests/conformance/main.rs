@@ -1,4 +1,4 @@
-//! One suite over both environments: what the traits promise holds for the machine and for the simulation.
+//! One suite over both environments: the machine and the simulation keep the traits' promises.
 
 mod dirs;
 mod files;

@@ -1,4 +1,4 @@
-//! Direct writes, and what each kind of crash leaves of them.
+//! Direct writes, and their state after each kind of crash.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -24,7 +24,7 @@ fn write_direct(
     file.write_direct(&buf, (block * DIRECT_BYTES) as u64, sync)
 }
 
-/// A durable file of so many blocks filled with 1.
+/// A durable file of `blocks` blocks filled with 1.
 fn with_blocks(blocks: usize) -> (Arc<SimEnv>, Arc<dyn File>) {
     with_log(blocks * BLOCK, 1)
 }
@@ -37,7 +37,7 @@ fn only(sim: &SimEnv, kind: CrashKind) -> Vec<u8> {
     stamps.chunks(BLOCK).map(|block| block[0]).collect()
 }
 
-/// Whether each two sectors of the first block have every combination of two states.
+/// Whether every two sectors of the first block have every combination of two states.
 fn first_block_is_free(outcomes: &BTreeSet<Vec<u8>>) -> bool {
     let combinations = |a: usize, b: usize| -> BTreeSet<(u8, u8)> {
         outcomes.iter().map(|outcome| (outcome[a], outcome[b])).collect()
@@ -92,7 +92,7 @@ fn a_power_safe_cache_keeps_direct_writes_through_a_power_cut() {
     let image = sim.crash(PowerCut, 1);
     let file = image.disk().open(log(), OpenOptions::Write).expect("open");
     write_direct(&*file, 3, (1, 1), false).expect("write");
-    assert_eq!(only(&image, PowerCut), [2, 3], "the setting goes on in an image");
+    assert_eq!(only(&image, PowerCut), [2, 3], "the setting continues in an image");
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn a_failed_direct_write_leaves_any_part() {
 #[test]
 fn a_failed_synced_direct_write_is_not_made_durable_by_a_later_sync() {
     let found = after_failed_write(true, false);
-    assert!(found.contains(&(2, 1)), "seen, lost for good: {found:?}");
+    assert!(found.contains(&(2, 1)), "seen, lost permanently: {found:?}");
     assert!(!found.contains(&(1, 2)));
     assert_eq!(after_failed_write(true, true), BTreeSet::from([(1, 1), (2, 2)]), "what is there, stays");
 }
@@ -331,7 +331,7 @@ fn the_device_is_described_as_set() {
     let other = DeviceInfo { volatile_cache: Some(false), ..described };
     sim.faults().device(other.clone());
     assert_eq!(device(&sim), other);
-    assert_eq!(device(&sim.crash(PowerCut, 1)), other, "goes on in an image");
+    assert_eq!(device(&sim.crash(PowerCut, 1)), other, "it continues in an image");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A sync that fails, and what the next one is worth.
+//! A failed sync, and the worth of the next one.
 
 use std::io::ErrorKind;
 
@@ -17,7 +17,7 @@ fn direct_stamps(file: &dyn File) -> Vec<u8> {
 }
 
 #[test]
-fn a_failed_sync_lies_later() {
+fn a_sync_after_a_failed_one_proves_nothing() {
     let (sim, file) = with_log(2, 1);
     file.write_at(&[2; 2 * SECTOR], 0).expect("write");
     assert_eq!(direct_stamps(&*file), [2, 2], "a direct read writes dirty pages back first");
@@ -97,7 +97,7 @@ fn only_the_planned_sync_fails_and_directories_count() {
 }
 
 #[test]
-fn a_failed_directory_sync_loses_the_name_for_good() {
+fn a_failed_directory_sync_loses_the_name_permanently() {
     let (sim, _file) = with_log(1, 1);
     let path = root().join("new");
     sim.disk().open(&path, OpenOptions::CreateNew).expect("create").sync_data().expect("sync");
@@ -141,6 +141,6 @@ fn a_failed_data_synchronous_write_is_not_made_durable_by_a_later_sync() {
         file.sync_data().expect("sync");
         durable.insert((stamps(&sim)[0], stamps(&sim.crash(PowerCut, 0))[0]));
     }
-    assert!(durable.contains(&(2, 1)), "seen in the cache, lost for good: {durable:?}");
+    assert!(durable.contains(&(2, 1)), "seen in the cache, lost permanently: {durable:?}");
     assert!(!durable.contains(&(1, 2)));
 }

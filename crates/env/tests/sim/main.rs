@@ -1,4 +1,4 @@
-//! What the simulated disk may do and what it must not, each shown over many seeds.
+//! Effects that the simulated disk may have, and must not have, each shown over many seeds.
 
 mod crash_points;
 mod direct;

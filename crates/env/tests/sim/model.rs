@@ -1,4 +1,4 @@
-//! Random writes and syncs against a model that knows only what a disk promises: the states each sector may be in.
+//! Random writes and syncs against a model that knows only a disk's promises: the possible states of each sector.
 
 use std::collections::BTreeSet;
 
@@ -36,8 +36,8 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What a sector and the length may be after a power cut; the last state is the cached one. A crash of the operating
-/// system leaves no state of a sector before the one with the number in `in_device`.
+/// The possible states of each sector and of the length after a power cut; the last state is the cached one. A crash of
+/// the operating system leaves no state of a sector before the one with the number in `in_device`.
 struct Model {
     sectors: Vec<Vec<u8>>,
     in_device: Vec<usize>,
@@ -76,7 +76,7 @@ impl Model {
         }
     }
 
-    /// What was found after a crash of the operating system is seen from now on, and in the device.
+    /// Adopts the content found after a crash of the operating system: reads see it, and it is in the device.
     fn adopt(&mut self, found: &[u8]) {
         let seen = found.iter().copied().chain(std::iter::repeat(0));
         for ((states, in_device), seen) in self.sectors.iter_mut().zip(&mut self.in_device).zip(seen) {

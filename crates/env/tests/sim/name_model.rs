@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::root;
 
-/// Files are told apart by their lengths.
+/// The files' lengths identify them.
 type Names = BTreeMap<usize, u64>;
 
 #[derive(Clone, Debug)]
@@ -31,7 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// An unsynced change: what becomes of each name it touches.
+/// An unsynced change: the new state of each name that it touches.
 type Change = Vec<(usize, Option<u64>)>;
 
 fn path(name: usize) -> PathBuf {

@@ -1,4 +1,4 @@
-//! What crashes leave of directories.
+//! Directories after crashes.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What a power cut and a kill leave of writes.
+//! Writes after a power cut and after a kill.
 
 use fulgurite_env::OpenOptions;
 use fulgurite_env::sim::CrashKind::{Kill, PowerCut};

@@ -1,4 +1,4 @@
-//! The helpers that change a disk behind the back of the process.
+//! The helpers that change a disk without the process.
 
 use std::path::Path;
 

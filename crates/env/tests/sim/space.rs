@@ -65,7 +65,7 @@ fn a_full_disk_refuses_every_write_until_switched_off() {
 }
 
 #[test]
-fn the_limit_goes_on_in_an_image() {
+fn the_limit_continues_in_an_image() {
     let sim = SimEnv::new(1);
     sim.faults().space_bytes(Some(100));
     let image = sim.crash(fulgurite_env::sim::CrashKind::PowerCut, 0);

@@ -22,7 +22,7 @@ fn time_passes_by_operations_advances_and_sleeping_only() {
     sim.jump_wall_clock(-5_000);
     assert_eq!(sim.clock().wall_ms(), wall + 3_605_000);
     let image = sim.crash(CrashKind::Kill, 0);
-    assert_eq!(image.clock().wall_ms(), wall + 3_605_000, "time goes on after a restart");
+    assert_eq!(image.clock().wall_ms(), wall + 3_605_000, "time continues after a restart");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a node's newest record counts for, and which keys changed since its last whole record.
+//! The live bytes that a node's newest record accounts for, and the keys that changed since its full record.
 
 use fulgurite_types::Lsn;
 
@@ -6,7 +6,7 @@ use super::node::leaf::Leaf;
 use super::slot::Node;
 use crate::{AccountChange, NodeStore, OutOfLine};
 
-/// The keys that changed since the last whole record: `(length u16, key)*`, ascending, or too many to name.
+/// The keys that changed since the full record: `(length u16, key)*`, ascending; or too many to list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Changed {
     Keys(Vec<u8>),
@@ -30,7 +30,7 @@ pub(crate) fn keys_iter(mut list: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl Changed {
-    /// Adds the keys of `touched`, unless that makes the list longer than `bytes_max`.
+    /// Adds the keys of `touched`; becomes `Whole` if the list would exceed `bytes_max`.
     pub(crate) fn add(&mut self, touched: &[u8], bytes_max: usize) {
         let Changed::Keys(old) = self else { return };
         if old.len() + touched.len() > bytes_max {
@@ -57,14 +57,14 @@ fn union(left: &[u8], right: &[u8]) -> Vec<u8> {
     }
 }
 
-/// What the newest record of a slot, and its full record, count for.
+/// The accounts of a slot's newest record and of its full record.
 #[derive(Debug)]
 pub(crate) struct DiskState {
-    /// The last whole record.
+    /// The full record.
     pub full: Lsn,
-    /// Bytes of the log that it takes.
+    /// Bytes of the log that it occupies.
     pub full_bytes: u32,
-    /// How many deltas were written since.
+    /// How many leaf delta records were written since.
     pub deltas: u8,
     pub changed: Changed,
     /// Live bytes by segment.
@@ -72,7 +72,7 @@ pub(crate) struct DiskState {
 }
 
 impl DiskState {
-    /// The state of a node that is as it was loaded from `lsn`.
+    /// The state of a node that has not changed since it was loaded from `lsn`.
     pub(crate) fn of_loaded(node: &Node, lsn: Lsn, store: &dyn NodeStore) -> DiskState {
         let mut counted = Vec::new();
         let (full, full_len, deltas, changed) = match node {

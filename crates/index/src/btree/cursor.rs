@@ -11,8 +11,8 @@ use super::path::{Path, Target};
 use super::read;
 use crate::{BaseCursor, IndexError, KeySpan, Pinned, VersionRef};
 
-/// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps the leaf that it is in, and the inner nodes above
-/// it, in memory.
+/// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps its current leaf, and the inner nodes above it, in
+/// memory.
 pub struct BTreeCursor {
     core: Arc<Core>,
     at: Csn,
@@ -28,7 +28,7 @@ impl BTreeCursor {
         BTreeCursor { core, at, path: Path::default(), index: 0, entry: EntryPlace::default() }
     }
 
-    /// Goes to the first visible entry, from the key that starts at entry `from` of the path's leaf on.
+    /// Moves to the first visible entry at or after entry `from` of the path's leaf, which starts a key.
     fn forward(&mut self, mut from: usize) -> Result<(), IndexError> {
         while let Some(leaf) = self.path.leaf() {
             if let Some(index) = leaf.visible_from(from, self.at) {
@@ -42,7 +42,7 @@ impl BTreeCursor {
         Ok(())
     }
 
-    /// Goes to the last visible entry of the keys before the one that starts at entry `end` of the path's leaf.
+    /// Moves to the last visible entry of the keys before entry `end` of the path's leaf, which starts a key.
     fn backward(&mut self, mut end: usize) -> Result<(), IndexError> {
         while let Some(leaf) = self.path.leaf() {
             if let Some(index) = leaf.visible_before(end, self.at) {

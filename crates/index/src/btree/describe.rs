@@ -1,4 +1,4 @@
-//! A node record by itself, decoded for people: nothing around it is needed, and nothing is compared with a parent.
+//! Decodes a single node record for inspection: needs no other record, and compares nothing with a parent.
 
 use std::sync::Arc;
 
@@ -11,37 +11,37 @@ use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use crate::{NodeKind, VersionFlags};
 
-/// What a node record says.
+/// The content of a node record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDescription {
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// Whose it is.
+    /// The table that it belongs to.
     pub table: TableId,
-    /// 0: a leaf or a leaf delta.
+    /// 0: a leaf or a leaf delta record.
     pub level: u8,
-    /// Its lower fence: no key below it.
+    /// Its lower fence: no key is below it.
     pub lower: Vec<u8>,
-    /// Its upper fence: no key at or above it.
+    /// Its upper fence: no key is at or above it.
     pub upper: Option<Vec<u8>>,
-    /// Of a leaf delta: the record that it stands on.
+    /// Of a delta record: the full record that it changes.
     pub full_record: Option<Lsn>,
     /// Of an internal node: each child's lower fence and record.
     pub children: Vec<(Vec<u8>, Lsn)>,
-    /// Of a leaf: its entries; of a leaf delta: those of the keys that changed.
+    /// Of a leaf: its entries; of a delta record: those of the keys that changed.
     pub entries: Vec<EntryDescription>,
 }
 
-/// What an entry of a leaf says.
+/// The content of a leaf's entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryDescription {
     /// The key.
     pub key: Vec<u8>,
-    /// Of a leaf delta: the key has no versions any more; all else is empty.
+    /// Of a delta record: the key has no versions left; the other fields are empty.
     pub removed: bool,
     /// Which commit wrote the version.
     pub csn: Csn,
-    /// What kind it is.
+    /// The kind of version.
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
@@ -49,10 +49,7 @@ pub struct EntryDescription {
     pub payload: Vec<u8>,
 }
 
-/// Decodes the body of a node record.
-///
-/// # Errors
-/// What does not decode, and at which byte of the body.
+/// Names the field that does not decode, and its byte offset in the body.
 pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
     let header = Header::decode(&body)?;
     let copy = body.clone();

@@ -1,7 +1,7 @@
-//! Dropping clean nodes from memory: a clock over the leaves, then inner nodes that have no resident children.
+//! Drops clean nodes from memory: a clock over the leaves, then inner nodes without resident children.
 //!
-//! A node with a resident child stays, because the child's slot is the only place that knows the child's changes; so
-//! does whatever is dirty. Everything that was read since the clock last passed gets a second chance.
+//! An inner node with a resident child stays, because only that child's slot knows the child's changes. Dirty nodes
+//! stay. A leaf that was read since the clock last passed gets a second chance.
 
 use std::sync::atomic::Ordering;
 
@@ -9,17 +9,17 @@ use super::load::Core;
 use super::node::inner::Inner;
 use super::slot::{Node, Slot};
 
-/// How many rounds a call makes at most: one clears the marks of what was read, one evicts what was not read again,
-/// one takes inner nodes whose children went.
+/// At most how many rounds a call makes over the leaves alone. A round evicts each clean leaf whose reference bit is
+/// clear, and clears the others' bits. One more round also evicts inner nodes without resident children.
 const ROUNDS: usize = 3;
 
 struct Clock<'a> {
     core: &'a Core,
     bytes_max: usize,
-    /// Where to begin; until it is reached nothing is evicted.
+    /// The key to start from; nothing before it is evicted.
     hand: Option<Vec<u8>>,
     takes_inner: bool,
-    /// The lower fence of the leaf that was last looked at.
+    /// The lower fence of the last leaf that the clock visited.
     stopped_at: Vec<u8>,
 }
 
@@ -41,7 +41,7 @@ impl Core {
             clock.takes_inner = round == ROUNDS;
             clock.visit(&self.root);
             if !clock.is_done() {
-                // Around: the next round begins with the first leaf.
+                // Wrap: the next round starts with the first leaf.
                 clock.hand = None;
                 clock.stopped_at.clear();
             }
@@ -70,7 +70,7 @@ impl Clock<'_> {
         }
     }
 
-    /// Looks at the slot alone: the leaves themselves may long have left the processor's cache.
+    /// Reads only the slot: the leaf itself may have left the processor's cache long ago.
     fn visit_leaf(&self, slot: &Slot) {
         let is_empty_root = slot.lsn().is_null();
         if slot.is_resident() && !slot.take_referenced() && !slot.is_dirty() && !is_empty_root {

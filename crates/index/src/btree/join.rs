@@ -1,4 +1,4 @@
-//! Cutting inner nodes that grew, and joining small neighbours under one parent.
+//! Cuts inner nodes that grew, and joins small neighbours under one parent.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::slot::{Node, Slot};
 use crate::IndexError;
 
 impl Core {
-    /// Whether a node is so small that a neighbour should take it in.
+    /// Whether a node is so small that it should join a neighbour.
     pub(crate) fn is_small(&self, slot: &Slot) -> bool {
         slot.node().is_ok_and(|node| match &node {
             Node::Leaf(leaf) => leaf.bytes().len() < self.options.leaf_bytes / 4,
@@ -21,7 +21,7 @@ impl Core {
     }
 }
 
-/// Whether a node has to be taken in by a neighbour, however large that is.
+/// Whether a node must join a neighbour, however large that is.
 fn is_empty(node: &Node) -> bool {
     match node {
         Node::Leaf(leaf) => leaf.count() == 0,
@@ -57,7 +57,7 @@ impl Merger<'_, '_> {
                 weight += child_weight(&rest[end].lower);
                 end += 1;
             }
-            // A node of a single child would be joined again at once.
+            // A node with a single child would be joined again at once.
             if rest.len() - end == 1 {
                 weight += child_weight(&rest[end].lower);
                 end += 1;
@@ -82,7 +82,7 @@ impl Merger<'_, '_> {
         nodes.into_iter().map(child).collect()
     }
 
-    /// Joins children that became small with their neighbours. The last child's upper fence is `upper`.
+    /// Joins children that became small with their neighbours. `upper` is the last child's upper fence.
     pub(crate) fn join_small(
         &mut self,
         children: &mut Vec<Child>,
@@ -114,7 +114,7 @@ impl Merger<'_, '_> {
         Ok(())
     }
 
-    /// One node in place of two neighbours, if it is not too large or one of them is empty.
+    /// One node from two neighbours, unless it would be too large; if one of them is empty, at any size.
     fn join(
         &mut self,
         left: &Child,

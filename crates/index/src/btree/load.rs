@@ -1,4 +1,4 @@
-//! Bringing nodes from disk into their slots, by whoever needs them.
+//! Loads nodes from disk into their slots, on the thread that needs them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
@@ -16,30 +16,30 @@ use super::slot::{Absent, Node, Residency, Slot};
 use super::write_out::Pending;
 use crate::{IndexError, NodeKind, NodeStore};
 
-/// A tree: what its handle and its cursors share.
+/// A tree: the state that its handles and cursors share.
 pub(crate) struct Core {
     pub table: TableId,
     pub store: Arc<dyn NodeStore>,
     pub options: BTreeOptions,
     pub root: Arc<Slot>,
     pub residency: Arc<Residency>,
-    /// Versions, about.
+    /// About how many versions it has.
     pub len: AtomicI64,
     len_known: AtomicBool,
     pub evictions: AtomicUsize,
     pub maintenance: Mutex<Maintenance>,
 }
 
-/// What only the thread that changes the tree looks at.
+/// The state that only the thread that changes the tree uses.
 #[derive(Default)]
 pub(crate) struct Maintenance {
     /// Account changes that no write-out has reported.
     pub pending: Pending,
-    /// The key at which the eviction clock stands.
+    /// The key at which the eviction clock stopped.
     pub hand: Vec<u8>,
 }
 
-/// A node that somebody needs and that is on disk.
+/// A node that a thread needs and that is on disk.
 pub(crate) struct Missing {
     slot: Arc<Slot>,
     absent: Absent,
@@ -84,25 +84,25 @@ impl Core {
         }
     }
 
-    /// Loads a missing node, or finds that somebody else did.
+    /// Loads a missing node, or returns it if another thread has loaded it.
     pub(crate) fn fetch(&self, missing: &Missing) -> Result<Node, IndexError> {
         let Missing { slot, lower, upper, level, .. } = missing;
         let place = Place { lower, upper: upper.as_deref(), level: *level };
         self.fetch_slot(slot, missing.absent, place)
     }
 
-    /// The slot's node, loaded if need be.
+    /// The slot's node, loaded if necessary.
     pub(crate) fn node_of(&self, slot: &Slot, place: Place<'_>) -> Result<Node, IndexError> {
         slot.node().or_else(|absent| self.fetch_slot(slot, absent, place))
     }
 
-    /// Child `index` of an inner node, loaded if need be.
+    /// Child `index` of an inner node, loaded if necessary.
     pub(crate) fn child_of(&self, inner: &Inner, index: usize) -> Result<Node, IndexError> {
         let slot = &inner.children()[index];
         slot.node().or_else(|absent| self.fetch_slot(slot, absent, inner.child_place(index)))
     }
 
-    /// Pinned from before it looks where the record is: whoever frees segments waits for that.
+    /// Pins the epoch before it loads the record's LSN: segments are freed only after all pins from before have ended.
     fn fetch_slot(&self, slot: &Slot, mut absent: Absent, place: Place<'_>) -> Result<Node, IndexError> {
         let _pinned = crossbeam_epoch::pin();
         loop {
@@ -115,7 +115,7 @@ impl Core {
                 }
                 return read;
             }
-            // Somebody was faster; an old record may even have been freed in between.
+            // Another thread was faster; an old record may even have been freed meanwhile.
             match slot.node() {
                 Ok(node) => return Ok(node),
                 Err(now) if now.is(absent) => return read,
@@ -169,8 +169,8 @@ impl Core {
         Arc::new(Slot::fresh(node, &self.residency))
     }
 
-    /// Replaces a slot's node and remembers what its record counts for. `touched` lists the keys of a leaf that
-    /// changed; `None`: more than can be named.
+    /// Replaces a slot's node, after recording the accounts of its record. `touched` lists the keys of a leaf that
+    /// changed; `None`: too many to list, or an inner node.
     pub(crate) fn replace(&self, slot: &Slot, node: Node, touched: Option<&[u8]>) {
         self.remember(slot);
         if let Some(disk) = &mut *slot.disk() {
@@ -182,7 +182,7 @@ impl Core {
         slot.replace(node);
     }
 
-    /// Makes sure that what the slot's record counts for is known before its node changes.
+    /// Records the accounts of the slot's record before its node changes.
     pub(crate) fn remember(&self, slot: &Slot) {
         let lsn = slot.lsn();
         let mut disk = slot.disk();
@@ -194,7 +194,7 @@ impl Core {
         }
     }
 
-    /// A slot left the tree: its record no longer counts.
+    /// Retires a slot that left the tree: its record no longer counts as live.
     pub(crate) fn retire(&self, slot: &Slot, pending: &mut Pending) {
         self.remember(slot);
         if let Some(disk) = slot.disk().take() {

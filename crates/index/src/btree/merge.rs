@@ -1,9 +1,9 @@
-//! Merging a sorted batch into the tree, and purging a range of it: one recursion from the root.
+//! Merges a sorted batch into the tree, or purges a range of it: one recursion from the root.
 //!
-//! A node that keeps its fences is replaced in its slot. A node that is cut into several gets new slots, and its
-//! parent is replaced by a version with the new children. Old slots keep what they hold (INV-IDX-1). Slots are retired
-//! by whoever installs the parent without them, so that an error halfway leaves a tree whose accounts are right: what
-//! was installed stays, what was not is lost, and merging the batch again completes it.
+//! A node that keeps its fences is replaced in its slot. A node that is cut into several gets new slots, and its parent
+//! is replaced by a version with the new children. Old slots keep their content (INV-IDX-1). The call that installs the
+//! new parent retires the slots that it no longer names. So after an error halfway the accounts are right: installed
+//! changes stay, the others are lost, and merging the batch again completes it.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::slot::{DIRTY_BELOW, Node, Slot};
 use super::write_out::Pending;
 use crate::{IndexError, MergeSource, PruneRules};
 
-/// What is to be done to the tree, in key order.
+/// The work of one pass over the tree, in key order.
 pub(crate) enum Work<'a> {
     /// A batch of new versions.
     Merge(&'a mut dyn MergeSource),
-    /// Pruning whatever is between two bounds.
+    /// Pruning all keys between two bounds.
     Purge(Purge<'a>),
 }
 
-/// A purge under way.
+/// A purge in progress.
 pub(crate) struct Purge<'a> {
-    /// Where it goes on; `None` at the end.
+    /// The key to continue from; `None` at the end.
     position: Option<Vec<u8>>,
     end: Bound<&'a [u8]>,
 }
 
 impl Work<'_> {
-    /// The next key below `upper` to which something is to be done.
+    /// The next key below `upper` that has work.
     pub(crate) fn peek(&mut self, upper: Option<&[u8]>) -> Option<&[u8]> {
         let key = match self {
             Work::Merge(source) => source.peek_key(),
@@ -45,7 +45,7 @@ impl Work<'_> {
 }
 
 impl Purge<'_> {
-    /// The leaf below `upper` was swept.
+    /// Records that the leaf whose upper fence is `upper` was purged.
     pub(crate) fn advance(&mut self, upper: Option<&[u8]>) {
         let inside = |upper: &&[u8]| match self.end {
             Bound::Included(end) => *upper <= end,
@@ -56,19 +56,19 @@ impl Purge<'_> {
     }
 }
 
-/// What became of a node.
+/// The effect of the pass on a node.
 pub(crate) enum Outcome {
     Same,
-    /// It was replaced in its slot, or something below it was.
+    /// It, or a node below it, was replaced in its slot.
     Changed,
-    /// These stand in its place, once its parent names them.
+    /// These children replace it once its parent names them.
     Replaced(Replacement),
 }
 
 #[derive(Default)]
 pub(crate) struct Replacement {
     pub children: Vec<Child>,
-    /// To be retired when the children are installed.
+    /// The slots to retire when the children are installed.
     pub retired: Vec<Arc<Slot>>,
 }
 

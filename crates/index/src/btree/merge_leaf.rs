@@ -1,4 +1,4 @@
-//! Merging a batch into one leaf, or pruning it.
+//! Merges a batch into one leaf, or prunes the leaf.
 
 use super::load::Core;
 use super::merge::Work;
@@ -10,7 +10,7 @@ use super::prune::Pruner;
 use crate::btree::account::push_key;
 use crate::{MergeSource, MergeVersion, PruneRules, VersionFlags};
 
-/// Rebuilds leaves; holds buffers that are used for one after the other.
+/// Rebuilds leaves, one after the other, with the same buffers.
 pub(crate) struct LeafMerger<'a> {
     pruner: Pruner<'a>,
     rules: &'a PruneRules,
@@ -18,9 +18,9 @@ pub(crate) struct LeafMerger<'a> {
     key: Vec<u8>,
     batch: Vec<MergeVersion<'static>>,
     merged: Vec<Stamped<'static>>,
-    /// The keys that changed in the leaf that was last rebuilt ([`super::account::Changed`]).
+    /// The keys that changed in the last rebuilt leaf ([`super::account::Changed`]).
     pub touched: Vec<u8>,
-    /// How many versions were added, less those removed.
+    /// How many versions were added, minus those removed.
     pub added: i64,
 }
 
@@ -38,7 +38,7 @@ impl<'a> LeafMerger<'a> {
         }
     }
 
-    /// Does to a leaf what is to be done up to its upper fence; `None` if that changes nothing.
+    /// Does the work on a leaf, up to its upper fence; `None` if that changes nothing.
     pub(crate) fn merge(&mut self, leaf: &Leaf, place: Place<'_>, work: &mut Work<'_>) -> Option<Vec<Piece>> {
         self.writer.begin(place.lower);
         self.touched.clear();
@@ -114,7 +114,7 @@ impl<'a> LeafMerger<'a> {
         self.writer.copy(leaf, copied..leaf.count());
     }
 
-    /// Prunes the versions of `self.key`, of which the leaf has those in `group`, and writes what stays.
+    /// Prunes the versions of `self.key`, which include the leaf's entries in `group`, and writes those that stay.
     fn write_group(&mut self, leaf: &Leaf, group: std::ops::Range<usize>, versions: &mut Vec<Stamped<'_>>) {
         let range_deletes = &self.rules.range_deletes;
         let alone = versions.len() == 1 && self.pruner.keeps_alone(&versions[0]);
@@ -136,8 +136,8 @@ impl<'a> LeafMerger<'a> {
     }
 }
 
-/// Merges a key's versions in a leaf with those of a batch, newest first; of two with one CSN the leaf's stays, whose
-/// value may have been moved since.
+/// Merges a key's versions in a leaf with those of a batch, newest first. Of two versions with one CSN the leaf's
+/// stays: its value may have been relocated since.
 fn merge_versions<'v>(
     leaf: &'v Leaf,
     group: std::ops::Range<usize>,
@@ -163,7 +163,7 @@ fn merge_versions<'v>(
     merged.extend(old);
 }
 
-/// Empties a vector and lets it be filled with something of another lifetime; the allocation stays.
+/// Empties a vector and changes its element's lifetime; the allocation stays.
 fn recycle<A, B>(mut vec: Vec<A>) -> Vec<B> {
     vec.clear();
     vec.into_iter().map(|_| unreachable!("the vector is empty")).collect()

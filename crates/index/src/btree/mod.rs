@@ -1,29 +1,29 @@
-//! The B+tree, a base that is changed in place.
+//! The B+tree, a copy-on-write base.
 //!
-//! Nodes are immutable. A node in memory is the body of its record on disk; a change makes a new node and puts it into
-//! the old one's slot (`slot.rs`), the stable place that the parent points to. One thread at a time changes the tree,
-//! under its maintenance lock. Readers take no lock, never wait and never start over: pinned in an epoch they go from
-//! slot to node to slot, and every node that they can reach lives until they are done.
+//! Nodes are immutable. A node in memory is the body of its record on disk. A change builds a new node and swaps it
+//! into the old node's slot (`slot.rs`); parents point to slots, so a parent does not change with its child. One thread
+//! at a time changes the tree, under the tree's maintenance lock. Readers take no lock, never wait and never restart: a
+//! reader pins an epoch and descends from slot to node to slot; no node that it can reach is freed before it unpins.
 //!
-//! **INV-IDX-1.** *A reader that took the list of memtables before it looks at the root finds every version that
-//! it may see, in that list or in the node that it comes to.* Let T be the moment at which it took the list. What was
-//! merged before T has to be in the tree that it finds; what is merged later is in its list as well, by which it goes: it
-//! holds the list, or what it was lent from it up to a key, beyond which it does not go on (`memtables/lent.rs`).
-//! It remains to show that every node it comes to holds, for the keys in whose search it gets there, at least what was
-//! merged before T:
-//! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; what is cut,
-//!    joined or emptied gets new slots. (The root's fences are open.)
-//! 2. A slot's content only grows by merges, or loses what pruning may take from every open snapshot, which the
-//!    reader's is.
-//! 3. The reader loads each slot after T. If the slot is still in the tree then, its node has everything merged before
-//!    T into its key range. If the slot has left the tree, it left after the reader loaded the parent that named it,
-//!    hence after T, and it holds since then what it held when it left: everything merged before that moment.
-//! 4. The same holds for slots of an inner node that was evicted after the reader loaded it: nothing below it was
-//!    dirty, so the records that its slots name have everything that was merged before the eviction.
+//! **INV-IDX-1.** *A reader that took the list of memtables before it loads the root finds every version that it may
+//! see, in that list or in the tree.* Let T be the moment at which the reader took the list. The list holds every
+//! version that is merged after T; the reader uses that list, or the entries that it was lent from it, until it takes a
+//! new one (`memtables/lent.rs`). It remains to show that every node on the reader's descent holds, for the keys that
+//! lead there, at least the versions that were merged before T.
+//! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; nodes that a cut
+//!    or a join produces get new slots. (The root's fences are open.)
+//! 2. A slot only gains versions, by merges, or loses versions that no open snapshot needs, hence not the reader's. (A
+//!    relocation moves a value's extent and keeps the version.)
+//! 3. The reader loads each slot after T. If the slot is in the tree at that moment, its node holds everything that was
+//!    merged before T into its key range. If the slot has left the tree, it left after the reader loaded the parent
+//!    that names it, hence after T, and it keeps what it held when it left: everything that was merged before that
+//!    moment.
+//! 4. The same holds for the slots of an inner node that was evicted after the reader loaded it: eviction takes an
+//!    inner node only if nothing below it is dirty, so the records that its slots name hold everything that was merged
+//!    before the eviction.
 //!
-//! A cursor keeps its path, and by 1 the path partitions all keys, so it meets each key once. The records that stale
-//! slots name must not be freed before the reads that may follow them have ended; the engine's epochs of reads see to
-//! that.
+//! A cursor keeps its path; by 1 the path partitions all keys, so the cursor meets each key once. A record that a stale
+//! slot names must not be freed before the reads that may load it have ended: the engine's read epochs ensure that.
 
 mod account;
 mod cursor;
@@ -77,7 +77,7 @@ impl BTree {
         BTree::open(table, Lsn::NULL, store, options)
     }
 
-    /// The tree that was written out with its root at `root`; [`Lsn::NULL`]: an empty one. Reads nothing: nodes are loaded, and
+    /// The tree whose root record is at `root`; [`Lsn::NULL`]: an empty tree. Reads nothing: nodes are loaded, and
     /// damage is found, on demand.
     ///
     /// # Panics
@@ -86,18 +86,18 @@ impl BTree {
         BTree { core: Arc::new(Core::new(table, root, store, options)) }
     }
 
-    /// Whose tree this is.
+    /// The table that the tree belongs to.
     pub fn table(&self) -> TableId {
         self.core.table
     }
 
-    /// How many bytes of memory the nodes take that are resident, about.
+    /// About how many bytes of memory the resident nodes take.
     pub fn resident_bytes(&self) -> usize {
         self.core.residency.bytes()
     }
 
-    /// The root of the tree as it was written last; [`Lsn::NULL`] if it was empty. It may be written again at any time, unless the
-    /// caller keeps everybody from writing one.
+    /// The LSN of the newest root record; [`Lsn::NULL`] if the written tree is empty. A concurrent write-out may
+    /// replace it at any time, unless the caller excludes write-outs.
     pub fn written_root(&self) -> Lsn {
         self.core.root.lsn()
     }
@@ -107,22 +107,22 @@ impl BTree {
         self.core.walk(self.written_root(), visitor)
     }
 
-    /// Visits every record and every entry of the tree that was written with its root at `root`, reading all of them from the store, and
-    /// verifies them: order, fences, levels, and that every child is there. Memory stays as it is, and the tree may change
-    /// and be written out meanwhile. The records have to stay readable: on a live database the caller pins them.
+    /// Visits every record and every entry of the tree whose root record is at `root`. Reads all of them from the store
+    /// and verifies order, fences, levels, and that every child exists. Changes nothing in memory; the tree may change
+    /// and be written out meanwhile. The records must stay readable: on a live database the caller pins them.
     pub fn walk_written(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
         self.core.walk(root, visitor)
     }
 
-    /// The live bytes by segment of the tree as it was written last, counted anew from its records: what the changes that
-    /// [`Base::write_out`] reported so far add up to.
+    /// The live bytes of the written tree by segment, recounted from its records: the sum of the changes that
+    /// [`Base::write_out`] has reported so far.
     pub fn live_accounts(&self) -> Result<Vec<AccountChange>, IndexError> {
         self.core.live_accounts()
     }
 
-    /// Has the node whose record is at `lsn` written anew by the next write-out, if the record is still part of the
-    /// current one, as newest record or as the full record of a delta. `body` is the record's body. So garbage collection
-    /// moves node records.
+    /// Makes the next write-out rewrite the node whose record is at `lsn`, if that record is still live: as the node's
+    /// newest record, or as the full record of a leaf delta record. `body` is the record's body. Garbage collection
+    /// moves node records this way.
     pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
         self.core.rewrite_if_live(lsn, body)
     }
@@ -133,8 +133,8 @@ impl Core {
         u64::try_from(self.len.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// See [`Base::places`]: the lower fences of the nodes of the highest level that has enough of them, or the keys
-    /// of the leaves.
+    /// See [`Base::places`]: the lower fences of the nodes of the highest level that has enough nodes, or the leaves'
+    /// keys.
     fn places(&self, max: usize) -> Vec<Vec<u8>> {
         let mut nodes = vec![(Vec::new(), self.root.node().ok())];
         while nodes.len() < max {

@@ -1,6 +1,6 @@
-//! What can be tuned about a tree, and the rule that decides between a whole leaf record and a delta.
+//! The tunables of a tree, and the rule that chooses between a full record and a leaf delta record.
 
-/// The tunables of a [`super::BTree`]. None of them changes what a reader sees.
+/// The tunables of a [`super::BTree`]. None of them changes the result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BTreeOptions {
     /// Target size of a leaf's body in bytes. Larger leaves make scans and merges of dense batches cheaper, smaller
@@ -8,10 +8,10 @@ pub struct BTreeOptions {
     pub leaf_bytes: usize,
     /// Target size of an inner node's body in bytes.
     pub inner_bytes: usize,
-    /// When a changed leaf is written as a delta.
+    /// When a changed leaf is written as a delta record.
     pub delta_rule: DeltaRule,
-    /// How many deltas of one leaf are written in a row before a whole record is; each holds all changes since the
-    /// whole record, so that a load reads two records at most. 0: no deltas.
+    /// How many delta records of one leaf are written in a row before a full record is. Each holds all changes since
+    /// the full record, so a load reads at most two records. 0: no delta records.
     pub max_deltas: u8,
 }
 
@@ -27,7 +27,7 @@ impl Default for BTreeOptions {
 }
 
 impl BTreeOptions {
-    /// Reports every setting that a tree cannot work with.
+    /// Reports every invalid setting.
     pub fn validate(&self) -> Result<(), Vec<String>> {
         let mut violations = Vec::new();
         for (name, value) in [("leaf_bytes", self.leaf_bytes), ("inner_bytes", self.inner_bytes)] {
@@ -43,17 +43,17 @@ impl BTreeOptions {
 const NODE_BYTES_MIN: usize = 128;
 const NODE_BYTES_MAX: usize = 1024 * 1024;
 
-/// When a changed leaf is written as a delta instead of whole.
+/// When a changed leaf is written as a delta record instead of a full record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeltaRule {
-    /// Always whole records.
+    /// Always full records.
     Never,
-    /// A delta if it is smaller than the leaf divided by `share`.
+    /// A delta record if it is smaller than the leaf divided by `share`.
     ByteShare {
         /// The divisor.
         share: u32,
     },
-    /// The I/O time estimation of FlashTKV (Table II): writing the delta and reading two records back has to be
+    /// The I/O time estimate of FlashTKV (Table II): writing the delta record and reading two records back must be
     /// cheaper than writing the leaf and reading one.
     FlashTkv {
         /// Bytes of a flash page.
@@ -65,21 +65,21 @@ pub enum DeltaRule {
     },
 }
 
-/// What a [`DeltaRule`] looks at.
+/// The input of a [`DeltaRule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {
     /// Bytes of the whole leaf's body.
     pub leaf_bytes: u64,
     /// Entries of the leaf.
     pub leaf_entries: u64,
-    /// Bytes of the delta's body.
+    /// Bytes of the delta record's body.
     pub delta_bytes: u64,
-    /// Entries of the delta.
+    /// Entries of the delta record.
     pub delta_entries: u64,
 }
 
 impl DeltaRule {
-    /// Whether the leaf is to be written as a delta.
+    /// Whether to write the leaf as a delta record.
     pub fn prefers_delta(&self, shape: &DeltaShape) -> bool {
         match *self {
             DeltaRule::Never => false,
@@ -87,7 +87,7 @@ impl DeltaRule {
                 u128::from(shape.delta_bytes) * u128::from(share) < u128::from(shape.leaf_bytes)
             }
             DeltaRule::FlashTkv { page_bytes, page_write_ns, page_read_ns } => {
-                // Both sides times pages x entries, so that nothing is divided:
+                // Both sides are multiplied by pages x entries, which avoids division:
                 // (n_dirty / n) W + 2 R < W + R, with W = S_leaf / S_page x T_write.
                 let whole = u128::from(shape.leaf_bytes) * u128::from(page_write_ns);
                 let entries = u128::from(shape.leaf_entries);

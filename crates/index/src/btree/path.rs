@@ -1,7 +1,7 @@
-//! A leaf and the inner nodes above it, owned, with steps to the neighbours.
+//! A leaf and the inner nodes above it, owned, with moves to the neighbouring leaves.
 //!
-//! The inner nodes partition the keys as they did when the path came by; each slot keeps its fences for as long as it
-//! exists, and holds what its node is by now. So a walk finds every key range once, whatever happens to the tree.
+//! The inner nodes partition the keys as they did when the path loaded them. A slot keeps its fences for life, and
+//! holds its node's current version. So a walk visits every key range once, however the tree changes.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::node::leaf::Leaf;
 use super::slot::Node;
 use crate::IndexError;
 
-/// Where a descent goes.
+/// The target of a descent.
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     Key(&'a [u8]),
@@ -24,7 +24,7 @@ pub(crate) enum Target<'a> {
 pub(crate) struct Path {
     steps: Vec<(Arc<Inner>, usize)>,
     leaf: Option<Arc<Leaf>>,
-    /// The last move ended at a node that could not be read: the one that the last step leads to, or the root.
+    /// The last move failed to read a node: the child that the last step selects, or the root.
     failed: bool,
 }
 
@@ -41,12 +41,12 @@ impl Path {
         self.failed = false;
     }
 
-    /// The key range of the node that the last move could not read. A move to a neighbour passes over it.
+    /// The key range of the node that the last move failed to read. A move to a neighbour passes over it.
     pub(crate) fn unread(&self) -> Option<Place<'_>> {
         self.failed.then(|| self.steps.last().map_or(Place::ROOT, |(inner, index)| inner.child_place(*index)))
     }
 
-    /// Goes to the leaf that has the target.
+    /// Moves to the target's leaf.
     pub(crate) fn seek(&mut self, core: &Core, target: Target<'_>) -> Result<(), IndexError> {
         self.clear();
         self.failed = true;
@@ -54,7 +54,7 @@ impl Path {
         self.descend(core, root, target)
     }
 
-    /// Goes to the next leaf in key order.
+    /// Moves to the next leaf in key order.
     pub(crate) fn next_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
         self.leaf = None;
         self.failed = false;
@@ -70,7 +70,7 @@ impl Path {
         Ok(())
     }
 
-    /// Goes to the previous leaf in key order.
+    /// Moves to the previous leaf in key order.
     pub(crate) fn previous_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
         self.leaf = None;
         self.failed = false;
@@ -100,7 +100,7 @@ impl Path {
                         Target::First => 0,
                         Target::Last => inner.children().len() - 1,
                     };
-                    // The step comes first: it says which keys are missing if the child cannot be read.
+                    // The step is pushed before the child is loaded: if that fails, the step names the missing keys.
                     let (inner, index) = self.steps.push_mut((inner, index));
                     node = core.child_of(inner, *index)?;
                 }

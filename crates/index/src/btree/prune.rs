@@ -1,11 +1,11 @@
-//! Which versions of a key may go: one pure function.
+//! Decides which versions of a key may be pruned: one pure function.
 
 use fulgurite_types::Csn;
 
 use super::node::entry::Stamped;
 use crate::{PruneRules, VersionFlags};
 
-/// [`PruneRules`], with the parts that do not depend on a key worked out.
+/// The part of [`PruneRules`] that does not depend on a key.
 #[derive(Clone, Copy)]
 pub(crate) struct Pruner<'a> {
     horizon: Csn,
@@ -25,22 +25,23 @@ impl<'a> Pruner<'a> {
         }
     }
 
-    /// Whether a single live version can only stay.
+    /// Whether a version that is its key's only one always stays, range tombstones aside.
     pub(crate) fn keeps_alone(&self, version: &Stamped<'_>) -> bool {
         version.flags & (VersionFlags::TOMBSTONE | VersionFlags::EXPIRES) == 0
     }
 
-    /// Removes the versions that nobody can tell from their absence: no reader at a snapshot, and none at or above
-    /// the horizon. `versions` are all of one key, newest first, each CSN once. `covering` gives the newest range
-    /// delete at or below a CSN that covers the key; readers apply it themselves, and a version with the CSN of a
-    /// range delete wins over it.
+    /// Removes the versions whose absence no reader can detect: none at a snapshot, and none at or above the horizon.
+    /// `versions` are all of one key, newest first, each CSN once. `covering` gives the CSN of the newest range
+    /// tombstone at or below a CSN that covers the key. Readers apply range tombstones themselves; a version whose CSN
+    /// equals a range tombstone's wins over it.
     ///
-    /// A version is needed if some reader finds it as the newest at or below its own CSN and no range delete between
-    /// the two hides it. What is not needed may go together: a reader that would fall through a version which was
-    /// hidden from it by a range delete finds an older one, which the same range delete hides.
+    /// A version is needed if it is the newest at or below some reader's CSN and no range tombstone between the two
+    /// hides it. Versions that are not needed can be removed together: suppose a reader no longer finds a version that
+    /// a range tombstone hid from it. It finds an older one instead, and the same range tombstone hides that.
     ///
-    /// A tombstone, or a version that has expired for everybody, shows a reader the same as nothing. The last one
-    /// left of a key goes too, if no open transaction is so old that it would have to see a conflict in it.
+    /// A tombstone, or a version that has expired for every reader, is the same to a reader as no version. If it is the
+    /// last version of a key, it is removed too, unless an open transaction is old enough to have to detect a conflict
+    /// by it.
     pub(crate) fn prune(&self, versions: &mut Vec<Stamped<'_>>, covering: impl Fn(Csn) -> Option<Csn>) {
         let mut next_newer: Option<Csn> = None;
         versions.retain(|version| {
@@ -63,7 +64,7 @@ impl<'a> Pruner<'a> {
                 && next_newer.is_none_or(|next| reader < next)
                 && covering(reader).is_none_or(|range_delete| range_delete <= csn)
         };
-        // Of the readers at or above the horizon the first one sees the most.
+        // Of the readers at or above the horizon, the lowest one sees the most.
         if seen_by(self.horizon.max(csn)) {
             return true;
         }
@@ -85,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    /// What a reader at `at` sees of a key: a version's CSN, unless it is nothing.
+    /// The CSN of the version that a reader at `at` sees of a key; `None` if it sees no value.
     fn seen(versions: &[Stamped<'_>], range_deletes: &[u64], at: Csn, expired_until_ms: u64) -> Option<Csn> {
         let newest = versions.iter().find(|version| version.csn <= at)?;
         let hidden = range_deletes.iter().any(|csn| *csn <= at.0 && *csn > newest.csn.0);
@@ -175,7 +176,7 @@ mod tests {
                     "reader at {}", reader
                 );
             }
-            // A transaction older than the newest version has to find the conflict, here or in a range delete.
+            // A transaction older than the newest version must find the conflict, in a version or in a range tombstone.
             if let (Some(newest), Some(oldest)) = (versions.first(), snapshots.first()) {
                 let conflict = |of: &[Stamped<'_>]| {
                     let newest = of.first().map_or(0, |version| version.csn.0);
@@ -185,7 +186,7 @@ mod tests {
                     prop_assert!(conflict(&kept));
                 }
             }
-            // Nothing that could go stays: no kept version can be taken out without a reader noticing.
+            // Pruning is complete: a second pass removes nothing.
             let again = pruned(&kept, horizon, &snapshots, &range_deletes);
             prop_assert_eq!(again.len(), kept.len());
         }

@@ -1,4 +1,4 @@
-//! Point reads: wait-free while everything that they need is in memory.
+//! Point reads: wait-free while every node on their path is in memory.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::path::{Path, Target};
 use super::slot::{Loaded, Node, Ref};
 use crate::{IndexError, OutOfLine, Owner, Pinned, TryError, Version};
 
-/// A version, pinned in the leaf that it was found in.
+/// The version of an entry, which pins the entry's leaf.
 pub(crate) fn version(leaf: Arc<Leaf>, entry: &Entry<'_>) -> Version {
     let (csn, flags, expires_at_ms) = (entry.csn, entry.version_flags(), entry.expires_at_ms);
     Version { csn, flags, expires_at_ms, payload: pin(leaf, entry.payload) }
@@ -28,7 +28,7 @@ pub(crate) fn pin(leaf: Arc<Leaf>, bytes: &[u8]) -> Pinned {
 }
 
 impl Core {
-    /// The leaf that has `key`, or the node on the way that is on disk.
+    /// The leaf whose range contains `key`, or the first node on the path that is on disk.
     #[inline]
     pub(crate) fn descend<'a>(&'a self, key: &[u8], guard: &'a Guard) -> Result<Ref<'a, Leaf>, Box<Missing>> {
         let mut slot = &self.root;
@@ -50,7 +50,7 @@ impl Core {
         }
     }
 
-    /// The leaf that has `key`, loaded if need be.
+    /// The leaf whose range contains `key`, loaded if necessary.
     pub(crate) fn leaf_for(&self, key: &[u8]) -> Result<Arc<Leaf>, IndexError> {
         loop {
             let missing = {
@@ -111,7 +111,7 @@ impl Core {
                 Bound::Unbounded => false,
             });
             if leaf.max_csn() > than {
-                // Only keys between a leaf's fences may be searched in it.
+                // A search in a leaf is valid only for keys between its fences.
                 let from = match start {
                     Bound::Included(key) if is_first => leaf.lower_bound(key),
                     Bound::Excluded(key) if is_first => leaf.upper_bound(key),

@@ -1,4 +1,4 @@
-//! What garbage collection asks for: moving a value's extent, and writing a node's record anew.
+//! The services for garbage collection: relocating a value's extent, and rewriting a node's record.
 
 use std::sync::Arc;
 
@@ -67,7 +67,8 @@ impl Core {
         Ok(true)
     }
 
-    /// The slots from the root to the one at `level` that has `key`, loaded: those above it, and it.
+    /// The slots above the one at `level` whose range contains `key`, from the root on, and that slot with its node,
+    /// loaded.
     #[expect(clippy::type_complexity, reason = "taken apart at once by both callers")]
     fn slots_to(&self, key: &[u8], level: u8) -> Result<(Vec<Arc<Slot>>, Arc<Slot>, Node), IndexError> {
         let mut above = Vec::new();
@@ -85,7 +86,7 @@ impl Core {
     }
 }
 
-/// The entry of `key` with this CSN, and its payload with the extent at `from` moved to `to`.
+/// The index of the entry of `key` with this CSN, and its payload with the extent at `from` moved to `to`.
 fn moved(leaf: &Leaf, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Option<(usize, Vec<u8>)> {
     let index = leaf.group(key).find(|index| leaf.entry(*index).csn == csn)?;
     let entry = leaf.entry(index);

@@ -1,14 +1,15 @@
-//! The stable place of a node in memory: parents point to slots, and what a slot holds is replaced.
+//! A slot is the stable address of a node in memory: parents point to slots, and a slot's node can be replaced.
 //!
 //! A slot's word is one of
 //! - the pointer of an `Arc<Leaf>`,
 //! - the pointer of an `Arc<Inner>`, with [`INNER`] set,
-//! - a number with [`ABSENT`] set: the node is on disk. The number counts evictions, so that a loader that was
-//!   overtaken by a load, a change and another eviction cannot install what it read (its compare-exchange fails).
+//! - a number with [`ABSENT`] set: the node is on disk. The number counts the tree's evictions. A loader that another
+//!   load, a change and another eviction overtook finds a different number, so its compare-exchange fails and it does
+//!   not install what it read.
 //!
-//! Any number of readers load nodes and install what they read from disk; only the thread that holds the tree's
-//! maintenance lock replaces and evicts. A node that leaves its slot is dropped through the epoch: a reader that is
-//! pinned keeps every node that it can reach.
+//! Any number of readers load nodes and install what they read from disk. Only the thread that holds the tree's
+//! maintenance lock replaces and evicts nodes. A node that leaves its slot is dropped through the epoch: a pinned
+//! reader keeps every node that it can reach.
 
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
@@ -30,9 +31,9 @@ const _: () = assert!(align_of::<Leaf>() > TAG_MASK && align_of::<Inner>() > TAG
 
 /// The node is newer than its record.
 pub(crate) const DIRTY: u32 = 1;
-/// A record, a move or a structure change below is newer than the node's record.
+/// A record, a relocation or a structure change below is newer than the node's record.
 pub(crate) const DIRTY_BELOW: u32 = 2;
-/// Somebody read the node since the eviction clock last passed.
+/// A reader read the node since the eviction clock last passed.
 const REFERENCED: u32 = 4;
 /// The slot left the tree; stale readers may still find it.
 const RETIRED: u32 = 8;
@@ -47,7 +48,7 @@ impl Residency {
     }
 }
 
-/// A node, owned.
+/// An owned reference to a node.
 #[derive(Clone)]
 pub(crate) enum Node {
     Leaf(Arc<Leaf>),
@@ -55,7 +56,7 @@ pub(crate) enum Node {
 }
 
 impl Node {
-    /// Bytes of memory, about.
+    /// About how many bytes of memory it takes.
     fn bytes(&self) -> usize {
         match self {
             Node::Leaf(leaf) => leaf.bytes().len() + size_of::<Leaf>() + size_of::<Slot>(),
@@ -76,17 +77,18 @@ impl Node {
     /// `word` comes from [`Node::into_word`] and is not used again.
     unsafe fn from_word(word: *mut u8) -> Node {
         if word.addr() & INNER == 0 {
-            // SAFETY: without the tag the word is what `Arc::into_raw` gave for a leaf.
+            // SAFETY: without the tag the word is the pointer of a leaf from `Arc::into_raw`.
             Node::Leaf(unsafe { Arc::from_raw(word.cast::<Leaf>()) })
         } else {
             let inner = word.map_addr(|address| address & !TAG_MASK).cast::<Inner>();
-            // SAFETY: with the tag removed the word is what `Arc::into_raw` gave for an inner node.
+            // SAFETY: with the tag removed the word is the pointer of an inner node from `Arc::into_raw`.
             Node::Inner(unsafe { Arc::from_raw(inner) })
         }
     }
 }
 
-/// A node that a pinned reader looks at: it lives as long as the reader's pin and the slot it was found in.
+/// A node borrowed by a pinned reader: it lives as long as both the reader's pin and the slot that the reader loaded it
+/// from.
 pub(crate) struct Ref<'a, T> {
     ptr: NonNull<T>,
     _lives: PhantomData<&'a T>,
@@ -95,8 +97,8 @@ pub(crate) struct Ref<'a, T> {
 impl<'a, T> Ref<'a, T> {
     #[inline]
     pub(crate) fn get(&self) -> &'a T {
-        // SAFETY: `Slot::load`, which alone makes these, borrows slot and guard for 'a: the slot's count keeps the
-        // node while it is in there, and after it left, the guard keeps the epoch from dropping it.
+        // SAFETY: only `Slot::load` makes a `Ref`, and it borrows slot and guard for 'a: the slot's count keeps the
+        // node while it is in the slot; after it left, the guard keeps the epoch from dropping it.
         unsafe { self.ptr.as_ref() }
     }
 
@@ -110,25 +112,25 @@ impl<'a, T> Ref<'a, T> {
     }
 }
 
-/// What [`Slot::load`] found.
+/// The state in which [`Slot::load`] found the slot.
 pub(crate) enum Loaded<'a> {
     Leaf(Ref<'a, Leaf>),
     Inner(Ref<'a, Inner>),
     Absent(Absent),
 }
 
-/// The node was on disk; which eviction put it there.
+/// The node is on disk; the value identifies the eviction that put it there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Absent(*mut u8);
 
 impl Absent {
-    /// Whether both are the same eviction.
+    /// Whether both identify the same eviction.
     pub(crate) fn is(self, other: Absent) -> bool {
         self.0 == other.0
     }
 }
 
-/// A stable child reference.
+/// A stable reference to a child.
 pub(crate) struct Slot {
     word: AtomicPtr<u8>,
     lsn: AtomicU64,
@@ -151,7 +153,7 @@ impl Slot {
         }
     }
 
-    /// The slot of a node that was never written.
+    /// The slot of a node that has no record yet.
     pub(crate) fn fresh(node: Node, residency: &Arc<Residency>) -> Slot {
         let slot = Slot::on_disk(Lsn::NULL, residency);
         slot.charge(node.bytes());
@@ -160,7 +162,7 @@ impl Slot {
         slot
     }
 
-    /// What is in the slot.
+    /// Loads the slot's word.
     #[inline]
     pub(crate) fn load<'a>(&'a self, _guard: &'a Guard) -> Loaded<'a> {
         let word = self.word.load(Ordering::Acquire);
@@ -180,7 +182,7 @@ impl Slot {
         }
     }
 
-    /// The node, or which eviction put it on disk.
+    /// The node, or the eviction that put it on disk.
     pub(crate) fn node(&self) -> Result<Node, Absent> {
         let guard = epoch::pin();
         match self.load(&guard) {
@@ -204,7 +206,7 @@ impl Slot {
         self.word.load(Ordering::Relaxed).addr() & TAG_MASK != ABSENT
     }
 
-    /// Puts a node that was read from disk into the slot, unless something happened since `absent` was found.
+    /// Installs a node that was read from disk, unless the slot's word has changed since `absent` was loaded.
     pub(crate) fn install(&self, absent: Absent, node: Node) -> bool {
         let bytes = node.bytes();
         let word = node.into_word();
@@ -227,7 +229,7 @@ impl Slot {
         self.mark(DIRTY);
     }
 
-    /// Drops the node from memory. Maintenance only; the node is clean, and so is everything below it.
+    /// Drops the node from memory. Maintenance only; the node and everything below it is clean.
     pub(crate) fn evict(&self, evictions: usize) {
         assert!(!self.is_dirty(), "dirty nodes stay in memory");
         *self.disk.lock() = None;
@@ -238,13 +240,14 @@ impl Slot {
     fn swap(&self, word: *mut u8) {
         let old = self.word.swap(word, Ordering::AcqRel);
         if old.addr() & TAG_MASK != ABSENT {
-            // SAFETY: the word left the slot, which owned its count; nobody else takes it over.
+            // SAFETY: the slot owned the word's count, the word has left the slot, and no other thread takes the count
+            // over.
             let node = unsafe { Node::from_word(old) };
             epoch::pin().defer(move || drop(node));
         }
     }
 
-    /// The slot leaves the tree; what it holds no longer counts as resident.
+    /// Marks the slot as out of the tree; its node no longer counts as resident.
     pub(crate) fn retire(&self) {
         self.mark(RETIRED);
         self.charge(0);
@@ -255,7 +258,7 @@ impl Slot {
         self.residency.0.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
     }
 
-    /// Where the newest record is.
+    /// The LSN of the newest record.
     pub(crate) fn lsn(&self) -> Lsn {
         Lsn(self.lsn.load(Ordering::Acquire))
     }
@@ -264,8 +267,8 @@ impl Slot {
         self.lsn.store(lsn.0, Ordering::Release);
     }
 
-    /// What the newest record counts for; `None` while the node is as it was loaded. Maintenance only, so that nobody
-    /// waits.
+    /// The accounts of the newest record; `None` while the node is as it was loaded. Maintenance only, so the lock is
+    /// uncontended.
     pub(crate) fn disk(&self) -> parking_lot::MutexGuard<'_, Option<Box<DiskState>>> {
         self.disk.lock()
     }
@@ -286,7 +289,7 @@ impl Slot {
         self.flags.fetch_and(!(DIRTY | DIRTY_BELOW), Ordering::Relaxed);
     }
 
-    /// Whether somebody read the node since this was last asked.
+    /// Whether a reader read the node since the last call.
     pub(crate) fn take_referenced(&self) -> bool {
         self.flags.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
@@ -297,7 +300,7 @@ impl Drop for Slot {
         self.charge(0);
         let word = *self.word.get_mut();
         if word.addr() & TAG_MASK != ABSENT {
-            // SAFETY: the slot owns the word's count, and `Ref`s borrow the slot, so there are none.
+            // SAFETY: the slot owns the word's count, and no `Ref` is left, because each borrows the slot.
             drop(unsafe { Node::from_word(word) });
         }
     }

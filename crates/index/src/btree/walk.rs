@@ -1,4 +1,4 @@
-//! Walking the tree as it is on disk, for checking a whole database.
+//! Walks the written tree, to check a whole database.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use crate::{AccountChange, IndexError, NodeKind, VersionFlags};
 /// A node record of the written tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordInfo {
-    /// Where it is.
+    /// Its LSN.
     pub lsn: Lsn,
-    /// What it is.
+    /// Its kind.
     pub kind: NodeKind,
-    /// 0: a leaf or a leaf delta.
+    /// 0: a leaf or a leaf delta record.
     pub level: u8,
-    /// How many bytes of the log it takes.
+    /// How many bytes of the log it occupies.
     pub bytes: u32,
 }
 
@@ -30,7 +30,7 @@ pub struct EntryInfo<'a> {
     pub key: &'a [u8],
     /// Which commit wrote the version.
     pub csn: Csn,
-    /// What kind it is.
+    /// The kind of version.
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
@@ -38,13 +38,13 @@ pub struct EntryInfo<'a> {
     pub payload: &'a [u8],
 }
 
-/// What [`super::BTree::walk_written`] reports to.
+/// Receives the reports of [`super::BTree::walk_written`].
 pub trait TreeVisitor {
-    /// A record of the written tree; a leaf delta is followed by its full record.
+    /// A record of the written tree; a delta record is followed by its full record.
     fn record(&mut self, record: RecordInfo) -> Result<(), IndexError>;
     /// An entry; keys ascend, versions of a key come newest first.
     fn entry(&mut self, entry: EntryInfo<'_>) -> Result<(), IndexError>;
-    /// A record that cannot be read, or is not what it should be. `Ok` goes on behind it: nothing below it is visited.
+    /// A record that cannot be read or is invalid. `Ok` continues after it: nothing below it is visited.
     fn problem(&mut self, error: IndexError) -> Result<(), IndexError> {
         Err(error)
     }

@@ -1,4 +1,4 @@
-//! Writing what is dirty, bottom-up: every parent's record names its children's newest records.
+//! Writes the dirty nodes, bottom-up: every parent's record names its children's newest records.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ impl Core {
         Ok(report)
     }
 
-    /// An empty tree has no records. Whether it is one.
+    /// If the tree is empty, drops its records: an empty tree has none. Returns whether it is empty.
     fn write_out_empty(&self, pending: &mut Pending) -> bool {
         let Ok(Node::Leaf(leaf)) = self.root.node() else { return false };
         if leaf.count() > 0 {
@@ -122,7 +122,7 @@ impl Core {
         Ok((kind, full, DiskState { full, full_bytes, deltas: 0, changed, counted }))
     }
 
-    /// Writes a delta if the leaf has a full record and the rule prefers it.
+    /// Writes a leaf delta record if the leaf has a full record and the rule prefers it.
     fn write_delta(
         &self,
         leaf: &Leaf,

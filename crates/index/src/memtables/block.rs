@@ -1,5 +1,5 @@
-//! What one commit puts into one table's memtables: a single allocation with all its nodes, prepared before the commit
-//! has a number.
+//! The versions that one commit adds to one table's memtables: a single allocation with all its nodes, prepared before
+//! the commit has its CSN.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
@@ -12,21 +12,21 @@ use super::node::{HEIGHT_MAX, LINK_BYTES, Node, NodeRef, key_prefix, node_words}
 use super::sync::AtomicPtr;
 use crate::version::VersionFlags;
 
-/// The value's place is not known.
+/// The commit frame's body does not have the value.
 const NO_OFFSET: u64 = u64::MAX;
 
-/// Where an encoded out-of-line payload has its checksum.
+/// The position of the checksum in an encoded out-of-line payload.
 const OUT_OF_LINE_CHECKSUM: std::ops::Range<usize> = 8..12;
 
 #[repr(C)]
 pub(super) struct BlockHeader {
-    /// Its memtable and the readers that pin it.
+    /// Counts its memtable and the readers that pin it.
     references: AtomicUsize,
     table: TableId,
     entries: u32,
     len_words: usize,
     capacity_words: usize,
-    /// The blocks of the same memtable below this one, and what they and this one hold together.
+    /// The blocks that its memtable adopted before this one; the totals include them and this one.
     pub below: *mut BlockHeader,
     pub entries_total: u64,
     pub bytes_total: u64,
@@ -42,20 +42,20 @@ pub struct BlockOp<'a> {
     pub key: &'a [u8],
     /// Its [`fulgurite_types::hash_key`].
     pub hash: u64,
-    /// What kind of version it makes.
+    /// The kind of version that it makes.
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
     /// The value's bytes; with [`VersionFlags::OUT_OF_LINE`] an encoded [`crate::OutOfLine`], whose checksum is filled
     /// in when the block is applied.
     pub payload: &'a [u8],
-    /// How many bytes into the commit frame's body the value's bytes start; `None` if they are not there.
+    /// The offset of the value's bytes in the commit frame's body; `None` if they are not there.
     pub value_offset: Option<u32>,
     /// The value's [`fulgurite_types::value_checksum`], not sealed yet.
     pub checksum: u32,
 }
 
-/// What a node is made from, whether a transaction or recovery makes it.
+/// The fields of a node, made by a transaction or by recovery.
 pub(super) struct NodeFields<'a> {
     pub key: &'a [u8],
     pub hash: u64,
@@ -130,7 +130,7 @@ impl BlockBuilder {
         node_words(HEIGHT_MAX, key_len, payload_len) <= self.words.capacity() - self.words.len()
     }
 
-    /// Appends a node; the place is good until the next one moves the block.
+    /// Appends a node; the pointer is valid until the next push moves the block.
     pub(super) fn push_fields(&mut self, fields: &NodeFields<'_>) -> NonNull<Node> {
         let height = self.next_height();
         self.push_fields_with_height(fields, height)
@@ -160,9 +160,9 @@ impl BlockBuilder {
             height: height as u8,
         };
         let first_link = ptr::without_provenance_mut(fields.hash as usize);
-        // SAFETY: `reserve` made room for `words` words behind `start`, and `node_words` counts what is written here:
-        // header, links, key, payload, and the padding, which the zeroed last word covers. All words are initialised
-        // before `set_len`.
+        // SAFETY: `reserve` made room for `words` words after `start`, and `node_words` counts everything that is
+        // written: header, links, key, payload, and the padding, which the zeroed last word covers. All words are
+        // initialised before `set_len`.
         unsafe {
             let place = self.words.as_mut_ptr().add(start);
             place.add(words - 1).write(0);
@@ -220,10 +220,10 @@ fn splitmix(counter: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// The operations of one commit on one table, not applied yet: nobody else sees it.
+/// The operations of one commit on one table, not applied yet: no other thread sees it.
 pub struct Block(NonNull<BlockHeader>);
 
-// SAFETY: a block owns its memory, and what it holds is plain bytes and atomics.
+// SAFETY: a block owns its memory, which holds only plain bytes and atomics.
 unsafe impl Send for Block {}
 // SAFETY: through `&Block` only immutable fields are read.
 unsafe impl Sync for Block {}
@@ -249,9 +249,9 @@ impl Block {
         self.header().capacity_words * 8
     }
 
-    /// Writes what is known only now, the commit's number and place, into each node.
+    /// Writes the commit's CSN and LSN, which are known only now, into each node.
     pub(super) fn stamp(&mut self, csn: Csn, body_lsn: Lsn) {
-        // SAFETY: the block is alive, and `&mut self` keeps everybody else away from its nodes until it is linked.
+        // SAFETY: the block is alive, and `&mut self` keeps all other threads away from its nodes until it is linked.
         for node in unsafe { node_places(self.0) } {
             let place = node.as_ptr();
             // SAFETY: as above; only this thread can reach the node. The payload is at least as long as the checksum's
@@ -277,7 +277,7 @@ impl Block {
         }
     }
 
-    /// Gives the block up to whoever keeps the pointer and releases it later.
+    /// Transfers the block's reference to the caller, which releases it later.
     pub(super) fn into_raw(self) -> NonNull<BlockHeader> {
         ManuallyDrop::new(self).0
     }
@@ -299,7 +299,7 @@ impl fmt::Debug for Block {
 /// Keeps a commit's block alive.
 pub struct BlockRef(NonNull<BlockHeader>);
 
-// SAFETY: the count is atomic, and whoever releases the last reference frees the block, on whatever thread.
+// SAFETY: the count is atomic, and any thread may free the block: the one that releases the last reference does.
 unsafe impl Send for BlockRef {}
 // SAFETY: as above.
 unsafe impl Sync for BlockRef {}
@@ -340,7 +340,7 @@ impl fmt::Debug for BlockRef {
 /// # Safety
 /// The caller owns a reference and does not use it again.
 pub(super) unsafe fn release(header: NonNull<BlockHeader>) {
-    // SAFETY: the reference that is given back kept the block alive until here; the one that finds it was the last
+    // SAFETY: the reference that is given back kept the block alive until here. The call that gives back the last one
     // frees the vector that `finish` took apart, with the same length and capacity. Release and acquire order every
     // other thread's last use before that.
     unsafe {
@@ -356,9 +356,9 @@ pub(super) unsafe fn release(header: NonNull<BlockHeader>) {
 /// The nodes of an applied block in the order in which they were pushed.
 ///
 /// # Safety
-/// The block must stay alive for `'a`, and nobody stamp it any more.
+/// The block must stay alive for `'a`, and must not be stamped any more.
 pub(super) unsafe fn nodes<'a>(header: NonNull<BlockHeader>) -> impl Iterator<Item = NodeRef<'a>> {
-    // SAFETY: the caller promises both this and what `NodeRef::new` asks; the places have the block's provenance.
+    // SAFETY: the caller promises this and the conditions of `NodeRef::new`; the pointers have the block's provenance.
     unsafe { node_places(header).map(|place| NodeRef::new(place)) }
 }
 
@@ -372,7 +372,7 @@ unsafe fn node_places(header: NonNull<BlockHeader>) -> impl Iterator<Item = NonN
         if word >= len_words {
             return None;
         }
-        // SAFETY: `push_fields` put nodes one behind the other from HEADER_WORDS to the end, each `node_words` long.
+        // SAFETY: `push_fields` put nodes one after the other from HEADER_WORDS to the end, each `node_words` long.
         unsafe {
             let place = header.cast::<u64>().add(word).cast::<Node>();
             let (height, key_len) = ((*place.as_ptr()).height, (*place.as_ptr()).key_len);

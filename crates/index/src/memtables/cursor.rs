@@ -1,4 +1,4 @@
-//! Walks a table's memtables at one CSN: one version a key, merged over all of them.
+//! A cursor over a table's memtables at one CSN: one version a key, merged over all of them.
 
 use std::cmp::Ordering;
 use std::ops::Bound;
@@ -14,30 +14,31 @@ use super::node::{NodeRef, Position, key_prefix};
 use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the memtables that its table had at the last seek. It sees each key's newest version at or below its
-/// CSN, tombstones included, and stays right while commits above that CSN are applied.
+/// CSN, tombstones included, and is unaffected by commits above that CSN.
 ///
-/// After a seek or a step it is at an entry or at the end; a step from the end stays there. When memtables were merged
-/// since, maintenance takes the list back: then the entry where the cursor is stays, and so do the few that it was lent
-/// together with it, but asking the memtables fails with [`TakenBack`], and changes nothing.
+/// After a seek or a step it is at an entry or at the end; a step from the end stays there. When memtables of its list
+/// have been merged, maintenance takes the list back. The current entry stays, and so do the few lent with it, but
+/// asking the memtables for more fails with [`TakenBack`] and changes nothing.
 pub struct MemtableCursor {
     /// `None` once it was left to a later cursor.
     slot: Option<Arc<Slot>>,
     at: Csn,
-    /// Where the list of the last seek is, or was: only to compare.
+    /// The address of the last seek's list, only for comparisons.
     list: usize,
-    /// As in the slot. The nodes are alive whether the list was taken back or not.
+    /// As in the slot. The nodes are alive even if the list was taken back.
     lent: Lent,
-    /// Where the cursor is in `lent`.
+    /// The current entry's index in `lent`.
     index: usize,
-    /// The last of `lent`.
+    /// The index of the last entry of `lent`.
     last: usize,
-    /// How many entries it was lent since the last seek.
+    /// How many entries were lent to it since the last seek.
     asked: usize,
     current: Option<NodeRef<'static>>,
     forward: bool,
 }
 
-/// The cursor's memtables were merged. It is to be sought, by key, and then the base.
+/// The cursor's list was taken back because memtables were merged. The caller seeks the cursor, by key, and then the
+/// base.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TakenBack;
 
@@ -56,7 +57,8 @@ impl MemtableCursor {
         }
     }
 
-    /// Whether it was sought in this list; may be wrong about one that it no longer holds, whose place a later one took.
+    /// Whether it was sought in this list. May be wrongly true if it no longer holds its list and a later one has the
+    /// same address.
     #[inline]
     pub(super) fn was_sought_in(&self, list: *const MemtableList) -> bool {
         self.list == list.addr()
@@ -73,12 +75,12 @@ impl MemtableCursor {
         forward: bool,
         mut find: impl FnMut(&Memtable, Csn) -> Option<NodeRef<'_>>,
     ) {
-        let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock_current(lists);
+        let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock_current(lists);
         let Held { list: Some(list), places, lent, .. } = &mut *held else {
-            unreachable!("it has the current one")
+            unreachable!("`lock_current` sets the list")
         };
         for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
-            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as the places are used.
+            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as `places` is used.
             *place = find(memtable, self.at).map(|node| unsafe { node.detach() });
         }
         self.current = nearest(places, forward);
@@ -98,7 +100,7 @@ impl MemtableCursor {
         self.seek_in(lists, false, |memtable, at| last_visible(memtable, bound, at));
     }
 
-    /// Moves on, in the direction of the last seek.
+    /// Moves to the next entry in the direction of the last seek.
     #[inline]
     pub fn step(&mut self) -> Result<(), TakenBack> {
         if self.index < self.last {
@@ -115,9 +117,9 @@ impl MemtableCursor {
 
     #[inline(never)]
     fn ask_next(&mut self, mut current: NodeRef<'static>) -> Result<(), TakenBack> {
-        let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock();
+        let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock();
         let Held { list: Some(_), places, lent, .. } = &mut *held else { return Err(TakenBack) };
-        // A scan that has come far goes on for longer; a short one shall not pay for what it does not ask for.
+        // A scan that has come far is lent more at once; a short one must not pay for entries that it does not read.
         let wanted = (self.asked / 4).clamp(1, LENT_MAX);
         self.asked += wanted;
         self.last = 0;
@@ -142,7 +144,7 @@ impl MemtableCursor {
     }
 
     fn ask_previous(&mut self, current: NodeRef<'static>) -> Result<(), TakenBack> {
-        let mut held = self.slot.as_ref().expect("it has its slot until it goes").lock();
+        let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock();
         let Held { list: Some(list), places, lent, .. } = &mut *held else { return Err(TakenBack) };
         for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
             if let Some(node) = *place
@@ -195,7 +197,7 @@ impl MemtableCursor {
     }
 }
 
-/// The nearest key's place; among equal ones the newest memtable's, which comes first.
+/// The node with the nearest key; among equal keys the newest memtable's, which comes first.
 fn nearest(places: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
     let wanted = if forward { Ordering::Less } else { Ordering::Greater };
     places.iter().flatten().copied().reduce(|best, node| {

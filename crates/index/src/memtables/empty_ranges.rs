@@ -1,23 +1,23 @@
-//! Key ranges in which readers see no key: what lets a cursor pass a run of deleted keys at once.
+//! Key ranges in which readers see no key, so that a cursor passes a run of deleted keys in one step.
 //!
 //! A queue leaves a tombstone for each key that was taken, until a memtable is merged, and longer while a snapshot is
-//! open. A scan of its head would step over all of them, each time. So a cursor that has stepped over many keys that its
-//! reader does not see records the range, and later cursors go to its end.
+//! open. A scan of its head would step over all of them, each time. So a cursor that has stepped over many keys that
+//! its reader does not see records their range, and later cursors skip to its end.
 //!
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above a recorded range's `since` sees a key in it. A commit
-//!   that writes a key there cuts the range after it has linked its nodes and before it counts as applied, so before any
-//!   reader at or above its CSN begins.
+//!   that writes a key there cuts the range after it has linked its nodes and before it counts as applied, hence before
+//!   any reader at or above its CSN begins.
 //!
-//! What a reader does not see at its own CSN is empty for it for ever. For later ones, the recorder has to know of
-//! every write above its CSN. It announces the range, then takes the list of memtables, and then looks through their
-//! nodes in the range. Let W be a commit that writes a key there. Either W's look at `in_use`, which comes after its last
-//! link, finds the announcement, and W marks the recording as written; or that look precedes the announcement in the
-//! order of the two fences, and so W's links precede the recorder's look at the list and the nodes: it finds W's
-//! node, or W's memtable is merged already, and then the list says that more than the recorder's CSN is merged. In
-//! each of these cases nothing is recorded.
+//! A range that is empty for a reader stays empty at that reader's CSN. For later readers, the recorder must detect
+//! every write above its CSN. It announces the range, then takes the list of memtables, then reads their nodes in the
+//! range. Let W be a commit that writes a key there. W links its nodes, executes a fence, and loads `in_use`; the
+//! recorder stores `in_use`, executes a fence, and loads the list and the nodes. (1) W's load sees the announcement: W
+//! marks the recording as written, or cuts the range if it is recorded by then. (2) It does not: then W's fence
+//! precedes the recorder's, so the recorder's loads see W's links. It finds W's node, or W's memtable is already
+//! merged, and the list says that more than the recorder's CSN is merged: nothing is recorded.
 //!
-//! A tombstone cuts nothing: what is empty stays empty. Ranges are never forgotten because of what they stand for, only
-//! because there are many of them.
+//! A tombstone cuts nothing: an empty range stays empty. Only a write cuts a range, and a range is dropped only because
+//! there are too many.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,22 +29,22 @@ use parking_lot::Mutex;
 use super::KeyRange;
 use crate::table::ReadPoint;
 
-/// More than these are not worth their look-ups.
+/// A look-up among more ranges than this is not worth its time.
 const RANGES_MAX: usize = 256;
 
 /// Keys between two bounds.
 pub(crate) type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
-/// A range of keys that a cursor passed, and for which readers it is empty.
+/// A range of keys that a cursor passed, and the readers for which it is empty.
 #[derive(Debug)]
 pub(crate) struct EmptyRange {
     /// The first key.
     pub start: Vec<u8>,
-    /// The first key behind it.
+    /// The first key after it.
     pub end: Vec<u8>,
-    /// For readers with at least this CSN, and at least this time if keys in it have expired.
+    /// It is empty for readers with at least this CSN, and, if keys in it have expired, at least this time.
     pub since: ReadPoint,
-    /// About how many keys with tombstones are in it.
+    /// About how many unseen keys are in it.
     pub keys: u64,
 }
 
@@ -64,27 +64,28 @@ impl Ending {
 struct Inner {
     /// Disjoint, by their first key.
     ranges: BTreeMap<Box<[u8]>, Ending>,
-    /// The range that is being recorded, and whether it was written since.
+    /// The announced range, and whether a commit has written in it since.
     recording: Option<(EmptyRange, bool)>,
 }
 
-/// The empty ranges of a table that are known.
+/// The recorded empty ranges of a table.
 #[derive(Default)]
 pub(crate) struct EmptyRanges {
-    /// Whether there is one, or one is being recorded.
+    /// Whether a range is recorded or announced.
     in_use: AtomicBool,
     inner: Mutex<Inner>,
 }
 
 impl EmptyRanges {
-    /// Whether some are known, or may be soon.
+    /// Whether a range is recorded or announced.
     #[inline]
     pub fn in_use(&self) -> bool {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// From `key` on, in one direction, the first place that is in no range that is empty for a reader: the first key
-    /// behind such ranges going forward, the first key of the last of them going backward. False if `key` is in none.
+    /// Sets `place` to the end of the empty ranges around `key` that touch each other: forward, the first key after
+    /// them; backward, the first key of the last of them. Returns false if `key` is in no range that is empty for the
+    /// reader.
     pub fn pass(&self, key: &[u8], at: ReadPoint, forward: bool, place: &mut Vec<u8>) -> bool {
         let inner = self.inner.lock();
         let Some((start, ending)) = inner.around(key).filter(|(_, ending)| ending.is_empty_for(at)) else {
@@ -113,7 +114,7 @@ impl EmptyRanges {
         true
     }
 
-    /// The parts of a range that are in no range that was empty at `csn` and is still.
+    /// The parts of a range outside the recorded ranges that are empty for a reader at `csn`, at any time.
     pub fn outside<'k>(&self, range: KeyRange<'k>, csn: Csn) -> Vec<OwnedRange> {
         let own = |bound: Bound<&'k [u8]>| bound.map(<[u8]>::to_vec);
         let at = ReadPoint { csn, now_ms: 0 };
@@ -150,8 +151,8 @@ impl EmptyRanges {
         parts
     }
 
-    /// Announces that a range is going to be recorded; false if another one is, or if it meets one that is known. The
-    /// caller then looks whether it was written, and calls [`EmptyRanges::finish`].
+    /// Announces a range to be recorded; false if another one is announced, or if it overlaps a recorded one. The
+    /// caller then checks whether it was written, and calls [`EmptyRanges::finish`].
     pub fn announce(&self, range: EmptyRange) -> bool {
         let mut inner = self.inner.lock();
         if inner.recording.is_some() || range.start >= range.end || inner.meets(&range) {
@@ -164,7 +165,7 @@ impl EmptyRanges {
         true
     }
 
-    /// Records the range that was announced, unless it `is_written` or a commit has said so.
+    /// Records the announced range, unless `is_written` or a commit has reported a write in it.
     pub fn finish(&self, is_written: bool) {
         let mut inner = self.inner.lock();
         let (range, written_meanwhile) = inner.recording.take().expect("a range was announced");
@@ -174,14 +175,14 @@ impl EmptyRanges {
         self.in_use.store(!inner.ranges.is_empty(), Ordering::Release);
     }
 
-    /// Whether a commit has to tell which keys it has written. Asked after they were linked.
+    /// Whether a commit must report the keys that it has written. Called after they were linked.
     #[inline]
     pub fn asks_for_writes(&self) -> bool {
         fence(Ordering::SeqCst);
         self.in_use()
     }
 
-    /// These keys were written, and not deleted.
+    /// Reports keys that a commit wrote and did not delete.
     pub fn written<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) {
         let mut inner = self.inner.lock();
         for key in keys {
@@ -200,7 +201,7 @@ impl EmptyRanges {
 }
 
 impl Inner {
-    /// The range that has `key` in it.
+    /// The range that contains `key`.
     fn around(&self, key: &[u8]) -> Option<(&[u8], &Ending)> {
         let before = self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
         before.filter(|(_, ending)| *key < *ending.end).map(|(start, ending)| (&**start, ending))
@@ -212,8 +213,8 @@ impl Inner {
         before.is_some_and(|(_, ending)| *range.start < *ending.end)
     }
 
-    /// Neighbours become one if none is larger than what is joined to it: so there are few, and the largest keep their
-    /// `since`, which lets older readers use them.
+    /// Joins the range with adjacent ones that have no more keys than it. So there are few ranges, and the largest keep
+    /// their `since`, which lets older readers use them.
     fn insert(&mut self, range: EmptyRange) {
         let EmptyRange { start, end, since, keys } = range;
         let (mut start, mut own) = (start.into_boxed_slice(), Ending { end: end.into(), since, keys });
@@ -248,7 +249,7 @@ impl Inner {
         self.ranges.insert(start, own);
     }
 
-    /// A key was written: the range around it becomes two, or, where there are too many, none.
+    /// A key was written: its range becomes two, or none if there would be too many.
     fn cut(&mut self, key: &[u8]) {
         let Some((start, _)) = self.around(key) else { return };
         let start: Box<[u8]> = start.into();

@@ -30,7 +30,7 @@ fn readers_pass_what_is_empty_for_them() {
     assert_eq!(pass(&known, b"e", 20, false), Some(b"b".to_vec()));
     assert_eq!(pass(&known, b"e", 19, false), None);
     assert_eq!((pass(&known, b"a", 20, true), pass(&known, b"f", 20, true)), (None, None));
-    assert!(!record(&known, b"e", b"g", 30, 1), "it meets one that is known");
+    assert!(!record(&known, b"e", b"g", 30, 1), "it overlaps a recorded one");
     assert!(record(&known, b"f", b"h", 30, 10) && known.len() == 2, "neighbours of one size join");
     assert_eq!(pass(&known, b"b", 29, true), Some(b"d".to_vec()));
     assert!(record(&known, b"h", b"i", 40, 200) && known.len() == 1);
@@ -38,7 +38,7 @@ fn readers_pass_what_is_empty_for_them() {
 }
 
 #[test]
-fn a_range_with_expired_keys_is_for_those_whose_time_has_come() {
+fn a_range_with_expired_keys_is_for_readers_after_their_expiry() {
     let known = EmptyRanges::default();
     let since = ReadPoint { csn: Csn(5), now_ms: 1000 };
     assert!(known.announce(EmptyRange { start: b"a".to_vec(), end: b"b".to_vec(), since, keys: 1 }));
@@ -73,7 +73,7 @@ fn a_written_key_cuts_a_range_and_ends_a_recording() {
     assert_eq!(pass(&known, b"n", 10, true), None, "the recorder found a write");
 }
 
-/// A table that was emptied and is filled again in any order stops looking at ranges soon.
+/// A table that was emptied and is filled again in any order soon stops looking up ranges.
 #[test]
 fn there_are_never_many_ranges() {
     let known = EmptyRanges::default();
@@ -95,7 +95,7 @@ fn there_are_never_many_ranges() {
 }
 
 #[test]
-fn what_is_outside_is_what_is_not_inside() {
+fn outside_is_the_complement_of_the_ranges() {
     let known = EmptyRanges::default();
     for (start, end, since) in [(b"b", b"d", 10), (b"e", b"f", 20), (b"h", b"j", 10)] {
         record(&known, start, end, since, 1);

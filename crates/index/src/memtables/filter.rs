@@ -1,8 +1,8 @@
-//! A blocked Bloom filter in front of a memtable: one cache line a look.
+//! A blocked Bloom filter in front of a memtable: one cache line a look-up.
 //!
 //! A key sets three bits in each of two words of one 64-byte line (Putze, Sanders and Singler, "Cache-, Hash- and
-//! Space-Efficient Bloom Filters", 2007). Sixteen bits an entry leave about 0.4 % false positives. It starts at the
-//! size that its memtable is expected to need; one that outgrows it continues in a filter eight times as large.
+//! Space-Efficient Bloom Filters", 2007). Sixteen bits an entry give about 0.4 % false positives. The filter starts at
+//! the size that its memtable is expected to need; one that outgrows it continues in a filter eight times as large.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,8 +71,8 @@ impl Filter {
         })
     }
 
-    /// Where the next entries go when the memtable has `entries` with them. A larger filter that finds no memory is
-    /// done without: more false positives, nothing else.
+    /// The level that takes new entries when the memtable has `entries`, including them. If a larger level cannot be
+    /// allocated, the filter does without it: more false positives, nothing else.
     pub fn level(&self, entries: u64) -> FilterLevel<'_> {
         let mut capacity = self.first_lines * ENTRIES_PER_LINE;
         let mut lines = self.levels[0].get().expect("the first level is made with the filter");
@@ -102,7 +102,7 @@ impl Filter {
     }
 }
 
-/// The part of a filter that takes new entries.
+/// The level of a filter that takes new entries.
 #[derive(Clone, Copy)]
 pub(super) struct FilterLevel<'a>(&'a [Line]);
 

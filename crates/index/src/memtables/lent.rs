@@ -1,23 +1,23 @@
-//! What a cursor holds of a table's memtables, so that maintenance can take it back.
+//! The references of cursors into a table's memtables, arranged so that maintenance can take them back.
 //!
-//! A cursor that its user does not move would keep every memtable of its list in memory, also those that were merged
-//! since and whose versions are found in the base. So the list lies in a slot that the memtables know, under a lock.
-//! The cursor takes the lock only when it asks the memtables, once for several entries, and looks without it at those
-//! that it was lent.
+//! A cursor that is not moved would keep every memtable of its list in memory, even those that were merged meanwhile
+//! and whose versions are in the base. So the list is in a slot that the memtables know, under a lock. The cursor locks
+//! the slot only when it asks the memtables for entries, several at once: these are lent to it, and it reads them
+//! without the lock.
 //!
-//! **INV-IDX-10** *(what is lent stays)*: what a cursor was lent from the memtables stays until it asks them again, also
-//! when they were taken back from it; then it takes a new list and looks at the base anew. Until then it goes by
-//! the old list (INV-IDX-1): that has no entry for it between those that it was lent, and up to the last of them it is in
-//! leaves from after that list. Under the slot's lock:
+//! **INV-IDX-10** *(lent entries stay)*: the entries lent to a cursor stay valid until it asks the memtables again,
+//! even if its list was taken back; the cursor then takes the current list and seeks the base anew. Until then it uses
+//! the old list (INV-IDX-1): that list has no entry for the cursor between two lent ones, and the base cursor's leaves
+//! up to the last lent entry were loaded after the list was taken. Under the slot's lock:
 //!
-//! - What is lent lies in memtables of the slot's list; after the list was taken back, the slot has a reference to the
-//!   block of each lent node instead, until the cursor seeks or goes.
-//! - Only the cursor changes what is lent, and only while the list is there.
-//! - A slot is known to the memtables before it gets a list, and gets the current one: when a list was replaced, maintenance
-//!   finds it in each slot that still has it.
+//! - Lent nodes belong to memtables of the slot's list. After the list was taken back, the slot holds a reference to
+//!   the block of each lent node instead, until the cursor seeks or its slot is freed.
+//! - Only the cursor changes the lent entries, and only while the slot has its list.
+//! - The memtables know a slot before it gets a list, and it gets the current one: after a list was replaced,
+//!   maintenance finds it in each slot that still has it.
 //!
-//! A cursor that goes leaves its slot, with the list, to a later one: a scan of a few rows neither allocates nor counts
-//! references.
+//! A table's cursor leaves its slot, with the list, to a later cursor when it is dropped: a scan of a few rows neither
+//! allocates nor counts references.
 
 use std::cell::Cell;
 use std::ptr;
@@ -32,26 +32,26 @@ use super::list::{ListCell, MemtableList};
 use super::node::NodeRef;
 use super::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard};
 
-/// At most how many entries a cursor is lent at once.
+/// At most how many entries are lent to a cursor at once.
 pub(super) const LENT_MAX: usize = 4;
 
-/// Entries in the order in which a cursor comes to them; `None`: the end.
+/// The lent entries in the cursor's order; `None`: the end.
 pub(super) type Lent = [Option<NodeRef<'static>>; LENT_MAX];
 
-/// What a cursor holds.
+/// The part of a slot that its lock protects.
 #[derive(Default)]
 pub(super) struct Held {
-    /// `None` before the first seek, and after it was taken back.
+    /// `None` before the first seek, and after the list was taken back.
     pub list: Option<Arc<MemtableList>>,
-    /// The place in each memtable, newest first.
+    /// The cursor's next node in each memtable, newest memtable first.
     pub places: Vec<Option<NodeRef<'static>>>,
     pub lent: Lent,
-    /// What keeps the lent nodes without the list.
+    /// Keeps the lent nodes after the list was taken back.
     pinned: Vec<BlockRef>,
 }
 
 impl Held {
-    /// Lets go of all; the list is for the caller to drop.
+    /// Releases everything; returns the list for the caller to drop.
     fn release(&mut self) -> Option<Arc<MemtableList>> {
         self.places.clear();
         self.lent = Lent::default();
@@ -60,7 +60,7 @@ impl Held {
     }
 }
 
-/// What a cursor uses, one at a time.
+/// A slot belongs to one cursor at a time.
 #[derive(Default)]
 pub(super) struct Slot {
     held: Mutex<Held>,
@@ -68,11 +68,11 @@ pub(super) struct Slot {
     state: AtomicUsize,
 }
 
-/// No cursor has it.
+/// No cursor uses it.
 const FREE: usize = 0;
-/// A cursor has it.
+/// A cursor uses it.
 const USED: usize = 1;
-/// A cursor has it, and its list was taken back: it may hold blocks.
+/// A cursor uses it, and its list was taken back: it may hold blocks.
 const TAKEN_BACK: usize = 2;
 
 impl Slot {
@@ -80,7 +80,8 @@ impl Slot {
         self.held.lock()
     }
 
-    /// Locks it, with the current list. If that is another one than before, the cursor has nothing of the old one any more.
+    /// Locks the slot and makes sure that it has the current list. If that replaces another list, nothing of the old
+    /// one stays.
     pub fn lock_current(&self, lists: &ListCell) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
         if held.list.as_ref().is_none_or(|list| !lists.is_current(list)) {
@@ -93,7 +94,7 @@ impl Slot {
         held
     }
 
-    /// Lets go of the list if it has memtables that were merged; what a cursor was lent stays.
+    /// Takes the list back if it has memtables that were merged; lent entries stay.
     fn take_back(&self, merged: Csn) {
         let mut held = self.lock();
         if held.list.as_ref().is_some_and(|list| list.merged() >= merged) {
@@ -107,7 +108,7 @@ impl Slot {
             }
             self.state.store(TAKEN_BACK, Ordering::Relaxed);
             held.places.clear();
-            // The list is still held here, so these nodes are alive.
+            // The slot still has the list, so these nodes are alive.
             let Held { lent, pinned, .. } = &mut *held;
             pinned.extend(lent.iter().flatten().map(|node| node.block()));
             held.list.take()
@@ -124,7 +125,7 @@ const FREE_MAX: usize = 8;
 #[derive(Default)]
 pub(super) struct Slots {
     all: Mutex<Vec<Weak<Slot>>>,
-    /// Each null, or from `Arc::into_raw`; which one a thread asks depends on the thread.
+    /// Each is null or from `Arc::into_raw`; a thread always uses the same one.
     free: [CachePadded<AtomicPtr<Slot>>; FREE_MAX],
 }
 
@@ -136,7 +137,7 @@ impl Slots {
         let slot = if free.is_null() {
             self.add()
         } else {
-            // SAFETY: a pointer in `free` came from `Arc::into_raw`, and the exchange gave its reference to this thread.
+            // SAFETY: a pointer in `free` came from `Arc::into_raw`, and the swap moved its reference to this thread.
             unsafe { Arc::from_raw(free) }
         };
         slot.state.store(USED, Ordering::Relaxed);
@@ -148,7 +149,7 @@ impl Slots {
         let slot = Arc::<Slot>::default();
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
-            // Those that are gone leave; at least half of the room is then free until the next time.
+            // Removes dropped slots; the reservation then leaves at least half of the room free until the next time.
             all.retain(|slot| slot.strong_count() > 0);
             let used = all.len();
             all.reserve(used.max(FREE_MAX));
@@ -157,8 +158,8 @@ impl Slots {
         slot
     }
 
-    /// Leaves a slot to a later cursor. Takes no lock: a cursor may be dropped where other threads' locks are never
-    /// given back, in a child of `fork`.
+    /// Leaves a slot to a later cursor. Takes no lock: a cursor may be dropped in a child of `fork`, where a lock that
+    /// another thread held is never released.
     #[inline]
     pub fn leave(&self, slot: Arc<Slot>) {
         if slot.state.load(Ordering::Relaxed) != USED {
@@ -167,15 +168,15 @@ impl Slots {
         slot.state.store(FREE, Ordering::Relaxed);
         let (free, slot) = (&self.free[index_of_thread()], Arc::into_raw(slot).cast_mut());
         if free.compare_exchange(ptr::null_mut(), slot, Ordering::Release, Ordering::Relaxed).is_err() {
-            // SAFETY: it is from `Arc::into_raw` above, and no other thread came to know it.
+            // SAFETY: the pointer is from `Arc::into_raw` above, and no other thread has seen it.
             drop(unsafe { Arc::from_raw(slot) });
         }
     }
 
-    /// Takes back each list that has memtables at or below `merged`, which are in the base. Called after the
-    /// list was replaced.
+    /// Takes back each list that has memtables at or below `merged`, which are in the base. Called after the list was
+    /// replaced.
     pub fn take_back(&self, merged: Csn) {
-        // Cursors come meanwhile; a later one gets a later list.
+        // A cursor that is made after this takes a newer list.
         let slots: Vec<Arc<Slot>> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         for slot in slots {
             slot.take_back(merged);
@@ -188,7 +189,7 @@ impl Drop for Slots {
         for free in &mut self.free {
             let slot = free.load(Ordering::Acquire);
             if !slot.is_null() {
-                // SAFETY: as in `take`; nothing looks any more (`&mut self`).
+                // SAFETY: as in `take`; no thread uses it any more (`&mut self`).
                 drop(unsafe { Arc::from_raw(slot) });
             }
         }

@@ -1,4 +1,4 @@
-//! The list of a table's memtables, replaced as a whole: readers take it without waiting.
+//! The list of a table's memtables: replaced as a whole, and read without waiting.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,13 +32,14 @@ impl MemtableList {
         &self.0[self.0.len() - 1]
     }
 
-    /// The memtable to which a commit goes (INV-IDX-2).
+    /// The memtable whose interval contains the commit's CSN (INV-IDX-2).
     pub fn of_commit(&self, csn: Csn) -> &Memtable {
         let found = self.0.iter().find(|memtable| memtable.start() < csn);
         found.unwrap_or_else(|| panic!("INV-IDX-3: commit {csn} is older than what was merged"))
     }
 
-    /// The newest version of `key` at or below `at`. Newer memtables hold newer commits, so the first hit is it.
+    /// The newest version of `key` at or below `at`. Newer memtables hold newer commits, so the first hit is the
+    /// newest.
     #[inline]
     pub fn find(&self, key: &[u8], hash: u64, at: Csn) -> Option<NodeRef<'_>> {
         self.0
@@ -47,13 +48,13 @@ impl MemtableList {
             .find_map(|memtable| memtable.find(key, at))
     }
 
-    /// Everything at or below is in the base only.
+    /// Versions at or below this CSN are in the base only.
     pub fn merged(&self) -> Csn {
         self.oldest().start()
     }
 }
 
-/// The current list. A reader pins an epoch for the length of a look, or takes a reference of its own.
+/// The current list. A reader pins an epoch for the length of a look-up, or takes a reference of its own.
 pub(super) struct ListCell(AtomicPtr<MemtableList>);
 
 impl ListCell {
@@ -61,16 +62,16 @@ impl ListCell {
         ListCell(AtomicPtr::new(Arc::into_raw(Arc::new(list)).cast_mut()))
     }
 
-    /// Looks at the current list.
+    /// Runs `look` on the current list.
     #[inline]
     pub fn with<R>(&self, look: impl FnOnce(&MemtableList) -> R) -> R {
         let _pinned = epoch::pin();
-        // SAFETY: the cell owns a reference to the list that it points to, and `replace` gives a replaced one back only
-        // after every epoch that was pinned before the replacement has ended.
+        // SAFETY: the cell owns a reference to the list that it points to, and `replace` gives the reference to a
+        // replaced list back only after every epoch that was pinned before the replacement has ended.
         look(unsafe { &*self.0.load(Ordering::Acquire) })
     }
 
-    /// The current list, kept.
+    /// A counted reference to the current list.
     pub fn keep(&self) -> Arc<MemtableList> {
         let _pinned = epoch::pin();
         let list = self.0.load(Ordering::Acquire);
@@ -81,13 +82,13 @@ impl ListCell {
         }
     }
 
-    /// Whether `list` is still the current one. The caller holds it, so no other list can have its address.
+    /// Whether `list` is still the current one. The caller holds a reference, so no other list can have its address.
     #[inline]
     pub fn is_current(&self, list: &Arc<MemtableList>) -> bool {
         ptr_eq(self.0.load(Ordering::Acquire), list)
     }
 
-    /// Where the current list is: only to compare.
+    /// The address of the current list, only for comparisons.
     #[inline]
     pub fn as_ptr(&self) -> *const MemtableList {
         self.0.load(Ordering::Acquire)
@@ -110,7 +111,7 @@ fn ptr_eq(ptr: *mut MemtableList, list: &Arc<MemtableList>) -> bool {
 
 impl Drop for ListCell {
     fn drop(&mut self) {
-        // SAFETY: nobody looks any more (`&mut self`), and the cell owns this reference.
+        // SAFETY: no thread uses the list any more (`&mut self`), and the cell owns this reference.
         drop(unsafe { Arc::from_raw(*self.0.get_mut()) });
     }
 }

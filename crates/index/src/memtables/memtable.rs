@@ -22,11 +22,12 @@ pub struct Memtable {
     boundary: AtomicU64,
     list: SkipList,
     filter: Filter,
-    /// The newest of the blocks that it owns; each links to the one below it.
+    /// The newest of the blocks that it owns; each points to the one before it.
     blocks: AtomicPtr<BlockHeader>,
 }
 
-// SAFETY: the blocks behind the raw pointers are Send and Sync, owned by the memtable, and freed when it is dropped.
+// SAFETY: the blocks that the raw pointers point to are Send and Sync, owned by the memtable, and freed when it is
+// dropped.
 unsafe impl Send for Memtable {}
 // SAFETY: as above; they are reached through atomics only.
 unsafe impl Sync for Memtable {}
@@ -42,12 +43,12 @@ impl Memtable {
         }
     }
 
-    /// It holds commits above this one.
+    /// It holds the commits above this CSN.
     pub fn start(&self) -> Csn {
         self.start
     }
 
-    /// It holds commits up to this one; [`Csn::MAX`] while it is open.
+    /// It holds the commits up to this CSN; [`Csn::MAX`] while it is mutable.
     pub fn boundary(&self) -> Csn {
         Csn(self.boundary.load(Ordering::Acquire))
     }
@@ -57,12 +58,12 @@ impl Memtable {
     }
 
     fn top(&self) -> Option<&BlockHeader> {
-        // SAFETY: published blocks are initialised, live as long as the memtable, and are not written any more
-        // except for their atomic count.
+        // SAFETY: published blocks are initialised, live as long as the memtable, and are no longer written, except for
+        // their atomic count.
         NonNull::new(self.blocks.load(Ordering::Acquire)).map(|block| unsafe { block.as_ref() })
     }
 
-    /// How many versions it holds, counting those that are being applied.
+    /// How many versions it holds, including those that are being applied.
     pub fn entries(&self) -> u64 {
         self.top().map_or(0, |block| block.entries_total)
     }
@@ -77,14 +78,14 @@ impl Memtable {
         self.blocks.load(Ordering::Acquire).is_null()
     }
 
-    /// Takes a block over, so that its nodes live as long as the memtable.
+    /// Takes ownership of a block, so that its nodes live as long as the memtable.
     fn adopt(&self, block: Block) -> NonNull<BlockHeader> {
         let (entries, bytes) = (block.entries() as u64, block.bytes() as u64);
         let place = block.into_raw();
         let mut below = self.blocks.load(Ordering::Acquire);
         loop {
-            // SAFETY: `below` is null or a block that the memtable owns; `place` is ours alone until the exchange
-            // succeeds.
+            // SAFETY: `below` is null or a block that the memtable owns; only this thread accesses `place` until the
+            // exchange succeeds.
             unsafe {
                 let totals = below.as_ref().map_or((0, 0), |b| (b.entries_total, b.bytes_total));
                 (*place.as_ptr()).below = below;
@@ -126,7 +127,7 @@ impl Memtable {
     }
 
     pub(super) fn apply_recovered(&self, batch: RecoveredBatch, empty_ranges: &EmptyRanges) {
-        /// How many nodes ahead memory is asked for.
+        /// How many nodes ahead memory is prefetched.
         const AHEAD: usize = 16;
         let (blocks, order) = batch.into_parts();
         for block in blocks {
@@ -142,8 +143,7 @@ impl Memtable {
                 // SAFETY: as below.
                 filter.prefetch(unsafe { NodeRef::new(later.node()) }.hash_before_linking());
             }
-            // SAFETY: the node lies in a block that the memtable has adopted above, and nobody writes it but for its
-            // links.
+            // SAFETY: the node is in a block that the memtable has adopted above, and only its links are still written.
             let node = unsafe { NodeRef::new(entry.node()) };
             filter.add(node.hash_before_linking());
             self.list.insert(node, &mut finger);
@@ -171,8 +171,8 @@ impl Memtable {
         &self.list
     }
 
-    /// Everything in it, to be merged: only once all its commits are applied (INV-IDX-3). An inline payload longer than
-    /// `inline_max` whose place in the log is known becomes an encoded [`crate::OutOfLine`].
+    /// Its versions, to be merged: only once all its commits are applied (INV-IDX-3). An inline payload longer than
+    /// `inline_max` whose LSN is known becomes an encoded [`crate::OutOfLine`].
     pub fn merge_source(&self, inline_max: usize) -> MemtableSource<'_> {
         MemtableSource::new(self.list.first(), inline_max)
     }
@@ -182,8 +182,8 @@ impl Drop for Memtable {
     fn drop(&mut self) {
         let mut next = *self.blocks.get_mut();
         while let Some(block) = NonNull::new(next) {
-            // SAFETY: the memtable owns one reference to each of its blocks and is the only one that knows the list;
-            // `below` is read before the reference is given back.
+            // SAFETY: the memtable owns one reference to each of its blocks and alone follows `below`; it reads `below`
+            // before it gives the reference back.
             unsafe {
                 next = block.as_ref().below;
                 block::release(block);

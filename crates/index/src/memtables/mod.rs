@@ -1,39 +1,40 @@
-//! The recent part of a table: every commit, and every replayed one, applies here and nowhere else.
+//! A table's memtables hold its recent versions: every commit, and every replayed commit, is applied here and nowhere
+//! else.
 //!
-//! A table has a short list of *memtables*, each with the versions of one CSN interval in a concurrent ordered map
-//! that only grows. The merger takes the oldest memtable into the base as a whole and then drops it as a
-//! whole, so that no entry is ever removed singly and readers need no protection but for the list.
+//! The list of memtables is short. Each memtable holds the versions of one CSN interval in a concurrent ordered map
+//! that only grows. The merger merges the oldest memtable into the base as a whole and then drops it as a whole. So no
+//! entry is ever removed singly, and only the list needs protection from reclamation.
 //!
 //! Invariants:
 //!
-//! - **INV-IDX-1** *(list first, base second)*: a reader takes the memtable list before it looks at the base,
-//!   and the merger drops a memtable only after the base has all its versions. So a version is found
-//!   in one of them, or in both. A cursor that has made its base cursor goes by the list that it took before: up to
-//!   the last entry that it was lent from it, also when maintenance has taken the list back meanwhile (INV-IDX-10,
-//!   `lent.rs`).
-//! - **INV-IDX-2** *(one memtable for a commit)*: memtables cover disjoint, adjacent CSN intervals
-//!   `(start, boundary]`, newest first, and a version lies in the memtable whose interval holds its CSN. So the first
-//!   memtable with a version at or below a CSN has the newest one.
-//! - **INV-IDX-3** *(immutable means complete)*: no commit above a boundary has a number before `freeze` with that boundary
-//!   has returned, and a memtable is merged only when every commit up to its boundary is applied and none of them can
-//!   be undone. So what is merged is complete, and nothing arrives in a dropped memtable.
-//! - **INV-IDX-4** *(nodes stay)*: a node is written before it is linked, afterwards only its links change; its block
+//! - **INV-IDX-1** *(list first, base second)*: a reader takes the list of memtables before it reads the base, and the
+//!   merger drops a memtable only after the base has all its versions. So the reader finds a version in the list, in
+//!   the base, or in both. A cursor uses the list that it took before it sought its base cursor, up to the last entry
+//!   that it was lent from that list, even if maintenance has taken the list back meanwhile (INV-IDX-10, `lent.rs`).
+//! - **INV-IDX-2** *(one memtable for a commit)*: memtables cover disjoint, adjacent CSN intervals `(start, boundary]`,
+//!   newest first, and a version is in the memtable whose interval contains its CSN. So the first memtable that has a
+//!   version of a key at or below a CSN has the newest one.
+//! - **INV-IDX-3** *(immutable means complete)*: no commit above a boundary gets its CSN before `freeze` with that
+//!   boundary has returned, and a memtable is merged only when every commit up to its boundary is applied and none of
+//!   them can be undone. So a merged memtable is complete, and no version arrives in a dropped one.
+//! - **INV-IDX-4** *(nodes stay)*: a node is written before it is linked; afterwards only its links change. Its block
 //!   lives as long as its memtable and as any version read from it.
-//! - **INV-IDX-5** *(lower links first)*: a node is linked level by level from below, each link by compare-and-exchange
-//!   against the successor that it was given. So level 0 is always complete and sorted, and each level is a part of the
-//!   one below it.
-//! - **INV-IDX-6** *(range deletes first)*: a reader asks the range deletes before it takes the memtable list, or
-//!   checks afterwards that none was removed meanwhile; one is removed only when nothing that it hides is left in memtables
-//!   and base. So a reader never sees what a range delete at or below its CSN hides.
+//! - **INV-IDX-5** *(lower links first)*: a node is linked level by level from the bottom, each link by a
+//!   compare-and-exchange that expects the successor stored in the node. So level 0 is always complete and sorted, and
+//!   each level is a subset of the one below it.
+//! - **INV-IDX-6** *(range tombstones first)*: a reader looks up the range tombstones before it takes the list of
+//!   memtables, or checks afterwards that none was removed meanwhile; one is removed only when memtables and base hold
+//!   nothing that it hides. So a reader never sees a version that a range tombstone at or below its CSN hides.
 //! - **INV-IDX-7** *(no false negatives)*: a version's filter bits are set before it is linked.
+//! - **INV-IDX-8** *(each reader's newest)*: a range tombstone that covers a key may be dropped in favour of a newer
+//!   one only if [its CSN, the newer one's) contains no snapshot, no CSN of a read that begins later, and no boundary
+//!   of an incomplete checkpoint. Without the last condition a crash could lose the newer one, and what the older one
+//!   hid would come back. A read without a snapshot that began before moves up to the newer one's CSN, which readers
+//!   could see when the older one was dropped.
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above the CSN of a range that is recorded as empty sees a key
 //!   in it; see `empty_ranges.rs`.
-//! - **INV-IDX-10** *(what is lent stays)*: see `lent.rs`.
-//! - **INV-IDX-8** *(each reader's newest)*: a range delete that covers a key may be dropped for a newer one only if no
-//!   snapshot, and no read that begins later, lies in [its CSN, the newer one's), and neither does the boundary of a
-//!   checkpoint that is not complete: what is newer than that may be lost in a crash, and what the older one hides would
-//!   come back. A read without a snapshot that began before moves up to the newer one's CSN, which could be shown when
-//!   the older one went.
+//! - **INV-IDX-10** *(lent entries stay)*: the entries lent to a cursor stay valid until it asks the memtables again;
+//!   see `lent.rs`.
 
 mod block;
 mod cursor;
@@ -71,14 +72,14 @@ use list::{ListCell, MemtableList};
 /// Keys between two bounds.
 pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
-/// The recent, multi-version part of a table.
+/// The memtables of a table: its recent versions.
 pub struct Memtables {
     list: ListCell,
-    /// Dropped memtables that a reader may still look into, freed by whoever maintains the table, so that no reader
-    /// frees a million blocks. Guards replacing the list, too.
+    /// Dropped memtables that a reader may still use. Maintenance frees them, so that no reader frees a million blocks.
+    /// The lock also serializes replacing the list.
     retired: Mutex<Vec<Arc<Memtable>>>,
     empty_ranges: EmptyRanges,
-    /// What its cursors hold.
+    /// The slots of the cursors over these memtables.
     slots: Slots,
 }
 
@@ -99,11 +100,12 @@ impl Memtables {
         }
     }
 
-    /// Makes a commit's versions visible to readers at or above its CSN. Neither allocates (but for a larger filter,
-    /// and without memory for that it goes on) nor fails; several threads may apply at once, in any order.
+    /// Makes a commit's versions visible to readers at or above its CSN. Does not fail. Allocates only a larger filter,
+    /// which it does without if memory is short, and the bounds of empty ranges that it cuts. Several threads may apply
+    /// at once, in any order.
     ///
     /// # Panics
-    /// If the commit is older than what was merged (INV-IDX-3).
+    /// If the commit is at or below [`Memtables::merged`] (INV-IDX-3).
     pub fn apply(&self, block: Block, csn: Csn, body_lsn: Lsn) {
         self.list.with(|list| list.of_commit(csn).apply(block, csn, body_lsn, &self.empty_ranges));
     }
@@ -124,12 +126,13 @@ impl Memtables {
         });
     }
 
-    /// Freezes the mutable memtable at `boundary` and begins another. No commit above `boundary` may get its number
-    /// before this has returned; commits at or below it may still be applied, and go where they belong (INV-IDX-3).
+    /// Freezes the mutable memtable at `boundary` and starts another. No commit above `boundary` may get its CSN before
+    /// this has returned (INV-IDX-3). Commits at or below it may still be applied; each goes into the memtable whose
+    /// interval contains its CSN (INV-IDX-2).
     ///
-    /// Always freezes, even if the memtable is empty, because a commit at or below `boundary` may be on its way to
-    /// it; false only if the newest memtable already starts at or above `boundary`. An idle table is left alone with
-    /// [`Memtables::freeze_if_written`].
+    /// Freezes even if the memtable is empty, because a commit at or below `boundary` may be about to be applied to it.
+    /// Returns false only if the newest memtable already starts at or above `boundary`. To leave an idle table alone,
+    /// use [`Memtables::freeze_if_written`].
     pub fn freeze(&self, boundary: Csn) -> bool {
         let retired = self.retired.lock();
         let list = self.list.keep();
@@ -145,9 +148,10 @@ impl Memtables {
         true
     }
 
-    /// Like [`Memtables::freeze`], but does nothing and returns false if the newest memtable is empty and nothing can
-    /// arrive in it any more: `applied`, read before this call, is a CSN up to which all commits are applied, and
-    /// reaches `boundary`. Then everything up to `boundary` is in immutable memtables and the base already.
+    /// Like [`Memtables::freeze`], but does nothing and returns false if the newest memtable is empty and no commit at
+    /// or below `boundary` can still arrive in it: `applied`, read before this call, is a CSN up to which all commits
+    /// are applied, and reaches `boundary`. Then everything up to `boundary` is already in immutable memtables and the
+    /// base.
     pub fn freeze_if_written(&self, boundary: Csn, applied: Csn) -> bool {
         let idle = applied >= boundary && self.list.with(|list| list.newest().is_empty());
         !idle && self.freeze(boundary)
@@ -164,7 +168,7 @@ impl Memtables {
         self.newest_csn_and_merged(key, hash).0
     }
 
-    /// The CSN of the newest version of `key`, and what was merged when that was looked up.
+    /// The CSN of the newest version of `key`, and [`Memtables::merged`] at the moment of that look-up.
     pub fn newest_csn_and_merged(&self, key: &[u8], hash: u64) -> (Option<Csn>, Csn) {
         self.list.with(|list| (list.find(key, hash, Csn::MAX).map(|node| node.csn()), list.merged()))
     }
@@ -174,7 +178,7 @@ impl Memtables {
         self.any_newer_in_range_and_merged(range, than).0
     }
 
-    /// Whether a version in the range is newer than `than`, and what was merged when that was looked up.
+    /// Whether a version in the range is newer than `than`, and [`Memtables::merged`] at the moment of that look-up.
     pub fn any_newer_in_range_and_merged(&self, range: KeyRange<'_>, than: Csn) -> (bool, Csn) {
         self.list.with(|list| {
             let mut recent = list.newest_first().iter().filter(|memtable| than < memtable.boundary());
@@ -182,20 +186,20 @@ impl Memtables {
         })
     }
 
-    /// The ranges that are known to be empty.
+    /// The ranges that are recorded as empty.
     pub(crate) fn empty_ranges(&self) -> &EmptyRanges {
         &self.empty_ranges
     }
 
-    /// Records that a range is empty, of which a reader at `at` has seen that it is for itself: unless it was written
-    /// after `at` (INV-IDX-9).
+    /// Records a range as empty that a reader at `at` has found empty, unless a key was written there after `at`
+    /// (INV-IDX-9).
     pub(crate) fn record_empty(&self, range: EmptyRange, at: Csn) {
         let (start, end) = (range.start.clone(), range.end.clone());
         if !self.empty_ranges.announce(range) {
             return;
         }
         let keys = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
-        // Kept, and not pinned: the look may take a while.
+        // Counted, and not epoch-pinned: the look-up may take a while.
         let list = self.list.keep();
         let mut recent = list.newest_first().iter().filter(|memtable| at < memtable.boundary());
         let is_written =
@@ -203,12 +207,12 @@ impl Memtables {
         self.empty_ranges.finish(is_written);
     }
 
-    /// Everything at or below is in the base only.
+    /// Versions at or below this CSN are in the base only.
     pub fn merged(&self) -> Csn {
         self.list.with(MemtableList::merged)
     }
 
-    /// The oldest memtable, if it is immutable: what is to be merged next.
+    /// The oldest memtable, if it is immutable: the next to be merged.
     pub fn oldest_immutable(&self) -> Option<Arc<Memtable>> {
         self.list.with(|list| {
             let closed = list.newest_first().len() > 1;
@@ -216,10 +220,10 @@ impl Memtables {
         })
     }
 
-    /// Drops the oldest memtable, which the base has taken over (INV-IDX-1, INV-IDX-3).
+    /// Drops the oldest memtable, which was merged into the base (INV-IDX-1, INV-IDX-3).
     ///
     /// # Panics
-    /// If `memtable` is not the oldest, or still mutable.
+    /// If `memtable` is not the oldest, or is still mutable.
     pub fn drop_oldest(&self, memtable: &Arc<Memtable>) {
         let mut retired = self.retired.lock();
         let list = self.list.keep();
@@ -232,15 +236,15 @@ impl Memtables {
         self.list.replace(MemtableList::new(kept.to_vec()));
     }
 
-    /// Takes dropped memtables from cursors and frees those into which nobody looks any more; returns how many bytes
-    /// are still held. Maintenance calls it now and then; [`crate::table::Table::merge_oldest`] does.
+    /// Takes dropped memtables back from cursors and frees those that no reader uses any more; returns how many bytes
+    /// are still held. Maintenance calls it from time to time; [`crate::table::Table::merge_oldest`] does.
     pub fn reclaim(&self) -> u64 {
         self.slots.take_back(self.merged());
         for _ in 0..3 {
             epoch::pin().flush();
         }
         let retired: Vec<_> = std::mem::take(&mut *self.retired.lock());
-        // Nobody but `retired` can make a new reference to a memtable that is in no list, so a count of one is final.
+        // Only `retired` can make a new reference to a memtable that is in no list, so a count of one is final.
         let (unused, used): (Vec<_>, Vec<_>) =
             retired.into_iter().partition(|memtable| Arc::strong_count(memtable) == 1);
         let held = used.iter().map(|memtable| memtable.bytes()).sum();
@@ -249,26 +253,26 @@ impl Memtables {
         held
     }
 
-    /// A cursor that sees each key's newest version at or below `at`, at the end until it is sought.
+    /// A cursor that sees each key's newest version at or below `at`; it is at the end until it is sought.
     pub fn cursor(&self, at: Csn) -> MemtableCursor {
         MemtableCursor::new(self.slots.take(), at)
     }
 
-    /// Moves a cursor over these memtables to the first key at or after (`Included`), or after (`Excluded`), the bound, in the
-    /// current memtables.
+    /// Moves a cursor over these memtables, in their current list, to the first key at or after (`Included`), or after
+    /// (`Excluded`), the bound.
     #[inline]
     pub fn seek(&self, cursor: &mut MemtableCursor, bound: Bound<&[u8]>) {
         cursor.seek(&self.list, bound);
     }
 
-    /// Moves a cursor over these memtables to the last key at or before (`Included`), or before (`Excluded`), the bound, in the
-    /// current memtables.
+    /// Moves a cursor over these memtables, in their current list, to the last key at or before (`Included`), or before
+    /// (`Excluded`), the bound.
     #[inline]
     pub fn seek_back(&self, cursor: &mut MemtableCursor, bound: Bound<&[u8]>) {
         cursor.seek_back(&self.list, bound);
     }
 
-    /// Leaves what a cursor over these memtables used to a later one. A cursor that is only dropped costs the next one more.
+    /// Leaves a cursor's slot to a later cursor. A cursor that is dropped without this makes the next one cost more.
     #[inline]
     pub(crate) fn leave(&self, cursor: &mut MemtableCursor) {
         if let Some(slot) = cursor.take_slot() {
@@ -276,13 +280,13 @@ impl Memtables {
         }
     }
 
-    /// Whether a cursor was sought in the current memtables. May be wrong about one from which they were taken back.
+    /// Whether a cursor was sought in the current list. May be wrongly true for a cursor whose list was taken back.
     #[inline]
     pub(crate) fn is_current(&self, cursor: &MemtableCursor) -> bool {
         cursor.was_sought_in(self.list.as_ptr())
     }
 
-    /// How many bytes of memory its memtables take, without those dropped.
+    /// How many bytes of memory the memtables take, without dropped ones.
     pub fn bytes(&self) -> u64 {
         self.list.with(|list| list.newest_first().iter().map(|memtable| memtable.bytes()).sum())
     }
@@ -292,7 +296,7 @@ impl Memtables {
         self.list.with(|list| list.newest().bytes())
     }
 
-    /// How many versions its memtables hold.
+    /// How many versions the memtables hold.
     pub fn entries(&self) -> u64 {
         self.list.with(|list| list.newest_first().iter().map(|memtable| memtable.entries()).sum())
     }
@@ -316,7 +320,7 @@ impl fmt::Debug for Memtables {
     }
 }
 
-/// Starts loading what is at `place` into the cache; changes nothing else.
+/// Starts loading the memory at `place` into the cache; has no other effect.
 #[inline]
 fn prefetch<T>(place: *const T) {
     #[cfg(target_arch = "x86_64")]

@@ -18,7 +18,7 @@ use crate::version::{Owner, Pinned, Version, VersionFlags, VersionRef};
 /// Most links of a node. With one in four nodes going up a level this is enough for 4^16 entries.
 pub(super) const HEIGHT_MAX: usize = 16;
 
-/// One node's fixed part. Before the block is applied `value_lsn` holds an offset, `checksum` the partial one, and the
+/// A node's fixed part. Before the block is applied, `value_lsn` holds an offset, `checksum` the unsealed one, and the
 /// first link the key's hash.
 #[repr(C)]
 pub(super) struct Node {
@@ -27,7 +27,7 @@ pub(super) struct Node {
     pub expires_at_ms: u64,
     pub checksum: u32,
     pub payload_len: u32,
-    /// How many words of eight bytes lie between the block's header and this node.
+    /// The node's distance from the block's header, in words of eight bytes.
     pub block_words: u32,
     pub key_len: u16,
     pub flags: u8,
@@ -36,12 +36,12 @@ pub(super) struct Node {
     pub prefix: u64,
 }
 
-/// Two at once measured fastest.
+/// Two levels at once measured fastest.
 const PREFETCHED_LEVELS: usize = 2;
 
 const PREFIX_OFFSET: usize = std::mem::offset_of!(Node, prefix);
 
-/// The bytes of one link.
+/// The size of a link in bytes.
 pub(super) const LINK_BYTES: usize = size_of::<AtomicPtr<Node>>();
 
 const _: () = assert!(align_of::<Node>() == 8 && align_of::<AtomicPtr<Node>>() == 8);
@@ -53,7 +53,7 @@ pub(super) fn node_words(height: usize, key_len: usize, payload_len: usize) -> u
     (size_of::<Node>() + height * LINK_BYTES + key_len + payload_len).div_ceil(8)
 }
 
-/// The first eight bytes of a key as a number that orders like them; short keys are filled up with zeros.
+/// The first eight bytes of a key as a number that orders like them; short keys are padded with zeros.
 pub(super) fn key_prefix(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(bytes) => u64::from_be_bytes(*bytes),
@@ -65,7 +65,7 @@ pub(super) fn key_prefix(key: &[u8]) -> u64 {
     }
 }
 
-/// A place in the order of nodes: key ascending, CSN descending.
+/// A position in the order of nodes: key ascending, CSN descending.
 #[derive(Clone, Copy)]
 pub(super) struct Position<'k> {
     pub prefix: u64,
@@ -74,25 +74,25 @@ pub(super) struct Position<'k> {
 }
 
 impl<'k> Position<'k> {
-    /// Where the newest version of `key` at or below `csn` would be.
+    /// The position of the newest version of `key` at or below `csn`, if there is one.
     pub fn new(key: &'k [u8], csn: Csn) -> Position<'k> {
         Position { prefix: key_prefix(key), key, csn }
     }
 }
 
-/// A node that stays where it is, initialised, for `'a` (INV-IDX-4).
+/// A node that stays in place, initialised, for `'a` (INV-IDX-4).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct NodeRef<'a>(NonNull<Node>, PhantomData<&'a Node>);
 
-// SAFETY: a linked node is immutable but for its links, which are atomic; `'a` bounds its life on every thread.
+// SAFETY: a linked node is immutable except for its links, which are atomic; `'a` bounds its life on every thread.
 unsafe impl Send for NodeRef<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for NodeRef<'_> {}
 
 impl<'a> NodeRef<'a> {
     /// # Safety
-    /// `node` must point to an initialised node, with the provenance of its whole block, that lives for `'a` and whose
-    /// fields other than the links nobody writes during `'a`.
+    /// `node` must point to an initialised node, with the provenance of its whole block, that lives for `'a`; during
+    /// `'a` only its links may be written.
     pub unsafe fn new(node: NonNull<Node>) -> NodeRef<'a> {
         NodeRef(node, PhantomData)
     }
@@ -123,8 +123,8 @@ impl<'a> NodeRef<'a> {
     /// The link at `level`.
     pub fn link(self, level: usize) -> &'a AtomicPtr<Node> {
         debug_assert!(level < self.height());
-        // SAFETY: a node has `height` initialised links behind its header, and `level` is below the height: whoever
-        // asks for a level reached the node through that level or one above it, or has just read its height.
+        // SAFETY: a node has `height` initialised links after its header, and `level` is below the height: the caller
+        // reached the node through that level or a higher one, or has just read its height.
         unsafe { self.0.add(1).cast::<AtomicPtr<Node>>().add(level).as_ref() }
     }
 
@@ -133,7 +133,7 @@ impl<'a> NodeRef<'a> {
         NonNull::new(self.link(level).load(Ordering::Acquire)).map(|node| NodeRef(node, PhantomData))
     }
 
-    /// Starts loading what a search needs of the next nodes at the levels below `level`, to which it comes next.
+    /// Prefetches the parts that a search needs of the next nodes at the levels below `level`, where it continues.
     #[inline]
     pub fn prefetch_below(self, level: usize) {
         for below in level.saturating_sub(PREFETCHED_LEVELS)..level {
@@ -141,7 +141,7 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// The hash that the builder left in the first link; meaningless once the node is linked.
+    /// The hash that the builder stored in the first link; meaningless once the node is linked.
     pub fn hash_before_linking(self) -> u64 {
         self.link(0).load(Ordering::Relaxed).addr() as u64
     }
@@ -182,7 +182,7 @@ impl<'a> NodeRef<'a> {
         Position { prefix: self.header().prefix, key: self.key(), csn: self.csn() }
     }
 
-    /// How this node's key compares with another's.
+    /// Compares this node's key with another.
     pub fn cmp_key(self, prefix: u64, key: &[u8]) -> Compare {
         self.header().prefix.cmp(&prefix).then_with(|| self.key().cmp(key))
     }
@@ -200,15 +200,15 @@ impl<'a> NodeRef<'a> {
         }
     }
 
-    /// The block, counted once more.
+    /// A new reference to the node's block.
     pub fn block(self) -> BlockRef {
         let words = self.header().block_words as usize;
-        // SAFETY: the block's header lies `block_words` words before the node, in the same allocation, whose
-        // provenance the pointer has (`new`); the block is alive because the node is.
+        // SAFETY: the block's header is `block_words` words before the node, in the same allocation, whose provenance
+        // the pointer has (`new`); the block is alive because the node is.
         unsafe { BlockRef::count(self.0.byte_sub(words * 8).cast::<BlockHeader>()) }
     }
 
-    /// What a reader gets: it keeps this commit's block, not the memtable.
+    /// The node's version for a reader: it pins the commit's block, not the memtable.
     pub fn version(self) -> Version {
         let VersionRef { csn, flags, expires_at_ms, .. } = self.version_ref();
         Version { csn, flags, expires_at_ms, payload: self.pinned_payload() }
@@ -223,7 +223,7 @@ impl<'a> NodeRef<'a> {
         let payload = self.payload();
         match payload.len() {
             0 => Pinned::EMPTY,
-            // SAFETY: the payload lies in the block, which never moves or changes it while a reference exists.
+            // SAFETY: the payload is in the block, which never moves or changes it while a reference exists.
             _ => unsafe { Pinned::new(Owner::Block(self.block()), payload) },
         }
     }

@@ -1,5 +1,5 @@
-//! Bulk apply for recovery: operations of many commits, whose numbers and places are known, sorted once and linked in
-//! order.
+//! Bulk apply for recovery: the operations of many commits, whose CSNs and LSNs are known, are sorted once and linked
+//! in order.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -11,7 +11,7 @@ use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, key_prefix, node_words};
 use crate::version::VersionFlags;
 
-/// A block is as large as this unless a single operation needs more: what a reader's pin may keep.
+/// The size of a block, unless a single operation needs more. A reader's pin may keep a whole block.
 const BLOCK_WORDS: usize = (1 << 20) / 8;
 
 /// One replayed operation.
@@ -23,13 +23,13 @@ pub struct RecoveredOp<'a> {
     pub hash: u64,
     /// Which commit wrote it.
     pub csn: Csn,
-    /// What kind of version it makes.
+    /// The kind of version that it makes.
     pub flags: VersionFlags,
     /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
     pub expires_at_ms: u64,
     /// The value's bytes; with [`VersionFlags::OUT_OF_LINE`] a finished [`crate::OutOfLine`].
     pub payload: &'a [u8],
-    /// Where the value's bytes are in the log; `None` if they are not there.
+    /// The LSN of the value's bytes; `None` if they are not in the log.
     pub value_lsn: Option<Lsn>,
     /// The value's sealed checksum; unused without `value_lsn`.
     pub checksum: u32,
@@ -73,10 +73,7 @@ impl RecoveredBuilder {
         }
     }
 
-    /// Adds an operation. One whose key and CSN are in the memtables already is left out when the batch is applied.
-    ///
-    /// # Panics
-    /// If the key or the payload is longer than a memtable takes.
+    /// Adds an operation. Applying the batch skips operations whose key and CSN the memtables already have.
     pub fn push(&mut self, op: RecoveredOp<'_>) {
         if !self.open.has_room_for(op.key.len(), op.payload.len()) {
             let words = node_words(HEIGHT_MAX, op.key.len(), op.payload.len()).max(BLOCK_WORDS);
@@ -110,7 +107,7 @@ impl RecoveredBuilder {
         self.order.is_empty()
     }
 
-    /// About how many bytes of memory it holds.
+    /// About how many bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         let blocks: usize = self.full.iter().map(Block::bytes).sum();
         blocks + self.open.bytes() + self.order.capacity() * size_of::<Entry>()
@@ -120,7 +117,7 @@ impl RecoveredBuilder {
     pub fn finish(mut self) -> RecoveredBatch {
         self.order.sort_unstable_by(|a, b| {
             a.prefix.cmp(&b.prefix).then_with(|| {
-                // SAFETY: the nodes lie in blocks that `self` owns and that do not move: a new block is begun before
+                // SAFETY: the nodes are in blocks that `self` owns and that do not move: a new block is started before
                 // one would have to grow.
                 let (a, b): (NodeRef<'_>, NodeRef<'_>) =
                     unsafe { (NodeRef::new(a.node), NodeRef::new(b.node)) };
@@ -160,7 +157,7 @@ impl RecoveredBatch {
         self.order.is_empty()
     }
 
-    /// The smallest and the greatest CSN in it; the greatest is the smaller one if it is empty.
+    /// The smallest and the greatest CSN in it; of an empty batch ([`Csn::MAX`], [`Csn::ZERO`]).
     pub fn csn_range(&self) -> (Csn, Csn) {
         (self.csn_min, self.csn_max)
     }

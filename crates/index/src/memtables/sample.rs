@@ -6,10 +6,10 @@ use super::Memtables;
 use crate::version::VersionRef;
 
 impl Memtables {
-    /// About the sum of what `count` gives for each key, with its newest version at or below `at`; `None`: not known, and
-    /// taken for the mean of the others. Of a memtable of more than `nodes_max` nodes it looks at a quarter of that to
-    /// that: those of a level of the skip list, which are as good as drawn at random. A key has one newest version, so it
-    /// counts once however many it has.
+    /// About the sum of `count` over all keys, each with its newest version at or below `at`. A key for which `count`
+    /// is `None` is unknown and counts as the mean of the others. Of a memtable with more than `nodes_max` nodes it
+    /// samples between a quarter of `nodes_max` and `nodes_max`: the nodes of one level of the skip list, which is as
+    /// good as drawing them at random. A key has one newest version, so it counts once, however many versions it has.
     pub(crate) fn sum_of_keys(
         &self,
         table: TableId,

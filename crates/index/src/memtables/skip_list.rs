@@ -1,5 +1,5 @@
-//! A lock-free skip list (Pugh 1990) to which nodes are only ever added, so that whatever was once before a key stays
-//! before it: a failed link goes on from where it was.
+//! A lock-free skip list (Pugh 1990). Nodes are only added, so a node that once precedes a key always does: a failed
+//! link is retried from the same predecessor.
 
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -12,14 +12,15 @@ use super::sync::AtomicUsize;
 use crate::version::VersionFlags;
 
 pub(super) struct SkipList {
-    /// Owns the node in front of all others.
+    /// Owns the head, the node before all others.
     _head_block: Block,
     head: NodeRef<'static>,
-    /// How many levels have nodes; may lag behind, which costs time only.
+    /// How many levels have nodes; may lag, which only costs time.
     height: AtomicUsize,
 }
 
-/// Where the last node went: at each level the nodes around it. A sorted block finds its next place from here.
+/// The position of the last insertion: at each level the nodes around it. The next node of a sorted block is searched
+/// from here.
 pub(super) struct Finger<'a> {
     prev: [NodeRef<'a>; HEIGHT_MAX],
     next: [Option<NodeRef<'a>>; HEIGHT_MAX],
@@ -41,7 +42,7 @@ impl SkipList {
         };
         let head = builder.push_fields_with_height(&fields, HEIGHT_MAX);
         let block = builder.finish();
-        // SAFETY: the block does not move its nodes any more, and the list owns it for as long as it uses the head.
+        // SAFETY: the block no longer moves its nodes, and the list owns it for as long as it uses the head.
         let head = unsafe { NodeRef::new(head) };
         head.link(0).store(ptr::null_mut(), Ordering::Relaxed);
         SkipList { _head_block: block, head, height: AtomicUsize::new(1) }
@@ -56,7 +57,7 @@ impl SkipList {
         self.head.next(0)
     }
 
-    /// The nodes that reach a level, in order: of a high one some few, as if drawn at random.
+    /// The nodes that reach a level, in order: on a high level few, as if drawn at random.
     pub fn level(&self, level: usize) -> impl Iterator<Item = NodeRef<'_>> {
         let level = level.min(HEIGHT_MAX - 1);
         std::iter::successors(self.head.next(level), move |node| node.next(level))
@@ -92,8 +93,8 @@ impl SkipList {
         around
     }
 
-    /// From `prev`, which comes before the position and has `levels` levels, goes right and down to the position;
-    /// reports at each level the nodes around it.
+    /// From `prev`, which is before the position and has `levels` levels, moves right and down to the position; reports
+    /// at each level the nodes around it.
     #[inline]
     fn descend<'a>(
         &'a self,
@@ -119,9 +120,10 @@ impl SkipList {
         }
     }
 
-    /// Links a node; returns false, and leaves it out, if its key and CSN are there already.
+    /// Links a node; returns false, and does not link it, if its key and CSN are there already.
     ///
-    /// Level by level from below, so that a node reached at some level has all links below it (INV-IDX-5).
+    /// Links level by level from the bottom, so a node that is reached at some level has all links below it
+    /// (INV-IDX-5).
     pub fn insert<'a>(&'a self, node: NodeRef<'a>, finger: &mut Finger<'a>) -> bool {
         let position = node.position();
         self.move_finger(&position, finger);
@@ -163,8 +165,8 @@ impl SkipList {
         true
     }
 
-    /// Brings the finger around the position: up while the level's next node is too small, then down. Levels above the
-    /// one where that ends may be out of date; `insert` walks on before it links there.
+    /// Moves the finger to the position: up while the level's next node is before the position, then down. Levels above
+    /// the one where the climb ends may be out of date; `insert` walks forward before it links there.
     fn move_finger<'a>(&'a self, position: &Position<'_>, finger: &mut Finger<'a>) {
         let top = self.height.load(Ordering::Relaxed);
         let mut level = 0;

@@ -1,5 +1,5 @@
-//! The atomics of the lock-free parts and the locks of slots, exchanged for shuttle's when schedules are explored (feature
-//! `shuttle`).
+//! The atomics of the lock-free structures and the locks of cursor slots; shuttle's when schedules are explored
+//! (feature `shuttle`).
 
 #[cfg(not(feature = "shuttle"))]
 pub(crate) use parking_lot::{Mutex, MutexGuard};
@@ -11,7 +11,7 @@ pub(crate) use shuttle::sync::MutexGuard;
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::sync::atomic::{AtomicPtr, AtomicUsize};
 
-/// Without poison, like the other one.
+/// Ignores poison, like parking_lot's.
 #[cfg(feature = "shuttle")]
 #[derive(Default)]
 pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);

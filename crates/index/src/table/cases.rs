@@ -1,4 +1,4 @@
-//! What happens to one operation on its way through a table.
+//! Follows one operation through a table.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
 }
 
 #[test]
-fn a_version_outlives_its_generation() {
+fn a_version_outlives_its_memtable() {
     let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
     table.apply(one_op(0, b"value", None), Csn(1), Lsn::NULL);
     let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0).unwrap().unwrap();
@@ -133,7 +133,7 @@ fn number(csn: u64, keys: impl Iterator<Item = u64>) -> Block {
     builder.finish()
 }
 
-/// Wherever an idle cursor is, and whichever way it goes on: what is merged meanwhile leaves memory.
+/// An idle cursor at any position, in either direction: memtables merged meanwhile leave memory.
 #[test]
 fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
     for (forward, rows) in [true, false].into_iter().flat_map(|f| [0, 1, 2, 3, 40, 99].map(|rows| (f, rows)))
@@ -162,7 +162,7 @@ fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
                     table.apply(number(csn, (0..200).filter(|i| i % 2 == csn % 2)), Csn(csn), Lsn::NULL);
                     merge(csn);
                 }
-                // Threads of other tests may be in an epoch.
+                // Threads of other tests may have pinned an epoch.
                 let mut held = (0..100_000).map(|_| {
                     std::thread::yield_now();
                     table.memtables().reclaim()

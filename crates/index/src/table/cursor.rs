@@ -1,4 +1,4 @@
-//! The merged ordered cursor over a table's memtables and base.
+//! The merging cursor over a table's memtables and base.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -10,18 +10,18 @@ use crate::memtables::MemtableCursor;
 use crate::range_delete::RangeState;
 use crate::version::{Pinned, VersionRef};
 
-/// After how many steps a cursor looks whether memtables were dropped meanwhile. It seeks anew then, and lets go of nodes
-/// of the tree that were replaced, too.
+/// After how many steps a cursor checks whether the list of memtables was replaced. If so, it seeks again; that also
+/// releases tree nodes that were replaced.
 const ROWS_PER_LOOK: u32 = 1024;
 
-/// Walks the keys that a reader sees, in both directions, while others write and merge.
+/// Walks the keys that a reader sees, in both directions, while other threads write and merge.
 ///
 /// After a seek or a step it is at an entry or at the end; a step from the end stays there. After an error it is at the
 /// end.
 pub struct Cursor<S: Base> {
     table: Arc<Table<S>>,
     at: ReadPoint,
-    /// Sought before `base` (INV-IDX-1). Maintenance may take its memtables back.
+    /// Sought before `base` (INV-IDX-1). Maintenance may take its list back.
     memtables: MemtableCursor,
     base: S::Cursor,
     /// Taken before `memtables` was sought (INV-IDX-6).
@@ -29,7 +29,7 @@ pub struct Cursor<S: Base> {
     source: Source,
     forward: bool,
     rows_until_look: u32,
-    /// Where to seek to when the view is taken anew; kept for its memory.
+    /// The key to seek to when the cursor takes a new view; kept for its allocation.
     saved_key: Vec<u8>,
     passed: Passed,
 }
@@ -43,12 +43,12 @@ enum Source {
     End,
 }
 
-/// What a candidate turned out to be.
+/// Whether the reader sees the nearest version.
 enum Seen {
     Yes,
-    /// And no reader from there on sees it, unless it is written.
+    /// Nor does any reader at or above this point, unless the key is written.
     No(ReadPoint),
-    /// Range deletes were removed since the view was taken: what they hid may still be in it.
+    /// Range tombstones were removed since the view was taken: it may still have versions that they hid.
     Unknown,
 }
 
@@ -71,7 +71,7 @@ impl<S: Base> Cursor<S> {
         }
     }
 
-    /// The reader's point.
+    /// The reader's CSN and time.
     pub fn read_point(&self) -> ReadPoint {
         self.at
     }
@@ -102,7 +102,7 @@ impl<S: Base> Cursor<S> {
         self.step(false)
     }
 
-    /// Moves to the end, behind the last key as well as before the first one.
+    /// Moves to the end, which is after the last key and before the first one.
     pub fn end(&mut self) {
         self.source = Source::End;
     }
@@ -174,12 +174,12 @@ impl<S: Base> Cursor<S> {
         self.base.unread()
     }
 
-    /// After an error: goes on behind the node that could not be read, in the direction of the move that failed.
+    /// After an error: continues after the node that could not be read, in the direction of the failed move.
     ///
-    /// What the memtables have of the unread keys is not passed over: it is newer than what the node has of them. Fails like
-    /// a step does if the neighbour cannot be read either; then this works again.
+    /// Entries of the memtables among the unread keys are not skipped: they are newer than the node's. Fails like a
+    /// step if the neighbour cannot be read either; then it may be called again.
     pub fn skip_unread(&mut self) -> Result<(), IndexError> {
-        // The failed move left the memtables' cursor where it belongs: that one moves first, and cannot fail.
+        // The failed move left the memtables' cursor in the right position: that cursor moves first, and cannot fail.
         self.at_end_on_error(|cursor| {
             cursor.base.skip_unread(cursor.forward)?;
             cursor.passed.restart();
@@ -188,7 +188,7 @@ impl<S: Base> Cursor<S> {
     }
 
     fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
-        // Before the list of memtables, which seeking takes (INV-IDX-6).
+        // Before the seek, which takes the list of memtables (INV-IDX-6).
         self.ranges = self.table.range_deletes.state();
         self.passed.restart();
         self.at_end_on_error(|cursor| {
@@ -228,7 +228,7 @@ impl<S: Base> Cursor<S> {
         result
     }
 
-    /// Moves those cursors on that are at the current key.
+    /// Advances the cursors that are at the current key.
     #[inline]
     fn step_cursors(&mut self) -> Result<(), IndexError> {
         if matches!(self.source, Source::Memtables | Source::Both) && self.memtables.step().is_err() {
@@ -240,9 +240,8 @@ impl<S: Base> Cursor<S> {
         Ok(())
     }
 
-    /// Goes on behind the current key, in what memtables and base are now: the other way, or because the memtables
-    /// in which the memtables' cursor was were merged, and then the base cursor does not continue from where it is either
-    /// (INV-IDX-1).
+    /// Continues after the current key in the current memtables and base: in the other direction, after the list was
+    /// taken back, or when the check in `step` finds a newer list. The base cursor is sought again, too (INV-IDX-1).
     #[cold]
     #[inline(never)]
     fn step_by_key(&mut self, forward: bool) -> Result<(), IndexError> {
@@ -277,7 +276,7 @@ impl<S: Base> Cursor<S> {
         result
     }
 
-    /// From where the two cursors are, goes on to the first key that the reader sees.
+    /// From the positions of the two cursors, moves to the first key that the reader sees.
     #[inline]
     fn settle(&mut self) -> Result<(), IndexError> {
         loop {
@@ -333,8 +332,8 @@ impl<S: Base> Cursor<S> {
         }
     }
 
-    /// Moves on from a key that the reader does not see: to the next one, or past a range that is known to be empty for
-    /// this reader (INV-IDX-9).
+    /// Moves past a key that the reader does not see: to the next one, or to the end of a range that is recorded as
+    /// empty for this reader (INV-IDX-9).
     #[inline(never)]
     fn pass(&mut self, since: ReadPoint) -> Result<(), IndexError> {
         if self.passed.asks() && self.table.memtables.empty_ranges().in_use() {
@@ -362,7 +361,7 @@ impl<S: Base> Cursor<S> {
         Ok(())
     }
 
-    /// Records the run that the current key ends or interrupts, for later cursors.
+    /// Records the run of unseen keys that ends before the current key, for later cursors.
     fn record_passed(&mut self) {
         let key = match self.source {
             Source::End => return,
@@ -375,8 +374,8 @@ impl<S: Base> Cursor<S> {
         }
     }
 
-    /// Takes the view anew, at the key where the cursor is: range deletes first, then the list of memtables, then the
-    /// base (INV-IDX-6, INV-IDX-1).
+    /// Takes a new view at the current key: range tombstones first, then the list of memtables, then the base
+    /// (INV-IDX-6, INV-IDX-1).
     fn look_again(&mut self) -> Result<(), IndexError> {
         self.save_key();
         self.ranges = self.table.range_deletes.state();

@@ -1,5 +1,5 @@
-//! How many keys a table has, about: what the base knows of itself, less the share of it that range deletes hide,
-//! and what the keys of the memtables change.
+//! About how many keys a table has: the base's own estimate, minus the share that range tombstones hide, plus the
+//! change by the keys of the memtables.
 
 use std::ops::Bound;
 
@@ -8,18 +8,19 @@ use fulgurite_types::Csn;
 use super::{ReadPoint, Table, is_seen};
 use crate::base::{Base, BaseCursor};
 
-/// Of a memtable that has more versions, a sample of a quarter of this to this is looked at.
+/// Of a memtable with more versions than this, a sample of between a quarter of this and this is read.
 const VERSIONS_MAX: u64 = 4096;
 
-/// So many places of the base are looked at where range deletes may hide them.
+/// How many keys of the base are checked for whether range tombstones hide them.
 const PLACES_MAX: usize = 64;
 
 impl<S: Base> Table<S> {
-    /// About how many keys the reader sees, who need not have a snapshot: within some percent in a table without old versions
-    /// for snapshots. Reads at most 64 nodes from the store, and those only if ranges were deleted.
+    /// About how many keys the reader sees; it needs no snapshot. Right within some percent in a table without old
+    /// versions kept for snapshots. Reads at most about 64 nodes from the store if ranges were deleted, else at most
+    /// one leaf's path, once.
     pub fn len_estimate(&self, at: ReadPoint) -> u64 {
         if self.base.len_estimate() == 0 {
-            // It learns its size when its root is read.
+            // A base learns its size when its root is read.
             let _ = self.base.get(&[], Csn::ZERO);
         }
         let merged = self.base.len_estimate() as f64 * self.share_not_hidden(at);
@@ -32,7 +33,7 @@ impl<S: Base> Table<S> {
         (merged + recent).max(0.0).round() as u64
     }
 
-    /// The share of the base that no range delete hides.
+    /// The share of the base that no range tombstone hides.
     fn share_not_hidden(&self, at: ReadPoint) -> f64 {
         if self.range_deletes.is_empty() {
             return 1.0;
@@ -43,7 +44,7 @@ impl<S: Base> Table<S> {
             self.range_deletes.covering(place, at.csn).is_some()
                 && cursor.seek(Bound::Included(place)).is_ok()
                 && cursor.key().is_some_and(|key| {
-                    // What was written after the range delete, and is merged, is not hidden.
+                    // A version that was written after the range delete, and merged, is not hidden.
                     let deleted = self.range_deletes.covering(key, at.csn);
                     deleted.is_some_and(|deleted| cursor.version().csn < deleted)
                 })

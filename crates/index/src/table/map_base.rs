@@ -1,5 +1,5 @@
-//! A base for tests: a sorted map under a lock. Its cursor reads a few entries at a time, as one over leaves
-//! does, so that what it shows may be older than the map.
+//! A base for tests: a sorted map under a lock. Its cursor reads a few entries at a time, like one over leaves, so its
+//! entries may be older than the map's.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -24,7 +24,7 @@ fn newest(versions: &[Version], at: Csn) -> Option<&Version> {
 fn prune(key: &[u8], versions: &mut Vec<Version>, rules: &PruneRules) {
     let mut newer = None;
     versions.retain(|version| {
-        // The first reader that may still see the version, or the last moment that matters to any.
+        // The lowest reader that may still see the version: a snapshot, or the horizon.
         let mut readers = rules.snapshots.iter().copied().filter(|&snapshot| snapshot >= version.csn);
         let seen_at = readers.next().unwrap_or(Csn::MAX).min(rules.horizon);
         let successor = newer.replace(version.csn).is_some_and(|csn| csn <= seen_at);

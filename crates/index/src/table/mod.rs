@@ -1,4 +1,4 @@
-//! A table: memtables over a base, and the range deletes that hide parts of both.
+//! A table: memtables over a base, and the range tombstones that hide versions of both.
 
 mod cursor;
 mod len_estimate;
@@ -35,10 +35,10 @@ pub struct TableOptions {
     pub inline_max: usize,
 }
 
-/// What a reader's transaction fixed when it began.
+/// The CSN and time that a reader's transaction fixed when it began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReadPoint {
-    /// It sees each key's newest version at or below this.
+    /// The reader sees each key's newest version at or below this CSN.
     pub csn: Csn,
     /// Its time, in milliseconds since 1970-01-01 UTC, against which versions expire.
     pub now_ms: u64,
@@ -46,15 +46,15 @@ pub struct ReadPoint {
 
 /// An ordered map of byte keys to versions.
 ///
-/// A reader passes a CSN up to which every commit is applied, and, but for [`Table::get_newest`], keeps a snapshot
-/// registered at that CSN while it reads, so that the versions it sees are not pruned.
+/// A reader passes a CSN up to which every commit is applied. Except in [`Table::get_newest`], it keeps a snapshot
+/// registered at that CSN while it reads, so that the versions that it sees are not pruned.
 pub struct Table<S: Base> {
     id: TableId,
     options: TableOptions,
     memtables: Memtables,
     range_deletes: Arc<RangeDeletes>,
     base: S,
-    /// Held by whoever changes the base.
+    /// Held by the thread that changes the base.
     maintenance: Mutex<()>,
 }
 
@@ -81,29 +81,29 @@ impl<S: Base> Table<S> {
         self.options
     }
 
-    /// The recent part.
+    /// The table's memtables.
     pub fn memtables(&self) -> &Memtables {
         &self.memtables
     }
 
-    /// The part built for disk. Whoever changes it does so in [`Table::with_maintenance`].
+    /// The table's base. Changes happen in [`Table::with_maintenance`].
     pub fn base(&self) -> &S {
         &self.base
     }
 
-    /// The range deletes.
+    /// The table's range tombstones.
     pub fn range_deletes(&self) -> &Arc<RangeDeletes> {
         &self.range_deletes
     }
 
-    /// Runs `work` while nobody else merges, writes out, evicts or relocates.
+    /// Runs `work` while no other thread merges, writes out, evicts or relocates.
     pub fn with_maintenance<R>(&self, work: impl FnOnce(&S) -> R) -> R {
         let _held = self.maintenance.lock();
         work(&self.base)
     }
 
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
-    /// expired, or is hidden by a range delete. `hash` is the key's [`fulgurite_types::hash_key`].
+    /// expired, or is hidden by a range tombstone. `hash` is the key's [`fulgurite_types::hash_key`].
     #[inline]
     pub fn get(&self, key: &[u8], hash: u64, at: ReadPoint) -> Result<Option<Version>, IndexError> {
         let deleted = self.range_deletes.covering(key, at.csn);
@@ -128,18 +128,19 @@ impl<S: Base> Table<S> {
     /// The newest value of `key`, for a single read without a registered snapshot. `memtables_at` is a CSN up to which
     /// everything is applied and may be shown, taken after the read began.
     ///
-    /// Linearizable: the memtables are read at `memtables_at`, and its hit is the newest version at or below that; so the read
-    /// happens at the moment when `memtables_at` was taken, or, if range deletes at or below it were dropped for newer
-    /// ones since, at the moment when those could be shown. Without a hit, the base is read at [`Csn::MAX`]. All
-    /// that is there is applied and can never be undone, so it may be shown; if it is newer than `memtables_at`, it was
-    /// merged after the list of memtables was taken, so its commit became visible during the read, and the read
-    /// happens at that moment; a range delete newer than `memtables_at` comes later still, or its effect is seen already.
+    /// Linearizable. (1) The memtables have a version at or below `memtables_at`: it is the newest such version, and
+    /// the read takes effect at the moment when `memtables_at` was taken. If range tombstones at or below
+    /// `memtables_at` were dropped in favour of newer ones since, `memtables_at` moves up to those, and the read takes
+    /// effect when readers could see them. (2) They have none: the base is read at [`Csn::MAX`]. Everything in the base
+    /// is applied, cannot be undone, and may be shown. If the version found is newer than `memtables_at`, it was merged
+    /// after `memtables_at` was taken, so its commit became visible during the read, and the read takes effect at that
+    /// moment. A range tombstone newer than `memtables_at` took effect later still, or its effect is seen already.
     ///
-    /// That there is none is the truth only if nothing was pruned by a horizon or a time that were taken after `memtables_at`:
-    /// what was there may have gone for a newer version that this does not see. The caller finds out.
+    /// A result of `None` is right only if no pruning used a horizon or a time taken after `memtables_at`: it may have
+    /// removed the key's version in favour of a newer one that this read does not see. The caller checks that.
     ///
-    /// Reading the base at `memtables_at` instead would be wrong: no snapshot holds the versions at `memtables_at` back
-    /// from pruning, so when a newer version is merged the one at `memtables_at` may go, and the read would find neither.
+    /// Reading the base at `memtables_at` instead would be wrong: no snapshot protects the versions at `memtables_at`
+    /// from pruning. Merging a newer version may remove the one at `memtables_at`, and the read would find neither.
     #[inline]
     pub fn get_newest(
         &self,
@@ -173,9 +174,9 @@ impl<S: Base> Table<S> {
         Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
     }
 
-    /// The CSN of the newest write to `key` (version, tombstone or range delete), if it is newer than `than`.
+    /// The CSN of the newest write to `key` (version, tombstone or range tombstone), if it is newer than `than`.
     ///
-    /// Asks the base only if `than` is below what is merged. A write that was pruned together with everything
+    /// Reads the base only if `than` is below [`Memtables::merged`]. A write that was pruned together with everything
     /// that it replaced is not found: for a reader at `than`, whose snapshot is registered, it changed nothing.
     pub fn newest_csn(&self, key: &[u8], hash: u64, than: Csn) -> Result<Option<Csn>, IndexError> {
         match self.newest_recent(key, hash, than) {
@@ -215,7 +216,7 @@ impl<S: Base> Table<S> {
         if !self.memtables.empty_ranges().in_use() {
             return self.any_newer_version(range, than);
         }
-        // What was empty and is still was not written, as far as a reader can tell.
+        // For a reader, a range that was empty at `than` and still is was not written.
         for (start, end) in self.memtables.empty_ranges().outside(range, than) {
             let part = (start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..]));
             if self.any_newer_version(part, than)? {
@@ -236,7 +237,7 @@ impl<S: Base> Table<S> {
     /// Makes a commit's versions visible to readers at or above its CSN; see [`Memtables::apply`].
     ///
     /// # Panics
-    /// If the commit is older than what was merged.
+    /// If the commit is at or below [`Memtables::merged`].
     pub fn apply(&self, block: Block, csn: Csn, body_lsn: Lsn) {
         debug_assert_eq!(block.table(), self.id);
         self.memtables.apply(block, csn, body_lsn);
@@ -260,13 +261,13 @@ impl<S: Base> Table<S> {
         self.memtables.freeze(boundary)
     }
 
-    /// Freezes the mutable memtable unless it is idle; see [`Memtables::freeze_if_written`].
+    /// Freezes the mutable memtable unless the table is idle; see [`Memtables::freeze_if_written`].
     pub fn freeze_if_written(&self, boundary: Csn, applied: Csn) -> bool {
         self.memtables.freeze_if_written(boundary, applied)
     }
 
-    /// Merges the oldest memtable if it is immutable and its boundary is at or below `rules.horizon`: into the base
-    /// first, out of the memtables last (INV-IDX-1). Returns whether it did. After an error the memtable is still there,
+    /// Merges the oldest memtable if it is immutable and its boundary is at or below `rules.horizon`: first merges it
+    /// into the base, then drops it (INV-IDX-1). Returns whether it did. After an error the memtable is still there,
     /// and the merge may be repeated.
     pub fn merge_oldest(&self, rules: &PruneRules) -> Result<bool, IndexError> {
         let _held = self.maintenance.lock();
@@ -283,7 +284,8 @@ impl<S: Base> Table<S> {
         Ok(true)
     }
 
-    /// A cursor over what the reader sees, not at an entry yet. The reader's snapshot stays registered while it is used.
+    /// A cursor over the keys that the reader sees; it is not at an entry yet. The reader's snapshot must stay
+    /// registered while the cursor is used.
     pub fn cursor(self: &Arc<Self>, at: ReadPoint) -> Cursor<S> {
         Cursor::new(self.clone(), at)
     }
@@ -291,11 +293,11 @@ impl<S: Base> Table<S> {
 
 enum Recent {
     Found(Option<Csn>),
-    /// The base may know more; with the newest covering range delete.
+    /// The base may have a newer write; with the CSN of the newest range tombstone that covers the key.
     AskBase(Option<Csn>),
 }
 
-/// Whether a reader sees a value in this version. What is older is not seen in any case.
+/// Whether a reader sees a value in this version. Older versions are not seen in any case.
 #[inline]
 fn is_seen(version: VersionRef<'_>, deleted: Option<Csn>, now_ms: u64) -> bool {
     version.is_live_at(now_ms) && deleted.is_none_or(|deleted| version.csn >= deleted)

@@ -1,4 +1,4 @@
-//! The run of keys that a cursor is stepping over because its reader does not see them.
+//! The run of keys that a cursor steps over because its reader does not see them.
 
 use fulgurite_types::Csn;
 
@@ -6,28 +6,29 @@ use super::ReadPoint;
 use crate::memtables::EmptyRange;
 use crate::version::VersionRef;
 
-/// A run of so many keys is recorded as an empty range.
+/// How many keys a run needs to be recorded as an empty range.
 pub(super) const KEYS_MIN: u32 = if cfg!(test) { 2 } else { 32 };
 
-/// A long run is recorded in parts, each twice as long as the one before it up to this: so little of it is lost if the
-/// scan ends inside it, and little is looked at again to record it.
+/// A long run is recorded in parts, each twice as long as the one before, up to this many keys. So a scan that ends
+/// inside a run loses little of it, and recording it re-reads little.
 const PART_KEYS_MAX: u32 = 4096;
 
-/// At each of the first keys of a run, and then at each 16th, a cursor asks whether the range around it is known.
+/// At each of the first keys of a run, and then at each 16th, a cursor checks whether a recorded range contains the
+/// key.
 const KEYS_PER_ASK: u32 = 16;
 const FIRST_ASKS: u32 = 3;
 
-/// A run, so far.
+/// A run in progress.
 #[derive(Default)]
 pub(super) struct Passed {
     keys: u32,
-    /// How many keys the part has that is recorded next.
+    /// How many keys the next recorded part has.
     part_keys: u32,
-    /// Going forward the first key, going backward the first key behind the run: where the last one that is known ended,
-    /// if it touches it.
+    /// Forward, the run's first key; backward, the first key after the run. If the run touches a recorded range, that
+    /// range's end.
     begin: Vec<u8>,
     has_begin: bool,
-    /// Readers from here on do not see the keys either.
+    /// Readers at or above this point do not see the keys either.
     since: ReadPoint,
 }
 
@@ -37,7 +38,7 @@ impl Passed {
         self.has_begin
     }
 
-    /// The next key is in no run that has begun.
+    /// Ends the run: the next unseen key starts another.
     pub fn restart(&mut self) {
         self.has_begin = false;
         self.part_keys = KEYS_MIN;
@@ -45,7 +46,7 @@ impl Passed {
         self.since = ReadPoint::default();
     }
 
-    /// A run begins behind a range that is known.
+    /// Starts a run at `place`: the end of a recorded range, or the first key.
     pub fn continue_from(&mut self, place: &[u8]) {
         self.keys = 0;
         self.since = ReadPoint::default();
@@ -58,7 +59,7 @@ impl Passed {
         self.keys < FIRST_ASKS || self.keys.is_multiple_of(KEYS_PER_ASK)
     }
 
-    /// One more key; whether a part is complete.
+    /// Adds a key to the run; returns whether a part is complete.
     pub fn add(&mut self, key: &[u8], forward: bool, since: ReadPoint) -> bool {
         if !self.has_begin {
             self.continue_from(key);
@@ -91,8 +92,8 @@ impl Passed {
     }
 }
 
-/// From which reader on a version, the newest that a reader finds of its key, is not seen because it is a tombstone, is
-/// hidden by the range delete at `deleted`, or has expired.
+/// The point from which on readers do not see a version, the newest that a reader finds of its key: it is a tombstone,
+/// is hidden by the range tombstone at `deleted`, or has expired.
 pub(super) fn unseen_since(version: VersionRef<'_>, deleted: Option<Csn>) -> ReadPoint {
     if version.flags.is_tombstone() {
         return ReadPoint { csn: version.csn, now_ms: 0 };

@@ -1,4 +1,4 @@
-//! Explores schedules of the lock-free parts with shuttle: `cargo test -p fulgurite-index --features shuttle`.
+//! Explores schedules of the lock-free code with shuttle: `cargo test -p fulgurite-index --features shuttle`.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -42,7 +42,7 @@ fn contents(memtables: &Memtables, at: Csn) -> Vec<(u8, u8)> {
 }
 
 #[test]
-fn insertions_at_the_same_place_lose_nothing() {
+fn insertions_at_the_same_position_lose_nothing() {
     shuttle::check_random(
         || {
             let memtables = Arc::new(Memtables::new());
@@ -52,7 +52,7 @@ fn insertions_at_the_same_place_lose_nothing() {
                 thread::spawn(move || {
                     memtables.apply(block, Csn(csn), Lsn::NULL);
                     let newest = memtables.newest_csn(b"b", hash_key(TABLE, b"b"));
-                    assert!(newest >= Some(Csn(csn)), "what was applied is seen");
+                    assert!(newest >= Some(Csn(csn)), "every applied commit is seen");
                 })
             });
             writers.into_iter().for_each(|writer| writer.join().unwrap());
@@ -71,7 +71,7 @@ fn insertions_at_the_same_place_lose_nothing() {
 }
 
 #[test]
-fn a_version_is_always_in_the_list_or_in_the_static_part() {
+fn a_version_is_always_in_the_list_or_in_the_base() {
     shuttle::check_random(
         || {
             let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 9 }));
@@ -127,8 +127,8 @@ fn tombstones(keys: &[u8]) -> Block {
     builder.finish()
 }
 
-/// A reader records that a run of tombstones is empty while a key in it is written, and maybe merged: the write is never
-/// passed over.
+/// A reader records a run of tombstones as empty while a key in it is written, and maybe merged: no reader skips the
+/// write.
 #[test]
 fn a_write_into_a_run_that_is_being_recorded_is_seen() {
     for merges in [false, true] {
@@ -164,14 +164,14 @@ fn write_into_a_run(merges: bool) {
     };
     assert_eq!(seen(2), b"z");
     writer.join().unwrap();
-    // A cursor asks what is empty when it meets a tombstone.
+    // A cursor looks up empty ranges when it meets a tombstone.
     table.apply(tombstones(b"ac"), Csn(4), Lsn::NULL);
     assert_eq!((seen(2), seen(3), seen(4)), (b"z".to_vec(), b"dz".to_vec(), b"dz".to_vec()));
 }
 
-/// Maintenance takes the memtables from a cursor between any two of its steps, also more than once.
+/// Maintenance takes a cursor's list of memtables back between any two of its steps, also more than once.
 #[test]
-fn a_cursor_goes_on_where_its_memtable_are_taken_back() {
+fn a_cursor_continues_where_its_memtables_are_taken_back() {
     for forward in [true, false] {
         shuttle::check_pct(move || step_while_merging(forward), 5_000, 3);
         shuttle::check_random(move || step_while_merging(forward), 5_000);
@@ -202,7 +202,7 @@ fn step_while_merging(forward: bool) {
     if !forward {
         expected.reverse();
     }
-    // The second one gets what the first one leaves.
+    // The second cursor gets the slot that the first one leaves.
     for turn in [4, 1] {
         let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
         if forward {
@@ -213,7 +213,7 @@ fn step_while_merging(forward: bool) {
         for (i, &(key, value)) in expected.iter().enumerate() {
             assert_eq!((cursor.key(), cursor.version().payload), (Some(&[key][..]), &[value][..]));
             if i == turn {
-                // There and back.
+                // One step back and forth.
                 if forward { cursor.prev() } else { cursor.next() }.unwrap();
                 assert_eq!(cursor.key(), Some(&[expected[i - 1].0][..]));
                 if forward { cursor.next() } else { cursor.prev() }.unwrap();

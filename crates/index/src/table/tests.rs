@@ -199,7 +199,7 @@ impl World {
         }
     }
 
-    /// What a checkpoint does: only once nothing that the ranges hide is left, and with no older snapshot.
+    /// Drops range tombstones like a checkpoint: only once nothing that they hide is left, and with no older snapshot.
     fn remove_ranges(&mut self) {
         let rules = self.rules();
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
@@ -252,7 +252,7 @@ impl World {
         self.cursors.push(open);
     }
 
-    /// Also long after the last step: what is there stays while others write and merge.
+    /// Called long after the last step, too: the current entry stays while other operations write and merge.
     fn check_place(&self, open: &OpenCursor) {
         assert_eq!(open.cursor.key(), open.key.as_deref());
         if let Some(key) = &open.key {

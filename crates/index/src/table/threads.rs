@@ -1,4 +1,4 @@
-//! A table under real threads: appliers, readers and a maintainer, each checking what it can know.
+//! A table under real threads: appliers, readers and a maintainer, each of which checks what it can know.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const KEYS: u64 = 40;
 const COMMITS: u64 = 6_000;
 const COMMITTERS: u64 = 3;
 
-/// What the engine keeps: numbers, the applied prefix, and the readers' snapshots.
+/// The engine's state: CSNs, the applied prefix, and the readers' snapshots.
 struct Engine {
     table: Arc<Table<MapBase>>,
     numbered: Mutex<u64>,
@@ -27,8 +27,8 @@ struct Engine {
     done: AtomicBool,
 }
 
-/// Commit `csn` writes its number to every key `i` with `csn % (i % 3 + 1) == 0`, or deletes it, so that whoever reads at
-/// a CSN knows what it must find. Runs of keys are deleted and come back.
+/// Commit `csn` writes its number to every key `i` with `csn % (i % 3 + 1) == 0`, or deletes the key, so that a reader
+/// at a CSN knows what it must find. Runs of keys are deleted and written again.
 fn written_at(i: u64, at: u64) -> Option<u64> {
     let stride = i % 3 + 1;
     (at >= stride).then(|| at - at % stride).filter(|csn| !deletes(i, *csn))
@@ -180,7 +180,7 @@ fn readers_see_exactly_their_snapshot_while_others_write_and_merge() {
     engine.maintain();
     engine.maintain();
     engine.read();
-    // Threads of other tests may be in an epoch.
+    // Threads of other tests may have pinned an epoch.
     let held = (0..100_000).map(|_| {
         std::thread::yield_now();
         engine.table.memtables().reclaim()

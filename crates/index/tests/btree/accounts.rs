@@ -1,4 +1,4 @@
-//! Values in the log: references, moves, and what they count for.
+//! Values in the log: references, relocations, and accounts.
 
 use std::collections::BTreeMap;
 
@@ -59,10 +59,10 @@ fn extents_count_move_and_go() {
     assert!(tree.relocate(b"big", Csn(2), a, to).unwrap());
     assert!(!tree.relocate(b"big", Csn(2), a, to).unwrap());
     let written = ledger.write_out(&tree);
-    assert_eq!(written, [0, 0, 0, 1], "a move of one value is a delta");
+    assert_eq!(written, [0, 0, 0, 1], "the relocation of one value is a delta record");
     assert_eq!((ledger.live(1000), ledger.live(1001), ledger.live(1002)), (0, 700, 500));
 
-    // The same after a load, and a merge of the version as it was before the move changes nothing.
+    // The same after a load; merging the version as it was before the relocation changes nothing.
     for _ in 0..20 {
         let root = tree.write_out().unwrap().root;
         tree = BTree::open(TABLE, root, store.clone(), BTreeOptions::default());
@@ -80,7 +80,7 @@ fn extents_count_move_and_go() {
 }
 
 #[test]
-fn whole_records_come_after_max_deltas() {
+fn a_full_record_comes_after_max_deltas() {
     let store = MemStore::new();
     let options = BTreeOptions { max_deltas: 3, ..BTreeOptions::default() };
     let tree = BTree::empty(TABLE, store.clone(), options);
@@ -105,5 +105,5 @@ fn whole_records_come_after_max_deltas() {
         tree.rewrite_if_live(**lsn, &body).unwrap()
     });
     assert!((1..=2).contains(&live.count()));
-    assert_eq!(ledger.write_out(&tree), [0, 0, 1, 0], "a rewritten leaf is whole");
+    assert_eq!(ledger.write_out(&tree), [0, 0, 1, 0], "a rewritten leaf is a full record");
 }

@@ -1,4 +1,4 @@
-//! Damaged records: an error that names the record, or a tree that can be read; never a panic.
+//! Damaged records give an error that names the record, or a readable tree; never a panic.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn build() -> (Arc<MemStore>, Lsn, Batch) {
     (store, root, batch)
 }
 
-/// Reads everything; whether all of it could be read.
+/// Reads everything; fails if a part cannot be read.
 fn read_all(store: &Arc<MemStore>, root: Lsn, batch: &Batch) -> Result<usize, IndexError> {
     let tree = BTree::open(TABLE, root, store.clone(), small_nodes());
     for key in batch.keys() {
@@ -115,7 +115,7 @@ fn errors_name_the_record() {
     assert!(matches!(read_all(&store, root, &batch), Err(IndexError::Store { lsn, .. }) if lsn == root));
 }
 
-/// All keys that a cursor gives which passes over what it cannot read, and the spans that it passed over.
+/// All keys of a cursor that skips unreadable nodes, and the spans that it skipped.
 fn read_around(store: &Arc<MemStore>, root: Lsn, forward: bool) -> (Vec<Vec<u8>>, Vec<KeySpan>) {
     let tree = BTree::open(TABLE, root, store.clone(), small_nodes());
     let mut cursor = tree.cursor(Csn::MAX);
@@ -141,9 +141,9 @@ fn read_around(store: &Arc<MemStore>, root: Lsn, forward: bool) -> (Vec<Vec<u8>>
     }
 }
 
-/// One bad node takes its own keys and no others: each key is given, or is in a span that is named.
+/// One bad node costs its own keys and no others: each key is returned, or is in a reported span.
 #[test]
-fn a_cursor_goes_on_behind_nodes_that_cannot_be_read() {
+fn a_cursor_continues_after_nodes_that_cannot_be_read() {
     let (store, root, batch) = build();
     let whole = store.records.lock().unwrap().clone();
     let lsns: Vec<Lsn> = whole.keys().copied().collect();

@@ -1,4 +1,4 @@
-//! The bytes of each record kind as they stand on disk. They never change; `docs/format/node.md` explains them.
+//! The bytes of each record kind on disk. They never change; `docs/format/node.md` explains them.
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{Base, NodeKind, VersionFlags};

@@ -1,4 +1,4 @@
-//! Random merges, prunes, purges, evictions and write-outs, at any time a reopen, against a map of all versions.
+//! Random merges, prunes, purges, evictions, write-outs and reopens, against a map of all versions.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -110,7 +110,7 @@ impl World {
         assert_eq!((again.root, again.accounts.len(), again.records_written), (self.root, 0, [0; 4]));
     }
 
-    /// What a checkpoint does with a report: a record that was reported is not reported again.
+    /// Books a report like a checkpoint: a record that was reported is not reported again.
     fn note(&mut self, report: WriteOutReport) {
         self.root = report.root;
         self.written = self.all.clone();
@@ -155,7 +155,7 @@ impl World {
                 self.store.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
                 let result = self.tree.write_out();
                 self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
-                // A clean tree, or an empty one, has nothing to write: writing it out does not fail.
+                // A clean or empty tree has nothing to write: writing it out does not fail.
                 if let Ok(report) = result {
                     assert_eq!(report.records_written, [0; 4]);
                     self.note(report);
@@ -260,8 +260,7 @@ proptest! {
     }
 }
 
-/// Writing out an emptied tree writes nothing, so it succeeds on a store that refuses writes, and what it reports
-/// counts.
+/// Writing out an emptied tree writes nothing, so it succeeds on a store that refuses writes, and its report is valid.
 #[test]
 fn a_tree_without_records_is_reported_when_writes_fail() {
     let mut world = World::new(small_nodes());
@@ -276,7 +275,7 @@ fn a_tree_without_records_is_reported_when_writes_fail() {
 }
 
 #[test]
-fn everything_may_go_and_come_again() {
+fn every_key_may_be_removed_and_written_again() {
     let mut world = World::new(small_nodes());
     for round in 0..3 {
         world.run(Step::Merge { seed: 5 + round, keys: 3000, span: 4000, deletes: 0 });

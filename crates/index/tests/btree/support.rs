@@ -124,7 +124,7 @@ pub fn get(tree: &BTree, key: &[u8], at: u64) -> Option<(u64, Vec<u8>)> {
     tree.get(key, Csn(at)).unwrap().map(|version| (version.csn.0, version.payload.to_vec()))
 }
 
-/// All rows at a CSN, forward, checked against backward.
+/// All rows at a CSN, read forward and compared with a backward read.
 pub fn rows(tree: &BTree, at: u64) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
     let mut cursor = tree.cursor(Csn(at));
     let mut forward = Vec::new();
@@ -147,7 +147,7 @@ pub fn rows(tree: &BTree, at: u64) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
     forward
 }
 
-/// A generator whose numbers depend on the seed alone.
+/// A generator whose numbers depend only on the seed.
 pub struct Rng(pub u64);
 
 impl Rng {

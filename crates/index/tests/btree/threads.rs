@@ -15,8 +15,8 @@ fn key(number: u64) -> Vec<u8> {
     format!("{number:07}").into_bytes()
 }
 
-/// Every key below `KEYS` that is a multiple of three is always there; its payload is its CSN. The others come and
-/// go.
+/// Every key below `KEYS` that is a multiple of three always exists; its payload is its CSN. The others are written and
+/// removed.
 fn maintain(tree: &BTree, merged: &AtomicU64) {
     let mut rng = Rng(42);
     for csn in 2..ROUNDS {

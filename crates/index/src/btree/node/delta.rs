@@ -1,4 +1,4 @@
-//! Leaf deltas: the keys of a leaf that changed since its last whole record, each with all the versions it has now.
+//! Leaf delta records: the keys of a leaf that changed since its full record, each with all its current versions.
 
 use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
 
@@ -10,13 +10,13 @@ use super::leaf_writer::{Fill, LeafWriter};
 use crate::NodeKind;
 use crate::btree::account::{keys_iter, push_key};
 
-/// A delta that was made, and how many entries it has.
+/// The body of a new delta record, and how many entries it has.
 pub(crate) struct EncodedDelta {
     pub body: Vec<u8>,
     pub entries: usize,
 }
 
-/// The delta with the present versions of `keys`, which ascend.
+/// Encodes a delta record with the current versions of `keys`, which ascend.
 pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
     let place = leaf.place();
     let upper = place.upper.unwrap_or_default();
@@ -58,7 +58,7 @@ pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: 
     EncodedDelta { body, entries }
 }
 
-/// A delta record that was validated.
+/// A validated delta record.
 pub(crate) struct LeafDelta {
     bytes: Vec<u8>,
     header: Header,
@@ -66,7 +66,7 @@ pub(crate) struct LeafDelta {
 }
 
 impl LeafDelta {
-    /// The delta whose body `bytes` is, of the leaf that stands at `place`.
+    /// Decodes the body of a delta record of the leaf with these fences.
     pub(crate) fn decode(
         bytes: Vec<u8>,
         table: TableId,
@@ -88,7 +88,7 @@ impl LeafDelta {
         Ok(LeafDelta { bytes, header, heap_at })
     }
 
-    /// The whole record that this delta stands on.
+    /// The full record that this delta record changes.
     pub(crate) fn full(&self) -> Lsn {
         self.header.full()
     }
@@ -104,10 +104,10 @@ impl LeafDelta {
         })
     }
 
-    /// The leaf that `full record` and this delta make.
+    /// The leaf that results from applying this delta record to `full`.
     pub(crate) fn apply(&self, full: &Leaf, table: TableId) -> Leaf {
         let place = full.place();
-        // A leaf was cut before it was written: applying its delta cuts nothing.
+        // The leaf was cut before it was written, so applying its delta record cuts nothing.
         let mut writer = LeafWriter::new(table, usize::MAX / 1024);
         writer.begin(place.lower);
         let heap = &self.bytes[self.heap_at..];

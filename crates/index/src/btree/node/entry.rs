@@ -1,4 +1,4 @@
-//! One version of one key as leaves and leaf deltas store it.
+//! One version of one key, as leaves and leaf delta records store it.
 //!
 //! ```text
 //! entry := flags u8 | key length u16 | payload length u32 | csn u64 | [expiry u64] | key | payload
@@ -12,18 +12,18 @@ use crate::VersionFlags;
 /// Bytes before the expiry.
 const FIXED_BYTES: usize = 15;
 
-/// Entry flag, beside those of [`VersionFlags`]: the entry before this one has the same key.
+/// Entry flag, besides those of [`VersionFlags`]: the entry before this one has the same key.
 pub(crate) const SAME_KEY: u8 = 0x80;
-/// Entry flag of deltas: the key has no versions any more.
+/// Entry flag of delta records: the key has no versions left.
 pub(crate) const REMOVED: u8 = 0x40;
-/// The flags that are a version's.
+/// The flags that belong to a version.
 pub(crate) const VERSION_FLAGS: u8 =
     VersionFlags::TOMBSTONE | VersionFlags::OUT_OF_LINE | VersionFlags::EXPIRES;
 
 /// A decoded entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {
-    /// The stored byte: a version's flags, [`SAME_KEY`], [`REMOVED`].
+    /// The stored byte: the version's flags, [`SAME_KEY`], [`REMOVED`].
     pub flags: u8,
     pub csn: Csn,
     pub expires_at_ms: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Entry<'a> {
 /// A version without its key, on its way into a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamped<'a> {
-    /// A version's flags only.
+    /// Only the version's flags.
     pub flags: u8,
     pub csn: Csn,
     pub expires_at_ms: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Stamped<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// Decodes the entry at `offset` of a heap and says where the next one starts; `None` if it does not fit.
+    /// Decodes the entry at `offset` of a heap and returns where the next one starts; `None` if it does not fit.
     #[inline]
     pub(crate) fn decode(heap: &'a [u8], offset: usize) -> Option<(Entry<'a>, usize)> {
         let fixed = heap.get(offset..)?.first_chunk::<FIXED_BYTES>()?;

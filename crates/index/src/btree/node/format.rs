@@ -1,4 +1,4 @@
-//! What the bodies of the three node records have in common; the grammar is in `docs/format/node.md`.
+//! The common part of the three node records' bodies; the grammar is in `docs/format/node.md`.
 
 use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
 
@@ -11,7 +11,7 @@ pub(crate) const SLOT_BYTES: usize = 8;
 /// The version of the three formats.
 pub(crate) const FORMAT_VERSION: u8 = 1;
 
-/// Header flag: the node has an upper fence; without it nothing bounds the node above.
+/// Header flag: the node has an upper fence; without it the node has no upper bound.
 const BOUNDED: u8 = 1;
 
 /// The first bytes of every node record's body.
@@ -19,14 +19,15 @@ const BOUNDED: u8 = 1;
 pub(crate) struct Header {
     pub kind: NodeKind,
     pub level: u8,
-    /// Of a delta: how many deltas of this full record came before it, plus one.
+    /// Of a leaf delta record: how many delta records of this full record came before it, plus one.
     pub ordinal: u8,
     pub bounded: bool,
     pub table: TableId,
-    /// Entries of a leaf or a delta, children of an inner node.
+    /// Entries of a leaf or a delta record, children of an inner node.
     pub count: u32,
     pub max_csn: Csn,
-    /// Of a delta: its full record. Of a root that is an inner node: about how many entries the tree has.
+    /// Of a delta record: the full record that it changes. Of a root that is an inner node: about how many entries the
+    /// tree has.
     pub extra: u64,
     pub lower_len: u16,
     pub upper_len: u16,
@@ -85,7 +86,7 @@ impl Header {
         Ok(header)
     }
 
-    /// The full record of a delta.
+    /// The full record that a delta record changes.
     pub(crate) fn full(&self) -> Lsn {
         Lsn(self.extra)
     }
@@ -96,7 +97,7 @@ pub(crate) fn expect(ok: bool, field: &'static str, offset: usize) -> Result<(),
     if ok { Ok(()) } else { Err(DecodeError { field, offset }) }
 }
 
-/// Where a node stands: what its parent knows about it, or, of the root, everything.
+/// A node's fences and level, as its parent knows them; the root's are fixed, but for the level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'a> {
     pub lower: &'a [u8],
@@ -106,10 +107,10 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// The root's.
+    /// The root's fences.
     pub(crate) const ROOT: Place<'static> = Place { lower: &[], upper: None, level: None };
 
-    /// Whether `key` lies below the upper fence.
+    /// Whether `key` is below the upper fence.
     pub(crate) fn admits(&self, key: &[u8]) -> bool {
         self.upper.is_none_or(|upper| key < upper)
     }
@@ -126,7 +127,8 @@ pub(crate) fn fences<'a>(bytes: &'a [u8], header: &Header) -> Result<(Place<'a>,
     Ok((Place { lower, upper, level: Some(header.level) }, upper_end))
 }
 
-/// The header of a record that stands at `place`, and where its fences end; everything a parent knows is compared.
+/// The header of a record of the node with these fences and level, and where its fences end. Compares all that the
+/// parent knows.
 pub(crate) fn open(
     bytes: &[u8],
     kind: NodeKind,
@@ -143,7 +145,7 @@ pub(crate) fn open(
     Ok((header, end))
 }
 
-/// The error that says that `field` at `offset` is wrong.
+/// The error for a wrong `field` at `offset`.
 pub(crate) fn at(field: &'static str, offset: usize) -> DecodeError {
     DecodeError { field, offset }
 }

@@ -1,5 +1,5 @@
-//! Inner nodes: separators, and the children between them. In memory an inner node is the body of its record, but the
-//! children are [`Slot`]s instead of places; it never changes.
+//! Inner nodes: separators, and the children between them. In memory an inner node is the body of its record, with
+//! [`Slot`]s instead of the children's LSNs; it never changes.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::search::{self, SlotBytes};
 use crate::NodeKind;
 use crate::btree::slot::{Residency, Slot};
 
-/// Bytes of a child's place.
+/// Bytes of a child's LSN.
 const CHILD_BYTES: usize = 8;
 
 /// A resident inner node.
@@ -30,17 +30,17 @@ pub(crate) struct Child {
     /// Its lower fence.
     pub lower: Box<[u8]>,
     pub slot: Arc<Slot>,
-    /// Whether it may have become so small that a neighbour should take it in.
+    /// Whether it may have become so small that it should join a neighbour.
     pub may_be_small: bool,
 }
 
-/// How many bytes a child with this lower fence takes in a body.
+/// How many bytes of a body a child with this lower fence takes.
 pub(crate) fn child_weight(lower: &[u8]) -> usize {
     SLOT_BYTES + CHILD_BYTES + 2 + lower.len()
 }
 
 impl Inner {
-    /// The node over `children`, which ascend and start at the lower fence.
+    /// The node over `children`, which ascend and start at the node's lower fence.
     pub(crate) fn build(table: TableId, place: Place<'_>, level: u8, children: &[Child]) -> Inner {
         assert!(!children.is_empty() && *children[0].lower == *place.lower, "children cover their parent");
         let prefix_len = fence_prefix(place.lower, place.upper);
@@ -80,7 +80,7 @@ impl Inner {
         Inner { body: body.into_boxed_slice(), level, slots_at, heap_at, prefix_len, children }
     }
 
-    /// The node whose body `bytes` is, which stands at `place`; and the count of the tree's entries that it carries.
+    /// Decodes the body of the node with these fences and level; also returns the tree's entry count that it carries.
     pub(crate) fn decode(
         bytes: Vec<u8>,
         table: TableId,
@@ -117,10 +117,7 @@ impl Inner {
         Ok((Inner { body, level, slots_at, heap_at, prefix_len, children }, entries))
     }
 
-    /// The body of this node's record: `entries` is carried along, the children's places are those of now.
-    ///
-    /// # Panics
-    /// If a child was never written.
+    /// The body of this node's record, with `entries` as the tree's entry count and the children's current LSNs.
     pub(crate) fn encode(&self, entries: u64) -> Vec<u8> {
         let mut body = self.body.to_vec();
         body[24..32].copy_from_slice(&entries.to_le_bytes());
@@ -158,7 +155,7 @@ impl Inner {
         checked_separator(&self.body[self.heap_at..], offset).expect("separators were validated")
     }
 
-    /// Which child has the keys around `key`.
+    /// The index of the child whose range contains `key`.
     #[inline]
     pub(crate) fn child_index(&self, key: &[u8]) -> usize {
         search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
@@ -175,7 +172,7 @@ impl Inner {
         Place { lower, upper: (self.body[3] != 0).then_some(upper), level: Some(self.level) }
     }
 
-    /// Where child `index` stands.
+    /// The fences and level of child `index`.
     pub(crate) fn child_place(&self, index: usize) -> Place<'_> {
         let own = self.place();
         let slots = self.slots();

@@ -21,25 +21,25 @@ pub struct Leaf {
     origin: Option<Box<Origin>>,
 }
 
-/// Which records a leaf was loaded from.
+/// The records that a leaf was loaded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The whole record.
+    /// The full record.
     pub full: Lsn,
     /// Bytes of its body.
     pub full_len: usize,
-    /// The delta on top of it, if there is one.
+    /// The leaf delta record that changes it, if there is one.
     pub delta: Option<DeltaOrigin>,
 }
 
-/// Which delta a leaf was loaded from.
+/// The delta record that a leaf was loaded from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeltaOrigin {
     /// Bytes of its body.
     pub len: usize,
-    /// How many deltas in a row it ends.
+    /// The number of delta records since the full record, this one included.
     pub ordinal: u8,
-    /// The keys that it holds: [`crate::btree::account::Changed`].
+    /// The keys that it holds, as in [`crate::btree::account::Changed`].
     pub keys: Vec<u8>,
 }
 
@@ -84,7 +84,7 @@ impl Leaf {
         Leaf { bytes, heap_at, slots_at, count: starts.len(), prefix_len, max_csn, origin: None }
     }
 
-    /// The leaf over a body that was validated ([`super::leaf_check`]) to have this header.
+    /// The leaf over a validated body ([`super::leaf_check`]) with this header.
     pub(super) fn from_valid(bytes: Vec<u8>, header: &Header, slots_at: usize) -> Leaf {
         let count = header.count as usize;
         let mut leaf = Leaf {
@@ -115,7 +115,7 @@ impl Leaf {
         self.origin.as_deref()
     }
 
-    /// The body of this leaf's whole record.
+    /// The body of this leaf's full record.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -124,7 +124,7 @@ impl Leaf {
         self.count
     }
 
-    /// At or above the CSN of every entry.
+    /// The greatest CSN of its entries.
     pub(crate) fn max_csn(&self) -> Csn {
         self.max_csn
     }
@@ -148,7 +148,7 @@ impl Leaf {
         &self.bytes[self.heap_at..]
     }
 
-    /// Where entry `index` starts in the heap; of the entry after the last, where the heap ends.
+    /// Where entry `index` starts in the heap; for `count`, where the heap ends.
     #[inline]
     pub(crate) fn start(&self, index: usize) -> usize {
         match self.slots().get(index) {
@@ -234,7 +234,7 @@ impl Leaf {
         Some(entry)
     }
 
-    /// The first entry that a reader at `at` sees, from the key that starts at `index` on.
+    /// The first entry that a reader at `at` sees, at or after entry `index`, which starts a key.
     #[inline]
     pub(crate) fn visible_from(&self, mut index: usize, at: Csn) -> Option<usize> {
         while index < self.count {
@@ -246,7 +246,7 @@ impl Leaf {
         None
     }
 
-    /// The last entry that a reader at `at` sees, of keys before the one that starts at `end`.
+    /// The last entry that a reader at `at` sees among the keys before entry `end`, which starts a key.
     pub(crate) fn visible_before(&self, mut end: usize, at: Csn) -> Option<usize> {
         while end > 0 {
             let start = self.group_start(end - 1);
@@ -272,7 +272,7 @@ impl Leaf {
     }
 }
 
-/// A decoded entry without the borrow: the leaf that it is of has to be shown again. It ends with key and payload.
+/// A decoded entry without a borrow of its leaf, which the caller passes again. Key and payload are its last bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct EntryPlace {
     csn: Csn,
@@ -285,10 +285,8 @@ pub(crate) struct EntryPlace {
 }
 
 impl EntryPlace {
-    /// Makes it that of entry `index`. In place: to build one and copy it took as long as the rest of a cursor's step.
-    ///
-    /// # Panics
-    /// If there is no such entry.
+    /// Decodes entry `index` into it. In place: building one and copying it took as long as the rest of a cursor's
+    /// step.
     #[inline]
     pub(crate) fn set(&mut self, leaf: &Leaf, index: usize) {
         let (entry, end) = Entry::decode(leaf.heap(), leaf.start(index)).expect("entries were validated");

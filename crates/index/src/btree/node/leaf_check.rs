@@ -1,4 +1,5 @@
-//! Decoding leaf records: afterwards no reader of the leaf can panic or read out of bounds, whatever the bytes were.
+//! Decodes and validates leaf records: afterwards no read of the leaf can panic or go out of bounds, whatever the bytes
+//! were.
 
 use fulgurite_types::{Csn, DecodeError, TableId};
 
@@ -9,7 +10,7 @@ use super::search;
 use crate::{NodeKind, OutOfLine, VersionFlags};
 
 impl Leaf {
-    /// The leaf whose body `bytes` is, which stands at `place`.
+    /// Decodes the body of the leaf with these fences.
     pub(crate) fn decode(bytes: Vec<u8>, table: TableId, place: &Place<'_>) -> Result<Leaf, DecodeError> {
         let (header, slots_at) = format::open(&bytes, NodeKind::Leaf, table, place)?;
         expect(header.extra == 0, "full record", 24)?;
@@ -32,7 +33,7 @@ impl Leaf {
     }
 }
 
-/// Where the heap starts, if header, fences, `slots` slots and heap are all there is.
+/// Where the heap starts; fails unless the body is exactly header, fences, `slots` slots and heap.
 pub(super) fn check_length(
     bytes: &[u8],
     header: &Header,
@@ -51,7 +52,7 @@ pub(super) fn shift(error: DecodeError, heap_at: usize) -> DecodeError {
     DecodeError { offset: error.offset + heap_at, ..error }
 }
 
-/// Checks entries one after the other: order, fences and what an entry may be.
+/// Checks entries one after the other: order, fences, and valid fields.
 pub(super) struct Order<'a> {
     place: Place<'a>,
     last: Option<(&'a [u8], Csn, u8)>,
@@ -63,7 +64,7 @@ impl<'a> Order<'a> {
         Order { place: *place, last: None, max_csn: Csn::ZERO }
     }
 
-    /// The entry at `offset`, and where it ends; besides a version's flags, `allowed` may be set.
+    /// The entry at `offset`, and where it ends. Besides a version's flags, those in `allowed` may be set.
     pub(super) fn next(
         &mut self,
         heap: &'a [u8],

@@ -1,4 +1,4 @@
-//! Collects the entries of one or many leaves in order and cuts them into leaves.
+//! Collects the entries of one or several leaves in order and cuts them into leaves.
 
 use std::ops::Range;
 
@@ -11,23 +11,23 @@ use super::leaf::Leaf;
 /// How many leaves' worth of entries may collect before full leaves are cut off.
 const COLLECT_LEAVES: usize = 64;
 
-/// How full leaves become when entries do not fit one.
+/// How full the leaves become when the entries do not fit into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// About equally: what comes next may go anywhere.
+    /// About equally: later entries may go anywhere.
     Even,
-    /// To the brim but for the last: what comes next goes to the end.
+    /// Nearly full, except for the last leaf: later entries go to the end.
     Append,
 }
 
-/// A leaf that was cut, and the lower fence it has.
+/// A leaf that was cut, and its lower fence.
 #[derive(Debug)]
 pub(crate) struct Piece {
     pub lower: Vec<u8>,
     pub leaf: Leaf,
 }
 
-/// Collects entries; its buffers are used again for the next leaf.
+/// Collects entries; reuses its buffers for the next leaf.
 pub(crate) struct LeafWriter {
     table: TableId,
     leaf_bytes: usize,
@@ -49,7 +49,7 @@ impl LeafWriter {
         }
     }
 
-    /// Starts the leaf, or the leaves, that begin at `lower`.
+    /// Starts a leaf, or several, whose first lower fence is `lower`.
     pub(crate) fn begin(&mut self, lower: &[u8]) {
         self.heap.clear();
         self.starts.clear();
@@ -58,11 +58,11 @@ impl LeafWriter {
         self.lower.extend_from_slice(lower);
     }
 
-    /// Appends entries of a leaf as they are.
+    /// Appends entries of a leaf, unchanged.
     pub(crate) fn copy(&mut self, leaf: &Leaf, range: Range<usize>) {
         let (from, to) = (leaf.start(range.start), leaf.start(range.end));
         let shift = len_u32(self.heap.len());
-        // The sum stays below 4 GiB, or the next `len_u32` says so.
+        // The sum stays below 4 GiB, or the next `len_u32` panics.
         self.starts.extend(range.map(|index| shift.wrapping_add((leaf.start(index) - from) as u32)));
         self.heap.extend_from_slice(&leaf.heap()[from..to]);
     }
@@ -75,7 +75,7 @@ impl LeafWriter {
         }
     }
 
-    /// Cuts off full leaves if a great deal has collected; called between keys.
+    /// Cuts off full leaves if many entries have collected; called between keys.
     pub(crate) fn cut_full(&mut self) {
         if self.heap.len() < COLLECT_LEAVES * self.leaf_bytes {
             return;
@@ -96,8 +96,8 @@ impl LeafWriter {
         }
     }
 
-    /// Cuts what has collected since [`LeafWriter::begin`]; at least one leaf. The first one's lower fence is the one
-    /// given there, the last one's upper fence is `upper`.
+    /// Cuts the entries collected since [`LeafWriter::begin`] into leaves, at least one. The first one's lower fence is
+    /// the one given to `begin`, the last one's upper fence is `upper`.
     pub(crate) fn finish(&mut self, upper: Option<&[u8]>, fill: Fill) -> Vec<Piece> {
         let room = self.room(upper);
         let mut from = 0;
@@ -144,8 +144,8 @@ impl LeafWriter {
         end.min(self.starts.len())
     }
 
-    /// Cuts one leaf of at most `target` bytes of entries and slots, or one key, and returns where the rest starts.
-    /// There is a rest.
+    /// Cuts one leaf of at most `target` bytes of entries and slots, or of one key, and returns the first entry of the
+    /// rest. There must be a rest.
     fn cut(&mut self, from: usize, target: usize) -> usize {
         let first = self.start(from);
         let mut low = from;

@@ -1,4 +1,4 @@
-//! The nodes of a tree, as they are in memory and on disk.
+//! The nodes of a tree, in memory and on disk.
 
 pub(crate) mod delta;
 pub(crate) mod entry;

@@ -1,9 +1,9 @@
-//! The slot array: for each key of a node the four bytes after the fences' common prefix, and where the key is.
+//! The slot array: for each key of a node the four bytes after the fences' common prefix, and the key's offset.
 //!
 //! ```text
 //! element := head u32 | offset u32
 //! ```
-//! Heads compare like the keys they were cut from, so that a search reads keys only where heads are equal.
+//! Heads compare like the keys that they were cut from, so a search reads keys only where heads are equal.
 
 use super::format::SLOT_BYTES;
 
@@ -42,10 +42,7 @@ pub(crate) fn offset_of(element: &SlotBytes) -> usize {
     (u64::from_le_bytes(*element) >> 32) as usize
 }
 
-/// The slot array that starts at `from` and has `count` elements.
-///
-/// # Panics
-/// If it is not there.
+/// If `bytes` ends before it does.
 #[inline]
 pub(crate) fn slots(bytes: &[u8], from: usize, count: usize) -> &[SlotBytes] {
     bytes[from..from + count * SLOT_BYTES].as_chunks().0
@@ -53,13 +50,13 @@ pub(crate) fn slots(bytes: &[u8], from: usize, count: usize) -> &[SlotBytes] {
 
 /// Elements in a block of [`count_below`]: one cache line of them.
 const BLOCK: usize = 8;
-/// Blocks whose first heads are looked at one after the other; these reads do not wait for each other.
+/// Blocks whose first heads are compared one after the other; these reads do not wait for each other.
 const BLOCKS_MAX: usize = 64;
 
-/// How many elements at the front are below the key with this head; `is_below` decides for those with its head.
+/// How many elements at the front are below the key with this head; `is_below` decides for those with an equal head.
 ///
-/// A slot array that is not in the cache costs a binary search one miss a step, each waiting for the one before. The
-/// first heads of all blocks are read at once instead, then one block.
+/// In a slot array that is not in the cache a binary search has one miss a step, and each miss waits for the one
+/// before. So this reads the first heads of all blocks at once, then one block.
 #[inline]
 pub(crate) fn count_below(slots: &[SlotBytes], head: u32, is_below: impl Fn(usize) -> bool) -> usize {
     let mut from = 0;
@@ -94,7 +91,7 @@ mod tests {
             probes in proptest::collection::vec(0u64..4000, 20),
         ) {
             keys.sort();
-            // Below 2000 heads are shared by many keys.
+            // Below 2000, many keys share a head.
             let head = |key: u64| if key < 2000 { key / 300 } else { key } as u32;
             let slots: Vec<SlotBytes> =
                 keys.iter().enumerate().map(|(index, key)| element(head(*key), index as u32)).collect();
