@@ -183,7 +183,7 @@ pub(crate) struct ApplyWrites {
     tables: SmallVec<[TableWork; 1]>,
     /// If it writes the catalog.
     definition: Option<Box<Definition>>,
-    /// For range deletes: at least these reads are open when the commit is applied.
+    /// For range deletes: all reads that are open when the commit is applied are among these.
     readers: Readers,
 }
 
