@@ -11,8 +11,8 @@
 //! 7 acknowledge  once `visible` and, above level `Async`, `durable` have passed this CSN
 //! ```
 //!
-//! What waits: step 0 waits for log writes and new segments. Step 1 waits for latches; validating a range may read the
-//! base from disk (`latches.rs`). Steps 2 to 4 wait for other threads' work in memory alone: for the deadlines' lock,
+//! What waits: step 0 waits for log writes and new segments, and before it a transaction waits for merging. Step 1 waits
+//! for latches; validating a range may read the base from disk (`latches.rs`). Steps 2 to 4 wait for other threads' work in memory alone: for the deadlines' lock,
 //! the lock under which a group opens, the commit's slot in the commit ring (INV-TXN-7), the thread that applies this
 //! commit in its owner's place (INV-TXN-4). Step 7 waits for all earlier commits to be filled and applied and, above
 //! level `Async`, for the write that step 6 asked for.
