@@ -571,7 +571,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Moves the cursor to the next stored entry to compare, if the cursor's own entry was not returned last.
+    /// Moves the cursor to the next stored entry, unless it is there already.
     #[cold]
     #[inline(never)]
     fn resume(&mut self, bounds: &Bounds) -> Result<()> {
