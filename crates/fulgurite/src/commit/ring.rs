@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn each_commit_is_claimed_once_and_slots_are_used_again() {
+    fn each_commit_is_claimed_once_and_slots_are_reused() {
         let ring = Ring::new(2);
         for csn in (1..=40).map(Csn) {
             assert!(ring.claim(csn).is_none(), "not published");
