@@ -1,16 +1,16 @@
 //! The database's clock, by which keys expire. The rules for users are in `docs/expiry.md`.
 //!
-//! It never runs back, and it does not follow every jump of the machine's clock (the wall clock): a version that expired
-//! by a wrong clock cannot be recovered once it is pruned.
+//! It never runs back, and it does not follow every jump of the machine's clock (the wall clock): a version that
+//! expired by a wrong clock cannot be recovered once it is pruned.
 //!
 //! - INV-CLOCK-1: between two readings the clock advances by at most [`REACH_MS`] more than the monotonic clock, unless
-//!   the wall clock has kept its distance from the monotonic clock, within [`REACH_MS`], for [`STANDING_MS`]. Until then
-//!   the clock advances with the monotonic clock alone.
+//!   the wall clock has kept its distance from the monotonic clock, within [`REACH_MS`], for [`STANDING_MS`]. Until
+//!   then the clock advances with the monotonic clock alone.
 //! - INV-CLOCK-2: when a database is opened there is no monotonic clock to compare with, only the time at which the
 //!   database was left. A wall clock at most [`CLOSED_MS_MAX`] ahead of that time is followed at once; a wall clock
 //!   further ahead counts as a jump.
-//! - INV-CLOCK-3: nothing is pruned by a time that is not confirmed ([`Clock::confirmed_ms`]). After a jump, times up to
-//!   the one before the jump are confirmed. Later times are confirmed when the clock has advanced by as much as it
+//! - INV-CLOCK-3: nothing is pruned by a time that is not confirmed ([`Clock::confirmed_ms`]). After a jump, times up
+//!   to the one before the jump are confirmed. Later times are confirmed when the clock has advanced by as much as it
 //!   jumped, [`STANDING_MS`] at most. A time after the machine's present one is not confirmed either.
 //!
 //! The superblock records a jump that is not confirmed, so that several short lives of the database add up.
@@ -309,8 +309,8 @@ impl Database {
     /// This opens the database, which may recover it, writes a checkpoint, and closes it.
     ///
     /// # Errors
-    /// Those of [`Database::open`], [`Database::checkpoint`] and [`Database::close`]. The clock may or may not be set then;
-    /// call this again.
+    /// Those of [`Database::open`], [`Database::checkpoint`] and [`Database::close`]. The clock may or may not be set
+    /// then; call this again.
     pub fn reset_clock(path: impl AsRef<Path>, options: Options) -> Result<ClockReset> {
         Database::reset_clock_with(env::RealEnv::new(), path, options)
     }
@@ -331,8 +331,8 @@ impl Database {
         core.clock.reset(core.env.clock());
         let after_ms = core.now_ms();
         tracing::info!(path = %core.dir.display(), before_ms, after_ms, "the clock was set to the machine's");
-        // Replay advances the clock to the times of commits, so a checkpoint has to cover the earlier ones. Closing writes
-        // the other copy of the superblock.
+        // Replay advances the clock to the times of commits, so a checkpoint has to cover the earlier ones. Closing
+        // writes the other copy of the superblock.
         db.checkpoint()?;
         db.close()?;
         Ok(ClockReset { before_ms, after_ms })

@@ -154,7 +154,8 @@ fn a_short_break_is_confirmed_soon() {
     assert_eq!(clock.confirmed_ms(machine.clock()), wall(&machine), "no jump at all");
 }
 
-/// The database is open for two seconds every ten minutes: expired values are confirmed after an hour, not kept for ever.
+/// The database is open for two seconds every ten minutes: expired values are confirmed after an hour, not kept for
+/// ever.
 #[test]
 fn short_lives_add_up() {
     let (machine, mut clock) = clock();

@@ -1,12 +1,13 @@
 //! The deadlines of commits that not all readers see yet. Of the values that a commit must have read live (INV-TIME-2),
 //! the first to expire sets its deadline. Most commits have no deadline, and touch nothing here.
 //!
-//! INV-TIME-3: the time of a snapshot is before the deadline of each commit that it does not see. Otherwise the snapshot
-//! would see that a key has expired, but not the commit that happened before that.
+//! INV-TIME-3: the time of a snapshot is before the deadline of each commit that it does not see. Otherwise the
+//! snapshot would see that a key has expired, but not the commit that happened before that.
 //!
 //! A commit with a deadline lowers `least_ms` to it, reads the clock, gets its number, and records number and deadline,
-//! all under the lock. A snapshot ([`crate::snapshots::Snapshots::register`]) reads the clock, then `least_ms`, and then
-//! checks whether its CSN is still the newest. Let s be a snapshot, and c a commit with a deadline that s does not see.
+//! all under the lock. A snapshot ([`crate::snapshots::Snapshots::register`]) reads the clock, then `least_ms`, and
+//! then checks whether its CSN is still the newest. Let s be a snapshot, and c a commit with a deadline that s does not
+//! see.
 //! - s read `least_ms` before c lowered it. Then c read the clock later than s: c's time is at or after s's, and before
 //!   c's deadline. For this the clock and `least_ms` are sequentially consistent: s stores the clock and then loads
 //!   `least_ms`, c stores `least_ms` and then loads the clock.
@@ -15,8 +16,8 @@
 //! - Otherwise s read a `least_ms` at or before c's deadline. If s's clock is before `least_ms`, it is before the
 //!   deadline. If not, s begins under the lock, where every recorded commit has a number and no commit with a deadline
 //!   gets one. Let d be the first deadline above s's CSN: s takes the last millisecond before d. That is not before the
-//!   time of any commit that s sees: times rise with CSNs (INV-TIME-1), so the time of d's commit is at or after theirs,
-//!   and before d.
+//!   time of any commit that s sees: times rise with CSNs (INV-TIME-1), so the time of d's commit is at or after
+//!   theirs, and before d.
 //!
 //! Why no snapshot waits for c instead: c's thread may be descheduled, and a snapshot of stable commits would wait for
 //! the disk.
@@ -51,8 +52,8 @@ impl Deadlines {
         Deadlines { least_ms: CachePadded::new(AtomicU64::new(u64::MAX)), unseen: Mutex::default() }
     }
 
-    /// The time bounds of a commit that is about to get its number. `before_ms` is its deadline, `u64::MAX` if it has none.
-    /// `read_csn` is the smallest CSN that new snapshots have.
+    /// The time bounds of a commit that is about to get its number. `before_ms` is its deadline, `u64::MAX` if it has
+    /// none. `read_csn` is the smallest CSN that new snapshots have.
     #[inline]
     pub fn begin(
         &self,
@@ -72,15 +73,15 @@ impl Deadlines {
         Beginning { held, before_ms }
     }
 
-    /// A time at or before the deadline of each commit that has read the clock by now and that is not seen by a snapshot
-    /// which checks its CSN afterwards.
+    /// A time at or before the deadline of each commit that has read the clock by now and that is not seen by a
+    /// snapshot which checks its CSN afterwards.
     #[inline]
     pub fn least_ms(&self) -> u64 {
         self.least_ms.load(Ordering::SeqCst)
     }
 
-    /// Keeps commits with deadlines from getting numbers. Drops the deadlines of commits up to `read_csn`, which all new
-    /// snapshots see.
+    /// Keeps commits with deadlines from getting numbers. Drops the deadlines of commits up to `read_csn`, which all
+    /// new snapshots see.
     pub fn lock(&self, read_csn: Csn) -> HeldDeadlines<'_> {
         let mut unseen = self.unseen.lock();
         while unseen.pop_front_if(|first| first.csn <= read_csn).is_some() {}

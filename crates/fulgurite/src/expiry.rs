@@ -9,8 +9,8 @@ use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
 
 /// When a value expires. A [`Duration`] and a [`SystemTime`] convert to it.
 ///
-/// The database stores the moment, in milliseconds, rounded up. A duration counts from the call that writes the value, not
-/// from the commit, on the database's clock ([`ClockStatus`](crate::ClockStatus)).
+/// The database stores the moment, in milliseconds, rounded up. A duration counts from the call that writes the value,
+/// not from the commit, on the database's clock ([`ClockStatus`](crate::ClockStatus)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -193,8 +193,8 @@ impl Table {
     /// Writes `key`, whether or not it exists, with an expiry; by default durable when it returns.
     ///
     /// # Errors
-    /// Those of [`Transaction::put`] and [`Transaction::commit`], except [`Error::Conflict`](crate::Error::Conflict): the
-    /// write is blind.
+    /// Those of [`Transaction::put`] and [`Transaction::commit`], except [`Error::Conflict`](crate::Error::Conflict):
+    /// the write is blind.
     pub fn put_expiring(
         &self,
         key: impl AsRef<[u8]>,
@@ -244,8 +244,8 @@ impl Table {
         Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 
-    /// Gives the value of `key` another expiry. Returns false, and does nothing, if the key does not exist. The value is
-    /// written again.
+    /// Gives the value of `key` another expiry. Returns false, and does nothing, if the key does not exist. The value
+    /// is written again.
     ///
     /// # Errors
     /// Those of [`Table::compare_and_swap`], and [`Error::Damaged`](crate::Error::Damaged) and

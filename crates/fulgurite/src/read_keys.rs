@@ -1,5 +1,5 @@
-//! The keys that a transaction has read, in little memory. Each takes its own bytes, which are stored one after another,
-//! four bytes for table and length, and five to ten for the hash index.
+//! The keys that a transaction has read, in little memory. Each takes its own bytes, which are stored one after
+//! another, four bytes for table and length, and five to ten for the hash index.
 
 use std::sync::Arc;
 

@@ -9,8 +9,8 @@ use crate::write_set::Budget;
 /// The start of a range: a key, and whether the range begins after that key. Tuples compare as starts do.
 type Lower<'b> = (&'b [u8], bool);
 
-/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare as
-/// ends do.
+/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare
+/// as ends do.
 type Upper<'b> = (bool, &'b [u8], bool);
 
 pub(crate) type Bounds<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);

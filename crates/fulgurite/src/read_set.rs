@@ -105,8 +105,8 @@ impl ReadSet {
         self.inner.borrow().bytes()
     }
 
-    /// Records a read of one key. Fails if that would exceed the budget; then nothing is recorded, and the caller must not
-    /// return the value.
+    /// Records a read of one key. Fails if that would exceed the budget; then nothing is recorded, and the caller must
+    /// not return the value.
     pub fn key(&self, table: &Arc<TableState>, key: &[u8], hash: u64, budget: Budget) -> Result<()> {
         self.note(table, key, hash, false, budget)
     }
@@ -188,8 +188,8 @@ impl ReadSet {
         &self.live
     }
 
-    /// The CSN up to which commits have to be durable before any result that depends on the reads may leave the process.
-    /// At or above the newest commit above [`Durability::Async`](crate::Durability::Async) that was seen.
+    /// The CSN up to which commits have to be durable before any result that depends on the reads may leave the
+    /// process. At or above the newest commit above [`Durability::Async`](crate::Durability::Async) that was seen.
     pub fn needs(&self) -> Csn {
         self.inner.borrow().needs
     }

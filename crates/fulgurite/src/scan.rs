@@ -78,8 +78,8 @@ impl Bounds {
             Bound::Excluded(key) => Some(key.clone()),
             Bound::Unbounded => None,
         };
-        // The successor of a key of the greatest length is one byte too long to store. Replace it by the smallest storable
-        // key that is greater: no storable key is between the two.
+        // The successor of a key of the greatest length is one byte too long to store. Replace it by the smallest
+        // storable key that is greater: no storable key is between the two.
         let (start, end) = (shorten(start), end.map(shorten));
         let Some(start) = start else { return Ok(None) };
         let end = end.flatten();
@@ -154,8 +154,8 @@ impl Bounds {
     }
 }
 
-/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare as
-/// ends do.
+/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare
+/// as ends do.
 type Upper<'b> = (bool, &'b [u8], bool);
 
 fn upper(end: &Bound<Box<[u8]>>) -> Upper<'_> {
@@ -236,15 +236,15 @@ struct Side<'a> {
     stand: Stand<'a>,
 }
 
-/// The entries of a range of a table, in key order. Keys and values that are in memory are not copied. An error ends the
-/// iteration; [`Snapshot::salvage`](crate::Snapshot::salvage) reads around damage.
+/// The entries of a range of a table, in key order. Keys and values that are in memory are not copied. An error ends
+/// the iteration; [`Snapshot::salvage`](crate::Snapshot::salvage) reads around damage.
 ///
-/// The iterator returns owned entries: each shares the memory that holds it, which costs a few tens of nanoseconds. To look
-/// at one entry after another, use [`Range::next_entry`], which lends them. Both may be mixed, and so may both directions:
-/// each entry comes once.
+/// The iterator returns owned entries: each shares the memory that holds it, which costs a few tens of nanoseconds. To
+/// look at one entry after another, use [`Range::next_entry`], which lends them. Both may be mixed, and so may both
+/// directions: each entry comes once.
 ///
-/// An idle `Range` keeps on disk the versions that it may still return, as its snapshot does. In memory it keeps one leaf,
-/// and the commits of at most 4 of the next entries, at each end; not what was written or merged since.
+/// An idle `Range` keeps on disk the versions that it may still return, as its snapshot does. In memory it keeps one
+/// leaf, and the commits of at most 4 of the next entries, at each end; not what was written or merged since.
 ///
 /// ```
 /// use fulgurite::{Database, Options};
@@ -355,8 +355,8 @@ impl<'a> Range<'a> {
         Ok(entry.map(|(key, value)| (key, value, expires_at)))
     }
 
-    /// The keys that the error which ended this iteration left unread: the span of a node, or the one key whose value could
-    /// not be read. For forward iterations without own writes.
+    /// The keys that the error which ended this iteration left unread: the span of a node, or the one key whose value
+    /// could not be read. For forward iterations without own writes.
     pub(crate) fn unread(&self) -> Option<Bounds> {
         let cursor = &self.front.as_ref()?.cursor;
         if let Some(KeySpan { from, to }) = cursor.unread() {
@@ -530,8 +530,8 @@ impl<'a> Side<'a> {
         Ok((Value(key), value))
     }
 
-    /// Moves to the next entry; false if there is none. Pins nothing: the registered snapshot keeps the values that it sees
-    /// in the accounts, and so their segments; a thread that loads a node pins it.
+    /// Moves to the next entry; false if there is none. Pins nothing: the registered snapshot keeps the values that it
+    /// sees in the accounts, and so their segments; a thread that loads a node pins it.
     fn step(&mut self, bounds: &Bounds, now_ms: u64) -> Result<bool> {
         if matches!(self.stand, Stand::Given) {
             self.move_cursor()?;
@@ -582,8 +582,8 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Moves the cursor from a key in a range that the transaction deletes to the first key past that range. Reads nothing
-    /// past the end of the scan, because nodes there were not asked for, and may be damaged.
+    /// Moves the cursor from a key in a range that the transaction deletes to the first key past that range. Reads
+    /// nothing past the end of the scan, because nodes there were not asked for, and may be damaged.
     #[inline(never)]
     fn pass_deleted(&mut self, bounds: &Bounds, (start, end): (&[u8], Option<&[u8]>)) -> Result<()> {
         for _ in 0..STEPS_BEFORE_SEEK {

@@ -13,8 +13,8 @@ use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
 use crate::{KeyRange, Result, Table, Value};
 
-/// The whole database as of one commit. Every commit in it is durable, or was acknowledged at a level that does not wait
-/// for durability. A snapshot is cheap to clone, and usable from any thread.
+/// The whole database as of one commit. Every commit in it is durable, or was acknowledged at a level that does not
+/// wait for durability. A snapshot is cheap to clone, and usable from any thread.
 ///
 /// While it lives, the versions that it sees stay on disk: drop it as soon as it is not needed any more.
 #[derive(Clone)]
@@ -37,8 +37,8 @@ impl Snapshot {
     /// The value of `key`, or `None`.
     ///
     /// # Errors
-    /// Those of [`Transaction::get`](crate::Transaction::get), except [`Error::TooLarge`](crate::Error::TooLarge): reads
-    /// of a snapshot are not recorded.
+    /// Those of [`Transaction::get`](crate::Transaction::get), except [`Error::TooLarge`](crate::Error::TooLarge):
+    /// reads of a snapshot are not recorded.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_bytes(table, key.as_ref())
     }

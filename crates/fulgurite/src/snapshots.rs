@@ -1,11 +1,11 @@
 //! The open snapshots, for which pruning keeps versions.
 //!
-//! INV-TXN-1: a snapshot uses a CSN only if `visible` still equals it *after* the snapshot has stored it in its slot. The
-//! pruner reads the horizon *before* it reads the slots. So either the pruner reads the CSN in the slot, or it read the
-//! slot before the store, and the horizon before the snapshot re-read `visible`: then the horizon is not above the CSN.
-//! (A [`Snapshot`](crate::Snapshot) reads `read_csn` in place of `visible`: it never falls either, and is never below the
-//! horizon.) An older CSN in the slot is not enough: pruning keeps the versions seen at the CSNs in the slots and those
-//! seen from the horizon on, and none between.
+//! INV-TXN-1: a snapshot uses a CSN only if `visible` still equals it *after* the snapshot has stored it in its slot.
+//! The pruner reads the horizon *before* it reads the slots. So either the pruner reads the CSN in the slot, or it read
+//! the slot before the store, and the horizon before the snapshot re-read `visible`: then the horizon is not above the
+//! CSN. (A [`Snapshot`](crate::Snapshot) reads `read_csn` in place of `visible`: it never falls either, and is never
+//! below the horizon.) An older CSN in the slot is not enough: pruning keeps the versions seen at the CSNs in the slots
+//! and those seen from the horizon on, and none between.
 //!
 //! The time of a snapshot needs a lower bound only: a slot keeps all expired versions until it has a time.
 
@@ -46,10 +46,10 @@ impl Snapshots {
         Snapshots { first: new_chunk(), more: RwLock::new(Vec::new()) }
     }
 
-    /// Registers a snapshot at a CSN that `visible` still had after the slot held it (INV-TXN-1), and after the clock and
-    /// the deadlines were read (INV-TIME-3). Retries only if a commit became visible in the few nanoseconds between.
-    /// Takes the lock of the deadlines only if the first deadline has come. `read_csn` is the smallest CSN that a new
-    /// snapshot has.
+    /// Registers a snapshot at a CSN that `visible` still had after the slot held it (INV-TXN-1), and after the clock
+    /// and the deadlines were read (INV-TIME-3). Retries only if a commit became visible in the few nanoseconds
+    /// between. Takes the lock of the deadlines only if the first deadline has come. `read_csn` is the smallest CSN
+    /// that a new snapshot has.
     pub fn register(
         &self,
         now_ms: impl Fn() -> u64,

@@ -34,8 +34,8 @@ use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Valu
 /// An acknowledged commit: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Its number. Commits are numbered from 1, without gaps, in commit order. For a transaction that wrote nothing, the
-    /// number of the newest commit that it saw.
+    /// Its number. Commits are numbered from 1, without gaps, in commit order. For a transaction that wrote nothing,
+    /// the number of the newest commit that it saw.
     pub csn: Csn,
 }
 
@@ -100,8 +100,8 @@ impl Transaction {
         self.durability
     }
 
-    /// Sets the durability that this transaction's commit must reach before it is acknowledged. Fails here already, and not
-    /// only at the commit, if the database cannot provide the level.
+    /// Sets the durability that this transaction's commit must reach before it is acknowledged. Fails here already, and
+    /// not only at the commit, if the database cannot provide the level.
     ///
     /// # Errors
     /// [`Error::UnsupportedDurability`]: the transaction keeps its level and continues.
@@ -143,9 +143,9 @@ impl Transaction {
         }
     }
 
-    /// Like [`Transaction::get`], but a commit that writes anything fails with [`Error::Conflict`] if another transaction
-    /// wrote the key after this one began, or if the value has expired by then: at any isolation level, and even if this
-    /// transaction does not write the key.
+    /// Like [`Transaction::get`], but a commit that writes anything fails with [`Error::Conflict`] if another
+    /// transaction wrote the key after this one began, or if the value has expired by then: at any isolation level, and
+    /// even if this transaction does not write the key.
     ///
     /// # Errors
     /// Those of [`Transaction::get`]: the transaction continues.
@@ -237,14 +237,14 @@ impl Transaction {
     /// Writes `key`, whether or not it exists. The new value does not expire, even if the old one did; see
     /// [`Transaction::put_expiring`].
     ///
-    /// A value of 128 KiB or more is written ahead: to disk at once, before the commit, with a sync after every 4 MiB. So
-    /// the commit is short, however long the values are, and does not delay other commits. Once the transaction has used
-    /// half of [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), every value longer than
+    /// A value of 128 KiB or more is written ahead: to disk at once, before the commit, with a sync after every 4 MiB.
+    /// So the commit is short, however long the values are, and does not delay other commits. Once the transaction has
+    /// used half of [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), every value longer than
     /// [`Options::inline_bytes_max`](crate::Options::inline_bytes_max) is written ahead.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]. For values that are
-    /// written ahead also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`] and
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]. For values that
+    /// are written ahead also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`] and
     /// [`Error::Closed`]. Nothing was changed; the transaction continues.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), Some(value.as_ref()), 0)
@@ -253,7 +253,8 @@ impl Transaction {
     /// Deletes `key`. Succeeds if the key does not exist, too. A blind write: it reads nothing.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`]. Nothing was changed; the transaction continues.
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`]. Nothing was changed; the transaction
+    /// continues.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), None, 0)
     }
@@ -269,8 +270,8 @@ impl Transaction {
         self.write(self.core.state_of(table)?, key, value, expires_at_ms, false)
     }
 
-    /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`]. Counts as a read of the key. The value does
-    /// not expire.
+    /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`]. Counts as a read of the key. The value
+    /// does not expire.
     ///
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Transaction::get`] and [`Transaction::put`].
@@ -365,8 +366,8 @@ impl Transaction {
     /// Deletes all keys in `range`. The cost does not depend on how many there are.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`]. Nothing was changed; the transaction
-    /// continues.
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`]. Nothing was changed; the
+    /// transaction continues.
     pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<()> {
         self.delete_bounds(table, &Bounds::new(range.start(), range.end())?)
     }
@@ -392,14 +393,15 @@ impl Transaction {
 
     /// The entries of `range` in key order, own writes included; `.rev()` iterates backward.
     ///
-    /// All keys of the range count as read, present or not, however far the iteration gets. Writing one of them afterwards
-    /// may conflict, as after a [`Transaction::get`]; in a serializable transaction a write of any of them by another
-    /// transaction is a conflict. [`Transaction::first`] and [`Transaction::last`] read no more than they have to.
+    /// All keys of the range count as read, present or not, however far the iteration gets. Writing one of them
+    /// afterwards may conflict, as after a [`Transaction::get`]; in a serializable transaction a write of any of them
+    /// by another transaction is a conflict. [`Transaction::first`] and [`Transaction::last`] read no more than they
+    /// have to.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`],
-    /// [`Error::Closed`]. Each entry may fail with [`Error::Damaged`], [`Error::Io`] or [`Error::Closed`], which ends the
-    /// iteration.
+    /// [`Error::Closed`]. Each entry may fail with [`Error::Damaged`], [`Error::Io`] or [`Error::Closed`], which ends
+    /// the iteration.
     pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
         self.range_of(table, Bounds::new(range.start(), range.end())?)
     }
@@ -453,27 +455,29 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits, and returns when the commit has the durability that [`Transaction::durability`] demands: by default, when
-    /// it survives a power cut.
+    /// Commits, and returns when the commit has the durability that [`Transaction::durability`] demands: by default,
+    /// when it survives a power cut.
     ///
     /// # Errors
     /// After these nothing of the transaction happened, and a crash does not change that:
-    /// - [`Error::Conflict`]: another transaction committed first, or a value that this one depends on expired. Run it again.
-    /// - [`Error::TableDropped`], [`Error::TooLarge`], [`Error::Refused`], [`Error::ReadOnly`]: it will never succeed as it
-    ///   is.
+    /// - [`Error::Conflict`]: another transaction committed first, or a value that this one depends on expired. Run it
+    ///   again.
+    /// - [`Error::TableDropped`], [`Error::TooLarge`], [`Error::Refused`], [`Error::ReadOnly`]: it will never succeed
+    ///   as it is.
     /// - [`Error::NoSpace`]: the disk is full; deletes are refused last. Free space and run it again.
-    /// - [`Error::Io`], [`Error::Damaged`]: writing ahead failed, or a read for validation or merging. Other transactions
-    ///   continue.
+    /// - [`Error::Io`], [`Error::Damaged`]: writing ahead failed, or a read for validation or merging. Other
+    ///   transactions continue.
     /// - [`Error::Poisoned`]: the log failed earlier. Open the database again.
     /// - [`Error::Closed`]: the database was closed, before the commit or while it was on its way to the disk.
     ///
     /// After this one the transaction happened as a whole or not at all:
-    /// - [`Error::OutcomeUnknown`]: the log failed while the commit was on its way. This process may or may not show it.
-    ///   The next open of the database decides, and then the outcome stays. To learn it, look for what the transaction
-    ///   wrote. To be able to run the transaction again in any case, have it write something unique (a request's id).
+    /// - [`Error::OutcomeUnknown`]: the log failed while the commit was on its way. This process may or may not show
+    ///   it. The next open of the database decides, and then the outcome stays. To learn it, look for what the
+    ///   transaction wrote. To be able to run the transaction again in any case, have it write something unique (a
+    ///   request's id).
     ///
-    /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the commits
-    /// that it read are not known to be durable.
+    /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the
+    /// commits that it read are not known to be durable.
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
@@ -490,23 +494,23 @@ impl Transaction {
     }
 
     /// Commits without waiting for durability. The returned ticket completes when the commit has the durability that
-    /// [`Transaction::durability`] demands; at [`Durability::Async`] and [`Durability::None`] it is complete from the start,
-    /// unless the transaction read synchronous commits that are not durable yet. Transactions of this process that begin
-    /// afterwards see the commit, on every thread.
+    /// [`Transaction::durability`] demands; at [`Durability::Async`] and [`Durability::None`] it is complete from the
+    /// start, unless the transaction read synchronous commits that are not durable yet. Transactions of this process
+    /// that begin afterwards see the commit, on every thread.
     ///
-    /// The caller syncs nothing for its commit: the thread that writes the commit to the log also syncs the large values
-    /// that [`Transaction::put`] has written ahead. The call may wait for memory and order:
+    /// The caller syncs nothing for its commit: the thread that writes the commit to the log also syncs the large
+    /// values that [`Transaction::put`] has written ahead. The call may wait for memory and order:
     /// - **merging**, while a table that it writes has several times
     ///   [`Options::memtable_bytes_max`](crate::Options::memtable_bytes_max) in memtables that are not merged yet:
     ///   milliseconds, if more is written than the disk takes;
-    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes) are committed and not
-    ///   written yet: the call writes and syncs them itself if no other thread does;
+    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes) are committed and
+    ///   not written yet: the call writes and syncs them itself if no other thread does;
     /// - **a segment of the log**, if commits come faster than the log's thread makes segments;
     /// - **latches**, while other commits of the same keys, or of ranges around them, are validated and applied; and
     ///   **earlier commits**, until they are applied: microseconds;
     /// - **reads from disk**, when it validates keys or ranges that it read long ago;
-    /// - **writing ahead**: a commit of many operations with values of some hundred bytes and more (above 240 KB) writes
-    ///   them ahead first, and syncs every 4 MiB of them.
+    /// - **writing ahead**: a commit of many operations with values of some hundred bytes and more (above 240 KB)
+    ///   writes them ahead first, and syncs every 4 MiB of them.
     ///
     /// # Errors
     /// Those of [`Transaction::commit`].
@@ -522,8 +526,8 @@ impl Transaction {
     /// Discards the transaction: nothing happened. The same as dropping it.
     pub fn rollback(self) {}
 
-    /// Discards the transaction, and returns when all synchronous commits that it read are durable: only then may an error
-    /// that depends on its reads leave the process.
+    /// Discards the transaction, and returns when all synchronous commits that it read are durable: only then may an
+    /// error that depends on its reads leave the process.
     pub(crate) fn rollback_durable(self) -> Result<()> {
         let (core, needs) = (self.core.clone(), self.reads.needs());
         drop(self);
@@ -559,10 +563,10 @@ impl Transaction {
         Ok(Commit { csn })
     }
 
-    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. `exclusive` is the table that a definition
-    /// changes: its gate is held exclusively. With `syncs` this thread syncs the chunks that were written ahead, because
-    /// its caller waits for durability anyhow and others need not; without, the thread that writes the commit's group
-    /// syncs them before it writes.
+    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. `exclusive` is the table that a
+    /// definition changes: its gate is held exclusively. With `syncs` this thread syncs the chunks that were written
+    /// ahead, because its caller waits for durability anyhow and others need not; without, the thread that writes the
+    /// commit's group syncs them before it writes.
     fn submit(
         &mut self,
         core: &Core,
@@ -604,9 +608,9 @@ impl Transaction {
         let outcome = self.validate_and_submit(core, prepared, set, &reads);
         if let Err(Error::Conflict(lost)) = &outcome {
             core.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-            // INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was too
-            // late could begin before the deadline of a commit that it does not see. The commits up to the awaited CSN
-            // have numbers and are being filled and applied, so the wait is short.
+            // INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was
+            // too late could begin before the deadline of a commit that it does not see. The commits up to the awaited
+            // CSN have numbers and are being filled and applied, so the wait is short.
             let is_late = matches!(lost.on, Contended::Expired(_));
             core.pipeline.wait_visible(if is_late { core.deadlines.newest() } else { lost.csn });
         }
@@ -646,9 +650,9 @@ impl Transaction {
         mut set: LatchSet<'_>,
         reads: &Validated,
     ) -> Result<Csn> {
-        // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what they
-        // withhold from other threads. Nor does a callback run while this thread waits in admission, where it may be first
-        // in line.
+        // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
+        // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
+        // be first in line.
         let _quiet = core.pipeline.quiet();
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
@@ -688,8 +692,8 @@ impl Transaction {
         }
     }
 
-    /// First committer wins: fails if a key or range to validate was written since the snapshot. With `resident` keys are
-    /// validated from memory only, or fail with `WouldBlock`.
+    /// First committer wins: fails if a key or range to validate was written since the snapshot. With `resident` keys
+    /// are validated from memory only, or fail with `WouldBlock`.
     fn validate(&self, reads: &Validated, resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
         let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());

@@ -146,8 +146,8 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Completes the tickets that have an outcome, and runs their callbacks. A thread that is quiet or inside a callback
-    /// leaves that to the log's thread (INV-TXN-12).
+    /// Completes the tickets that have an outcome, and runs their callbacks. A thread that is quiet or inside a
+    /// callback leaves that to the log's thread (INV-TXN-12).
     fn complete_tickets(&self) {
         if is_quiet() || is_in_callback() {
             self.log.request_completion();

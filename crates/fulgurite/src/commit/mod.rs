@@ -11,45 +11,46 @@
 //! 7 acknowledge  once `visible` and, above level `Async`, `durable` have passed this CSN
 //! ```
 //!
-//! What waits: step 0 waits for log writes and new segments, and before it a transaction waits for merging. Step 1 waits
-//! for latches; validating a range may read the base from disk (`latches.rs`). Steps 2 to 4 wait for other threads' work in memory alone: for the deadlines' lock,
-//! the lock under which a group opens, the commit's slot in the commit ring (INV-TXN-7), the thread that applies this
-//! commit in its owner's place (INV-TXN-4). Step 7 waits for all earlier commits to be filled and applied and, above
-//! level `Async`, for the write that step 6 asked for.
+//! What waits: step 0 waits for log writes and new segments, and before it a transaction waits for merging. Step 1
+//! waits for latches; validating a range may read the base from disk (`latches.rs`). Steps 2 to 4 wait for other
+//! threads' work in memory alone: for the deadlines' lock, the lock under which a group opens, the commit's slot in the
+//! commit ring (INV-TXN-7), the thread that applies this commit in its owner's place (INV-TXN-4). Step 7 waits for all
+//! earlier commits to be filled and applied and, above level `Async`, for the write that step 6 asked for.
 //!
-//! Invariants:
+//! Invariants, where `stable` is the log's `durable` as a CSN:
 //! - INV-TXN-3: a commit fails for the caller's reasons in step 0 or 1, or in step 2 without getting a number
 //!   (INV-TIME-2). From the number to the end of step 4 it does no I/O, returns no error and calls no user code; its
 //!   versions' memory was allocated before (`prepare.rs`). A panic there would leave a hole in the log, and every later
 //!   commit would hang at it; so the panic poisons the log and ends every wait.
-//! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state word,
-//!   so an owner that is descheduled between steps 3 and 4 delays other commits until the next flush at most. An owner
-//!   that loses waits for the winner: the owner holds the latches, and INV-TXN-2 needs them held until the commit is
-//!   applied.
+//! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state
+//!   word, so an owner that is descheduled between steps 3 and 4 delays other commits until the next flush at most. An
+//!   owner that loses waits for the winner: the owner holds the latches, and INV-TXN-2 needs them held until the commit
+//!   is applied.
 //! - INV-TXN-5: `visible` passes a CSN only after that commit and all before it are applied.
-//! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async` or
-//!   `None` is acknowledged only at or below `visible`, and when all commits above `Async` that it read are stable. A
-//!   read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and the newest
-//!   acknowledged commit.
+//! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async`
+//!   or `None` is acknowledged only at or below `visible`, and when all commits above `Async` that it read are stable.
+//!   A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and the
+//!   newest acknowledged commit.
 //! - INV-TXN-7: a commit ring slot is reused only after `visible` has passed the commit that had it. Step 0 admits a
-//!   commit only while the newest number is at most half of the ring above `visible`. Threads that are admitted together
-//!   may exceed that, so an owner checks again once it knows its number, and waits if it must. It waits for earlier
-//!   commits only; all of them have numbers, and the oldest waits for no other.
+//!   commit only while the newest number is at most half of the ring above `visible`. Threads that are admitted
+//!   together may exceed that, so an owner checks again once it knows its number, and waits if it must. It waits for
+//!   earlier commits only; all of them have numbers, and the oldest waits for no other.
 //! - INV-TXN-8: no advance is lost. The thread that applies a commit stores APPLIED, and then advances `visible` up to
-//!   the first commit that is not applied. The thread that applies that one stores APPLIED later, hence scans later, and
-//!   sees ours. A thread whose exchange fails because another moved `visible` scans again from there. These stores and
-//!   loads are sequentially consistent.
+//!   the first commit that is not applied. The thread that applies that one stores APPLIED later, hence scans later,
+//!   and sees ours. A thread whose exchange fails because another moved `visible` scans again from there. These stores
+//!   and loads are sequentially consistent.
 //! - INV-TXN-9: no waiter is missed. A thread that waits for `visible` increments `waiters`, then reads `visible` under
-//!   the lock. A thread that moves `visible` reads `waiters` afterwards, and if it is not 0, takes the lock and notifies.
+//!   the lock. A thread that moves `visible` reads `waiters` afterwards, and if it is not 0, takes the lock and
+//!   notifies.
 //! - INV-TIME-2: what a commit must have read live (serializable: all its reads; else its reads for an update) is live
 //!   at its commit time. What it read as expired has expired by then. A snapshot's time is at or after that of each
 //!   commit in it, and before the deadline of each commit that it does not see (INV-TIME-3, `deadlines.rs`).
 //! - INV-TXN-10: a ticket completes once, on a thread that may run users' code (INV-TXN-12, `quiet.rs`). A thread that
 //!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards.
-//! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards,
-//!   on any thread, sees it.
-//! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins at
-//!   or above it. A commit that was too late waits for the numbered commits with deadlines (INV-TIME-3). Both wait
+//! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
+//!   afterwards, on any thread, sees it.
+//! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
+//!   at or above it. A commit that was too late waits for the numbered commits with deadlines (INV-TIME-3). Both wait
 //!   without latches and admission, and only for commits that have numbers.
 //!
 //! Why nothing simpler works. Applying after the sync would hold the latches over it: a hot key would commit once per
@@ -140,7 +141,8 @@ struct Numbers {
 
 const BROKEN: &str = "a commit panicked after it was numbered";
 
-/// A commit between its number and the end of step 3 or 4. Dropping this, unless with `mem::forget`, breaks the pipeline.
+/// A commit between its number and the end of step 3 or 4. Dropping this, unless with `mem::forget`, breaks the
+/// pipeline.
 struct Unfinished<'a, L: CommitLog>(&'a Pipeline<L>);
 
 impl<L: CommitLog> Drop for Unfinished<'_, L> {
@@ -320,8 +322,8 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Puts a commit into its slot, where the thread that raises `durable` finds it. This comes before filling, hence
-    /// before the commit can be durable. False if the pipeline is broken: the slot may never become free, and the commit
-    /// never becomes visible.
+    /// before the commit can be durable. False if the pipeline is broken: the slot may never become free, and the
+    /// commit never becomes visible.
     fn publish(&self, csn: Csn, work: Work) -> bool {
         while self.visible().0 + self.ring.len() < csn.0 {
             if self.is_broken() {

@@ -5,8 +5,8 @@
 //! lock under which it may flush, or under which a commit may panic, is *quiet* while it holds the lock. A quiet thread
 //! does not complete tickets: it leaves them to the log's thread, and checks for ripe ones when it stops being quiet.
 //!
-//! Nor does a callback run inside another: if a callback commits, and so makes other tickets complete, it leaves them to
-//! the log's thread. Otherwise a chain of callbacks, each of which makes the next one run, would overflow the stack.
+//! Nor does a callback run inside another: if a callback commits, and so makes other tickets complete, it leaves them
+//! to the log's thread. Otherwise a chain of callbacks, each of which makes the next one run, would overflow the stack.
 
 use std::cell::Cell;
 

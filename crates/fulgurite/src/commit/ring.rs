@@ -40,7 +40,8 @@ struct CommitSlot {
 // APPLYING takes it. The slot gets another owner only after that thread has stored APPLIED (`Ring::publish`).
 unsafe impl Sync for CommitSlot {}
 
-/// Two slots fill a cache line. Commits with neighbouring CSNs are in different lines, because different threads own them.
+/// Two slots fill a cache line. Commits with neighbouring CSNs are in different lines, because different threads own
+/// them.
 #[cfg(not(feature = "shuttle"))]
 const _: () = assert!(size_of::<CommitSlot>() == 32);
 

@@ -42,7 +42,8 @@ fn a_ticket_completes_when_what_it_waits_for_is_durable() {
     assert_eq!(late.wait().unwrap().csn, first);
 }
 
-/// INV-TXN-7: while an old commit is not applied, commits that fill half of the ring get numbers, and then step 0 waits.
+/// INV-TXN-7: while an old commit is not applied, commits that fill half of the ring get numbers, and then step 0
+/// waits.
 #[test]
 fn admission_waits_while_half_of_the_ring_is_taken() {
     let (_, pipeline) = pipeline(3);

@@ -18,10 +18,10 @@ type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 
 /// A commit on its way to the disk: applied, visible to its own process, durable soon.
 ///
-/// Wait for it, poll it, give it a callback, or `.await` it; it needs no thread of its own to complete. Dropping a ticket
-/// does not undo the commit, but a failure then goes unreported. Here *durable* means what the commit's
-/// [`Durability`](crate::Durability) asks for: at a level that does not wait for the disk, a ticket is complete from the
-/// start, unless the transaction read synchronous commits that are not durable yet.
+/// Wait for it, poll it, give it a callback, or `.await` it; it needs no thread of its own to complete. Dropping a
+/// ticket does not undo the commit, but a failure then goes unreported. Here *durable* means what the commit's
+/// [`Durability`](crate::Durability) asks for: at a level that does not wait for the disk, a ticket is complete from
+/// the start, unless the transaction read synchronous commits that are not durable yet.
 #[derive(Clone)]
 #[must_use = "a commit is not known to be durable before its ticket says so: wait for it, await it or give it a callback"]
 pub struct Ticket {
@@ -44,8 +44,8 @@ const DURABLE: u8 = 2;
 const UNKNOWN: u8 = 3;
 
 /// A ticket that was not complete from the start. `phase` only ever rises. It reaches `HEARD` and `UNKNOWN` under the
-/// lock of `listeners`, and `DURABLE` from `PENDING` without it, so that completing a ticket without listeners takes one
-/// exchange.
+/// lock of `listeners`, and `DURABLE` from `PENDING` without it, so that completing a ticket without listeners takes
+/// one exchange.
 pub(crate) struct TicketState {
     csn: Csn,
     /// The CSN up to which all commits have to be durable and visible.
@@ -90,8 +90,8 @@ impl Ticket {
     /// Waits until the commit is durable. Starts the flush itself and waits for no timer.
     ///
     /// # Errors
-    /// [`Error::OutcomeUnknown`]: the log failed or the database was closed before the commit was known to be durable, or
-    /// this process is a child, by `fork()`, of the one that committed.
+    /// [`Error::OutcomeUnknown`]: the log failed or the database was closed before the commit was known to be durable,
+    /// or this process is a child, by `fork()`, of the one that committed.
     pub fn wait(&self) -> Result<Commit> {
         match &self.state {
             None => Ok(Commit { csn: self.csn }),
@@ -108,12 +108,12 @@ impl Ticket {
         }
     }
 
-    /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known already, else
-    /// on the thread that completes the ticket. That may be any thread that commits, or one of the database. It holds no
-    /// lock, so the callback may use the database, drop the last handle to it, or close it.
+    /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known already,
+    /// else on the thread that completes the ticket. That may be any thread that commits, or one of the database. It
+    /// holds no lock, so the callback may use the database, drop the last handle to it, or close it.
     ///
-    /// A callback should not block: other tickets may wait for the same thread. Tickets that its own commits complete get
-    /// their callbacks after it has returned, on a thread of the database; without those
+    /// A callback should not block: other tickets may wait for the same thread. Tickets that its own commits complete
+    /// get their callbacks after it has returned, on a thread of the database; without those
     /// ([`Options::background`](crate::Options::background)), in [`Database::maintain`](crate::Database::maintain).
     pub fn on_complete(&self, callback: impl FnOnce(Result<Commit>) + Send + 'static) {
         if let Some(state) = &self.state

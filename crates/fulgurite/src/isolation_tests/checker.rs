@@ -1,8 +1,8 @@
 //! Random transactions of many threads, replayed on a model one after another, in the order of their numbers.
 //!
-//! Serializable: every read equals the model's at the transaction's commit. Snapshot: every read equals the model's at the
-//! transaction's snapshot, and the first committer of a key that was read and written wins. Values are unique, so that no
-//! read fits by chance.
+//! Serializable: every read equals the model's at the transaction's commit. Snapshot: every read equals the model's at
+//! the transaction's snapshot, and the first committer of a key that was read and written wins. Values are unique, so
+//! that no read fits by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

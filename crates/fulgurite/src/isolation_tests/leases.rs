@@ -18,8 +18,8 @@ fn leased() -> (Arc<SimEnv>, Database, Table) {
     (env, db, table)
 }
 
-/// The holder of the lease writes `a`. Its commit stops when it has a number, the lease expires, `beside` runs, and then
-/// the commit continues.
+/// The holder of the lease writes `a`. Its commit stops when it has a number, the lease expires, `beside` runs, and
+/// then the commit continues.
 fn beside_a_commit_in_time<T>(
     (env, db, table): &(Arc<SimEnv>, Database, Table),
     isolation: Isolation,

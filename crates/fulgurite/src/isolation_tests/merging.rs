@@ -98,7 +98,8 @@ fn conflicts_are_found_after_they_were_merged() {
     }
 }
 
-/// The same with a younger snapshot: old versions may be pruned, but not the one that the old transaction conflicts with.
+/// The same with a younger snapshot: old versions may be pruned, but not the one that the old transaction conflicts
+/// with.
 #[test]
 fn a_merged_tombstone_stays_for_the_oldest_transaction() {
     let (db, table) = one_table();

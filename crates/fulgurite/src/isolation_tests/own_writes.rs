@@ -68,7 +68,8 @@ fn reads_nest() {
     txn.commit().unwrap();
 }
 
-/// The shortest of several times that a transaction takes to scan a table, forward or backward, and how many rows it sees.
+/// The shortest of several times that a transaction takes to scan a table, forward or backward, and how many rows it
+/// sees.
 #[expect(clippy::disallowed_methods, reason = "a time is what this is about")]
 fn time_of_scan(txn: &Transaction, table: &Table, backward: bool) -> (std::time::Duration, usize) {
     let scan = |_| {

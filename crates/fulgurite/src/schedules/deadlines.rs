@@ -191,7 +191,8 @@ fn what_a_snapshot_before_a_deadline_sees_live_is_not_pruned() {
     shuttle::check_pct(|| a_deadline_and_a_pruner(PrunerReads::DeadlinesFirst), 40_000, 4);
 }
 
-/// A canary: a deadline that the pruner misses sets back the time of a snapshot that begins between the pruner's two reads.
+/// A canary: a deadline that the pruner misses sets back the time of a snapshot that begins between the pruner's two
+/// reads.
 #[test]
 #[should_panic(expected = "pruned under a snapshot")]
 fn slots_read_before_the_deadlines_lose_a_version() {

@@ -99,8 +99,8 @@ fn slots_are_reused_when_their_commits_are_visible_however_threads_are_preempted
     shuttle::check_pct(|| commits_and_a_checkpoint(1, 2), 20_000, 4);
 }
 
-/// INV-TXN-8 and INV-TXN-9: here no thread waits for the disk, and only the committers move `visible`. So if one of them
-/// misses an advance or a waiter, the test hangs.
+/// INV-TXN-8 and INV-TXN-9: here no thread waits for the disk, and only the committers move `visible`. So if one of
+/// them misses an advance or a waiter, the test hangs.
 fn advances() {
     let (_, pipeline) = pipeline(1);
     let applied = Applied::new();

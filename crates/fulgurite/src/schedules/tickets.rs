@@ -105,7 +105,8 @@ fn a_ticket_that_outlives_its_pipeline_ends() {
     shuttle::check_random(explore, 5_000);
 }
 
-/// INV-TXN-11: the thread that deferred a commit sees it, at every level, although commits before it are still being applied.
+/// INV-TXN-11: the thread that deferred a commit sees it, at every level, although commits before it are still being
+/// applied.
 fn deferred_commits_at(level: Durability) {
     let (log, pipeline) = pipeline(2);
     let server = {

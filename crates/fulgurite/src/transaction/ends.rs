@@ -43,8 +43,8 @@ fn bounds(range: &impl KeyRange) -> Result<Bounds> {
 }
 
 impl Transaction {
-    /// The entry of `range` with the smallest key, own writes included; `None` if there is none. Counts as a read of the
-    /// range up to and including that key, not of the rest.
+    /// The entry of `range` with the smallest key, own writes included; `None` if there is none. Counts as a read of
+    /// the range up to and including that key, not of the rest.
     ///
     /// # Errors
     /// Those of [`Transaction::range`] and of its entries; the transaction continues.
@@ -52,8 +52,8 @@ impl Transaction {
         self.end_of(table, bounds(&range)?, End::First)
     }
 
-    /// The entry of `range` with the greatest key; see [`Transaction::first`]. Counts as a read of the range from that key
-    /// on.
+    /// The entry of `range` with the greatest key; see [`Transaction::first`]. Counts as a read of the range from that
+    /// key on.
     ///
     /// # Errors
     /// Those of [`Transaction::first`].
@@ -63,8 +63,8 @@ impl Transaction {
 
     /// Deletes the entry of `range` with the smallest key, and returns it; `None` if there is none.
     ///
-    /// **It skips no entry, unlike [`Table::pop_first`]**, which skips those that other open transactions have popped. If
-    /// another transaction commits the deletion of the entry first, this one's commit fails with
+    /// **It skips no entry, unlike [`Table::pop_first`]**, which skips those that other open transactions have popped.
+    /// If another transaction commits the deletion of the entry first, this one's commit fails with
     /// [`Error::Conflict`](crate::Error::Conflict). Workers that accept any entry use
     /// [`Transaction::pop_first_unclaimed`]. The cost does not grow with the number of entries popped before.
     ///
@@ -82,13 +82,14 @@ impl Transaction {
         self.pop(table, bounds(&range)?, End::Last)
     }
 
-    /// Deletes and returns the entry of `range` with the smallest key that no other open transaction has popped, by this or
-    /// any other pop; `None` if there is none. SQL calls this `SKIP LOCKED`: workers at one queue get an entry each, and
-    /// none of them waits for or conflicts with the others.
+    /// Deletes and returns the entry of `range` with the smallest key that no other open transaction has popped, by
+    /// this or any other pop; `None` if there is none. SQL calls this `SKIP LOCKED`: workers at one queue get an entry
+    /// each, and none of them waits for or conflicts with the others.
     ///
     /// If this transaction does not commit, the entry stays in the table under its key, so entries may be popped out of
-    /// order. An entry that was changed since this transaction began is skipped, too. `None` does not mean that the range
-    /// is empty: the entries in it may be claimed. Only the returned entry counts as read, whatever the [`Isolation`].
+    /// order. An entry that was changed since this transaction began is skipped, too. `None` does not mean that the
+    /// range is empty: the entries in it may be claimed. Only the returned entry counts as read, whatever the
+    /// [`Isolation`].
     ///
     /// ```
     /// use fulgurite::{Database, Options};
@@ -152,7 +153,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The parts of a range where this transaction may find entries, starting at `end`. Records that the snapshot was seen.
+    /// The parts of a range where this transaction may find entries, starting at `end`. Records that the snapshot was
+    /// seen.
     fn parts(&self, table: &Table, bounds: &Bounds, end: End) -> Result<Vec<Bounds>> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
@@ -164,8 +166,8 @@ impl Transaction {
         Ok(parts)
     }
 
-    /// Deletes the entry of `key`. No entry is left between it and the end of `bounds` or, if entries were skipped on the
-    /// way to it, the key that was `passed` last.
+    /// Deletes the entry of `key`. No entry is left between it and the end of `bounds` or, if entries were skipped on
+    /// the way to it, the key that was `passed` last.
     fn take(
         &mut self,
         table: &Table,
@@ -247,7 +249,8 @@ impl Transaction {
                     continue;
                 }
             };
-            // A claim ends after its transaction was applied, so this check sees what the last claimer of the key wrote.
+            // A claim ends after its transaction was applied, so this check sees what the last claimer of the key
+            // wrote.
             let hash = hash_key(table.state.id, &key);
             if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
                 return Ok(Some(Unclaimed { key, value, claim, hash }));
@@ -293,11 +296,11 @@ impl Table {
         End::Last.next(&mut self.range(range)?)
     }
 
-    /// Deletes and returns the entry of `range` with the smallest key that no open transaction has popped; `None` if there
-    /// is none. By default the deletion is durable when this returns.
+    /// Deletes and returns the entry of `range` with the smallest key that no open transaction has popped; `None` if
+    /// there is none. By default the deletion is durable when this returns.
     ///
-    /// **It skips entries that open transactions have popped, unlike [`Transaction::pop_first`]**: it is the single-call
-    /// form of [`Transaction::pop_first_unclaimed`].
+    /// **It skips entries that open transactions have popped, unlike [`Transaction::pop_first`]**: it is the
+    /// single-call form of [`Transaction::pop_first_unclaimed`].
     ///
     /// If the work on an entry may fail, pop the entry inside a transaction that does the work, too.
     ///

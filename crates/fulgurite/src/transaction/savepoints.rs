@@ -8,8 +8,8 @@ struct Run {
     mark: usize,
 }
 
-/// Savepoints by number; numbers rise and are used once. A run takes as much memory as one savepoint: nothing bounds the
-/// number of savepoints, but the transaction's budget bounds the number of writes, hence of runs.
+/// Savepoints by number; numbers rise and are used once. A run takes as much memory as one savepoint: nothing bounds
+/// the number of savepoints, but the transaction's budget bounds the number of writes, hence of runs.
 #[derive(Default)]
 pub(super) struct Savepoints {
     runs: Vec<Run>,

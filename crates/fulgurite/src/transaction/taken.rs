@@ -1,5 +1,5 @@
-//! The key ranges that a transaction has emptied by pops: later pops skip them at once, and do not step over each deleted
-//! key.
+//! The key ranges that a transaction has emptied by pops: later pops skip them at once, and do not step over each
+//! deleted key.
 
 use std::ops::Bound;
 
