@@ -1,7 +1,7 @@
-//! Keys that open transactions have popped: what other pops pass over.
+//! Claims: the keys that open transactions have popped, which other pops skip.
 //!
-//! Claims live in memory only and promise nothing: what a transaction popped is decided at its commit, by validation.
-//! They keep workers at one end of a table from running into each other's conflicts.
+//! Claims are in memory only and guarantee nothing: validation at commit decides which transaction gets an entry. They
+//! keep workers at one end of a table from conflicting with each other.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 
 use crate::catalog::TableState;
 
-/// The claimed keys of a table, each with the transaction that has it.
+/// The claimed keys of a table, each with the transaction that claimed it.
 #[derive(Default)]
 pub(crate) struct Claims(Mutex<HashMap<Box<[u8]>, u64>>);
 
-/// A claim of an open transaction; dropping it lets others pop the key.
+/// A claim of an open transaction; dropping it lets other transactions pop the key.
 pub(crate) struct Claim {
-    /// Which has the lock of the claims; not a child of it.
+    /// The process that made the claim. A child of `fork()` must not take the lock of the claims.
     process: Process,
     table: Arc<TableState>,
     key: Box<[u8]>,
@@ -26,12 +26,12 @@ pub(crate) struct Claim {
     pub after_savepoints: u64,
 }
 
-/// What came of claiming a key.
+/// The outcome of claiming a key.
 pub(crate) enum Claiming {
     Done(Claim),
-    /// The transaction has it already.
+    /// The transaction has claimed it already.
     Own,
-    /// Another transaction has it.
+    /// Another transaction has claimed it.
     Taken,
 }
 

@@ -1,18 +1,19 @@
 //! The database's clock, by which keys expire. The rules for users are in `docs/expiry.md`.
 //!
-//! It never runs back, and it does not follow the machine's clock (the wall clock) wherever that goes: what expired by
-//! a wrong clock is gone for good once it is pruned.
+//! It never runs back, and it does not follow every jump of the machine's clock (the wall clock): a version that
+//! expired by a wrong clock cannot be recovered once it is pruned.
 //!
-//! - INV-CLOCK-1: between two readings the clock moves ahead by at most [`REACH_MS`] more than the monotonic clock,
-//!   unless the wall clock stood for [`STANDING_MS`] where it is, its distance from the monotonic clock unchanged.
-//!   Until then the clock runs on with the monotonic clock alone.
-//! - INV-CLOCK-2: when a database is opened there is no monotonic clock to compare with, only the time at which it was
-//!   left. A wall clock that is at most [`CLOSED_MS_MAX`] ahead of that is followed at once, another one like a jump.
-//! - INV-CLOCK-3: nothing is pruned by a time that is not confirmed ([`Clock::confirmed_ms`]). Where the clock came by
-//!   a jump, all up to the time before the jump is confirmed, and the rest when the clock has gone on for as long as it
-//!   jumped, [`STANDING_MS`] at most. What the machine's clock now says never to have been is not confirmed either.
+//! - INV-CLOCK-1: between two readings the clock advances by at most [`REACH_MS`] more than the monotonic clock, unless
+//!   the wall clock has kept its distance from the monotonic clock, within [`REACH_MS`], for [`STANDING_MS`]. Until
+//!   then the clock advances with the monotonic clock alone.
+//! - INV-CLOCK-2: when a database is opened there is no monotonic clock to compare with, only the time at which the
+//!   database was left. A wall clock at most [`CLOSED_MS_MAX`] ahead of that time is followed at once; a wall clock
+//!   further ahead counts as a jump.
+//! - INV-CLOCK-3: nothing is pruned by a time that is not confirmed ([`Clock::confirmed_ms`]). After a jump, times up
+//!   to the one before the jump are confirmed. Later times are confirmed when the clock has advanced by as much as it
+//!   jumped, [`STANDING_MS`] at most. A time after the machine's present one is not confirmed either.
 //!
-//! How much of a jump is still to be confirmed is in the superblock, so that lives that are too short for it add up.
+//! The superblock records a jump that is not confirmed, so that several short lives of the database add up.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,33 +23,33 @@ use fulgurite_env as env;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{Database, Options, Result};
 
-/// By how much the wall clock may differ from what the monotonic clock makes of the last time: 5 minutes. People who
-/// set a clock right and daemons that do so stay below it.
+/// By how much the wall clock may differ from the time that the monotonic clock predicts: 5 minutes. Corrections by
+/// people and daemons are smaller.
 pub(crate) const REACH_MS: u64 = 5 * 60 * 1000;
-/// How long a wall clock has to stand before it is believed after a jump: 1 hour.
+/// How long a wall clock has to keep its distance from the monotonic clock before it is believed after a jump: 1 hour.
 pub(crate) const STANDING_MS: u64 = 60 * 60 * 1000;
-/// How long a database may have been closed, for all we know: 366 days.
+/// The longest time for which a database is assumed to have been closed: 366 days.
 pub(crate) const CLOSED_MS_MAX: u64 = 366 * 24 * 60 * 60 * 1000;
-/// A clock before 2025-01-01 was never set: what comes after it is no jump.
+/// A clock before 2025-01-01 was never set; setting it is no jump.
 const UNSET_BEFORE_MS: u64 = 1_735_689_600_000;
 
 /// A jump of the clock that is not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClockStep {
-    /// All up to here is confirmed.
+    /// Times up to this one are confirmed.
     pub confirmed_ms: u64,
-    /// Where the wall clock was after the jump. Above the database's clock if that did not follow.
+    /// The wall clock after the jump. Above the database's clock if that did not follow.
     pub landed_ms: u64,
 }
 
 impl ClockStep {
-    /// What the clock shows when it has gone on for long enough.
+    /// The time from which on the jump is confirmed.
     fn stands_at_ms(self) -> u64 {
         self.landed_ms.saturating_add(self.landed_ms.saturating_sub(self.confirmed_ms).min(STANDING_MS))
     }
 }
 
-/// One look at the machine's clocks.
+/// One reading of the machine's clocks.
 #[derive(Clone, Copy, Debug)]
 struct Reading {
     wall_ms: u64,
@@ -74,10 +75,10 @@ struct Doubt {
     since_ms: u64,
 }
 
-/// What is known of the wall clock.
+/// Decides whether the wall clock is believed.
 #[derive(Debug)]
 struct Judge {
-    /// The wall clock that is believed, less the monotonic one.
+    /// The believed wall clock minus the monotonic clock.
     offset_ms: i64,
     doubt: Option<Doubt>,
     step: Option<ClockStep>,
@@ -90,7 +91,7 @@ impl Judge {
             return Judge { offset_ms: at.offset_ms(), doubt: None, step: None };
         }
         let reaches = |from_ms: u64| wall_ms <= from_ms.saturating_add(CLOSED_MS_MAX);
-        // A jump that the clock did not follow, and that the machine's clock took back.
+        // A jump that the database's clock did not follow, and that the machine's clock has undone.
         let undone = |step: &ClockStep| {
             left_ms.saturating_add(REACH_MS) < step.landed_ms
                 && wall_ms.saturating_add(REACH_MS) < step.landed_ms
@@ -128,13 +129,13 @@ impl Judge {
         );
     }
 
-    /// What the time is by the clock that is believed.
+    /// The time by the believed clock.
     fn expected_ms(&self, at: Reading) -> u64 {
         let expected = at.monotonic_ms.cast_signed().wrapping_add(self.offset_ms);
         u64::try_from(expected).unwrap_or(0)
     }
 
-    /// The time at a reading, and up to which wall time others need not ask.
+    /// The time at a reading, and the wall time up to which other readers need not call this.
     fn judge(&mut self, at: Reading) -> (u64, u64) {
         let expected_ms = self.expected_ms(at);
         let offset_ms = at.offset_ms();
@@ -161,7 +162,7 @@ impl Judge {
         (at.wall_ms, self.expected_ms(at).saturating_add(REACH_MS))
     }
 
-    /// Up to when the clock, which shows `now_ms`, is confirmed.
+    /// The time up to which the clock, which shows `now_ms`, is confirmed.
     fn confirmed_ms(&mut self, at: Reading, now_ms: u64) -> u64 {
         self.step = self.step.filter(|step| now_ms < step.stands_at_ms());
         let followed = self.step.filter(|step| step.landed_ms <= now_ms.saturating_add(REACH_MS));
@@ -170,20 +171,20 @@ impl Judge {
     }
 }
 
-/// What the database's clock makes of the machine's.
+/// How the database's clock relates to the machine's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockState {
     /// It follows the machine's clock.
     #[default]
     Follows,
-    /// It follows the machine's clock, which had gone far since the database was last open: until it has gone on for
-    /// a while, at most an hour, nothing is removed that expired in between.
+    /// It follows the machine's clock, which advanced by more than five minutes while the database was closed. Nothing
+    /// that expired in between is removed until the clock has advanced for as long again, at most an hour.
     Unconfirmed,
     /// The machine's clock jumped, ahead or back, by more than five minutes, or is more than a year ahead of the time
-    /// when the database was last open. The database's runs on without it until it has stood for an hour.
+    /// when the database was last open. The database's clock advances without it until it has run steadily for an hour.
     Doubts,
-    /// It is ahead of the machine's clock by more than five minutes: it stands still until that catches up.
+    /// It is ahead of the machine's clock by more than five minutes: it stops until the machine's clock catches up.
     /// [`Database::reset_clock`](crate::Database::reset_clock) sets it back.
     Ahead,
 }
@@ -192,20 +193,20 @@ pub enum ClockState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockStatus {
-    /// What it shows: what has expired by then is hidden from transactions that begin now.
+    /// The time that it shows. Transactions that begin now do not see values that have expired by then.
     pub now_ms: u64,
-    /// What the machine's clock shows.
+    /// The time that the machine's clock shows.
     pub machine_ms: u64,
-    /// Up to when it is confirmed: what has expired by then may be removed.
+    /// The time up to which the clock is confirmed. Values that have expired by then may be removed.
     pub confirmed_ms: u64,
-    /// What it makes of the machine's clock.
+    /// How it relates to the machine's clock.
     pub state: ClockState,
 }
 
 /// A clock that never runs back.
 pub(crate) struct Clock {
     newest_ms: AtomicU64,
-    /// Up to which wall time the clock follows without a look at the monotonic one; 0 while it does not follow.
+    /// The wall time up to which the clock follows without reading the monotonic clock; 0 while it does not follow.
     followed_until_ms: AtomicU64,
     judge: Mutex<Judge>,
 }
@@ -221,7 +222,7 @@ impl Clock {
         }
     }
 
-    /// The newest time that a reader was given.
+    /// The newest time that was returned to a reader.
     pub fn newest_ms(&self) -> u64 {
         self.newest_ms.load(Ordering::Acquire)
     }
@@ -232,7 +233,7 @@ impl Clock {
         self.judge.lock().step.filter(|step| now_ms < step.stands_at_ms())
     }
 
-    /// The time; never less than a reader was given before. INV-TIME-3 needs it sequentially consistent.
+    /// The time; it never falls. INV-TIME-3 needs it sequentially consistent.
     #[inline]
     pub fn now_ms(&self, machine: &dyn env::Clock) -> u64 {
         let wall_ms = machine.wall_ms();
@@ -254,13 +255,13 @@ impl Clock {
         believed_ms
     }
 
-    /// Up to when the clock is confirmed (INV-CLOCK-3).
+    /// The time up to which the clock is confirmed (INV-CLOCK-3).
     pub fn confirmed_ms(&self, machine: &dyn env::Clock) -> u64 {
         let now_ms = self.now_ms(machine);
         self.judge.lock().confirmed_ms(Reading::take(machine), now_ms)
     }
 
-    /// What the clock shows and makes of the machine's.
+    /// The clock's time, and how it relates to the machine's clock.
     pub fn status(&self, machine: &dyn env::Clock) -> ClockStatus {
         let now_ms = self.now_ms(machine);
         let at = Reading::take(machine);
@@ -278,7 +279,7 @@ impl Clock {
         ClockStatus { now_ms, machine_ms: at.wall_ms, confirmed_ms, state }
     }
 
-    /// Sets the clock to the machine's, back too. No snapshot may be open.
+    /// Sets the clock to the machine's, also back. No snapshot may be open.
     pub fn reset(&self, machine: &dyn env::Clock) {
         let at = Reading::take(machine);
         let mut judge = self.judge.lock();
@@ -292,24 +293,24 @@ impl Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockReset {
-    /// What the database's clock showed.
+    /// The database's clock before.
     pub before_ms: u64,
-    /// What it shows now.
+    /// The database's clock now.
     pub after_ms: u64,
 }
 
 impl Database {
-    /// Sets the clock of a closed database to the machine's: the way back when it has followed a wrong one, and the way
-    /// ahead when the machine's clock is right and the database does not believe it yet.
+    /// Sets the clock of a closed database to the machine's: back, if it has followed a wrong clock, or ahead, if the
+    /// machine's clock is right and the database does not believe it yet.
     ///
-    /// Set the machine's clock right first. What the wrong clock hid and nothing has removed yet is there again. Later
-    /// commits carry earlier times than those before, here and nowhere else.
+    /// Set the machine's clock right first. Values that the wrong clock hid, and that were not removed yet, are visible
+    /// again. This is the only case in which a later commit may carry an earlier time.
     ///
-    /// The database is opened, which may recover it, gets a checkpoint, and is closed.
+    /// This opens the database, which may recover it, writes a checkpoint, and closes it.
     ///
     /// # Errors
-    /// Those of [`Database::open`], [`Database::checkpoint`] and [`Database::close`]. The clock is then what it was, or
-    /// set already; do it again.
+    /// Those of [`Database::open`], [`Database::checkpoint`] and [`Database::close`]. The clock may or may not be set
+    /// then; call this again.
     pub fn reset_clock(path: impl AsRef<Path>, options: Options) -> Result<ClockReset> {
         Database::reset_clock_with(env::RealEnv::new(), path, options)
     }
@@ -330,8 +331,8 @@ impl Database {
         core.clock.reset(core.env.clock());
         let after_ms = core.now_ms();
         tracing::info!(path = %core.dir.display(), before_ms, after_ms, "the clock was set to the machine's");
-        // Replay takes the times of commits, too: the checkpoint covers those before. Closing writes the other copy of
-        // the superblock.
+        // Replay advances the clock to the times of commits, so a checkpoint has to cover the earlier ones. Closing
+        // writes the other copy of the superblock.
         db.checkpoint()?;
         db.close()?;
         Ok(ClockReset { before_ms, after_ms })

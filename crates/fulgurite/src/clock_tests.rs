@@ -17,14 +17,14 @@ fn wall(machine: &SimEnv) -> u64 {
     machine.clock().wall_ms()
 }
 
-/// A machine, and a clock that was opened on it right after it was left.
+/// A machine, and the clock of a database that is opened on it right after it was left.
 fn clock() -> (std::sync::Arc<SimEnv>, Clock) {
     let machine = SimEnv::new(1);
     let clock = Clock::open(wall(&machine), None, machine.clock());
     (machine, clock)
 }
 
-/// The clock of the next life, and the machine's clock moved by `ms` in between.
+/// The clock after the database was opened again, with the machine's clock moved by `ms` in between.
 fn reopened(machine: &SimEnv, clock: &Clock, ms: i64) -> Clock {
     machine.jump_wall_clock(ms);
     Clock::open(clock.newest_ms(), clock.step(), machine.clock())
@@ -94,7 +94,7 @@ fn a_jump_is_believed_after_an_hour() {
     pass(&machine, 2 * 60 * SECOND);
     assert_eq!(clock.now_ms(machine.clock()), wall(&machine));
     assert_eq!(clock.confirmed_ms(machine.clock()), wall(&machine));
-    // And back: the clock stands still.
+    // And back: the clock stops.
     machine.jump_wall_clock(-DAY);
     let _ = clock.now_ms(machine.clock());
     pass(&machine, HOUR + SECOND);
@@ -154,7 +154,8 @@ fn a_short_break_is_confirmed_soon() {
     assert_eq!(clock.confirmed_ms(machine.clock()), wall(&machine), "no jump at all");
 }
 
-/// Lives of two seconds, ten minutes apart: what expired is confirmed after an hour, and not for ever kept.
+/// The database is open for two seconds every ten minutes: expired values are confirmed after an hour, not kept for
+/// ever.
 #[test]
 fn short_lives_add_up() {
     let (machine, mut clock) = clock();
@@ -167,7 +168,7 @@ fn short_lives_add_up() {
     let _ = clock;
 }
 
-/// Lives that follow each other at once confirm nothing, however many there are.
+/// Openings that follow each other at once confirm nothing, however many there are.
 #[test]
 fn a_crash_loop_confirms_nothing() {
     let (machine, clock) = clock();
@@ -179,7 +180,7 @@ fn a_crash_loop_confirms_nothing() {
         assert_eq!(clock.confirmed_ms(machine.clock()), left);
         clock = reopened(&machine, &clock, 0);
     }
-    // The machine's clock is set right: what it says was never later than that.
+    // The machine's clock is set right: times after its own are not confirmed.
     let clock = reopened(&machine, &clock, -300 * DAY);
     assert_eq!(clock.confirmed_ms(machine.clock()), left);
     pass(&machine, HOUR);
@@ -189,7 +190,7 @@ fn a_crash_loop_confirms_nothing() {
     assert_eq!((status.state, status.confirmed_ms), (ClockState::Ahead, wall(&machine)));
 }
 
-/// A database of years ago that is never open for an hour.
+/// A database that was closed for years and is then never open for an hour.
 #[test]
 fn a_machine_that_insists_over_several_lives_is_believed() {
     let (machine, clock) = clock();
@@ -216,7 +217,7 @@ fn a_clock_that_was_never_set_is_no_anchor() {
     assert!(clock.now_ms(machine.clock()) >= right);
 }
 
-/// A database that has followed a wrong clock before: nothing is removed by it, and it can be set back.
+/// A database that has followed a wrong clock before: nothing is removed by that clock, and it can be set back.
 #[test]
 fn a_clock_that_jumped_before_can_be_set_back() {
     let machine = SimEnv::new(1);

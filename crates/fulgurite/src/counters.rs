@@ -1,11 +1,11 @@
-//! What is counted of transactions and reads, always on.
+//! Counters of transactions and reads, always on.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-/// Each thread counts in a place of its own, as long as there are no more of them.
+/// Each thread counts in a cache line of its own, as long as there are no more threads than this.
 const PLACES: usize = 64;
 
 /// A counter that threads raise without taking a cache line from each other.
@@ -15,7 +15,7 @@ thread_local! {
     static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// A number below 64 that threads share only where there are more of them.
+/// This thread's number, below 64: threads share one only if there are more than 64.
 pub(crate) fn place() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     let place = PLACE.get();
@@ -32,8 +32,8 @@ impl SpreadCounter {
         SpreadCounter(std::array::from_fn(|_| CachePadded::new(AtomicU64::new(0))))
     }
 
-    /// Counts one. Of two threads that share a place and count at the same moment one may be missed: it is not worth a
-    /// locked operation for each read.
+    /// Counts one. If two threads share a number and count at the same moment, one count may be lost: exact counts are
+    /// not worth an atomic read-modify-write per read.
     #[inline]
     pub fn count(&self) {
         let own = &self.0[place()];
@@ -68,14 +68,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_with_places_of_their_own_are_counted_exactly() {
+    fn threads_with_numbers_of_their_own_are_counted_exactly() {
         let counter = SpreadCounter::new();
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| (0..1000).for_each(|_| counter.count()));
             }
         });
-        // Other tests have threads, too: these two may share a place.
+        // Other tests have threads, too, so these two may share a number.
         assert!((1000..=2000).contains(&counter.read()), "{}", counter.read());
     }
 }

@@ -1,24 +1,26 @@
-//! The deadlines of commits that not all readers see yet. A commit's deadline is when the first of what it has to have
-//! read live expires (INV-TIME-2); most commits have none, and touch nothing here.
+//! The deadlines of commits that not all readers see yet. Of the values that a commit must have read live (INV-TIME-2),
+//! the first to expire sets its deadline. Most commits have no deadline, and touch nothing here.
 //!
-//! INV-TIME-3: the time of a snapshot is before the deadline of each commit that it does not see. Else it would see that
-//! something has expired, but not the commit that happened before.
+//! INV-TIME-3: the time of a snapshot is before the deadline of each commit that it does not see. Otherwise the
+//! snapshot would see that a key has expired, but not the commit that happened before that.
 //!
-//! A commit with a deadline lowers `least_ms` to it, looks at the clock, gets its number and notes both, all under the
-//! lock. A snapshot ([`crate::snapshots::Snapshots::register`]) looks at the clock, then at `least_ms`, and then whether
-//! its CSN is still the newest. Let c be a commit that it does not see.
-//! - If the snapshot found `least_ms` without c's deadline because c had not lowered it yet, c looked at the clock later:
-//!   c's time, which is before its deadline, is at or after the snapshot's. The clock and `least_ms` are sequentially
-//!   consistent for this: each of the two stores to one and then loads the other.
-//! - It did not find `least_ms` raised because c had been dropped: that happens when all new snapshots see c, and the
-//!   snapshot looked for the newest CSN afterwards.
-//! - Else `least_ms` was at or before c's deadline. If the clock had come so far the snapshot begins under the lock, where
-//!   each commit that is noted has a number and none with a deadline gets one, and takes the last millisecond before the
-//!   first deadline above its CSN. That is not before the time of any commit that it sees: times rise with CSNs
-//!   (INV-TIME-1), so c's is at or after those, and before c's deadline.
+//! A commit with a deadline lowers `least_ms` to it, reads the clock, gets its number, and records number and deadline,
+//! all under the lock. A snapshot ([`crate::snapshots::Snapshots::register`]) reads the clock, then `least_ms`, and
+//! then checks whether its CSN is still the newest. Let s be a snapshot, and c a commit with a deadline that s does not
+//! see.
+//! - s read `least_ms` before c lowered it. Then c read the clock later than s: c's time is at or after s's, and before
+//!   c's deadline. For this the clock and `least_ms` are sequentially consistent: s stores the clock and then loads
+//!   `least_ms`, c stores `least_ms` and then loads the clock.
+//! - s read `least_ms` after c's deadline was dropped. This cannot be: a deadline is dropped when all new snapshots see
+//!   its commit, and s checked its CSN afterwards, so s would see c.
+//! - Otherwise s read a `least_ms` at or before c's deadline. If s's clock is before `least_ms`, it is before the
+//!   deadline. If not, s begins under the lock, where every recorded commit has a number and no commit with a deadline
+//!   gets one. Let d be the first deadline above s's CSN: s takes the last millisecond before d. That is not before the
+//!   time of any commit that s sees: times rise with CSNs (INV-TIME-1), so the time of d's commit is at or after
+//!   theirs, and before d.
 //!
-//! Why no snapshot waits for c instead: c's thread may be descheduled, and a snapshot of what is stable would wait for the
-//! disk.
+//! Why no snapshot waits for c instead: c's thread may be descheduled, and a snapshot of stable commits would wait for
+//! the disk.
 
 use std::collections::VecDeque;
 
@@ -34,8 +36,8 @@ struct Timed {
     before_ms: u64,
 }
 
-/// By CSN. Those after which another one with the same or an earlier deadline came are left out: what is looked for is
-/// the first deadline above a CSN, and so the deadlines rise, too.
+/// Sorted by CSN. A commit is left out if a later one has the same or an earlier deadline, because only the first
+/// deadline above a CSN is ever searched. So the deadlines rise, too.
 type Unseen = VecDeque<Timed>;
 
 /// The deadlines of the commits that a new snapshot may not see.
@@ -50,8 +52,8 @@ impl Deadlines {
         Deadlines { least_ms: CachePadded::new(AtomicU64::new(u64::MAX)), unseen: Mutex::default() }
     }
 
-    /// When a commit whose deadline is `before_ms` may happen, `u64::MAX` for any time; it is about to get its number.
-    /// `read_csn` is the smallest CSN that new snapshots have.
+    /// The time bounds of a commit that is about to get its number. `before_ms` is its deadline, `u64::MAX` if it has
+    /// none. `read_csn` is the smallest CSN that new snapshots have.
     #[inline]
     pub fn begin(
         &self,
@@ -65,20 +67,21 @@ impl Deadlines {
 
     fn begin_timed(&self, before_ms: u64, read_csn: Csn) -> Beginning<'_> {
         let mut held = self.lock(read_csn);
-        // Nothing is allocated once the commit has its number.
+        // Allocate now: the commit must not once it has its number (INV-TXN-3).
         held.unseen.reserve(1);
         self.least_ms.store(first_ms(&held.unseen).min(before_ms), Ordering::SeqCst);
         Beginning { held, before_ms }
     }
 
-    /// A time before which there is no deadline of a commit that had looked at the clock when this was called, and that a
-    /// snapshot which looks for its CSN afterwards does not see.
+    /// A time at or before the deadline of each commit that has read the clock by now and that is not seen by a
+    /// snapshot which checks its CSN afterwards.
     #[inline]
     pub fn least_ms(&self) -> u64 {
         self.least_ms.load(Ordering::SeqCst)
     }
 
-    /// Keeps commits with deadlines from getting numbers. Those up to `read_csn`, which all new snapshots see, are dropped.
+    /// Keeps commits with deadlines from getting numbers. Drops the deadlines of commits up to `read_csn`, which all
+    /// new snapshots see.
     pub fn lock(&self, read_csn: Csn) -> HeldDeadlines<'_> {
         let mut unseen = self.unseen.lock();
         while unseen.pop_front_if(|first| first.csn <= read_csn).is_some() {}
@@ -86,7 +89,7 @@ impl Deadlines {
         HeldDeadlines { deadlines: self, unseen }
     }
 
-    /// The newest commit with a deadline that is not dropped; 0 if there is none.
+    /// The newest commit whose deadline is recorded; 0 if there is none.
     pub fn newest(&self) -> Csn {
         self.unseen.lock().back().map_or(Csn::ZERO, |timed| timed.csn)
     }
@@ -96,7 +99,7 @@ fn first_ms(unseen: &Unseen) -> u64 {
     unseen.front().map_or(u64::MAX, |timed| timed.before_ms)
 }
 
-/// No commit with a deadline gets a number while this lives.
+/// While it lives, no commit with a deadline gets a number.
 pub(crate) struct HeldDeadlines<'a> {
     deadlines: &'a Deadlines,
     unseen: MutexGuard<'a, Unseen>,
@@ -110,7 +113,7 @@ impl HeldDeadlines<'_> {
     }
 }
 
-/// A commit with a deadline that looks at the clock and gets a number while this lives, or fails.
+/// A commit with a deadline, while it reads the clock and gets a number or fails.
 pub(crate) struct Beginning<'a> {
     held: HeldDeadlines<'a>,
     before_ms: u64,
@@ -126,7 +129,7 @@ impl Beginning<'_> {
 }
 
 impl Drop for Beginning<'_> {
-    /// One that was too late has no deadline.
+    /// Takes the deadline out of `least_ms` again, unless [`Beginning::numbered`] recorded it: the commit was too late.
     fn drop(&mut self) {
         let HeldDeadlines { deadlines, unseen } = &self.held;
         deadlines.least_ms.store(first_ms(unseen), Ordering::SeqCst);

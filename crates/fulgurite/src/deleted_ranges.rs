@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A range that is deleted: from `start` up to, not including, `end`; `None` is the end of the table.
+/// A range to delete: `[start, end)`; an `end` of `None` is the end of the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeletedRange {
     pub start: Box<[u8]>,
@@ -16,16 +16,16 @@ impl DeletedRange {
     }
 }
 
-/// Ranges that neither overlap nor touch, each by its start with its end.
+/// Ranges that neither overlap nor touch: ends by starts.
 #[derive(Default)]
 pub(crate) struct DeletedRanges(BTreeMap<Box<[u8]>, Option<Box<[u8]>>>);
 
 /// What [`DeletedRanges::add`] did.
 #[derive(Debug)]
 pub(crate) struct Joined {
-    /// The range that is there now.
+    /// The resulting range.
     pub range: DeletedRange,
-    /// The ranges that are parts of it, the last one first.
+    /// The earlier ranges that it replaced, the last one first.
     pub parts: Vec<DeletedRange>,
 }
 
@@ -34,12 +34,12 @@ impl DeletedRanges {
         self.0.is_empty()
     }
 
-    /// All of them, in the order of keys.
+    /// All ranges, in key order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
         self.0.iter().map(|(start, end)| (&**start, end.as_deref()))
     }
 
-    /// The range that has the key: its start and its end.
+    /// The start and the end of the range that covers the key.
     #[inline]
     pub fn covering(&self, key: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
         if self.0.is_empty() { None } else { self.find(key) }
@@ -51,7 +51,7 @@ impl DeletedRanges {
         end.as_deref().is_none_or(|end| key < end).then_some((&**start, end.as_deref()))
     }
 
-    /// Adds a range that is not empty.
+    /// Adds a range that is not empty, joined with those that it overlaps or touches.
     pub fn add(&mut self, mut range: DeletedRange) -> Joined {
         let mut parts = Vec::new();
         loop {
@@ -81,7 +81,7 @@ impl DeletedRanges {
         Joined { range, parts }
     }
 
-    /// Takes the last [`DeletedRanges::add`] back that was not taken back yet.
+    /// Undoes the last [`DeletedRanges::add`] that was not undone yet.
     pub fn undo(&mut self, joined: &Joined) {
         self.0.remove(&joined.range.start).expect("it was added last");
         self.0.extend(joined.parts.iter().map(|part| (part.start.clone(), part.end.clone())));

@@ -9,8 +9,8 @@ use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
 
 /// When a value expires. A [`Duration`] and a [`SystemTime`] convert to it.
 ///
-/// What is stored is the moment, to the millisecond, rounded up: a duration counts from when the value is written, not
-/// from its commit, on the database's clock ([`ClockStatus`](crate::ClockStatus)).
+/// The database stores the moment, in milliseconds, rounded up. A duration counts from the call that writes the value,
+/// not from the commit, on the database's clock ([`ClockStatus`](crate::ClockStatus)).
 ///
 /// ```
 /// use std::time::Duration;
@@ -35,9 +35,9 @@ use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
 pub enum Expiry {
     /// It does not expire.
     Never,
-    /// From this moment on the key reads as if it had been deleted; at once if that has passed.
+    /// From this moment on the key reads as if it had been deleted; at once if the moment has passed.
     At(SystemTime),
-    /// So long after it is written. Never read back: what is stored is the moment.
+    /// This long after the call that writes it. Never returned by reads, which return the stored moment.
     After(Duration),
 }
 
@@ -47,7 +47,7 @@ impl Expiry {
         Expiry::At(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
     }
 
-    /// As it is stored: 0 is never.
+    /// The stored form, in milliseconds since 1970-01-01 UTC; 0 is never.
     fn stored_ms(self, core: &Core) -> u64 {
         match self {
             Expiry::Never => 0,
@@ -134,7 +134,7 @@ impl Transaction {
         self.swap_bytes(table, key.as_ref(), expected, Some(new.as_ref()), expires_at_ms)
     }
 
-    /// When the value of `key` expires; `None` if there is no such key. Counts as a read of the key.
+    /// When the value of `key` expires; `None` if the key does not exist. Counts as a read of the key.
     ///
     /// # Errors
     /// Those of [`Transaction::get`].
@@ -143,8 +143,8 @@ impl Transaction {
         Ok(stored_ms.map(Expiry::from_stored))
     }
 
-    /// Gives the value of `key` another expiry, and returns whether there is such a key: if not, nothing happens. Counts
-    /// as a read of the key, and as a write: the value is written anew, and read for that if it is large.
+    /// Gives the value of `key` another expiry. Returns false, and does nothing, if the key does not exist. Counts as
+    /// [`Transaction::get_for_update`] and as a write: the value is written again, and read for that if it is large.
     ///
     /// # Errors
     /// Those of [`Transaction::get_for_update`] and [`Transaction::put`].
@@ -158,8 +158,8 @@ impl Transaction {
         self.set_expiry(table, key.as_ref(), expires_at_ms)
     }
 
-    /// Takes the expiry from the value of `key`, and returns whether it had one. Counts as [`Transaction::expire_at`]
-    /// does.
+    /// Removes the expiry of the value of `key`, and returns whether it had one. If it had one, counts as
+    /// [`Transaction::expire_at`], else as [`Transaction::get_for_update`].
     ///
     /// # Errors
     /// Those of [`Transaction::expire_at`].
@@ -179,7 +179,7 @@ impl Transaction {
 }
 
 impl Snapshot {
-    /// When the value of `key` expires; `None` if there is no such key in the snapshot.
+    /// When the value of `key` expires; `None` if the key does not exist in the snapshot.
     ///
     /// # Errors
     /// Those of [`Snapshot::get`].
@@ -193,7 +193,8 @@ impl Table {
     /// Writes `key`, whether or not it exists, with an expiry; by default durable when it returns.
     ///
     /// # Errors
-    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
+    /// Those of [`Transaction::put`] and [`Transaction::commit`], except [`Error::Conflict`](crate::Error::Conflict):
+    /// the write is blind.
     pub fn put_expiring(
         &self,
         key: impl AsRef<[u8]>,
@@ -234,7 +235,7 @@ impl Table {
         self.retry_bool(|txn| txn.compare_and_swap_expiring(self, key, expected, new, expiry))
     }
 
-    /// When the value of `key` expires; `None` if there is no such key. Reads what [`Table::get`] reads.
+    /// When the value of `key` expires; `None` if the key does not exist. Reads the version that [`Table::get`] reads.
     ///
     /// # Errors
     /// Those of [`Table::get`].
@@ -243,16 +244,18 @@ impl Table {
         Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 
-    /// Gives the value of `key` another expiry, and returns whether there is such a key. The value is written anew.
+    /// Gives the value of `key` another expiry. Returns false, and does nothing, if the key does not exist. The value
+    /// is written again.
     ///
     /// # Errors
-    /// Those of [`Table::compare_and_swap`], and [`Error::Damaged`](crate::Error::Damaged), [`Error::Io`](crate::Error::Io) from reading the value.
+    /// Those of [`Table::compare_and_swap`], and [`Error::Damaged`](crate::Error::Damaged) and
+    /// [`Error::Io`](crate::Error::Io) from reading the value.
     pub fn expire_at(&self, key: impl AsRef<[u8]>, expiry: impl Into<Expiry>) -> Result<bool> {
         let (key, expiry) = (key.as_ref(), expiry.into());
         self.retry_bool(|txn| txn.expire_at(self, key, expiry))
     }
 
-    /// Takes the expiry from the value of `key`, and returns whether it had one.
+    /// Removes the expiry of the value of `key`, and returns whether it had one.
     ///
     /// # Errors
     /// Those of [`Table::expire_at`].

@@ -1,4 +1,4 @@
-//! Threads stopped in the worst place: each test is one order of events that once lost something.
+//! Interleavings: threads stopped at the worst point. Each test is one order of events that once lost data or hung.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ fn open(env: &Arc<SimEnv>) -> Database {
     Database::open_with(env, "/db", options(), |_| {}).unwrap()
 }
 
-/// Runs `work` the first time that a thread reaches `place`.
+/// Runs `work` the first time that a thread reaches the hook `place`.
 fn once(db: &Database, place: &'static str, work: impl Fn() + Send + Sync + 'static) {
     let done = AtomicBool::new(false);
     db.core().hooks.set(place, move || {
@@ -35,7 +35,7 @@ fn once(db: &Database, place: &'static str, work: impl Fn() + Send + Sync + 'sta
     });
 }
 
-/// The database as a power cut leaves it to the next process.
+/// The database as the next process opens it after a power cut.
 fn crash(env: &Arc<SimEnv>, db: Database) -> Database {
     let env = env.crash(CrashKind::PowerCut, 1);
     drop(db);
@@ -75,7 +75,7 @@ fn names_that_moved_while_a_checkpoint_was_written_keep_their_tables() {
     once(&db, "checkpoint boundary", move || {
         other.rename_table("a", "b").unwrap();
         other.rename_table("c", "a").unwrap();
-        // So many definitions that the catalog's own memtable grows.
+        // Enough definitions for the catalog's own memtable to grow.
         for n in 0..1000 {
             other.create_table(&format!("{n:0>200}")).unwrap();
         }

@@ -1,4 +1,4 @@
-//! How long commits took to be acknowledged: one histogram for each level, always on.
+//! Latencies of commits: one histogram for each durability level, always on.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use histogram::AtomicHistogram;
 
 /// Buckets are at most 1/32 wider than their lower end.
 const GROUPING_POWER: u8 = 5;
-/// What takes longer than 2^40 ns, a quarter of an hour, counts as that.
+/// Longer times count as 2^40 ns, 18 minutes.
 const MAX_VALUE_POWER: u8 = 40;
 
-/// How long commits of one level took, from the call to the acknowledgement. Percentiles are upper ends of histogram buckets, at
-/// most 4 % above the truth.
+/// How long commits of one level took, in nanoseconds, from the call to the acknowledgement. Percentiles are the upper
+/// ends of histogram buckets, at most 4 % above the exact value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
@@ -35,21 +35,22 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// How long commits took since the database was opened, by their level. Commits that wrote nothing are not counted.
+/// How long commits took since the database was opened, by durability level. Transactions that wrote nothing are not
+/// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latencies {
-    /// Those of [`Durability::Sync`].
+    /// Commits at [`Durability::Sync`].
     pub sync: Latency,
-    /// Those of [`Durability::NoBarrier`].
+    /// Commits at [`Durability::NoBarrier`].
     pub no_barrier: Latency,
-    /// Those of [`Durability::Async`], whatever the interval.
+    /// Commits at [`Durability::Async`], whatever the interval.
     pub asynchronous: Latency,
-    /// Those of [`Durability::None`].
+    /// Commits at [`Durability::None`].
     pub none: Latency,
 }
 
-/// A running commit: its level, and when it was called for.
+/// A running commit: its level, and when it was started, on the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timed {
     pub level: Durability,
@@ -103,13 +104,13 @@ impl Recorder {
     }
 }
 
-/// Takes the times of commits.
+/// Measures how long commits take.
 pub(crate) struct Stopwatch {
     env: Arc<dyn Env>,
     path: PathBuf,
-    /// What takes longer is told.
+    /// Commits that take this long or longer are logged.
     slow_ns: u64,
-    /// By [`place`].
+    /// Indexed by [`place`].
     recorders: [Recorder; 4],
 }
 
@@ -123,7 +124,7 @@ fn place(level: Durability) -> usize {
 }
 
 impl Stopwatch {
-    /// For the database at `path`; commits of `slow` and more are told in the log of events.
+    /// For the database at `path`. Commits that take `slow` or longer are logged as events (`tracing`, level INFO).
     pub fn new(env: Arc<dyn Env>, path: &Path, slow: Duration) -> Stopwatch {
         let slow_ns = u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
         let recorders = std::array::from_fn(|_| Recorder::new());
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_for_ever_is_counted() {
+    fn the_longest_commits_are_counted() {
         let recorder = Recorder::new();
         recorder.record(u64::MAX / 2);
         assert_eq!((recorder.read().count, recorder.read().max_ns), (1, u64::MAX / 2));

@@ -1,4 +1,4 @@
-//! What a transaction has read while it was live and that expires: its commit has to happen before that (INV-TIME-2).
+//! The values that a transaction has read live and that expire: its commit has to happen before they do (INV-TIME-2).
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::catalog::TableState;
 use crate::{Conflict, Contended, Error, Isolation};
 
-/// What a key is read for.
+/// The purpose of reading a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadFor {
     /// Commit validates it if the transaction is serializable.
@@ -25,14 +25,14 @@ pub(crate) struct LiveRead {
 }
 
 impl LiveRead {
-    /// Why a commit at or after its expiry fails.
+    /// The error of a commit at or after its expiry.
     pub fn conflict(&self) -> Error {
         let on = Contended::Expired(self.key.clone());
         Error::Conflict(Box::new(Conflict { table: self.table.name(), on, csn: Csn::ZERO }))
     }
 }
 
-/// Of what was read live, is validated and expires: what does so first.
+/// Of the validated reads, the live value that expires first.
 pub(crate) struct LiveReads {
     isolation: Isolation,
     first: Mutex<Option<LiveRead>>,
@@ -43,7 +43,7 @@ impl LiveReads {
         LiveReads { isolation, first: Mutex::new(None) }
     }
 
-    /// Notes that a value was read while it was live; `expires_at_ms` of 0 is never.
+    /// Records that a value was read while it was live; an `expires_at_ms` of 0 is never.
     #[inline]
     pub fn note(&self, table: &Arc<TableState>, key: &[u8], expires_at_ms: u64, read_for: ReadFor) {
         if expires_at_ms != 0 && (self.isolation == Isolation::Serializable || read_for == ReadFor::Update) {
@@ -54,7 +54,7 @@ impl LiveReads {
         }
     }
 
-    /// What expires first.
+    /// The value that expires first.
     pub fn into_first(self) -> Option<LiveRead> {
         self.first.into_inner()
     }

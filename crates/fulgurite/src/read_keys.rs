@@ -1,5 +1,5 @@
-//! The keys that a transaction has read, in little memory: their bytes one behind the other, four more for table and
-//! length, and five to ten to find them again.
+//! The keys that a transaction has read, in little memory. Each takes its own bytes, which are stored one after
+//! another, four bytes for table and length, and five to ten for the hash index.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::Result;
 use crate::catalog::TableState;
 use crate::write_set::Budget;
 
-/// Records begin in the first so many bytes of a chunk.
+/// Records begin in the first this many bytes of a chunk.
 const CHUNK_BYTES: usize = 1 << 16;
 const HEADER_BYTES: usize = 4;
-/// In the table's number of a record: commit validates the key whatever the isolation.
+/// A bit of a record's table number: commit validates the key whatever the isolation.
 const VALIDATED: u16 = 1 << 15;
 const TABLES_MAX: usize = VALIDATED as usize;
-/// Up to so many keys are looked through, one after the other.
+/// Up to this many keys are searched one by one, without the hash index.
 const FEW: u32 = 8;
 
 const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
 
-/// Where a record is: its chunk and the offset in it.
+/// The position of a record: its chunk and the offset in it.
 #[derive(Clone, Copy)]
 struct Place(u32);
 
@@ -58,24 +58,24 @@ impl ReadKey<'_> {
 
 #[derive(Default)]
 pub(crate) struct ReadKeys {
-    /// Records name tables by their places here; mostly there is one.
+    /// Records name tables by their indices here; mostly there is one.
     tables: SmallVec<[Arc<TableState>; 2]>,
     chunks: Vec<Vec<u8>>,
-    /// The places of all records; empty while they are few.
+    /// The positions of all records; empty while there are at most [`FEW`].
     index: HashTable<Place>,
     count: u32,
-    /// What the chunks that are full take.
+    /// The memory of the full chunks, in bytes.
     full_bytes: usize,
 }
 
 impl ReadKeys {
-    /// The memory that they take, in bytes.
+    /// How many bytes of memory they take.
     pub fn bytes(&self) -> usize {
         let last = self.chunks.last().map_or(0, Vec::capacity);
         self.full_bytes + last + self.index.allocation_size()
     }
 
-    /// Notes a key, once. Fails, noting nothing, if they would outgrow the budget.
+    /// Records a key, once. Fails, changing nothing, if the keys would exceed the budget.
     pub fn note(
         &mut self,
         table: &Arc<TableState>,
@@ -105,7 +105,7 @@ impl ReadKeys {
         Ok(())
     }
 
-    /// Fails if `bytes` more outgrow the budget. An index that grows takes its old and its new memory for a moment.
+    /// Fails if `bytes` more would exceed the budget. While the index grows, it takes its old and its new memory.
     fn reserve(&self, bytes: usize, budget: Budget) -> Result<()> {
         let grows = self.count >= FEW && self.index.len() == self.index.capacity();
         let growth = if grows { 2 * self.index.allocation_size().max(128) } else { 0 };
@@ -159,11 +159,11 @@ impl ReadKeys {
     }
 
     fn validate(&mut self, place: Place) {
-        // The second byte of the number has its highest bit.
+        // The second byte of the table number holds its highest bit.
         self.chunks[place.chunk()][place.offset() + 1] |= (VALIDATED >> 8) as u8;
     }
 
-    /// Has commit validate those that `select` selects.
+    /// Has commit validate the keys that `select` selects.
     pub fn validate_if(&mut self, select: impl Fn(TableId, &[u8]) -> bool) {
         let selected: Vec<Place> = places(&self.chunks)
             .filter(|place| select(self.at(*place).table.id, self.at(*place).key))
@@ -191,7 +191,7 @@ fn record<'r>(chunks: &'r [Vec<u8>], tables: &'r [Arc<TableState>], place: Place
     }
 }
 
-/// The places of all records, in the order in which they were noted.
+/// The positions of all records, in the order in which they were recorded.
 fn places(chunks: &[Vec<u8>]) -> impl Iterator<Item = Place> {
     chunks.iter().enumerate().flat_map(|(chunk, bytes)| {
         let mut offset = 0;

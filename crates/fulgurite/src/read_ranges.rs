@@ -1,4 +1,4 @@
-//! The ranges of a table that a transaction has read: sorted, and those that overlap or touch are one.
+//! The ranges of a table that a transaction has read, sorted; ranges that overlap or touch become one.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -6,30 +6,31 @@ use std::ops::Bound;
 use crate::Result;
 use crate::write_set::Budget;
 
-/// Where a range begins, in the order of starts: the key, and whether it begins behind that.
+/// The start of a range: a key, and whether the range begins after that key. Tuples compare as starts do.
 type Lower<'b> = (&'b [u8], bool);
 
-/// Where a range ends, in the order of ends: whether it has none, else a key, and whether it lies behind that.
+/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare
+/// as ends do.
 type Upper<'b> = (bool, &'b [u8], bool);
 
 pub(crate) type Bounds<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
 
-/// Ranges that neither overlap nor touch, none of them empty, by the keys at which they begin. Each key begins one at
-/// most: one that begins before it has it, and touches one that begins behind it.
+/// Ranges by start key; they neither overlap nor touch, and none is empty. At most one range has a given start key: a
+/// range that begins before the key contains it, and touches one that begins after it.
 #[derive(Default)]
 pub(crate) struct ReadRanges {
     map: BTreeMap<Box<[u8]>, Rest>,
     bytes: usize,
 }
 
-/// What there is to a range beside the key at which it begins.
+/// A range without its start key.
 struct Rest {
-    /// Whether it begins behind that key.
+    /// Whether it begins after that key.
     is_behind: bool,
     end: Bound<Box<[u8]>>,
 }
 
-/// Of a node of the map, of which about half is used, and of two allocations.
+/// Memory of an entry in a map node, of which about half is used, and of two allocations.
 const OVERHEAD_BYTES: usize = 2 * size_of::<(Box<[u8]>, Rest)>() + 32;
 
 fn lower(start: Bound<&[u8]>) -> Lower<'_> {
@@ -64,7 +65,7 @@ fn end_of((is_unbounded, key, is_behind): Upper<'_>) -> Bound<&[u8]> {
     }
 }
 
-/// Whether what ends there and what begins here overlap or touch.
+/// Whether a range that ends at `end` reaches one that begins at the other bound: they overlap or touch.
 fn reaches(end: Upper<'_>, (key, is_behind): Lower<'_>) -> bool {
     end >= (false, key, is_behind)
 }
@@ -73,7 +74,7 @@ fn is_empty((key, is_behind): Lower<'_>, end: Upper<'_>) -> bool {
     (false, key, is_behind) >= end
 }
 
-/// What a range takes in memory, in bytes, about.
+/// About how many bytes of memory a range takes.
 fn memory((key, _): Lower<'_>, (_, end, _): Upper<'_>) -> usize {
     OVERHEAD_BYTES + key.len() + end.len()
 }
@@ -85,7 +86,7 @@ impl Rest {
 }
 
 impl ReadRanges {
-    /// What they take in memory, in bytes, about.
+    /// About how many bytes of memory they take.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -94,7 +95,7 @@ impl ReadRanges {
         self.map.is_empty()
     }
 
-    /// All of them, in the order of keys.
+    /// All ranges, in key order.
     pub fn iter(&self) -> impl Iterator<Item = Bounds<'_>> {
         self.map.iter().map(|(key, rest)| (start_of((key, rest.is_behind)), end_of(rest.upper())))
     }
@@ -106,19 +107,19 @@ impl ReadRanges {
 
     #[inline(never)]
     fn find(&self, key: &[u8]) -> bool {
-        // One that begins behind this key leaves none before it that reaches it.
+        // If a range begins right after this key, no earlier range reaches the key.
         let last = self.map.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
         last.is_some_and(|(start, rest)| {
             (&**start, rest.is_behind) <= (key, false) && reaches(rest.upper(), (key, true))
         })
     }
 
-    /// Those that overlap or touch a range, the last one first.
+    /// The ranges that overlap or touch a given one, the last one first.
     fn reached<'r>(&'r self, from: Lower<'r>, to: Upper<'r>) -> impl Iterator<Item = (Lower<'r>, Upper<'r>)> {
         let behind = if to.0 { Bound::Unbounded } else { Bound::Included(to.1) };
         let before = self.map.range::<[u8], _>((Bound::Unbounded, behind)).rev();
         let before = before.map(|(key, rest)| ((&**key, rest.is_behind), rest.upper()));
-        // Only one that begins behind the last key may begin too late.
+        // Only a range that begins after the key `to.1` may begin too late.
         before
             .skip_while(move |(start, _)| !reaches(to, *start))
             .take_while(move |(_, end)| reaches(*end, from))
@@ -128,7 +129,7 @@ impl ReadRanges {
         self.reached(from, to).next().map(|((key, _), _)| key.into())
     }
 
-    /// What they have in common with a range.
+    /// The intersections with a range.
     pub fn common<'r>(&'r self, (start, end): Bounds<'r>) -> impl Iterator<Item = Bounds<'r>> {
         let (from, to) = (lower(start), upper(end));
         let parts = self.reached(from, to).map(move |(start, end)| (start.max(from), end.min(to)));
@@ -137,7 +138,7 @@ impl ReadRanges {
             .map(|(start, end)| (start_of(start), end_of(end)))
     }
 
-    /// Adds a range. Fails, changing nothing, if they would outgrow the budget.
+    /// Adds a range. Fails, changing nothing, if the ranges would exceed the budget.
     pub fn add(&mut self, (start, end): Bounds<'_>, budget: Budget) -> Result<()> {
         let (from, to) = (lower(start), upper(end));
         if is_empty(from, to) {
@@ -157,7 +158,7 @@ impl ReadRanges {
         budget.check(bytes)?;
         let (start, is_behind) = (Box::<[u8]>::from(first.0), first.1);
         let rest = Rest { is_behind, end: end_of(last).map(Box::from) };
-        // One that only ends later keeps its place.
+        // A range that only ends later keeps its map entry.
         if count > 1 || !is_longer {
             while let Some(key) = self.last_reached(from, to) {
                 self.map.remove(&key);
@@ -262,7 +263,7 @@ mod tests {
             ranges.add((Bound::Included(&key(2 * n)), Bound::Excluded(&key(2 * n + 1))), ALL).unwrap();
         }
         let all = ranges.bytes();
-        // Nothing is left of the budget, but this takes none.
+        // The budget is used up, but joining two ranges takes none of it.
         ranges.add((Bound::Included(&key(1)), Bound::Excluded(&key(2))), Budget::new(all)).unwrap();
         assert_eq!((ranges.iter().count(), ranges.bytes()), (999, all - all / 1000));
         ranges.add((Bound::Unbounded, Bound::Unbounded), Budget::new(all)).unwrap();

@@ -1,4 +1,4 @@
-//! What a read-write transaction has read: what commit validates.
+//! The reads of a read-write transaction, for validation at commit.
 
 use std::cell::RefCell;
 use std::ops::Bound;
@@ -19,18 +19,18 @@ use crate::{Error, Isolation, Result};
 struct TableRanges {
     table: Arc<TableState>,
     all: ReadRanges,
-    /// Parts of them that were deleted afterwards.
+    /// The parts of them that the transaction deleted afterwards.
     deleted: ReadRanges,
 }
 
 /// The reads of one transaction.
 ///
-/// Serializable, all of them are validated. Under snapshot isolation only those of what is written, too: a key that is
-/// put is looked for here, and what lies in a range that is deleted is moved to what is validated.
+/// A serializable transaction validates all of them. Under snapshot isolation commit validates only the reads of keys
+/// that the transaction writes, too: a put looks its key up here, and a range delete marks the reads inside its range.
 pub(crate) struct ReadSet {
     isolation: Isolation,
     /// The newest commit above [`Durability::Async`](crate::Durability::Async) that had a number when the transaction
-    /// began. Who wrote what is newer takes the risk that a crash undoes it.
+    /// began. Newer commits in its snapshot are asynchronous: their writers accepted that a crash may undo them.
     synchronous: Csn,
     live: LiveReads,
     inner: RefCell<Inner>,
@@ -50,7 +50,7 @@ impl Inner {
         self.keys.bytes() + self.range_bytes
     }
 
-    /// Where the ranges of a table are, or belong.
+    /// The index of a table's ranges, or `Err` with the index to insert them at.
     fn place(&self, table: TableId) -> std::result::Result<usize, usize> {
         self.ranges.binary_search_by_key(&table, |ranges| ranges.table.id)
     }
@@ -60,7 +60,7 @@ impl Inner {
     }
 }
 
-/// What commit validates of what was read.
+/// The reads of a transaction at its commit; gives those to validate.
 pub(crate) struct Validated {
     isolation: Isolation,
     keys: ReadKeys,
@@ -74,7 +74,7 @@ impl Validated {
         self.keys.iter().filter(move |key| all || key.is_validated)
     }
 
-    /// The tables with ranges, and those.
+    /// The ranges to validate, by table.
     pub fn ranges(&self) -> impl Iterator<Item = (&Arc<TableState>, &ReadRanges)> {
         let all = self.isolation == Isolation::Serializable;
         self.ranges
@@ -83,34 +83,35 @@ impl Validated {
             .filter(|(_, ranges)| !ranges.is_empty())
     }
 
-    /// Until when all that was read live is so; `u64::MAX` if nothing of it expires.
+    /// When the first value that was read live expires, in milliseconds; `u64::MAX` if none does.
     pub fn live_until_ms(&self) -> u64 {
         self.live.as_ref().map_or(u64::MAX, |live| live.expires_at_ms)
     }
 
-    /// Why a commit that would happen then or later fails.
+    /// The error of a commit that would happen at or after that time.
     pub fn too_late(&self) -> Error {
         self.live.as_ref().expect("without one any time will do").conflict()
     }
 }
 
 impl ReadSet {
-    /// A read set of a transaction; `synchronous` was taken after its snapshot.
+    /// A read set of a transaction; `synchronous` was read after its snapshot was taken.
     pub fn new(isolation: Isolation, synchronous: Csn) -> ReadSet {
         ReadSet { isolation, synchronous, live: LiveReads::new(isolation), inner: RefCell::default() }
     }
 
-    /// The memory that it takes, in bytes, about.
+    /// About how many bytes of memory it takes.
     pub fn bytes(&self) -> usize {
         self.inner.borrow().bytes()
     }
 
-    /// Notes a read of one key. Fails if that outgrows the budget; then nothing is noted, and nothing may be told of it.
+    /// Records a read of one key. Fails if that would exceed the budget; then nothing is recorded, and the caller must
+    /// not return the value.
     pub fn key(&self, table: &Arc<TableState>, key: &[u8], hash: u64, budget: Budget) -> Result<()> {
         self.note(table, key, hash, false, budget)
     }
 
-    /// Notes a read of a key that commit must validate at any isolation level. Fails as [`ReadSet::key`] does.
+    /// Records a read of a key that commit must validate at any isolation level. Fails like [`ReadSet::key`].
     pub fn key_for_update(
         &self,
         table: &Arc<TableState>,
@@ -133,8 +134,8 @@ impl ReadSet {
         keys.note(table, key, hash, is_validated, budget.beside(*range_bytes))
     }
 
-    /// Notes a read of a range. Fails as [`ReadSet::key`] does. What is taken from one end of a table, key by key, is one
-    /// range.
+    /// Records a read of a range. Fails like [`ReadSet::key`]. Adjoining ranges become one: entries that are popped one
+    /// by one from the end of a table take the memory of one range.
     pub fn range(
         &self,
         table: &Arc<TableState>,
@@ -158,7 +159,7 @@ impl ReadSet {
         added
     }
 
-    /// Notes that a range is deleted: what was read of it was read and written.
+    /// Records a range delete: what was read inside the range now counts as read and written.
     pub fn delete_range(&self, table: &Arc<TableState>, range: &DeletedRange) {
         if self.isolation == Isolation::Serializable {
             return;
@@ -176,19 +177,19 @@ impl ReadSet {
         inner.range_bytes = inner.range_bytes - before + after;
     }
 
-    /// Notes that a version of `csn` was seen.
+    /// Records that a version of commit `csn` was seen.
     pub fn saw(&self, csn: Csn) {
         let mut inner = self.inner.borrow_mut();
         inner.needs = inner.needs.max(csn.min(self.synchronous));
     }
 
-    /// Where it is noted what was read live and expires.
+    /// The values that were read live and expire.
     pub fn live(&self) -> &LiveReads {
         &self.live
     }
 
-    /// What has to be durable before anything is told that depends on what was read. At or above the newest commit
-    /// above [`Durability::Async`](crate::Durability::Async) among those that were seen, and before them.
+    /// The CSN up to which commits have to be durable before any result that depends on the reads may leave the
+    /// process. At or above the newest commit above [`Durability::Async`](crate::Durability::Async) that was seen.
     pub fn needs(&self) -> Csn {
         self.inner.borrow().needs
     }
@@ -199,7 +200,7 @@ impl ReadSet {
         inner.keys.contains(table, key, hash) || inner.has_range_with(table, key)
     }
 
-    /// The keys and the ranges that commit validates.
+    /// The reads, from which commit takes those that it validates.
     pub fn into_validated(self) -> Validated {
         let Inner { keys, ranges, .. } = self.inner.into_inner();
         Validated { isolation: self.isolation, keys, ranges, live: self.live.into_first() }

@@ -38,7 +38,7 @@ impl Bounds {
         Ok(Bounds { start: own(start)?, end: own(end)? })
     }
 
-    /// The same, to keep.
+    /// The same bounds with keys as vectors.
     pub fn to_keep(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
         let (start, end) = self.as_ref();
         (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))
@@ -78,22 +78,22 @@ impl Bounds {
             Bound::Excluded(key) => Some(key.clone()),
             Bound::Unbounded => None,
         };
-        // The successor of a key of the greatest length is one byte too long to store: no key lies between, so the
-        // range can as well begin or end at the next shorter key that is greater.
+        // The successor of a key of the greatest length is one byte too long to store. Replace it by the smallest
+        // storable key that is greater: no storable key is between the two.
         let (start, end) = (shorten(start), end.map(shorten));
         let Some(start) = start else { return Ok(None) };
         let end = end.flatten();
         Ok(end.as_ref().is_none_or(|end| *end > start).then_some((start, end)))
     }
 
-    /// The part of `other` that lies in this range.
+    /// The part of `other` inside this range.
     fn clip(&self, other: Bounds) -> Bounds {
         let start = if self.lower() > other.lower() { self.start.clone() } else { other.start };
         let end = if self.upper() < upper(&other.end) { self.end.clone() } else { other.end };
         Bounds { start, end }
     }
 
-    /// Where it begins: before a key, or behind it.
+    /// The start: a key, and whether the range begins after it. Tuples compare as starts do.
     fn lower(&self) -> (&[u8], bool) {
         match &self.start {
             Bound::Included(key) => (key, false),
@@ -102,7 +102,7 @@ impl Bounds {
         }
     }
 
-    /// Where it ends: before a key, or behind it; the end of all keys comes after both.
+    /// The end; see [`Upper`].
     fn upper(&self) -> Upper<'_> {
         upper(&self.end)
     }
@@ -111,12 +111,12 @@ impl Bounds {
         !self.is_before_start(key) && !self.is_past_end(key)
     }
 
-    /// Whether all keys of `other` are in it.
+    /// Whether it contains all keys of `other`.
     pub fn covers(&self, other: &Bounds) -> bool {
         self.lower() <= other.lower() && other.upper() <= self.upper()
     }
 
-    /// What is left of it without the keys of `hole`: a part before that, and a part behind it, as far as there are any.
+    /// The parts of it before and after `hole`; `None` for an empty one.
     pub fn without(&self, hole: &Bounds) -> [Option<Bounds>; 2] {
         let (start, end) = (self.start.clone(), self.end.clone());
         let before = match &hole.start {
@@ -154,7 +154,8 @@ impl Bounds {
     }
 }
 
-/// The end of a range, in the order of ends: whether it has none, else a key, and whether it lies behind that.
+/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare
+/// as ends do.
 type Upper<'b> = (bool, &'b [u8], bool);
 
 fn upper(end: &Bound<Box<[u8]>>) -> Upper<'_> {
@@ -200,10 +201,10 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
     }
 }
 
-/// A key and its value, lent, and when they expire; `None`: never.
+/// A key and its value, both borrowed, and when they expire; `None`: never.
 pub type EntryWithExpiry<'a> = (&'a [u8], &'a [u8], Option<SystemTime>);
 
-/// A seek costs as much as some steps, and most ranges that a transaction deletes have few keys.
+/// A seek costs as much as several steps, and most ranges that a transaction deletes have few keys.
 const STEPS_BEFORE_SEEK: u32 = 8;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -212,16 +213,16 @@ enum Direction {
     Backward,
 }
 
-/// Where one end of an iteration stands.
+/// The position of one end of an iteration.
 #[derive(Clone, Copy)]
 enum Stand<'a> {
-    /// Nowhere yet.
+    /// The iteration has not started.
     Fresh,
-    /// The cursor is at the entry that was given last.
+    /// The cursor is at the entry that was returned last.
     Given,
-    /// This own entry was given last, or passed because it is a delete; the cursor is at what comes after it.
+    /// This own entry was returned last, or skipped because it is not live; the cursor is at the next stored entry.
     GivenOwn(&'a [u8], &'a WriteOp),
-    /// The cursor met a node that it cannot read, and is to go on behind it.
+    /// The cursor met a node that it cannot read, and is to continue after it.
     Unread,
 }
 
@@ -235,15 +236,15 @@ struct Side<'a> {
     stand: Stand<'a>,
 }
 
-/// Entries of a table in key order, both keys and values uncopied where memory holds them. An error ends it;
-/// [`Snapshot::salvage`](crate::Snapshot::salvage) reads around damage.
+/// The entries of a range of a table, in key order. Keys and values that are in memory are not copied. An error ends
+/// the iteration; [`Snapshot::salvage`](crate::Snapshot::salvage) reads around damage.
 ///
-/// As an iterator it gives entries to keep: each holds on to the memory that it is in, which costs a few tens of
-/// nanoseconds. Who looks at entries only one after the other asks for [`Range::next_entry`], which lends them; both
-/// may be mixed, and forward with backward: each entry comes once.
+/// The iterator returns owned entries: each shares the memory that holds it, which costs a few tens of nanoseconds. To
+/// look at one entry after another, use [`Range::next_entry`], which lends them. Both may be mixed, and so may both
+/// directions: each entry comes once.
 ///
-/// One that waits keeps the versions that it may still show on disk, as its snapshot does; in memory it keeps a leaf, and
-/// the commits of at most 4 of the next entries at each end, not what was written or merged since.
+/// An idle `Range` keeps on disk the versions that it may still return, as its snapshot does. In memory it keeps one
+/// leaf, and the commits of at most 4 of the next entries, at each end; not what was written or merged since.
 ///
 /// ```
 /// use fulgurite::{Database, Options};
@@ -272,7 +273,7 @@ pub struct Range<'a> {
     done: bool,
     /// The value that was lent last, if it had to be read from the log.
     lent: Option<Value>,
-    /// Where a transaction notes what it sees that expires.
+    /// Records the returned values that expire, for a transaction.
     live: Option<&'a LiveReads>,
     _snapshot: Option<Arc<SnapshotGuard>>,
     core: Handle,
@@ -305,14 +306,14 @@ impl<'a> Range<'a> {
         })
     }
 
-    /// The same, which notes in `live` what it sees that expires.
+    /// The same iteration, which records in `live` the returned values that expire.
     pub(crate) fn noting(self, live: &'a LiveReads) -> Range<'a> {
         Range { live: Some(live), ..self }
     }
 
-    /// The next key and its value, lent until the next call; `None` at the end, and after an error.
+    /// The next key and its value, borrowed until the next call; `None` at the end, and after an error.
     ///
-    /// Cheaper than [`Iterator::next`]: nothing is counted or copied for what is in memory.
+    /// Cheaper than [`Iterator::next`]: an entry in memory is neither reference-counted nor copied.
     ///
     /// # Errors
     /// [`Error::Closed`](crate::Error::Closed), [`Error::Damaged`](crate::Error::Damaged),
@@ -347,15 +348,15 @@ impl<'a> Range<'a> {
         self.lend_with_expiry(Direction::Backward)
     }
 
-    /// The next entry to keep, with the time at which it expires.
+    /// The next entry, owned, with the time at which it expires.
     pub(crate) fn next_kept(&mut self) -> Result<Option<(Value, Value, Option<SystemTime>)>> {
         let entry = self.give(Direction::Forward)?;
         let expires_at = self.front.as_ref().and_then(Side::expires_at);
         Ok(entry.map(|(key, value)| (key, value, expires_at)))
     }
 
-    /// What the error that ended this iteration, forward and without own writes, left unread: the keys of a node, or
-    /// the one key whose value it is.
+    /// The keys that the error which ended this iteration left unread: the span of a node, or the one key whose value
+    /// could not be read. For forward iterations without own writes.
     pub(crate) fn unread(&self) -> Option<Bounds> {
         let cursor = &self.front.as_ref()?.cursor;
         if let Some(KeySpan { from, to }) = cursor.unread() {
@@ -366,9 +367,9 @@ impl<'a> Range<'a> {
         Some(Bounds { start: Bound::Included(key.clone()), end: Bound::Included(key) })
     }
 
-    /// Goes on after an error, behind what [`Range::unread`] names: the next entry is the one after that.
+    /// Continues after an error: the next entry is the first one after those that [`Range::unread`] names.
     pub(crate) fn pass_unread(&mut self) {
-        assert!(self.own.is_none() && self.back.is_none(), "only a forward scan of a snapshot goes on");
+        assert!(self.own.is_none() && self.back.is_none(), "only a forward scan of a snapshot continues");
         if let Some(front) = self.front.as_mut().filter(|front| front.cursor.unread().is_some()) {
             front.stand = Stand::Unread;
         }
@@ -417,7 +418,7 @@ impl<'a> Range<'a> {
         entry.map(Some)
     }
 
-    /// Moves one end on to its next entry; whether there is one.
+    /// Moves one end to its next entry; false if there is none.
     fn advance(&mut self, direction: Direction) -> Result<bool> {
         if self.done {
             return Ok(false);
@@ -471,7 +472,7 @@ impl DoubleEndedIterator for Range<'_> {
 }
 
 impl<'a> Side<'a> {
-    /// The key of the entry where it stands.
+    /// The key of the current entry.
     fn key(&self) -> Option<&[u8]> {
         match self.stand {
             Stand::Fresh | Stand::Unread => None,
@@ -480,7 +481,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// When the entry where it stands expires.
+    /// When the current entry expires; `None`: never.
     fn expires_at(&self) -> Option<SystemTime> {
         let expires_at_ms = match self.stand {
             Stand::GivenOwn(_, op) => op.expires_at_ms,
@@ -490,7 +491,7 @@ impl<'a> Side<'a> {
         (expires_at_ms != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(expires_at_ms))
     }
 
-    /// The entry where it stands; `read` takes a value that has to be read.
+    /// The current entry, borrowed; `read` holds a value that had to be read from the log.
     #[inline]
     fn lend<'s>(
         &'s self,
@@ -502,21 +503,22 @@ impl<'a> Side<'a> {
             let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
                 WriteValue::Chunks(spilled) => core.read_own_value(table, key, &spilled.1)?,
-                WriteValue::Delete => unreachable!("an iteration does not stop at a delete"),
+                WriteValue::Delete => unreachable!("an iteration does not return a delete"),
             };
             return Ok((key, read.insert(value)));
         }
-        let (key, version) = self.cursor.entry().expect("it stands at an entry");
+        let (key, version) = self.cursor.entry().expect("the cursor is at an entry");
         if !version.flags.is_out_of_line() {
             return Ok((key, version.payload));
         }
         Ok((key, read.insert(core.read_value(table, key, version.csn, version.payload)?)))
     }
 
-    /// The entry where it stands, to keep.
+    /// The current entry, owned.
     fn give(&self, core: &Core, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
         if let Stand::GivenOwn(key, op) = self.stand {
-            let value = core.own_value(table, key, op, now_ms)?.expect("it stops at live entries only");
+            let value =
+                core.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
             return Ok((Value::from(key.to_vec()), value));
         }
         let (key, version) = (self.cursor.pinned_key(), self.cursor.version());
@@ -528,8 +530,8 @@ impl<'a> Side<'a> {
         Ok((Value(key), value))
     }
 
-    /// Moves on to the next entry; whether there is one. Nothing is pinned: the registered snapshot keeps the values
-    /// that it sees in the accounts, and so in their segments; nodes are pinned by whoever loads them.
+    /// Moves to the next entry; false if there is none. Pins nothing: the registered snapshot keeps the values that it
+    /// sees in the accounts, and so their segments; a thread that loads a node pins it.
     fn step(&mut self, bounds: &Bounds, now_ms: u64) -> Result<bool> {
         if matches!(self.stand, Stand::Given) {
             self.move_cursor()?;
@@ -569,7 +571,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Gets the cursor to where it is to be looked at, if it is not at an entry that was given.
+    /// Moves the cursor to the next stored entry, unless it is there already.
     #[cold]
     #[inline(never)]
     fn resume(&mut self, bounds: &Bounds) -> Result<()> {
@@ -580,8 +582,8 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Moves the cursor on from a key in a range that the transaction deletes, to behind that: at most to where the scan
-    /// ends, because what lies behind is not the user's question, and may be damaged.
+    /// Moves the cursor from a key in a range that the transaction deletes to the first key past that range. Reads
+    /// nothing past the end of the scan, because nodes there were not asked for, and may be damaged.
     #[inline(never)]
     fn pass_deleted(&mut self, bounds: &Bounds, (start, end): (&[u8], Option<&[u8]>)) -> Result<()> {
         for _ in 0..STEPS_BEFORE_SEEK {
@@ -608,7 +610,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Steps to the next own entry, which comes before or stands for the cursor's.
+    /// Steps past an own entry, which comes before the cursor's entry or replaces it.
     fn pass_own(&mut self, key: &'a [u8], op: &'a WriteOp, order: Ordering) -> Result<()> {
         if order == Ordering::Equal {
             self.move_cursor()?;

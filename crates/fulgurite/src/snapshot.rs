@@ -13,10 +13,10 @@ use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
 use crate::{KeyRange, Result, Table, Value};
 
-/// The whole database as of one commit; everything in it is durable, or was acknowledged at a level that does not wait for
-/// that. Cheap to clone, good for any thread.
+/// The whole database as of one commit. Every commit in it is durable, or was acknowledged at a level that does not
+/// wait for durability. A snapshot is cheap to clone, and usable from any thread.
 ///
-/// While it lives, the versions that it sees stay on disk: do not keep one for longer than it is needed.
+/// While it lives, the versions that it sees stay on disk: drop it as soon as it is not needed any more.
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,
@@ -37,7 +37,8 @@ impl Snapshot {
     /// The value of `key`, or `None`.
     ///
     /// # Errors
-    /// Those of [`Transaction::get`](crate::Transaction::get).
+    /// Those of [`Transaction::get`](crate::Transaction::get), except [`Error::TooLarge`](crate::Error::TooLarge):
+    /// reads of a snapshot are not recorded.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_bytes(table, key.as_ref())
     }
@@ -55,27 +56,28 @@ impl Snapshot {
         self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
     }
 
-    /// The entries of `range` in order; `.rev()` goes backward. `..` is the whole table.
+    /// The entries of `range` in key order; `.rev()` iterates backward. `..` is the whole table.
     ///
     /// # Errors
-    /// Those of [`Transaction::range`](crate::Transaction::range).
+    /// Those of [`Transaction::range`](crate::Transaction::range), except [`Error::TooLarge`](crate::Error::TooLarge).
     pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<Range<'static>> {
         self.range_of(table, Bounds::new(range.start(), range.end())?)
     }
 
-    /// The entries whose keys start with `prefix`, in order.
+    /// The entries whose keys start with `prefix`, in key order.
     ///
     /// # Errors
-    /// Those of [`Transaction::range`](crate::Transaction::range).
+    /// Those of [`Snapshot::range`].
     pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
         self.range_of(table, Bounds::prefix(prefix.as_ref())?)
     }
 
-    /// The entries of `range` in order, without those that cannot be read: each part that is left out is named in
-    /// its place. For saving what is left of a damaged table; [`Snapshot::range`] ends at the first error.
+    /// The entries of `range` in key order, without those that cannot be read: the iterator names each range that it
+    /// leaves out where that would have come. For rescuing the rest of a damaged table; [`Snapshot::range`] ends at the
+    /// first error.
     ///
     /// # Errors
-    /// Those of [`Transaction::range`](crate::Transaction::range).
+    /// Those of [`Snapshot::range`].
     pub fn salvage(&self, table: &Table, range: impl KeyRange) -> Result<Salvage> {
         Ok(Salvage::new(self.range(table, range)?))
     }

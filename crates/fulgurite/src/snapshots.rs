@@ -1,10 +1,13 @@
-//! Which snapshots are open: what pruning must leave alone.
+//! The open snapshots, for which pruning keeps versions.
 //!
-//! INV-TXN-1: a snapshot uses a CSN only if `visible` was still that CSN *after* its slot had published it; the pruner
-//! reads the horizon *before* it reads the slots. Either the pruner sees the CSN in the slot, or its horizon was read
-//! before `visible` was found unchanged and is therefore not above the CSN. It is not enough that the slot holds
-//! something older: pruning keeps what is seen at the CSNs in the slots and from the horizon on, and nothing between.
-//! Time only needs a lower bound: a slot keeps everything until it has one.
+//! INV-TXN-1: a snapshot uses a CSN only if `visible` still equals it *after* the snapshot has stored it in its slot.
+//! The pruner reads the horizon *before* it reads the slots. So either the pruner reads the CSN in the slot, or it read
+//! the slot before the store, and the horizon before the snapshot re-read `visible`: then the horizon is not above the
+//! CSN. (A [`Snapshot`](crate::Snapshot) reads `read_csn` in place of `visible`: it never falls either, and is never
+//! below the horizon.) An older CSN in the slot is not enough: pruning keeps the versions seen at the CSNs in the slots
+//! and those seen from the horizon on, and none between.
+//!
+//! The time of a snapshot needs a lower bound only: a slot keeps all expired versions until it has a time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +36,7 @@ type Chunk = Arc<[CachePadded<Slot>; CHUNK]>;
 
 /// The open snapshots of a database.
 pub(crate) struct Snapshots {
-    /// Holds all of them unless there are very many, so that none waits for a lock.
+    /// Holds all snapshots unless very many are open, so that opening one takes no lock.
     first: Chunk,
     more: RwLock<Vec<Chunk>>,
 }
@@ -43,9 +46,10 @@ impl Snapshots {
         Snapshots { first: new_chunk(), more: RwLock::new(Vec::new()) }
     }
 
-    /// Registers a snapshot at a CSN that `visible` had after it was published (INV-TXN-1), and after the clock and the
-    /// deadlines were looked at (INV-TIME-3). Starts over only when commits become visible in the few nanoseconds between,
-    /// or a deadline has come. `read_csn` is the smallest CSN that a new snapshot has.
+    /// Registers a snapshot at a CSN that `visible` still had after the slot held it (INV-TXN-1), and after the clock
+    /// and the deadlines were read (INV-TIME-3). Retries only if a commit became visible in the few nanoseconds
+    /// between. Takes the lock of the deadlines only if the first deadline has come. `read_csn` is the smallest CSN
+    /// that a new snapshot has.
     pub fn register(
         &self,
         now_ms: impl Fn() -> u64,
@@ -74,7 +78,7 @@ impl Snapshots {
         SnapshotGuard { chunk, index, csn, now_ms }
     }
 
-    /// Claims a free slot by publishing `csn` in it. Each thread looks at a slot of its own first.
+    /// Claims a free slot by storing `csn` in it. Each thread tries a slot of its own first.
     fn claim(&self, csn: u64) -> (Chunk, usize) {
         let start = counters::place();
         if let Some(index) = claim_in(&self.first, start, csn) {
@@ -97,7 +101,7 @@ impl Snapshots {
         }
     }
 
-    /// Looks at each slot that is not free, with its CSN.
+    /// Calls `look` for each slot that is not free, with its CSN.
     fn for_each_open(&self, mut look: impl FnMut(Csn, &Slot)) {
         let mut look_at = |chunk: &Chunk| {
             for slot in chunk.iter() {
@@ -111,8 +115,8 @@ impl Snapshots {
         self.more.read().iter().for_each(look_at);
     }
 
-    /// The CSNs of all open snapshots, ascending, and the smallest `now` of them. The caller has read the horizon
-    /// before (INV-TXN-1).
+    /// The CSNs of all open snapshots, ascending, and the smallest of their times in milliseconds. The caller has read
+    /// the horizon before (INV-TXN-1).
     pub fn open(&self) -> (Vec<Csn>, Option<u64>) {
         fence(Ordering::SeqCst);
         let mut csns = Vec::new();
@@ -127,13 +131,12 @@ impl Snapshots {
         (csns, now_ms_min)
     }
 
-    /// How many snapshots are open, and when the one was opened that has been for the longest, in milliseconds of the
-    /// database's clock.
+    /// How many snapshots are open, and when the oldest one was opened, in milliseconds of the database's clock.
     pub fn count_and_oldest_ms(&self) -> (u64, Option<u64>) {
         let (mut count, mut oldest_ms) = (0, None);
         self.for_each_open(|_, slot| {
             count += 1;
-            // 0: it is being opened.
+            // 0: the snapshot is being opened.
             let now_ms = slot.now_ms.load(Ordering::Relaxed);
             if now_ms != 0 {
                 oldest_ms = Some(oldest_ms.map_or(now_ms, |min: u64| min.min(now_ms)));
@@ -158,13 +161,13 @@ fn claim_in(chunk: &Chunk, start: usize, csn: u64) -> Option<usize> {
     })
 }
 
-/// An open snapshot; dropping it lets pruning pass.
+/// An open snapshot. Dropping it lets pruning remove the versions that it alone sees.
 pub(crate) struct SnapshotGuard {
     chunk: Chunk,
     index: usize,
-    /// What it sees.
+    /// The newest commit that it sees.
     pub csn: Csn,
-    /// Its time, for expiry.
+    /// Its time, by which it sees keys as expired.
     pub now_ms: u64,
 }
 
@@ -178,7 +181,7 @@ impl SnapshotGuard {
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
         let slot = &self.chunk[self.index];
-        // A claimer that finds the slot free publishes its CSN before its time is stored: 0 keeps everything.
+        // The next claimer stores its CSN before its time. Until then the time has to be 0, which keeps everything.
         slot.now_ms.store(0, Ordering::Relaxed);
         slot.csn.store(FREE, Ordering::Release);
     }
@@ -189,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn open_snapshots_are_listed_and_forgotten() {
+    fn open_snapshots_are_listed_until_they_are_dropped() {
         let snapshots = Snapshots::new();
         let deadlines = Deadlines::new();
         let register = |n: u64| {

@@ -1,4 +1,4 @@
-//! Transactions that are run again when they conflict.
+//! Transactions that are retried when they conflict.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use crate::handle::Handle;
 use crate::transaction::{Commit, Transaction};
 use crate::{Conflict, Error, Isolation, Result, Ticket};
 
-/// The conflict that an error of this library is, if it is one.
+/// The conflict in an error of this library, or the error if it is none.
 fn as_conflict(error: Error) -> Result<Box<Conflict>> {
     match error {
         Error::Conflict(conflict) => Ok(conflict),
@@ -16,7 +16,7 @@ fn as_conflict(error: Error) -> Result<Box<Conflict>> {
 }
 
 impl Handle {
-    /// Runs a transaction, again when it conflicts.
+    /// Runs a transaction, and retries it when it conflicts.
     pub fn retry<T>(
         &self,
         isolation: Isolation,
@@ -25,7 +25,7 @@ impl Handle {
         self.retry_unless(isolation, body, as_conflict, Transaction::commit)
     }
 
-    /// Like [`Handle::retry`] with an application's error, which always ends it.
+    /// Like [`Handle::retry`] for an application's error type. An error of `body` is never retried.
     pub fn retry_as<T, E: From<Error>>(
         &self,
         isolation: Isolation,
@@ -34,7 +34,7 @@ impl Handle {
         self.retry_unless(isolation, body, Err, Transaction::commit)
     }
 
-    /// Like [`Handle::retry`]; the commit that succeeds ends in a ticket.
+    /// Like [`Handle::retry`], but the commit is deferred: returns its ticket.
     pub fn retry_deferred<T>(
         &self,
         isolation: Isolation,
@@ -43,7 +43,7 @@ impl Handle {
         self.retry_unless(isolation, body, as_conflict, Transaction::commit_deferred)
     }
 
-    /// Like [`Handle::retry_deferred`] with an application's error, which always ends it.
+    /// Like [`Handle::retry_deferred`] for an application's error type. An error of `body` is never retried.
     pub fn retry_deferred_as<T, E: From<Error>>(
         &self,
         isolation: Isolation,
@@ -89,7 +89,7 @@ impl Handle {
         }
     }
 
-    /// After the first few conflicts waits a little, longer each time and never the same for two.
+    /// Waits a random time after the fourth conflict and each later one; the longest possible time doubles, up to 5 ms.
     fn back_off(&self, attempt: u32) {
         if attempt < 3 {
             return;

@@ -31,15 +31,15 @@ use crate::spill::Spill;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
 
-/// A commit that was acknowledged: durable, unless a lower [`Durability`] was asked for.
+/// An acknowledged commit: durable, unless a lower [`Durability`] was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Its number: commits are numbered densely, from 1, in their order. For a transaction that wrote nothing, the
-    /// number of the newest commit that it saw.
+    /// Its number. Commits are numbered from 1, without gaps, in commit order. For a transaction that wrote nothing,
+    /// the number of the newest commit that it saw.
     pub csn: Csn,
 }
 
-/// A place inside a transaction to which it can be rolled back.
+/// A point inside a transaction to which the transaction can be rolled back.
 #[must_use = "nothing is rolled back unless it is given to `rollback_to`"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
@@ -49,14 +49,14 @@ pub struct Savepoint {
 
 /// A read-write transaction.
 ///
-/// It reads the snapshot of its beginning plus its own writes, keeps its writes to itself until it commits, and does
-/// nothing if it is dropped. Of two transactions that read and wrote the same key, the first to commit wins and the
-/// other gets [`Error::Conflict`]; a key that was written without having been read never conflicts. Deleting a range
-/// writes every key in it, present or not.
+/// It reads the snapshot that was current when it began, plus its own writes. Its writes are private until it commits;
+/// dropping it discards them. Of two transactions that read and wrote the same key, the first to commit wins and the
+/// other gets [`Error::Conflict`]. A blind write, of a key that the transaction has not read, never conflicts; nor does
+/// a transaction that wrote nothing. Deleting a range writes every key in it, present or not.
 ///
-/// Begun in the middle of other commits, it may read what is not durable yet; its own [`Transaction::commit`] returns
-/// only when everything that it read is, whatever its own level; what was written at level [`Durability::Async`] or
-/// [`Durability::None`] does not count, because its writers took the risk.
+/// A transaction may read commits that are not durable yet. Its own [`Transaction::commit`] returns only when all of
+/// those are durable, whatever its own level. Commits at [`Durability::Async`] and [`Durability::None`] are excepted,
+/// because their writers accepted that a crash may undo them.
 pub struct Transaction {
     snapshot: SnapshotGuard,
     isolation: Isolation,
@@ -68,7 +68,7 @@ pub struct Transaction {
     /// The keys that it popped.
     claims: Vec<Claim>,
     taken: Taken,
-    /// What its savepoints and claims carry; 0 until there is one.
+    /// Identifies its savepoints and claims; 0 until there is one.
     id: u64,
     new_table: Option<Arc<TableState>>,
     core: Handle,
@@ -78,7 +78,7 @@ impl Transaction {
     pub(crate) fn begin(core: &Handle, isolation: Isolation) -> Transaction {
         let snapshot = core.snapshot(|| core.pipeline.visible());
         Transaction {
-            // After the snapshot was taken, so that no such commit in it is above.
+            // Read after the snapshot was taken, so that no synchronous commit in it is above.
             reads: ReadSet::new(isolation, core.pipeline.newest_synchronous()),
             snapshot,
             durability: core.options.durability,
@@ -94,17 +94,17 @@ impl Transaction {
         }
     }
 
-    /// How far this transaction's commit must have come before it is acknowledged; at first
+    /// The durability that this transaction's commit must reach before it is acknowledged. Initially
     /// [`Options::durability`](crate::Options::durability).
     pub fn durability(&self) -> Durability {
         self.durability
     }
 
-    /// Sets how far this transaction's commit must have come before it is acknowledged. Refused here, and not first at the
-    /// commit, where the level cannot be had.
+    /// Sets the durability that this transaction's commit must reach before it is acknowledged. Fails here already, and
+    /// not only at the commit, if the database cannot provide the level.
     ///
     /// # Errors
-    /// [`Error::UnsupportedDurability`]: the transaction keeps its level and goes on.
+    /// [`Error::UnsupportedDurability`]: the transaction keeps its level and continues.
     pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
         self.core.check_level(durability)?;
         self.durability = durability;
@@ -116,7 +116,7 @@ impl Transaction {
         self.snapshot.csn
     }
 
-    /// The state behind a handle, if it is one of this database.
+    /// The state of a table handle, if it belongs to this database.
     fn mine<'t>(&self, table: &'t Table) -> Result<&'t Arc<TableState>> {
         self.core.state_of(table)
     }
@@ -124,8 +124,8 @@ impl Transaction {
     /// The value of `key`, or `None`.
     ///
     /// # Errors
-    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Damaged`],
-    /// [`Error::Io`], [`Error::Closed`]: the transaction goes on.
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`] (reads take of the
+    /// transaction's memory budget), [`Error::Damaged`], [`Error::Io`], [`Error::Closed`]: the transaction continues.
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_bytes(table, key.as_ref())
     }
@@ -143,12 +143,12 @@ impl Transaction {
         }
     }
 
-    /// Like [`Transaction::get`], and the commit fails with [`Error::Conflict`] if another transaction writes the key
-    /// in between, or if its value has expired by then, whatever the isolation and even if this one does not write it.
+    /// Like [`Transaction::get`], but a commit that writes anything fails with [`Error::Conflict`] if another
+    /// transaction wrote the key after this one began, or if the value has expired by then: at any isolation level, and
+    /// even if this transaction does not write the key.
     ///
     /// # Errors
-    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Damaged`],
-    /// [`Error::Io`], [`Error::Closed`]: the transaction goes on.
+    /// Those of [`Transaction::get`]: the transaction continues.
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
         self.get_for_update_bytes(table, key.as_ref())
     }
@@ -164,7 +164,7 @@ impl Transaction {
         }
     }
 
-    /// What reads may take beside the writes and the savepoints; together they have one budget.
+    /// The budget of reads: what the writes and the savepoints leave of the transaction's one budget.
     fn budget_of_reads(&self) -> Budget {
         let others = self.writes.cost.memory + self.savepoints.bytes();
         Budget::new(self.core.options.transaction_bytes_max).beside(others)
@@ -201,7 +201,7 @@ impl Transaction {
         table.check_seen(self.snapshot.csn)?;
         let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
         else {
-            // What hides the key, or never was, may be any commit of the snapshot.
+            // Any commit of the snapshot may have deleted the key.
             self.reads.saw(self.snapshot.csn);
             return Ok(None);
         };
@@ -234,30 +234,32 @@ impl Transaction {
         &self.core
     }
 
-    /// Writes `key`, whether or not it exists. An expiry that it had is gone: [`Transaction::put_expiring`] gives one.
+    /// Writes `key`, whether or not it exists. The new value does not expire, even if the old one did; see
+    /// [`Transaction::put_expiring`].
     ///
-    /// Values of 128 KiB and more are written to the disk at once, ahead of the commit, and every 4 MiB of them are synced:
-    /// so the commit is short, however long they are, and does not keep other commits waiting.
+    /// A value of 128 KiB or more is written ahead: to disk at once, before the commit, with a sync after every 4 MiB.
+    /// So the commit is short, however long the values are, and does not delay other commits. Once the transaction has
+    /// used half of [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), every value longer than
+    /// [`Options::inline_bytes_max`](crate::Options::inline_bytes_max) is written ahead.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 128 KiB
-    /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
-    /// the transaction goes on.
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]. For values that
+    /// are written ahead also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`], [`Error::ReadOnly`] and
+    /// [`Error::Closed`]. Nothing was changed; the transaction continues.
     pub fn put(&mut self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), Some(value.as_ref()), 0)
     }
 
-    /// Deletes `key`; fine if it does not exist.
+    /// Deletes `key`. Succeeds if the key does not exist, too. A blind write: it reads nothing.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::ValueTooLong`], [`Error::TooLarge`]; for values of 128 KiB
-    /// and more, which are written ahead, also [`Error::NoSpace`], [`Error::Io`], [`Error::Poisoned`]. Nothing was changed,
-    /// the transaction goes on.
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`]. Nothing was changed; the transaction
+    /// continues.
     pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
         self.write_bytes(table, key.as_ref(), None, 0)
     }
 
-    /// Writes or deletes (`None`) `key` without having read it; `expires_at_ms` of 0 is never.
+    /// Writes `key`, or deletes it (`None`); does not read it. An `expires_at_ms` of 0 is never.
     pub(crate) fn write_bytes(
         &mut self,
         table: &Table,
@@ -268,7 +270,8 @@ impl Transaction {
         self.write(self.core.state_of(table)?, key, value, expires_at_ms, false)
     }
 
-    /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
+    /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`]. Counts as a read of the key. The value
+    /// does not expire.
     ///
     /// # Errors
     /// [`Error::KeyExists`], and those of [`Transaction::get`] and [`Transaction::put`].
@@ -289,9 +292,9 @@ impl Transaction {
         self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms, true)
     }
 
-    /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
-    /// was; either way the commit fails with [`Error::Conflict`] if another transaction writes the key in between, or if
-    /// it has expired by then. The new value does not expire, whatever the old one did.
+    /// Writes `new` (`None` deletes the key) if the value equals `expected` (`None`: the key does not exist). Returns
+    /// whether it was equal. Either way it reads the key like [`Transaction::get_for_update`]. The new value does not
+    /// expire, even if the old one did.
     ///
     /// # Errors
     /// Those of [`Transaction::get`] and [`Transaction::put`].
@@ -360,15 +363,16 @@ impl Transaction {
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
     }
 
-    /// Deletes all keys in `range`. Costs the same however many there are.
+    /// Deletes all keys in `range`. The cost does not depend on how many there are.
     ///
     /// # Errors
-    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`].
+    /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`]. Nothing was changed; the
+    /// transaction continues.
     pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<()> {
         self.delete_bounds(table, &Bounds::new(range.start(), range.end())?)
     }
 
-    /// Deletes all keys that start with `prefix`. Costs the same however many there are.
+    /// Deletes all keys that start with `prefix`. The cost does not depend on how many there are.
     ///
     /// # Errors
     /// Those of [`Transaction::delete_range`].
@@ -387,20 +391,22 @@ impl Transaction {
         Ok(())
     }
 
-    /// The entries of `range` in order, own writes included; `.rev()` goes backward.
+    /// The entries of `range` in key order, own writes included; `.rev()` iterates backward.
     ///
-    /// All keys of the range count as read, present or not, and however far the iteration goes: what is written to one of
-    /// them afterwards conflicts like after a [`Transaction::get`], and serializable, a write of another transaction to
-    /// any of them is a conflict. [`Transaction::first`] reads no more than it has to.
+    /// All keys of the range count as read, present or not, however far the iteration gets. Writing one of them
+    /// afterwards may conflict, as after a [`Transaction::get`]; in a serializable transaction a write of any of them
+    /// by another transaction is a conflict. [`Transaction::first`] and [`Transaction::last`] read no more than they
+    /// have to.
     ///
     /// # Errors
-    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`], [`Error::TooLarge`], [`Error::Closed`]; each
-    /// entry may fail with [`Error::Damaged`] or [`Error::Io`], which ends the iteration.
+    /// [`Error::TableDropped`], [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`],
+    /// [`Error::Closed`]. Each entry may fail with [`Error::Damaged`], [`Error::Io`] or [`Error::Closed`], which ends
+    /// the iteration.
     pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
         self.range_of(table, Bounds::new(range.start(), range.end())?)
     }
 
-    /// The entries whose keys start with `prefix`, in order.
+    /// The entries whose keys start with `prefix`, in key order; see [`Transaction::range`].
     ///
     /// # Errors
     /// Those of [`Transaction::range`].
@@ -420,8 +426,8 @@ impl Transaction {
         Ok(range.noting(self.reads.live()))
     }
 
-    /// Marks this point of the transaction. Takes memory, of what the transaction may take, only if something was written
-    /// or rolled back since the last one.
+    /// Marks this point of the transaction. Takes memory of the transaction's budget only if something was written or
+    /// rolled back since the last savepoint.
     pub fn savepoint(&mut self) -> Savepoint {
         let transaction = self.identity();
         let mark = self.writes.savepoint();
@@ -436,10 +442,10 @@ impl Transaction {
         self.id
     }
 
-    /// Undoes all writes since `savepoint`, which stays; later savepoints are gone.
+    /// Undoes all writes since `savepoint`. That savepoint stays valid; later ones become invalid. Reads still count.
     ///
     /// # Errors
-    /// [`Error::UnknownSavepoint`] if it is of another transaction, or was made after one that was rolled back to.
+    /// [`Error::UnknownSavepoint`] if it belongs to another transaction, or was made after one that was rolled back to.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let is_own = savepoint.transaction == self.id;
         let mark = is_own.then(|| self.savepoints.roll_back_to(savepoint.number)).flatten();
@@ -449,25 +455,29 @@ impl Transaction {
         Ok(())
     }
 
-    /// Commits, and returns when that has come as far as [`Transaction::durability`] says: by default, when it is
-    /// durable.
+    /// Commits, and returns when the commit has the durability that [`Transaction::durability`] demands: by default,
+    /// when it survives a power cut.
     ///
     /// # Errors
-    /// Nothing of the transaction happened, and nothing of it will be there after a crash:
-    /// - [`Error::Conflict`]: another one committed first. Run it again.
-    /// - [`Error::TableDropped`], [`Error::TooLarge`], [`Error::Refused`]: it will never succeed as it is.
-    /// - [`Error::NoSpace`]: the disk is full, and deletes still work. Free space and run it again.
-    /// - [`Error::Io`], [`Error::Damaged`]: what was to be written ahead could not be, or what validation had to read
-    ///   cannot be read. Other transactions go on.
+    /// After these nothing of the transaction happened, and a crash does not change that:
+    /// - [`Error::Conflict`]: another transaction committed first, or a value that this one depends on expired. Run it
+    ///   again.
+    /// - [`Error::TableDropped`], [`Error::TooLarge`], [`Error::Refused`], [`Error::ReadOnly`]: it will never succeed
+    ///   as it is.
+    /// - [`Error::NoSpace`]: the disk is full; deletes are refused last. Free space and run it again.
+    /// - [`Error::Io`], [`Error::Damaged`]: writing ahead failed, or a read for validation or merging. Other
+    ///   transactions continue.
     /// - [`Error::Poisoned`]: the log failed earlier. Open the database again.
     /// - [`Error::Closed`]: the database was closed, before the commit or while it was on its way to the disk.
     ///
-    /// It may have happened, wholly or not at all:
-    /// - [`Error::OutcomeUnknown`]: the log failed while the commit was on its way. This process may or may not show it;
-    ///   the next open of the database tells, and from then on it stays so. To learn it, look for what the
-    ///   transaction wrote; to be able to run it again in any case, have it write something that tells (a request's id).
+    /// After this one the transaction happened as a whole or not at all:
+    /// - [`Error::OutcomeUnknown`]: the log failed while the commit was on its way. This process may or may not show
+    ///   it. The next open of the database decides, and then the outcome stays. To learn it, look for what the
+    ///   transaction wrote. To be able to run the transaction again in any case, have it write something unique (a
+    ///   request's id).
     ///
-    /// A transaction that wrote nothing can fail, too, with the last two: what it read is not known to be durable.
+    /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the
+    /// commits that it read are not known to be durable.
     pub fn commit(mut self) -> Result<Commit> {
         let core = self.core.clone();
         let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
@@ -483,22 +493,24 @@ impl Transaction {
         Ok(Commit { csn })
     }
 
-    /// Commits without waiting until that is durable: the returned ticket tells when the commit has come as far as
-    /// [`Transaction::durability`] says, which [`Durability::Async`] and [`Durability::None`] are from the start. The
-    /// transactions of this process that begin afterwards see the commit, on every thread.
+    /// Commits without waiting for durability. The returned ticket completes when the commit has the durability that
+    /// [`Transaction::durability`] demands; at [`Durability::Async`] and [`Durability::None`] it is complete from the
+    /// start, unless the transaction read synchronous commits that are not durable yet. Transactions of this process
+    /// that begin afterwards see the commit, on every thread.
     ///
-    /// The caller syncs nothing for its commit: what is not synced yet of large values, which [`Transaction::put`] has written
-    /// ahead, is synced by the thread that writes the commit to the log. What the call may wait for is memory and order:
-    /// - **merging**, while tables that it writes have several times [`Options::memtable_bytes_max`](crate::Options) that is
-    ///   not merged into their trees yet: milliseconds, where more is written than the disk takes;
-    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options) are committed and not written yet:
-    ///   the call writes and syncs them itself if no other thread does;
-    /// - **a segment of the log**, where commits come faster than the log's thread makes segments ready;
-    /// - **latches**, for as long as other commits of the same keys, or of ranges around them, take in memory; and
-    ///   **commits before it**, until they are applied: microseconds;
-    /// - **reads from disk**, when it validates keys that it read long ago;
-    /// - a commit of many operations with values of some hundred bytes and more (above 240 KB) writes them ahead first, and
-    ///   syncs every 4 MiB of them.
+    /// The caller syncs nothing for its commit: the thread that writes the commit to the log also syncs the large
+    /// values that [`Transaction::put`] has written ahead. The call may wait for memory and order:
+    /// - **merging**, while a table that it writes has several times
+    ///   [`Options::memtable_bytes_max`](crate::Options::memtable_bytes_max) in memtables that are not merged yet:
+    ///   milliseconds, if more is written than the disk takes;
+    /// - **the log's buffer**, while [`Options::log_buffer_bytes`](crate::Options::log_buffer_bytes) are committed and
+    ///   not written yet: the call writes and syncs them itself if no other thread does;
+    /// - **a segment of the log**, if commits come faster than the log's thread makes segments;
+    /// - **latches**, while other commits of the same keys, or of ranges around them, are validated and applied; and
+    ///   **earlier commits**, until they are applied: microseconds;
+    /// - **reads from disk**, when it validates keys or ranges that it read long ago;
+    /// - **writing ahead**: a commit of many operations with values of some hundred bytes and more (above 240 KB)
+    ///   writes them ahead first, and syncs every 4 MiB of them.
     ///
     /// # Errors
     /// Those of [`Transaction::commit`].
@@ -511,10 +523,11 @@ impl Transaction {
         }
     }
 
-    /// Gives up: nothing happened. The same as dropping it.
+    /// Discards the transaction: nothing happened. The same as dropping it.
     pub fn rollback(self) {}
 
-    /// Gives up, and returns when everything that it read is durable: then an error may be told that came from that.
+    /// Discards the transaction, and returns when all synchronous commits that it read are durable: only then may an
+    /// error that depends on its reads leave the process.
     pub(crate) fn rollback_durable(self) -> Result<()> {
         let (core, needs) = (self.core.clone(), self.reads.needs());
         drop(self);
@@ -522,7 +535,7 @@ impl Transaction {
         core.pipeline.wait(needs)
     }
 
-    /// Writes a row of the catalog; the table is created when the commit is applied.
+    /// Writes a row of the catalog. Applying the commit creates the table.
     pub(crate) fn put_catalog(
         &mut self,
         key: &[u8],
@@ -539,7 +552,7 @@ impl Transaction {
         self.write(&root, key, None, 0, false)
     }
 
-    /// Commits a definition that drops or renames `changed`; durable when it returns.
+    /// Commits a definition that drops or renames `changed`. It is durable when this returns.
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
         let core = self.core.clone();
         self.durability = Durability::Sync;
@@ -550,9 +563,10 @@ impl Transaction {
         Ok(Commit { csn })
     }
 
-    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. A definition latches the table that it
-    /// changes exclusively. `syncs`: what was written ahead is synced here, because the caller waits anyhow, and others
-    /// need not; else by the thread that writes the commit's group, before that.
+    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. `exclusive` is the table that a
+    /// definition changes: its gate is held exclusively. With `syncs` this thread syncs the chunks that were written
+    /// ahead, because its caller waits for durability anyhow and others need not; without, the thread that writes the
+    /// commit's group syncs them before it writes.
     fn submit(
         &mut self,
         core: &Core,
@@ -564,7 +578,7 @@ impl Transaction {
             return Ok(None);
         }
         core.check_writable()?;
-        // Deletes need no look, and whether there is anything else only matters where there is little room.
+        // Deletes need no check. Search for puts only where the disk is short of room.
         if core.is_short_of_room() && self.writes.has_puts() {
             core.check_room()?;
         }
@@ -594,9 +608,9 @@ impl Transaction {
         let outcome = self.validate_and_submit(core, prepared, set, &reads);
         if let Err(Error::Conflict(lost)) = &outcome {
             core.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-            // INV-TXN-13: one that begins again would else begin below the commit that it lost against, in vain; or, where
-            // it lost against the time, before the deadline of a commit that it does not see. The commits up to there
-            // have numbers and are being applied: none of them waits for anything.
+            // INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was
+            // too late could begin before the deadline of a commit that it does not see. The commits up to the awaited
+            // CSN have numbers and are being filled and applied, so the wait is short.
             let is_late = matches!(lost.on, Contended::Expired(_));
             core.pipeline.wait_visible(if is_late { core.deadlines.newest() } else { lost.csn });
         }
@@ -636,8 +650,9 @@ impl Transaction {
         mut set: LatchSet<'_>,
         reads: &Validated,
     ) -> Result<Csn> {
-        // Dropped after the latches and the admission, also if the commit dies: a callback that commits needs what they keep
-        // from others. Nor does one run while this thread waits in admission, where it may go before others.
+        // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
+        // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
+        // be first in line.
         let _quiet = core.pipeline.quiet();
         let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
         core.hooks.reached("admitted");
@@ -677,7 +692,8 @@ impl Transaction {
         }
     }
 
-    /// First committer wins: nothing that counts as read was written since the snapshot. `resident` asks memory only.
+    /// First committer wins: fails if a key or range to validate was written since the snapshot. With `resident` keys
+    /// are validated from memory only, or fail with `WouldBlock`.
     fn validate(&self, reads: &Validated, resident: bool) -> Result<()> {
         let than = self.snapshot.csn;
         let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
@@ -698,7 +714,7 @@ impl Transaction {
             for (start, end) in ranges.iter() {
                 if table.index.any_newer_in_range((start, end), than).or_error()? {
                     let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
-                    // The range's gate is held: whatever was written there has a number already.
+                    // The table's gate is held, so the winning commit has its number already.
                     return Err(conflict(table, on, self.core.log.reserved_csn()));
                 }
             }

@@ -1,4 +1,4 @@
-//! What a transaction is going to write: private until it commits.
+//! The writes of a transaction, private until it commits.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,14 +14,13 @@ use crate::catalog::TableState;
 use crate::deleted_ranges::{DeletedRange, DeletedRanges, Joined};
 use crate::{Error, Result};
 
-/// What becomes of one key.
+/// The write of one key.
 #[derive(Clone, Debug)]
 pub(crate) struct WriteOp {
     pub value: WriteValue,
     /// 0: never.
     pub expires_at_ms: u64,
-    /// Whether the transaction read the key before: then the first committer wins; a blind write conflicts with
-    /// nobody.
+    /// Whether the transaction read the key before: then the first committer wins. A blind write never conflicts.
     pub read_before: bool,
     /// The key's hash, computed once.
     pub hash: u64,
@@ -48,11 +47,11 @@ pub(crate) enum WriteValue {
 pub(crate) struct TableWrites {
     pub table: Arc<TableState>,
     pub ops: BTreeMap<Box<[u8]>, WriteOp>,
-    /// Deleted before all of `ops`: an operation that a later range delete covers was taken out.
+    /// Applied before all of `ops`: a range delete removes the earlier operations that it covers.
     pub ranges: DeletedRanges,
 }
 
-/// How to undo one step, newest last.
+/// How to undo one step.
 enum Undo {
     Op { table: TableId, key: Box<[u8]>, before: Option<WriteOp> },
     Range { table: TableId, joined: Joined },
@@ -63,23 +62,23 @@ enum Undo {
 pub(crate) struct WriteSet {
     /// By table; mostly there is one.
     pub tables: SmallVec<[TableWrites; 1]>,
-    /// What its entries take.
     pub cost: Cost,
+    /// Newest last.
     undo: Vec<Undo>,
     savepoints: usize,
 }
 
-/// What entries take.
+/// The memory and the log space of entries, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Cost {
-    /// Memory with inline values, about; `Options::transaction_bytes_max` bounds it.
+    /// About the bytes of memory, inline values included; `Options::transaction_bytes_max` bounds it.
     pub memory: usize,
-    /// At most so many bytes of the operation list; [`body::check_operations`] bounds it, whatever the options.
+    /// At most this many bytes of the operation list; [`body::check_operations`] bounds it, whatever the options.
     pub operations: usize,
 }
 
 impl Cost {
-    /// That of an operation. A value that is still inline may be put into parts at the commit.
+    /// The cost of an operation. A value that is inline now may be written as chunks at the commit.
     fn of(key: &[u8], op: &WriteOp) -> Cost {
         let inline = inline_len(op);
         let operations = body::op_bytes_max(key.len(), inline).max(body::chunks_op_bytes_max(key.len()));
@@ -94,14 +93,13 @@ impl Cost {
         }
     }
 
-    /// What a savepoint keeps of a key for which something else is written; not what it had before, if that goes on
-    /// being counted.
+    /// The cost of the undo entry that a savepoint keeps for an overwritten key.
     fn of_undo(key: &[u8], before: Option<&WriteOp>) -> Cost {
         let memory = size_of::<Undo>() + key.len() + before.map_or(0, inline_len);
         Cost { memory, operations: 0 }
     }
 
-    /// What a savepoint keeps of ranges that became one.
+    /// The cost of the undo entry that a savepoint keeps for joined ranges.
     fn of_joined(joined: &Joined) -> Cost {
         let parts: usize = joined.parts.iter().map(|part| Cost::of_range(part).memory).sum();
         Cost { memory: size_of::<Undo>() + Cost::of_range(&joined.range).memory + parts, operations: 0 }
@@ -115,7 +113,7 @@ impl Cost {
         Cost { memory: self.memory - other.memory, operations: self.operations - other.operations }
     }
 
-    /// Fails for a transaction that does not fit its budget, or that recovery would not read.
+    /// Fails for a transaction that exceeds its budget, or is longer than recovery accepts.
     fn check(self, budget: Budget) -> Result<()> {
         budget.check(self.memory)?;
         body::check_operations(self.operations)
@@ -126,7 +124,7 @@ impl Cost {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     max: usize,
-    /// What others of the same transaction take already.
+    /// What other sets of the same transaction take already.
     taken: usize,
 }
 
@@ -135,7 +133,7 @@ impl Budget {
         Budget { max, taken: 0 }
     }
 
-    /// What is left beside others that take `bytes`.
+    /// The same budget beside other sets that take `bytes`.
     pub fn beside(self, bytes: usize) -> Budget {
         Budget { taken: self.taken + bytes, ..self }
     }
@@ -150,11 +148,11 @@ impl Budget {
     }
 }
 
-/// Bookkeeping of one entry, about: the map's node, the operation, the version that apply will make.
+/// About the bookkeeping of one entry: the map's node, the operation, the version that applying it makes.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
 impl TableWrites {
-    /// Whether nothing is left of them, after a rollback to a savepoint.
+    /// Whether there are no writes, as after a rollback to a savepoint.
     pub fn is_empty(&self) -> bool {
         self.ops.is_empty() && self.ranges.is_empty()
     }
@@ -165,7 +163,7 @@ impl WriteSet {
         self.tables.iter().all(TableWrites::is_empty)
     }
 
-    /// Whether anything is written, not only deleted.
+    /// Whether any key is put, and not only deleted.
     pub fn has_puts(&self) -> bool {
         let puts =
             |writes: &TableWrites| writes.ops.values().any(|op| !matches!(op.value, WriteValue::Delete));
@@ -182,7 +180,7 @@ impl WriteSet {
         &mut self.tables[place]
     }
 
-    /// Where the writes to a table are, or belong.
+    /// The index of a table's writes, or `Err` with the index to insert them at.
     fn place(&self, table: TableId) -> std::result::Result<usize, usize> {
         self.tables.binary_search_by_key(&table, |writes| writes.table.id)
     }
@@ -197,8 +195,8 @@ impl WriteSet {
         &mut self.tables[place]
     }
 
-    /// What the transaction itself would do to a key: an operation, or `None` inside for a key that it deleted with
-    /// a range.
+    /// The transaction's own write of a key, if any: `Some(Some(_))` is an operation, `Some(None)` a range delete that
+    /// covers the key.
     pub fn own(&self, table: TableId, key: &[u8]) -> Option<Option<&WriteOp>> {
         let writes = self.of_table(table)?;
         if let Some(op) = writes.ops.get(key) {
@@ -207,11 +205,11 @@ impl WriteSet {
         writes.ranges.covering(key).map(|_| None)
     }
 
-    /// Writes a key. Fails, changing nothing, if the entries would outgrow the budget.
+    /// Writes a key. Fails, changing nothing, if the entries would exceed the budget.
     pub fn put(&mut self, table: &Arc<TableState>, key: &[u8], op: WriteOp, budget: Budget) -> Result<()> {
         let cost = self.cost.plus(Cost::of(key, &op));
         let keeps_undo = self.savepoints > 0;
-        // What it replaces is looked for beforehand only where that decides.
+        // The operation that it replaces is searched beforehand only where its cost matters.
         if keeps_undo || cost.check(budget).is_err() {
             let before = self.of_table(table.id).and_then(|writes| writes.ops.get(key));
             let cost = before.map_or(cost, |before| cost.minus(Cost::of(key, before)));
@@ -238,14 +236,15 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Deletes a range: operations that it covers go. Fails, changing nothing, if the entries would outgrow the budget.
+    /// Deletes a range, and removes the operations that it covers. Fails, changing nothing, if the entries would exceed
+    /// the budget.
     pub fn delete_range(
         &mut self,
         table: &Arc<TableState>,
         range: DeletedRange,
         budget: Budget,
     ) -> Result<()> {
-        // What it is joined with costs no more afterwards.
+        // Joining it with other ranges does not raise the cost further.
         self.cost.plus(Cost::of_range(&range)).check(budget)?;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
@@ -279,7 +278,7 @@ impl WriteSet {
         Ok(())
     }
 
-    /// Marks this point; the number is what [`WriteSet::rollback_to`] takes.
+    /// Marks this point; returns the number to give to [`WriteSet::rollback_to`].
     pub fn savepoint(&mut self) -> usize {
         self.savepoints += 1;
         self.undo.len()

@@ -1,4 +1,4 @@
-//! Steps 6 and 7: who asks for durability, who waits for what, and what an error means after a failure.
+//! Steps 6 and 7: asking for durability, waiting for it, acknowledging commits, and errors after a failure.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::sync::{Ordering, fence};
 use crate::{CsnRange, Error, Result};
 
 impl<L: CommitLog> Pipeline<L> {
-    /// What takes the times of commits.
+    /// Measures how long commits take.
     pub fn stopwatch(&self) -> &Stopwatch {
         &self.stopwatch
     }
@@ -31,14 +31,14 @@ impl<L: CommitLog> Pipeline<L> {
         self.visible_or_broken(due)
     }
 
-    /// Returns when the horizon has passed `csn`, whatever the levels of those who commit.
+    /// Returns when the horizon has passed `csn`, whatever the levels of the commits.
     pub fn wait_horizon(&self, csn: Csn) -> Result<()> {
         self.log.wait_synced(csn).map_err(|error| self.unknown(csn, error))?;
         self.visible_or_broken(csn)
     }
 
-    /// Asks for the horizon to pass `csn`. The log's thread writes and syncs; what was written without a flush, and
-    /// counts as durable by the operator's word, is flushed here.
+    /// Asks for the horizon to pass `csn`. The log's thread writes and syncs. Commits that were written without a flush
+    /// of the device (`NoBarrier`) already count as durable; this call flushes them itself.
     pub fn request_horizon(&self, csn: Csn) -> Result<()> {
         if self.stable() < csn {
             self.log.request_durable(csn);
@@ -52,7 +52,8 @@ impl<L: CommitLog> Pipeline<L> {
         if self.wait_visible(csn) { Ok(()) } else { Err(self.outcome_unknown(csn, BROKEN.into())) }
     }
 
-    /// Waits until a submitted commit may be acknowledged at its level. `needs` is what it read of commits above `Async`.
+    /// Waits until a submitted commit may be acknowledged at its level. `needs` is at or above the newest commit above
+    /// `Async` that it read.
     pub fn wait_acknowledged(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
         if timed.level.waits() {
             self.wait(csn)?;
@@ -66,12 +67,12 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(())
     }
 
-    /// A ticket for a submitted commit. INV-TXN-11: at every level the commit is visible when its ticket is handed out.
-    /// It is applied, but commits before it may not be; none of them does I/O between its number and its apply, so this
-    /// waits for a few copies at most.
+    /// A ticket for a submitted commit, which at every level is visible when this returns (INV-TXN-11). The commit is
+    /// applied, but earlier ones may not be. None of those does I/O between its number and its apply (INV-TXN-3), so
+    /// this waits for a few copies in memory at most.
     pub fn acknowledge_deferred(self: &Arc<Self>, csn: Csn, needs: Csn, timed: Timed) -> Result<Ticket> {
         if timed.level.waits() {
-            // The flush begins meanwhile.
+            // The flush starts while this thread waits for `visible`.
             self.log.request_durable(csn);
             self.visible_or_broken(csn)?;
             return Ok(self.ticket(csn, csn, Some(timed)));
@@ -92,11 +93,11 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Returns when a commit may be acknowledged without being durable: it is visible, and will be durable if nothing
-    /// fails. A log that has failed, or is about to end, has to make it durable first.
+    /// Returns when a commit may be acknowledged before it is durable: it is visible, and becomes durable unless
+    /// something fails. If the log has failed or is about to close, this waits until the commit is durable.
     ///
-    /// The closer sets its flag before it flushes for the last time, and the commit was filled before the flag is read:
-    /// if it is not set, the last flush finds the commit.
+    /// The closer sets `closing` before it flushes for the last time. The committer fills its frame before it reads
+    /// `closing`. So if the committer finds `closing` unset, the last flush covers the commit.
     fn check_acknowledgeable(&self, csn: Csn) -> Result<()> {
         self.visible_or_broken(csn)?;
         fence(Ordering::SeqCst);
@@ -106,12 +107,12 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(())
     }
 
-    /// The commit is about to be acknowledged; reads show it from now on.
+    /// Called right before a commit at `Async` or `None` is acknowledged; reads show it from now on.
     fn acknowledge(&self, csn: Csn) {
         self.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
     }
 
-    /// To be called before the log ends: from now on no commit is acknowledged before it is durable.
+    /// The closer calls it before it closes the log: from now on no commit is acknowledged before it is durable.
     pub fn begin_close(&self) {
         self.closing.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
@@ -119,8 +120,8 @@ impl<L: CommitLog> Pipeline<L> {
 
     // Tickets.
 
-    /// A ticket for commit `csn` that completes when everything up to `due` is durable and visible. `timed` is `None` if
-    /// nothing was written.
+    /// A ticket for commit `csn`, which completes when all commits up to `due` are durable and visible. `timed` is
+    /// `None` if the transaction wrote nothing.
     pub fn ticket(self: &Arc<Self>, csn: Csn, due: Csn, timed: Option<Timed>) -> Ticket {
         let pipeline = Arc::downgrade(self);
         if due <= self.settled() && timed.is_none() {
@@ -136,7 +137,8 @@ impl<L: CommitLog> Pipeline<L> {
         Ticket::of(ticket)
     }
 
-    /// The log calls it after leadership was handed over, and after a failure.
+    /// The log calls it after a flush leader has handed over the lead, after a failure, and when asked
+    /// ([`CommitLog::request_completion`]).
     pub(super) fn completer(&self) {
         match self.log.poisoned() {
             Some(why) => self.fail_tickets(&why.to_string()),
@@ -144,7 +146,8 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Tells the tickets that have an outcome. Runs users' callbacks: not on a thread that is quiet (INV-TXN-12).
+    /// Completes the tickets that have an outcome, and runs their callbacks. A thread that is quiet or inside a
+    /// callback leaves that to the log's thread (INV-TXN-12).
     fn complete_tickets(&self) {
         if is_quiet() || is_in_callback() {
             self.log.request_completion();
@@ -165,7 +168,7 @@ impl<L: CommitLog> Pipeline<L> {
         ripe.tell_failed();
     }
 
-    /// For a thread that raised `visible`, filed a ticket (INV-TXN-10) or was quiet.
+    /// Called by a thread after it raised `visible`, filed a ticket (INV-TXN-10) or stopped being quiet.
     pub fn complete_ripe_tickets(&self) {
         fence(Ordering::SeqCst);
         if self.tickets.first() <= self.settled() {
@@ -185,19 +188,19 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Ends the open tickets, and those to come, of a log that has failed or was closed.
+    /// Ends all open and later tickets: the log has failed or was closed.
     pub fn fail_tickets(&self, why: &str) {
         self.tickets.end(why);
         if is_quiet() {
             return self.log.request_completion();
         }
-        // Also in a callback, which may be closing the log: its thread may not come to it any more.
+        // Also inside a callback: the callback may be closing the log, whose thread may then never run the completer.
         self.tell_tickets();
     }
 
     // Failures.
 
-    /// If the log has failed: what was acknowledged and may be lost.
+    /// If the log has failed: the commits that were acknowledged and may be lost.
     pub fn at_risk(&self) -> Option<CsnRange> {
         self.log.poisoned()?;
         let range =
@@ -205,7 +208,7 @@ impl<L: CommitLog> Pipeline<L> {
         (range.first <= range.last).then_some(range)
     }
 
-    /// Why nothing is admitted.
+    /// The error of an admission that the log refused.
     pub(super) fn refused(&self, error: LogError) -> Error {
         match Error::of_log(error) {
             Error::Poisoned { what, .. } => Error::Poisoned { what, at_risk: self.at_risk() },

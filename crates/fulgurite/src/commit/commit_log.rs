@@ -1,4 +1,4 @@
-//! What the pipeline asks of a log: so little that a test drives the pipeline with a small fake.
+//! The interface between the pipeline and a log, small enough for a test to drive the pipeline with a fake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,15 @@ use fulgurite_log::{
 };
 use fulgurite_types::{Csn, Lsn};
 
-/// The commit stream of a log. Each method is the one of [`Log`] with its name, if nothing else is said.
+/// The commit stream of a log. A method without a comment is the method of [`Log`] with the same name.
 pub(crate) trait CommitLog: Send + Sync + 'static {
     type Admission;
     type Reservation;
 
     fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Self::Admission, LogError>;
     fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Self::Admission>, LogError>;
-    /// [`Log::reserve_at`]; calls back with number, place and time unless the time would be too late.
+    /// [`Log::reserve_at`]. Calls back with the CSN, the body's LSN and the commit time; not if the time would be too
+    /// late.
     fn reserve(
         &self,
         admission: Self::Admission,
@@ -23,7 +24,7 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
         time: TimeBounds,
         on_reserved: impl FnOnce(Csn, Lsn, u64),
     ) -> Option<Self::Reservation>;
-    /// Frames that are reserved from now on are written after the bulk stream was synced up to `mark`.
+    /// Frames reserved from now on are written only after the bulk stream was synced up to `mark`.
     fn require_bulk(&self, mark: BulkPosition);
     fn fill(&self, reservation: Self::Reservation, frame: NewFrame<'_>);
     fn durable_csn(&self) -> Csn;
@@ -31,9 +32,9 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
     fn request_durable(&self, csn: Csn);
     /// Asks the log's thread to make the commit durable within `interval`, and returns at once.
     fn request_durable_within(&self, csn: Csn, interval: Duration);
-    /// The newest commit up to which all were synced in their segments by a flush of the device.
+    /// The newest CSN up to which a flush of the device has synced all commits.
     fn synced_csn(&self) -> Csn;
-    /// Waits until the commit is synced, and causes it.
+    /// Causes the flush that syncs the commit, and waits for it.
     fn wait_synced(&self, csn: Csn) -> Result<(), LogError>;
     fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>);
     fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>);

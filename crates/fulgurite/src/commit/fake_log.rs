@@ -1,4 +1,4 @@
-//! A log of nothing but numbers, for tests of the pipeline: under shuttle every step of it is a scheduling point.
+//! A log of numbers only, for tests of the pipeline. Under shuttle each of its steps is a scheduling point.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,7 +22,7 @@ struct State {
     /// The times of the commits.
     times_ms: Vec<u64>,
     durable: u64,
-    /// Follows `durable` only when somebody asks for it.
+    /// Follows `durable` only on request (`wait_synced`).
     synced: u64,
     requested: u64,
     leading: bool,
@@ -48,7 +48,7 @@ impl FakeLog {
         })
     }
 
-    /// The newest number that was given.
+    /// The newest number given out.
     pub fn reserved_csn(&self) -> Csn {
         Csn(self.state.lock().filled.len() as u64)
     }
@@ -59,7 +59,7 @@ impl FakeLog {
         self.state.lock().times_ms.clone()
     }
 
-    /// Makes durable what has a number, and then nothing any more.
+    /// Makes all numbered commits durable, and no commit afterwards.
     pub fn close(&self) {
         loop {
             let _ = self.wait_durable(self.reserved_csn());
@@ -75,7 +75,7 @@ impl FakeLog {
         }
     }
 
-    /// What the thread of a real log does: makes durable what is requested, until `last` is.
+    /// Does the work of a real log's thread: makes requested commits durable, until `last` is.
     pub fn serve(&self, last: Csn) {
         loop {
             let requested = {
@@ -105,7 +105,7 @@ impl CommitLog for FakeLog {
         Ok(Some(()))
     }
 
-    /// Calls back without a lock: in no order, and beside others.
+    /// Calls back without a lock: in any order, in parallel with other threads.
     fn reserve(
         &self,
         (): (),
@@ -197,7 +197,7 @@ impl CommitLog for FakeLog {
         assert!(self.completer.set(completer).is_ok(), "there is one pipeline");
     }
 
-    /// Left to the thread that asks, which looks again when it stops being quiet.
+    /// Does nothing: the thread that asks checks again when it stops being quiet.
     fn request_completion(&self) {}
 
     fn poison(&self, what: &'static str) {
@@ -241,7 +241,7 @@ pub(crate) fn submit_at(
     submit_in(pipeline, level, TimeBounds::ANY, apply, |_| {}).expect("any time will do")
 }
 
-/// Like [`submit_at`], within bounds of time, and calls when it has a number; `None` if it would be too late.
+/// Like [`submit_at`], within bounds of time. Calls `on_numbered` with the number; `None` if it would be too late.
 pub(crate) fn submit_in(
     pipeline: &Pipeline<FakeLog>,
     level: Durability,

@@ -1,10 +1,16 @@
-//! Latches: hash stripes over keys, and a gate for each table. Held from validation until the commit is applied.
+//! Latches: hash stripes over keys, and a gate for each table. A commit holds them from its validation until it is
+//! applied.
 //!
-//! INV-TXN-2: between the validation of a transaction and its apply nobody with a smaller CSN can write what it
-//! read: every writer of a key holds the key's stripe while it is numbered and applied, whoever validates a key holds
-//! its stripe too, and whoever validates or deletes a range holds the table's gate alone. Lock order: gates by table,
-//! stripes by index; then the deadlines; then the log's slot. Nothing waits for a disk under a latch but a validation that has to read the
-//! base for a transaction older than what has been merged.
+//! INV-TXN-2: between the validation of a transaction and its apply, no commit with a smaller CSN can write what it
+//! read. A writer of a key holds the key's stripe while it gets its number and is applied. A transaction that validates
+//! a key holds the same stripe. A transaction that validates or deletes a range holds the table's gate exclusively;
+//! writers and validators of keys share the gate.
+//!
+//! Lock order: gates by table, stripes by index, the deadlines, the log's groups.
+//!
+//! Under a latch only the validation of a range may read from disk: from the base, if the transaction is older than
+//! what has been merged. A key whose validation needs the disk is read after the latches were released, and validated
+//! again.
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
@@ -14,7 +20,7 @@ use crate::catalog::TableState;
 
 const STRIPES: usize = 1024;
 
-/// From so many on, those that are listed twice are taken out.
+/// A latch set of this many stripes removes its duplicates.
 const STRIPES_MAX: usize = 8 * STRIPES;
 
 /// The stripes of a database.
@@ -22,23 +28,23 @@ pub(crate) struct Latches {
     stripes: Box<[CachePadded<Mutex<()>>]>,
 }
 
-/// How a transaction passes a table's gate.
+/// How a transaction holds a table's gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Gate {
     Shared,
     Exclusive,
 }
 
-/// What a commit latches. That of a small one needs no memory of its own.
+/// The latches that a commit needs. Those of a small commit need no allocation.
 #[derive(Default)]
 pub(crate) struct LatchSet<'t> {
-    /// By table.
+    /// Sorted by table.
     gates: SmallVec<[(&'t TableState, Gate); 2]>,
     stripes: SmallVec<[u16; 8]>,
 }
 
 impl<'t> LatchSet<'t> {
-    /// Passes a table's gate; the stronger of several requests holds.
+    /// Adds a table's gate. Of several requests the stronger one counts.
     pub fn gate(&mut self, table: &'t TableState, gate: Gate) {
         match self.gates.binary_search_by_key(&table.id, |(table, _)| table.id) {
             Ok(known) => self.gates[known].1 = self.gates[known].1.max(gate),
@@ -46,7 +52,7 @@ impl<'t> LatchSet<'t> {
         }
     }
 
-    /// Latches the key with this hash.
+    /// Adds the stripe of the key with this hash.
     pub fn key(&mut self, hash: u64) {
         if self.stripes.len() == STRIPES_MAX {
             self.stripes.sort_unstable();
@@ -56,7 +62,7 @@ impl<'t> LatchSet<'t> {
     }
 }
 
-/// Gates and stripes that are held.
+/// Gates and stripes that are held until this is dropped.
 pub(crate) struct Held<'a> {
     _stripes: SmallVec<[MutexGuard<'a, ()>; 4]>,
     _shared: SmallVec<[RwLockReadGuard<'a, ()>; 2]>,
@@ -68,7 +74,7 @@ impl Latches {
         Latches { stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(()))).collect() }
     }
 
-    /// Takes everything in one sorted pass.
+    /// Acquires all latches of the set, in the lock order.
     pub fn acquire<'a>(&'a self, set: &'a mut LatchSet<'_>) -> Held<'a> {
         set.stripes.sort_unstable();
         set.stripes.dedup();

@@ -1,56 +1,65 @@
 //! The commit pipeline.
 //!
 //! ```text
-//! 0 admit      log-buffer credit and a ready segment: the only place that waits; no latch held
-//! 1 validate   latches; first committer wins
-//! 2 reserve    LSN, CSN and commit time together, in log order; never waits
-//! 3 fill       one copy of the finished frame
-//! 4 apply      versions go into the memtables; `visible` advances over the contiguous applied prefix
+//! 0 admit        take room in the commit ring, log-buffer credit and a ready segment; no latch is held
+//! 1 validate     take the latches, then validate: first committer wins
+//! 2 reserve      get LSN, CSN and commit time together, in log order; publish the work in the commit ring
+//! 3 fill         copy the finished frame into the reservation, once
+//! 4 apply        put the versions into the memtables; advance `visible` over the contiguous applied prefix
 //! 5 unlatch
-//! 6 durable    ask for durability up to here, together with everybody else
-//! 7 acknowledge once `durable` and `visible` have both passed
+//! 6 durable      ask for durability up to this CSN; one write and sync serve all commits that ask
+//! 7 acknowledge  once `visible` and, above level `Async`, `durable` have passed this CSN
 //! ```
 //!
-//! Invariants:
-//! - INV-TXN-3: everything that can fail for the caller's reasons fails in 0 or 1, or at 2 instead of getting a number
-//!   (INV-TIME-2). From the number to the end of 4 nothing
-//!   does I/O, allocates beyond what 0 reserved, or calls user code; a panic there poisons the log, because a hole
-//!   would hang every commit behind it, and ends every wait.
+//! What waits: step 0 waits for log writes and new segments, and before it a transaction waits for merging. Step 1
+//! waits for latches; validating a range may read the base from disk (`latches.rs`). Steps 2 to 4 wait for other
+//! threads' work in memory alone: for the deadlines' lock, the lock under which a group opens, the commit's slot in the
+//! commit ring (INV-TXN-7), the thread that applies this commit in its owner's place (INV-TXN-4). Step 7 waits for all
+//! earlier commits to be filled and applied and, above level `Async`, for the write that step 6 asked for.
+//!
+//! Invariants, where `stable` is the log's `durable` as a CSN:
+//! - INV-TXN-3: a commit fails for the caller's reasons in step 0 or 1, or in step 2 without getting a number
+//!   (INV-TIME-2). From the number to the end of step 4 it does no I/O, returns no error and calls no user code; its
+//!   versions' memory was allocated before (`prepare.rs`). A panic there would leave a hole in the log, and every later
+//!   commit would hang at it; so the panic poisons the log and ends every wait.
 //! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state
-//!   word; a descheduled owner stalls nobody. An owner that loses waits for the winner: it holds the latches, and
-//!   INV-TXN-2 wants them held until the commit is applied, whoever applies it.
-//! - INV-TXN-5: `visible` passes a CSN only after it and everything before it are applied.
-//! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`), another one only at or
-//!   below `visible` and when all that it read of commits above `Async` is stable. A read outside its own process
-//!   begins at or below the larger of min(`visible`, `stable`) and the newest commit that was acknowledged.
-//! - INV-TXN-7: a slot of the ring is used again only when `visible` has passed the commit that had it. Step 0 keeps
-//!   the distance between `visible` and the newest number below half of the ring; threads that were admitted together
-//!   may overshoot that, so the owner looks again when it knows its number, and waits: only for commits before its
-//!   own, which are all past step 2 and wait for nothing.
-//! - INV-TXN-8: no advance is lost. Whoever applies a commit stores its state, and then looks from `visible` on: it
-//!   passes what is applied and stops at a commit that is not. That one's state is stored later, so whoever applies it
-//!   looks later, and finds this one. These stores and loads are sequentially consistent. Who has looked and finds
-//!   `visible` moved by another looks again from there.
-//! - INV-TXN-9: no waiter is missed. Whoever waits for `visible` counts itself first and looks then; whoever moves it
-//!   looks at the count afterwards, and only if there is one takes the lock under which waiters look.
-//! - INV-TIME-2: what a commit has to have read live (serializable: all that it read, else what it read for an update) is
-//!   live at its commit time; what it read as expired has expired by then; and a snapshot's time is at or after that of
-//!   each commit in it. One that does not see the commit is before its deadline (INV-TIME-3, `deadlines.rs`).
-//! - INV-TXN-10: a ticket completes once, and is told where users' code may run (INV-TXN-12, `quiet.rs`). Filing
-//!   it, raising `visible` and raising `durable` are each followed by a look at the other two.
-//! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins afterwards
-//!   sees it, whichever thread begins it.
-//! - INV-TXN-13: a conflict is told when the commit that won is visible, and everything before it: the loser that begins
-//!   again begins above. One that was too late waits for the commits that have deadlines and numbers (INV-TIME-3). It waits after
-//!   it has let go of latches and admission, and only for commits that are past step 2.
+//!   word, so an owner that is descheduled between steps 3 and 4 delays other commits until the next flush at most. An
+//!   owner that loses waits for the winner: the owner holds the latches, and INV-TXN-2 needs them held until the commit
+//!   is applied.
+//! - INV-TXN-5: `visible` passes a CSN only after that commit and all before it are applied.
+//! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async`
+//!   or `None` is acknowledged only at or below `visible`, and when all commits above `Async` that it read are stable.
+//!   A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and the
+//!   newest acknowledged commit.
+//! - INV-TXN-7: a commit ring slot is reused only after `visible` has passed the commit that had it. Step 0 admits a
+//!   commit only while the newest number is at most half of the ring above `visible`. Threads that are admitted
+//!   together may exceed that, so an owner checks again once it knows its number, and waits if it must. It waits for
+//!   earlier commits only; all of them have numbers, and the oldest waits for no other.
+//! - INV-TXN-8: no advance is lost. The thread that applies a commit stores APPLIED, and then advances `visible` up to
+//!   the first commit that is not applied. The thread that applies that one stores APPLIED later, hence scans later,
+//!   and sees ours. A thread whose exchange fails because another moved `visible` scans again from there. These stores
+//!   and loads are sequentially consistent.
+//! - INV-TXN-9: no waiter is missed. A thread that waits for `visible` increments `waiters`, then reads `visible` under
+//!   the lock. A thread that moves `visible` reads `waiters` afterwards, and if it is not 0, takes the lock and
+//!   notifies.
+//! - INV-TIME-2: what a commit must have read live (serializable: all its reads; else its reads for an update) is live
+//!   at its commit time. What it read as expired has expired by then. A snapshot's time is at or after that of each
+//!   commit in it, and before the deadline of each commit that it does not see (INV-TIME-3, `deadlines.rs`).
+//! - INV-TXN-10: a ticket completes once, on a thread that may run users' code (INV-TXN-12, `quiet.rs`). A thread that
+//!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards.
+//! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
+//!   afterwards, on any thread, sees it.
+//! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
+//!   at or above it. A commit that was too late waits for the numbered commits with deadlines (INV-TIME-3). Both wait
+//!   without latches and admission, and only for commits that have numbers.
 //!
-//! Why not simpler: applying after the sync would hold the latches over it, so that a hot key commits once a disk
-//! write; applying before the reservation would show versions in another order than the log has them; a lock around
-//! 2 to 4 would serialize the copies, which a large commit makes long; a locked queue of numbered commits, instead of
-//! the ring, is taken three times by each commit and by the thread that flushes.
+//! Why nothing simpler works. Applying after the sync would hold the latches over it: a hot key would commit once per
+//! disk write. Applying before the reservation would show versions in another order than the log's. A lock around steps
+//! 2 to 4 would serialize the copies, which are long in large commits. A locked queue of numbered commits in place of
+//! the commit ring would be locked three times by each commit, and by the thread that flushes.
 //!
-//! The ring whose prefix moves without a lock is the link buffer of MySQL 8's redo log; filling beside others behind
-//! one short reservation is the consolidation of Aether (Johnson et al., 2010).
+//! The ring whose prefix advances without a lock is the link buffer of MySQL 8's redo log. Parallel filling after one
+//! short reservation is the consolidation array of Aether (Johnson et al., 2010).
 //!
 //! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
 
@@ -83,7 +92,7 @@ use crate::{Error, Result};
 
 /// What a commit does to memory, prepared so that it cannot fail.
 pub(crate) trait Apply: Send {
-    /// Runs once, with the commit's number and the place of its frame's body.
+    /// Runs once, with the commit's number and the LSN of its frame's body.
     fn apply(self: Box<Self>, csn: Csn, body_lsn: Lsn);
 }
 
@@ -92,14 +101,14 @@ pub(crate) struct Frame<'a> {
     pub kind: u8,
     pub body: &'a [u8],
     pub body_crc: u32,
-    /// When it may happen.
+    /// Between which commit times.
     pub time: TimeBounds,
     pub local: &'a [ChunkRef],
-    /// Up to where the bulk stream has to be synced before the frame may be written.
+    /// The bulk position that has to be synced before the frame may be written.
     pub after_bulk: BulkPosition,
 }
 
-/// The ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
+/// The commit ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
 const RING_BITS: u32 = 13;
 
 /// Numbers, applies and acknowledges commits.
@@ -108,7 +117,7 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     ring: Ring,
     visible: CachePadded<AtomicU64>,
     numbers: CachePadded<Numbers>,
-    /// The newest commit that was acknowledged at level `Async` or `None`.
+    /// The newest commit acknowledged at level `Async` or `None`.
     acknowledged: AtomicU64,
     /// How many threads wait for `visible`.
     waiters: AtomicU64,
@@ -116,23 +125,24 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     became_visible: Condvar,
     /// A commit panicked between its number and its end: `visible` will never pass it.
     broken: AtomicBool,
-    /// The log is about to end: what gets a number now may never be durable.
+    /// The log is about to close: a commit that gets a number now may never be durable.
     closing: AtomicBool,
     tickets: Tickets,
     stopwatch: Stopwatch,
 }
 
-/// The newest numbers that were given. A commit's number is entered before anybody can see what it does.
+/// The newest CSNs given out. A commit's CSN is entered before any reader can see the commit.
 struct Numbers {
     /// To commits above `Async`.
     synchronous: AtomicU64,
-    /// To the others.
+    /// To commits at `Async` and `None`.
     asynchronous: AtomicU64,
 }
 
 const BROKEN: &str = "a commit panicked after it was numbered";
 
-/// Breaks the pipeline unless it is forgotten: a commit is between its number and its end.
+/// A commit between its number and the end of step 3 or 4. Dropping this, unless with `mem::forget`, breaks the
+/// pipeline.
 struct Unfinished<'a, L: CommitLog>(&'a Pipeline<L>);
 
 impl<L: CommitLog> Drop for Unfinished<'_, L> {
@@ -196,36 +206,36 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.durable_csn()
     }
 
-    /// The newest CSN up to which nothing can be undone any more.
+    /// The newest CSN up to which all commits are synced by a flush of the device.
     pub fn floor(&self) -> Csn {
         self.log.synced_csn()
     }
 
-    /// The newest commit above level `Async` that has a number. Taken after a snapshot, it is at or above all of them
-    /// that the snapshot sees.
+    /// The newest commit above level `Async` that has a number. Read after a snapshot was taken, it is at or above all
+    /// such commits that the snapshot sees.
     pub fn newest_synchronous(&self) -> Csn {
         Csn(self.numbers.synchronous.load(Ordering::SeqCst))
     }
 
-    /// The newest commit that has a number, of any level. One that is submitted is at or below it.
+    /// The newest commit that has a number, of any level. Every submitted commit is at or below it.
     pub fn newest(&self) -> Csn {
         let Numbers { synchronous, asynchronous } = &*self.numbers;
         Csn(synchronous.load(Ordering::SeqCst).max(asynchronous.load(Ordering::SeqCst)))
     }
 
-    /// Up to which commits above `Async` are acknowledged.
+    /// The CSN up to which commits above `Async` may be acknowledged: they are visible and stable.
     fn settled(&self) -> Csn {
         self.visible().min(self.stable())
     }
 
-    /// Where reads begin whose results may leave the process (INV-TXN-6): it never falls, is never above `visible`, and
-    /// never below the horizon.
+    /// The CSN at which reads begin whose results may leave the process (INV-TXN-6): it never falls, is never above
+    /// `visible`, and never below the horizon.
     pub fn read_csn(&self) -> Csn {
         let acknowledged = Csn(self.acknowledged.load(Ordering::SeqCst));
         self.settled().max(acknowledged)
     }
 
-    /// What is merged, pruned, written out or checkpointed is at or below it.
+    /// Merging, pruning, writing out and checkpoints take commits at or below it only.
     pub fn horizon(&self) -> Csn {
         self.visible().min(self.floor())
     }
@@ -240,8 +250,8 @@ impl<L: CommitLog> Pipeline<L> {
         admitted.map_err(|error| self.refused(error))?.ok_or(Error::WouldBlock)
     }
 
-    /// Waits until less than half of the ring is taken (INV-TXN-7). A descheduled owner may keep `visible` from moving
-    /// while others number thousands of commits.
+    /// Waits until at most half of the commit ring is taken (INV-TXN-7). While an owner is descheduled, `visible` stops
+    /// and others may number thousands of commits.
     fn wait_for_room(&self, blocking: bool) -> Result<()> {
         loop {
             let Numbers { synchronous, asynchronous } = &*self.numbers;
@@ -259,9 +269,9 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// Steps 2 to 4: the caller holds the latches and has validated. It is [`Pipeline::quiet`] until it has let go of
-    /// them. Calls `on_numbered` when the commit has its number, before anything else. `None` if it would have been too
-    /// late: nothing happened.
+    /// Steps 2 to 4. The caller holds the latches, has validated, and is [`Pipeline::quiet`] until it has released the
+    /// latches. Calls `on_numbered` as soon as the commit has its number. `None` if its time would have been too late:
+    /// nothing happened.
     pub fn submit(
         &self,
         admission: L::Admission,
@@ -311,9 +321,9 @@ impl<L: CommitLog> Pipeline<L> {
         Some(csn)
     }
 
-    /// Puts a commit into its slot, where the thread that raises `durable` will find it: before it is filled, and so
-    /// before it can be durable. False if the pipeline is broken: then the slot may never become free, and nobody will
-    /// see the commit.
+    /// Puts a commit into its slot, where the thread that raises `durable` finds it. This comes before filling, hence
+    /// before the commit can be durable. False if the pipeline is broken: the slot may never become free, and the
+    /// commit never becomes visible.
     fn publish(&self, csn: Csn, work: Work) -> bool {
         while self.visible().0 + self.ring.len() < csn.0 {
             if self.is_broken() {
@@ -326,7 +336,7 @@ impl<L: CommitLog> Pipeline<L> {
         true
     }
 
-    /// Applies a published commit unless somebody else does or has done (INV-TXN-4).
+    /// Applies a published commit unless another thread does or has done so (INV-TXN-4).
     fn apply(&self, csn: Csn) {
         let Some(work) = self.ring.claim(csn) else { return };
         let unfinished = Unfinished(self);
@@ -357,7 +367,7 @@ impl<L: CommitLog> Pipeline<L> {
         }
     }
 
-    /// After `visible` was moved (INV-TXN-9).
+    /// Called after moving `visible` (INV-TXN-9).
     fn wake_waiters(&self) {
         if self.waiters.load(Ordering::SeqCst) != 0 {
             drop(self.waiting.lock());
@@ -380,9 +390,9 @@ impl<L: CommitLog> Pipeline<L> {
         self.visible() >= csn
     }
 
-    /// The log's observer: applies what is durable and unclaimed (INV-TXN-4). All of it is published.
+    /// The log's observer: applies the durable commits that are unclaimed (INV-TXN-4). All of them are published.
     fn durable_rose(&self, durable: Csn) {
-        // The log leads a flush.
+        // This thread leads a flush.
         let _quiet = self.quiet_in_the_log();
         let mut csn = self.visible().next();
         if csn > durable {

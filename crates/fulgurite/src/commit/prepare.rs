@@ -1,4 +1,4 @@
-//! From a write set to a frame and to the work that applies it: everything that can fail or allocate, before step 0.
+//! Turns a write set into a frame and the work that applies it. Runs before step 0, because it can fail and allocates.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::deleted_ranges::DeletedRange;
 use crate::spill::Spill;
 use crate::write_set::{TableWrites, WriteSet, WriteValue};
 
-/// A frame that is ready but for its number, and what it does to memory.
+/// A frame that lacks only its number, and what it does to memory.
 pub(crate) struct Prepared {
     pub kind: u8,
     pub body: Vec<u8>,
@@ -26,14 +26,14 @@ pub(crate) struct Prepared {
     pub work: Box<ApplyWrites>,
 }
 
-/// Room that the frame's header and a direct list of chunk places need beside the body.
+/// A frame's largest size, less its header and a direct list of chunk references.
 const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
     - FRAME_HEADER_BYTES as usize
     - limits::DIRECT_PLACES_MAX * ChunkRef::BYTES;
 const _: () = assert!(local_record_bytes(limits::DIRECT_PLACES_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
 
-/// Prepares a write set. `readers` says for which reads range deletes are kept apart. `opened` is what the transaction
-/// has written ahead so far; it grows if the operations do not fit one frame.
+/// Prepares a write set. `readers` returns the reads for which range deletes are kept apart. `opened` holds the chunks
+/// that the transaction has written ahead; operations that do not fit one frame are added to them.
 pub(crate) fn prepare(
     catalog: &Arc<Catalog>,
     writes: &mut WriteSet,
@@ -87,7 +87,7 @@ fn bytes_max(writes: &WriteSet) -> usize {
     writes.tables.iter().map(table).sum()
 }
 
-/// Writes ahead every value that a leaf would not hold: then values inside the operation list need no place of their
+/// Writes ahead every value that a leaf would not hold: then no value inside the operation list needs an extent of its
 /// own in the log.
 fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> Result<()> {
     for TableWrites { table, ops, .. } in &mut writes.tables {
@@ -183,7 +183,7 @@ pub(crate) struct ApplyWrites {
     tables: SmallVec<[TableWork; 1]>,
     /// If it writes the catalog.
     definition: Option<Box<Definition>>,
-    /// For range deletes; there are at least these reads when it is applied.
+    /// For range deletes: all reads that are open when the commit is applied are among these.
     readers: Readers,
 }
 

@@ -1,12 +1,12 @@
-//! Where callbacks and wakers of tickets may run: on a thread that holds no lock of the engine, because they are users'
-//! code, which may call the engine, drop the last handle or close the database.
+//! Where callbacks and wakers of tickets may run: on a thread that holds no lock of the engine. They are users' code,
+//! which may call the engine, drop the last handle or close the database.
 //!
-//! INV-TXN-12: no user's code runs under a lock, a latch or the leadership of a flush. A thread that takes a lock under
-//! which it may flush, or under which a commit may die, is *quiet* while it holds it: what makes tickets complete leaves
-//! them to the log's thread meanwhile, and the thread itself looks for them when it stops being quiet.
+//! INV-TXN-12: no user's code runs under a lock, a latch, an admission or the lead of a flush. A thread that takes a
+//! lock under which it may flush, or under which a commit may panic, is *quiet* while it holds the lock. A quiet thread
+//! does not complete tickets: it leaves them to the log's thread, and checks for ripe ones when it stops being quiet.
 //!
-//! Nor does it run inside of other users' code: a callback that commits, and so makes other tickets complete, leaves them
-//! to the log's thread. A chain of callbacks of which each makes the next one run would else end with the stack.
+//! Nor does a callback run inside another: if a callback commits, and so makes other tickets complete, it leaves them
+//! to the log's thread. Otherwise a chain of callbacks, each of which makes the next one run, would overflow the stack.
 
 use std::cell::Cell;
 
@@ -15,9 +15,9 @@ use super::commit_log::CommitLog;
 use crate::sync::thread_local;
 
 thread_local! {
-    /// How many [`Quiet`]s this thread has.
+    /// How many [`Quiet`]s this thread holds.
     static QUIET: Cell<u32> = const { Cell::new(0) };
-    /// How many callbacks and wakers this thread is inside of.
+    /// How many callbacks and wakers this thread is inside.
     static CALLBACKS: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -31,7 +31,7 @@ pub(crate) fn is_in_callback() -> bool {
     CALLBACKS.with(|callbacks| callbacks.get() > 0)
 }
 
-/// Notes that a user's code runs, while it lives.
+/// While it lives, this thread runs a user's code.
 pub(super) struct InCallback;
 
 impl InCallback {
@@ -47,21 +47,21 @@ impl Drop for InCallback {
     }
 }
 
-/// Keeps this thread from completing tickets while it lives. It is taken before the lock, so that it is dropped after.
+/// Keeps this thread from completing tickets while it lives. Created before the lock is taken, hence dropped after it.
 #[must_use]
 pub(crate) struct Quiet<'a, L: CommitLog> {
     pipeline: &'a Pipeline<L>,
-    /// Whether the thread is still under a lock when this is dropped: one of the log's, which calls.
+    /// Whether the thread still holds a lock, of the log that called it, when this is dropped.
     stays_locked: bool,
 }
 
 impl<L: CommitLog> Pipeline<L> {
-    /// Keeps this thread from running users' code; when the last is dropped it completes the tickets that are ripe.
+    /// Keeps this thread from running users' code. When the last one is dropped, the thread completes the ripe tickets.
     pub fn quiet(&self) -> Quiet<'_, L> {
         self.quiet_under(false)
     }
 
-    /// For what the log calls while it holds locks of its own.
+    /// The same for a thread inside a callback of the log, which holds locks of its own.
     pub(super) fn quiet_in_the_log(&self) -> Quiet<'_, L> {
         self.quiet_under(true)
     }

@@ -1,8 +1,8 @@
-//! Numbered commits that are not visible yet, in a ring of slots: each commit has the slot of its number.
+//! The commit ring: a slot for each commit that is numbered and not yet visible. A commit's CSN selects its slot.
 //!
-//! A slot's state word holds the CSN of its present owner and how far that is, and only ever rises. So whoever looks
-//! for a commit in a slot that was used again is told that it is applied, and an exchange that names a commit cannot
-//! hit another.
+//! A slot's state word holds the CSN of the slot's present commit and its phase, and only ever rises. So a thread that
+//! looks for an older commit in a reused slot reads a larger word, and concludes rightly that the older commit is
+//! applied. And an exchange that expects one commit's word cannot succeed on another's.
 
 use std::cell::UnsafeCell;
 
@@ -11,9 +11,9 @@ use fulgurite_types::{Csn, Lsn};
 use super::Apply;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Its work may be claimed.
+/// The work may be claimed.
 const READY: u64 = 1;
-/// Somebody is applying it.
+/// A thread has claimed the work and applies it.
 const APPLYING: u64 = 2;
 const APPLIED: u64 = 3;
 
@@ -23,7 +23,7 @@ fn word(csn: Csn, phase: u64) -> u64 {
     csn.0 << PHASE_BITS | phase
 }
 
-/// What a commit does to memory, and where the log put its body.
+/// What a commit does to memory, and the LSN of its body.
 pub(super) struct Work {
     pub apply: Box<dyn Apply>,
     pub body_lsn: Lsn,
@@ -32,19 +32,20 @@ pub(super) struct Work {
 struct CommitSlot {
     /// CSN and phase, see [`word`].
     state: AtomicU64,
-    /// Put by the owner before `READY`, taken by whoever moves the state to `APPLYING`.
+    /// Written by the owner before it stores `READY`, taken by the thread that moves the state to `APPLYING`.
     work: UnsafeCell<Option<Work>>,
 }
 
-// SAFETY: `work` is written by the one owner of a CSN before it stores READY, and read by the one thread that wins the
-// exchange READY -> APPLYING; the slot changes hands only after that has stored APPLIED (`Ring::publish`).
+// SAFETY: the one owner of a CSN writes `work` before it stores READY. The one thread that wins the exchange READY ->
+// APPLYING takes it. The slot gets another owner only after that thread has stored APPLIED (`Ring::publish`).
 unsafe impl Sync for CommitSlot {}
 
-/// Two slots fill a cache line; neighbours in number lie in different ones, because they belong to different threads.
+/// Two slots fill a cache line. Commits with neighbouring CSNs are in different lines, because different threads own
+/// them.
 #[cfg(not(feature = "shuttle"))]
 const _: () = assert!(size_of::<CommitSlot>() == 32);
 
-/// The slots.
+/// The commit ring.
 pub(super) struct Ring {
     slots: Box<[CommitSlot]>,
     bits: u32,
@@ -57,7 +58,7 @@ impl Ring {
         Ring { slots: std::iter::repeat_with(slot).take(1 << bits).collect(), bits }
     }
 
-    /// How many commits it has room for.
+    /// For how many commits there is room.
     pub fn len(&self) -> u64 {
         self.slots.len() as u64
     }
@@ -71,27 +72,27 @@ impl Ring {
     /// Puts a commit's work into its slot.
     ///
     /// # Safety
-    /// Once for each CSN, and only when `visible` has passed the CSN that is [`Ring::len`] smaller (INV-TXN-7): then
-    /// that commit's work is done, and nobody asks for its state any more.
+    /// Call this once for each CSN, and only when `visible` has reached the CSN that is [`Ring::len`] smaller
+    /// (INV-TXN-7): then that commit's work is done, and its state is not needed any more.
     pub unsafe fn publish(&self, csn: Csn, work: Work) {
         let slot = self.slot(csn);
         debug_assert!(slot.state.load(Ordering::Relaxed) < word(csn, READY), "INV-TXN-7");
-        // SAFETY: the caller is the one owner of the CSN; the slot's last commit was applied, so nobody else touches
-        // its work, and nobody will before READY is stored.
+        // SAFETY: the caller is the one owner of the CSN. The slot's last commit was applied, so no thread accesses
+        // `work` any more, and none will again before READY is stored.
         unsafe { *slot.work.get() = Some(work) };
         slot.state.store(word(csn, READY), Ordering::Release);
     }
 
-    /// The work of a published commit, for the one caller that gets it.
+    /// The work of a published commit. Exactly one caller gets it.
     pub fn claim(&self, csn: Csn) -> Option<Work> {
         let slot = self.slot(csn);
         let (ready, applying) = (word(csn, READY), word(csn, APPLYING));
         slot.state.compare_exchange(ready, applying, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: the exchange succeeds for one thread only, ever: words are not stored twice (`publish`).
+        // SAFETY: the exchange succeeds for one thread only, ever: no word is stored twice (`publish`).
         unsafe { (*slot.work.get()).take() }
     }
 
-    /// The caller has done what it claimed.
+    /// The caller has applied the work that it claimed.
     pub fn set_applied(&self, csn: Csn) {
         self.slot(csn).state.store(word(csn, APPLIED), Ordering::SeqCst);
     }
@@ -117,11 +118,11 @@ mod tests {
     }
 
     #[test]
-    fn each_commit_is_claimed_once_and_slots_are_used_again() {
+    fn each_commit_is_claimed_once_and_slots_are_reused() {
         let ring = Ring::new(2);
         for csn in (1..=40).map(Csn) {
             assert!(ring.claim(csn).is_none(), "not published");
-            // SAFETY: once for each CSN, and the one before it in the slot was applied in an earlier round.
+            // SAFETY: called once for each CSN, and the slot's last commit was applied in an earlier round.
             unsafe { ring.publish(csn, work()) };
             assert!(ring.claim(csn).is_some() && ring.claim(csn).is_none());
             assert!(!ring.is_applied(csn));

@@ -42,7 +42,8 @@ fn a_ticket_completes_when_what_it_waits_for_is_durable() {
     assert_eq!(late.wait().unwrap().csn, first);
 }
 
-/// INV-TXN-7: while an old commit is not applied, at most half of the ring is numbered behind it, and then step 0 waits.
+/// INV-TXN-7: while an old commit is not applied, commits that fill half of the ring get numbers, and then step 0
+/// waits.
 #[test]
 fn admission_waits_while_half_of_the_ring_is_taken() {
     let (_, pipeline) = pipeline(3);
@@ -93,7 +94,7 @@ fn an_asynchronous_commit_is_acknowledged_when_it_is_visible_unless_the_log_ends
     assert_eq!(pipeline.read_csn(), Csn(2));
 }
 
-/// What is durable without a flush of the device is below no horizon before somebody has it flushed.
+/// A commit that is durable without a flush of the device does not raise the horizon until a flush is requested.
 #[test]
 fn the_horizon_follows_what_is_synced() {
     let (log, pipeline) = pipeline(5);
@@ -111,7 +112,7 @@ fn the_horizon_follows_what_is_synced() {
     assert_eq!(pipeline.horizon(), next);
 }
 
-/// INV-TXN-3: nothing may panic while it is applied, and if it does nobody hangs.
+/// INV-TXN-3: applying must not panic. If it does, no thread hangs.
 #[test]
 fn a_panic_while_a_commit_is_applied_ends_every_wait() {
     let (log, pipeline) = pipeline(5);
@@ -127,7 +128,7 @@ fn a_panic_while_a_commit_is_applied_ends_every_wait() {
         pipeline.ticket(behind, behind, None).try_wait(),
         Some(Err(Error::OutcomeUnknown { .. }))
     ));
-    assert_eq!(pipeline.visible(), first, "what did not happen as a whole is never seen");
+    assert_eq!(pipeline.visible(), first, "a commit that was not applied as a whole never becomes visible");
 }
 
 /// A callback may wait for a ticket that the same thread is about to complete.
@@ -143,9 +144,9 @@ fn a_callback_may_wait_for_what_is_durable() {
     assert_eq!(*seen.lock(), Some(true));
 }
 
-/// INV-TXN-12: what a commit that dies under its latches has to tell is told when they are free.
+/// INV-TXN-12: if applying panics under latches, the callbacks run after the latches were released.
 #[test]
-fn a_panic_while_a_commit_is_applied_tells_callbacks_under_no_latch() {
+fn a_panic_while_a_commit_is_applied_runs_callbacks_under_no_latch() {
     let (_, pipeline) = pipeline(5);
     let first = submit(&pipeline, |_| {});
     let ticket = pipeline.ticket(first, first, None);
@@ -159,5 +160,5 @@ fn a_panic_while_a_commit_is_applied_tells_callbacks_under_no_latch() {
         submit(&pipeline, |_| panic!("on purpose"))
     });
     assert!(catch_unwind(dying).is_err());
-    assert_eq!(*told.lock(), Some((true, true)), "told, and the latch was free");
+    assert_eq!(*told.lock(), Some((true, true)), "the callback ran, and the latch was free");
 }

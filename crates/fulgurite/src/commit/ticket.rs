@@ -16,11 +16,12 @@ use crate::{Commit, Error, Result};
 
 type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 
-/// A commit on its way: applied, visible to its own process, durable soon.
+/// A commit on its way to the disk: applied, visible to its own process, durable soon.
 ///
-/// Wait for it, look at it, give it a callback, or `.await` it; it completes without a thread of its own. Dropping a
-/// ticket does not undo the commit, but then its failure is told to no one. *Durable* stands for what the commit's [`Durability`](crate::Durability) demands: at
-/// a level that does not wait for the disk, a ticket is complete from the start.
+/// Wait for it, poll it, give it a callback, or `.await` it; it needs no thread of its own to complete. Dropping a
+/// ticket does not undo the commit, but a failure then goes unreported. Here *durable* means what the commit's
+/// [`Durability`](crate::Durability) asks for: at a level that does not wait for the disk, a ticket is complete from
+/// the start, unless the transaction read synchronous commits that are not durable yet.
 #[derive(Clone)]
 #[must_use = "a commit is not known to be durable before its ticket says so: wait for it, await it or give it a callback"]
 pub struct Ticket {
@@ -29,33 +30,33 @@ pub struct Ticket {
     state: Option<Arc<TicketState>>,
 }
 
-/// What makes tickets complete.
+/// Completes tickets; the pipeline.
 pub(crate) trait Settle: Send + Sync {
-    /// Waits until what the ticket waits for is durable and visible, and completes it; leaves it alone if that will not
-    /// be, or not be known.
+    /// Waits until the ticket's `due` is durable and visible, and completes the ticket. Does nothing if the wait fails.
     fn settle(&self, ticket: &TicketState);
 }
 
-/// Nobody listens.
+/// Not complete, and without listeners.
 const PENDING: u8 = 0;
-/// Somebody does: `listeners` has to be looked at.
+/// Not complete, and the completing thread has to look at `listeners`.
 const HEARD: u8 = 1;
 const DURABLE: u8 = 2;
 const UNKNOWN: u8 = 3;
 
-/// A ticket that was not complete from the start. `phase` only ever rises; it reaches `HEARD` and `UNKNOWN` under the
-/// lock of `listeners`, `DURABLE` without it, so that completing a ticket to which nobody listens takes one exchange.
+/// A ticket that was not complete from the start. `phase` only ever rises. It reaches `HEARD` and `UNKNOWN` under the
+/// lock of `listeners`, and `DURABLE` from `PENDING` without it, so that completing a ticket without listeners takes
+/// one exchange.
 pub(crate) struct TicketState {
     csn: Csn,
-    /// What has to be durable.
+    /// The CSN up to which all commits have to be durable and visible.
     due: Csn,
-    /// For what concerns the commit itself; a transaction that wrote nothing has a ticket, too.
+    /// The commit's level and start; `None` for a transaction that wrote nothing.
     timed: Option<Timed>,
     phase: AtomicU8,
     listeners: Mutex<Listeners>,
     changed: Condvar,
     pipeline: Weak<dyn Settle>,
-    /// In which it completes.
+    /// The process that completes it; a child of `fork()` does not.
     process: Process,
 }
 
@@ -76,7 +77,7 @@ impl Ticket {
         Ticket { csn, state: None }
     }
 
-    /// The ticket of what was filed.
+    /// The ticket of a filed state.
     pub(crate) fn of(state: Arc<TicketState>) -> Ticket {
         Ticket { csn: state.csn, state: Some(state) }
     }
@@ -86,7 +87,11 @@ impl Ticket {
         self.csn
     }
 
-    /// Waits until the commit is durable. Causes the flush; does not wait for a timer.
+    /// Waits until the commit is durable. Starts the flush itself and waits for no timer.
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`]: the log failed or the database was closed before the commit was known to be durable,
+    /// or this process is a child, by `fork()`, of the one that committed.
     pub fn wait(&self) -> Result<Commit> {
         match &self.state {
             None => Ok(Commit { csn: self.csn }),
@@ -94,8 +99,8 @@ impl Ticket {
         }
     }
 
-    /// The outcome, if it is known by now; `None` if the commit is still on its way. Never waits. (To be called again and
-    /// again by an executor there is the [`Future`] that a ticket is.)
+    /// The outcome, if it is known; `None` while the commit is on its way. Never waits. Executors poll the
+    /// [`Future`] that a ticket is instead.
     pub fn try_wait(&self) -> Option<Result<Commit>> {
         match &self.state {
             None => Some(Ok(Commit { csn: self.csn })),
@@ -103,12 +108,13 @@ impl Ticket {
         }
     }
 
-    /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known, else on
-    /// the thread that completes it. That may be any thread that commits, or one of the database; no lock is held, so the
-    /// callback may use the database, drop the last handle to it, or close it. It should not block: other tickets may
-    /// wait for the same thread. What its commits complete is told when it has returned, by a thread of the database;
-    /// without those ([`Options::background`](crate::Options::background)), by
-    /// [`Database::maintain`](crate::Database::maintain).
+    /// Calls `callback` once, when the commit is durable or its outcome is unknown: at once if that is known already,
+    /// else on the thread that completes the ticket. That may be any thread that commits, or one of the database. It
+    /// holds no lock, so the callback may use the database, drop the last handle to it, or close it.
+    ///
+    /// A callback should not block: other tickets may wait for the same thread. Tickets that its own commits complete
+    /// get their callbacks after it has returned, on a thread of the database; without those
+    /// ([`Options::background`](crate::Options::background)), in [`Database::maintain`](crate::Database::maintain).
     pub fn on_complete(&self, callback: impl FnOnce(Result<Commit>) + Send + 'static) {
         if let Some(state) = &self.state
             && let Some(mut listeners) = state.listen()
@@ -116,7 +122,7 @@ impl Ticket {
             listeners.callbacks.push(Box::new(callback));
             return;
         }
-        callback(self.try_wait().expect("who cannot listen any more finds it complete"));
+        callback(self.try_wait().expect("a ticket that takes no listener has an outcome"));
     }
 }
 
@@ -132,12 +138,12 @@ impl Future for Ticket {
             }
             return Poll::Pending;
         }
-        Poll::Ready(self.try_wait().expect("who cannot listen any more finds it complete"))
+        Poll::Ready(self.try_wait().expect("a ticket that takes no listener has an outcome"))
     }
 }
 
 impl TicketState {
-    /// A ticket for commit `csn` that completes when everything up to `due` is durable.
+    /// A ticket for commit `csn`, which completes when all commits up to `due` are durable and visible.
     pub fn new(csn: Csn, due: Csn, timed: Option<Timed>, pipeline: Weak<dyn Settle>) -> Arc<TicketState> {
         Arc::new(TicketState {
             csn,
@@ -156,12 +162,12 @@ impl TicketState {
         self.csn
     }
 
-    /// What has to be durable.
+    /// The CSN up to which all commits have to be durable and visible.
     pub fn due(&self) -> Csn {
         self.due
     }
 
-    /// The commit's level, and when it was called for; `None` if nothing was written.
+    /// The commit's level and start; `None` for a transaction that wrote nothing.
     pub fn timed(&self) -> Option<Timed> {
         self.timed
     }
@@ -171,7 +177,7 @@ impl TicketState {
             return outcome;
         }
         if let Some(pipeline) = self.pipeline.upgrade() {
-            // Not left to the thread that completes tickets: this may be that thread, in a callback.
+            // Do not wait for the thread that completes tickets: this may be that thread, inside a callback.
             pipeline.settle(self);
         }
         if let Some(mut listeners) = self.listen() {
@@ -179,7 +185,7 @@ impl TicketState {
                 self.changed.wait(&mut listeners);
             }
         }
-        self.outcome().expect("who cannot listen any more finds it complete")
+        self.outcome().expect("a ticket that takes no listener has an outcome")
     }
 
     fn outcome(&self) -> Option<Result<Commit>> {
@@ -198,8 +204,8 @@ impl TicketState {
         Error::OutcomeUnknown { csn: self.csn, source: why.to_string().into(), at_risk: None }
     }
 
-    /// The listeners, to which the completer will look; `None` if the ticket is complete, or will never be in this
-    /// process.
+    /// The listeners, at which the completing thread will look; `None` if the ticket is complete, or never will be in
+    /// this process.
     fn listen(&self) -> Option<MutexGuard<'_, Listeners>> {
         if !self.process.is_current() {
             return None;
@@ -211,7 +217,7 @@ impl TicketState {
         }
     }
 
-    /// Makes it complete and runs what users handed in; false if it was complete.
+    /// Completes the ticket and runs its callbacks and wakers; false if it was complete already.
     pub fn complete(&self) -> bool {
         let exchange = |from| self.phase.compare_exchange(from, DURABLE, Ordering::AcqRel, Ordering::Acquire);
         match exchange(PENDING) {
@@ -227,7 +233,7 @@ impl TicketState {
         is_first
     }
 
-    /// Ends it with an unknown outcome, unless it is complete; runs what users handed in.
+    /// Ends the ticket with an unknown outcome, unless it is complete; runs its callbacks and wakers.
     pub fn fail(&self, why: &Arc<str>) {
         let mut listeners = self.listeners.lock();
         if self.phase.load(Ordering::Acquire) >= DURABLE {
@@ -235,7 +241,7 @@ impl TicketState {
         }
         listeners.why = Some(why.clone());
         let exchange = |from| self.phase.compare_exchange(from, UNKNOWN, Ordering::AcqRel, Ordering::Acquire);
-        // Another may complete it meanwhile; nobody but the holder of the lock makes it heard.
+        // Another thread may complete it between the exchanges; only the holder of the lock moves it to HEARD.
         if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
             self.tell(listeners, || Err(self.unknown(why)));
         }
@@ -255,8 +261,8 @@ impl TicketState {
     }
 }
 
-/// Calls what a user handed in: its panic must not reach the thread that flushes the log for everybody, nor keep other
-/// tickets from completing.
+/// Runs a user's callback or waker. Its panic must not reach the thread, which may be the one that flushes the log, nor
+/// keep other tickets from completing.
 fn contain(what: &str, call: impl FnOnce()) {
     let _inside = InCallback::new();
     if catch_unwind(AssertUnwindSafe(call)).is_err() {

@@ -1,4 +1,4 @@
-//! The tickets that are not complete, in the order of what they wait for.
+//! The open tickets, in the order of the CSNs that they wait for.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use fulgurite_types::Csn;
 use super::ticket::TicketState;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// The open tickets. Commits file theirs almost in order, so that filing is an append, and completing takes a run from
-/// the front.
+/// The open tickets. Commits file theirs almost in order, so filing is usually an append, and completing takes tickets
+/// from the front.
 pub(super) struct Tickets {
-    /// What the first of them waits for; `u64::MAX` if there is none, 0 if it waits for nothing any more.
+    /// The smallest `due` of an open ticket; `u64::MAX` if none is open; 0 if tickets are open that have to fail.
     first: AtomicU64,
     open: Mutex<Open>,
 }
 
 #[derive(Default)]
 struct Open {
-    /// By what they wait for.
+    /// Sorted by `due`, which comes first.
     queue: VecDeque<(Csn, Arc<TicketState>)>,
     /// Why no ticket completes any more.
     ended: Option<Arc<str>>,
@@ -29,7 +29,7 @@ impl Tickets {
         Tickets { first: AtomicU64::new(u64::MAX), open: Mutex::default() }
     }
 
-    /// Files a ticket. The caller checks afterwards whether it is complete already, so that none is missed.
+    /// Files a ticket. The caller checks afterwards whether the ticket is ripe already (INV-TXN-10).
     pub fn add(&self, ticket: Arc<TicketState>) {
         let mut open = self.open.lock();
         if let Some(why) = open.ended.clone() {
@@ -55,13 +55,13 @@ impl Tickets {
         }
     }
 
-    /// What the first of them waits for.
+    /// The smallest `due` of an open ticket, or a sentinel: see the field.
     pub fn first(&self) -> Csn {
         Csn(self.first.load(Ordering::SeqCst))
     }
 
-    /// Takes out the tickets that have an outcome. `reached` says up to where all is durable and visible, and is asked
-    /// under the lock. The caller tells them.
+    /// Removes the tickets that have an outcome; the caller completes or fails them. `reached` returns the CSN up to
+    /// which all commits are durable and visible, and is called under the lock.
     pub fn take(&self, reached: impl FnOnce() -> Csn) -> Ripe {
         let mut open = self.open.lock();
         if open.queue.is_empty() {
@@ -76,8 +76,8 @@ impl Tickets {
         Ripe { complete, failed: failed.into_iter().map(|(_, ticket)| ticket).collect(), why }
     }
 
-    /// From now on no ticket completes but those of which all is durable and visible by now: the others, and those that
-    /// are filed later, have an unknown outcome. They are told by the next [`Tickets::take`].
+    /// From now on a ticket that is filed fails at once, with an unknown outcome. The next [`Tickets::take`] takes the
+    /// open tickets: those that are durable and visible by then complete, the others fail.
     pub fn end(&self, why: &str) {
         let mut open = self.open.lock();
         open.ended.get_or_insert_with(|| why.into());
@@ -89,13 +89,13 @@ impl Tickets {
 #[derive(Default)]
 pub(super) struct Ripe {
     pub complete: Vec<Arc<TicketState>>,
-    /// Those whose outcome is unknown.
+    /// Tickets whose outcome is unknown, because of `why`.
     failed: Vec<Arc<TicketState>>,
     why: Option<Arc<str>>,
 }
 
 impl Ripe {
-    /// Tells those whose outcome is unknown.
+    /// Fails the tickets whose outcome is unknown.
     pub fn tell_failed(self) {
         if let Some(why) = self.why {
             self.failed.into_iter().for_each(|ticket| ticket.fail(&why));
@@ -104,7 +104,7 @@ impl Ripe {
 }
 
 impl Drop for Tickets {
-    /// Nothing is left that could complete them.
+    /// Fails the open tickets: nothing is left that could complete them.
     fn drop(&mut self) {
         self.end("the database was closed before the commit was known to be durable");
         self.take(|| Csn::ZERO).tell_failed();
@@ -153,7 +153,7 @@ mod tests {
         assert!(second.try_wait().is_none());
         tickets.end("the disk is gone");
         assert_eq!(tickets.first(), Csn::ZERO);
-        assert!(second.try_wait().is_none(), "told later, by a thread that holds no lock");
+        assert!(second.try_wait().is_none(), "completes later, on a thread that holds no lock");
         tickets.take(|| Csn(1)).tell_failed();
         let error = second.wait().unwrap_err();
         assert!(matches!(error, Error::OutcomeUnknown { csn: Csn(2), .. }));

@@ -1,4 +1,4 @@
-//! The named anomalies: which level admits which.
+//! The named anomalies, and the isolation levels that allow them.
 
 use super::support::*;
 use crate::{Error, Isolation, Transaction};
@@ -21,7 +21,7 @@ fn an_update_is_not_lost() {
     }
 }
 
-/// A key that was absent counts as read, too.
+/// An absent key counts as read, too.
 #[test]
 fn an_update_of_an_absent_key_is_not_lost() {
     for level in LEVELS {
@@ -63,7 +63,7 @@ fn write_skew_is_for_snapshot_isolation_alone() {
     assert_eq!(skew(Isolation::Serializable), (1, 1));
 }
 
-/// A ring of transactions, each reading its neighbour's key, all stopped between validation and reservation.
+/// A ring of transactions, each of which reads its neighbour's key; all stop between validation and reservation.
 #[test]
 fn a_ring_of_reads_commits_without_a_deadlock_and_without_a_cycle() {
     const RING: usize = 6;

@@ -11,7 +11,7 @@ use fulgurite_env::{Env, SimEnv};
 use super::support::*;
 use crate::{Database, Error, FlushScheme, Options, Result, Table, Ticket};
 
-/// How long a test waits for what has to happen.
+/// How long a test waits for an event that has to happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn defer(db: &Database, table: &Table, key: &[u8]) -> Ticket {
@@ -20,7 +20,7 @@ fn defer(db: &Database, table: &Table, key: &[u8]) -> Ticket {
     txn.commit_deferred().unwrap()
 }
 
-/// Has `work` done in the ticket's callback; receives what it returns.
+/// Runs `work` in the ticket's callback; the receiver gets its result.
 fn in_callback<T: Send + 'static>(ticket: &Ticket, work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (sender, receiver) = channel();
     ticket.on_complete(move |outcome| {
@@ -56,11 +56,11 @@ fn each_scheme() -> impl Iterator<Item = (Arc<SimEnv>, Options)> {
 }
 
 #[test]
-fn a_database_whose_last_handle_goes_in_a_callback_is_closed() {
+fn a_database_whose_last_handle_is_dropped_in_a_callback_is_closed() {
     for (env, options) in each_scheme() {
         let db = open(&env, options);
         let table = db.table("t").unwrap();
-        // Nothing waits, so that the log's thread completes the ticket, on which the callback then runs.
+        // No thread waits, so the log's thread completes the ticket and runs the callback.
         let ticket = defer(&db, &table, b"k");
         let closed = in_callback(&ticket, move || drop((table, db)));
         receive(&closed);
@@ -71,7 +71,7 @@ fn a_database_whose_last_handle_goes_in_a_callback_is_closed() {
 }
 
 #[test]
-fn a_callback_may_close_the_database_and_is_told_how_that_went() {
+fn a_callback_may_close_the_database_and_gets_the_result() {
     for (env, options) in each_scheme() {
         let db = open(&env, options);
         let table = db.table("t").unwrap();
@@ -85,7 +85,7 @@ fn a_callback_may_close_the_database_and_is_told_how_that_went() {
     }
 }
 
-/// The thread that closes joins the one that the callback runs on.
+/// The closer joins the thread that runs the callback.
 #[test]
 fn a_callback_that_closes_beside_another_thread_that_closes_hangs_neither() {
     for round in 0..20u64 {
@@ -130,34 +130,34 @@ fn a_callback_may_use_what_the_thread_that_completes_its_ticket_has_locked() {
                 receive(&called).unwrap();
                 done.send(()).unwrap();
             };
-            // Not joined before it is done: a thread that hangs fails the test, and does not hang it.
+            // Joined only when it is done: a thread that hangs fails the test, and does not hang it.
             let thread = SimEnv::new(1).spawn("callback", Box::new(run)).unwrap();
-            is_done.recv_timeout(PATIENCE).expect("neither the callback nor what it runs in hangs");
+            is_done.recv_timeout(PATIENCE).expect("neither the callback nor its thread hangs");
             assert!(thread.join());
         }
     }
 }
 
-/// The log fails on its own thread, and nothing waits: callbacks are told all the same.
+/// The log fails on its own thread, and no thread waits: callbacks run all the same.
 #[test]
-fn a_callback_is_told_that_the_log_has_failed_although_nothing_waits() {
+fn callbacks_run_after_a_log_failure_although_no_thread_waits() {
     for (env, options) in each_scheme() {
         let db = open(&env, options);
         let table = db.table("t").unwrap();
         table.put(b"k", b"0").unwrap();
-        // The write that fails may be one of a segment that is being made, which is tried again.
+        // The write that fails may belong to a segment that is being made, which is retried.
         let outcome = (0..100).find_map(|_| {
             env.faults().fail_write(env.faults().write_count() + 1);
             let ticket = defer(&db, &table, b"k");
             let (sender, told) = channel();
             ticket.on_complete(move |outcome| sender.send(outcome).unwrap());
-            told.recv_timeout(PATIENCE).expect("it is told").err()
+            told.recv_timeout(PATIENCE).expect("the callback runs").err()
         });
         assert!(matches!(outcome, Some(Error::OutcomeUnknown { .. })), "{outcome:?}");
     }
 }
 
-/// Runs what must not hang: not joined before it is done, so that a thread that hangs fails the test.
+/// Runs `work`, which must not hang. Joined only when it is done, so that a thread that hangs fails the test.
 #[track_caller]
 fn in_time(work: impl FnOnce() + Send + 'static) {
     let (done, is_done) = channel();
@@ -170,7 +170,7 @@ fn in_time(work: impl FnOnce() + Send + 'static) {
     assert!(thread.join());
 }
 
-/// How many callbacks have run, and how many inside of each other.
+/// How many callbacks have run, and how many inside each other.
 #[derive(Default)]
 struct Nesting {
     called: AtomicU32,
@@ -197,7 +197,7 @@ fn chain(db: Database, table: Table, nesting: Arc<Nesting>, left: u32) {
 }
 
 #[test]
-fn a_chain_of_callbacks_does_not_end_with_the_stack() {
+fn a_chain_of_callbacks_does_not_overflow_the_stack() {
     let db = quiet_database();
     let table = db.table("t").unwrap();
     let nesting = Arc::new(Nesting::default());
@@ -210,7 +210,7 @@ fn a_chain_of_callbacks_does_not_end_with_the_stack() {
     assert_eq!(seen, (30, 1), "all ran, one at a time");
 }
 
-/// A long commit that waits for buffers goes before others. It leads the flush that completes the ticket.
+/// A long commit that waits for buffers is first in line. Its thread leads the flush that completes the ticket.
 #[test]
 fn a_callback_may_commit_although_the_thread_that_completes_its_ticket_is_being_admitted() {
     in_time(|| {
@@ -235,7 +235,7 @@ fn a_callback_may_commit_although_the_thread_that_completes_its_ticket_is_being_
     });
 }
 
-/// Merging waits for a flush, which is left to the log's thread, on which the callback runs.
+/// Merging waits for a flush by the log's thread, which is the one that runs the callback.
 #[test]
 fn a_callback_may_write_more_than_memory_takes() {
     in_time(|| {

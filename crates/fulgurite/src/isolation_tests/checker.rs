@@ -1,7 +1,8 @@
-//! Random transactions of many threads, replayed one after the other in the order of their numbers.
+//! Random transactions of many threads, replayed on a model one after another, in the order of their numbers.
 //!
-//! Serializable: every read equals what the model says at the transaction's commit. Snapshot: at its snapshot, and the
-//! first committer of a key that was read and written wins. Values are unique, so that no read fits by chance.
+//! Serializable: every read equals the model's at the transaction's commit. Snapshot: every read equals the model's at
+//! the transaction's snapshot, and the first committer of a key that was read and written wins. Values are unique, so
+//! that no read fits by chance.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +53,7 @@ impl Step {
         }
     }
 
-    /// Carries a write out on the model, or checks a read against it.
+    /// Executes a write on the model, or checks a read against it.
     fn replay(&self, state: &mut State) -> Result<(), String> {
         match self {
             Step::Put(key, value) => drop(state.insert(*key, *value)),
@@ -116,7 +117,7 @@ fn step(txn: &mut Transaction, table: &Table, random: &mut Random, fresh: &Atomi
         }
         _ => {
             let value = fresh.fetch_add(1, Ordering::Relaxed);
-            // Some are too long for a leaf.
+            // Some values are too long for a leaf.
             let mut bytes = vec![0; if value.is_multiple_of(7) { 2000 } else { 8 }];
             bytes[..8].copy_from_slice(&value.to_le_bytes());
             txn.put(table, &[key], &bytes)?;
@@ -153,7 +154,7 @@ fn work(db: &Database, table: &Table, isolation: Isolation, seed: u64, fresh: &A
     done
 }
 
-/// Snapshots while all that goes on; each has to be a state of the model.
+/// Snapshots taken beside the transactions; each has to be a state of the model.
 fn observe(db: &Database, table: &Table, stop: &AtomicBool) -> Vec<Done> {
     let mut done = Vec::new();
     while !stop.load(Ordering::Relaxed) {
@@ -192,7 +193,7 @@ fn states(history: &[Done]) -> Vec<State> {
     states
 }
 
-/// For each key the commits that wrote it.
+/// The commits that wrote each key.
 fn writers(history: &[Done]) -> BTreeMap<u8, BTreeSet<u64>> {
     let mut writers: BTreeMap<u8, BTreeSet<u64>> = BTreeMap::new();
     for (csn, done) in history.iter().filter_map(|done| Some((done.csn?, done))) {
@@ -205,7 +206,7 @@ fn writers(history: &[Done]) -> BTreeMap<u8, BTreeSet<u64>> {
     writers
 }
 
-/// Keys that were read in the database, not only in the transaction's own writes, and then written.
+/// Keys that were read from the database, not only from the transaction's own writes, and then written.
 fn read_then_written(steps: &[Step]) -> impl Iterator<Item = u8> {
     (0..=u8::MAX).filter(|&key| {
         let read = steps.iter().position(|step| step.reads(key));
@@ -279,7 +280,7 @@ fn snapshot_transactions_replay_at_their_snapshots_beside_checkpoints() {
     run(Isolation::Snapshot, true);
 }
 
-/// A canary: the checker finds a history that is no serial one.
+/// A canary: the checker rejects a history that is not serializable.
 #[test]
 #[should_panic(expected = "the model has")]
 fn a_write_skew_does_not_replay() {

@@ -1,4 +1,4 @@
-//! The end of a database, and the failure of its log, under whoever still uses it.
+//! Closing a database, and failures of its log, while other threads use it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::support::*;
 use crate::{Error, Options};
 
 #[test]
-fn handles_that_outlive_the_database_are_told() {
+fn handles_that_outlive_the_database_return_closed() {
     let (db, table) = one_table();
     for n in 0..100u8 {
         table.put(&[b'a', n % 100], b"v").unwrap();
@@ -63,7 +63,7 @@ fn a_ticket_ends_with_the_database() {
     assert!(before.wait().is_ok());
 }
 
-/// A commit that is on its way while the database closes is durable or refused, never acknowledged and lost.
+/// A commit during a close is durable or refused, never acknowledged and lost.
 #[test]
 fn a_commit_beside_a_close_is_durable_or_refused() {
     for place in ["admitted", "validated"] {
@@ -106,7 +106,7 @@ fn a_commit_beside_a_close_is_durable_or_refused() {
     }
 }
 
-/// Commits while a database is closed and opened again: what was acknowledged is there.
+/// Commits while a database is closed and opened again: acknowledged ones are kept.
 #[test]
 fn commits_beside_closes_are_kept() {
     let env = SimEnv::new(1);
@@ -169,13 +169,13 @@ fn a_failed_write_ends_every_wait() {
         assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. } | Error::Poisoned { .. })), "{outcome:?}");
     }
     assert!(matches!(table.put(b"k", b"2"), Err(Error::Poisoned { .. })));
-    assert_eq!(db.snapshot().read(&table, b"k"), Some("0".into()), "reads of what is durable go on");
+    assert_eq!(db.snapshot().read(&table, b"k"), Some("0".into()), "durable commits can still be read");
     let _ = db.close();
 }
 
-/// A panic while a commit is applied: every wait ends.
+/// A panic before a commit gets its number leaves the database usable.
 #[test]
-fn a_commit_that_dies_while_it_is_stopped_poisons_nothing_before_its_number() {
+fn a_panic_before_a_commit_has_its_number_poisons_nothing() {
     let (db, table) = one_table();
     db.core().hooks.set("validated", || panic!("on purpose, before the commit has a number"));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.put(b"k", b"v")));
@@ -185,7 +185,7 @@ fn a_commit_that_dies_while_it_is_stopped_poisons_nothing_before_its_number() {
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"w");
 }
 
-/// Committers waited for ever for the thread that merges, which had been stopped.
+/// Committers once waited for ever for the merger, which the closer had stopped.
 #[test]
 fn a_close_that_panics_ends_every_wait() {
     let options = Options { memtable_bytes_max: 64 << 10, ..Options::default() };
@@ -221,7 +221,7 @@ fn a_close_that_panics_ends_every_wait() {
         for _ in 0..2 {
             let told = told.recv_timeout(Duration::from_secs(20));
             let (which, error) = told.unwrap_or_else(|_| {
-                // So that the test ends.
+                // Lets the test end.
                 db.core().closed.store(true, std::sync::atomic::Ordering::Release);
                 panic!("a thread waits for ever")
             });
@@ -234,7 +234,7 @@ fn a_close_that_panics_ends_every_wait() {
     assert!(matches!(db.close(), Err(Error::Closed)));
 }
 
-/// An asynchronous commit that was acknowledged was lost, though nothing crashed.
+/// An acknowledged asynchronous commit was once lost without a crash.
 #[test]
 fn a_close_that_panics_keeps_what_was_acknowledged() {
     let env = SimEnv::new(1);

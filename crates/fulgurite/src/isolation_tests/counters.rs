@@ -71,7 +71,7 @@ fn transactions_add_up() {
     }
 }
 
-/// As above with tickets: nobody waits for the disk, so that commits overlap with flushes that others lead.
+/// As above with tickets: no thread waits for the disk, so that commits overlap with flushes that others lead.
 #[test]
 fn deferred_transactions_add_up() {
     let (db, table) = one_table();
@@ -95,10 +95,10 @@ fn deferred_transactions_add_up() {
     assert_eq!(number(reader.get(&table, b"k").unwrap()), THREADS * INCREMENTS);
 }
 
-/// INV-TXN-13: one that lost begins again at or above the commit that it lost against, not below it, in vain; and large
-/// commits that are being applied keep `visible` behind.
+/// INV-TXN-13: a transaction that lost retries at or above the winning commit, although large commits that are being
+/// applied delay `visible`.
 #[test]
-fn one_that_lost_does_not_lose_to_the_same_commit_again() {
+fn a_loser_does_not_lose_to_the_same_commit_again() {
     let (db, table) = one_table();
     let other = db.table("other").unwrap();
     let enough = AtomicBool::new(false);

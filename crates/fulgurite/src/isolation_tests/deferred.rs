@@ -1,14 +1,14 @@
-//! What a thread sees of the commits that it deferred.
+//! A thread sees the commits that it deferred.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::support::*;
 use crate::{Durability, Isolation};
 
-/// INV-TXN-11. The schedules are explored in `crate::schedules`; this is the same with real threads and reads: large
-/// commits take their time between their number and the end of their apply, and a small one that comes behind them waits.
+/// INV-TXN-11, with real threads and reads; `crate::schedules` explores the schedules. Large commits take long between
+/// their number and the end of their apply, and a later small one waits for them.
 #[test]
-fn a_thread_reads_what_it_deferred_whatever_others_commit_beside_it() {
+fn a_thread_reads_what_it_deferred_while_others_commit() {
     for level in [Durability::Sync, Durability::None] {
         let (db, table) = one_table();
         let is_over = AtomicBool::new(false);
@@ -48,7 +48,7 @@ fn a_thread_reads_what_it_deferred_whatever_others_commit_beside_it() {
     }
 }
 
-/// The same with a look that decides: a swap that expects what the thread itself has just written.
+/// The same with a swap that expects the value that the thread itself has just written.
 #[test]
 fn a_swap_finds_what_its_own_thread_deferred() {
     let (db, table) = one_table();

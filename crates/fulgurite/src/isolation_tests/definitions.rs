@@ -1,10 +1,10 @@
-//! Tables that come, go and change their names under running transactions.
+//! Tables that are created, dropped and renamed while transactions run.
 
 use super::support::*;
 use crate::{Error, Isolation};
 
 #[test]
-fn who_writes_a_table_that_is_dropped_is_told() {
+fn a_writer_of_a_dropped_table_gets_an_error() {
     for level in LEVELS {
         let db = database();
         let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
@@ -19,7 +19,7 @@ fn who_writes_a_table_that_is_dropped_is_told() {
 
 /// A serializable transaction is as if it ran at its commit: then the table that it read was gone.
 #[test]
-fn who_read_a_table_that_is_dropped_is_told() {
+fn a_serializable_reader_of_a_dropped_table_gets_an_error() {
     let db = database();
     let (one, two) = (db.table("one").unwrap(), db.table("two").unwrap());
     one.put(b"k", b"v").unwrap();
@@ -40,7 +40,7 @@ fn who_read_a_table_that_is_dropped_is_told() {
 }
 
 #[test]
-fn a_drop_waits_for_who_has_validated() {
+fn a_drop_waits_for_committers_that_have_validated() {
     let (db, table) = one_table();
     let meeting = hold_first_at(&db, "validated");
     std::thread::scope(|scope| {
@@ -58,7 +58,7 @@ fn a_drop_waits_for_who_has_validated() {
 }
 
 #[test]
-fn a_rename_disturbs_nobody() {
+fn a_rename_disturbs_no_transaction() {
     let (db, table) = one_table();
     table.put(b"k", b"0").unwrap();
     let mut txn = db.begin_with(Isolation::Serializable);
@@ -84,9 +84,9 @@ fn tables_that_are_made_at_once_are_one() {
     assert_eq!(db.tables().unwrap().len(), 1);
 }
 
-/// Also what an old transaction sees of a table that is dropped, merged and purged.
+/// Old snapshots and transactions still read a table that was dropped, merged and purged.
 #[test]
-fn a_dropped_table_lives_for_those_who_see_it() {
+fn a_dropped_table_stays_for_snapshots_that_see_it() {
     let (db, table) = one_table();
     table.put(b"k", b"v").unwrap();
     db.checkpoint().unwrap();

@@ -1,4 +1,4 @@
-//! What is visible is not always durable: who sees which, and who waits (INV-TXN-6).
+//! A visible commit is not always durable: which readers see it, and which commits wait for it (INV-TXN-6).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,9 +25,9 @@ fn a_ticket_is_seen_by_transactions_and_by_no_snapshot() {
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"v");
 }
 
-/// Each way of reading what is not durable, with and without something to find.
+/// Each way of reading commits that are not durable, with and without an entry to find.
 #[test]
-fn who_read_what_is_not_durable_is_acknowledged_when_it_is() {
+fn a_reader_of_commits_that_are_not_durable_is_acknowledged_when_they_are() {
     type Read = fn(&crate::Transaction, &crate::Table);
     let reads: [(&str, Read); 4] = [
         ("a value", |txn, table| assert_eq!(txn.read(table, b"put"), Some("v".into()))),
@@ -61,7 +61,7 @@ fn who_read_what_is_not_durable_is_acknowledged_when_it_is() {
     }
 }
 
-/// An error of a single operation says something about what was read, too.
+/// An error of a single operation reveals what was read, too.
 #[test]
 fn a_refused_insert_is_acknowledged_when_what_refuses_it_is_durable() {
     let db = quiet_database();
@@ -85,13 +85,13 @@ fn waiting_for_what_was_never_committed_is_an_error() {
     let mut txn = db.begin();
     txn.put(&table, b"k", b"w").unwrap();
     let ticket = txn.commit_deferred().unwrap();
-    assert!(ticket.try_wait().is_none(), "an error of one waiter is nobody else's");
+    assert!(ticket.try_wait().is_none(), "an error of one waiter does not end another's wait");
     db.wait_durable(ticket.csn()).unwrap();
     assert!(ticket.try_wait().unwrap().is_ok());
 }
 
 #[test]
-fn a_panic_in_a_callback_harms_nobody() {
+fn a_panic_in_a_callback_is_contained() {
     let db = quiet_database();
     let table = db.table("t").unwrap();
     let defer = |key: &[u8]| {

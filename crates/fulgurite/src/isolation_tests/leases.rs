@@ -1,5 +1,5 @@
-//! Readers beside a commit that read a lease while it was live, has its number, and is not visible yet when the lease
-//! expires (INV-TIME-3).
+//! Readers beside a commit that read a lease live, has its number, and is not visible yet when the lease expires
+//! (INV-TIME-3).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ fn leased() -> (Arc<SimEnv>, Database, Table) {
     (env, db, table)
 }
 
-/// The holder of the lease writes `a`. Its commit is stopped when it has a number, the lease expires, `beside` runs, and
-/// then the commit goes on.
+/// The holder of the lease writes `a`. Its commit stops when it has a number, the lease expires, `beside` runs, and
+/// then the commit continues.
 fn beside_a_commit_in_time<T>(
     (env, db, table): &(Arc<SimEnv>, Database, Table),
     isolation: Isolation,
@@ -42,7 +42,7 @@ fn beside_a_commit_in_time<T>(
     })
 }
 
-/// Whether a reader sees the lease, and what its holder wrote.
+/// Whether a reader sees the lease, and whether it sees the holder's write.
 fn seen(reads: &impl Reads, table: &Table) -> (bool, bool) {
     (reads.read(table, b"lease").is_some(), reads.read(table, b"a").is_some())
 }
@@ -86,7 +86,7 @@ fn a_snapshot_a_range_and_single_operations_do_not_see_it_expired_either() {
     assert_eq!((table.get(b"lease").unwrap(), table.expiry(b"lease").unwrap()), (None, None));
 }
 
-/// Nor does merging prune it before all that begin see that commit.
+/// Nor does merging prune the lease before all new snapshots see the holder's commit.
 #[test]
 fn a_lease_is_not_pruned_under_a_snapshot_that_begins_before_it_expired() {
     let (env, db, table) = leased();
@@ -105,9 +105,9 @@ fn a_lease_is_not_pruned_under_a_snapshot_that_begins_before_it_expired() {
     assert_eq!(seen(&db.snapshot(), &table), (false, true));
 }
 
-/// Else each attempt would begin before the first lease expired, and be too late for the second.
+/// Otherwise each attempt would begin before the first lease expired, and be too late for the second.
 #[test]
-fn one_that_was_too_late_begins_again_when_it_sees_the_commit_that_was_in_time() {
+fn a_commit_that_was_too_late_retries_when_it_sees_the_commit_that_was_in_time() {
     let world = leased();
     let (env, db, table) = &world;
     let expires = Expiry::at_unix_ms(env.clock().wall_ms() + 1500);
@@ -132,7 +132,7 @@ fn one_that_was_too_late_begins_again_when_it_sees_the_commit_that_was_in_time()
     assert_eq!(found, ((false, true), None));
 }
 
-/// The lease is renewed half a second before it expires, and expires for those who do not see that.
+/// The lease is renewed half a second before it expires, and expires for readers that do not see the renewal.
 fn renew_in_time((env, db, table): &(Arc<SimEnv>, Database, Table)) {
     env.advance(Duration::from_millis(500));
     let mut holder = db.begin_with(Isolation::Serializable);
@@ -143,7 +143,7 @@ fn renew_in_time((env, db, table): &(Arc<SimEnv>, Database, Table)) {
     env.advance(Duration::from_millis(600));
 }
 
-/// What single operations find that are stopped at `place` while `meanwhile` runs.
+/// The results of single operations that stop at the hook `place` while `meanwhile` runs.
 fn found_beside<T: Send>(
     db: &Database,
     place: &'static str,
@@ -166,7 +166,7 @@ const SINGLE_OPERATIONS: [fn(&Table, &[u8]) -> bool; 3] = [
     |table, key| table.expiry(key).unwrap().is_some(),
 ];
 
-/// They found it, and looked at the clock when the holder had renewed it.
+/// They found the lease, and read the clock after the holder had renewed it.
 #[test]
 fn single_operations_find_a_lease_that_is_renewed_in_time_meanwhile() {
     for is_found in SINGLE_OPERATIONS {
@@ -178,7 +178,7 @@ fn single_operations_find_a_lease_that_is_renewed_in_time_meanwhile() {
     }
 }
 
-/// They began below the renewal, and what they would have found there was pruned for it.
+/// They began below the renewal, which let the version that they would have found be pruned.
 #[test]
 fn single_operations_find_a_lease_that_is_renewed_in_time_and_pruned_meanwhile() {
     for is_found in SINGLE_OPERATIONS {
@@ -194,7 +194,7 @@ fn single_operations_find_a_lease_that_is_renewed_in_time_and_pruned_meanwhile()
     }
 }
 
-/// As above, without an expiry: the commit that deletes all keys and writes this one again hides what was there.
+/// As above, without an expiry: a commit that deletes all keys and writes this one again hides the old version.
 #[test]
 fn single_operations_find_a_key_that_is_replaced_with_a_range_delete_and_pruned_meanwhile() {
     for is_found in SINGLE_OPERATIONS {

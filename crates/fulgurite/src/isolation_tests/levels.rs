@@ -1,4 +1,4 @@
-//! Levels of durability: who waits for whom, who sees what, what is refused, what a failure tells.
+//! Levels of durability: which commits wait, which readers see them, which levels are refused, what a failure reports.
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ fn is_durable(db: &Database, ticket: &Ticket) -> bool {
     db.stats().durable >= ticket.csn()
 }
 
-/// A database whose log is flushed only by those who wait for it, with a table.
+/// A database whose log is flushed only by threads that wait for it, with a table.
 fn quiet() -> (Database, Table) {
     let db = quiet_database();
     let table = db.table("t").unwrap();
@@ -31,7 +31,7 @@ fn quiet() -> (Database, Table) {
 }
 
 #[test]
-fn what_was_acknowledged_is_seen_by_everybody() {
+fn all_readers_see_an_acknowledged_commit() {
     for level in ASYNCHRONOUS {
         let (db, table) = quiet();
         let ticket = put(&db, &table, b"k", level);
@@ -44,14 +44,14 @@ fn what_was_acknowledged_is_seen_by_everybody() {
         txn.put(&table, b"l", b"v").unwrap();
         let csn = txn.commit().unwrap().csn;
         assert_eq!(db.snapshot().csn(), csn);
-        assert!(!is_durable(&db, &ticket), "nobody waited for a flush");
+        assert!(!is_durable(&db, &ticket), "no thread waited for a flush");
         db.wait_durable(csn).unwrap();
         assert!(is_durable(&db, &ticket));
     }
 }
 
 #[test]
-fn who_read_what_is_asynchronous_does_not_wait_for_it() {
+fn a_reader_of_asynchronous_commits_does_not_wait_for_them() {
     for level in ASYNCHRONOUS {
         let (db, table) = quiet();
         let ticket = put(&db, &table, b"k", level);
@@ -74,7 +74,7 @@ fn who_read_what_is_asynchronous_does_not_wait_for_it() {
 }
 
 #[test]
-fn who_read_what_is_synchronous_waits_for_it_at_any_level() {
+fn a_reader_of_synchronous_commits_waits_for_them_at_any_level() {
     for level in [Durability::Sync, ASYNC, Durability::None] {
         for writes in [false, true] {
             for deferred in [false, true] {
@@ -103,7 +103,7 @@ fn who_read_what_is_synchronous_waits_for_it_at_any_level() {
     }
 }
 
-/// An asynchronous commit that has to wait is told to nobody before its ticket is complete.
+/// No snapshot shows an asynchronous commit that has to wait before its ticket is complete.
 #[test]
 fn an_asynchronous_commit_that_read_a_synchronous_one_is_hidden_until_that_is_durable() {
     let (db, table) = quiet();
@@ -119,11 +119,11 @@ fn an_asynchronous_commit_that_read_a_synchronous_one_is_hidden_until_that_is_du
     let (slot, reader) = (seen.clone(), table.clone());
     ticket.on_complete(move |_| *slot.lock() = reader.get(b"own").unwrap());
     db.wait_durable(ticket.csn()).unwrap();
-    assert_eq!(seen.lock().take().unwrap(), b"v", "who is told sees the commit");
+    assert_eq!(seen.lock().take().unwrap(), b"v", "the callback sees the commit");
 }
 
 #[test]
-fn a_level_that_cannot_be_had_is_refused_where_it_is_asked_for() {
+fn an_unsupported_level_is_refused_where_it_is_set() {
     let (db, table) = quiet();
     let mut txn = db.begin();
     txn.put(&table, b"k", b"v").unwrap();
@@ -174,7 +174,7 @@ fn definitions_are_durable_at_any_default() {
 }
 
 #[test]
-fn a_failure_after_the_answer_is_told_with_the_numbers() {
+fn a_failure_after_the_acknowledgement_names_the_commits_at_risk() {
     let env = SimEnv::new(1);
     let db = open(&env, Options { background: false, ..Options::default() });
     let table = db.table("t").unwrap();
@@ -234,7 +234,7 @@ fn a_close_makes_durable_what_was_acknowledged_and_refuses_the_rest() {
 }
 
 #[test]
-fn latencies_are_told_by_level() {
+fn latencies_are_counted_by_level() {
     let (db, table) = quiet();
     let before = db.stats().latency;
     table.put(b"k", b"v").unwrap();

@@ -1,4 +1,4 @@
-//! What a transaction refuses before it commits, because recovery would.
+//! Operations that a transaction refuses before its commit, because recovery could not read them.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ fn op(table: &TableState, key: &[u8], value: &[u8]) -> WriteOp {
     WriteOp { value: WriteValue::Inline(value.into()), expires_at_ms: 0, read_before: false, hash }
 }
 
-/// On lengths alone: the operations of the transaction would take gigabytes.
+/// Sets the counted lengths only: the operations themselves would take gigabytes.
 #[test]
 fn a_transaction_that_recovery_could_not_read_is_refused_at_the_put() {
     let (_db, table) = one_table();
@@ -38,7 +38,7 @@ fn a_transaction_that_recovery_could_not_read_is_refused_at_the_put() {
             let again = writes.put(state, b"other", op(state, b"other", b""), Budget::new(BUDGET));
             let Err(Error::TooLarge { max, .. }) = again else { panic!("{again:?}") };
             assert_eq!(max, limits::OPERATIONS_BYTES_MAX);
-            // Shorter ones in its place are fine, and so is what they leave room for.
+            // A shorter value for the same key fits, and so does a key in the room that it leaves.
             writes.put(state, b"key", op(state, b"key", b"short"), Budget::new(BUDGET)).unwrap();
             writes.put(state, b"other", op(state, b"other", b""), Budget::new(BUDGET)).unwrap();
         } else {
@@ -53,7 +53,7 @@ fn a_transaction_that_recovery_could_not_read_is_refused_at_the_put() {
     }
 }
 
-/// What is counted is taken back, by whatever way an operation goes.
+/// The cost of an operation is subtracted again, however the operation is removed.
 #[test]
 fn the_cost_of_operations_that_are_undone_is_taken_back() {
     let (_db, table) = one_table();

@@ -1,4 +1,4 @@
-//! What merging, pruning and checkpoints must not change.
+//! Merging, pruning and checkpoints do not change what transactions see.
 
 use super::support::*;
 use crate::{Isolation, Table};
@@ -42,7 +42,7 @@ fn a_long_snapshot_sees_what_it_saw() {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
-/// What a transaction that is older than what has been merged finds: the conflict is in the base only.
+/// A transaction that is older than the last merge finds its conflict in the base only.
 #[test]
 fn conflicts_are_found_after_they_were_merged() {
     type Write = fn(&crate::Table);
@@ -98,7 +98,8 @@ fn conflicts_are_found_after_they_were_merged() {
     }
 }
 
-/// The same with a younger snapshot that lets the old versions be pruned, not the old transaction's conflict.
+/// The same with a younger snapshot: old versions may be pruned, but not the one that the old transaction conflicts
+/// with.
 #[test]
 fn a_merged_tombstone_stays_for_the_oldest_transaction() {
     let (db, table) = one_table();
@@ -119,9 +120,9 @@ fn a_merged_tombstone_stays_for_the_oldest_transaction() {
     table.insert(b"k", b"2").unwrap();
 }
 
-/// Committers meet a checkpoint that has drawn its line and not merged yet.
+/// Commits during a checkpoint that has set its boundary and not merged yet.
 #[test]
-fn commits_go_on_while_a_checkpoint_is_stopped() {
+fn commits_continue_while_a_checkpoint_is_stopped() {
     let (db, table) = one_table();
     table.put(b"k", b"0").unwrap();
     let meeting = hold_first_at(&db, "checkpoint boundary");
@@ -171,9 +172,9 @@ fn keeps_nothing_merged(table: &Table) -> bool {
     held.any(|held| held == 0)
 }
 
-/// A report that waits for its user between two rows, a cursor that was opened and forgotten.
+/// Like a report that waits for its user between two rows, or a cursor that was never closed.
 #[test]
-fn an_idle_scan_keeps_nothing_in_memory_that_was_merged_since_and_goes_on() {
+fn an_idle_scan_keeps_nothing_in_memory_that_was_merged_since_and_continues() {
     let db = quiet_database();
     let table = db.table("t").unwrap();
     let key = |n: u32| format!("{n:03}").into_bytes();

@@ -52,7 +52,7 @@ fn own_writes_are_seen_in_every_way_of_reading() {
     }
 }
 
-/// Reads borrow the transaction's notes only for a moment.
+/// Reads borrow the transaction's read set only for a moment.
 #[test]
 fn reads_nest() {
     let (db, table) = one_table();
@@ -68,7 +68,8 @@ fn reads_nest() {
     txn.commit().unwrap();
 }
 
-/// The least of some times that a transaction takes for all rows of a table, forward or backward, and how many it sees.
+/// The shortest of several times that a transaction takes to scan a table, forward or backward, and how many rows it
+/// sees.
 #[expect(clippy::disallowed_methods, reason = "a time is what this is about")]
 fn time_of_scan(txn: &Transaction, table: &Table, backward: bool) -> (std::time::Duration, usize) {
     let scan = |_| {
@@ -82,8 +83,8 @@ fn time_of_scan(txn: &Transaction, table: &Table, backward: bool) -> (std::time:
     (0..20).map(scan).min().unwrap()
 }
 
-/// A scan stepped over each row of a range that its transaction had deleted, and looked through all such ranges for each
-/// row that it came to.
+/// A scan once stepped over each row of a range that its transaction had deleted, and searched all such ranges for each
+/// row that it met.
 #[test]
 fn ranges_that_a_transaction_deletes_cost_its_scans_little() {
     const ROWS: u32 = 20_000;

@@ -1,4 +1,4 @@
-//! Tables that are used as queues: appended at one end, taken away at the other.
+//! Tables that are used as queues: appended at one end, popped or deleted at the other.
 
 use fulgurite_env::SimEnv;
 use fulgurite_env::sim::CrashKind;
@@ -16,8 +16,8 @@ fn room_of_range_deletes(table: &Table) -> (usize, usize) {
     (deletes.len(), deletes.links())
 }
 
-/// A queue, or a retention window, deletes everything up to a key that rises. It held a link for each delete in each of
-/// as many fragments: 831 MiB after 6,000, and again at every open.
+/// A queue, or a retention window, deletes everything up to a key that rises. This once held a link for each delete in
+/// each of as many fragments: 831 MiB after 6,000 deletes, and again at every open.
 #[test]
 fn deleting_up_to_a_rising_key_takes_the_same_room_after_many() {
     let env = SimEnv::new(1);

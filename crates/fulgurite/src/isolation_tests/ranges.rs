@@ -18,7 +18,7 @@ fn delete_middle(table: &Table) {
 }
 
 #[test]
-fn a_range_delete_conflicts_with_who_read_a_key_inside() {
+fn a_range_delete_conflicts_with_readers_of_a_key_inside() {
     for level in LEVELS {
         let (db, table) = filled();
         let mut inside = db.begin_with(level);
@@ -73,7 +73,7 @@ fn range_deletes_and_blind_puts_take_their_turns() {
     }
 }
 
-/// What was read and is then deleted with a range was read and written: the first committer wins.
+/// A key that was read, and then deleted with a range, counts as read and written: the first committer wins.
 #[test]
 fn deleting_a_range_that_was_read_loses_no_update() {
     type Read = fn(&Transaction, &Table);

@@ -1,4 +1,4 @@
-//! What a transaction remembers of its reads.
+//! The read set of a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ fn read_keys_are_a_map_of_what_was_noted() {
     }
 }
 
-/// Gets until they are refused; how many were not.
+/// Reads keys until a get is refused; returns how many were not.
 fn gets_that_fit(isolation: Isolation, bytes_max: usize) -> u64 {
     let env = fulgurite_env::SimEnv::new(1);
     let options =
@@ -71,7 +71,7 @@ fn gets_that_fit(isolation: Isolation, bytes_max: usize) -> u64 {
     let (fit, error) = refused.expect("they do not all fit");
     let Error::TooLarge { bytes, max } = error else { panic!("{error}") };
     assert!(bytes > max && max == bytes_max, "{bytes} of {max}");
-    // It goes on: what it has read it may read again, and what fits it may write.
+    // The transaction continues: it may read the same keys again, and write what fits.
     assert!(txn.get(&table, 0u64.to_be_bytes()).unwrap().is_none());
     let error = txn.range(&table, b"a".as_slice()..).map(drop);
     assert!(matches!(error, Ok(()) | Err(Error::TooLarge { .. })), "{error:?}");
@@ -92,7 +92,7 @@ fn reads_count_in_a_transactions_budget_and_take_little_of_it() {
     }
 }
 
-/// What was read leaves less for what is written, and the other way.
+/// Reads leave less of the budget for writes, and writes for reads.
 #[test]
 fn reads_and_writes_share_one_budget() {
     let env = fulgurite_env::SimEnv::new(1);
@@ -115,7 +115,7 @@ fn reads_and_writes_share_one_budget() {
     assert!(txn.get(&table, 0u64.to_be_bytes()).unwrap().is_some(), "own writes are no reads");
 }
 
-/// Ranges count too; one that others have, or join, does not count again.
+/// Ranges count, too. A range that is inside others, or joins them, does not count again.
 #[test]
 fn ranges_that_are_read_count_in_the_budget() {
     let env = fulgurite_env::SimEnv::new(1);
@@ -128,18 +128,18 @@ fn ranges_that_are_read_count_in_the_budget() {
             let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
             txn.range(&table, from.as_slice()..&to).map(|mut entries| assert!(entries.next().is_none()))
         };
-        // Next to each other, and in each other: one range.
+        // Adjoining and nested ranges are one range.
         (0..100_000).for_each(|n| read(n, n + 1).unwrap());
         (0..100_000).for_each(|n| read(n / 2, n).unwrap());
         let fit = (50_000..1_000_000).take_while(|n| read(4 * n, 4 * n + 3).is_ok()).count() as u32;
         assert!((1_000..20_000).contains(&fit), "{fit}");
-        // What was between them goes, and with it their memory.
+        // Filling the gaps joins the ranges, and frees their memory.
         read(0, 4 * (50_000 + fit)).unwrap();
         (0..1_000).for_each(|n| read(1_000_000_000 + 2 * n, 1_000_000_001 + 2 * n).unwrap());
     }
 }
 
-/// What this thread has run, whatever else the machine does.
+/// The CPU time of this thread, whatever else the machine does.
 fn cpu_ns() -> i128 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)

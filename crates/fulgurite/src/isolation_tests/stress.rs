@@ -1,4 +1,4 @@
-//! Everything at once, to find what hangs. A watchdog says who stands where.
+//! All operations at once, to find hangs. A watchdog reports what each thread is doing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::support::*;
 use crate::{Database, Durability, Error, ErrorKind, Isolation, Options, Result, Table};
 
-/// How long everything runs, and how long it may take to end.
+/// How long the threads run, and how long they may take to end.
 const RUN: Duration = Duration::from_millis(1500);
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -128,7 +128,7 @@ impl Worker {
         }
     }
 
-    /// Until the database is closed.
+    /// Repeats `work` until the database is closed.
     fn run(&mut self, work: fn(&mut Worker) -> Result<()>) {
         loop {
             match work(self) {

@@ -1,4 +1,4 @@
-//! What the tests share: databases in memory, places to stop a thread, and short ways to read and write.
+//! Helpers for the tests: databases in memory, hooks that stop a thread, and short ways to read and write.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{Database, Error, Isolation, Options, Result, Snapshot, Table, Transa
 
 pub const LEVELS: [Isolation; 2] = [Isolation::Snapshot, Isolation::Serializable];
 
-/// How long a test waits for what has to happen.
+/// How long a test waits for an event that has to happen.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A new database on a disk in memory, its threads running.
@@ -19,7 +19,7 @@ pub fn database() -> Database {
     open(&SimEnv::new(1), Options::default())
 }
 
-/// A new database whose log is flushed only by those who wait for it.
+/// A new database whose log is flushed only by threads that wait for it.
 pub fn quiet_database() -> Database {
     open(&SimEnv::new(1), Options { background: false, ..Options::default() })
 }
@@ -55,7 +55,7 @@ pub fn text(value: crate::Value) -> String {
     String::from_utf8(value.to_vec()).unwrap()
 }
 
-/// What an iteration gives, as text.
+/// The entries of an iteration, as text.
 pub fn rows(range: impl Iterator<Item = Result<(crate::Value, crate::Value)>>) -> Vec<(String, String)> {
     range.map(|entry| entry.map(|(key, value)| (text(key), text(value))).unwrap()).collect()
 }
@@ -69,7 +69,7 @@ pub fn assert_conflict<T: std::fmt::Debug>(outcome: Result<T>) {
     assert!(matches!(outcome, Err(Error::Conflict { .. })), "{outcome:?}");
 }
 
-/// A place where threads meet: a hook waits at it, a test looks who is there.
+/// A meeting point of threads: a hook waits at it, and a test asks how many threads are there.
 #[derive(Default)]
 pub struct Meeting {
     state: Mutex<(usize, bool)>,
@@ -88,23 +88,23 @@ impl Meeting {
         state.0
     }
 
-    /// The first thread that comes waits until the meeting is opened; later ones pass.
+    /// The first thread that arrives waits until the meeting is opened; later ones pass.
     pub fn hold_first(&self) {
         if self.arrive() == 1 {
             let mut state = self.state.lock();
             let timed_out = self.changed.wait_while_for(&mut state, |state| !state.1, PATIENCE).timed_out();
-            assert!(!timed_out, "nobody opened the meeting");
+            assert!(!timed_out, "the meeting was not opened");
         }
     }
 
-    /// Waits until `count` threads are here, or for a while: some may be kept out by latches.
+    /// Waits until `count` threads are here, or for `at_most`: latches may keep some out.
     pub fn gather(&self, count: usize, at_most: Duration) {
         self.arrive();
         let mut state = self.state.lock();
         self.changed.wait_while_for(&mut state, |state| state.0 < count, at_most);
     }
 
-    /// Waits until `count` threads have come.
+    /// Waits until `count` threads have arrived.
     pub fn wait_for(&self, count: usize) {
         let mut state = self.state.lock();
         let timed_out =
@@ -126,13 +126,13 @@ pub fn hold_first_at(db: &Database, place: &'static str) -> Arc<Meeting> {
     meeting
 }
 
-/// Lets `count` threads come as far as `place` together, as far as latches let them.
+/// Holds threads at `place` until `count` of them are there, or latches keep the rest out.
 pub fn gather_at(db: &Database, place: &'static str, count: usize) {
     let meeting = Meeting::new();
     db.core().hooks.set(place, move || meeting.gather(count, Duration::from_millis(100)));
 }
 
-/// Runs the closures at once, and gives what they return in their order.
+/// Runs the closures in parallel, and returns their results in order.
 pub fn at_once<T: Send, F: FnOnce() -> T + Send>(work: impl IntoIterator<Item = F>) -> Vec<T> {
     std::thread::scope(|scope| {
         let threads: Vec<_> = work.into_iter().map(|work| scope.spawn(work)).collect();
@@ -140,7 +140,7 @@ pub fn at_once<T: Send, F: FnOnce() -> T + Send>(work: impl IntoIterator<Item = 
     })
 }
 
-/// A small generator, so that a run can be repeated.
+/// A small random generator, so that a run can be repeated.
 pub struct Random(pub u64);
 
 impl Random {

@@ -16,7 +16,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// What `commit` returns in a destructor that runs while its thread unwinds.
+/// The result of `commit` in a destructor that runs while its thread unwinds.
 fn while_unwinding<T>(mut commit: impl FnMut() -> T) -> T {
     let mut outcome = None;
     let unwound = catch_unwind(AssertUnwindSafe(|| {

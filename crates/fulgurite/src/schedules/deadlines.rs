@@ -16,12 +16,12 @@ use crate::commit::fake_log::{FakeLog, pipeline, submit_in};
 use crate::deadlines::Deadlines;
 use crate::snapshots::{SnapshotGuard, Snapshots};
 
-/// Where a snapshot begins.
+/// The watermark at which a snapshot begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum At {
-    /// As a transaction.
+    /// `visible`, like a transaction.
     Visible,
-    /// As a snapshot that is shown outside.
+    /// `read_csn`, like a `Snapshot`.
     Read,
 }
 
@@ -39,9 +39,9 @@ struct World {
     snapshots: Snapshots,
     deadlines: Deadlines,
     start_ms: u64,
-    /// The commits that have one.
+    /// The commits that have a deadline, with it.
     before_ms: Mutex<Vec<(Csn, u64)>>,
-    /// Where snapshots began, their CSNs and times.
+    /// The snapshots: at which watermark they began, their CSNs and times.
     begun: Mutex<Vec<(At, Csn, u64)>>,
     expired_until_ms: AtomicU64,
 }
@@ -68,7 +68,7 @@ impl World {
         self.clock.now_ms(self.env.clock())
     }
 
-    /// Commits in time, if it is not too late.
+    /// Commits before the deadline, unless it is too late.
     fn commit(&self, before_ms: u64) {
         let read_csn = || self.pipeline.read_csn();
         let (time, beginning) = self.deadlines.begin(before_ms, || self.now_ms(), read_csn);
@@ -92,7 +92,7 @@ impl World {
         guard
     }
 
-    /// What is pruned has expired for the snapshot, too.
+    /// Asserts that every pruned version has expired for the snapshot, too.
     fn assert_keeps(&self, guard: &SnapshotGuard) {
         assert!(self.expired_until_ms.load(Ordering::SeqCst) <= guard.now_ms, "pruned under a snapshot");
     }
@@ -108,7 +108,7 @@ impl World {
         self.expired_until_ms.fetch_max(until_ms, Ordering::SeqCst);
     }
 
-    /// There is an order of commits and snapshots in which time rises, and each commit is in time.
+    /// Asserts that commits and snapshots have an order in which time rises and each commit is before its deadline.
     fn assert_serializable(&self) {
         let (times_ms, before_ms) = (self.log.times_ms(), self.before_ms.lock().unwrap());
         let begun = self.begun.lock().unwrap();
@@ -124,7 +124,7 @@ impl World {
     }
 }
 
-/// Threads commit with deadlines and without, time passes, snapshots begin, and a pruner looks.
+/// Threads commit with and without deadlines, time passes, snapshots begin, and a pruner prunes.
 fn commits_and_snapshots() {
     let world = World::new();
     let committers = [2, 4].map(|in_ms| {
@@ -166,7 +166,7 @@ fn snapshots_begin_before_the_deadlines_of_commits_that_they_do_not_see_however_
     shuttle::check_pct(commits_and_snapshots, 20_000, 5);
 }
 
-/// A commit's deadline comes while a snapshot begins and a pruner looks.
+/// A commit's deadline passes while a snapshot begins and a pruner prunes.
 fn a_deadline_and_a_pruner(order: PrunerReads) {
     let world = World::new();
     let committer = {
@@ -191,7 +191,8 @@ fn what_a_snapshot_before_a_deadline_sees_live_is_not_pruned() {
     shuttle::check_pct(|| a_deadline_and_a_pruner(PrunerReads::DeadlinesFirst), 40_000, 4);
 }
 
-/// A canary: a snapshot that begins between the pruner's two reads is held back by a deadline that the pruner misses.
+/// A canary: a deadline that the pruner misses sets back the time of a snapshot that begins between the pruner's two
+/// reads.
 #[test]
 #[should_panic(expected = "pruned under a snapshot")]
 fn slots_read_before_the_deadlines_lose_a_version() {

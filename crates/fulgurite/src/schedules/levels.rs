@@ -1,4 +1,4 @@
-//! Commits that are acknowledged before they are durable: what readers see of them, and what a close leaves.
+//! Commits that are acknowledged before they are durable: readers see them, and a close makes them durable.
 
 use std::sync::Arc;
 
@@ -11,15 +11,15 @@ use crate::commit::Pipeline;
 use crate::commit::commit_log::CommitLog;
 use crate::commit::fake_log::{FakeLog, pipeline, submit_at};
 
-/// Submits and acknowledges one commit; its number, if it was acknowledged.
+/// Submits and acknowledges one commit. Returns its number, if it was acknowledged.
 fn commit(pipeline: &Arc<Pipeline<FakeLog>>, level: Durability) -> Option<Csn> {
     let timed = pipeline.stopwatch().start(level);
     let csn = submit_at(pipeline, level, |_| thread::yield_now());
     pipeline.wait_acknowledged(csn, Csn::ZERO, timed).ok().map(|()| csn)
 }
 
-/// INV-TXN-6, and the rule by which transactions find out whom they have to wait for: whoever takes a snapshot and
-/// then the newest synchronous number finds all synchronous commits of the snapshot at or below it.
+/// INV-TXN-6, and the rule that tells a transaction for which commits to wait: a thread that takes a snapshot and then
+/// reads `newest_synchronous` finds all synchronous commits of the snapshot at or below it.
 fn readers_and_writers() {
     let (log, pipeline) = pipeline(2);
     let synchronous = Arc::new(Mutex::new(Vec::new()));
@@ -66,7 +66,7 @@ fn reads_begin_at_what_was_acknowledged_however_threads_are_preempted() {
     shuttle::check_pct(readers_and_writers, 10_000, 4);
 }
 
-/// What is acknowledged beside a close is durable when the log has ended.
+/// A commit that is acknowledged during a close is durable when the log has ended.
 fn asynchronous_commits_beside_a_close() {
     let (log, pipeline) = pipeline(2);
     let committers = [Durability::None, Durability::Sync, Durability::None].map(|level| {

@@ -1,7 +1,7 @@
 //! Explores schedules with shuttle: `cargo test -p fulgurite --features shuttle --lib schedules`.
 //!
-//! Shuttle interleaves at every lock and atomic and takes all atomics for sequentially consistent; what is weaker than
-//! that in the code is argued where it is.
+//! Shuttle interleaves at every lock and atomic, and treats all atomics as sequentially consistent. Weaker orders are
+//! proved next to the code that uses them.
 
 mod deadlines;
 mod levels;

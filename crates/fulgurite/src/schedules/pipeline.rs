@@ -11,7 +11,7 @@ use crate::commit::Pipeline;
 use crate::commit::commit_log::CommitLog;
 use crate::commit::fake_log::{FakeLog, pipeline, submit};
 
-/// What was applied, by CSN, from 1.
+/// The commits whose apply has begun and ended, by CSN, from 1.
 struct Applied {
     begun: [AtomicBool; 8],
     done: [AtomicBool; 8],
@@ -23,7 +23,7 @@ impl Applied {
         Arc::new(Applied { begun: flags(), done: flags() })
     }
 
-    /// Work that notes its steps.
+    /// Work that records its begin and end.
     fn work(self: &Arc<Applied>, pipeline: &Arc<Pipeline<FakeLog>>) -> impl FnOnce(Csn) + Send + 'static {
         let (applied, pipeline) = (self.clone(), pipeline.clone());
         move |csn| {
@@ -42,7 +42,7 @@ impl Applied {
     }
 }
 
-/// Three threads commit `each` times while another waits as a checkpoint does.
+/// Three threads commit `each` times while another waits for the horizon, as a checkpoint does.
 fn commits_and_a_checkpoint(ring_bits: u32, each: u64) {
     let (log, pipeline) = pipeline(ring_bits);
     let applied = Applied::new();
@@ -88,19 +88,19 @@ fn commits_apply_once_and_become_visible_in_order_however_threads_are_preempted(
     shuttle::check_pct(|| commits_and_a_checkpoint(2, 1), 20_000, 4);
 }
 
-/// INV-TXN-7: three threads in a ring of two slots; admission lets one commit stay behind `visible`.
+/// INV-TXN-7: three threads in a ring of two slots, in which admission allows one number above `visible`.
 #[test]
-fn slots_are_used_again_when_their_commits_are_visible() {
+fn slots_are_reused_when_their_commits_are_visible() {
     shuttle::check_random(|| commits_and_a_checkpoint(1, 2), 20_000);
 }
 
 #[test]
-fn slots_are_used_again_when_their_commits_are_visible_however_threads_are_preempted() {
+fn slots_are_reused_when_their_commits_are_visible_however_threads_are_preempted() {
     shuttle::check_pct(|| commits_and_a_checkpoint(1, 2), 20_000, 4);
 }
 
-/// INV-TXN-8 and INV-TXN-9: nobody waits for the disk here, and nobody but the committers moves `visible`, so an advance
-/// or a waiter that one of them misses hangs for good.
+/// INV-TXN-8 and INV-TXN-9: here no thread waits for the disk, and only the committers move `visible`. So if one of
+/// them misses an advance or a waiter, the test hangs.
 fn advances() {
     let (_, pipeline) = pipeline(1);
     let applied = Applied::new();
@@ -158,7 +158,7 @@ impl Counter {
     }
 }
 
-/// INV-TXN-2: a commit that somebody else is applying stays latched until that is done.
+/// INV-TXN-2: a commit that another thread applies stays latched until it is applied.
 fn increments() {
     let (_, pipeline) = pipeline(2);
     let counter =
@@ -179,18 +179,18 @@ fn increments() {
 }
 
 #[test]
-fn no_update_is_lost_while_somebody_else_applies() {
+fn no_update_is_lost_while_another_thread_applies() {
     shuttle::check_random(increments, 20_000);
 }
 
 #[test]
-fn no_update_is_lost_while_somebody_else_applies_however_threads_are_preempted() {
+fn no_update_is_lost_while_another_thread_applies_however_threads_are_preempted() {
     shuttle::check_pct(increments, 20_000, 4);
 }
 
 /// A log that fails ends every wait.
 #[test]
-fn a_failed_log_leaves_nobody_waiting() {
+fn a_failed_log_leaves_no_thread_waiting() {
     let explore = || {
         let (log, pipeline) = pipeline(1);
         let applied = Applied::new();

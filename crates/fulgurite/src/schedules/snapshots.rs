@@ -13,7 +13,7 @@ use crate::snapshots::{SnapshotGuard, Snapshots};
 
 const COMMITS: u64 = 4;
 
-/// One key that every commit writes, so that whoever reads at a CSN knows which version it has to find.
+/// One key that every commit writes, so that a reader at a CSN knows which version it has to find.
 struct Model {
     snapshots: Snapshots,
     visible: AtomicU64,
@@ -77,7 +77,7 @@ impl Model {
         guard
     }
 
-    /// No commit has a deadline.
+    /// Registers a snapshot while no commit has a deadline.
     fn register_at(&self, now_ms: impl Fn() -> u64) -> SnapshotGuard {
         self.snapshots.register(now_ms, || self.visible(), &Deadlines::new(), || self.visible())
     }
@@ -120,14 +120,14 @@ fn what_a_snapshot_sees_is_never_pruned_however_threads_are_preempted() {
     shuttle::check_pct(|| explore(PrunerReads::HorizonFirst), 20_000, 5);
 }
 
-/// A canary: with the pruner's two reads the other way round the exploration has to find a version that is missing.
+/// A canary: with the pruner's two reads swapped, the exploration has to find a missing version.
 #[test]
 #[should_panic(expected = "INV-TXN-1")]
 fn slots_read_before_the_horizon_lose_a_version() {
     shuttle::check_pct(|| explore(PrunerReads::SlotsFirst), 20_000, 5);
 }
 
-/// The same argument for time: a pruner whose clock was read before the slots never passes an open snapshot's.
+/// The same for time: a pruner that reads the clock before the slots never prunes by a time after an open snapshot's.
 #[test]
 fn no_version_expires_under_a_snapshot() {
     let explore = || {

@@ -27,7 +27,7 @@ fn tickets() {
             let reader = pipeline.clone();
             ticket.on_complete(move |outcome| {
                 assert_eq!(outcome.unwrap().csn, csn);
-                assert!(reader.read_csn() >= csn, "INV-TXN-6: told before it is durable and visible");
+                assert!(reader.read_csn() >= csn, "INV-TXN-6: complete before it is durable and visible");
                 completed.fetch_add(1, Ordering::SeqCst);
             });
             ticket
@@ -52,7 +52,7 @@ fn tickets_complete_exactly_once_however_threads_are_preempted() {
     shuttle::check_pct(tickets, 10_000, 4);
 }
 
-/// Those who complete a ticket, end it, wait for it and listen to it meet in its phase.
+/// Threads that complete a ticket, fail it, wait for it and add listeners race for its phase.
 fn one_ticket() {
     let (_, pipeline) = pipeline(1);
     let csn = submit(&pipeline, |_| {});
@@ -78,16 +78,16 @@ fn one_ticket() {
 }
 
 #[test]
-fn a_ticket_has_one_outcome_and_tells_everybody() {
+fn a_ticket_has_one_outcome_for_all_listeners() {
     shuttle::check_random(one_ticket, 20_000);
 }
 
 #[test]
-fn a_ticket_has_one_outcome_and_tells_everybody_however_threads_are_preempted() {
+fn a_ticket_has_one_outcome_for_all_listeners_however_threads_are_preempted() {
     shuttle::check_pct(one_ticket, 10_000, 4);
 }
 
-/// A ticket outlives the database: whoever waits for it is told, and nobody hangs.
+/// A ticket outlives its pipeline: a thread that waits for it gets an outcome, and does not hang.
 #[test]
 fn a_ticket_that_outlives_its_pipeline_ends() {
     let explore = || {
@@ -105,7 +105,8 @@ fn a_ticket_that_outlives_its_pipeline_ends() {
     shuttle::check_random(explore, 5_000);
 }
 
-/// INV-TXN-11: the thread that deferred a commit sees it, at every level, although commits before it are still being applied.
+/// INV-TXN-11: the thread that deferred a commit sees it, at every level, although commits before it are still being
+/// applied.
 fn deferred_commits_at(level: Durability) {
     let (log, pipeline) = pipeline(2);
     let server = {

@@ -1,4 +1,4 @@
-//! The two ends of a table or of a range of it: looking at them, and taking entries away, as from a queue or a stack.
+//! The first and the last entry of a table or range: reading them, and popping them, as from a queue or a stack.
 
 use std::ops::Bound;
 
@@ -13,7 +13,7 @@ use crate::scan::{Bounds, Range};
 use crate::snapshot::Snapshot;
 use crate::{Isolation, KeyRange, Result, Table, Value};
 
-/// Which end.
+/// The end of a range at which entries are read or popped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     First,
@@ -33,7 +33,7 @@ impl End {
 struct Unclaimed {
     key: Value,
     value: Value,
-    /// `None`: its transaction has it already.
+    /// `None`: the transaction has claimed the key already.
     claim: Option<Claim>,
     hash: u64,
 }
@@ -43,16 +43,17 @@ fn bounds(range: &impl KeyRange) -> Result<Bounds> {
 }
 
 impl Transaction {
-    /// The entry of `range` with the smallest key, own writes included; `None` if there is none. What counts as read is
-    /// the range up to that key, and not what is behind it.
+    /// The entry of `range` with the smallest key, own writes included; `None` if there is none. Counts as a read of
+    /// the range up to and including that key, not of the rest.
     ///
     /// # Errors
-    /// Those of [`Transaction::range`] and of its entries: the transaction goes on.
+    /// Those of [`Transaction::range`] and of its entries; the transaction continues.
     pub fn first(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
         self.end_of(table, bounds(&range)?, End::First)
     }
 
-    /// The entry of `range` with the greatest key; see [`Transaction::first`].
+    /// The entry of `range` with the greatest key; see [`Transaction::first`]. Counts as a read of the range from that
+    /// key on.
     ///
     /// # Errors
     /// Those of [`Transaction::first`].
@@ -60,19 +61,20 @@ impl Transaction {
         self.end_of(table, bounds(&range)?, End::Last)
     }
 
-    /// Takes the entry of `range` with the smallest key away and returns it; `None` if there is none.
+    /// Deletes the entry of `range` with the smallest key, and returns it; `None` if there is none.
     ///
-    /// **It passes no entry over, unlike [`Table::pop_first`]**, which skips those that other transactions have popped: if another transaction takes it first, this one's commit fails with
-    /// [`Error::Conflict`](crate::Error::Conflict). Several workers that only want some entry, soon, use
-    /// [`Transaction::pop_first_unclaimed`]. The cost does not grow with the number of entries that were taken before.
+    /// **It skips no entry, unlike [`Table::pop_first`]**, which skips those that other open transactions have popped.
+    /// If another transaction commits the deletion of the entry first, this one's commit fails with
+    /// [`Error::Conflict`](crate::Error::Conflict). Workers that accept any entry use
+    /// [`Transaction::pop_first_unclaimed`]. The cost does not grow with the number of entries popped before.
     ///
     /// # Errors
-    /// Those of [`Transaction::first`] and [`Transaction::delete`]: nothing was taken, the transaction goes on.
+    /// Those of [`Transaction::first`] and [`Transaction::delete`]: nothing was deleted, the transaction continues.
     pub fn pop_first(&mut self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
         self.pop(table, bounds(&range)?, End::First)
     }
 
-    /// Takes the entry of `range` with the greatest key away; see [`Transaction::pop_first`].
+    /// Deletes the entry of `range` with the greatest key, and returns it; see [`Transaction::pop_first`].
     ///
     /// # Errors
     /// Those of [`Transaction::pop_first`].
@@ -80,13 +82,13 @@ impl Transaction {
         self.pop(table, bounds(&range)?, End::Last)
     }
 
-    /// Takes away the entry of `range` with the smallest key that no other open transaction has popped, in this form or
-    /// another, and returns it; `None` if there is none. What SQL calls `SKIP LOCKED`: workers at one queue get an entry
-    /// each, and none of them waits or conflicts because of the others.
+    /// Deletes and returns the entry of `range` with the smallest key that no other open transaction has popped, by
+    /// this or any other pop; `None` if there is none. SQL calls this `SKIP LOCKED`: workers at one queue get an entry
+    /// each, and none of them waits for or conflicts with the others.
     ///
-    /// If this transaction is not committed, the entry is there again, at its place: entries may be taken out of order.
-    /// An entry that was changed since this transaction began is passed over, too. `None` does not mean that the range
-    /// is empty: what is left may be claimed. Only the entry that is returned counts as read, whatever the
+    /// If this transaction does not commit, the entry stays in the table under its key, so entries may be popped out of
+    /// order. An entry that was changed since this transaction began is skipped, too. `None` does not mean that the
+    /// range is empty: the entries in it may be claimed. Only the returned entry counts as read, whatever the
     /// [`Isolation`].
     ///
     /// ```
@@ -118,7 +120,7 @@ impl Transaction {
         self.pop_unclaimed(table, bounds(&range)?, End::First)
     }
 
-    /// Takes away the entry of `range` with the greatest key that no other open transaction has popped; see
+    /// Deletes and returns the entry of `range` with the greatest key that no other open transaction has popped; see
     /// [`Transaction::pop_first_unclaimed`].
     ///
     /// # Errors
@@ -151,7 +153,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The parts of a range, which counts as seen, where this transaction may find entries, from `end` on.
+    /// The parts of a range where this transaction may find entries, starting at `end`. Records that the snapshot was
+    /// seen.
     fn parts(&self, table: &Table, bounds: &Bounds, end: End) -> Result<Vec<Bounds>> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
@@ -163,8 +166,8 @@ impl Transaction {
         Ok(parts)
     }
 
-    /// Takes an entry away, of which nothing is left between it and the end of `bounds`, or the key that was `passed`
-    /// last on the way to it.
+    /// Deletes the entry of `key`. No entry is left between it and the end of `bounds` or, if entries were skipped on
+    /// the way to it, the key that was `passed` last.
     fn take(
         &mut self,
         table: &Table,
@@ -188,7 +191,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The entries of one of [`Transaction::parts`], which do not count as read.
+    /// The entries of one of [`Transaction::parts`]. Does not count as a read.
     fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
@@ -199,7 +202,7 @@ impl Transaction {
         let Some((key, value)) = self.end_of(table, bounds.clone(), end)? else { return Ok(None) };
         self.take(table, &bounds, end, None, &key)?;
         let (id, savepoints) = (self.identity(), self.savepoints.made());
-        // If another transaction has a claim already, the commits decide.
+        // If another transaction has claimed the key, the first of the two to commit wins.
         if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
             self.claims.push(claim);
         }
@@ -219,7 +222,7 @@ impl Transaction {
         let Some(Unclaimed { key, value, claim, hash }) = popped else { return Ok(None) };
         self.reads.key(&table.state, &key, hash, self.budget_of_reads())?;
         if self.isolation == Isolation::Serializable && self.writes.own(table.state.id, &key).is_none() {
-            // Serializable, it must not have expired when this is committed.
+            // A serializable transaction may commit only before the entry expires.
             self.version(&table.state, &key, hash, ReadFor::Reading)?;
         }
         self.take(table, &bounds, end, passed.as_deref(), &key)?;
@@ -227,7 +230,7 @@ impl Transaction {
         Ok(Some((key, value)))
     }
 
-    /// The next entry of a range, from one end, that can be claimed; `passed` is the last one that could not.
+    /// The next entry of a range, from one end, that can be claimed. `passed` gets the key of the last one skipped.
     fn next_unclaimed(
         &self,
         table: &Table,
@@ -246,7 +249,8 @@ impl Transaction {
                     continue;
                 }
             };
-            // A claim goes when its transaction is applied, so the next owner of it finds here what that one wrote.
+            // A claim ends after its transaction was applied, so this check sees what the last claimer of the key
+            // wrote.
             let hash = hash_key(table.state.id, &key);
             if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
                 return Ok(Some(Unclaimed { key, value, claim, hash }));
@@ -276,7 +280,7 @@ impl Snapshot {
 }
 
 impl Table {
-    /// The entry of `range` with the smallest key, at a snapshot of now; `None` if there is none.
+    /// The entry of `range` with the smallest key, in a new snapshot; `None` if there is none.
     ///
     /// # Errors
     /// Those of [`Table::range`] and of its entries.
@@ -284,7 +288,7 @@ impl Table {
         End::First.next(&mut self.range(range)?)
     }
 
-    /// The entry of `range` with the greatest key, at a snapshot of now; `None` if there is none.
+    /// The entry of `range` with the greatest key, in a new snapshot; `None` if there is none.
     ///
     /// # Errors
     /// Those of [`Table::range`] and of its entries.
@@ -292,13 +296,13 @@ impl Table {
         End::Last.next(&mut self.range(range)?)
     }
 
-    /// Takes away the entry of `range` with the smallest key that no open transaction has popped, and returns it; by
-    /// default it is gone for good when this returns. `None` if there is none.
+    /// Deletes and returns the entry of `range` with the smallest key that no open transaction has popped; `None` if
+    /// there is none. By default the deletion is durable when this returns.
     ///
-    /// **It passes over what open transactions have popped, unlike [`Transaction::pop_first`]**: it is the single-call form
-    /// of [`Transaction::pop_first_unclaimed`].
+    /// **It skips entries that open transactions have popped, unlike [`Transaction::pop_first`]**: it is the
+    /// single-call form of [`Transaction::pop_first_unclaimed`].
     ///
-    /// For entries whose work may fail, pop inside a transaction that does the work, too.
+    /// If the work on an entry may fail, pop the entry inside a transaction that does the work, too.
     ///
     /// # Errors
     /// [`Error::TooManyConflicts`](crate::Error::TooManyConflicts), and those of [`Transaction::pop_first`] and
@@ -307,7 +311,7 @@ impl Table {
         self.pop(bounds(&range)?, End::First)
     }
 
-    /// Takes away the entry of `range` with the greatest key; see [`Table::pop_first`].
+    /// Deletes and returns the entry of `range` with the greatest key; see [`Table::pop_first`].
     ///
     /// # Errors
     /// Those of [`Table::pop_first`].

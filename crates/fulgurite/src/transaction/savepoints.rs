@@ -1,15 +1,15 @@
 //! The savepoints of a transaction.
 
-/// Savepoints between which nothing was written.
+/// Consecutive savepoints between which nothing was written.
 struct Run {
     first: u64,
     last: u64,
-    /// What the write set is rolled back to.
+    /// The mark to which the write set is rolled back.
     mark: usize,
 }
 
-/// Savepoints by their numbers, which rise and are used once. Those of a run take no more memory than one: their
-/// number is bounded by nothing, that of the writes between others by the transaction's budget.
+/// Savepoints by number; numbers rise and are used once. A run takes as much memory as one savepoint: nothing bounds
+/// the number of savepoints, but the transaction's budget bounds the number of writes, hence of runs.
 #[derive(Default)]
 pub(super) struct Savepoints {
     runs: Vec<Run>,
@@ -17,17 +17,17 @@ pub(super) struct Savepoints {
 }
 
 impl Savepoints {
-    /// How many were made, which is the number of the newest.
+    /// How many were made: the number of the newest.
     pub fn made(&self) -> u64 {
         self.made
     }
 
-    /// The memory that they take, in bytes.
+    /// How many bytes of memory they take.
     pub fn bytes(&self) -> usize {
         self.runs.capacity() * size_of::<Run>()
     }
 
-    /// Makes one at a mark of the write set; its number.
+    /// Makes a savepoint at a mark of the write set; returns its number.
     pub fn make(&mut self, mark: usize) -> u64 {
         let previous = self.made;
         self.made += 1;
@@ -38,7 +38,7 @@ impl Savepoints {
         self.made
     }
 
-    /// Drops those after `number`; its mark, or `None` if there is no such.
+    /// Drops the savepoints after `number`, and returns the mark of `number`; `None` if there is no such savepoint.
     pub fn roll_back_to(&mut self, number: u64) -> Option<usize> {
         let place = self.runs.partition_point(|run| run.last < number);
         let run = self.runs.get_mut(place).filter(|run| run.first <= number)?;

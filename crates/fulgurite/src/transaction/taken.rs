@@ -1,5 +1,5 @@
-//! What a transaction has taken from the ends of its tables: later looks at an end pass over it at once, and do not step
-//! over each key that it deleted before.
+//! The key ranges that a transaction has emptied by pops: later pops skip them at once, and do not step over each
+//! deleted key.
 
 use std::ops::Bound;
 
@@ -7,24 +7,24 @@ use fulgurite_types::TableId;
 
 use crate::scan::Bounds;
 
-/// More runs than these of all tables are not worth their seeks: a pop takes what is next to what was popped before.
+/// The most runs over all tables. More are not worth their seeks, because a pop mostly extends an existing run.
 const RUNS_MAX: usize = 4;
 
-/// A range of keys of which this transaction sees none: it took some, and the others are not in its snapshot. That stays
-/// so until it writes one of them, or undoes something.
+/// A range of keys in which this transaction sees no entry: it popped some, and its snapshot has no others. That holds
+/// until the transaction writes one of the keys, or undoes writes.
 struct Run {
     table: TableId,
     keys: Bounds,
-    /// How many it took there.
+    /// How many entries it popped there.
     taken: u64,
 }
 
-/// The runs of a transaction, the newest one last.
+/// The runs of a transaction, the newest last.
 #[derive(Default)]
 pub(super) struct Taken(Vec<Run>);
 
 impl Taken {
-    /// The parts of a range where the transaction may see keys, in their order.
+    /// The parts of a range where the transaction may see entries, in key order.
     pub fn around(&self, table: TableId, range: Bounds) -> Vec<Bounds> {
         let mut parts = vec![range];
         for run in self.0.iter().filter(|run| run.table == table) {
@@ -33,7 +33,7 @@ impl Taken {
         parts
     }
 
-    /// The last one of these keys to go was taken.
+    /// The transaction popped an entry, and sees no other one between these bounds.
     pub fn took(&mut self, table: TableId, start: Bound<&[u8]>, end: Bound<&[u8]>) {
         let Ok(keys) = Bounds::new(start, end) else { return };
         let mut taken = 1;
@@ -63,7 +63,7 @@ impl Taken {
         self.0.retain(|run| run.table != table || !run.keys.contains(key));
     }
 
-    /// The transaction undoes some of what it did.
+    /// The transaction rolled back to a savepoint.
     pub fn undone(&mut self) {
         self.0.clear();
     }
