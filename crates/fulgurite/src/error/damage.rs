@@ -7,7 +7,7 @@ use fulgurite_types::Csn;
 
 use super::{CsnRange, Error, Source, readable};
 
-/// What is damaged or missing, and where, as far as that is known. `Display` is a sentence with all of it.
+/// Damaged or missing data: what and where, as far as that is known. `Display` is a sentence with all of it.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Damage {
@@ -21,7 +21,7 @@ pub struct Damage {
     pub table: Option<String>,
     /// The key of the damaged value.
     pub key: Option<Box<[u8]>>,
-    /// What is wrong there.
+    /// The kind of damage, as text.
     pub what: String,
     pub(super) source: Option<Source>,
 }

@@ -81,7 +81,7 @@ pub enum Error {
     BadTableName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Why no table can have it.
         why: &'static str,
     },
     /// Options contradict each other or are out of range: every violation at once. No database was opened.
