@@ -1,14 +1,14 @@
 //! The merger: the thread that merges and writes checkpoints, and when it has work.
 //!
-//! It sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every [`TICK`].
-//! The wakers are:
+//! It sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
+//! [`TICK`]. The wakers are:
 //! - a commit, or a transaction that writes chunks ahead: [`Core::stir`], one load of a word while the merger is awake;
 //! - a committer that waits for merging: [`Core::wait_for_merging`];
 //! - a checkpoint on another thread, which retires segments;
 //! - the closer.
 //!
-//! Work that has to wait for a flush of the log or for a reader is tried again after a [`TICK`]. Work that failed is tried
-//! again after a pause that doubles each time, up to [`RETRY_MAX`]. After the log has failed there is no work.
+//! Work that has to wait for a flush of the log or for a reader is tried again after a [`TICK`]. Work that failed is
+//! tried again after a pause that doubles each time, up to [`RETRY_MAX`]. After the log has failed there is no work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -72,8 +72,8 @@ impl Background {
 
 const DIED: &str = "the merger panicked";
 
-/// Poisons the log unless it is forgotten: the merger panicked, nothing merges any more, and committers would wait for it
-/// forever.
+/// Poisons the log unless it is forgotten: the merger panicked, nothing merges any more, and committers would wait for
+/// it forever.
 struct Dying<'a>(&'a Core);
 
 impl Drop for Dying<'_> {

@@ -238,8 +238,8 @@ mod tests {
         assert_eq!((chunks.count(), total), (3, len));
     }
 
-    /// Each limit of the decoder, at the limit and one above: a length that the encoder's check accepts decodes, one that it
-    /// refuses does not. Tests lengths alone, because the bytes would be gigabytes.
+    /// Each limit of the decoder, at the limit and one above: a length that the encoder's check accepts decodes, one
+    /// that it refuses does not. Tests lengths alone, because the bytes would be gigabytes.
     #[test]
     fn the_decoder_accepts_the_lengths_that_the_encoder_may_write_and_no_more() {
         let spill = SpillId { node: u32::MAX, epoch: fulgurite_types::Epoch(u32::MAX), counter: u64::MAX };

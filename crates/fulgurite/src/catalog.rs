@@ -23,8 +23,8 @@ pub(crate) const NEXT_ID_KEY: &[u8] = b"\0next";
 const ROW_VERSION: u8 = 1;
 const KIND_BTREE: u8 = 1;
 
-/// The catalog's own limit, whatever the options: opening reads the catalog's rows before anything else, so they stay in
-/// the leaves.
+/// The catalog's own limit, whatever the options: opening reads the catalog's rows before anything else, so they stay
+/// in the leaves.
 const CATALOG_INLINE_MAX: usize = 1024;
 
 /// Values of a table up to this many bytes are stored in its leaves.
@@ -158,8 +158,8 @@ impl Catalog {
         gone
     }
 
-    /// Applies a commit's changes of the catalog: the same for a live commit, which may have a `prepared` table, and for a
-    /// replayed one. Rows that do not decode can occur in replay only.
+    /// Applies a commit's changes of the catalog: the same for a live commit, which may have a `prepared` table, and
+    /// for a replayed one. Rows that do not decode can occur in replay only.
     pub fn apply(&self, csn: Csn, ops: &[CatalogOp], prepared: Option<&Arc<TableState>>) -> Result<()> {
         let mut named = Vec::new();
         for op in ops {

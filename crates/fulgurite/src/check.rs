@@ -284,8 +284,8 @@ fn check_log(
             for item in &scan.items {
                 report.frames += u64::from(matches!(item, ScanItem::Frame { .. }));
             }
-            // Bytes after the end of an epoch, or after a dead bulk tail, are dead by definition. Only damage before live
-            // data counts; the walk of the tables and the next open find that.
+            // Bytes after the end of an epoch, or after a dead bulk tail, are dead by definition. Only damage before
+            // live data counts; the walk of the tables and the next open find that.
             if segment.stream == Some(Stream::Commit) && segment.epoch == core.log.epoch() {
                 for problem in &scan.problems {
                     report.problem(format!(

@@ -1,16 +1,16 @@
-//! Merging and checkpoints move data from the memtables to disk. A commit waits for them in one case: while a table that
-//! it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
+//! Merging and checkpoints move data from the memtables to disk. A commit waits for them in one case: while a table
+//! that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
 //!
-//! INV-CKPT-1: a checkpoint chooses its boundary first, and merges nothing before `horizon` has passed the boundary: every
-//! commit at or below it is then applied and synced. So nothing on disk ever has to be undone, and replay from the
-//! boundary misses no commit.
+//! INV-CKPT-1: a checkpoint chooses its boundary first, and merges nothing before `horizon` has passed the boundary:
+//! every commit at or below it is then applied and synced. So nothing on disk ever has to be undone, and replay from
+//! the boundary misses no commit.
 //!
 //! INV-CKPT-2: the superblock is written after the bulk stream was synced.
 //!
-//! INV-CKPT-3: a range tombstone is dropped by a checkpoint that began after an earlier one had purged every version that
-//! it hides, and only if no snapshot is older than the dropping checkpoint's boundary. A read without a snapshot is safe,
-//! too: it looks up range tombstones before keys, so if it misses a dropped tombstone, it then searches a tree in which
-//! the tombstone has nothing left to hide.
+//! INV-CKPT-3: a range tombstone is dropped by a checkpoint that began after an earlier one had purged every version
+//! that it hides, and only if no snapshot is older than the dropping checkpoint's boundary. A read without a snapshot
+//! is safe, too: it looks up range tombstones before keys, so if it misses a dropped tombstone, it then searches a tree
+//! in which the tombstone has nothing left to hide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -86,17 +86,18 @@ impl Maintenance {
 }
 
 impl Core {
-    /// The CSNs at which tables are read from now on. The CSN at which later reads begin is loaded before the snapshot slots
-    /// (INV-TXN-1).
+    /// The CSNs at which tables are read from now on. The CSN at which later reads begin is loaded before the snapshot
+    /// slots (INV-TXN-1).
     pub fn readers(&self) -> Readers {
         let from = self.pipeline.read_csn();
         let (snapshots, _) = self.snapshots.open();
         Readers { from, snapshots }
     }
 
-    /// What may be pruned now. The horizon, the time and the deadlines are read, in this order, before the snapshot slots
-    /// (INV-TXN-1): a snapshot that has no slot yet then begins at or after that time (INV-TIME-3). A single operation has
-    /// no slot: for it, `pruned_at` is raised to the CSN at which reads now begin, before anything is pruned (INV-TXN-14).
+    /// What may be pruned now. The horizon, the time and the deadlines are read, in this order, before the snapshot
+    /// slots (INV-TXN-1): a snapshot that has no slot yet then begins at or after that time (INV-TIME-3). A single
+    /// operation has no slot: for it, `pruned_at` is raised to the CSN at which reads now begin, before anything is
+    /// pruned (INV-TXN-14).
     fn prune_rules(&self, table: &TableState) -> PruneRules {
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
@@ -113,8 +114,8 @@ impl Core {
 
     /// Freezes a table's mutable memtable if it has grown. Committers do it, too: the merger may be busy.
     ///
-    /// Only a checkpoint freezes the catalog's memtable, so that the catalog's tree on disk is the catalog at the boundary
-    /// and nothing later. Replay applies the later definitions to it by name, and names may have moved since.
+    /// Only a checkpoint freezes the catalog's memtable, so that the catalog's tree on disk is the catalog at the
+    /// boundary and nothing later. Replay applies the later definitions to it by name, and names may have moved since.
     pub fn freeze_if_grown(&self, table: &TableState) {
         if table.id == TableId::CATALOG {
             return;
@@ -129,7 +130,8 @@ impl Core {
         }
     }
 
-    /// Step 0 for the memtables: a committer waits while the table has more than [`MEMTABLES_MAX`], which bounds memory.
+    /// Step 0 for the memtables: a committer waits while the table has more than [`MEMTABLES_MAX`], which bounds
+    /// memory.
     pub fn wait_for_merging(&self, table: &TableState) -> Result<()> {
         while table.index.memtables().count() > MEMTABLES_MAX {
             self.check_writable()?;
@@ -156,8 +158,8 @@ impl Core {
         Ok(())
     }
 
-    /// Merges the immutable memtables at or below the horizon, which nothing can undo; true if there was one. If a table
-    /// cannot be merged, the others still are.
+    /// Merges the immutable memtables at or below the horizon, which nothing can undo; true if there was one. If a
+    /// table cannot be merged, the others still are.
     pub fn merge_all(&self) -> Result<bool> {
         let _quiet = self.pipeline.quiet();
         let _maintenance = self.maintenance.lock();
@@ -236,8 +238,8 @@ impl Core {
     fn checkpoint_locked(&self, maintenance: &mut Maintenance) -> Result<CheckpointReport> {
         let log_bytes = self.log.stats().written_bytes;
         let bulk_before = self.log.bulk_position();
-        // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits for
-        // the next checkpoint.
+        // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
+        // for the next checkpoint.
         let (boundary, tables) = self.log.at_reserved(|csn| {
             let tables = self.catalog.all();
             for table in &tables {
@@ -403,8 +405,8 @@ impl Core {
         self.give_retired_back(&mut maintenance)
     }
 
-    /// Writes the superblock, unless another process has written it. Then the log is poisoned: a commit acknowledged from
-    /// now on would be missing in the database that the other process continues (INV-DIR-3).
+    /// Writes the superblock, unless another process has written it. Then the log is poisoned: a commit acknowledged
+    /// from now on would be missing in the database that the other process continues (INV-DIR-3).
     fn put_superblock(&self, file: &mut SuperblockFile, next: Superblock) -> Result<()> {
         if let Some(epoch) = file.foreign_epoch()? {
             tracing::error!(path = %self.dir.display(), %epoch, "another process has begun an epoch in this database");
@@ -483,8 +485,8 @@ impl Core {
         dead.map(|segment| segment.number).collect()
     }
 
-    /// Gives the retired segments that no reader uses back to the log; true if some are left. One that cannot be removed is
-    /// tried again later.
+    /// Gives the retired segments that no reader uses back to the log; true if some are left. One that cannot be
+    /// removed is tried again later.
     pub fn free_retired(&self) -> Result<bool> {
         let mut maintenance = self.maintenance.lock();
         self.check_open()?;

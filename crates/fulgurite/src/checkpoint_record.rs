@@ -88,8 +88,8 @@ impl CheckpointRecord {
         Ok(CheckpointRecord { covered, next_table_id, tables })
     }
 
-    /// Appends the record to the bulk stream: its chunks, then an index of them. Returns the index's LSN and the segments of
-    /// the record. Durable after the stream was synced.
+    /// Appends the record to the bulk stream: its chunks, then an index of them. Returns the index's LSN and the
+    /// segments of the record. Durable after the stream was synced.
     pub fn write(&self, log: &Log) -> Result<(Lsn, Vec<u32>)> {
         let bytes = self.encode();
         let mut index = Vec::new();

@@ -106,8 +106,8 @@ impl Core {
         Error::Forked { path: self.dir.clone() }
     }
 
-    /// Registers a snapshot of the commits up to the result of `csn`. In a child of `fork()`, where nothing can be read,
-    /// returns an empty one.
+    /// Registers a snapshot of the commits up to the result of `csn`. In a child of `fork()`, where nothing can be
+    /// read, returns an empty one.
     pub fn snapshot(&self, csn: impl Fn() -> Csn) -> SnapshotGuard {
         if self.process.is_current() {
             self.snapshots.register(|| self.now_ms(), csn, &self.deadlines, || self.pipeline.read_csn())
@@ -163,11 +163,11 @@ impl Core {
 
     /// Whether a single operation may return what it `found` at `at`, in the memtables or else in the base.
     ///
-    /// INV-TXN-14: a single operation has no snapshot slot. So a pruner may remove the version that it would find at `at`,
-    /// because at the pruner's horizon or time the key has a newer version, which the operation does not see. Therefore the
-    /// operation returns "no value" only if `pruned_at` is at or below `at`: then every pruner so far has taken its horizon
-    /// and its time before `at`. Else it asks a snapshot. It also does if the version that it found has expired: it reads
-    /// the clock after `at`, so the key may have got a new value before it expired.
+    /// INV-TXN-14: a single operation has no snapshot slot. So a pruner may remove the version that it would find at
+    /// `at`, because at the pruner's horizon or time the key has a newer version, which the operation does not see.
+    /// Therefore the operation returns "no value" only if `pruned_at` is at or below `at`: then every pruner so far has
+    /// taken its horizon and its time before `at`. Else it asks a snapshot. It also does if the version that it found
+    /// has expired: it reads the clock after `at`, so the key may have got a new value before it expired.
     #[inline]
     pub fn is_settled(&self, found: Option<&Version>, at: Csn) -> bool {
         match found {

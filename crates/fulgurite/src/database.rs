@@ -21,8 +21,8 @@ use crate::{Error, Isolation, Options, Result, Table, Ticket};
 /// An open database. Cheap to clone, good for any thread.
 ///
 /// One process at a time has a database open for writing. A write for which a method returns `Ok` survives a power cut,
-/// unless it has a lower [`Durability`](crate::Durability) or is deferred. After `fork()` every operation of the child on
-/// a handle of its parent fails with [`Error::Forked`], and dropping the handle does nothing.
+/// unless it has a lower [`Durability`](crate::Durability) or is deferred. After `fork()` every operation of the child
+/// on a handle of its parent fails with [`Error::Forked`], and dropping the handle does nothing.
 ///
 /// **The database stays open while a handle to it lives**: a `Database`, [`Table`], [`Transaction`], [`Snapshot`] or
 /// [`Range`](crate::Range). The drop of the last handle closes it, with a checkpoint; [`Database::close`] closes it at
@@ -121,8 +121,8 @@ impl Database {
         Ok(Table { core: self.core.clone(), state })
     }
 
-    /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is freed
-    /// after they are gone.
+    /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is
+    /// freed after they are gone.
     ///
     /// # Errors
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
@@ -185,15 +185,15 @@ impl Database {
     ///
     /// `body` may run several times: it should do nothing but use the transaction.
     ///
-    /// **In `body`, use the transaction for every read and write.** `txn.get(&users, key)` reads the transaction's snapshot
-    /// and its own writes, and is validated at commit. `users.get(key)` compiles, too, but is another operation: it reads
-    /// the newest durable value, misses the transaction's own writes, and does not conflict when another commit changes the
-    /// key meanwhile. `users.put(key, value)` is a commit of its own: it stays when `body` fails, is repeated by each
-    /// retry, and if `body` has read the key, the transaction conflicts with it every time
+    /// **In `body`, use the transaction for every read and write.** `txn.get(&users, key)` reads the transaction's
+    /// snapshot and its own writes, and is validated at commit. `users.get(key)` compiles, too, but is another
+    /// operation: it reads the newest durable value, misses the transaction's own writes, and does not conflict when
+    /// another commit changes the key meanwhile. `users.put(key, value)` is a commit of its own: it stays when `body`
+    /// fails, is repeated by each retry, and if `body` has read the key, the transaction conflicts with it every time
     /// ([`Error::TooManyConflicts`]).
     ///
-    /// To return an application's own error, use [`Database::transact_as`]. Do not return `Ok(Err(mine))`: it is an `Ok`,
-    /// and commits.
+    /// To return an application's own error, use [`Database::transact_as`]. Do not return `Ok(Err(mine))`: it is an
+    /// `Ok`, and commits.
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {
@@ -211,9 +211,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The errors of `body`, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] except conflicts. If `body`
-    /// fails and the log fails before the commits that it read are durable, the result is [`Error::OutcomeUnknown`]
-    /// instead: the error of `body` may depend on data that a crash undoes.
+    /// The errors of `body`, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] except conflicts. If
+    /// `body` fails and the log fails before the commits that it read are durable, the result is
+    /// [`Error::OutcomeUnknown`] instead: the error of `body` may depend on data that a crash undoes.
     #[must_use = "an error says that nothing was committed, or that it is not known"]
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(Isolation::Snapshot, body).map(|(value, _)| value)
@@ -232,12 +232,12 @@ impl Database {
         self.core.retry(isolation, body)
     }
 
-    /// Like [`Database::transact`] for a `body` with errors of the application, which wrap an [`Error`] with `From`. Any
-    /// `Err` of `body` rolls back and ends the retries: nothing of the transaction happened.
+    /// Like [`Database::transact`] for a `body` with errors of the application, which wrap an [`Error`] with `From`.
+    /// Any `Err` of `body` rolls back and ends the retries: nothing of the transaction happened.
     ///
-    /// `E` is inferred if `body` constructs such an error itself, or if the result is returned without a `?`; else write
-    /// `transact_as::<_, MyError>(...)`. (Therefore [`Database::transact`] is another method: one with any `E` would need
-    /// the annotation even where `E` is [`Error`].)
+    /// `E` is inferred if `body` constructs such an error itself, or if the result is returned without a `?`; else
+    /// write `transact_as::<_, MyError>(...)`. (Therefore [`Database::transact`] is another method: one with any `E`
+    /// would need the annotation even where `E` is [`Error`].)
     ///
     /// ```
     /// use fulgurite::{Database, Options};
@@ -294,10 +294,10 @@ impl Database {
         self.core.retry_as(isolation, body)
     }
 
-    /// Like [`Database::transact`], but does not wait until the commit is durable: the [`Ticket`] that it returns completes
-    /// then. Transactions that begin afterwards see the commit. [`Transaction::commit_deferred`] lists what the call may
-    /// wait for. Before it runs `body` again after a conflict, and before it returns an error of `body`, it also waits
-    /// until everything that `body` read is durable.
+    /// Like [`Database::transact`], but does not wait until the commit is durable: the [`Ticket`] that it returns
+    /// completes then. Transactions that begin afterwards see the commit. [`Transaction::commit_deferred`] lists what
+    /// the call may wait for. Before it runs `body` again after a conflict, and before it returns an error of `body`,
+    /// it also waits until everything that `body` read is durable.
     ///
     /// ```
     /// # use fulgurite::{Database, Error, Options};
@@ -337,8 +337,8 @@ impl Database {
         self.core.retry_deferred(isolation, body)
     }
 
-    /// Like [`Database::transact_deferred`] for a `body` with errors of the application, as [`Database::transact_as`] is
-    /// like [`Database::transact`]. The ticket's error is an [`Error`].
+    /// Like [`Database::transact_deferred`] for a `body` with errors of the application, as [`Database::transact_as`]
+    /// is like [`Database::transact`]. The ticket's error is an [`Error`].
     ///
     /// # Errors
     /// Those of [`Database::transact_deferred`], as `E`.
@@ -379,8 +379,8 @@ impl Database {
         self.core.pipeline.wait(csn)
     }
 
-    /// Writes a checkpoint now, so that the next open has little to replay. The database writes one without this call when
-    /// the log has grown ([`Options::checkpoint_log_bytes`]).
+    /// Writes a checkpoint now, so that the next open has little to replay. The database writes one without this call
+    /// when the log has grown ([`Options::checkpoint_log_bytes`]).
     ///
     /// # Errors
     /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`]: the last checkpoint stays valid, try again.
@@ -421,12 +421,12 @@ impl Database {
         &self.core.dir
     }
 
-    /// Verifies everything: node records, values, the log, the accounts. Reads, writes and maintenance run meanwhile and do
-    /// not wait for it; segments that become free meanwhile are freed after it.
+    /// Verifies everything: node records, values, the log, the accounts. Reads, writes and maintenance run meanwhile
+    /// and do not wait for it; segments that become free meanwhile are freed after it.
     ///
     /// # Errors
-    /// [`Error::Closed`], also if the database is closed before the check has ended. [`Error::Io`]: a read failed. Damage
-    /// is not an error of the check: the report lists it.
+    /// [`Error::Closed`], also if the database is closed before the check has ended. [`Error::Io`]: a read failed.
+    /// Damage is not an error of the check: the report lists it.
     pub fn check(
         &self,
         progress: impl FnMut(crate::check::CheckProgress),
@@ -434,9 +434,9 @@ impl Database {
         crate::check::check(&self.core, progress)
     }
 
-    /// Closes the database with a checkpoint, for all handles: operations on every other handle, transaction, snapshot and
-    /// range fail with [`Error::Closed`] from then on. A concurrent commit is durable or refused. Waits for a checkpoint
-    /// that is being written, and for a close that another thread has begun.
+    /// Closes the database with a checkpoint, for all handles: operations on every other handle, transaction, snapshot
+    /// and range fail with [`Error::Closed`] from then on. A concurrent commit is durable or refused. Waits for a
+    /// checkpoint that is being written, and for a close that another thread has begun.
     ///
     /// Any thread may close, also in a callback of a [`Ticket`], which may run on a thread of the database itself.
     ///
@@ -444,15 +444,15 @@ impl Database {
     /// other threads still use handles, leave the close to that drop, or stop those threads first.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`], [`Error::Poisoned`]: every commit that was acknowledged as
-    /// durable is durable, and the next open replays the commits that the last checkpoint does not cover. The database is
-    /// closed even so. [`Error::Closed`] if an earlier close failed, which reported why; after one that succeeded the
-    /// result is `Ok`. [`Error::WouldBlock`] in a ticket's callback while another thread is closing, because that thread
-    /// may wait for the callback.
+    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`], [`Error::Poisoned`]: every commit that was acknowledged
+    /// as durable is durable, and the next open replays the commits that the last checkpoint does not cover. The
+    /// database is closed even so. [`Error::Closed`] if an earlier close failed, which reported why; after one that
+    /// succeeded the result is `Ok`. [`Error::WouldBlock`] in a ticket's callback while another thread is closing,
+    /// because that thread may wait for the callback.
     ///
     /// # Panics
-    /// If there is a bug. The database is closed even so, without a checkpoint, and the log flushes the acknowledged commits
-    /// if it still can.
+    /// If there is a bug. The database is closed even so, without a checkpoint, and the log flushes the acknowledged
+    /// commits if it still can.
     pub fn close(self) -> Result<()> {
         self.core.close()
     }

@@ -1,11 +1,11 @@
-//! The debt: the log that the next open would have to replay, and when it makes a checkpoint due. A *life* is the time of
-//! one opening, until it is closed or dies.
+//! The debt: the log that the next open would have to replay, and when it makes a checkpoint due. A *life* is the time
+//! of one opening, until it is closed or dies.
 //!
-//! INV-CKPT-4: the log above the last checkpoint is bounded, however soon and often a process dies. The debt counts from
-//! the last checkpoint, not from the start of the process, and opening takes over the log that it replayed. After one
-//! death the database serves as soon as its log is replayed, and writes the checkpoint meanwhile. If that life dies before
-//! the checkpoint, the same log is replayed a second time: then opening writes the checkpoint before it returns, if the
-//! debt is [`OVERDUE`] times the amount that makes a checkpoint due. It also does if the disk is nearly full.
+//! INV-CKPT-4: the log above the last checkpoint is bounded, however soon and often a process dies. The debt counts
+//! from the last checkpoint, not from the start of the process, and opening takes over the log that it replayed. After
+//! one death the database serves as soon as its log is replayed, and writes the checkpoint meanwhile. If that life dies
+//! before the checkpoint, the same log is replayed a second time: then opening writes the checkpoint before it returns,
+//! if the debt is [`OVERDUE`] times the amount that makes a checkpoint due. It also does if the disk is nearly full.
 
 use fulgurite_log::{LogError, RecoveryReport};
 use fulgurite_types::limits;
@@ -18,12 +18,12 @@ use crate::{Options, Result};
 /// The least that 5 % of the live data count as: a small database does not write a checkpoint every few commits.
 const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
 
-/// This many lives without a checkpoint make one due: each life costs a segment and a link in the chain of epochs, even if
-/// it wrote nothing.
+/// This many lives without a checkpoint make one due: each life costs a segment and a link in the chain of epochs, even
+/// if it wrote nothing.
 const LIVES_MAX: u32 = 4;
 
-/// How many times the due amount the debt has to be before opening itself writes the checkpoint: the checkpointer did not
-/// finish one, life after life.
+/// How many times the due amount the debt has to be before opening itself writes the checkpoint: the checkpointer did
+/// not finish one, life after life.
 const OVERDUE: u32 = 2;
 
 /// How often opening tries to free the segments that a checkpoint retired.
@@ -91,8 +91,8 @@ impl Core {
         maintenance.debt.is_due(self.log.stats().written_bytes, due_bytes)
     }
 
-    /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays an
-    /// overdue debt. Serving needs neither, so a full disk or damage does not fail it.
+    /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays
+    /// an overdue debt. Serving needs neither, so a full disk or damage does not fail it.
     ///
     /// # Errors
     /// [`crate::Error::Poisoned`].

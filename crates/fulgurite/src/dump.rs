@@ -1,7 +1,7 @@
 //! The files of a database, decoded without opening it.
 //!
-//! Nothing here takes the lock, recovers, or writes. While a process has the database open, a segment may end in the middle
-//! of a group, and may be recycled or removed between two calls.
+//! Nothing here takes the lock, recovers, or writes. While a process has the database open, a segment may end in the
+//! middle of a group, and may be recycled or removed between two calls.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -105,7 +105,8 @@ pub struct Segment {
     pub used_bytes: u32,
     /// The items that decode, in file order.
     pub items: Vec<Item>,
-    /// The bytes that do not decode. A torn tail is listed here, too: the file alone does not distinguish it from damage.
+    /// The bytes that do not decode. A torn tail is listed here, too: the file alone does not distinguish it from
+    /// damage.
     pub problems: Vec<ScanProblem>,
 }
 

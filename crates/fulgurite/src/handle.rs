@@ -22,8 +22,8 @@ pub(crate) struct Handle(Arc<Closer>);
 
 /// Closes the database, at the latest when the last [`Handle`] is dropped.
 ///
-/// Any thread may be the closer, also one of the database's own: a ticket's callback may drop the last handle. The closer
-/// holds no lock, because closing runs the callbacks of tickets, and joins threads that may be in one.
+/// Any thread may be the closer, also one of the database's own: a ticket's callback may drop the last handle. The
+/// closer holds no lock, because closing runs the callbacks of tickets, and joins threads that may be in one.
 struct Closer {
     core: Arc<Core>,
     background: Mutex<Option<Background>>,
@@ -121,9 +121,10 @@ impl Closer {
     }
 }
 
-/// Publishes the result of closing. After a panic the database counts as closed: its threads may have ended, so nothing may
-/// wait for them. The log is flushed even so: it may hold commits that were acknowledged and are not durable yet. The lock
-/// of the directory is kept until the last handle is dropped: if the flush panics, too, the log may still write.
+/// Publishes the result of closing. After a panic the database counts as closed: its threads may have ended, so nothing
+/// may wait for them. The log is flushed even so: it may hold commits that were acknowledged and are not durable yet.
+/// The lock of the directory is kept until the last handle is dropped: if the flush panics, too, the log may still
+/// write.
 struct End<'a> {
     closer: &'a Closer,
     state: State,
@@ -154,9 +155,9 @@ impl Drop for End<'_> {
 }
 
 impl Closer {
-    /// In a child of `fork()` the database is not closed and never dropped: its drop would join threads that the child does
-    /// not have, and take locks that they may hold. Only the child's copies of the descriptors that hold the directory's
-    /// lock are closed, so that the lock ends with the parent.
+    /// In a child of `fork()` the database is not closed and never dropped: its drop would join threads that the child
+    /// does not have, and take locks that they may hold. Only the child's copies of the descriptors that hold the
+    /// directory's lock are closed, so that the lock ends with the parent.
     fn leave_to_the_parent(&mut self) {
         std::mem::forget(self.core.clone());
         std::mem::forget(self.background.get_mut().take());

@@ -1,5 +1,5 @@
-//! The progress of maintenance and its last error, kept apart from the lock of maintenance, which merging and checkpoints
-//! hold for as long as they take: readers do not wait.
+//! The progress of maintenance and its last error, kept apart from the lock of maintenance, which merging and
+//! checkpoints hold for as long as they take: readers do not wait.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

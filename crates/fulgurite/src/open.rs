@@ -237,8 +237,8 @@ fn is_missing(disk: &dyn Disk, path: &Path) -> bool {
     matches!(disk.list(path), Err(error) if error.kind() == ErrorKind::NotFound)
 }
 
-/// Creates the directory, its name durable. The parent must exist: a path into a disk that is not mounted must not become
-/// a new database on another.
+/// Creates the directory, its name durable. The parent must exist: a path into a disk that is not mounted must not
+/// become a new database on another.
 fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
     if dir.as_os_str().is_empty() || !is_missing(disk, dir) {
         return Ok(());
@@ -323,7 +323,8 @@ fn open_home(disk: &dyn Disk, dir: &Path) -> Result<Arc<dyn Dir>> {
     })
 }
 
-/// Locks the directory against other processes, and against other handles of this process. Readers exclude writers only.
+/// Locks the directory against other processes, and against other handles of this process. Readers exclude writers
+/// only.
 fn take_lock(home: &dyn Dir, mode: LockMode) -> Result<Box<dyn Lock>> {
     let failed = |error| Error::io(format!("locking {}", home.path().display()), error);
     match home.lock(LOCK_NAME, mode).map_err(failed)? {

@@ -9,8 +9,8 @@ use crate::{Error, Result};
 /// Longest interval of [`Durability::Async`].
 const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Settings of one opening of a database. None of them is stored; each may differ from one open to the next. The defaults
-/// suit most programs; [`Options::validate`] checks the ranges given here.
+/// Settings of one opening of a database. None of them is stored; each may differ from one open to the next. The
+/// defaults suit most programs; [`Options::validate`] checks the ranges given here.
 ///
 /// ```
 /// let options = fulgurite::Options { create: false, ..Default::default() };
@@ -21,29 +21,30 @@ pub struct Options {
     /// Create the database if the directory is empty or missing; its parent must exist. Switch it off where a missing
     /// database is an error. Default true.
     pub create: bool,
-    /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks. Several
-    /// processes may read at the same time, while none has it open for writing. If the last writer was killed, its commits
-    /// are replayed in memory; [`Stats::unproven`](crate::Stats::unproven) names those that the log does not prove to be
-    /// durable. Writes are refused with [`Error::ReadOnly`], `create` counts as false, and no background threads run.
-    /// Default false.
+    /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks.
+    /// Several processes may read at the same time, while none has it open for writing. If the last writer was killed,
+    /// its commits are replayed in memory; [`Stats::unproven`](crate::Stats::unproven) names those that the log does
+    /// not prove to be durable. Writes are refused with [`Error::ReadOnly`], `create` counts as false, and no
+    /// background threads run. Default false.
     pub read_only: bool,
-    /// Values of at most this many bytes are stored in the leaf beside their key; longer ones stay where the log put them
-    /// (the log is the data). A larger figure makes scans of medium values faster and checkpoints larger. From 0 to
-    /// 32 KiB, and at most half of `leaf_bytes`. Default 1,024.
+    /// Values of at most this many bytes are stored in the leaf beside their key; longer ones stay where the log put
+    /// them (the log is the data). A larger figure makes scans of medium values faster and checkpoints larger. From 0
+    /// to 32 KiB, and at most half of `leaf_bytes`. Default 1,024.
     pub inline_bytes_max: usize,
     /// Target size of a leaf in bytes, from 512 to 256 KiB. Leave it alone unless you measured. Default 8,192.
     pub leaf_bytes: usize,
-    /// A table's mutable memtable is frozen, and then merged into its tree, when it takes this many bytes. A larger figure
-    /// makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables. From
-    /// 64 KiB to 64 GiB. Default 16 MiB.
+    /// A table's mutable memtable is frozen, and then merged into its tree, when it takes this many bytes. A larger
+    /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables.
+    /// From 64 KiB to 64 GiB. Default 16 MiB.
     pub memtable_bytes_max: usize,
     /// A checkpoint begins when the log has grown by this many bytes since the last one, or by 5 % of the live data if
-    /// that is less (at least 32 MiB); the log that opening replayed counts. The figure bounds the log that the next open
-    /// has to replay (a second or two for 256 MiB of small commits). A smaller one makes opens faster and checkpoints more
-    /// frequent. If processes died again and again before they had written their checkpoint, opening writes it itself:
-    /// after twice this much log, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
+    /// that is less (at least 32 MiB); the log that opening replayed counts. The figure bounds the log that the next
+    /// open has to replay (a second or two for 256 MiB of small commits). A smaller one makes opens faster and
+    /// checkpoints more frequent. If processes died again and again before they had written their checkpoint, opening
+    /// writes it itself: after twice this much log, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
     pub checkpoint_log_bytes: u64,
-    /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8 MiB.
+    /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
+    /// MiB.
     pub log_buffer_bytes: usize,
     /// How far a commit must have come before it is acknowledged, unless its transaction says otherwise
     /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Creating, dropping and renaming tables is
@@ -52,14 +53,14 @@ pub struct Options {
     /// Write the log around the page cache where the file system allows it. [`Durability::NoBarrier`] needs it. Default
     /// true.
     pub direct_io: bool,
-    /// The operator asserts that the cache of the log's device survives a power cut. [`Durability::NoBarrier`] needs this
-    /// on a device that does not declare its cache non-volatile. If the cache does not survive a power cut, acknowledged
-    /// commits are lost; opening warns each time (`tracing`, level WARN). Leave it alone unless you know the device.
-    /// Default false.
+    /// The operator asserts that the cache of the log's device survives a power cut. [`Durability::NoBarrier`] needs
+    /// this on a device that does not declare its cache non-volatile. If the cache does not survive a power cut,
+    /// acknowledged commits are lost; opening warns each time (`tracing`, level WARN). Leave it alone unless you know
+    /// the device. Default false.
     pub assume_power_safe_cache: bool,
-    /// Memory for one transaction: the keys and values that it writes, the keys and ranges that it reads (a key takes its
-    /// length and some 15 bytes), bookkeeping. When half of it is used, values longer than `inline_bytes_max` are written
-    /// to the disk before the commit. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
+    /// Memory for one transaction: the keys and values that it writes, the keys and ranges that it reads (a key takes
+    /// its length and some 15 bytes), bookkeeping. When half of it is used, values longer than `inline_bytes_max` are
+    /// written to the disk before the commit. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
     /// [`Snapshot`](crate::Snapshot) take none. Whatever the budget, the operations of one transaction take at most
     /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX) in the log. From 1 MiB to 64 GiB. Default 256 MiB.
     pub transaction_bytes_max: usize,
@@ -176,8 +177,8 @@ fn scheme_refusal(scheme: FlushScheme, direct_io: bool) -> Option<String> {
 }
 
 /// Why no commit of an open database can have [`Durability::NoBarrier`]; `None` if it can. The log's device declares
-/// `has_volatile_cache`, `None` if it declares nothing; `writes_directly` says whether the log is in fact written around
-/// the page cache.
+/// `has_volatile_cache`, `None` if it declares nothing; `writes_directly` says whether the log is in fact written
+/// around the page cache.
 pub(crate) fn no_barrier_refusal(
     options: &Options,
     has_volatile_cache: Option<bool>,

@@ -293,8 +293,8 @@ pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &Checkpo
     Ok(())
 }
 
-/// The row in a version of the catalog. It is in the leaf, unless an earlier version of this program wrote it with a small
-/// [`inline_bytes_max`](crate::Options::inline_bytes_max): then the leaf has its extents in the log.
+/// The row in a version of the catalog. It is in the leaf, unless an earlier version of this program wrote it with a
+/// small [`inline_bytes_max`](crate::Options::inline_bytes_max): then the leaf has its extents in the log.
 pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Result<Cow<'v, [u8]>> {
     if !version.flags.is_out_of_line() {
         return Ok(Cow::Borrowed(version.payload));

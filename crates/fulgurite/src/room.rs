@@ -24,11 +24,11 @@ pub(crate) struct Room {
 const RESERVE_BYTES: u64 = 6 << 20;
 
 impl Core {
-    /// Reads the disk's free space: puts are refused while a checkpoint of all memtables would not fit. If the file system
-    /// does not report its free space, no write is refused here; a write that does not fit fails itself.
+    /// Reads the disk's free space: puts are refused while a checkpoint of all memtables would not fit. If the file
+    /// system does not report its free space, no write is refused here; a write that does not fit fails itself.
     pub fn look_at_room(&self) -> Result<()> {
-        // Another program may take the free space before the next opening: for that, only the log's reserve counts. Called
-        // before the free space is read, because it takes files for the reserve.
+        // Another program may take the free space before the next opening: for that, only the log's reserve counts.
+        // Called before the free space is read, because it takes files for the reserve.
         let must_stay_empty = self.must_stay_empty();
         let free = self.home.free_bytes().map_err(|error| {
             self.room.short.store(false, Ordering::Release);
@@ -54,8 +54,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the disk is full and the replay position has to stay before this epoch (INV-LOG-18). Free and freed space
-    /// goes to the next openings first.
+    /// Whether the disk is full and the replay position has to stay before this epoch (INV-LOG-18). Free and freed
+    /// space goes to the next openings first.
     pub fn must_stay_empty(&self) -> bool {
         let has_free = |bytes| self.home.free_bytes().map_or(true, |free| free >= bytes);
         if !self.log.must_stay_empty() || has_free(RESERVE_BYTES) {
@@ -76,8 +76,8 @@ impl Core {
         if !self.is_short_of_room() {
             return Ok(());
         }
-        // The merger, which reads the free space at other times, may sleep. If the disk does not report it, the write is
-        // not refused, and the merger reports that error.
+        // The merger, which reads the free space at other times, may sleep. If the disk does not report it, the write
+        // is not refused, and the merger reports that error.
         let _ = self.look_at_room();
         if !self.is_short_of_room() {
             return Ok(());
@@ -91,8 +91,8 @@ impl Core {
         Err(Error::NoSpace { what })
     }
 
-    /// Fails while no checkpoint could free what a delete makes dead, or while a later opening would find no file in which to
-    /// begin its epoch (INV-LOG-18): a commit that is logged now would take that file.
+    /// Fails while no checkpoint could free what a delete makes dead, or while a later opening would find no file in
+    /// which to begin its epoch (INV-LOG-18): a commit that is logged now would take that file.
     pub fn check_room_to_delete(&self) -> Result<()> {
         let is_full = || self.room.full.load(Ordering::Acquire);
         if !is_full() {

@@ -35,8 +35,9 @@ pub struct LeftOut {
 /// The entries of a table in key order at one snapshot, without those that cannot be read: made by
 /// [`Snapshot::salvage`](crate::Snapshot::salvage).
 ///
-/// A damaged leaf leaves out its keys, a damaged internal node those of all leaves below it, a damaged value that is stored
-/// outside its leaf that key. [`Error::Damaged`] and [`Error::Io`] leave a range out; any other error ends the iteration.
+/// A damaged leaf leaves out its keys, a damaged internal node those of all leaves below it, a damaged value that is
+/// stored outside its leaf that key. [`Error::Damaged`] and [`Error::Io`] leave a range out; any other error ends the
+/// iteration.
 ///
 /// ```
 /// use fulgurite::{Database, Options, Salvaged};

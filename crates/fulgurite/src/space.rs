@@ -9,9 +9,9 @@ use fulgurite_types::{Lsn, TableId};
 use crate::checkpoint_record::Accounts;
 use crate::spill::SpillPins;
 
-/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A write-out of a tree
-/// adds the bytes that it references and subtracts those that its predecessor did; changes in memory count only when they
-/// are written out.
+/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A write-out of a
+/// tree adds the bytes that it references and subtracts those that its predecessor did; changes in memory count only
+/// when they are written out.
 pub(crate) struct Space {
     accounts: Accounts,
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
@@ -27,8 +27,8 @@ struct Checkpoint {
 }
 
 impl Space {
-    /// The accounts of the checkpoint that recovery found. Opening writes the superblock before anything is freed, so that
-    /// both copies point to this checkpoint.
+    /// The accounts of the checkpoint that recovery found. Opening writes the superblock before anything is freed, so
+    /// that both copies point to this checkpoint.
     pub fn new(accounts: Accounts, record: Vec<u32>) -> Space {
         let current = Checkpoint { live: totals(&accounts), record };
         Space { accounts, previous: current.clone(), current }
@@ -86,9 +86,9 @@ impl Space {
         self.current.live.get(&segment).copied().unwrap_or(0).max(0) as u64
     }
 
-    /// Whether nothing on disk and no open transaction needs a segment (INV-SPACE-2). `replay` is the smaller replay position
-    /// of both copies of the superblock, `bulk_before` the first bulk segment that could hold records written since the
-    /// current checkpoint began.
+    /// Whether nothing on disk and no open transaction needs a segment (INV-SPACE-2). `replay` is the smaller replay
+    /// position of both copies of the superblock, `bulk_before` the first bulk segment that could hold records written
+    /// since the current checkpoint began.
     pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
         let unreferenced = |checkpoint: &Checkpoint| {
             checkpoint.live.get(&segment.number).is_none_or(|&live| live == 0)

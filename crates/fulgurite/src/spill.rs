@@ -36,8 +36,8 @@ struct PinsInner {
 }
 
 impl SpillPins {
-    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment cannot
-    /// be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
+    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment
+    /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
     fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
         if pinned.last() != Some(&segment) {
             *self.inner.lock().segments.entry(segment).or_default() += 1;
@@ -138,8 +138,8 @@ impl Spill {
         Ok((chunks, extents))
     }
 
-    /// The references to the chunks, for the group of the commit. A long list is itself written ahead, and the references to
-    /// its own chunks are returned, with ordinals from `u32::MAX` down.
+    /// The references to the chunks, for the group of the commit. A long list is itself written ahead, and the
+    /// references to its own chunks are returned, with ordinals from `u32::MAX` down.
     pub fn places(&mut self) -> Result<Vec<ChunkRef>> {
         let mut places = std::mem::take(&mut self.places);
         let mut level_ordinal = u32::MAX;

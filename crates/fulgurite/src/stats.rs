@@ -68,13 +68,13 @@ pub struct Stats {
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
     /// If the log has failed: the range from the first to the last commit that was acknowledged at level
-    /// [`Durability::Async`](crate::Durability::Async) or [`Durability::None`](crate::Durability::None) and is not known
-    /// to be durable.
+    /// [`Durability::Async`](crate::Durability::Async) or [`Durability::None`](crate::Durability::None) and is not
+    /// known to be durable.
     pub at_risk: Option<CsnRange>,
     /// Whether the database was opened with [`Options::read_only`](crate::Options::read_only).
     pub read_only: bool,
-    /// If it was, and the last writing process was killed: the commits after the log's last durable mark. Reads see them.
-    /// The log does not prove that they had reached the disk: those that were acknowledged at
+    /// If it was, and the last writing process was killed: the commits after the log's last durable mark. Reads see
+    /// them. The log does not prove that they had reached the disk: those that were acknowledged at
     /// [`Durability::Sync`](crate::Durability::Sync) had; a power cut may undo some of the others. Opening for writing
     /// makes all of them durable.
     pub unproven: Option<CsnRange>,

@@ -104,8 +104,8 @@ impl Superblock {
     }
 }
 
-/// The seconds from the confirmed time to the clock, and from the confirmed time to the end of the jump; (0, 0) for a jump
-/// of more than 136 years, which does not fit: the clock does not follow it, and the next open detects it again.
+/// The seconds from the confirmed time to the clock, and from the confirmed time to the end of the jump; (0, 0) for a
+/// jump of more than 136 years, which does not fit: the clock does not follow it, and the next open detects it again.
 fn encode_step(clock_ms: u64, step: ClockStep) -> (u32, u32) {
     let behind_s = clock_ms.saturating_sub(step.confirmed_ms).div_ceil(1000);
     let step_s = step.landed_ms.saturating_sub(clock_ms.saturating_sub(behind_s * 1000)).div_ceil(1000);
@@ -230,9 +230,9 @@ impl SuperblockFile {
         std::iter::once(&self.current).chain(&self.previous)
     }
 
-    /// The newest epoch that another process has written since this one opened the file: that process has the database now,
-    /// and a copy written here would hide its commits. `None` as long as the lock of the directory works. A newer copy of
-    /// this process's own epoch is from an own write that failed.
+    /// The newest epoch that another process has written since this one opened the file: that process has the database
+    /// now, and a copy written here would hide its commits. `None` as long as the lock of the directory works. A newer
+    /// copy of this process's own epoch is from an own write that failed.
     pub fn foreign_epoch(&self) -> Result<Option<Epoch>> {
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let read = self.file.read_at_direct(&mut bytes, 0);

@@ -124,8 +124,8 @@ impl Table {
         self.core.resolve(self.state.id, key, version).map(Some)
     }
 
-    /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`] sets
-    /// one.
+    /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]
+    /// sets one.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
@@ -160,7 +160,8 @@ impl Table {
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
     ///
     /// # Errors
-    /// [`Error::KeyExists`], [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
+    /// [`Error::KeyExists`], [`Error::TooManyConflicts`], and those of [`Transaction::put`] and
+    /// [`Transaction::commit`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
         self.insert_bytes(key.as_ref(), value.as_ref())
     }
@@ -205,9 +206,9 @@ impl Table {
         Snapshot::take(&self.core).prefix(self, prefix)
     }
 
-    /// About how many keys the table has: within some percent, unless snapshots keep many old versions. Expired keys are
-    /// left out only where they are recent. It samples the tree, and takes up to some milliseconds. 0 in a child of the
-    /// process that opened the database ([`Error::Forked`]).
+    /// About how many keys the table has: within some percent, unless snapshots keep many old versions. Expired keys
+    /// are left out only where they are recent. It samples the tree, and takes up to some milliseconds. 0 in a child of
+    /// the process that opened the database ([`Error::Forked`]).
     pub fn len_estimate(&self) -> u64 {
         if self.core.check_process().is_err() {
             return 0;

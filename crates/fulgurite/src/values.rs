@@ -33,8 +33,8 @@ fn read(log: &Log, table: TableId, key: &[u8], place: &OutOfLine, csn: Option<Cs
     if checksum == place.checksum { Ok(Value::from(bytes)) } else { Err(failed(None)) }
 }
 
-/// Why a value cannot be read: `error` stopped the read of an extent, or the whole value fails its checksum. The checksum
-/// covers all extents, which may be in several segments: the records around them show which extent is damaged.
+/// Why a value cannot be read: `error` stopped the read of an extent, or the whole value fails its checksum. The
+/// checksum covers all extents, which may be in several segments: the records around them show which extent is damaged.
 #[cold]
 fn damaged(
     log: &Log,

@@ -16,9 +16,9 @@ pub struct Conflict {
     pub table: Arc<str>,
     /// The key, or the range.
     pub on: Contended,
-    /// The newest commit that wrote the key; for a range, an upper bound of the newest one that wrote to it. It was visible
-    /// before the error was returned, so a snapshot at or above it does not conflict with the same write again. 0 if the
-    /// key has expired.
+    /// The newest commit that wrote the key; for a range, an upper bound of the newest one that wrote to it. It was
+    /// visible before the error was returned, so a snapshot at or above it does not conflict with the same write again.
+    /// 0 if the key has expired.
     pub csn: Csn,
 }
 

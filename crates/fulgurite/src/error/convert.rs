@@ -1,5 +1,5 @@
-//! Conversion of the lower crates' errors. Not by `From`: that would be public, and `?` would convert an error without a
-//! decision about what the caller may believe.
+//! Conversion of the lower crates' errors. Not by `From`: that would be public, and `?` would convert an error without
+//! a decision about what the caller may believe.
 
 use fulgurite_index::{IndexError, TryError};
 use fulgurite_log::LogError;

@@ -22,14 +22,14 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an operation failed. [`Error::kind`] says what to do; `Display` is a sentence for people.
 ///
-/// After [`Error::OutcomeUnknown`] a commit may have happened. After every other error of a commit nothing of it happened,
-/// and nothing of it will be there after a crash.
+/// After [`Error::OutcomeUnknown`] a commit may have happened. After every other error of a commit nothing of it
+/// happened, and nothing of it will be there after a crash.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// Another transaction committed a write to a key or range that this one read; the box names it. Nothing of this
-    /// transaction happened. Run it again, or let [`Database::transact`](crate::Database::transact) do so: the commit that
-    /// it conflicted with is visible by now.
+    /// transaction happened. Run it again, or let [`Database::transact`](crate::Database::transact) do so: the commit
+    /// that it conflicted with is visible by now.
     Conflict(Box<Conflict>),
     /// A key is longer than [`KEY_BYTES_MAX`](crate::limits::KEY_BYTES_MAX). The operation did nothing.
     KeyTooLong {
@@ -41,8 +41,8 @@ pub enum Error {
         /// Its length in bytes.
         len: usize,
     },
-    /// A transaction reads and writes more than its memory budget holds, or more than fits one operation list of the log.
-    /// The read, write or commit that returned this did nothing.
+    /// A transaction reads and writes more than its memory budget holds, or more than fits one operation list of the
+    /// log. The read, write or commit that returned this did nothing.
     TooLarge {
         /// The bytes of its keys, values in memory, reads and bookkeeping, or those of its operation list.
         bytes: usize,
@@ -108,11 +108,11 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened in either: the handles
-    /// of the parent work in the parent only, and dropping their copies in the child changes nothing. A child may open
-    /// other databases, and this one after the parent has closed it, provided that no thread of the parent was using a
-    /// database at the fork: a lock that such a thread held stays held in the child. Where that is not certain, start a new
-    /// program (`exec`, `spawn`), as after `fork()` in any program with threads.
+    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened in either: the
+    /// handles of the parent work in the parent only, and dropping their copies in the child changes nothing. A child
+    /// may open other databases, and this one after the parent has closed it, provided that no thread of the parent was
+    /// using a database at the fork: a lock that such a thread held stays held in the child. Where that is not certain,
+    /// start a new program (`exec`, `spawn`), as after `fork()` in any program with threads.
     Forked {
         /// The directory.
         path: PathBuf,
@@ -137,21 +137,22 @@ pub enum Error {
     /// Data that was durable is damaged or missing: the box names the file, the offset and the commits. Nothing was
     /// changed. Restore the file from a copy.
     Damaged(Box<Damage>),
-    /// Reading or writing failed. Nothing of a commit that returns this happened; the last checkpoint stays valid. (If the
-    /// log fails while a commit is on its way, that commit returns [`Error::OutcomeUnknown`].)
+    /// Reading or writing failed. Nothing of a commit that returns this happened; the last checkpoint stays valid. (If
+    /// the log fails while a commit is on its way, that commit returns [`Error::OutcomeUnknown`].)
     Io {
         /// What was being done.
         what: String,
         /// The operating system's error.
         source: Source,
     },
-    /// The disk is full: nothing was written, reads and deletes still work. Free space, or delete data; then writes work
-    /// again, without another open.
+    /// The disk is full: nothing was written, reads and deletes still work. Free space, or delete data; then writes
+    /// work again, without another open.
     NoSpace {
         /// What was being done.
         what: String,
     },
-    /// This database cannot offer the level of durability that a transaction requested. The transaction keeps its level.
+    /// This database cannot offer the level of durability that a transaction requested. The transaction keeps its
+    /// level.
     UnsupportedDurability {
         /// The level.
         level: Durability,
@@ -168,7 +169,8 @@ pub enum Error {
         /// Commits that were acknowledged before it failed and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
         at_risk: Option<CsnRange>,
     },
-    /// The log failed earlier. Nothing of this operation happened; writes are refused, reads work. Open the database again.
+    /// The log failed earlier. Nothing of this operation happened; writes are refused, reads work. Open the database
+    /// again.
     Poisoned {
         /// Why the log failed.
         what: String,
