@@ -5,7 +5,7 @@
 //! from the last checkpoint, not from the start of the process, and opening takes over the log that it replayed. After
 //! one death the database serves as soon as its log is replayed, and writes the checkpoint meanwhile. If that life dies
 //! before the checkpoint, the same log is replayed a second time: then opening writes the checkpoint before it returns,
-//! if the debt is [`OVERDUE`] times the amount that makes a checkpoint due. It also does if the disk is nearly full.
+//! if the debt is [`OVERDUE`] times the amount that makes a checkpoint due. It also does so if the disk is nearly full.
 
 use fulgurite_log::{LogError, RecoveryReport};
 use fulgurite_types::limits;

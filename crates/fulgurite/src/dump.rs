@@ -134,7 +134,7 @@ pub struct Frame {
     pub body_lsn: Lsn,
     /// Its body, decoded.
     pub body: Body,
-    /// The LSNs of the chunks that the body refers to.
+    /// The chunks that the body refers to, with their LSNs.
     pub chunks: Vec<ChunkRef>,
 }
 

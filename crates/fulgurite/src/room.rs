@@ -71,7 +71,7 @@ impl Core {
         self.room.short.load(Ordering::Acquire)
     }
 
-    /// Fails while the disk is nearly full. Deletes and checkpoints do not ask, so that they can free space.
+    /// Fails while the disk is nearly full. Deletes and checkpoints do not call it, so that they can free space.
     pub fn check_room(&self) -> Result<()> {
         if !self.is_short_of_room() {
             return Ok(());

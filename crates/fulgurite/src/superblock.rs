@@ -24,7 +24,7 @@ const ENCODED_BYTES: usize = 100;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub id: DatabaseId,
-    /// Rises with each write. The valid copy with the higher sequence is current; the parity selects the copy to write.
+    /// Rises with each write. The valid copy with the higher sequence is current; the parity selects a copy's offset.
     pub sequence: u64,
     /// The newest epoch of this database when the copy was written.
     pub epoch: Epoch,

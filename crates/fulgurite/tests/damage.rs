@@ -91,7 +91,7 @@ fn files(sim: &SimEnv) -> BTreeMap<PathBuf, Vec<u8>> {
 enum Verdict {
     /// Everything is there and `check` finds nothing.
     Unharmed,
-    /// Everything is there, and `check` or a second opening reports the damage.
+    /// Everything is there, and `check` reports the damage.
     Reported,
     /// Opening failed.
     Refused,

@@ -145,8 +145,8 @@ pub enum Error {
         /// The operating system's error.
         source: Source,
     },
-    /// The disk is full: nothing was written, reads and deletes still work. Free space, or delete data; then writes
-    /// work again, without another open.
+    /// The disk is full: nothing was written, and reads work. Free space, or delete data; then writes work again,
+    /// without another open.
     NoSpace {
         /// What was being done.
         what: String,

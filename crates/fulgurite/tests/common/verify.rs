@@ -91,7 +91,7 @@ fn compare_scan<'m>(
     for (nth, entry) in found.enumerate() {
         let (key, value) = entry.map_err(|error| format!("{direction} scan, entry {nth}: {error}"))?;
         match expected.next() {
-            None => return Err(format!("{direction} scan goes on with {}", show(&key))),
+            None => return Err(format!("{direction} scan continues with {}", show(&key))),
             Some((model_key, _)) if key != *model_key => {
                 return Err(format!(
                     "{direction} scan, entry {nth} is {}, expected {}",
