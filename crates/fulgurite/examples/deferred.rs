@@ -1,13 +1,13 @@
-//! How long `commit_deferred` keeps its caller, and what a durable put of a value of some length takes.
+//! Measures how long `commit_deferred` takes its caller, and how long a durable put takes, by the length of its value.
 //!
 //! ```text
 //! cargo run --release -p fulgurite --example deferred -- DIR [SECONDS [MIB...]]
 //! ```
 //!
-//! One thread commits values of 200 bytes, then of 200 KiB, and looks at its tickets now and then, so that at most
-//! 1,000 (of the large ones 32) are open. Then one thread puts single values and waits for each. Then two threads put
-//! values of 100 bytes and wait for each, while another commits transactions of many MiB deferred: only that if MIB says
-//! how many.
+//! One thread commits values of 200 bytes, then of 200 KiB, and polls its tickets now and then, so that at most 1,000
+//! (of the large values 32) are open. Then one thread puts single values and waits for each. Then two threads put
+//! values of 100 bytes and wait for each, while another commits transactions of many MiB deferred. With MIB arguments,
+//! only this last measurement runs, with so many MiB.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,4 @@
-//! Measures what `docs/performance.md` states: loading, gets, scans, durable commits, reopening, replay.
+//! Measures the figures of `docs/performance.md`: loading, gets, scans, durable commits, reopening, replay.
 //!
 //! ```text
 //! cargo run --release -p fulgurite --example figures -- DIR [ROWS.tsv.gz]
@@ -212,7 +212,7 @@ impl Bench {
         let commits = db.stats().visible.0;
         let bytes = db.log_stats().written_bytes;
         println!("replay: {commits} commits, {} bytes of log, {} a commit", bytes, bytes / commits);
-        // As a kill would: no checkpoint, no close; the lock is released with the process, so a copy is opened.
+        // Like a kill: no checkpoint, no close. The lock is released only with the process, so a copy is opened.
         let copy = self.fresh("replay-copy");
         copy_dir(&path, &copy);
         drop((table, last));

@@ -3,11 +3,12 @@
 //! ```text
 //! cargo run --release -p fulgurite --example tickets -- DIR [ROUNDS] [FIGURE...]
 //! ```
-//! `DIR` is created on the disk to be measured and removed afterwards. The figures take turns, round after round, so that
-//! a slow minute of the machine hits all of them; the medians stand at the end, of the rate and of the processor time
-//! that the committing thread took for each. `sync` waits for durability with 4,096 tickets in flight, `scattered` does so
-//! with keys in no order, `none` has nobody wait for the disk, `collect` fills transactions and drops them, `empty`
-//! begins and commits transactions that do nothing. Keys have 20 bytes, values 100.
+//! `DIR` is created on the disk to be measured and removed afterwards. The figures take turns, round after round, so
+//! that a slow minute of the machine affects all of them. The medians are printed at the end: the rate, and the
+//! processor time of the committing thread for each commit. `sync` waits for durability with 4,096 tickets in flight,
+//! `scattered` does so with keys in no order, `none` commits at level `None` and does not wait for the disk, `collect`
+//! fills transactions and drops them, `empty` begins and commits transactions that do nothing. Keys have 20 bytes,
+//! values 100.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -123,7 +124,7 @@ fn key(n: u64, scattered: bool) -> [u8; 20] {
     key
 }
 
-/// How many nanoseconds this thread has run; 0 where the system does not tell.
+/// How many nanoseconds this thread has run; 0 where the system does not report it.
 fn thread_ns(env: &dyn Env) -> f64 {
     let read = || -> Option<f64> {
         let file = env.disk().open(Path::new("/proc/thread-self/schedstat"), OpenOptions::Read).ok()?;

@@ -1,14 +1,14 @@
-//! The thread that merges and checkpoints, and when it has something to do.
+//! The merger: the thread that merges and writes checkpoints, and when it has work.
 //!
-//! It sleeps until it is woken (INV-LOG-15 says why no wake is lost), and while commits come it looks every [`TICK`]. What
-//! gives it work wakes it:
-//! - a commit, or a part of a transaction that is written ahead: [`Core::stir`], one load of a word while it is awake;
+//! It sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
+//! [`TICK`]. The wakers are:
+//! - a commit, or a transaction that writes chunks ahead: [`Core::stir`], one load of a word while the merger is awake;
 //! - a committer that waits for merging: [`Core::wait_for_merging`];
-//! - a checkpoint on another thread, which leaves segments to be freed;
-//! - closing.
+//! - a checkpoint on another thread, which retires segments;
+//! - the closer.
 //!
-//! What it cannot finish at once, because the log's thread has to flush first, or a reader to leave, it looks at again
-//! after a [`TICK`]; what failed, later each time. A log that has failed leaves it nothing to do.
+//! Work that has to wait for a flush of the log or for a reader is tried again after a [`TICK`]. Work that failed is
+//! tried again after a pause that doubles each time, up to [`RETRY_MAX`]. After the log has failed there is no work.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,10 +22,10 @@ use crate::core::Core;
 use crate::error::OrError;
 use crate::{Error, Result};
 
-/// How often the thread looks for work while commits come, or while it waits for others to end theirs.
+/// How often the merger looks for work while commits arrive, or while work has to wait for other threads.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long it rests at most after a round that failed.
+/// The longest pause after a round that failed.
 const RETRY_MAX: Duration = Duration::from_millis(320);
 
 /// The running thread.
@@ -34,17 +34,17 @@ pub(crate) struct Background {
     thread: Box<dyn Joiner>,
 }
 
-/// What the thread is woken with.
+/// The signals to the merger.
 #[derive(Default)]
 pub(crate) struct Wakeups {
     signal: Signal,
-    /// Parts that transactions wrote ahead.
+    /// How many times transactions wrote chunks ahead.
     parts: AtomicU64,
     stop: AtomicBool,
 }
 
 impl Wakeups {
-    /// There is work that cannot wait for the end of a nap, or that the look of the thread does not find.
+    /// Wakes the merger for work that cannot wait for the end of a nap, or that its own look would not find.
     pub fn wake(&self) {
         self.signal.wake();
     }
@@ -60,7 +60,7 @@ impl Background {
         Ok(Background { core: core.clone(), thread })
     }
 
-    /// Ends the thread after the work that it is doing.
+    /// Ends the thread after its current round.
     pub fn stop(self) {
         self.core.wakeups.stop.store(true, Ordering::SeqCst);
         self.core.wakeups.wake();
@@ -72,8 +72,8 @@ impl Background {
 
 const DIED: &str = "the merger panicked";
 
-/// Ends all writing unless it is forgotten: the thread died of a panic, nothing merges any more, and committers would
-/// wait for it for ever.
+/// Poisons the log unless it is forgotten: the merger panicked, nothing merges any more, and committers would wait for
+/// it forever.
 struct Dying<'a>(&'a Core);
 
 impl Drop for Dying<'_> {
@@ -83,12 +83,12 @@ impl Drop for Dying<'_> {
     }
 }
 
-/// What one round of maintenance came to.
+/// The result of one round of maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Round {
-    /// Something was done.
+    /// Some work was done.
     worked: bool,
-    /// Something is left that has to wait for others.
+    /// Some work has to wait for other threads.
     left: bool,
 }
 
@@ -112,7 +112,7 @@ fn run(core: &Core) {
         };
         core.wakeups.signal.sleep(|| match sleep {
             _ if stopped() => Sleep::No,
-            // More may come, and need not wake the thread each time.
+            // Commits arrive: nap, so that they need not wake the merger each time.
             Sleep::Rest if core.activity() != seen => Sleep::Nap(TICK),
             sleep => sleep,
         });
@@ -121,18 +121,18 @@ fn run(core: &Core) {
 }
 
 impl Core {
-    /// What tells whether there may be more to do than the last time: it changes before [`Core::stir`] is called.
+    /// A value that changes whenever there may be new work: before [`Core::stir`] is called.
     fn activity(&self) -> (Csn, u64) {
         (self.pipeline.newest(), self.wakeups.parts.load(Ordering::SeqCst))
     }
 
-    /// A commit was numbered: the thread that rests looks whether that makes something due.
+    /// A commit got its CSN: wakes the merger if it rests, to look whether work is due.
     #[inline]
     pub fn stir(&self) {
         self.wakeups.signal.wake_resting();
     }
 
-    /// A transaction writes a part ahead, which takes space before any commit does.
+    /// A transaction writes chunks ahead, which takes space before any commit does.
     pub fn stir_for_part(&self) {
         self.wakeups.parts.fetch_add(1, Ordering::SeqCst);
         self.stir();
@@ -147,7 +147,7 @@ impl Core {
         outcome
     }
 
-    /// Merging comes first and depends on nothing else: committers wait for it.
+    /// Merges first, and whatever else fails: committers wait for merging.
     fn maintenance_round(&self) -> Result<Round> {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
@@ -163,20 +163,20 @@ impl Core {
             self.checkpoint()?;
             worked = true;
         }
-        // What is not flushed yet may make a checkpoint due when it is; an idle log flushes all of it.
+        // Commits that are not flushed yet may make a checkpoint due once they are; an idle log flushes all of them.
         let left = freed? || self.merging_waits() || self.pipeline.stable() < self.pipeline.newest();
         looked.map(|()| Round { worked, left })
     }
 
-    /// Whether a memtable is immutable that something could still undo.
+    /// Whether an immutable memtable is left, because the horizon has not passed it.
     fn merging_waits(&self) -> bool {
         self.catalog.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
     }
 
-    /// One round of everything that threads do otherwise.
+    /// One round of all background work, on this thread.
     pub fn maintain(&self) -> Result<bool> {
         let log = self.log.maintain();
-        // Even if no segment could be made: this is what frees segments.
+        // Runs even if no segment could be made: it frees segments.
         let tables = self.maintain_tables();
         Ok(log.or_error()? | tables?.worked)
     }

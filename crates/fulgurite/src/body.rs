@@ -14,8 +14,8 @@ const OP_DELETE: u8 = 3;
 const OP_DELETE_RANGE: u8 = 4;
 const OP_PUT_IN_CHUNKS: u8 = 5;
 
-/// A value that was written ahead in chunks of at most [`limits::CHUNK_BYTES_MAX`] bytes, of which all but the last are
-/// that long.
+/// A value, or an operation list, that was written ahead in chunks. All but the last have [`limits::CHUNK_BYTES_MAX`]
+/// bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ChunksRef {
     pub spill: SpillId,
@@ -46,7 +46,7 @@ impl ChunksRef {
     }
 
     /// `len_max` is [`limits::VALUE_BYTES_MAX`] for a value and [`limits::OPERATIONS_BYTES_MAX`] for an operation list:
-    /// `check_value` and [`check_operations`] hold the encoder to them before anything is written.
+    /// `check_value` and [`check_operations`] check them before anything is written.
     fn decode(reader: &mut Reader<'_>, len_max: usize) -> Result<ChunksRef, DecodeError> {
         let spill = SpillId::decode(reader)?;
         let ordinal =
@@ -133,7 +133,7 @@ impl<'a> Ops<'a> {
         Ops { reader: Reader::new(body) }
     }
 
-    /// The next operation, its table, and the offset in the body just behind it.
+    /// The next operation, its table, and the offset in the body just after it.
     pub fn next(&mut self) -> Result<Option<(TableId, Op<'a>, usize)>, DecodeError> {
         if self.reader.is_empty() {
             return Ok(None);
@@ -238,10 +238,10 @@ mod tests {
         assert_eq!((chunks.count(), total), (3, len));
     }
 
-    /// Each limit of the decoder, at the limit and one above: what the encoder's check lets pass decodes, what it refuses
-    /// does not. On lengths alone, for the bytes would be gigabytes.
+    /// Each limit of the decoder, at the limit and one above: a length that the encoder's check accepts decodes, one
+    /// that it refuses does not. Tests lengths alone, because the bytes would be gigabytes.
     #[test]
-    fn the_decoder_takes_what_the_encoder_may_write_and_no_more() {
+    fn the_decoder_accepts_the_lengths_that_the_encoder_may_write_and_no_more() {
         let spill = SpillId { node: u32::MAX, epoch: fulgurite_types::Epoch(u32::MAX), counter: u64::MAX };
         let body =
             |len: usize| encode_chunks_body(&ChunksRef { spill, ordinal: 0, len: len as u64, checksum: 0 });

@@ -1,4 +1,4 @@
-//! The catalog: table 0, whose rows name the others, and the tables as they are in memory.
+//! The catalog: table 0, whose rows name the other tables, and the states of all tables in memory.
 //!
 //! ```text
 //! key   := name (UTF-8, 1 to 255 bytes, no control characters) | "\0next" (the next table id)
@@ -23,11 +23,11 @@ pub(crate) const NEXT_ID_KEY: &[u8] = b"\0next";
 const ROW_VERSION: u8 = 1;
 const KIND_BTREE: u8 = 1;
 
-/// The catalog's own settings, whatever the options: opening reads its rows before anything else, so they stay in their
-/// leaves.
+/// The catalog's own limit, whatever the options: opening reads the catalog's rows before anything else, so they stay
+/// in the leaves.
 const CATALOG_INLINE_MAX: usize = 1024;
 
-/// Up to how many bytes values of a table live in its leaves.
+/// Values of a table up to this many bytes are stored in its leaves.
 pub(crate) fn inline_max_of(table: TableId, options_max: usize) -> usize {
     if table == TableId::CATALOG { CATALOG_INLINE_MAX } else { options_max }
 }
@@ -39,7 +39,7 @@ pub(crate) struct TableState {
     pub gate: RwLock<()>,
     pub index: Arc<IndexTable<BTree>>,
     name: RwLock<Arc<str>>,
-    /// The CSN of the commit that dropped it; 0: none did.
+    /// The CSN of the commit that dropped the table; 0 if it is not dropped.
     dropped: AtomicU64,
     /// Whether the last attempt to merge it failed: a record of its tree cannot be read.
     pub merging_failed: AtomicBool,
@@ -52,7 +52,7 @@ impl TableState {
         self.name.read().clone()
     }
 
-    /// Which commit dropped it.
+    /// The commit that dropped the table.
     pub fn dropped(&self) -> Option<Csn> {
         match self.dropped.load(Ordering::Acquire) {
             0 => None,
@@ -60,7 +60,7 @@ impl TableState {
         }
     }
 
-    /// Fails if the table was dropped at or before what a reader at `at` sees.
+    /// Fails if a commit at or before `at` dropped the table.
     pub fn check_seen(&self, at: Csn) -> Result<()> {
         match self.dropped() {
             Some(csn) if csn <= at => Err(Error::TableDropped { name: self.name().to_string() }),
@@ -69,7 +69,7 @@ impl TableState {
     }
 }
 
-/// A change of the catalog, as a commit carries it.
+/// A change of the catalog in a commit.
 #[derive(Clone, Debug)]
 pub(crate) enum CatalogOp {
     Put { key: Vec<u8>, row: Vec<u8> },
@@ -84,7 +84,7 @@ pub(crate) struct Catalog {
     /// The catalog's own table.
     pub root: Arc<TableState>,
     next_id: AtomicU32,
-    /// Held over the whole of a definition, from look-up to commit.
+    /// Held during a definition, from look-up to commit.
     pub definitions: Mutex<()>,
     maps: RwLock<Maps>,
 }
@@ -115,7 +115,7 @@ impl Catalog {
         }
     }
 
-    /// A table that no map knows yet.
+    /// A table that is not in the maps yet.
     pub fn prepare(&self, id: TableId, name: &str, root: Lsn) -> Arc<TableState> {
         new_state(id, name, &self.store, &self.btree, &self.table, root)
     }
@@ -141,7 +141,7 @@ impl Catalog {
         self.maps.read().by_name.values().cloned().collect()
     }
 
-    /// Every table with memory or disk to its name, the catalog's own first, dropped ones last.
+    /// Every table that has memory or disk space, the catalog's own first, dropped ones last.
     pub fn all(&self) -> Vec<Arc<TableState>> {
         let maps = self.maps.read();
         let mut all = vec![self.root.clone()];
@@ -150,7 +150,7 @@ impl Catalog {
         all
     }
 
-    /// Drops the entries of deleted tables that `purge` says nobody sees; returns them.
+    /// Removes and returns the dropped tables for which `purge` returns true.
     pub fn purge(&self, purge: impl Fn(&TableState) -> bool) -> Vec<Arc<TableState>> {
         let mut maps = self.maps.write();
         let (gone, kept) = std::mem::take(&mut maps.dropped).into_iter().partition(|state| purge(state));
@@ -158,8 +158,8 @@ impl Catalog {
         gone
     }
 
-    /// Carries out what a commit did to the catalog: the same for a live commit, which brings a `prepared` table, and
-    /// for one that is replayed. Rows that do not decode are an error of replay only.
+    /// Applies a commit's changes of the catalog: the same for a live commit, which may have a `prepared` table, and
+    /// for a replayed one. Rows that do not decode can occur in replay only.
     pub fn apply(&self, csn: Csn, ops: &[CatalogOp], prepared: Option<&Arc<TableState>>) -> Result<()> {
         let mut named = Vec::new();
         for op in ops {
@@ -197,7 +197,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Enters a table that a checkpoint knows.
+    /// Enters a table of the checkpoint.
     pub fn restore(&self, state: Arc<TableState>) {
         let mut maps = self.maps.write();
         self.next_id.fetch_max(state.id.0 + 1, Ordering::AcqRel);
@@ -205,7 +205,7 @@ impl Catalog {
         maps.by_id.insert(state.id, state);
     }
 
-    /// The next table id as a checkpoint or a row remembers it.
+    /// Raises the next table id to that of a checkpoint.
     pub fn raise_next_id(&self, id: u32) {
         self.next_id.fetch_max(id, Ordering::AcqRel);
     }

@@ -1,7 +1,7 @@
-//! Verification of a whole database, while others use it.
+//! Verification of a whole database, while other threads use it.
 //!
-//! A check reads the trees that were written last when it began, and the segments that there were. It holds the lock of
-//! maintenance only to note which those are; written trees never change, and no segment that it noted is freed while it runs.
+//! A check reads the trees that were written last when it began, and the segments of that moment. It holds the lock of
+//! maintenance only to list them: written trees never change, and no listed segment is freed while the check runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use crate::error::readable;
 /// How far a check has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
-    /// What is being looked at: a table, or the log.
+    /// The object under check: a table, or the log.
     pub what: String,
-    /// Entries or bytes looked at so far.
+    /// Entries or bytes checked so far.
     pub done: u64,
-    /// About how many there are.
+    /// About how many it has.
     pub total: u64,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Tables, the catalog not counted.
     pub tables: u64,
-    /// Entries in their leaves: what the last checkpoint has.
+    /// Entries in their leaves, as the trees were written last.
     pub entries: u64,
-    /// Versions of their entries in memory and in the log, which are not merged into the trees yet.
+    /// Versions in their memtables and in the log, not merged into the trees yet.
     pub recent_versions: u64,
     /// Node records, those of the catalog included.
     pub node_records: u64,
@@ -48,19 +48,19 @@ pub struct CheckReport {
     pub segments: u64,
     /// Frames in the kept log.
     pub frames: u64,
-    /// One sentence for each thing that is wrong; empty: the database is sound.
+    /// One sentence for each problem; empty if the database is sound.
     pub problems: Vec<String>,
-    /// One sentence for each thing that is worth knowing and harms nothing.
+    /// One sentence for each finding that is no problem.
     pub notes: Vec<String>,
 }
 
-/// How many entries or segments lie between two progress reports.
+/// How many entries are checked between two progress reports.
 const PROGRESS_STEP: u64 = 4096;
 
 /// Problems beyond this many are counted, not listed.
 const PROBLEMS_MAX: usize = 100;
 
-/// The running checks: each pins the segments that there were when it began.
+/// The running checks: each pins the segments that existed when it began.
 #[derive(Default)]
 pub(crate) struct Checks(Mutex<Vec<u32>>);
 
@@ -76,7 +76,7 @@ impl Checks {
     }
 }
 
-/// A running check; dropping it lets its segments be freed.
+/// A running check; its drop unpins the segments.
 struct Checking<'c> {
     checks: &'c Checks,
     newest: u32,
@@ -90,7 +90,7 @@ impl Drop for Checking<'_> {
     }
 }
 
-/// What a check looks at: the database as it was at one moment.
+/// The input of a check: the database at one moment.
 struct View<'c> {
     tables: Vec<CheckedTable>,
     segments: Vec<SegmentInfo>,
@@ -105,13 +105,13 @@ struct CheckedTable {
 }
 
 impl View<'_> {
-    /// Under the lock of maintenance, so that no tree is half written, and trees and accounts fit together.
+    /// Taken under the lock of maintenance: no tree is half written, and the accounts match the trees.
     fn take(core: &Core) -> Result<View<'_>> {
         let maintenance = core.maintenance.lock();
         core.check_open()?;
         let mut segments = core.log.segments();
         let checking = core.checks.begin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
-        // Nothing refers to those that are on their way to be freed.
+        // Nothing refers to a retired segment.
         segments.retain(|segment| !maintenance.is_retiring(segment.number));
         let tables = core.catalog.all().into_iter().filter(|table| table.dropped().is_none());
         let tables = tables.map(|state| CheckedTable {
@@ -123,8 +123,8 @@ impl View<'_> {
     }
 }
 
-/// Verifies every table as of the last checkpoint, and the kept log. Neither commits nor maintenance wait for it; segments
-/// that become free meanwhile are freed after it. If the database is closed meanwhile it gives up.
+/// Verifies every table as it was written last, and the kept log. Neither commits nor maintenance wait for it; segments
+/// that become free meanwhile are freed after it. Fails if the database is closed meanwhile.
 pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
     let view = View::take(core)?;
     let mut report = CheckReport::default();
@@ -144,7 +144,7 @@ pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Res
     }
     report.superblock(core)?;
     check_log(core, &view.segments, &mut report, &mut progress)?;
-    // What was wrong because the files were no longer this database's to read is no problem of theirs.
+    // After a close the files may have changed: a problem found since then proves nothing.
     core.check_open()?;
     Ok(report)
 }
@@ -181,7 +181,7 @@ fn check_table(
         damaged: false,
     };
     tree.walk_written(table.root, &mut checker).or_error()?;
-    // Of a damaged table not everything was counted.
+    // In a damaged table some records were not counted.
     Ok((!checker.damaged).then_some(checker.live))
 }
 
@@ -266,7 +266,7 @@ impl TreeVisitor for Checker<'_> {
     }
 }
 
-/// Decodes every segment. The tail of the segment that is being written is not a problem.
+/// Decodes every segment in use, except those that are being written.
 fn check_log(
     core: &Core,
     segments: &[SegmentInfo],
@@ -284,8 +284,8 @@ fn check_log(
             for item in &scan.items {
                 report.frames += u64::from(matches!(item, ScanItem::Frame { .. }));
             }
-            // What lies past the end of an epoch is dead by decree, and so is what follows a dead bulk tail: only
-            // damage in front of live data counts, and that is found by walking the tables and by the next open.
+            // Bytes after the end of an epoch, or after a dead bulk tail, are dead by definition. Only damage before
+            // live data counts; the walk of the tables and the next open find that.
             if segment.stream == Some(Stream::Commit) && segment.epoch == core.log.epoch() {
                 for problem in &scan.problems {
                     report.problem(format!(

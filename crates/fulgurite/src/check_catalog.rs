@@ -1,4 +1,4 @@
-//! Verification of the catalog: every row is read as opening reads it, which needs it before anything else.
+//! Verification of the catalog: reads every row as opening does, which needs the rows before anything else.
 
 use fulgurite_index::VersionRef;
 use fulgurite_index::btree::EntryInfo;

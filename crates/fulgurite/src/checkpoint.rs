@@ -1,15 +1,16 @@
-//! Merging and checkpoints: everything that moves data from the memtables to disk. A commit waits for it in one case: while
-//! a table that it writes has more than [`MEMTABLES_MAX`] memtables that are not merged, so that memory stays bounded.
+//! Merging and checkpoints move data from the memtables to disk. A commit waits for them in one case: while a table
+//! that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
 //!
-//! INV-CKPT-1: the boundary is chosen first, and everything at or below it is applied and durable before any of it is
-//! merged (`horizon` has passed it). So nothing on disk ever has to be undone, and replay from the boundary on misses
-//! nothing.
+//! INV-CKPT-1: a checkpoint chooses its boundary first, and merges nothing before `horizon` has passed the boundary:
+//! every commit at or below it is then applied and synced. So nothing on disk ever has to be undone, and replay from
+//! the boundary misses no commit.
 //!
 //! INV-CKPT-2: the superblock is written after the bulk stream was synced.
 //!
-//! INV-CKPT-3: a range delete leaves memory and the checkpoint only after a checkpoint that began when nothing it
-//! hides was left, and while no snapshot is older than that. A read without a snapshot needs no more: it asks the range
-//! deletes first, so one that misses a range delete looks afterwards, where nothing is left to hide.
+//! INV-CKPT-3: a range tombstone is dropped by a checkpoint that began after an earlier one had purged every version
+//! that it hides, and only if no snapshot is older than the dropping checkpoint's boundary. A read without a snapshot
+//! is safe, too: it looks up range tombstones before keys, so if it misses a dropped tombstone, it then searches a tree
+//! in which the tombstone has nothing left to hide.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -35,16 +36,15 @@ use crate::{Error, Result};
 pub(crate) struct Maintenance {
     pub superblock: SuperblockFile,
     pub space: Space,
-    /// What no checkpoint covers.
+    /// The log that no checkpoint covers.
     pub debt: Debt,
-    /// Up to which CSN no leaf keeps anything that a range delete hides, by table, each with what the checkpoint that
-    /// swept it covers; ascending.
+    /// The purges of range tombstones by earlier checkpoints, by table, ascending.
     swept: BTreeMap<TableId, Vec<Swept>>,
-    /// Segments that are on their way to be freed.
+    /// Segments that are being retired: dead, but not freed yet.
     retiring: BTreeSet<u32>,
 }
 
-/// Nothing that range deletes at or below `up_to` hide is left in the trees of the checkpoint that covers `covered`.
+/// The checkpoint that covers `covered` has purged every version that range tombstones at or below `up_to` hide.
 struct Swept {
     up_to: Csn,
     covered: Csn,
@@ -66,19 +66,19 @@ impl Maintenance {
         Maintenance { superblock, space, debt, swept: BTreeMap::new(), retiring: BTreeSet::new() }
     }
 
-    /// Whether a segment is on its way to be freed.
+    /// Whether a segment is dead, but not freed yet.
     pub fn is_retiring(&self, segment: u32) -> bool {
         self.retiring.contains(&segment)
     }
 
-    /// What is told of maintenance when it begins.
+    /// The progress of maintenance as of opening.
     pub fn progress(&self) -> Progress {
         let progress = Progress::default();
         self.tell(&progress);
         progress
     }
 
-    /// Notes what the last checkpoint is, for readers without the lock.
+    /// Publishes the last checkpoint for readers without the lock.
     pub fn tell(&self, progress: &Progress) {
         progress.covered.store(self.superblock.current().covered.0, Ordering::Release);
         progress.live_bytes.store(self.space.live_bytes(), Ordering::Release);
@@ -86,17 +86,18 @@ impl Maintenance {
 }
 
 impl Core {
-    /// At which CSNs tables are read from now on. The smallest that a later read begins at is read before the slots
-    /// (INV-TXN-1).
+    /// The CSNs at which tables are read from now on. The CSN at which later reads begin is loaded before the snapshot
+    /// slots (INV-TXN-1).
     pub fn readers(&self) -> Readers {
         let from = self.pipeline.read_csn();
         let (snapshots, _) = self.snapshots.open();
         Readers { from, snapshots }
     }
 
-    /// What may be pruned now. The horizon and the time are read before the slots (INV-TXN-1), and the deadlines between: a
-    /// snapshot that has no slot yet then begins at or after the time (INV-TIME-3). Single operations have no slots: they
-    /// are given the CSN at which reads begin after that, before anything is pruned (INV-TXN-14).
+    /// What may be pruned now. The horizon, the time and the deadlines are read, in this order, before the snapshot
+    /// slots (INV-TXN-1): a snapshot that has no slot yet then begins at or after that time (INV-TIME-3). A single
+    /// operation has no slot: for it, `pruned_at` is raised to the CSN at which reads now begin, before anything is
+    /// pruned (INV-TXN-14).
     fn prune_rules(&self, table: &TableState) -> PruneRules {
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
@@ -111,10 +112,10 @@ impl Core {
         }
     }
 
-    /// Freezes a table's mutable memtable if it has grown. Committers do it too: the merger may be busy.
+    /// Freezes a table's mutable memtable if it has grown. Committers do it, too: the merger may be busy.
     ///
-    /// The catalog's is closed by checkpoints alone, so that its tree on disk is what the catalog was at the boundary, no more:
-    /// replay carries definitions out again from there, by name, and names may have moved since.
+    /// Only a checkpoint freezes the catalog's memtable, so that the catalog's tree on disk is the catalog at the
+    /// boundary and nothing later. Replay applies the later definitions to it by name, and names may have moved since.
     pub fn freeze_if_grown(&self, table: &TableState) {
         if table.id == TableId::CATALOG {
             return;
@@ -129,12 +130,13 @@ impl Core {
         }
     }
 
-    /// Step 0 for the memtables: a committer waits while merging is far behind, so that memory stays bounded.
+    /// Step 0 for the memtables: a committer waits while the table has more than [`MEMTABLES_MAX`], which bounds
+    /// memory.
     pub fn wait_for_merging(&self, table: &TableState) -> Result<()> {
         while table.index.memtables().count() > MEMTABLES_MAX {
             self.check_writable()?;
             if table.dropped().is_some() {
-                // Nobody may merge it any more, and validation refuses the commit.
+                // The merger may have given the table up, and validation refuses the commit.
                 return Ok(());
             }
             if !self.options.background {
@@ -144,7 +146,7 @@ impl Core {
                 return self.merge_in_callback(table);
             }
             if table.merging_failed.load(Ordering::Acquire) {
-                // Nobody would end the wait; the caller learns why.
+                // The merger would not end this wait; a merge here returns the reason to the caller.
                 self.merge_table(table)?;
             }
             self.wakeups.wake();
@@ -156,8 +158,8 @@ impl Core {
         Ok(())
     }
 
-    /// Merges the immutable memtables that nothing can undo any more; true if there was one. A table that cannot be
-    /// merged does not keep the others from it.
+    /// Merges the immutable memtables at or below the horizon, which nothing can undo; true if there was one. If a
+    /// table cannot be merged, the others still are.
     pub fn merge_all(&self) -> Result<bool> {
         let _quiet = self.pipeline.quiet();
         let _maintenance = self.maintenance.lock();
@@ -172,7 +174,7 @@ impl Core {
         outcome
     }
 
-    /// A callback waits for no thread of the database: it may run on the one that merges, or on the one that flushes for it.
+    /// A callback must not wait for a thread of the database: it may run on the merger, or on the log's flusher.
     fn merge_in_callback(&self, table: &TableState) -> Result<()> {
         let boundary = table.index.memtables().oldest_immutable().map(|memtable| memtable.boundary());
         if let Some(boundary) = boundary {
@@ -213,7 +215,7 @@ impl Core {
         Ok(merged)
     }
 
-    /// Writes a checkpoint: afterwards opening replays only what was committed since it began.
+    /// Writes a checkpoint: afterwards opening replays only the commits since it began.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         let _quiet = self.pipeline.quiet();
         let mut maintenance = self.maintenance.lock();
@@ -222,8 +224,8 @@ impl Core {
         let report = self.checkpoint_locked(&mut maintenance);
         maintenance.tell(&self.progress);
         if let Ok(CheckpointReport { covered, records_written, segments_freed }) = report {
-            // What it lets be freed is left to be freed. A failure must not wake the thread: it may be its own, and the
-            // thread would try again without a rest.
+            // The merger frees the segments that this checkpoint retired. A failed checkpoint must not wake it: if the
+            // merger itself wrote it, it would retry without a pause.
             self.wakeups.wake();
             let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
             self.progress.checkpoints.done(ns);
@@ -236,8 +238,8 @@ impl Core {
     fn checkpoint_locked(&self, maintenance: &mut Maintenance) -> Result<CheckpointReport> {
         let log_bytes = self.log.stats().written_bytes;
         let bulk_before = self.log.bulk_position();
-        // Tables that appear later hold nothing at or below the boundary, and replay makes them anew: they wait for the
-        // next checkpoint.
+        // A table that is created later holds nothing at or below the boundary, and replay creates it again: it waits
+        // for the next checkpoint.
         let (boundary, tables) = self.log.at_reserved(|csn| {
             let tables = self.catalog.all();
             for table in &tables {
@@ -255,7 +257,7 @@ impl Core {
                 let what = format!("{} has no room for a checkpoint", self.dir.display());
                 return Err(Error::NoSpace { what });
             }
-            // It would only move the replay point.
+            // This checkpoint would only move the replay position.
             maintenance.debt.pay(log_bytes);
             return Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed: 0 });
         }
@@ -274,7 +276,7 @@ impl Core {
             let written = self.checkpoint_table(&table, maintenance, boundary)?;
             records_written += written.records_written.iter().sum::<u64>();
             maintenance.space.change(table.id, &written.accounts);
-            // A snapshot sees it still, so its values stay in the accounts; no recovery will ask for it.
+            // A snapshot still sees the table, so its values stay in the accounts; no recovery needs its root.
             if table.dropped().is_some_and(|csn| csn <= boundary) {
                 continue;
             }
@@ -323,7 +325,7 @@ impl Core {
         Ok(CheckpointReport { covered: boundary, records_written: 0, segments_freed })
     }
 
-    /// Merges, purges what range deletes hide, and writes the tree out.
+    /// Merges, purges the versions that range tombstones hide, and writes the tree out.
     fn checkpoint_table(
         &self,
         table: &TableState,
@@ -354,7 +356,8 @@ impl Core {
         Ok(written)
     }
 
-    /// Drops range deletes that an earlier checkpoint swept, once every snapshot is from after that (INV-CKPT-3).
+    /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`
+    /// (INV-CKPT-3).
     fn drop_range_deletes(&self, maintenance: &mut Maintenance, boundary: Csn) {
         let (snapshots, _) = self.snapshots.open();
         if snapshots.first().is_some_and(|&oldest| oldest < boundary) {
@@ -380,7 +383,7 @@ impl Core {
         }
     }
 
-    /// After the log was closed: the next open need not look behind its end.
+    /// Notes in the superblock where the closed log ends: the next open need not search beyond.
     pub fn note_clean_close(&self) -> Result<()> {
         let mut maintenance = self.maintenance.lock();
         let end = self.log.watermarks();
@@ -402,8 +405,8 @@ impl Core {
         self.give_retired_back(&mut maintenance)
     }
 
-    /// Writes the superblock, unless another process did: then the log takes no more, since what is acknowledged from
-    /// now on would not be in the database that the other process goes on with (INV-DIR-3).
+    /// Writes the superblock, unless another process has written it. Then the log is poisoned: a commit acknowledged
+    /// from now on would be missing in the database that the other process continues (INV-DIR-3).
     fn put_superblock(&self, file: &mut SuperblockFile, next: Superblock) -> Result<()> {
         if let Some(epoch) = file.foreign_epoch()? {
             tracing::error!(path = %self.dir.display(), %epoch, "another process has begun an epoch in this database");
@@ -446,7 +449,7 @@ impl Core {
         let freed = dead.len() as u64;
         for number in dead {
             let retired = self.retired.clone();
-            // A read that began before may still hold a place in it.
+            // A read that began before may still hold an LSN in it.
             let process = self.process;
             crossbeam_epoch::pin().defer(move || {
                 if process.is_current() {
@@ -458,7 +461,7 @@ impl Core {
         Ok(freed)
     }
 
-    /// Gives up the segments that nothing needs while there is no reader yet.
+    /// Retires the segments that nothing needs. For opening: there is no reader yet to wait for.
     pub fn retire_dead_segments(&self, maintenance: &mut Maintenance) {
         let dead = self.dead_segments(maintenance, self.log.bulk_position());
         self.retired.lock().extend(dead);
@@ -482,8 +485,8 @@ impl Core {
         dead.map(|segment| segment.number).collect()
     }
 
-    /// Gives segments that no reader is in back to the log; whether some are left. One that cannot be removed is tried again
-    /// later.
+    /// Gives the retired segments that no reader uses back to the log; true if some are left. One that cannot be
+    /// removed is tried again later.
     pub fn free_retired(&self) -> Result<bool> {
         let mut maintenance = self.maintenance.lock();
         self.check_open()?;
@@ -510,7 +513,7 @@ impl Core {
     }
 }
 
-/// The keys that ranges cover, as ranges that are apart: many deletes of the same keys are swept once.
+/// The union of the ranges, as disjoint ranges: keys that many range deletes share are purged once.
 fn unions(ranges: &[RangeDelete]) -> Vec<(&[u8], Option<&[u8]>)> {
     let mut sorted: Vec<(&[u8], Option<&[u8]>)> =
         ranges.iter().map(|range| (&*range.start, range.end.as_deref())).collect();
@@ -530,10 +533,10 @@ fn unions(ranges: &[RangeDelete]) -> Vec<(&[u8], Option<&[u8]>)> {
     apart
 }
 
-/// A table has at most about this many immutable memtables; then its committers wait.
+/// While a table has more memtables than this, the mutable one included, its committers wait.
 const MEMTABLES_MAX: usize = 8;
 
-/// How long a waiting committer sleeps before it looks whether the log has failed.
+/// How long a waiting committer sleeps before it checks again whether the log has failed.
 const MERGING_LOOK: Duration = Duration::from_millis(20);
 
 /// The accounts of a checkpoint record.

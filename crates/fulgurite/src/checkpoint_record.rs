@@ -1,4 +1,4 @@
-//! What a checkpoint knows beside the node records: roots, range deletes, accounts. Grammar in
+//! The record of a checkpoint: roots, range tombstones, accounts. Grammar in
 //! `docs/format/checkpoint.md`.
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 /// The live bytes of each segment, by the table that holds them.
 pub(crate) type Accounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
 
-/// One table as a checkpoint knows it.
+/// One table of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TableRecord {
     pub root: Lsn,
@@ -88,8 +88,8 @@ impl CheckpointRecord {
         Ok(CheckpointRecord { covered, next_table_id, tables })
     }
 
-    /// Appends the record, in chunks with an index behind them, to the bulk stream; returns the index's place and
-    /// the segments that the record lies in. Durable after the stream was synced.
+    /// Appends the record to the bulk stream: its chunks, then an index of them. Returns the index's LSN and the
+    /// segments of the record. Durable after the stream was synced.
     pub fn write(&self, log: &Log) -> Result<(Lsn, Vec<u32>)> {
         let bytes = self.encode();
         let mut index = Vec::new();
@@ -106,7 +106,7 @@ impl CheckpointRecord {
         Ok((lsn, segments))
     }
 
-    /// Reads the record whose index is at `lsn`, and the segments that it lies in.
+    /// Reads the record whose index is at `lsn`; also returns its segments.
     pub fn read(log: &Log, lsn: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
         let damaged_at = |what: String| Error::of_log(log.damage_at(lsn, what));
         let damaged = |error: DecodeError| damaged_at(format!("the checkpoint: {error}"));

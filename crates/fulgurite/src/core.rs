@@ -1,4 +1,4 @@
-//! What all handles of an open database share.
+//! The state that all handles of an open database share.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,12 +38,12 @@ pub(crate) struct Core {
     pub env: Arc<dyn Env>,
     /// The directory, open.
     pub home: Arc<dyn Dir>,
-    /// The path that it had when it was opened, for messages.
+    /// The directory's path when it was opened, for messages.
     pub dir: PathBuf,
-    /// The process that opened it: a child of `fork()` must touch nothing of this.
+    /// The process that opened it: a child of `fork()` must not use anything here.
     pub process: Process,
     pub options: Options,
-    /// What was replayed and the log does not prove to be durable, where the database is only read.
+    /// If the database is opened read-only: the replayed commits that the log does not prove to be durable.
     pub unproven: Option<CsnRange>,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
     pub no_barrier_refusal: Option<String>,
@@ -53,38 +53,38 @@ pub(crate) struct Core {
     pub catalog: Arc<Catalog>,
     pub snapshots: Snapshots,
     pub deadlines: Deadlines,
-    /// The newest commit that reads showed after the horizon and the time of the last pruning were taken (INV-TXN-14).
+    /// The largest CSN at which reads began after a pruner had taken its horizon and its time (INV-TXN-14).
     pub pruned_at: CachePadded<AtomicU64>,
     pub latches: Latches,
     pub pins: Arc<SpillPins>,
     pub clock: Clock,
     pub hooks: Hooks,
     pub closed: AtomicBool,
-    /// Whether the disk has room for more than what deletes and checkpoints need; kept by maintenance.
+    /// Whether the disk has room for more than deletes and checkpoints need; maintenance updates it.
     pub room: Room,
-    /// Wakes the thread that merges and checkpoints.
+    /// Wakes the merger.
     pub wakeups: Wakeups,
     /// Signalled when a memtable was merged.
     pub merged: (Mutex<()>, Condvar),
     pub counters: Counters,
-    /// What maintenance has done and how it fares.
+    /// The progress of maintenance.
     pub progress: Progress,
     pub checks: Checks,
-    /// Everything that merging and checkpoints own; one of them at a time.
+    /// The state of merging and checkpoints; one of them runs at a time.
     pub maintenance: Mutex<Maintenance>,
-    /// Segments that nothing needs any more and that no reader can still be in.
+    /// Segments that nothing needs and that no reader can still use.
     pub retired: Arc<Mutex<Vec<u32>>>,
-    /// Given up when the database is closed.
+    /// The lock of the directory, released when the database is closed.
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
 impl Core {
-    /// Milliseconds since 1970-01-01 UTC; never less than a reader was given before.
+    /// Milliseconds since 1970-01-01 UTC; never less than an earlier call returned.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms(self.env.clock())
     }
 
-    /// The state behind a handle, if it is one of this database: table ids mean nothing in another.
+    /// The state of a handle's table. Fails for a handle of another database, where table ids mean other tables.
     pub fn state_of<'t>(&self, table: &'t crate::Table) -> Result<&'t Arc<TableState>> {
         self.check_process()?;
         if std::ptr::eq(self, &*table.core) {
@@ -95,7 +95,7 @@ impl Core {
     }
 
     /// Fails in a child of `fork()`, where the threads of the database do not run and the files are the parent's
-    /// (INV-PROC-1). Comes before every lock: a thread that held it at the fork does not exist in the child.
+    /// (INV-PROC-1). Called before any lock is taken: a thread that held it at the fork does not exist in the child.
     #[inline]
     pub fn check_process(&self) -> Result<()> {
         if self.process.is_current() { Ok(()) } else { Err(self.forked()) }
@@ -106,8 +106,8 @@ impl Core {
         Error::Forked { path: self.dir.clone() }
     }
 
-    /// Registers a snapshot of the commits up to what `csn` returns. In a child of `fork()`, where nothing can be read, one
-    /// of nothing.
+    /// Registers a snapshot of the commits up to the result of `csn`. In a child of `fork()`, where nothing can be
+    /// read, returns an empty one.
     pub fn snapshot(&self, csn: impl Fn() -> Csn) -> SnapshotGuard {
         if self.process.is_current() {
             self.snapshots.register(|| self.now_ms(), csn, &self.deadlines, || self.pipeline.read_csn())
@@ -121,7 +121,7 @@ impl Core {
         if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
     }
 
-    /// Fails if the database is closed or only read, or its log has failed.
+    /// Fails if the database is closed or opened read-only, or its log has failed.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.options.read_only {
@@ -161,12 +161,13 @@ impl Core {
         table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
     }
 
-    /// Whether what a single operation found at `at`, in the memtables or else in the base, is what it may return.
+    /// Whether a single operation may return what it `found` at `at`, in the memtables or else in the base.
     ///
-    /// INV-TXN-14: a single operation has no slot, so that pruning may take what it would find at `at`, for a horizon or a
-    /// time at which its key has a newer value, which it does not see. So it says that there is none only if all pruning
-    /// before went by a horizon and a time that were taken before `at` (`pruned_at`), or if a snapshot says so. Nor does it
-    /// know that what has expired was not given a new value before: the clock comes after `at`, and the snapshot knows.
+    /// INV-TXN-14: a single operation has no snapshot slot. So a pruner may remove the version that it would find at
+    /// `at`, because at the pruner's horizon or time the key has a newer version, which the operation does not see.
+    /// Therefore the operation returns "no value" only if `pruned_at` is at or below `at`: then every pruner so far has
+    /// taken its horizon and its time before `at`. Else it asks a snapshot. It also does if the version that it found
+    /// has expired: it reads the clock after `at`, so the key may have got a new value before it expired.
     #[inline]
     pub fn is_settled(&self, found: Option<&Version>, at: Csn) -> bool {
         match found {
@@ -197,7 +198,7 @@ impl Core {
         error
     }
 
-    /// What a transaction itself wrote to a key.
+    /// The value that a transaction itself wrote to a key.
     pub fn own_value(&self, table: TableId, key: &[u8], op: &WriteOp, now_ms: u64) -> Result<Option<Value>> {
         if !op.is_live_at(now_ms) {
             return Ok(None);

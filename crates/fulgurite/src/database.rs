@@ -1,4 +1,4 @@
-//! Opening, closing, and everything that concerns a database as a whole.
+//! The handle to a database: opening, closing, tables, transactions, maintenance.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::{Error, Isolation, Options, Result, Table, Ticket};
 
 /// An open database. Cheap to clone, good for any thread.
 ///
-/// One process at a time holds a database. Everything that its methods return `Ok` for survives a power cut, unless a
-/// lower [`Durability`](crate::Durability) was asked for. After `fork()` every operation of the child on a handle of its
-/// parent fails with [`Error::Forked`], and dropping it does nothing.
+/// One process at a time has a database open for writing. A write for which a method returns `Ok` survives a power cut,
+/// unless it has a lower [`Durability`](crate::Durability) or is deferred. After `fork()` every operation of the child
+/// on a handle of its parent fails with [`Error::Forked`], and dropping the handle does nothing.
 ///
-/// **It stays open as long as a handle to it lives**: a `Database`, [`Table`], [`Transaction`], [`Snapshot`] or
-/// [`Range`](crate::Range). The drop of the last one closes it, with a checkpoint; [`Database::close`] does so at once
-/// and reports errors. A [`Ticket`], [`Value`](crate::Value) or [`Savepoint`](crate::Savepoint) keeps
-/// nothing open: each stays good after the close.
+/// **The database stays open while a handle to it lives**: a `Database`, [`Table`], [`Transaction`], [`Snapshot`] or
+/// [`Range`](crate::Range). The drop of the last handle closes it, with a checkpoint; [`Database::close`] closes it at
+/// once and reports errors. A [`Ticket`], [`Value`](crate::Value) or [`Savepoint`](crate::Savepoint) does not keep it
+/// open: each stays valid after the close.
 #[derive(Clone)]
 pub struct Database {
     core: Handle,
 }
 
 impl Database {
-    /// Opens the database in directory `path`: creates it if [`Options::create`] says so and the directory is missing
-    /// or empty, else recovers it. It makes that directory and none above it: where the parent is missing, a disk that is
-    /// not mounted say, it fails with [`Error::NotADatabase`].
+    /// Opens the database in directory `path`: creates it if [`Options::create`] is set and the directory is missing or
+    /// empty, else recovers it. It creates that directory and none above it: if the parent is missing (a disk is not
+    /// mounted, say), it fails with [`Error::NotADatabase`].
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NotADatabase`], [`Error::NewerFormat`], [`Error::Damaged`], [`Error::BadOptions`],
@@ -45,7 +45,7 @@ impl Database {
         Database::open_with(RealEnv::new(), path, options, |_| {})
     }
 
-    /// Like [`Database::open`], and tells `progress` how far recovery has come.
+    /// Like [`Database::open`]; calls `progress` as recovery advances.
     ///
     /// # Errors
     /// Those of [`Database::open`].
@@ -121,8 +121,8 @@ impl Database {
         Ok(Table { core: self.core.clone(), state })
     }
 
-    /// Drops the table `name` with all that is in it; durable when it returns. Open snapshots still see it; its space
-    /// returns when they are gone.
+    /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is
+    /// freed after they are gone.
     ///
     /// # Errors
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
@@ -138,7 +138,7 @@ impl Database {
         Ok(())
     }
 
-    /// Renames a table; handles to it stay good.
+    /// Renames a table; durable when it returns. Handles to the table stay valid.
     ///
     /// # Errors
     /// [`Error::UnknownTable`], [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
@@ -179,20 +179,21 @@ impl Database {
         Transaction::begin(&self.core, isolation)
     }
 
-    /// Runs `body` in a transaction and commits it; again, with a limit ([`Options::conflict_retries_max`]), when it
-    /// conflicts. By default durable when it returns. Any `Err` of `body` rolls back: nothing of it happened.
+    /// Runs `body` in a transaction and commits it. On a conflict it runs `body` again, at most
+    /// [`Options::conflict_retries_max`] times. By default durable when it returns. Any `Err` of `body` rolls back:
+    /// nothing of the transaction happened.
     ///
     /// `body` may run several times: it should do nothing but use the transaction.
     ///
-    /// **Inside, everything goes through the transaction.** `txn.get(&users, key)` reads the transaction's snapshot and
-    /// its own writes, and is validated at commit. `users.get(key)` compiles, too, and is another operation: it reads what
-    /// is newest and durable, misses the transaction's own writes, and nothing notices when another commit changes the key
-    /// meanwhile. `users.put(key, value)` is a commit of its own: it stays when `body` fails, happens once more with each
-    /// retry, and if `body` has read the key, the transaction conflicts with it every time
+    /// **In `body`, use the transaction for every read and write.** `txn.get(&users, key)` reads the transaction's
+    /// snapshot and its own writes, and is validated at commit. `users.get(key)` compiles, too, but is another
+    /// operation: it reads the newest durable value, misses the transaction's own writes, and does not conflict when
+    /// another commit changes the key meanwhile. `users.put(key, value)` is a commit of its own: it stays when `body`
+    /// fails, is repeated by each retry, and if `body` has read the key, the transaction conflicts with it every time
     /// ([`Error::TooManyConflicts`]).
     ///
-    /// An application's own error is carried by [`Database::transact_as`]. `Ok(Err(mine))` is no way to return one from
-    /// here: it is an `Ok`, and commits.
+    /// To return an application's own error, use [`Database::transact_as`]. Do not return `Ok(Err(mine))`: it is an
+    /// `Ok`, and commits.
     ///
     /// ```
     /// # fn main() -> fulgurite::Result<()> {
@@ -210,9 +211,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Whatever `body` returns, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] but conflicts. If what
-    /// `body` read turns out not to be durable, its error may rest on what a crash undoes: then it is
-    /// [`Error::OutcomeUnknown`] instead.
+    /// The errors of `body`, [`Error::TooManyConflicts`], and those of [`Transaction::commit`] except conflicts. If
+    /// `body` fails and the log fails before the commits that it read are durable, the result is
+    /// [`Error::OutcomeUnknown`] instead: the error of `body` may depend on data that a crash undoes.
     #[must_use = "an error says that nothing was committed, or that it is not known"]
     pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(Isolation::Snapshot, body).map(|(value, _)| value)
@@ -231,12 +232,12 @@ impl Database {
         self.core.retry(isolation, body)
     }
 
-    /// Like [`Database::transact`] for a `body` with errors of the application, which wrap an [`Error`] with `From`. Any
-    /// `Err` of `body` rolls back and ends the retries: nothing of it happened.
+    /// Like [`Database::transact`] for a `body` with errors of the application, which wrap an [`Error`] with `From`.
+    /// Any `Err` of `body` rolls back and ends the retries: nothing of the transaction happened.
     ///
-    /// `E` is inferred where `body` makes such an error itself, or where the result is returned without a `?`; else write
-    /// `transact_as::<_, MyError>(...)`. (That is why [`Database::transact`] is another method: one with any `E` would
-    /// need the annotation even where `E` is [`Error`].)
+    /// `E` is inferred if `body` constructs such an error itself, or if the result is returned without a `?`; else
+    /// write `transact_as::<_, MyError>(...)`. (Therefore [`Database::transact`] is another method: one with any `E`
+    /// would need the annotation even where `E` is [`Error`].)
     ///
     /// ```
     /// use fulgurite::{Database, Options};
@@ -293,10 +294,10 @@ impl Database {
         self.core.retry_as(isolation, body)
     }
 
-    /// Like [`Database::transact`], but does not wait until the commit is durable: it ends in a
-    /// [`Ticket`], which tells. Transactions that begin afterwards see the commit. What the call may wait
-    /// for is told at [`Transaction::commit_deferred`]; beside that, before it runs `body` again after a conflict, and if
-    /// `body` fails, until what `body` read is durable.
+    /// Like [`Database::transact`], but does not wait until the commit is durable: the [`Ticket`] that it returns
+    /// completes then. Transactions that begin afterwards see the commit. [`Transaction::commit_deferred`] lists what
+    /// the call may wait for. Before it runs `body` again after a conflict, and before it returns an error of `body`,
+    /// it also waits until everything that `body` read is durable.
     ///
     /// ```
     /// # use fulgurite::{Database, Error, Options};
@@ -316,7 +317,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Database::transact`]; whether the commit is durable is the ticket's to tell.
+    /// Those of [`Database::transact`]; the ticket reports whether the commit is durable.
     pub fn transact_deferred<T>(
         &self,
         body: impl FnMut(&mut Transaction) -> Result<T>,
@@ -336,8 +337,8 @@ impl Database {
         self.core.retry_deferred(isolation, body)
     }
 
-    /// Like [`Database::transact_deferred`] for a `body` with errors of the application, as [`Database::transact_as`] is
-    /// like [`Database::transact`]. What the ticket tells is an [`Error`].
+    /// Like [`Database::transact_deferred`] for a `body` with errors of the application, as [`Database::transact_as`]
+    /// is like [`Database::transact`]. The ticket's error is an [`Error`].
     ///
     /// # Errors
     /// Those of [`Database::transact_deferred`], as `E`.
@@ -360,15 +361,16 @@ impl Database {
         self.core.retry_deferred_as(isolation, body)
     }
 
-    /// The database as of now: everything in it is durable, or was acknowledged at a level that does not wait for that.
+    /// A snapshot of now: every commit that it sees is durable, or was acknowledged at a level that does not wait for
+    /// durability.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(&self.core)
     }
 
-    /// Waits until the commit `csn` and all before it are durable, whatever their levels. Causes the flush.
+    /// Waits until the commit `csn` and all before it are durable, whatever their levels. Requests the flush.
     ///
     /// # Errors
-    /// [`Error::UnknownCommit`] if there is none of that number, [`Error::OutcomeUnknown`] if the log failed.
+    /// [`Error::UnknownCommit`] if no commit has that number, [`Error::OutcomeUnknown`] if the log failed.
     pub fn wait_durable(&self, csn: Csn) -> Result<()> {
         self.core.check_process()?;
         if csn > self.core.log.reserved_csn() {
@@ -377,19 +379,19 @@ impl Database {
         self.core.pipeline.wait(csn)
     }
 
-    /// Writes a checkpoint now. The database writes one by itself when the log has grown; this is for those who want
-    /// the next open to be quick.
+    /// Writes a checkpoint now, so that the next open has little to replay. The database writes one without this call
+    /// when the log has grown ([`Options::checkpoint_log_bytes`]).
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`]: the last checkpoint stands, try again. [`Error::Poisoned`],
-    /// [`Error::Closed`].
+    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`]: the last checkpoint stays valid, try again.
+    /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core.check_writable()?;
         self.core.checkpoint()
     }
 
-    /// One round of the work that the background threads do: merge, checkpoint if one is due, keep segments ready. For
-    /// databases opened with [`Options::background`] off; returns whether there was any.
+    /// One round of the background threads' work: merge, checkpoint if one is due, keep segments ready. For databases
+    /// opened with [`Options::background`] off; returns whether there was work.
     pub fn maintain(&self) -> Result<bool> {
         self.core.check_open()?;
         if self.core.options.read_only {
@@ -406,7 +408,7 @@ impl Database {
         Stats::read(&self.core)
     }
 
-    /// The log's own counters; all 0 as those of [`Database::stats`] are.
+    /// The log's own counters; all 0 where those of [`Database::stats`] are.
     pub fn log_stats(&self) -> LogStats {
         if self.core.check_process().is_err() {
             return LogStats::default();
@@ -414,17 +416,17 @@ impl Database {
         self.core.log.stats()
     }
 
-    /// Where the database lies.
+    /// The database's directory: the path that it had when it was opened.
     pub fn path(&self) -> &Path {
         &self.core.dir
     }
 
-    /// Verifies everything: node records, values, the log, the accounts. Runs beside reads, writes and maintenance, none
-    /// of which wait for it; segments that become free meanwhile are freed after it.
+    /// Verifies everything: node records, values, the log, the accounts. Reads, writes and maintenance run meanwhile
+    /// and do not wait for it; segments that become free meanwhile are freed after it.
     ///
     /// # Errors
-    /// [`Error::Closed`], also if the database is closed before the check has ended. [`Error::Io`]: something could not be
-    /// read. What is damaged is no error of the check: the report lists it.
+    /// [`Error::Closed`], also if the database is closed before the check has ended. [`Error::Io`]: a read failed.
+    /// Damage is not an error of the check: the report lists it.
     pub fn check(
         &self,
         progress: impl FnMut(crate::check::CheckProgress),
@@ -432,25 +434,25 @@ impl Database {
         crate::check::check(&self.core, progress)
     }
 
-    /// Closes the database with a checkpoint, for all handles: every other one, and every transaction, snapshot and
-    /// range, gets [`Error::Closed`] from then on. A commit that is on its way meanwhile is durable or refused. Waits for
-    /// a checkpoint that is being written, and for a close that another thread has begun.
+    /// Closes the database with a checkpoint, for all handles: operations on every other handle, transaction, snapshot
+    /// and range fail with [`Error::Closed`] from then on. A concurrent commit is durable or refused. Waits for a
+    /// checkpoint that is being written, and for a close that another thread has begun.
     ///
-    /// Any thread may close, in a callback of a [`Ticket`], too, which may run on a thread of the database
-    /// itself.
+    /// Any thread may close, also in a callback of a [`Ticket`], which may run on a thread of the database itself.
     ///
-    /// Without it the drop of the last handle closes, and an error is only logged (`tracing`, level WARN). Leave it to
-    /// the drop where handles are still in use elsewhere, or make sure that they are not.
+    /// Without this call the drop of the last handle closes, and an error is only logged (`tracing`, level WARN). While
+    /// other threads still use handles, leave the close to that drop, or stop those threads first.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`], [`Error::Poisoned`]: what was acknowledged as durable is
-    /// durable, and the next open replays what the last checkpoint does not cover. The database is closed even so.
-    /// [`Error::Closed`] if an earlier close failed, which reported why; after one that succeeded it is `Ok`.
-    /// [`Error::WouldBlock`] in a ticket's callback while another thread is closing: that may wait for the callback.
+    /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`], [`Error::Poisoned`]: every commit that was acknowledged
+    /// as durable is durable, and the next open replays the commits that the last checkpoint does not cover. The
+    /// database is closed even so. [`Error::Closed`] if an earlier close failed, which reported why; after one that
+    /// succeeded the result is `Ok`. [`Error::WouldBlock`] in a ticket's callback while another thread is closing,
+    /// because that thread may wait for the callback.
     ///
     /// # Panics
-    /// If there is a bug. The database is closed even so, without a checkpoint, and what was acknowledged is flushed if the
-    /// log still can.
+    /// If there is a bug. The database is closed even so, without a checkpoint, and the log flushes the acknowledged
+    /// commits if it still can.
     pub fn close(self) -> Result<()> {
         self.core.close()
     }
@@ -466,7 +468,7 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// The path of the log's directory in that of the database.
+/// The path of the log's directory in the database directory `dir`.
 pub(crate) fn log_dir(dir: &Path) -> PathBuf {
     dir.join(LOG_NAME)
 }

@@ -1,10 +1,11 @@
-//! What the next open would have to replay, and when that is worth a checkpoint.
+//! The debt: the log that the next open would have to replay, and when it makes a checkpoint due. A *life* is the time
+//! of one opening, until it is closed or dies.
 //!
-//! INV-CKPT-4: the debt counts from the last checkpoint, not from the start of the process, and opening takes over what
-//! it replayed. A process that died once serves as soon as its log is replayed, and writes the checkpoint meanwhile. One
-//! that died again before it had written it has replayed the same log twice: where that is [`OVERDUE`] times what makes
-//! a checkpoint due, or the disk is nearly full, opening writes the checkpoint before it returns. So a process that dies
-//! again and again, however soon, leaves a bounded log.
+//! INV-CKPT-4: the log above the last checkpoint is bounded, however soon and often a process dies. The debt counts
+//! from the last checkpoint, not from the start of the process, and opening takes over the log that it replayed. After
+//! one death the database serves as soon as its log is replayed, and writes the checkpoint meanwhile. If that life dies
+//! before the checkpoint, the same log is replayed a second time: then opening writes the checkpoint before it returns,
+//! if the debt is [`OVERDUE`] times the amount that makes a checkpoint due. It also does so if the disk is nearly full.
 
 use fulgurite_log::{LogError, RecoveryReport};
 use fulgurite_types::limits;
@@ -14,33 +15,33 @@ use crate::error::OrError;
 use crate::space::Space;
 use crate::{Options, Result};
 
-/// A small database does not write a checkpoint every few commits.
+/// The least that 5 % of the live data count as: a small database does not write a checkpoint every few commits.
 const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
 
-/// This many lives without a checkpoint make one due: each costs a segment and a link of the chain of epochs, even if it
-/// wrote nothing.
+/// This many lives without a checkpoint make one due: each life costs a segment and a link in the chain of epochs, even
+/// if it wrote nothing.
 const LIVES_MAX: u32 = 4;
 
-/// How many times over a checkpoint has to be due before opening waits for it: the thread that writes checkpoints did
-/// not come to it, life after life.
+/// How many times the due amount the debt has to be before opening itself writes the checkpoint: the checkpointer did
+/// not finish one, life after life.
 const OVERDUE: u32 = 2;
 
-/// How often opening tries to free what a checkpoint let go of.
+/// How often opening tries to free the segments that a checkpoint retired.
 const FREEING_ROUNDS: u32 = 8;
 
 /// The log above the last checkpoint.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Debt {
-    /// What this opening replayed and no checkpoint has covered since.
+    /// The bytes that this opening replayed, 0 once a checkpoint covers them.
     replayed_bytes: u64,
-    /// The lives that wrote it.
+    /// How many lives wrote them.
     pub lives: u32,
-    /// How many bytes the log had taken in this life at the last checkpoint.
+    /// How many bytes the log had written in this life when the last checkpoint began.
     written_bytes_at_checkpoint: u64,
 }
 
 impl Debt {
-    /// What recovery found.
+    /// The debt that recovery found.
     pub fn recovered(report: &RecoveryReport) -> Debt {
         Debt { replayed_bytes: report.walked_bytes, lives: report.epochs, written_bytes_at_checkpoint: 0 }
     }
@@ -49,7 +50,7 @@ impl Debt {
         self.replayed_bytes
     }
 
-    /// A checkpoint began when the log had taken `written_bytes` in this life.
+    /// Counts from a checkpoint that began when the log had written `written_bytes` in this life.
     pub fn pay(&mut self, written_bytes: u64) {
         *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };
     }
@@ -58,12 +59,13 @@ impl Debt {
         self.is_times(written_bytes, due_bytes, 1)
     }
 
-    /// Whether opening has to pay it: more than one life wrote it, so one began with part of it and did not pay.
+    /// Whether opening has to pay the debt: more than one life wrote it, so one of them began with some of it and died
+    /// before it had paid.
     fn is_overdue(&self, due_bytes: u64) -> bool {
         self.lives > 1 && self.is_times(0, due_bytes, OVERDUE)
     }
 
-    /// Whether it is `times` as much as makes a checkpoint due.
+    /// Whether the debt is `times` the amount that makes a checkpoint due.
     fn is_times(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
         let bytes = self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint);
         bytes >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
@@ -79,7 +81,8 @@ impl Core {
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };
-        // What a checkpoint lets go of is free when the copy of the superblock before it does without, too.
+        // A segment is freed only when the older copy of the superblock does not need it either: until that copy covers
+        // everything, another checkpoint may free segments.
         let behind = maintenance.superblock.slots().map(|slot| slot.covered).min();
         if self.is_short_of_room() && behind.is_some_and(|behind| behind < self.pipeline.visible()) {
             return true;
@@ -88,8 +91,8 @@ impl Core {
         maintenance.debt.is_due(self.log.stats().written_bytes, due_bytes)
     }
 
-    /// The last step of opening, before anything is served: what former lives left dead is freed, and a debt that they
-    /// did not come to pay is paid. Neither is needed to serve, so a disk that is full, or damage, does not fail it.
+    /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays
+    /// an overdue debt. Serving needs neither, so a full disk or damage does not fail it.
     ///
     /// # Errors
     /// [`crate::Error::Poisoned`].
@@ -97,7 +100,7 @@ impl Core {
         _ = self.look_at_room();
         let is_overdue = {
             let mut maintenance = self.maintenance.lock();
-            // No tree has anything in memory, and no reader is there: what the checkpoint does not refer to is dead.
+            // No tree has changes in memory and no reader exists: a segment that the checkpoint does not need is dead.
             self.retire_dead_segments(&mut maintenance);
             let covered = maintenance.superblock.current().covered;
             let lacks_reserve = self.log.reserve_bytes()
@@ -111,7 +114,8 @@ impl Core {
             return Ok(());
         }
         tracing::info!(path = %self.dir.display(), "former lives left much to replay: writing a checkpoint first");
-        // The segments of the log go when both copies of the superblock do without them: the second writes no records.
+        // A segment of the log is freed when neither copy of the superblock needs it: hence two checkpoints. The second
+        // writes no records.
         let outcome = self
             .reclaim()
             .and_then(|()| self.checkpoint())
@@ -125,7 +129,7 @@ impl Core {
         Ok(())
     }
 
-    /// Frees what is dead, of which the log keeps for a full disk what is missing there.
+    /// Frees retired segments; the log keeps of them the files that its reserve for a full disk lacks.
     fn reclaim(&self) -> Result<()> {
         self.free_retired()?;
         match self.log.fill_reserve() {
@@ -144,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replayed_counts() {
+    fn replayed_bytes_count() {
         let mut debt = recovered(60, 1);
         assert!(!debt.is_due(39, 100));
         assert!(debt.is_due(40, 100));
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn opening_pays_what_a_former_life_began_with_and_did_not_pay() {
+    fn opening_pays_a_debt_that_an_earlier_life_began_with_and_did_not_pay() {
         assert!(recovered(100_000, 1).is_due(0, 100));
         assert!(!recovered(100_000, 1).is_overdue(100), "the first life after a crash serves at once");
         assert!(!recovered(199, 2).is_overdue(100));

@@ -1,7 +1,7 @@
-//! What is in the files of a database, decoded without opening it.
+//! The files of a database, decoded without opening it.
 //!
-//! Nothing here takes the lock, recovers, or writes. Read beside a process that has the database open, a segment may
-//! end in the middle of a group, and may be recycled or gone between two calls.
+//! Nothing here takes the lock, recovers, or writes. While a process has the database open, a segment may end in the
+//! middle of a group, and may be recycled or removed between two calls.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::error::OrError;
 use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
 use crate::{Csn, Error, Lsn, Result, TableId};
 
-/// A slot of the superblock.
+/// A copy of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Slot {
     /// It decodes.
@@ -35,14 +35,14 @@ pub enum Slot {
     Invalid,
 }
 
-/// What a valid slot says.
+/// The contents of a valid copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlotContent {
     /// The identity of the database.
     pub id: DatabaseId,
-    /// Rises with each write; the slot with the higher one is current.
+    /// Rises with each write; the copy with the higher sequence is current.
     pub sequence: u64,
-    /// The newest epoch at that time.
+    /// The newest epoch when the copy was written.
     pub epoch: Epoch,
     /// The index record of the checkpoint; null if there was none.
     pub checkpoint: Lsn,
@@ -50,13 +50,13 @@ pub struct SlotContent {
     pub replay: Lsn,
     /// The newest commit that the checkpoint covers.
     pub covered: Csn,
-    /// A commit that was durable at that time.
+    /// A commit that was durable when the copy was written.
     pub durable: Csn,
     /// A lower bound of the database's clock, in milliseconds since 1970-01-01 UTC.
     pub clock_ms: u64,
-    /// Up to when that was confirmed, if there was a jump of the clock that was not; else the same.
+    /// The time up to which the clock is confirmed, if it has an unconfirmed jump; else the same as `clock_ms`.
     pub confirmed_ms: u64,
-    /// Where the log ends, if it was closed cleanly, else [`Lsn::NULL`].
+    /// The end of the log if it was closed cleanly, else [`Lsn::NULL`].
     pub closed_at: Lsn,
 }
 
@@ -101,24 +101,25 @@ pub struct Segment {
     pub header: Option<SegmentHeader>,
     /// The stream that it belongs to; `None` if nothing was written to it.
     pub stream: Option<Stream>,
-    /// How far it is filled, in bytes from the start of the file.
+    /// The end of its data, in bytes from the start of the file.
     pub used_bytes: u32,
-    /// What decodes, in file order.
+    /// The items that decode, in file order.
     pub items: Vec<Item>,
-    /// What does not. A torn tail is listed here too: the file alone cannot tell it from damage.
+    /// The bytes that do not decode. A torn tail is listed here, too: the file alone does not distinguish it from
+    /// damage.
     pub problems: Vec<ScanProblem>,
 }
 
-/// One thing in a segment.
+/// One item of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
-    /// A group of the commit stream; its frames follow. Also the mark at the start of a bulk segment.
+    /// A group of the commit stream; its frames follow. Also the group at the start of a bulk segment.
     Group(GroupHeader),
-    /// The start of an epoch, behind its group.
+    /// The start of an epoch, after its group.
     EpochStart(EpochStart),
     /// A commit.
     Frame(Frame),
-    /// A record of the bulk stream: a node, a chunk of something large, a piece of a checkpoint.
+    /// A record of the bulk stream: a chunk of a large value or operation list, or of a checkpoint record.
     Bulk(BulkHeader),
     /// A node of a table's tree, or why it does not decode.
     Node(BulkHeader, std::result::Result<NodeDescription, String>),
@@ -129,11 +130,11 @@ pub enum Item {
 pub struct Frame {
     /// Its header.
     pub header: FrameHeader,
-    /// Where its body lies.
+    /// The LSN of its body.
     pub body_lsn: Lsn,
     /// Its body, decoded.
     pub body: Body,
-    /// Where the chunks that the body refers to lie.
+    /// The chunks that the body refers to, with their LSNs.
     pub chunks: Vec<ChunkRef>,
 }
 
@@ -142,7 +143,7 @@ pub struct Frame {
 pub enum Body {
     /// Its operations.
     Operations(Vec<Operation>),
-    /// The operations lie in chunks.
+    /// The operations are in chunks.
     InChunks(Chunks),
     /// It does not decode, for this reason.
     Undecodable(String),
@@ -151,7 +152,7 @@ pub enum Body {
 /// Bytes that were written ahead in chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunks {
-    /// The write-ahead that they belong to.
+    /// The spill that they belong to.
     pub spill: SpillId,
     /// The number of the first chunk.
     pub ordinal: u32,
@@ -172,11 +173,11 @@ pub struct Operation {
     pub table: TableId,
     /// The key; of a range, its first.
     pub key: Vec<u8>,
-    /// What it does.
+    /// Its effect.
     pub action: Action,
 }
 
-/// What an operation does.
+/// The effect of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Writes a value.
@@ -186,7 +187,7 @@ pub enum Action {
         /// When it expires, in milliseconds since 1970-01-01 UTC; 0: never.
         expires_at_ms: u64,
     },
-    /// Writes a value that lies in chunks.
+    /// Writes a value that is in chunks.
     PutInChunks {
         /// The chunks.
         chunks: Chunks,
@@ -202,7 +203,7 @@ pub enum Action {
     },
 }
 
-/// The two slots of the superblock.
+/// The two copies of the superblock.
 ///
 /// # Errors
 /// [`Error::NotADatabase`] if the directory has none, [`Error::Io`].
@@ -314,7 +315,7 @@ mod tests {
     use fulgurite_env::{Env, SimEnv};
 
     #[test]
-    fn what_was_written_is_found_without_opening() {
+    fn a_commit_is_found_without_opening() {
         let env = SimEnv::new(7);
         let dir = Path::new("/db");
         let options = Options { background: false, ..Options::default() };

@@ -1,4 +1,4 @@
-//! What keeps a database open: every handle that a user can hold owns a [`Handle`], and the last one to go closes.
+//! The ownership of an open database: every handle of a user owns a [`Handle`], and the drop of the last one closes.
 
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
@@ -13,17 +13,17 @@ use crate::core::Core;
 use crate::error::OrError;
 use crate::{Error, Result};
 
-/// A share of an open database: databases, tables, transactions, snapshots and ranges each own one. Threads of the
+/// A share of an open database: databases, tables, transactions, snapshots and ranges each own one. The threads of the
 /// database itself own only the [`Core`], so that they do not keep it open.
 ///
-/// A struct that owns one declares it last: what else it holds goes before the database closes.
+/// A struct that owns a `Handle` declares it last, so that its other fields are dropped before the database closes.
 #[derive(Clone)]
 pub(crate) struct Handle(Arc<Closer>);
 
-/// Closes the database, at the latest when the last [`Handle`] goes.
+/// Closes the database, at the latest when the last [`Handle`] is dropped.
 ///
-/// Any thread may do that, also one of the database's own: the last handle may go in a ticket's callback. No lock is held
-/// meanwhile, since closing runs the callbacks of tickets, and joins threads that may be in one.
+/// Any thread may be the closer, also one of the database's own: a ticket's callback may drop the last handle. The
+/// closer holds no lock, because closing runs the callbacks of tickets, and joins threads that may be in one.
 struct Closer {
     core: Arc<Core>,
     background: Mutex<Option<Background>>,
@@ -34,7 +34,7 @@ struct Closer {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Open,
-    /// A thread is at it.
+    /// A closer is at work.
     Closing,
     Closed,
     ClosedWithError,
@@ -76,7 +76,7 @@ impl Closer {
                 State::Open => break,
                 State::Closed => return Ok(()),
                 State::ClosedWithError => return Err(Error::Closed),
-                // The thread that closes may wait for the one that this callback runs on.
+                // The closer may wait for the thread that runs this callback.
                 State::Closing if is_in_callback() => return Err(Error::WouldBlock),
                 State::Closing => self.closed.wait(&mut state),
             }
@@ -108,7 +108,7 @@ impl Closer {
         }
         let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
         {
-            // A merge or checkpoint that runs now is waited for; a later one reads the flag under the lock.
+            // Waits for a running merge or checkpoint; a later one reads the flag under the lock.
             let _maintenance = core.maintenance.lock();
             core.closed.store(true, Ordering::Release);
         }
@@ -121,9 +121,10 @@ impl Closer {
     }
 }
 
-/// Says how closing ended. After a panic the database counts as closed: its threads may have ended, so that nothing may wait
-/// for them. The log is flushed even so: it may hold commits that were acknowledged and are not durable yet. The lock of the
-/// directory is kept until the last handle goes, since the log may still write if that panics, too.
+/// Publishes the result of closing. After a panic the database counts as closed: its threads may have ended, so nothing
+/// may wait for them. The log is flushed even so: it may hold commits that were acknowledged and are not durable yet.
+/// The lock of the directory is kept until the last handle is dropped: if the flush panics, too, the log may still
+/// write.
 struct End<'a> {
     closer: &'a Closer,
     state: State,
@@ -154,9 +155,9 @@ impl Drop for End<'_> {
 }
 
 impl Closer {
-    /// In a child of `fork()` the database is not closed, and never dropped: its drop would join threads that the child
-    /// does not have, and take locks that they may hold. Only the child's copies of the descriptors that hold the lock
-    /// are closed, so that it ends with the parent.
+    /// In a child of `fork()` the database is not closed and never dropped: its drop would join threads that the child
+    /// does not have, and take locks that they may hold. Only the child's copies of the descriptors that hold the
+    /// directory's lock are closed, so that the lock ends with the parent.
     fn leave_to_the_parent(&mut self) {
         std::mem::forget(self.core.clone());
         std::mem::forget(self.background.get_mut().take());

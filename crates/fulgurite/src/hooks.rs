@@ -1,4 +1,4 @@
-//! Places where a test can stop a committing thread. Nothing but a name in other builds.
+//! Named points in the code where a test can stop a thread. They do nothing in other builds.
 
 #[cfg(any(not(test), feature = "shuttle"))]
 pub(crate) struct Hooks;
@@ -16,7 +16,7 @@ impl Hooks {
 #[cfg(all(test, not(feature = "shuttle")))]
 type Hook = std::sync::Arc<dyn Fn() + Send + Sync>;
 
-/// What to call where.
+/// The function to call at each point.
 #[cfg(all(test, not(feature = "shuttle")))]
 #[derive(Default)]
 pub(crate) struct Hooks {

@@ -1,4 +1,4 @@
-//! What names a range of keys.
+//! The types that name a range of keys.
 
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
 
@@ -8,13 +8,13 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
 /// Both ends of a range have one type, and byte strings of different lengths have different types: write
 /// `"a".."bc"`, or `b"a".as_slice()..b"bc"`.
 ///
-/// Implemented here for those types only. `std`'s `RangeBounds<K>` is not asked for in its place because it leaves open
-/// which `K` is meant by `..`.
+/// Implemented for these types only. A bound `RangeBounds<K>` of `std` would not do, because it leaves the `K` of `..`
+/// undetermined.
 pub trait KeyRange: sealed::Sealed {
-    /// The smallest key of the range, or what comes before it.
+    /// The smallest key of the range, or the bound before it.
     fn start(&self) -> Bound<&[u8]>;
 
-    /// The greatest key of the range, or what comes after it.
+    /// The greatest key of the range, or the bound after it.
     fn end(&self) -> Bound<&[u8]>;
 }
 
@@ -54,7 +54,7 @@ impl KeyRange for RangeFull {
 
 impl<K: AsRef<[u8]>> sealed::Sealed for (Bound<K>, Bound<K>) {}
 
-// One type for both ends: so that of `Bound::Unbounded` is known from the other's.
+// One type for both ends: the other end determines the type of a `Bound::Unbounded`.
 impl<K: AsRef<[u8]>> KeyRange for (Bound<K>, Bound<K>) {
     fn start(&self) -> Bound<&[u8]> {
         self.0.as_ref().map(AsRef::as_ref)

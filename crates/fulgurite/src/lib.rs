@@ -23,19 +23,20 @@
 //! # }
 //! ```
 //!
-//! **Who sees what.** A commit that was waited for is durable and seen by everybody. One that was deferred is seen at once by
-//! transactions that begin afterwards in this process, and by [`Table::get`], snapshots and scans of a [`Table`] once it is
-//! durable: those show nothing that a power cut could undo, unless whoever wrote it asked for that
-//! ([`Durability::Async`], [`Durability::None`]; `docs/durability.md` tells all about levels).
+//! **Visibility.** A commit that waits for durability is durable, and visible to every read, when the call returns. A
+//! deferred commit is visible at once to transactions that begin afterwards in this process. [`Table::get`], snapshots
+//! and scans of a [`Table`] see it once it is durable: they show nothing that a power cut could undo, unless the
+//! commit's own level permits that ([`Durability::Async`], [`Durability::None`]; `docs/durability.md` describes the
+//! levels).
 //!
-//! **What it tells.** Events go to `tracing`: at info when a database is opened (what was found, how much was replayed, how
-//! long it took) and closed, for each checkpoint, for each table that is made, renamed or dropped, and for a commit that is
-//! slow ([`Options::slow_commit`]); at warn and error what needs attention, such as a disk that is nearly full. All of
-//! them name the directory. [`Database::stats`] has counters, sizes, times, and the last error of the work in the
-//! background.
+//! **Events and counters.** Events go to `tracing`. Level info: a database was opened (what was found, how much was
+//! replayed, how long it took) or closed, a checkpoint was written, a table was created, renamed or dropped, a commit
+//! was slow ([`Options::slow_commit`]). Levels warn and error: events that need attention, such as a disk that is
+//! nearly full. Each names the directory. [`Database::stats`] has counters, sizes, times, and the last error of
+//! background work.
 //!
-//! The words that the documentation uses (CSN, LSN, memtables, horizon, ...) are explained in `docs/glossary.md`, the
-//! paths of a commit, a read and a recovery in `docs/architecture.md`.
+//! `docs/glossary.md` explains the terms of this documentation (CSN, LSN, memtable, horizon, ...);
+//! `docs/architecture.md` describes the paths of a commit, a read and a recovery.
 
 mod background;
 mod body;

@@ -1,5 +1,5 @@
-//! What maintenance has done and how it fares, kept where it is read without a wait: merging and checkpoints hold their
-//! own lock for as long as they take.
+//! The progress of maintenance and its last error, kept apart from the lock of maintenance, which merging and
+//! checkpoints hold for as long as they take: readers do not wait.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -41,7 +41,7 @@ pub(crate) struct Work {
 }
 
 impl Work {
-    /// It was done once more, in `ns`.
+    /// Counts one more piece of work, which took `ns`.
     pub fn done(&self, ns: u64) {
         self.count.fetch_add(1, Relaxed);
         self.total_ns.fetch_add(ns, Relaxed);
@@ -62,14 +62,14 @@ impl Work {
     }
 }
 
-/// What [`Stats`](crate::Stats) tells of maintenance.
+/// The progress of maintenance, for [`Stats`](crate::Stats).
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// What the last checkpoint covers.
+    /// The newest CSN that the last checkpoint covers.
     pub covered: AtomicU64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: AtomicU64,
-    /// Memtables brought into their tables' bases.
+    /// Memtables merged into their tables' bases.
     pub merges: Work,
     pub checkpoints: Work,
     last_error: Mutex<Option<MaintenanceError>>,
@@ -80,7 +80,7 @@ impl Progress {
         self.last_error.lock().clone()
     }
 
-    /// A round of maintenance ended. The first failure of several in a row is told in the log of events.
+    /// A round of maintenance ended. The first of several failures in a row is reported as an event.
     pub fn round_ended(&self, error: Option<&Error>, now_ms: impl FnOnce() -> u64) {
         let mut last = self.last_error.lock();
         match (error, &mut *last) {
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_error_stays_and_tells_whether_it_is_over() {
+    fn the_last_error_stays_and_shows_whether_a_later_round_succeeded() {
         let progress = Progress::default();
         progress.round_ended(None, || 1);
         assert_eq!(progress.last_error(), None);

@@ -1,4 +1,4 @@
-//! Opening a directory: creating what is new, recovering what is there.
+//! Opening a directory: creates a new database, or recovers an existing one.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -40,14 +40,14 @@ use crate::{CsnRange, Damage, Error, Options, Result};
 
 const LOCK_NAME: &str = "LOCK";
 
-/// What a directory turned out to be.
+/// The contents of a directory.
 enum Found {
-    /// Nothing, or what a creation that was cut off leaves.
+    /// Nothing, or the files of a creation that was cut off.
     Empty,
     Database,
 }
 
-/// Opens or creates.
+/// Opens or creates the database in `dir`.
 pub(crate) fn open_core(
     env: Arc<dyn Env>,
     dir: &Path,
@@ -118,8 +118,8 @@ pub(crate) fn open_core(
     Ok(core)
 }
 
-/// Opens the directory, which is created if the options say so, and locks it: from here on the directory, wherever it is
-/// moved, and no path.
+/// Opens the directory, creates it first if the options say so, and locks it. From here on the opener uses the open
+/// directory, wherever it is moved, and no path.
 fn enter(disk: &dyn Disk, dir: &Path, options: &Options) -> Result<(Arc<dyn Dir>, Box<dyn Lock>)> {
     if options.create {
         create_dir(disk, dir)?;
@@ -131,7 +131,7 @@ fn enter(disk: &dyn Disk, dir: &Path, options: &Options) -> Result<(Arc<dyn Dir>
     Ok((home, lock))
 }
 
-/// The superblock of the life that begins.
+/// The superblock with which this life begins.
 fn next_superblock(current: &Superblock, epoch: Epoch, durable: Csn, clock: &Clock) -> Superblock {
     Superblock {
         epoch,
@@ -143,7 +143,7 @@ fn next_superblock(current: &Superblock, epoch: Epoch, durable: Csn, clock: &Clo
     }
 }
 
-/// What opening found.
+/// The state in which opening found the database, for its event.
 struct Opened {
     is_new: bool,
     was_closed: bool,
@@ -164,7 +164,7 @@ impl Opened {
     }
 }
 
-/// What was replayed and the log does not prove to be durable: nothing, unless the database is only read.
+/// The replayed commits that the log does not prove to be durable: none, unless the database is opened read-only.
 fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
     let range = CsnRange { first: report.proven_csn.next(), last: report.last_csn };
     if range.first > range.last {
@@ -178,7 +178,7 @@ fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
     Some(range)
 }
 
-/// The superblock of the database in the directory, which is created if it may be.
+/// The superblock of the database in the directory; creates the database if the options say so.
 fn open_superblock(env: &dyn Env, home: &dyn Dir, options: &Options) -> Result<SuperblockFile> {
     match look(home)? {
         Found::Database if options.read_only => SuperblockFile::open(home, OpenOptions::Read),
@@ -192,7 +192,7 @@ fn open_superblock(env: &dyn Env, home: &dyn Dir, options: &Options) -> Result<S
     }
 }
 
-/// Why no commit can have the level `NoBarrier`; fails if that is the default level.
+/// Why no commit can have the level `NoBarrier`, `None` if it can; fails if that is the default level.
 fn refuse_no_barrier(
     home: &dyn Dir,
     options: &Options,
@@ -202,7 +202,7 @@ fn refuse_no_barrier(
         return Ok(Some("the database is only read".to_string()));
     }
     let writes_directly = options.direct_io && superblock.takes_direct_writes()?;
-    // The log may be on a disk of its own.
+    // The log's directory may be on another device.
     let device = home.open_dir(LOG_NAME).and_then(|log| log.device()).or_else(|_| home.device());
     let volatile_cache = device.ok().and_then(|device| device.volatile_cache);
     let refusal = no_barrier_refusal(options, volatile_cache, writes_directly);
@@ -237,8 +237,8 @@ fn is_missing(disk: &dyn Disk, path: &Path) -> bool {
     matches!(disk.list(path), Err(error) if error.kind() == ErrorKind::NotFound)
 }
 
-/// Creates the directory, its name durable. The one above it must exist: a path into a disk that is not mounted must not
-/// become a new database elsewhere.
+/// Creates the directory, its name durable. The parent must exist: a path into a disk that is not mounted must not
+/// become a new database on another.
 fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
     if dir.as_os_str().is_empty() || !is_missing(disk, dir) {
         return Ok(());
@@ -252,7 +252,7 @@ fn create_dir(disk: &dyn Disk, dir: &Path) -> Result<()> {
     created.map_err(|error| Error::io(format!("creating {}", dir.display()), error))
 }
 
-/// Creates the log of a new database, or recovers it.
+/// Creates the log of a new database, or recovers that of an existing one.
 fn open_log(
     env: &Arc<dyn Env>,
     home: &dyn Dir,
@@ -291,7 +291,7 @@ fn open_log(
     Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()
 }
 
-/// The tables of the checkpoint, with what was replayed, and the accounts.
+/// The catalog and the tables of the checkpoint, with the replayed commits applied, and the accounts.
 fn restore(
     log: &Arc<Log>,
     current: &Superblock,
@@ -323,8 +323,8 @@ fn open_home(disk: &dyn Disk, dir: &Path) -> Result<Arc<dyn Dir>> {
     })
 }
 
-/// Keeps every other process, and every other handle of this one, out of the directory; those that only read are kept
-/// out by writers alone.
+/// Locks the directory against other processes, and against other handles of this process. Readers exclude writers
+/// only.
 fn take_lock(home: &dyn Dir, mode: LockMode) -> Result<Box<dyn Lock>> {
     let failed = |error| Error::io(format!("locking {}", home.path().display()), error);
     match home.lock(LOCK_NAME, mode).map_err(failed)? {
@@ -333,7 +333,7 @@ fn take_lock(home: &dyn Dir, mode: LockMode) -> Result<Box<dyn Lock>> {
     }
 }
 
-/// Tells a database from an empty directory and from somebody else's.
+/// Distinguishes a database from an empty directory; fails for a directory with other files.
 fn look(home: &dyn Dir) -> Result<Found> {
     let failed = |error| Error::io(format!("listing {}", home.path().display()), error);
     let entries = home.list().map_err(failed)?;
@@ -354,7 +354,7 @@ fn look(home: &dyn Dir) -> Result<Found> {
     }
 }
 
-/// The directory of the log; `None` if it is missing.
+/// Opens the log's directory; `None` if it is missing.
 fn open_log_dir(home: &dyn Dir) -> Result<Option<Arc<dyn Dir>>> {
     match home.open_dir(LOG_NAME) {
         Ok(dir) => Ok(Some(dir)),
@@ -363,7 +363,7 @@ fn open_log_dir(home: &dyn Dir) -> Result<Option<Arc<dyn Dir>>> {
     }
 }
 
-/// The directory of the log, its name durable.
+/// Creates the log's directory, its name durable, or opens the one of a creation that was cut off.
 fn create_log_dir(home: &dyn Dir) -> Result<Arc<dyn Dir>> {
     let failed = |error| Error::io(format!("creating {}", home.path().join(LOG_NAME).display()), error);
     match home.create_dir(LOG_NAME) {
@@ -373,7 +373,7 @@ fn create_log_dir(home: &dyn Dir) -> Result<Arc<dyn Dir>> {
     home.open_dir(LOG_NAME).map_err(failed)
 }
 
-/// Whether the log directory is missing or without segments.
+/// Whether the log's directory is missing or empty.
 fn is_unused(home: &dyn Dir) -> Result<bool> {
     let Some(dir) = open_log_dir(home)? else { return Ok(true) };
     let entries = dir.list();
@@ -381,8 +381,8 @@ fn is_unused(home: &dyn Dir) -> Result<bool> {
     Ok(entries.is_empty())
 }
 
-/// Whether no epoch ever began in the log directory: a creation was cut off. Its segments are whole and empty: anything
-/// else may be a database of which the newer slot of the superblock is damaged.
+/// Whether no epoch ever began in the log's directory: a creation was cut off. Its segments are then whole and empty.
+/// Anything else may be a database whose newer copy of the superblock is damaged.
 fn is_without_epoch(home: &dyn Dir) -> Result<bool> {
     let Some(dir) = open_log_dir(home)? else { return Ok(true) };
     let entries = dir.list();
@@ -396,7 +396,7 @@ fn is_without_epoch(home: &dyn Dir) -> Result<bool> {
     Ok(true)
 }
 
-/// Removes what a creation that was cut off left in the log directory.
+/// Removes the files of a creation that was cut off from the log's directory.
 fn clear_log(home: &dyn Dir) -> Result<()> {
     let Some(dir) = open_log_dir(home)? else { return Ok(()) };
     let failed = |error| Error::io(format!("clearing {}", dir.path().display()), error);
@@ -434,7 +434,7 @@ fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<
     CheckpointRecord::read(log, checkpoint)
 }
 
-/// Every segment with live bytes must be there.
+/// Fails if a segment with live bytes is missing.
 fn check_segments(home: &dyn Dir, log: &Log, space: &Space) -> Result<()> {
     let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
     let Some(number) = space.segments().find(|number| !present.contains(number)) else { return Ok(()) };

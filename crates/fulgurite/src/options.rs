@@ -1,4 +1,4 @@
-//! How a database is opened.
+//! Settings with which a database is opened, and their validation.
 
 use std::time::Duration;
 
@@ -9,7 +9,8 @@ use crate::{Error, Result};
 /// Longest interval of [`Durability::Async`].
 const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
-/// Settings of one opening of a database. None of them is stored; each may differ from one open to the next.
+/// Settings of one opening of a database. None of them is stored; each may differ from one open to the next. The
+/// defaults suit most programs; [`Options::validate`] checks the ranges given here.
 ///
 /// ```
 /// let options = fulgurite::Options { create: false, ..Default::default() };
@@ -17,66 +18,76 @@ const ASYNC_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// ```
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Create the database if the directory is empty or missing; its parent must exist. Default: true.
+    /// Create the database if the directory is empty or missing; its parent must exist. Switch it off where a missing
+    /// database is an error. Default true.
     pub create: bool,
-    /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks. Several
-    /// processes may read at the same time, while none has it open for writing. What a killed process left is replayed in
-    /// memory; [`Stats::unproven`](crate::Stats::unproven) tells of what of it the log does not say that it is durable. Writes are refused with
-    /// [`Error::ReadOnly`], `create` counts as false, and there are no background threads. Default: false.
+    /// Read a database and write nothing at all, not even for its recovery: for read-only mounts and full disks.
+    /// Several processes may read at the same time, while none has it open for writing. If the last writer was killed,
+    /// its commits are replayed in memory; [`Stats::unproven`](crate::Stats::unproven) names those that the log does
+    /// not prove to be durable. Writes are refused with [`Error::ReadOnly`], `create` counts as false, and no
+    /// background threads run. Default false.
     pub read_only: bool,
-    /// Values of at most this many bytes live in the leaf beside their key; longer ones stay where the log put them
-    /// (the log is the data). Default 1,024. A larger figure makes scans of medium values faster and checkpoints
-    /// larger.
+    /// Values of at most this many bytes are stored in the leaf beside their key; longer ones stay where the log put
+    /// them (the log is the data). A larger figure makes scans of medium values faster and checkpoints larger. From 0
+    /// to 32 KiB, and at most half of `leaf_bytes`. Default 1,024.
     pub inline_bytes_max: usize,
-    /// Target size of a leaf in bytes. Default 8,192. Leave it alone unless you measured.
+    /// Target size of a leaf in bytes, from 512 to 256 KiB. Leave it alone unless you measured. Default 8,192.
     pub leaf_bytes: usize,
-    /// A table's recent versions are merged into its tree when they take this many bytes. Default 16 MiB.
+    /// A table's mutable memtable is frozen, and then merged into its tree, when it takes this many bytes. A larger
+    /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables.
+    /// From 64 KiB to 64 GiB. Default 16 MiB.
     pub memtable_bytes_max: usize,
     /// A checkpoint begins when the log has grown by this many bytes since the last one, or by 5 % of the live data if
-    /// that is less, but not before 32 MiB; what opening replayed counts. It bounds what the next open has to replay (a
-    /// second or two for 256 MiB of small commits). Opening itself writes one where twice as much was replayed, or where
-    /// eight lives in a row ended without one. Default 256 MiB.
+    /// that is less (at least 32 MiB); the log that opening replayed counts. The figure bounds the log that the next
+    /// open has to replay (a second or two for 256 MiB of small commits). A smaller one makes opens faster and
+    /// checkpoints more frequent. If processes die again and again before they have written their checkpoint, opening
+    /// writes it itself: after twice the log that makes one due, or after eight such lives. From 1 MiB to 64 GiB.
+    /// Default 256 MiB.
     pub checkpoint_log_bytes: u64,
-    /// Memory for commits on their way to the disk. Default 8 MiB.
+    /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
+    /// MiB.
     pub log_buffer_bytes: usize,
     /// How far a commit must have come before it is acknowledged, unless its transaction says otherwise
     /// ([`Transaction::set_durability`](crate::Transaction::set_durability)). Creating, dropping and renaming tables is
     /// always [`Durability::Sync`], the default.
     pub durability: Durability,
-    /// Write the log around the page cache where the file system allows it. Default true.
+    /// Write the log around the page cache where the file system allows it. [`Durability::NoBarrier`] needs it. Default
+    /// true.
     pub direct_io: bool,
-    /// The operator's word that the cache of the log's device survives a power cut, which
-    /// [`Durability::NoBarrier`] needs on a device that admits to a volatile cache. If it does not survive one,
-    /// acknowledged commits are lost; opening warns each time (`tracing`, level WARN). Default false.
+    /// The operator asserts that the cache of the log's device survives a power cut. [`Durability::NoBarrier`] needs
+    /// this on a device that does not declare its cache non-volatile. If the cache does not survive a power cut,
+    /// acknowledged commits are lost; opening warns each time (`tracing`, level WARN). Leave it alone unless you know
+    /// the device. Default false.
     pub assume_power_safe_cache: bool,
-    /// Memory for one transaction: keys and values up to `inline_bytes_max` that it writes, keys and ranges that it reads
-    /// (a key takes its length and some 15 bytes), bookkeeping. Longer values go to disk before the commit when half of it
-    /// is used. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
-    /// [`Snapshot`](crate::Snapshot) take none. Whatever it is, the operations of one transaction take at most
-    /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX) in the log. Default 256 MiB.
+    /// Memory for one transaction: the keys and values that it writes, the keys and ranges that it reads (a key takes
+    /// its length and some 15 bytes), bookkeeping. When half of it is used, values longer than `inline_bytes_max` are
+    /// written to the disk before the commit. Beyond it reads and writes fail with [`Error::TooLarge`]; reads of a
+    /// [`Snapshot`](crate::Snapshot) take none. Whatever the budget, the operations of one transaction take at most
+    /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX) in the log. From 1 MiB to 64 GiB. Default 256 MiB.
     pub transaction_bytes_max: usize,
     /// How often [`Database::transact`](crate::Database::transact) runs a conflicting transaction again before it
     /// gives up. Default 100.
     pub conflict_retries_max: u32,
-    /// A commit that takes so long from its call to its acknowledgement is logged (`tracing`, at info). Default 1 s;
-    /// [`Duration::MAX`] is never.
+    /// A commit that takes this long, from its call to its acknowledgement, is reported (`tracing`, level INFO).
+    /// [`Duration::MAX`] reports none. Default 1 s.
     pub slow_commit: Duration,
-    /// Run the threads that keep segments ready, merge and checkpoint. Default true. Without them whoever embeds the
-    /// database calls [`Database::maintain`](crate::Database::maintain); deterministic tests do.
+    /// Run the threads that keep segments ready, merge and checkpoint. Without them the program has to call
+    /// [`Database::maintain`](crate::Database::maintain), as deterministic tests do. Leave it alone elsewhere. Default
+    /// true.
     pub background: bool,
-    /// What only measurements change. Leave it alone.
+    /// Settings that only measurements change. Leave them alone.
     pub research: ResearchOptions,
 }
 
-/// Settings that are there to be compared with each other, in benchmarks and papers: the defaults are the fastest that
-/// were found, and no program needs another.
+/// Settings for comparisons, in benchmarks and papers. The defaults are the fastest that were found; no program needs
+/// others.
 #[derive(Clone, Debug)]
 pub struct ResearchOptions {
     /// How commits that wait for durability share writes and flushes. Default [`FlushScheme::Combined`].
     pub flush_scheme: FlushScheme,
     /// What a committer does while another thread writes for it. Default [`Waiting::SpinThenBlock`].
     pub waiting: Waiting,
-    /// After a commit, an idle log notes how far it is durable after this long. Default 10 ms.
+    /// How long after a commit an idle log writes a durable mark. Default 10 ms.
     pub mark_idle: Duration,
 }
 
@@ -142,7 +153,7 @@ impl Options {
     }
 }
 
-/// Why no database can offer a level.
+/// Why no database can offer a level; `None` if one can.
 pub(crate) fn level_refusal(level: Durability) -> Option<String> {
     match level {
         Durability::Staged => {
@@ -166,8 +177,8 @@ fn scheme_refusal(scheme: FlushScheme, direct_io: bool) -> Option<String> {
     (!direct_io).then(|| "direct_io is off, and a write into the page cache is not on the device".to_string())
 }
 
-/// Why no commit of an open database can have [`Durability::NoBarrier`]; `None` if it can. `has_volatile_cache` is what
-/// the log's device says of itself, `None` if it says nothing; `writes_directly` is whether the log is in fact written
+/// Why no commit of an open database can have [`Durability::NoBarrier`]; `None` if it can. The log's device declares
+/// `has_volatile_cache`, `None` if it declares nothing; `writes_directly` says whether the log is in fact written
 /// around the page cache.
 pub(crate) fn no_barrier_refusal(
     options: &Options,
@@ -194,12 +205,12 @@ pub(crate) fn no_barrier_refusal(
 /// How isolated a transaction is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// It reads one snapshot; of two that read and write the same key the first to commit wins. Write skew is
-    /// possible.
+    /// A transaction reads one snapshot. Of two that read and write the same key, the first to commit wins. Write skew
+    /// is possible.
     #[default]
     Snapshot,
-    /// As if transactions ran one after the other, in the order of their commits: everything read, ranges included,
-    /// is validated at commit.
+    /// As if transactions ran one after the other, in the order of their commits: the commit validates everything that
+    /// the transaction read, ranges included.
     Serializable,
 }
 
@@ -212,13 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn every_contradiction_is_told_at_once() {
+    fn every_violation_is_reported_at_once() {
         let options = Options {
             research: ResearchOptions { flush_scheme: FlushScheme::OwnLsn, ..Default::default() },
             leaf_bytes: 1,
             ..no_barrier()
         };
-        let Err(Error::BadOptions { violations }) = options.validate() else { panic!("it is full of them") };
+        let Err(Error::BadOptions { violations }) = options.validate() else { panic!("two violations pass") };
         for word in ["leaf_bytes is 1", "own-lsn"] {
             assert!(violations.iter().any(|violation| violation.contains(word)), "{word}: {violations:?}");
         }

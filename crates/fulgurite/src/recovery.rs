@@ -1,4 +1,4 @@
-//! From what is on disk to an open database. The cases are in `docs/recovery.md`.
+//! Recovery: the checkpoint's tables, and the replay of the log above it. The cases are in `docs/recovery.md`.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -29,12 +29,12 @@ pub struct RecoveryProgress {
     pub total_bytes: u64,
 }
 
-/// Collects what the log delivers. Nothing reads a tree, or needs the catalog, before the whole log was read.
+/// Collects the frames that the log delivers. Reads no tree and no catalog before the whole log was read.
 pub(crate) struct Replay<'p> {
     inline_max: usize,
     tables: BTreeMap<TableId, RecoveredTable>,
     catalog_ops: Vec<(Csn, Vec<CatalogOp>)>,
-    /// Frames that refer to chunks: they are resolved once the log can be read.
+    /// Frames that refer to chunks: resolved once the log is open for reads.
     in_chunks: Vec<InChunks>,
     pub commits: u64,
     pub clock_ms: u64,
@@ -73,7 +73,7 @@ impl<'p> Replay<'p> {
             .or_insert_with(|| RecoveredTable { ops: RecoveredBuilder::new(table, 0), ranges: Vec::new() })
     }
 
-    /// Takes the operations of one commit. `body_lsn` is where its body lies, `None` if that is in chunks.
+    /// Takes the operations of one commit. `body_lsn` is the LSN of its body, `None` if the body is in chunks.
     fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
         let damaged = |error| {
             Damage::new(format!("the operations of commit {csn} do not decode: {error}")).of_commit(csn)
@@ -139,7 +139,7 @@ impl<'p> Replay<'p> {
         self.take(csn, &bytes, None, &places)
     }
 
-    /// Brings everything into the tables.
+    /// Applies everything to the tables.
     pub fn finish(mut self, log: &Log, pins: &SpillPins, catalog: &Catalog) -> Result<()> {
         for frame in std::mem::take(&mut self.in_chunks) {
             self.take_in_chunks(log, pins, &frame)?;
@@ -148,7 +148,7 @@ impl<'p> Replay<'p> {
             catalog.apply(*csn, ops, None)?;
         }
         for (id, recovered) in self.tables {
-            // A table that was dropped later: nobody will ask for it.
+            // A later commit dropped the table: no reader can ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
             for (range, csn) in recovered.ranges {
                 let (start, end) = (&range.start, range.end.as_deref());
@@ -222,7 +222,7 @@ impl Places {
     }
 }
 
-#[expect(clippy::too_many_arguments, reason = "one place in a loop; a struct would only rename them")]
+#[expect(clippy::too_many_arguments, reason = "one call in a loop; a struct would only rename them")]
 fn recovered_op<'a>(
     table: TableId,
     op: &Op<'a>,
@@ -272,7 +272,7 @@ fn recovered_op<'a>(
     Ok(recovered)
 }
 
-/// Brings the tables of a checkpoint into the catalog; the catalog's own tree has its root from the same record.
+/// Enters the tables of a checkpoint into the catalog; the root of the catalog's own tree is from the same record.
 pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
     catalog.raise_next_id(record.next_table_id);
     restore_range_deletes(&catalog.root, record);
@@ -293,8 +293,8 @@ pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &Checkpo
     Ok(())
 }
 
-/// The row that a version of the catalog holds. In a leaf, unless an earlier version of this program wrote it there with
-/// a small [`inline_bytes_max`](crate::Options::inline_bytes_max): then its place in the log.
+/// The row in a version of the catalog. It is in the leaf, unless an earlier version of this program wrote it with a
+/// small [`inline_bytes_max`](crate::Options::inline_bytes_max): then the leaf has its extents in the log.
 pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Result<Cow<'v, [u8]>> {
     if !version.flags.is_out_of_line() {
         return Ok(Cow::Borrowed(version.payload));

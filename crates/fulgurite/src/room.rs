@@ -1,5 +1,5 @@
-//! The room on the disk: which writes are refused before anything is logged, so that a checkpoint always fits, and the next
-//! opening.
+//! Admission by free disk space: a write that would leave no room for the next checkpoint, or for the next opening, is
+//! refused before anything is logged.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -8,26 +8,27 @@ use fulgurite_types::limits;
 use crate::core::Core;
 use crate::{Error, Result};
 
-/// What maintenance saw of the disk's free space.
+/// The disk's free space as maintenance last found it.
 #[derive(Default)]
 pub(crate) struct Room {
+    /// A checkpoint of the memtables would not fit: puts are refused.
     short: AtomicBool,
-    /// Nothing is free, and of what the log keeps for that no more is left than the next openings need.
+    /// Nothing is free, and the log's reserve has no more files than the next openings need: deletes are refused, too.
     full: AtomicBool,
     free_bytes: AtomicU64,
     needed_bytes: AtomicU64,
 }
 
-/// Kept beside what a checkpoint of the memtables takes, free or in the log's own reserve: segments that are being made,
-/// records of a checkpoint, the next opening.
+/// Bytes that have to be free, or in the log's own reserve, beside those that a checkpoint of the memtables takes: for
+/// segments that are being made, records of a checkpoint, the next opening.
 const RESERVE_BYTES: u64 = 6 << 20;
 
 impl Core {
-    /// Looks at the disk's free space: puts are refused while a checkpoint of everything in the memtables would not fit. A
-    /// file system that does not answer refuses none: the write itself will tell.
+    /// Reads the disk's free space: puts are refused while a checkpoint of all memtables would not fit. If the file
+    /// system does not report its free space, no write is refused here; a write that does not fit fails itself.
     pub fn look_at_room(&self) -> Result<()> {
-        // What is free now may be another program's by the next opening: only what the log keeps counts for that. Comes
-        // before the look, because it takes of what is free.
+        // Another program may take the free space before the next opening: for that, only the log's reserve counts.
+        // Called before the free space is read, because it takes files for the reserve.
         let must_stay_empty = self.must_stay_empty();
         let free = self.home.free_bytes().map_err(|error| {
             self.room.short.store(false, Ordering::Release);
@@ -53,29 +54,30 @@ impl Core {
         Ok(())
     }
 
-    /// Whether the disk is full and the replay point has to stay before this epoch (INV-LOG-18). What is free, or is freed,
-    /// goes to the next openings first.
+    /// Whether the disk is full and the replay position has to stay before this epoch (INV-LOG-18). Free and freed
+    /// space goes to the next openings first.
     pub fn must_stay_empty(&self) -> bool {
         let has_free = |bytes| self.home.free_bytes().map_or(true, |free| free >= bytes);
         if !self.log.must_stay_empty() || has_free(RESERVE_BYTES) {
             return false;
         }
-        // What it could not do shows below.
+        // A failure shows in the next line: the reserve still lacks files.
         let _ = self.log.fill_reserve();
         self.log.must_stay_empty() && !has_free(limits::SEGMENT_BYTES_MIN.into())
     }
 
-    /// Whether the disk was nearly full when it was last looked at.
+    /// Whether the disk was nearly full when its free space was last read.
     pub fn is_short_of_room(&self) -> bool {
         self.room.short.load(Ordering::Acquire)
     }
 
-    /// Fails while the disk is nearly full. Deletes and checkpoints go on, so that space can come back.
+    /// Fails while the disk is nearly full. Deletes and checkpoints do not call it, so that they can free space.
     pub fn check_room(&self) -> Result<()> {
         if !self.is_short_of_room() {
             return Ok(());
         }
-        // The thread that looks otherwise may sleep. If the disk cannot be asked it is not refused, and that thread says so.
+        // The merger, which reads the free space at other times, may sleep. If the disk does not report it, the write
+        // is not refused, and the merger reports that error.
         let _ = self.look_at_room();
         if !self.is_short_of_room() {
             return Ok(());
@@ -89,8 +91,8 @@ impl Core {
         Err(Error::NoSpace { what })
     }
 
-    /// Fails where no checkpoint could make room of what is deleted, or a later opening would find no file to begin its
-    /// epoch in (INV-LOG-18): what is logged now would stay in its way.
+    /// Fails while no checkpoint could free what a delete makes dead, or while a later opening would find no file in
+    /// which to begin its epoch (INV-LOG-18): a commit that is logged now would take that file.
     pub fn check_room_to_delete(&self) -> Result<()> {
         let is_full = || self.room.full.load(Ordering::Acquire);
         if !is_full() {

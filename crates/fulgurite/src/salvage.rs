@@ -1,4 +1,4 @@
-//! What is left of a damaged table: a scan that goes on behind what it cannot read, and names it.
+//! A scan of a damaged table: it continues after a range that it cannot read, and names that range.
 
 use std::ops::Bound;
 use std::time::SystemTime;
@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::scan::{Bounds, Range};
 use crate::{Error, Result, Value};
 
-/// What comes next from a [`Salvage`].
+/// An item of a [`Salvage`].
 #[derive(Debug)]
 pub enum Salvaged {
     /// An entry, as a scan gives it.
@@ -18,15 +18,15 @@ pub enum Salvaged {
         /// When it expires; `None`: never.
         expires_at: Option<SystemTime>,
     },
-    /// A part of the table that cannot be read.
+    /// A range of the table that cannot be read.
     LeftOut(LeftOut),
 }
 
-/// A part of a table that a [`Salvage`] left out.
+/// A range of a table that a [`Salvage`] left out.
 #[derive(Debug)]
 pub struct LeftOut {
-    /// The keys that it may have had: those of one node of the tree, or one key whose value is damaged. What was
-    /// written to these keys so recently that it is not in the tree yet is given all the same.
+    /// The keys that the range may have had: those of one node of the tree, or one key whose value is damaged. Recent
+    /// versions of these keys, which are not in the tree yet, are returned all the same.
     pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     /// Why it cannot be read.
     pub error: Error,
@@ -35,9 +35,9 @@ pub struct LeftOut {
 /// The entries of a table in key order at one snapshot, without those that cannot be read: made by
 /// [`Snapshot::salvage`](crate::Snapshot::salvage).
 ///
-/// Damage to a leaf leaves out its keys, damage to an inner node those of all leaves below it, damage to a value that
-/// is kept apart its key. [`Error::Damaged`] and [`Error::Io`] leave something out; after any other error the iteration
-/// is over.
+/// A damaged leaf leaves out its keys, a damaged internal node those of all leaves below it, a damaged value that is
+/// stored outside its leaf that key. [`Error::Damaged`] and [`Error::Io`] leave a range out; any other error ends the
+/// iteration.
 ///
 /// ```
 /// use fulgurite::{Database, Options, Salvaged};
@@ -58,7 +58,7 @@ pub struct LeftOut {
 /// ```
 pub struct Salvage {
     range: Range<'static>,
-    /// What was named last. A scan that looks up its place anew meets the same node a second time.
+    /// The range that was named last: a scan that seeks its position again meets the same node a second time.
     named: Option<Bounds>,
 }
 

@@ -9,11 +9,12 @@ use fulgurite_types::{Lsn, TableId};
 use crate::checkpoint_record::Accounts;
 use crate::spill::SpillPins;
 
-/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). Writing a tree out
-/// adds what it references and subtracts what its predecessor did; changes in memory count only when they are written out.
+/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A write-out of a
+/// tree adds the bytes that it references and subtracts those that its predecessor did; changes in memory count only
+/// when they are written out.
 pub(crate) struct Space {
     accounts: Accounts,
-    /// Totals by segment as of the current and the previous checkpoint: recovery may use either.
+    /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
     current: Checkpoint,
     previous: Checkpoint,
 }
@@ -26,14 +27,14 @@ struct Checkpoint {
 }
 
 impl Space {
-    /// The accounts of the checkpoint that was found. Opening has written its superblock again, so that both slots
-    /// point to it.
+    /// The accounts of the checkpoint that recovery found. Opening writes the superblock before anything is freed, so
+    /// that both copies point to this checkpoint.
     pub fn new(accounts: Accounts, record: Vec<u32>) -> Space {
         let current = Checkpoint { live: totals(&accounts), record };
         Space { accounts, previous: current.clone(), current }
     }
 
-    /// Books what a write-out changed.
+    /// Books the changes of a write-out.
     pub fn change(&mut self, table: TableId, changes: &[AccountChange]) {
         let account = self.accounts.entry(table).or_default();
         for &(segment, bytes) in changes {
@@ -54,18 +55,18 @@ impl Space {
         self.accounts.get(&table).cloned().unwrap_or_default()
     }
 
-    /// A dropped table that nobody sees holds nothing.
+    /// Removes a dropped table that no snapshot sees: it keeps no bytes live.
     pub fn drop_table(&mut self, table: TableId) {
         self.accounts.remove(&table);
     }
 
-    /// A checkpoint is durable: `record` are the segments of its record.
+    /// A checkpoint is durable; its record is in the segments `record`.
     pub fn install(&mut self, record: Vec<u32>) {
         let next = Checkpoint { live: totals(&self.accounts), record };
         self.previous = std::mem::replace(&mut self.current, next);
     }
 
-    /// The superblock was written again for the current checkpoint.
+    /// The superblock was written again for the current checkpoint: both copies point to it.
     pub fn install_again(&mut self) {
         self.previous = self.current.clone();
     }
@@ -85,8 +86,9 @@ impl Space {
         self.current.live.get(&segment).copied().unwrap_or(0).max(0) as u64
     }
 
-    /// Whether nothing needs a segment (INV-SPACE-2). `replay` is the older of both replay positions, `bulk_before`
-    /// the first bulk segment that could hold records written since the current checkpoint began.
+    /// Whether nothing on disk and no open transaction needs a segment (INV-SPACE-2). `replay` is the smaller replay
+    /// position of both copies of the superblock, `bulk_before` the first bulk segment that could hold records written
+    /// since the current checkpoint began.
     pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
         let unreferenced = |checkpoint: &Checkpoint| {
             checkpoint.live.get(&segment.number).is_none_or(|&live| live == 0)
@@ -176,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_checkpoint_that_was_opened_refers_to_stays_until_two_newer_ones() {
+    fn a_segment_of_the_checkpoint_that_was_opened_stays_until_two_newer_ones() {
         let accounts = Accounts::from([(TABLE, BTreeMap::from([(5, 10)]))]);
         let mut space = Space::new(accounts, vec![]);
         let bulk = segment(5, Stream::Bulk);
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replay_needs_stays() {
+    fn a_segment_that_replay_needs_stays() {
         let pins = SpillPins::default();
         let commit = segment(5, Stream::Commit);
         assert!(!space(0, 0).may_free(&commit, Lsn::new(5, 4096), 100, &pins));
@@ -197,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_being_written_stays() {
+    fn a_segment_that_is_being_written_stays() {
         let pins = SpillPins::default();
         assert!(!space(0, 0).may_free(&segment(5, Stream::Bulk), Lsn::new(100, 0), 5, &pins));
         let open = SegmentInfo { open: true, ..segment(5, Stream::Bulk) };

@@ -1,4 +1,4 @@
-//! Values and operation lists that are written ahead, in chunks, off the commit path.
+//! Spills: values and operation lists that a transaction writes ahead, in chunks, off the commit path.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::Result;
 use crate::body::ChunksRef;
 use crate::error::OrError;
 
-/// Segments that hold chunks of transactions which no checkpoint covers yet. Such a segment must not be freed, even if
-/// no written tree refers to it.
+/// The segments with chunks of transactions that no checkpoint covers yet. Such a segment must not be freed, even if no
+/// written tree refers to it.
 pub(crate) struct SpillPins {
-    /// Which has the lock; not a child of it.
+    /// The process that opened the database; a child of `fork()` must not take the lock.
     process: Process,
     inner: Mutex<PinsInner>,
 }
@@ -31,13 +31,13 @@ impl Default for SpillPins {
 struct PinsInner {
     /// How many open spills, and committed ones above the replay position, have chunks in a segment.
     segments: BTreeMap<u32, u32>,
-    /// Committed spills, until both replay positions have passed them.
+    /// Committed spills, until the checkpoints of both superblock copies cover them.
     committed: BTreeMap<Csn, Vec<u32>>,
 }
 
 impl SpillPins {
-    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment cannot
-    /// be freed yet: else it could be filled, looked at and freed in between.
+    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment
+    /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
     fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
         if pinned.last() != Some(&segment) {
             *self.inner.lock().segments.entry(segment).or_default() += 1;
@@ -56,14 +56,14 @@ impl SpillPins {
         }
     }
 
-    /// Pins a segment for a commit that was found in the log.
+    /// Pins a segment for a commit that recovery found in the log.
     pub fn pin_recovered(&self, csn: Csn, segment: u32) {
         let mut inner = self.inner.lock();
         *inner.segments.entry(segment).or_default() += 1;
         inner.committed.entry(csn).or_default().push(segment);
     }
 
-    /// Lets go of the commits at or below `csn`: both replay positions have passed them.
+    /// Unpins the segments of the commits at or below `csn`: the checkpoints of both superblock copies cover them.
     pub fn release_up_to(&self, csn: Csn) {
         let mut inner = self.inner.lock();
         let rest = inner.committed.split_off(&csn.next());
@@ -78,7 +78,7 @@ impl SpillPins {
     }
 }
 
-/// What one transaction has written ahead.
+/// The spill of one transaction: the chunks that it has written ahead.
 pub(crate) struct Spill {
     log: Arc<Log>,
     pins: Arc<SpillPins>,
@@ -86,7 +86,7 @@ pub(crate) struct Spill {
     next_ordinal: u32,
     places: Vec<ChunkRef>,
     pinned: Vec<u32>,
-    /// Up to where the bulk stream has to be synced before the commit frame is written.
+    /// The position up to which the bulk stream has to be synced before the commit frame is written.
     mark: BulkPosition,
 }
 
@@ -111,7 +111,7 @@ impl Spill {
         Ok(lsn)
     }
 
-    /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned place carries the partial checksum.
+    /// Writes a value ahead; it is durable after [`Spill::sync`]. The returned `OutOfLine` has the partial checksum.
     pub fn value(&mut self, table: TableId, key: &[u8], value: &[u8]) -> Result<(ChunksRef, OutOfLine)> {
         let checksum = value_checksum(table, key, &[value]);
         let (chunks, extents) = self.write(value, checksum)?;
@@ -138,8 +138,8 @@ impl Spill {
         Ok((chunks, extents))
     }
 
-    /// The places of the chunks, for the group that carries the commit. A long list is itself written ahead, and the
-    /// places of that are returned: chunks with ordinals from `u32::MAX` down.
+    /// The references to the chunks, for the group of the commit. A long list is itself written ahead, and the
+    /// references to its own chunks are returned, with ordinals from `u32::MAX` down.
     pub fn places(&mut self) -> Result<Vec<ChunkRef>> {
         let mut places = std::mem::take(&mut self.places);
         let mut level_ordinal = u32::MAX;
@@ -159,17 +159,17 @@ impl Spill {
         Ok(places)
     }
 
-    /// Makes everything written ahead durable.
+    /// Makes the whole spill durable.
     pub fn sync(&self) -> Result<()> {
         self.log.sync_bulk_to(self.mark).or_error()
     }
 
-    /// Up to where the bulk stream has to be synced before the commit frame is written.
+    /// The position up to which the bulk stream has to be synced before the commit frame is written.
     pub fn mark(&self) -> BulkPosition {
         self.mark
     }
 
-    /// The commit has a number: its pins stay until a checkpoint covers it.
+    /// The commit has its CSN: its pins stay until checkpoints cover it.
     pub fn committed(mut self, csn: Csn) {
         let pinned = std::mem::take(&mut self.pinned);
         self.pins.inner.lock().committed.entry(csn).or_default().extend(pinned);
@@ -186,7 +186,7 @@ impl Drop for Spill {
     }
 }
 
-/// Fails for more chunks than a transaction may write ahead: what comes behind are the ordinals of lists.
+/// Fails for more chunks than a transaction may write ahead: the ordinals above are those of lists of chunks.
 fn check_ordinals(first: u32, count: u32) -> Result<()> {
     let (end, max) = (u64::from(first) + u64::from(count), u64::from(limits::PLACES_ORDINAL_MIN));
     if end <= max {
@@ -196,7 +196,7 @@ fn check_ordinals(first: u32, count: u32) -> Result<()> {
     Err(crate::Error::TooLarge { bytes: bytes(end), max: bytes(max) })
 }
 
-/// All places of a recovered commit, lists of places resolved.
+/// All references to chunks of a recovered commit, with lists of references resolved.
 pub(crate) fn resolve_places(log: &Log, places: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
     let mut resolved = Vec::with_capacity(places.len());
     for place in places {

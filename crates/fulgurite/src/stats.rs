@@ -12,7 +12,7 @@ use crate::core::Core;
 use crate::latency::Latencies;
 use crate::maintenance::{MaintenanceError, WorkTimes};
 
-/// What [`Database::stats`](crate::Database::stats) tells. Sizes are bytes.
+/// Counters, sizes in bytes, and times: the result of [`Database::stats`](crate::Database::stats).
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {
@@ -23,41 +23,41 @@ pub struct Stats {
     /// The newest commit up to which all were synced by a flush of the device. Less than `durable` only with
     /// [`Durability::NoBarrier`](crate::Durability::NoBarrier).
     pub synced: Csn,
-    /// What the last checkpoint covers: the next open replays what is above.
+    /// The newest commit that the last checkpoint covers: the next open replays the commits above it.
     pub checkpoint_covered: Csn,
     /// Checkpoints since the database was opened, those that found nothing new included.
     pub checkpoints: u64,
     /// How long they took.
     pub checkpoint_times: WorkTimes,
-    /// How many times a table's recent versions were merged into its tree since the database was opened.
+    /// How many memtables were merged into their tables' trees since the database was opened.
     pub merges: u64,
-    /// How long that took.
+    /// How long the merges took.
     pub merge_times: WorkTimes,
-    /// The last error of the work in the background. It is tried again by itself; commits may have to wait for it, and
-    /// are refused with its reason where it keeps them from going on.
+    /// The last error of background work, which is retried without a call. Commits may have to wait for it, and are
+    /// refused with its reason where they cannot proceed without it.
     pub maintenance_error: Option<MaintenanceError>,
     /// How many times the database has been opened.
     pub epoch: u32,
     /// Tables, the catalog not counted.
     pub tables: u64,
-    /// Memory of recent versions that are not merged yet.
+    /// Memory of the memtables: versions that are not merged yet.
     pub memtable_bytes: u64,
-    /// Recent versions that are not merged yet.
+    /// Versions in the memtables, not merged yet.
     pub memtable_entries: u64,
     /// Open snapshots and transactions.
     pub snapshots: u64,
-    /// The oldest of them.
+    /// The CSN of the oldest of them.
     pub oldest_snapshot: Option<Csn>,
-    /// How long ago the one was taken that has been open for the longest. What an old one sees stays on disk.
+    /// How long the one that was taken first has been open. The versions that it sees stay on disk.
     pub oldest_snapshot_age: Option<Duration>,
-    /// Reads of one key since the database was opened. These and scans are counted without locks: where more than 64
-    /// threads read, a few may be missed.
+    /// Reads of one key since the database was opened. These and scans are counted without locks: with more than 64
+    /// reading threads the counters may miss a few.
     pub gets: u64,
     /// Ranges that were opened for reading since the database was opened.
     pub scans: u64,
     /// Commits that were refused with [`Error::Conflict`](crate::Error::Conflict) since the database was opened.
     pub conflicts: u64,
-    /// How many times [`Database::transact`](crate::Database::transact) and its like ran a transaction again.
+    /// How many times [`Database::transact`](crate::Database::transact) and its variants ran a transaction again.
     pub retries: u64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: u64,
@@ -67,22 +67,23 @@ pub struct Stats {
     pub segments: [u64; 3],
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
-    /// If the log has failed: commits that were acknowledged at level [`Durability::Async`](crate::Durability::Async) or
-    /// [`Durability::None`](crate::Durability::None) and are not known to be durable, with everything between them.
+    /// If the log has failed: the range from the first to the last commit that was acknowledged at level
+    /// [`Durability::Async`](crate::Durability::Async) or [`Durability::None`](crate::Durability::None) and is not
+    /// known to be durable.
     pub at_risk: Option<CsnRange>,
     /// Whether the database was opened with [`Options::read_only`](crate::Options::read_only).
     pub read_only: bool,
-    /// If it was, and the process that wrote last was killed: the commits after the log's last durable mark. Reads see them.
-    /// The log does not say whether they had reached the disk: those that were acknowledged at
-    /// [`Durability::Sync`](crate::Durability::Sync) had, of the others a power cut may take some. Opening for writing makes
-    /// all of them durable.
+    /// If it was, and the last writing process was killed: the commits after the log's last durable mark. Reads see
+    /// them. The log does not prove that they had reached the disk: those that were acknowledged at
+    /// [`Durability::Sync`](crate::Durability::Sync) had; a power cut may undo some of the others. Opening for writing
+    /// makes all of them durable.
     pub unproven: Option<CsnRange>,
     /// The clock by which keys expire.
     pub clock: ClockStatus,
     /// How long commits took.
     pub latency: Latencies,
-    /// Whether the log is written around the page cache. Decided when the database is opened: by
-    /// [`Options::direct_io`](crate::Options::direct_io), the flush scheme and the file system.
+    /// Whether the log is written around the page cache. [`Options::direct_io`](crate::Options::direct_io), the flush
+    /// scheme and the file system decide that when the database is opened.
     pub direct_io: bool,
     /// How commits share writes and flushes.
     pub flush_scheme: FlushScheme,

@@ -1,4 +1,4 @@
-//! The superblock: two slots in one file, written in turn, each pointing to a checkpoint. Grammar in
+//! The superblock: two copies in one file, written in turn, each of which points to a checkpoint. Grammar in
 //! `docs/format/superblock.md`.
 
 use std::sync::Arc;
@@ -16,25 +16,25 @@ pub(crate) const TEMPORARY_NAME: &str = "SUPERBLOCK.new";
 const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
 /// The format version that this program writes.
 pub(crate) const FORMAT_VERSION: u16 = 1;
-/// The length of a slot, of which the first bytes are used.
+/// The length of a copy; only its first [`ENCODED_BYTES`] bytes are used.
 pub(crate) const SLOT_BYTES: usize = 4096;
 const ENCODED_BYTES: usize = 100;
 
-/// What one slot holds.
+/// The contents of one copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub id: DatabaseId,
-    /// Rises with each write; the higher valid slot is the current one, and its parity says which slot it is in.
+    /// Rises with each write. The valid copy with the higher sequence is current; the parity selects a copy's offset.
     pub sequence: u64,
-    /// The newest epoch that this database had when the slot was written.
+    /// The newest epoch of this database when the copy was written.
     pub epoch: Epoch,
     /// The index record of the checkpoint; [`Lsn::NULL`] in a database that had none yet.
     pub checkpoint: Lsn,
     /// Where replay begins.
     pub replay: Lsn,
-    /// What the checkpoint covers: replay delivers what is above.
+    /// The newest commit that the checkpoint covers: replay delivers the commits above it.
     pub covered: Csn,
-    /// A commit that was durable when the slot was written: its absence is damage.
+    /// A commit that was durable when the copy was written: its absence is damage.
     pub durable: Csn,
     /// No clock of this database may show less.
     pub clock_ms: u64,
@@ -69,7 +69,7 @@ impl Superblock {
         out
     }
 
-    /// Reads a slot.
+    /// Reads a copy.
     pub(crate) fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
         let mut reader = Reader::new(slot);
         let short = |_| SlotFault::Damaged;
@@ -104,8 +104,8 @@ impl Superblock {
     }
 }
 
-/// How many seconds the confirmed time is behind the clock, and how many the jump went from there; (0, 0) for a jump
-/// that does not fit, by more than 136 years: the clock does not follow it, and the next open notices it again.
+/// The seconds from the confirmed time to the clock, and from the confirmed time to the end of the jump; (0, 0) for a
+/// jump of more than 136 years, which does not fit: the clock does not follow it, and the next open detects it again.
 fn encode_step(clock_ms: u64, step: ClockStep) -> (u32, u32) {
     let behind_s = clock_ms.saturating_sub(step.confirmed_ms).div_ceil(1000);
     let step_s = step.landed_ms.saturating_sub(clock_ms.saturating_sub(behind_s * 1000)).div_ceil(1000);
@@ -122,7 +122,7 @@ fn decode_step(clock_ms: u64, behind_s: u32, step_s: u32) -> Option<ClockStep> {
     (step_s != 0).then_some(ClockStep { confirmed_ms, landed_ms })
 }
 
-/// Why a slot says nothing.
+/// Why a copy is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotFault {
     /// It has this format version, which a newer program wrote.
@@ -137,7 +137,7 @@ pub(crate) struct SuperblockFile {
     file: Arc<dyn File>,
     current: Superblock,
     previous: Option<Superblock>,
-    /// The slot that was found damaged when the file was opened.
+    /// The copy that was found damaged when the file was opened.
     damaged: Option<usize>,
 }
 
@@ -148,7 +148,7 @@ impl SuperblockFile {
         self.file.takes_direct_writes().map_err(failed)
     }
 
-    /// Creates the file with its first slot, atomically: before the log has any segment, so that a directory with
+    /// Creates the file with its first copy, atomically: before the log has any segment, so that a directory with
     /// segments and without a superblock is a damaged database and never a new one.
     pub fn create(home: &dyn Dir, first: Superblock) -> Result<SuperblockFile> {
         let what = || format!("creating {}", home.path().join(FILE_NAME).display());
@@ -167,7 +167,7 @@ impl SuperblockFile {
         Ok(SuperblockFile { file, current: first, previous: None, damaged: None })
     }
 
-    /// Opens the file and picks the newest valid slot. A bad one is told, and written again by the first write.
+    /// Opens the file and selects the newest valid copy. A damaged one is reported; the first write replaces it.
     pub fn open(home: &dyn Dir, options: OpenOptions) -> Result<SuperblockFile> {
         let path = home.path().join(FILE_NAME);
         let failed = |error| Error::io(format!("reading {}", path.display()), error);
@@ -201,12 +201,12 @@ impl SuperblockFile {
         &self.current
     }
 
-    /// The slot that was damaged when the file was opened.
+    /// The copy that was damaged when the file was opened.
     pub fn damaged_at_open(&self) -> Option<usize> {
         self.damaged
     }
 
-    /// The slot that is damaged now, on the disk.
+    /// The copy that is damaged on the disk now.
     pub fn damaged_now(&self) -> Result<Option<usize>> {
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let read = self.file.read_at_direct(&mut bytes, 0);
@@ -215,7 +215,7 @@ impl SuperblockFile {
         Ok(self.damaged_slot(&bytes))
     }
 
-    /// The slot that does not decode, although it was written: the first write leaves the other one empty.
+    /// The copy that does not decode, although it was written: the first write leaves the other copy empty.
     fn damaged_slot(&self, bytes: &[u8]) -> Option<usize> {
         let slot = |number: usize| bytes.get(number * SLOT_BYTES..(number + 1) * SLOT_BYTES).unwrap_or(&[]);
         let is_empty = |slot: &[u8]| slot.len() == SLOT_BYTES && slot.iter().all(|&byte| byte == 0);
@@ -225,14 +225,14 @@ impl SuperblockFile {
         })
     }
 
-    /// Both slots that recovery might use.
+    /// Both copies that recovery might use.
     pub fn slots(&self) -> impl Iterator<Item = &Superblock> {
         std::iter::once(&self.current).chain(&self.previous)
     }
 
-    /// The newest epoch that another process noted since this one opened the file: it holds the database now, and a slot
-    /// that this process wrote would hide its commits. None as long as the lock does what it promises. A newer slot of this
-    /// process's own epoch is one that it wrote in an attempt that failed.
+    /// The newest epoch that another process has written since this one opened the file: that process has the database
+    /// now, and a copy written here would hide its commits. `None` as long as the lock of the directory works. A newer
+    /// copy of this process's own epoch is from an own write that failed.
     pub fn foreign_epoch(&self) -> Result<Option<Epoch>> {
         let mut bytes = vec![0; 2 * SLOT_BYTES];
         let read = self.file.read_at_direct(&mut bytes, 0);
@@ -242,7 +242,7 @@ impl SuperblockFile {
         Ok(foreign.map(|slot| slot.epoch).max())
     }
 
-    /// Writes the next slot over the older one; durable when it returns.
+    /// Writes the next copy over the older one; durable when it returns.
     pub fn write(&mut self, mut next: Superblock) -> Result<()> {
         next.sequence = self.current.sequence + 1;
         let failed = |error| Error::io("writing the superblock", error);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_comes_back() {
+    fn a_copy_comes_back() {
         assert_eq!(Superblock::decode(&sample().encode()).unwrap(), sample());
     }
 
@@ -291,7 +291,7 @@ mod tests {
         );
     }
 
-    /// A slot without a jump of the clock is what it was before jumps were kept.
+    /// Without a jump of the clock, a copy has the bytes that it had before jumps were stored.
     #[test]
     fn golden_bytes_of_the_clock() {
         let steps = [None, sample().clock_step, Some(ClockStep { confirmed_ms: 5, landed_ms: u64::MAX })];

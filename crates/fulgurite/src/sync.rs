@@ -1,4 +1,4 @@
-//! Locks and atomics of the parts whose schedules are explored, exchanged for shuttle's under the feature `shuttle`.
+//! Locks and atomics of the modules whose schedules are explored; the feature `shuttle` replaces them by shuttle's.
 
 pub(crate) use crossbeam_utils::CachePadded;
 
@@ -19,7 +19,7 @@ mod chosen {
     pub use shuttle::thread::yield_now;
     pub use shuttle::thread_local;
 
-    /// Shuttle's mutex with the face of `parking_lot`'s.
+    /// Shuttle's mutex with the interface of `parking_lot`'s.
     #[derive(Default, Debug)]
     pub struct Mutex<T>(sync::Mutex<T>);
 

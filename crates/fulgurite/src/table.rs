@@ -18,10 +18,9 @@ use crate::{Commit, Error, Isolation, KeyRange, Result, Value};
 
 /// A handle to a table; cheap to clone, good for any thread.
 ///
-/// Its methods are transactions of one operation, of the level that
-/// [`Options::durability`](crate::Options::durability) says: by default a write is durable when it returns. To write several keys at once,
-/// or to write what depends on what was read, use [`Database::begin`](crate::Database::begin) or
-/// [`Database::transact`](crate::Database::transact).
+/// Each method is a transaction of one operation, at the level [`Options::durability`](crate::Options::durability): by
+/// default a write is durable when it returns. To write several keys atomically, or a value that depends on a read, use
+/// [`Database::begin`](crate::Database::begin) or [`Database::transact`](crate::Database::transact).
 #[derive(Clone)]
 pub struct Table {
     pub(crate) state: Arc<TableState>,
@@ -34,7 +33,8 @@ impl Table {
         self.state.name().to_string()
     }
 
-    /// The value of `key`, or `None`: the newest that is durable, or was acknowledged at a level that does not wait for that.
+    /// The value of `key`, or `None`: the newest that is durable, or was acknowledged at a level that does not wait for
+    /// durability.
     ///
     /// # Errors
     /// [`Error::TableDropped`], [`Error::KeyTooLong`], [`Error::Damaged`], [`Error::Io`], [`Error::Closed`].
@@ -63,7 +63,7 @@ impl Table {
         )
     }
 
-    /// Asks for the newest version, and for that of a snapshot if what was found does not settle it (INV-TXN-14).
+    /// Asks for the newest version, and if that does not settle the read, for the version of a snapshot (INV-TXN-14).
     #[inline]
     fn live_version_by(
         &self,
@@ -124,7 +124,8 @@ impl Table {
         self.core.resolve(self.state.id, key, version).map(Some)
     }
 
-    /// Writes `key`; by default durable when it returns. An expiry that it had is gone: [`Table::put_expiring`] gives one.
+    /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]
+    /// sets one.
     ///
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
@@ -159,7 +160,8 @@ impl Table {
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
     ///
     /// # Errors
-    /// [`Error::KeyExists`], [`Error::TooManyConflicts`], and those of [`Transaction::put`] and [`Transaction::commit`].
+    /// [`Error::KeyExists`], [`Error::TooManyConflicts`], and those of [`Transaction::put`] and
+    /// [`Transaction::commit`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Commit> {
         self.insert_bytes(key.as_ref(), value.as_ref())
     }
@@ -188,7 +190,7 @@ impl Table {
             .map(|(swapped, _)| swapped)
     }
 
-    /// The entries of `range` in order, at a snapshot of now; `.rev()` goes backward. `..` is the whole table.
+    /// The entries of `range` in order, at a snapshot of now; `.rev()` reverses the order. `..` is the whole table.
     ///
     /// # Errors
     /// Those of [`Transaction::range`].
@@ -204,9 +206,9 @@ impl Table {
         Snapshot::take(&self.core).prefix(self, prefix)
     }
 
-    /// About how many keys the table has, expired ones not counted as far as they are recent: within some percent, unless
-    /// snapshots keep many old versions. It looks at samples, and takes up to some milliseconds. 0 in a child of the
-    /// process that opened the database ([`Error::Forked`]).
+    /// About how many keys the table has: within some percent, unless snapshots keep many old versions. Expired keys
+    /// are left out only where they are recent. It samples the tree, and takes up to some milliseconds. 0 in a child of
+    /// the process that opened the database ([`Error::Forked`]).
     pub fn len_estimate(&self) -> u64 {
         if self.core.check_process().is_err() {
             return 0;

@@ -1,13 +1,13 @@
-//! Bytes that come out of a database.
+//! Keys and values that a read returns.
 
 use std::fmt;
 use std::ops::Deref;
 
 use fulgurite_index::Pinned;
 
-/// A key or value that was read: bytes where memory holds them, uncopied, and kept there while this lives.
+/// A key or value that was read. It refers to the bytes where they are in memory, without a copy, and pins them there.
 ///
-/// It keeps alive one leaf (8 KiB) or the memory of one commit; copy the bytes out to keep them for long.
+/// A `Value` keeps one leaf (8 KiB) or the memory of one commit alive; to keep the bytes for long, copy them out.
 #[derive(Clone)]
 pub struct Value(pub(crate) Pinned);
 

@@ -1,4 +1,4 @@
-//! Values that lie in the log, apart from their keys: reading them, and finding where one is damaged.
+//! Values in the log, outside their leaves: reading them, and finding the damage in one.
 
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{Log, LogError};
@@ -33,8 +33,8 @@ fn read(log: &Log, table: TableId, key: &[u8], place: &OutOfLine, csn: Option<Cs
     if checksum == place.checksum { Ok(Value::from(bytes)) } else { Err(failed(None)) }
 }
 
-/// Why a value cannot be had: `error` stopped the read of an extent, or the whole fails its checksum. That covers all
-/// extents, which may lie in several segments: the records around them tell which of them is damaged.
+/// Why a value cannot be read: `error` stopped the read of an extent, or the whole value fails its checksum. The
+/// checksum covers all extents, which may be in several segments: the records around them show which extent is damaged.
 #[cold]
 fn damaged(
     log: &Log,

@@ -1,4 +1,4 @@
-//! The whole interface, once through, on a real disk.
+//! The whole interface, each part once, on a real disk.
 
 use fulgurite::{Database, Error, Isolation, Options};
 
@@ -53,7 +53,7 @@ fn nothing_is_lost_without_a_clean_close() {
         for n in 0..100u32 {
             table.put(&key(round, n), &round.to_le_bytes()).unwrap();
         }
-        // What a killed process leaves: nothing runs beside the copy, and no destructor has run.
+        // The files of a killed process: no thread runs during the copy, and no destructor has run.
         let copy = tempfile::tempdir().unwrap();
         copy_dir(dir.path(), copy.path());
         let survivor = open(copy.path());
@@ -293,7 +293,7 @@ fn many_snapshots_of_a_key_do_not_stop_checkpoints() {
 }
 
 #[test]
-fn who_saw_a_deletion_waits_until_it_is_durable() {
+fn a_commit_that_saw_a_deletion_waits_until_that_is_durable() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_quiet(dir.path());
     let table = db.table("t").unwrap();
@@ -329,7 +329,7 @@ fn a_serializable_read_of_a_table_that_is_dropped_meanwhile_does_not_commit() {
 }
 
 #[test]
-fn what_was_read_and_is_deleted_with_a_range_conflicts() {
+fn a_key_that_was_read_and_is_deleted_with_a_range_conflicts() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_quiet(dir.path());
     let table = db.table("t").unwrap();
@@ -377,7 +377,7 @@ fn a_snapshot_reads_a_dropped_table_whatever_is_checkpointed() {
             other.put(&[n % 3], &vec![round; 300_000]).unwrap();
         }
     };
-    // Not in the segment that the log itself needs.
+    // Not in a segment that the log itself needs.
     busy(0);
     for (n, value) in values.iter().enumerate() {
         dropped.put(&[n as u8], value).unwrap();
@@ -424,9 +424,9 @@ fn range_deletes_count_in_a_transactions_budget() {
     txn.commit().unwrap();
 }
 
-/// What a savepoint kept of values that were overwritten was in no budget: a loop over one key took all memory.
+/// The overwritten values that a savepoint keeps were in no budget: a loop over one key took all memory.
 #[test]
-fn what_a_savepoint_keeps_counts_in_a_transactions_budget() {
+fn values_that_a_savepoint_keeps_count_in_a_transactions_budget() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options { transaction_bytes_max: 1 << 20, background: false, ..Options::default() };
     let db = Database::open(dir.path(), options).unwrap();

@@ -1,4 +1,4 @@
-//! What a wrong clock does to keys that expire. The rules are in `docs/expiry.md`.
+//! Keys that expire under a wrong clock. The rules are in `docs/expiry.md`.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn wall_ms(env: &Arc<SimEnv>) -> u64 {
     env.clock().wall_ms()
 }
 
-/// A database with keys that expire after a day, and others that do so after an hour.
+/// A database with keys that expire after a day, and others that expire after an hour.
 fn sessions(env: &Arc<SimEnv>) -> (Database, Table) {
     let db = open(env.clone()).unwrap();
     let table = db.table("sessions").unwrap();
@@ -42,7 +42,7 @@ fn merge(db: &Database) {
     db.checkpoint().unwrap();
 }
 
-/// The process is killed: what it wrote is in the log only, and is merged by the next one.
+/// Kills the process: its writes are in the log only, and the next process merges them.
 fn kill(env: &Arc<SimEnv>, db: Database, table: Table) -> Arc<SimEnv> {
     std::mem::forget((db, table));
     env.crash(CrashKind::Kill, 2)
@@ -89,7 +89,7 @@ fn a_clock_that_is_wrong_at_open_takes_no_key_away() {
         let mut table = db.table("sessions").unwrap();
         for _ in 0..3 {
             merge(&db);
-            // What fifty years would hide is not hidden; what 300 days hide may be so rightly.
+            // A jump of fifty years hides nothing; one of 300 days may be right.
             assert_eq!(live(&table), if jump_ms == FIFTY_YEARS_MS { KEYS as usize } else { 0 });
             let _ = table.put(b"one", b"commit").unwrap();
             let _ = table.delete(b"one").unwrap();
@@ -108,7 +108,7 @@ fn a_clock_that_is_wrong_at_open_takes_no_key_away() {
 }
 
 #[test]
-fn what_expired_while_the_database_was_closed_goes_when_that_is_sure() {
+fn keys_that_expired_while_the_database_was_closed_are_removed_when_the_time_is_confirmed() {
     let env = SimEnv::new(1);
     let (db, table) = sessions(&env);
     let env = kill(&env, db, table);

@@ -1,5 +1,5 @@
 //! Crashes one after the other: without a checkpoint between, in the middle of recovery, after a clean close. The log
-//! then has several epochs, with torn and unacknowledged groups behind the end of each.
+//! then has several epochs, with torn and unacknowledged groups after the end of each.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::workload::Workload;
 use fulgurite::env::sim::{CrashKind, SimEnv};
 use fulgurite::{Database, Options};
 
-/// Lives through one process: opens, compares, works for a while, and stops somewhere in between.
+/// The lives of one database: each opens it, compares, works for a while, and stops at some operation.
 struct Life {
     history: Arc<Mutex<History>>,
     rng: Rng,
@@ -43,7 +43,7 @@ impl Life {
         Ok(db)
     }
 
-    /// Works until the machine stops, after at most `operations` changes of the disk; returns what is left.
+    /// Works until the machine stops, after at most `operations` changes of the disk; returns the remaining disk.
     fn work(&mut self, sim: &Arc<SimEnv>, operations: u64, checkpoints: bool) -> Result<Arc<SimEnv>, String> {
         let db = self.open(sim)?;
         let faults = sim.faults();
@@ -126,7 +126,7 @@ fn many_crashes_with_extreme_options() {
     }
 }
 
-/// Every change that opening makes to the disk may be the last, and opening what that leaves, too.
+/// Every change that opening makes to the disk may be the last, also when opening the remaining disk.
 #[test]
 fn recovery_may_crash_anywhere() {
     const TEST: &str = "recovery_may_crash_anywhere";
@@ -142,7 +142,7 @@ fn recovery_may_crash_anywhere() {
         let plan = Plan { test: "--test crash_again recovery", seed, stride: 1, images: 2 };
         let history = life.history.lock().unwrap().clone();
         let check = move |left: &Arc<SimEnv>, image_seed: u64| {
-            // The second recovery is stopped, too, in one place of its own.
+            // The second recovery is stopped, too, at an operation of its own.
             let faults = left.faults();
             faults.crash_at(1 + image_seed % 12);
             let second = common::open(left.clone());
@@ -157,7 +157,7 @@ fn recovery_may_crash_anywhere() {
     tally.lock().unwrap().conclude(100);
 }
 
-/// A clean close leaves nothing that a crash could take, at whatever point of the next opening it comes.
+/// A clean close leaves nothing that a crash during the next opening could undo.
 #[test]
 fn a_clean_close_and_then_a_crash() {
     const TEST: &str = "a_clean_close_and_then_a_crash";

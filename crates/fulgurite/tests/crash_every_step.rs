@@ -1,8 +1,8 @@
-//! A session is stopped in each change that it makes to the disk, by a power cut and by a kill. Whatever that leaves,
-//! opening it has to give the state after some commit at or after the last acknowledged one.
+//! A session is stopped in each change that it makes to the disk, by a power cut and by a kill. Opening the remaining
+//! disk has to recover the state after some commit at or after the last acknowledged one.
 //!
-//! By default a quarter of the operations is tried, others for other seeds. `FULGURITE_CRASH_ALL=1` tries all, `FULGURITE_CRASH_SEED=n` another
-//! session.
+//! By default a quarter of the operations is tried, others for other seeds. `FULGURITE_CRASH_ALL=1` tries all,
+//! `FULGURITE_CRASH_SEED=n` tries another session.
 
 mod common;
 
@@ -14,7 +14,7 @@ use common::tap::{Observer, Tap};
 use common::workload::Workload;
 use fulgurite::env::sim::SimEnv;
 
-/// Runs the session on `tap`, built from an observer; returns what was tried.
+/// Runs the session on `tap`, built from an observer; returns the tally of crashes.
 fn session(plan: &Plan, tap: impl FnOnce(&Arc<SimEnv>, Observer) -> Arc<Tap>) -> Tally {
     let tally = Arc::new(Mutex::new(Tally::default()));
     let history = Arc::new(Mutex::new(History::default()));

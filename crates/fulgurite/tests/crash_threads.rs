@@ -1,6 +1,7 @@
-//! Threads commit while others merge and checkpoint, until the machine stops. Which commits that catches differs from
-//! run to run; what has to hold does not: nothing acknowledged is missing, and no transaction is there in part. The commits
-//! that share a write are of all levels; what was acknowledged before it was durable may be missing.
+//! Threads commit while others merge and checkpoint, until the machine stops. Which commits the stop interrupts differs
+//! from run to run; the conditions do not: no commit that was acknowledged as durable is missing, and no transaction is
+//! there in part. The commits that share a write are of all levels; one that was acknowledged before it was durable may
+//! be missing.
 
 mod common;
 
@@ -17,7 +18,7 @@ const WRITERS: u64 = 3;
 const ACCOUNTS: u64 = 20;
 const SUM: u64 = 1000 * ACCOUNTS;
 
-/// What the rounds take turns in.
+/// The levels that the rounds take in turn.
 const LEVELS: [Durability; 5] = [
     Durability::Sync,
     Durability::Async { interval: Duration::from_millis(1) },
@@ -26,7 +27,7 @@ const LEVELS: [Durability; 5] = [
     Durability::Async { interval: Duration::from_secs(1) },
 ];
 
-/// How far each writer is.
+/// The progress of each writer.
 #[derive(Default)]
 struct Progress {
     attempted: AtomicU64,
@@ -45,7 +46,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[..8].try_into().expect("a value begins with its round"))
 }
 
-/// A value of this round; some live in the leaf, some in the log, some in parts.
+/// A value of this round: some are stored in the leaf, some in the log, some in chunks.
 fn value(writer: u64, round: u64, nth: u64) -> Vec<u8> {
     let len = match (round + nth) % 9 {
         0 => 1_500,

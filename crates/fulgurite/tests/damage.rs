@@ -1,5 +1,5 @@
-//! A database whose files were damaged gives what was acknowledged, or an error: never other data, never less, never a
-//! panic. What may go without an error is unused space, and the end of a log that nothing durable testifies to
+//! A database whose files were damaged returns the acknowledged data, or an error: never other data, never less, never
+//! a panic. Only unused space, and the end of a log that nothing durable proves, may be lost without an error
 //! (docs/media.md).
 
 mod common;
@@ -17,17 +17,17 @@ use fulgurite::env::Env;
 use fulgurite::env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{GroupKind, ScanItem, scan_segment};
 
-/// A database on disk, and what has to be in it.
+/// A database on disk, and its expected contents.
 struct Victim {
     sim: Arc<SimEnv>,
     history: History,
     /// The files as they were at an earlier checkpoint.
     older: BTreeMap<PathBuf, Vec<u8>>,
-    /// Where the last group without frames is: the only witness of the commits right before it.
+    /// The last group without frames, the durable mark: the only proof of the commits right before it.
     mark: (PathBuf, u64),
 }
 
-/// The place of the last mark in the commit stream.
+/// The file and offset of the last durable mark in the commit stream.
 fn last_mark(sim: &SimEnv) -> (PathBuf, u64) {
     let mut last = None;
     for (path, _) in sim.list_raw().into_iter().filter(|(path, _)| is_segment(path)) {
@@ -53,7 +53,7 @@ enum End {
     Crashed,
 }
 
-/// A database with two checkpoints behind it, log to replay, and large values on both sides.
+/// A database with two checkpoints, log to replay, and large values before and after them.
 fn victim(seed: u64, end: End) -> Victim {
     let history = Arc::new(Mutex::new(History::default()));
     let sim = SimEnv::new(seed);
@@ -69,7 +69,7 @@ fn victim(seed: u64, end: End) -> Victim {
     match end {
         End::Closed => db.close().unwrap(),
         End::Crashed => {
-            // A mark makes the newest commit count as durable.
+            // A durable mark makes the newest commit count as durable.
             sim.advance(std::time::Duration::from_secs(1));
             while db.maintain().unwrap() {}
         }
@@ -86,18 +86,18 @@ fn files(sim: &SimEnv) -> BTreeMap<PathBuf, Vec<u8>> {
     sim.list_raw().into_iter().map(|(path, _)| (path.clone(), sim.read_raw(&path).unwrap())).collect()
 }
 
-/// What became of a damaged database.
+/// The outcome for a damaged database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     /// Everything is there and `check` finds nothing.
     Unharmed,
-    /// Everything is there, and `check` or a second look reports the damage.
+    /// Everything is there, and `check` reports the damage.
     Reported,
     /// Opening failed.
     Refused,
     /// Reading failed.
     ReadFailed,
-    /// The newest commits are gone, and what testified to them was in the same block.
+    /// The newest commits are lost, and the durable mark that proves them was in the same block.
     TailLost,
 }
 
@@ -143,12 +143,12 @@ fn nothing_removed(before: &BTreeMap<PathBuf, Vec<u8>>, sim: &SimEnv) -> Result<
     Ok(())
 }
 
-/// Tries damages and counts the verdicts; fails on the first that is neither noticed nor harmless.
+/// Tries damages and counts the verdicts; fails on the first that is neither reported nor harmless.
 struct Trial<'v> {
     name: &'static str,
     victim: &'v Victim,
     verdicts: BTreeMap<Verdict, u64>,
-    /// How many commits may be gone together with the last mark.
+    /// How many commits may be lost together with the last durable mark.
     doubt: u64,
 }
 
@@ -170,7 +170,8 @@ impl<'v> Trial<'v> {
         verdict
     }
 
-    /// Whether the last mark was damaged, and what is there is the state after some earlier commit, or is reported.
+    /// Whether the last durable mark was damaged, and the database has the state after some earlier commit, or reports
+    /// it.
     fn lost_with_its_witness(&self, damaged: &Arc<SimEnv>) -> bool {
         let (path, offset) = &self.victim.mark;
         let mark = |sim: &SimEnv| {
@@ -190,7 +191,7 @@ impl Drop for Trial<'_> {
     }
 }
 
-/// The sectors of a file that hold anything.
+/// The sectors of a file that are not all zero.
 fn used_sectors(bytes: &[u8]) -> Vec<u64> {
     let chunks = bytes.chunks(512).enumerate();
     chunks.filter(|(_, chunk)| chunk.iter().any(|&byte| byte != 0)).map(|(nth, _)| nth as u64).collect()
@@ -226,7 +227,7 @@ fn a_flipped_bit() {
     }
 }
 
-/// A write that the medium lost: what was there before it, zeros.
+/// A write that the medium lost: the block has its contents before it, or zeros.
 #[test]
 fn a_lost_block() {
     for (end, name) in [(End::Closed, "a lost block, closed"), (End::Crashed, "a lost block, crashed")] {
@@ -282,7 +283,7 @@ fn a_truncated_file() {
     }
 }
 
-/// Whether a segment can be missing without anybody noticing.
+/// Whether a segment may be missing without an error.
 fn is_dead(victim: &Victim, path: &Path) -> bool {
     let sim = victim.sim.crash(CrashKind::Kill, 0);
     sim.remove_raw(path).unwrap();
@@ -323,7 +324,7 @@ fn an_older_copy_of_a_file() {
         for seed in 8..12 {
             let victim = victim(seed, end);
             let mut trial = Trial::new(name, &victim);
-            // An older copy of the log's last file has no trace of what came later; only a checkpoint would.
+            // An older copy of the log's last file has no trace of the later commits; only a checkpoint would have.
             trial.doubt = 64;
             for (path, bytes) in &victim.older {
                 trial.damage(&format!("putting back an older {}", path.display()), |sim| {

@@ -1,4 +1,4 @@
-//! Deferred commits: what they do on their caller's thread, and how many flushes a value takes.
+//! Deferred commits: their work on the caller's thread, and how many flushes a value takes.
 
 mod common;
 
@@ -15,7 +15,7 @@ use fulgurite::{Database, Error, Options, limits};
 
 use common::tap::{Op, Tap};
 
-/// The syncs and synchronous writes of each thread, told apart by segment files and others.
+/// The syncs and synchronous writes of each thread, of segment files and of others.
 #[derive(Default)]
 struct Flushes(Mutex<Vec<ThreadId>>);
 
@@ -58,7 +58,7 @@ fn the_deferred_commit_of_a_large_value_syncs_nothing_on_its_caller() {
         assert_eq!(read.len(), len, "seen at once");
         ticket.wait().unwrap();
     }
-    // What the tickets say is so.
+    // The tickets are right.
     let image = sim.crash(fulgurite::env::sim::CrashKind::PowerCut, 1);
     let survivor = common::open_as(image, Options::default()).unwrap();
     let there = survivor.open_table("t").unwrap();
@@ -71,7 +71,7 @@ fn the_deferred_commit_of_a_large_value_syncs_nothing_on_its_caller() {
 #[test]
 fn a_deferred_commit_of_long_values_leaves_little_to_sync_to_those_that_commit_after_it() {
     const MIB: usize = 1 << 20;
-    // What each bulk segment has that is not synced, and the most that there was in all of them.
+    // The bytes of each bulk segment that are not synced, and the largest sum of them.
     let unsynced = Arc::new(Mutex::new((BTreeMap::<PathBuf, usize>::new(), 0)));
     let noted = unsynced.clone();
     let observer = move |_: &Arc<SimEnv>, op: Op<'_>| {
@@ -96,7 +96,7 @@ fn a_deferred_commit_of_long_values_leaves_little_to_sync_to_those_that_commit_a
     let ticket = txn.commit_deferred().unwrap();
     table.put(b"small", b"1").unwrap();
     ticket.wait().unwrap();
-    // An operation list that is written ahead by the commit.
+    // The commit writes an operation list ahead.
     let mut txn = db.begin();
     for n in 0..24_000u32 {
         txn.put(&table, n.to_be_bytes(), [7; 1000]).unwrap();
@@ -109,7 +109,7 @@ fn a_deferred_commit_of_long_values_leaves_little_to_sync_to_those_that_commit_a
     assert!(most <= 5 * MIB, "{most} bytes were left to sync");
 }
 
-/// Without threads of its own, and with the committer waiting: the fewest flushes that a put of a value takes.
+/// Without background threads, and with a waiting committer: the fewest flushes that a put of a value takes.
 #[test]
 fn a_value_takes_one_flush_up_to_the_length_that_is_written_ahead() {
     let (db, flushes, _sim) = tapped(Options { background: false, ..Options::default() });
@@ -135,7 +135,7 @@ fn a_value_takes_one_flush_up_to_the_length_that_is_written_ahead() {
     }
 }
 
-/// What is pinned is kept under a lock of its own, which is not held while parts are written.
+/// The pins have a lock of their own, which is not held while chunks are written.
 #[test]
 fn a_transaction_is_given_up_at_once_while_another_writes_a_large_value_ahead() {
     let (sim, is_armed) = (SimEnv::new(1), Arc::new(AtomicBool::new(false)));

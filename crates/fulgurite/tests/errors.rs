@@ -1,4 +1,4 @@
-//! What errors carry: the place of damage, what a transaction lost against, and what to do.
+//! The contents of errors: where damage is, what a transaction conflicted with, and what to do.
 
 mod common;
 
@@ -11,7 +11,7 @@ use fulgurite::{Contended, Csn, CsnRange, Damage, Database, Error, ErrorKind, Is
 /// Bytes of a chunk of a value.
 const CHUNK_BYTES: usize = 508 * 1024;
 
-/// A value of some chunks, each of which begins with a mark, in a database with another one before it.
+/// A value of some chunks, each of which begins with a label, in a database with another value before it.
 fn marked_value(chunks: usize) -> Vec<u8> {
     let mut value = vec![7; chunks * CHUNK_BYTES - 1000];
     for chunk in 0..chunks {
@@ -24,7 +24,7 @@ fn mark(chunk: usize) -> [u8; 8] {
     *format!("c{chunk:07}").as_bytes().first_chunk().expect("eight bytes")
 }
 
-/// The segment in which a chunk's bytes lie, and where in it.
+/// The segment with a chunk's bytes, and their offset in it.
 fn find(env: &SimEnv, chunk: usize) -> (PathBuf, u64) {
     for (path, _) in env.list_raw() {
         let bytes = env.read_raw(&path).unwrap();
@@ -75,12 +75,12 @@ fn damage_in_a_long_value_names_the_segment_that_is_damaged() {
         segments.push(path);
     }
     segments.dedup();
-    assert!(segments.len() > 2, "the value is meant to lie in several segments: {segments:?}");
+    assert!(segments.len() > 2, "the value has to be in several segments: {segments:?}");
     assert!(table.get("film").unwrap().is_some_and(|value| value == marked_value(CHUNKS)));
 }
 
 #[test]
-fn damage_in_a_value_of_the_commit_stream_names_its_place() {
+fn damage_in_a_value_of_the_commit_stream_names_file_and_offset() {
     let env = SimEnv::new(1);
     let db = common::open(env.clone()).unwrap();
     let table = db.table("t").unwrap();
@@ -111,9 +111,9 @@ fn damage_that_stops_an_open_names_file_and_commits() {
     env.corrupt(&path, at, |byte| *byte ^= 1).unwrap();
     let damage = damage_of(common::open(env.clone()));
     assert_eq!(damage.path, Some(path));
-    let offset = damage.offset.expect("the group's place is known");
+    let offset = damage.offset.expect("the group's offset is known");
     assert!(offset <= at && at < offset + 4096, "{damage}");
-    let csns = damage.csns.expect("the mark behind it tells");
+    let csns = damage.csns.expect("the durable mark after it proves them");
     assert!(csns.first.0 <= 102 && csns.last.0 >= 200, "{damage}");
 
     env.remove_raw(&Path::new(PATH).join("SUPERBLOCK")).unwrap();
@@ -175,9 +175,9 @@ fn an_insert_that_finds_its_key_says_which() {
     assert_eq!((&*table, &*key), ("accounts", b"a".as_slice()));
 }
 
-/// "Look at the machine" is for what the machine did.
+/// A wrong call is not of the kind `Environment`.
 #[test]
-fn usage_errors_are_requests_to_mend() {
+fn usage_errors_are_of_kind_request() {
     let missing =
         Database::open_with(SimEnv::new(1), PATH, Options { create: false, ..common::options() }, |_| {});
     let (db, table) = one_table();

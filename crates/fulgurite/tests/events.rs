@@ -1,4 +1,4 @@
-//! What a life of a database tells in events, and what it counts.
+//! The events that a database reports, and its counters.
 
 mod common;
 
@@ -23,8 +23,7 @@ thread_local! {
 struct Keeper;
 
 impl Keeper {
-    /// Every test begins with it: an event whose first occurrence comes while the keeper is being installed may be off
-    /// for good.
+    /// Every test calls it first: an event that first occurs while the keeper is being installed may stay off forever.
     fn install() {
         static INSTALLED: Once = Once::new();
         INSTALLED.call_once(|| tracing::subscriber::set_global_default(Keeper).expect("there is no other"));
@@ -85,7 +84,7 @@ fn are(events: &[(Level, String)], expected: &[&str]) {
 }
 
 #[test]
-fn a_life_without_trouble_tells_what_it_does() {
+fn a_life_without_trouble_reports_its_work() {
     Keeper::install();
     let sim = SimEnv::new(1);
     let told = events(|| {
@@ -112,7 +111,7 @@ fn a_life_without_trouble_tells_what_it_does() {
 }
 
 #[test]
-fn opening_tells_whether_the_database_was_closed_and_what_it_replayed() {
+fn opening_reports_whether_the_database_was_closed_and_how_much_it_replayed() {
     Keeper::install();
     let sim = SimEnv::new(2);
     let db = common::open(sim.clone()).unwrap();
@@ -137,7 +136,7 @@ fn opening_tells_whether_the_database_was_closed_and_what_it_replayed() {
 }
 
 #[test]
-fn a_disk_that_fills_up_is_told_once_and_its_end_too() {
+fn a_disk_that_fills_up_and_its_end_are_reported_once_each() {
     Keeper::install();
     let sim = SimEnv::new(3);
     let db = common::open(sim.clone()).unwrap();
@@ -165,7 +164,7 @@ fn a_disk_that_fills_up_is_told_once_and_its_end_too() {
 }
 
 #[test]
-fn a_slow_commit_is_told_and_others_are_not() {
+fn a_slow_commit_is_reported_and_others_are_not() {
     Keeper::install();
     let told = |slow_commit| {
         let options = Options { slow_commit, ..common::options() };

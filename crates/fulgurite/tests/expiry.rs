@@ -1,4 +1,4 @@
-//! Expiry and isolation: what was read while it was live is live when its reader commits.
+//! Expiry and isolation: a key that a transaction read live is live when the transaction commits.
 
 mod common;
 
@@ -39,8 +39,8 @@ fn is_expired(error: &Error) -> bool {
     matches!(error, Error::Conflict(conflict) if matches!(&conflict.on, Contended::Expired(key) if **key == *b"lease"))
 }
 
-/// One reads the lease live and writes `a`; another, when it has expired, reads `a` and writes `b`. In no order of the
-/// two would both see what they saw.
+/// One transaction reads the lease live and writes `a`; another, after the lease has expired, reads `a` and writes `b`.
+/// In no order of the two do both read the values that they did.
 #[test]
 fn two_holders_of_one_lease_do_not_both_commit() {
     for read in [is_live, is_live_in_range, is_live_in_range_back] {
@@ -61,7 +61,7 @@ fn two_holders_of_one_lease_do_not_both_commit() {
     }
 }
 
-/// A holder that is alone has to be in time, too: a later reader of the lease must see it live.
+/// A single holder has to commit in time, too: a later reader of the lease must find it live.
 #[test]
 fn a_holder_commits_while_its_lease_is_live_and_not_later() {
     let (env, db, table) = database();
@@ -80,8 +80,8 @@ fn a_holder_commits_while_its_lease_is_live_and_not_later() {
 }
 
 #[test]
-fn what_counts_as_read_is_what_is_validated() {
-    // Under snapshot isolation reads do not count, but for those for an update.
+fn only_reads_that_are_validated_count() {
+    // Under snapshot isolation only reads for an update count.
     let (env, db, table) = database();
     lease(&env, &table);
     let mut reads = db.begin();
@@ -99,7 +99,7 @@ fn what_counts_as_read_is_what_is_validated() {
     assert!(table.get(b"lease").unwrap().is_none(), "a lease that has expired is not swapped back to life");
 }
 
-/// A retry reads it gone.
+/// A retry finds the key expired.
 #[test]
 fn a_retry_sees_that_it_has_expired() {
     let (env, db, table) = database();
@@ -117,8 +117,8 @@ fn a_retry_sees_that_it_has_expired() {
     assert_eq!(seen, [true, false]);
 }
 
-/// A wall clock that runs back between two commits does not take the log's times with it; nor do threads that are
-/// overtaken between the clock and the number.
+/// Commit times rise even if the wall clock goes back between two commits, or if threads are overtaken between reading
+/// the clock and getting the CSN.
 #[test]
 fn commit_times_rise_with_numbers() {
     let (env, db, table) = database();
@@ -162,7 +162,7 @@ fn at(ms: u64) -> Option<Expiry> {
     Some(Expiry::at_unix_ms(ms))
 }
 
-/// When a value expires is set, read, moved and removed, on each kind of handle, for small values and large ones.
+/// An expiry is set, read, moved and removed, on each kind of handle, for small values and large ones.
 #[test]
 fn an_expiry_is_read_set_moved_and_removed_alone() {
     let (env, db, table) = database();
@@ -193,7 +193,7 @@ fn an_expiry_is_read_set_moved_and_removed_alone() {
         assert_eq!(&*table.get("k").unwrap().unwrap(), &*value);
         assert!(table.expire_at("k", std::time::UNIX_EPOCH).unwrap(), "a time that has passed deletes");
         assert_eq!((table.get("k").unwrap(), table.expiry("k").unwrap()), (None, None));
-        assert!(!table.expire_at("k", HOUR).unwrap(), "what has expired is not brought back");
+        assert!(!table.expire_at("k", HOUR).unwrap(), "an expired key is not brought back");
         let mut txn = db.begin();
         assert!(!txn.persist(&table, "k").unwrap() && txn.expiry(&table, "k").unwrap().is_none());
     }
@@ -227,7 +227,7 @@ fn puts_and_swaps_clear_an_expiry_and_their_expiring_forms_set_it() {
     assert!(table.get("own").unwrap().is_some() && !expiring("own"));
 }
 
-/// Two holders extend one lease: one of them, or the one that saw it first, has to look again.
+/// Two holders extend one lease: the second to commit conflicts.
 #[test]
 fn an_expiry_that_others_changed_is_not_overwritten() {
     let (_env, db, table) = database();
@@ -239,9 +239,9 @@ fn an_expiry_that_others_changed_is_not_overwritten() {
     assert!(matches!(second.commit(), Err(Error::Conflict { .. })));
 }
 
-/// A transaction and a snapshot keep the time of their beginning; single operations look at the clock each time.
+/// A transaction and a snapshot keep the time of their beginning; single operations read the clock each time.
 #[test]
-fn who_began_before_it_expired_sees_it_until_the_end() {
+fn a_transaction_that_began_before_the_expiry_sees_the_key_until_its_end() {
     let (env, db, table) = database();
     let _ = table.put_expiring("k", "v", HOUR).unwrap();
     let (txn, snapshot, range) = (db.begin(), db.snapshot(), table.range(..).unwrap());

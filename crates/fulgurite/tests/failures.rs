@@ -1,5 +1,5 @@
-//! Failing writes and syncs, and full disks: errors say what is known, what was acknowledged stays readable, and
-//! opening again, or space, mends it.
+//! Failing writes and syncs, and full disks: errors state the known facts, acknowledged commits stay readable, and
+//! another opening, or free space, ends the failure.
 
 mod common;
 
@@ -54,7 +54,7 @@ fn plan(sim: &SimEnv, fault: Fault, nth: u64) {
     }
 }
 
-/// Runs a session in which one operation fails, and everything that has to hold then. Whether it failed at all.
+/// Runs a session in which one operation fails, and checks all conditions. Returns whether an operation failed at all.
 fn one_failure(seed: u64, fault: Fault, nth: u64) -> Result<bool, String> {
     let mut session = Session::start(seed);
     plan(&session.sim, fault, nth);
@@ -67,7 +67,7 @@ fn one_failure(seed: u64, fault: Fault, nth: u64) -> Result<bool, String> {
     if poisoned {
         refuses_writes(&db)?;
     } else {
-        // Something that commits do not depend on failed: they go on.
+        // The failed operation was none that commits depend on: they continue.
         session.workload.run(3, true).map_err(|later| format!("going on after `{error}` failed: {later}"))?;
         session.history.lock().unwrap().submitted();
         verify(&db, &*sim, &session.history()).map_err(|what| format!("going on after {error}: {what}"))?;
@@ -86,8 +86,8 @@ fn one_failure(seed: u64, fault: Fault, nth: u64) -> Result<bool, String> {
     Ok(true)
 }
 
-/// What is durable can be read. A definition whose outcome is unknown shows in the list of tables, so the handles
-/// from before are used.
+/// Durable data can be read. Uses the handles from before the failure, because a definition with an unknown outcome is
+/// in the list of tables.
 fn reads_go_on(session: &Session) -> Result<(), String> {
     let snapshot = session.db.snapshot();
     let (csn, history) = (snapshot.csn().0, session.history());
@@ -104,7 +104,7 @@ fn reads_go_on(session: &Session) -> Result<(), String> {
     Ok(())
 }
 
-/// [`Error::OutcomeUnknown`] names a commit in doubt; other errors say that nothing happened.
+/// [`Error::OutcomeUnknown`] names a commit in doubt; after other errors nothing happened.
 fn right_error(error: &Error, poisoned: bool, history: &History) -> Result<(), String> {
     match error {
         Error::OutcomeUnknown { csn, .. }
@@ -215,7 +215,7 @@ fn used_bytes(sim: &SimEnv) -> u64 {
     sim.list_raw().iter().map(|(_, len)| len).sum()
 }
 
-/// The disk fills up; nothing is lost, and when space is back everything goes on, without opening again.
+/// The disk fills up; nothing is lost, and when it has space again, all operations work, without another opening.
 #[test]
 fn a_full_disk() {
     for (value_bytes, spare) in
@@ -273,7 +273,7 @@ fn a_full_disk_without_preallocation() {
     verify_image(&sim, &history, 2).unwrap();
 }
 
-/// Deleting frees space on a full disk: the database gets out of it by itself.
+/// Deletes free space on a full disk: the database takes writes again without other help.
 #[test]
 fn deleting_on_a_full_disk_makes_room() {
     let mut session = Session::start(11);
@@ -295,6 +295,6 @@ fn deleting_on_a_full_disk_makes_room() {
             assert!(matches!(outcome, Ok(_) | Err(Error::NoSpace { .. })), "{outcome:?}");
         }
     }
-    session.workload.run(4, true).unwrap_or_else(|error| panic!("after space came back: {error}"));
+    session.workload.run(4, true).unwrap_or_else(|error| panic!("with space again: {error}"));
     verify(&session.db, &*session.sim, &session.history()).unwrap();
 }

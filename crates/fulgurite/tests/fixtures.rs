@@ -1,4 +1,4 @@
-//! Databases as former versions of the format wrote them still open, with everything in them.
+//! Databases that earlier versions of the format wrote still open, with all their contents.
 //!
 //! `FULGURITE_WRITE_FIXTURE=NAME cargo test -p fulgurite --test fixtures` writes `tests/fixtures/NAME-crashed` and
 //! `tests/fixtures/NAME-closed`, gzipped files: once for each version of the format, before it is released.
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fulgurite::{Database, Options};
 
-/// After every test of this is over.
+/// The time after every test has ended.
 const FAR_FUTURE_MS: u64 = 253_402_300_799_000;
 
 fn root() -> PathBuf {
@@ -19,7 +19,7 @@ fn long_value(n: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at * 31 + n * 7 + at / 253) as u8).collect()
 }
 
-/// Everything that the format can say.
+/// Writes every kind of record of the format.
 fn fill(db: &Database) {
     let rows = db.table("rows").unwrap();
     for batch in 0..10u32 {
@@ -75,7 +75,7 @@ fn verify(db: &Database) {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
-/// What `fulgurite check` says of the database that the old program wrote and could never open again.
+/// The old program wrote this database and could never open it again; `check` reports that in notes.
 #[test]
 fn a_database_that_inline_bytes_max_0_made_unopenable_opens_again() {
     let dir = tempfile::tempdir().unwrap();

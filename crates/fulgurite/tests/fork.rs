@@ -1,5 +1,5 @@
-//! Children of `fork()`: they have a copy of every handle and none of the threads. In them every operation fails, and
-//! nothing that they do or drop reaches the parent's database.
+//! Children of `fork()` have a copy of every handle and none of the threads. In a child every operation fails, and no
+//! call and no drop changes the parent's database.
 
 use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,24 +12,24 @@ use fulgurite::{Database, Durability, Error, Options, Result};
 /// A child that hangs is killed after so many seconds.
 const CHILD_SECONDS: u32 = 60;
 
-/// A running child, and what it says.
+/// A running child, and its messages.
 struct Child {
     pid: libc::pid_t,
     says: PipeReader,
-    /// The child goes on when this is closed.
+    /// The child continues when this is closed.
     holds: PipeWriter,
 }
 
-/// Forks; the child does `act`, says what it panicked with, and ends without running anything else. `act` is given a
-/// pipe that ends when the parent lets it.
+/// Forks; the child runs `act`, reports the message of a panic, and ends without running anything else. `act` gets a
+/// pipe that the parent closes.
 fn fork(act: impl FnOnce(PipeReader)) -> Child {
     // Two children that each have the end of the other's pipe would wait for each other.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let one = ONE_AT_A_TIME.lock().expect("nothing panics under it");
     let (says, mut say) = std::io::pipe().expect("a pipe");
     let (held, holds) = std::io::pipe().expect("a pipe");
-    // SAFETY: the child runs on in a copy of this thread, takes no lock that another thread may have held except those of
-    // the allocator, which the C library puts in order, and ends by `_exit`.
+    // SAFETY: the child continues in a copy of this thread, takes no lock that another thread may have held except
+    // those of the allocator, which the C library puts in order, and ends by `_exit`.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0, "fork failed");
     if pid > 0 {
@@ -53,7 +53,7 @@ fn fork(act: impl FnOnce(PipeReader)) -> Child {
 }
 
 impl Child {
-    /// Lets it go on, and waits for its good end.
+    /// Lets the child continue, and waits until it has ended without an error.
     fn join(self) {
         drop(self.holds);
         let mut status = 0;
@@ -78,7 +78,7 @@ fn in_child(act: impl FnOnce()) {
 #[track_caller]
 fn refused<T>(what: &str, result: Result<T>) {
     match result {
-        Ok(_) => panic!("{what} is done in the child"),
+        Ok(_) => panic!("{what} succeeds in the child"),
         Err(error) => {
             assert!(error.to_string().contains("was opened in another process"), "{what}: {error}");
         }
@@ -93,7 +93,7 @@ fn key(n: u32) -> [u8; 4] {
     n.to_be_bytes()
 }
 
-/// Everything that the parent was told is durable, and nothing of the child's.
+/// Every commit that the parent got acknowledged is durable, and none of the child's.
 fn verify(path: &Path, count: u32) {
     let db = open(path);
     let table = db.open_table("t").expect("it was created");
@@ -195,7 +195,7 @@ fn a_child_that_drops_its_handles_changes_no_file_and_releases_no_lock() {
         // Written ahead, into segments that the transaction pins.
         pending.put(&table, b"large", vec![7; 300_000]).expect("nothing fails");
         let snapshot = db.snapshot();
-        // With threads, files come and go without the child's doing.
+        // With threads, the database itself creates and removes files.
         let before = if background { Vec::new() } else { files(temporary.path()) };
         let handles = (pending, snapshot, table, db);
         let handles = std::cell::Cell::new(Some(handles));
@@ -265,8 +265,8 @@ fn wait_for_a_signal() {
     unsafe { libc::pause() };
 }
 
-/// In a process of its own: what a child may use beside system calls depends on what the other threads of its parent do
-/// at the fork, and here they do nothing.
+/// In a process of its own: a child may use more than system calls only if the other threads of its parent are idle at
+/// the fork.
 #[test]
 fn a_child_of_an_idle_process_may_open_a_database_of_its_own() {
     let program = std::env::current_exe().expect("this test");

@@ -1,4 +1,4 @@
-//! Which handles keep a database open, and what closing one does to the others.
+//! Which handles keep a database open, and the effect of a close on the others.
 
 mod common;
 
@@ -12,7 +12,7 @@ fn open(env: &Arc<SimEnv>) -> Result<Database> {
     Database::open_with(env.clone(), PATH, Options::default(), |_| {})
 }
 
-/// The database is closed: it can be opened, and what was committed is there.
+/// The database is closed: it can be opened, and its commits are there.
 #[track_caller]
 fn assert_closed(env: &Arc<SimEnv>, rows: usize) {
     let table = open(env).expect("nothing holds it any more").open_table("t").unwrap();
@@ -113,7 +113,7 @@ fn a_close_reports_and_ends_all_other_handles() {
     env.faults().fail_write(env.faults().write_count() + 1);
     let error = db.close().expect_err("the closing checkpoint could not be written");
     assert!(!matches!(error, Error::Closed), "{error}");
-    assert!(matches!(other.close(), Err(Error::Closed)), "the second must not say that all is well");
+    assert!(matches!(other.close(), Err(Error::Closed)), "the second close must not succeed");
     drop(table);
     assert_closed(&env, 2);
 }

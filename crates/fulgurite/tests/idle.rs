@@ -1,4 +1,4 @@
-//! An idle database sleeps, and wakes for whatever there is to do.
+//! An idle database sleeps, and wakes for every kind of work.
 
 mod common;
 
@@ -9,7 +9,7 @@ use fulgurite::env::sim::SimEnv;
 use fulgurite::env::{Env, RealEnv};
 use fulgurite::{Database, Durability, Error, Options, Stats};
 
-/// What has not happened after this long never will.
+/// A condition that does not hold after this long never will.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
 fn options() -> Options {
@@ -20,24 +20,24 @@ fn pause(ms: u64) {
     RealEnv::new().clock().sleep(Duration::from_millis(ms));
 }
 
-/// Waits for what the database does by itself.
+/// Waits for work that the database does without a call.
 fn wait_for(what: &str, db: &Database, is_done: impl Fn(&Stats) -> bool) {
     let env = RealEnv::new();
     let start_ns = env.clock().monotonic_ns();
     while !is_done(&db.stats()) {
         let waited = Duration::from_nanos(env.clock().monotonic_ns() - start_ns);
-        assert!(waited < FOR_EVER, "{what} does not come: {:?}", db.stats());
+        assert!(waited < FOR_EVER, "{what} does not happen: {:?}", db.stats());
         pause(1);
     }
 }
 
 #[test]
-fn a_commit_that_nobody_waits_for_becomes_durable_in_an_idle_database() {
+fn a_commit_without_a_waiter_becomes_durable_in_an_idle_database() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), options()).unwrap();
     let table = db.table("t").unwrap();
     for round in 0..40u64 {
-        // Some come while the threads go to sleep, some when they sleep.
+        // Some commits arrive while the threads go to sleep, some when they sleep.
         pause(round % 20 * 2);
         let mut txn = db.begin();
         txn.set_durability(Durability::None).unwrap();
@@ -65,7 +65,7 @@ fn an_idle_database_merges_checkpoints_and_frees_what_a_burst_left() {
         }
         wait_for("a checkpoint", &db, |stats| stats.checkpoints > before.checkpoints);
     }
-    // Of what was overwritten nothing is left; readers have to be seen to leave.
+    // No overwritten value is left; the readers' epochs have to pass first.
     for _ in 0..2 {
         table.put("last", "").unwrap();
         db.checkpoint().unwrap();
@@ -75,7 +75,7 @@ fn an_idle_database_merges_checkpoints_and_frees_what_a_burst_left() {
     db.close().unwrap();
 }
 
-/// The parts of an open transaction take space before any commit does: they are looked at, too.
+/// The chunks of an open transaction take space before any commit does: they wake the merger, too.
 #[test]
 fn a_transaction_that_writes_ahead_into_an_idle_database_is_refused_before_the_disk_is_full() {
     let sim = SimEnv::new(5);
@@ -92,13 +92,13 @@ fn a_transaction_that_writes_ahead_into_an_idle_database_is_refused_before_the_d
     assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
     drop(txn);
     let free = sim.disk().free_bytes("/".as_ref()).unwrap();
-    assert!(free > 0, "what a checkpoint needs was kept");
+    assert!(free > 0, "space for a checkpoint was kept");
     table.delete("a").unwrap();
     db.close().unwrap();
 }
 
 #[test]
-fn a_deferred_commit_of_an_idle_database_is_told_that_the_log_failed() {
+fn a_deferred_commit_of_an_idle_database_reports_that_the_log_failed() {
     let sim = SimEnv::new(6);
     let db = Database::open_with(sim.clone(), common::PATH, options(), |_| {}).unwrap();
     let table = db.table("t").unwrap();
@@ -170,7 +170,7 @@ fn calls_while_idle(settle_ms: u64) -> Option<Vec<String>> {
 #[test]
 fn an_idle_database_makes_no_system_calls() {
     let mut seen = Vec::new();
-    // On a busy machine it takes a while until all is done that there is to do.
+    // On a busy machine it takes a while until all work is done.
     for settle_ms in [1000, 4000, 16_000] {
         let Some(calls) = calls_while_idle(settle_ms) else { return };
         if calls.is_empty() {

@@ -1,4 +1,4 @@
-//! Keys, values and bounds are anything that is bytes: what does not compile here is what a user trips over.
+//! Keys, values and bounds are of any type that is bytes: the calls here have to compile as users write them.
 
 mod common;
 
@@ -46,7 +46,7 @@ fn keys_and_values_are_anything_that_is_bytes() {
     assert!(table.try_get(vec![b'n', b'e', b'w']).unwrap().is_some());
 }
 
-/// The keys of a range, as a snapshot, a transaction and the table give them.
+/// The keys of a range, as a snapshot, a transaction and the table return them.
 fn keys(db: &fulgurite::Database, table: &Table, range: impl KeyRange) -> String {
     let text = |entries: fulgurite::Range<'_>| -> String {
         entries.map(|entry| String::from_utf8(entry.unwrap().0.to_vec()).unwrap()).collect()
@@ -72,7 +72,7 @@ fn bounds_are_ranges_of_anything_that_is_bytes() {
     assert_eq!(keys(&|| Box::new((Bound::Excluded("b"), Bound::Included("d")))), "cd");
     assert_eq!(keys(&|| Box::new((Bound::Excluded("b"), Bound::Unbounded))), "cde");
     assert_eq!(keys(&|| Box::new("d".."b")), "");
-    // What pages through a table, without an annotation.
+    // The bounds of a next page, without an annotation.
     assert_eq!(table.range((Bound::Excluded("b"), Bound::Unbounded)).unwrap().count(), 3);
 }
 

@@ -1,4 +1,4 @@
-//! How many keys a table says it has.
+//! The estimate of a table's number of keys.
 
 mod common;
 

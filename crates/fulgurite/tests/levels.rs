@@ -1,4 +1,4 @@
-//! What each level of durability leaves of the commits that were acknowledged, after each kind of crash.
+//! The acknowledged commits that each level of durability keeps, after each kind of crash.
 
 mod common;
 
@@ -14,13 +14,13 @@ const INTERVAL: Duration = Duration::from_millis(20);
 const ASYNC: Durability = Durability::Async { interval: INTERVAL };
 const COMMITS: u64 = 60;
 
-/// What has to be there of the commits that were acknowledged. Whatever it is, it is a prefix of all commits.
+/// The acknowledged commits that have to be there. Those that are there are always a prefix of all commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     All,
     /// All that were acknowledged longer ago than the interval.
     Older,
-    /// No more than that it is a prefix.
+    /// Any prefix.
     Prefix,
 }
 
@@ -34,7 +34,7 @@ fn promise(level: Durability) -> Promise {
     }
 }
 
-/// A disk with what the levels assert of it: a power-safe cache for [`Durability::NoBarrier`], else a volatile one.
+/// A disk as the levels assume it: with a power-safe cache for [`Durability::NoBarrier`], else with a volatile one.
 fn disk(seed: u64, levels: &[Durability]) -> Arc<SimEnv> {
     let sim = SimEnv::new(seed);
     sim.faults().power_safe_cache(levels.contains(&Durability::NoBarrier));
@@ -53,8 +53,8 @@ struct Acknowledged {
     at_ns: u64,
 }
 
-/// Commits, each of a level that `levels` picks, while time passes and maintenance runs now and then; returns them, and
-/// when maintenance ran last.
+/// Commits, each at one of `levels`, while time passes and maintenance runs now and then. Returns the commits, and when
+/// maintenance ran last.
 fn session(
     sim: &Arc<SimEnv>,
     db: &Database,
@@ -90,7 +90,7 @@ fn newest(table: &Table) -> u64 {
     bytes.map_or(0, |bytes| u64::from_be_bytes(bytes[..].try_into().unwrap()))
 }
 
-/// The newest commit that is there; all before it have to be there, too, and none behind it.
+/// The newest commit that is there; all before it have to be there, too, and none after it.
 fn recovered(sim: &Arc<SimEnv>) -> u64 {
     let db = open(sim);
     let Ok(table) = db.open_table("t") else { return 0 };
@@ -141,9 +141,9 @@ fn mixed_levels_keep_what_each_promises() {
     (1..=40).for_each(|seed| crash_and_look(&levels, seed));
 }
 
-/// A canary: commits that nobody made durable do get lost, so the tests above look at something.
+/// A canary: commits that no flush made durable do get lost, so the tests above can fail.
 #[test]
-fn what_nobody_made_durable_is_lost_with_the_process() {
+fn a_commit_that_nothing_made_durable_is_lost_with_the_process() {
     let sim = SimEnv::new(1);
     let db = open(&sim);
     let table = db.table("t").unwrap();
@@ -155,7 +155,7 @@ fn what_nobody_made_durable_is_lost_with_the_process() {
 }
 
 #[test]
-fn what_was_waited_for_or_closed_over_is_durable_at_any_level() {
+fn a_commit_that_was_waited_for_or_closed_is_durable_at_any_level() {
     type Settle = fn(Database, fulgurite::Csn);
     let ways: [(&str, Settle); 3] = [
         ("wait_durable", |db, csn| db.wait_durable(csn).unwrap()),

@@ -1,4 +1,4 @@
-//! Processes that die again and again: the log stays bounded, and so does what the next open replays.
+//! Processes that die again and again: the log stays bounded, and so does the replay of the next open.
 
 mod common;
 
@@ -57,7 +57,7 @@ fn lives_that_are_each_too_short_for_a_checkpoint_get_one_together() {
     check(&common::open(sim).unwrap());
 }
 
-/// A process that dies in its first checkpoint each time leaves what it wrote of it, and the next one removes that.
+/// Each process dies in its first checkpoint and leaves the records that it wrote; the next one removes them.
 #[test]
 fn checkpoints_that_are_cut_off_again_and_again_do_not_fill_the_disk() {
     let mut sim = SimEnv::new(3);
@@ -84,7 +84,7 @@ fn checkpoints_that_are_cut_off_again_and_again_do_not_fill_the_disk() {
     check(&common::open(sim.crash(CrashKind::Kill, 99)).unwrap());
 }
 
-/// The disk holds nothing but the database, which fills it, and every life ends with a kill.
+/// The disk has only the database, which fills it, and every life ends with a kill.
 #[test]
 fn a_crash_loop_on_a_full_disk_never_ends_in_a_refusal_to_open() {
     let mut sim = SimEnv::new(4);
@@ -104,7 +104,7 @@ fn a_crash_loop_on_a_full_disk_never_ends_in_a_refusal_to_open() {
     check(&common::open(sim).unwrap());
 }
 
-/// Puts until the disk is full; returns how many went in.
+/// Puts until the disk is full; returns how many succeeded.
 fn fill(db: &Database, len: usize) -> u64 {
     let table = db.table("t").unwrap();
     for n in 0..100_000u64 {
@@ -119,7 +119,7 @@ fn fill(db: &Database, len: usize) -> u64 {
     panic!("the disk does not fill up");
 }
 
-/// Loads 1,000 rows a transaction until the disk is full; returns how many went in.
+/// Loads 1,000 rows a transaction until the disk is full; returns how many succeeded.
 fn load(db: &Database, len: usize) -> u64 {
     let table = db.table("t").unwrap();
     for batch in 0..1_000u64 {
@@ -136,7 +136,7 @@ fn load(db: &Database, len: usize) -> u64 {
     panic!("the disk does not fill up");
 }
 
-/// With the threads of a real process, which use what is left for whatever comes first.
+/// With the threads of a real process, which compete for the remaining space.
 #[test]
 fn a_load_that_fills_the_disk_and_a_close_leave_a_database_that_opens() {
     for space in [36, 40, 44, 48] {
@@ -203,7 +203,7 @@ fn a_disk_with_0_bytes_free_never_keeps_one_from_reading() {
     }
 }
 
-/// Loads `len` bytes a value, `batch` values a transaction, until the disk refuses some; returns how many went in.
+/// Loads `len` bytes a value, `batch` values a transaction, until one is refused; returns how many succeeded.
 fn load_values(db: &Database, len: usize, batch: u64) -> usize {
     let table = db.table("t").unwrap();
     let mut count = 0;
@@ -224,8 +224,8 @@ fn load_values(db: &Database, len: usize, batch: u64) -> usize {
     count
 }
 
-/// A load that fills the disk, a kill, and lives that delete a little and are killed, while other programs take all that
-/// becomes free. The log's threads run, or nothing does but what opening does itself.
+/// A load that fills the disk, a kill, and lives that delete a little and are killed, while other programs take all
+/// space that becomes free. Either the background threads run, or only opening itself does any work.
 #[test]
 fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
     for (len, batch) in [(100, 10), (1_000, 10), (20_000, 5), (60_000, 3), (200_000, 10)] {
@@ -266,7 +266,7 @@ fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
                 sim = sim.crash(CrashKind::Kill, life);
             }
             if deleted == 0 {
-                // The kill came when a checkpoint had taken all but what openings need.
+                // The kill came after a checkpoint had taken all space except that for openings.
                 assert!(background, "{what}: nothing could be deleted");
                 sim.faults().space_bytes(Some(used_bytes(&sim) + (3 << 20)));
                 let db = common::open_as(sim.clone(), options()).unwrap();
@@ -294,7 +294,7 @@ fn deleting_on_a_disk_with_0_bytes_free_makes_room_for_new_rows() {
         let db = common::open(sim.clone()).unwrap();
         let table = db.open_table("t").unwrap();
         table.delete_range(..).unwrap();
-        // Segments go when the epochs of readers have passed, which other tests of this process may hold up.
+        // Segments are freed after the readers' epochs have passed, which other tests of this process may delay.
         for _ in 0..500 {
             std::thread::yield_now();
             _ = db.maintain();

@@ -1,4 +1,5 @@
-//! Maintenance beside other work: a check, or a file system that cannot be asked, stops no writer.
+//! Maintenance beside other work: no writer waits for a check, or for a file system that does not report its free
+//! space.
 
 mod common;
 
@@ -12,10 +13,10 @@ use fulgurite::env::sim::SimEnv;
 use fulgurite::env::{Env, Joiner, RealEnv};
 use fulgurite::{Database, Error, Options, Table};
 
-/// What has not happened after this long never will.
+/// An event that has not happened after this long never will.
 const FOR_EVER: Duration = Duration::from_secs(60);
 
-/// Small memtables and threads of its own: committers soon wait for merging.
+/// Small memtables and background threads: committers soon wait for merging.
 fn options() -> Options {
     Options { background: true, ..common::options() }
 }
@@ -24,7 +25,7 @@ fn start(body: impl FnOnce() + Send + 'static) -> Box<dyn Joiner> {
     RealEnv::new().spawn("of a test", Box::new(body)).unwrap()
 }
 
-/// Writes far more than committers may be ahead of merging, on a thread of its own; `Err` if that hangs.
+/// Writes far more than the memtables hold before committers wait, on a thread of its own; `Err` if that hangs.
 fn write_much(table: &Table) -> Result<(), String> {
     let (done, outcome) = mpsc::channel();
     let table = table.clone();
@@ -40,7 +41,7 @@ fn write_much(table: &Table) -> Result<(), String> {
 }
 
 #[test]
-fn writers_go_on_where_the_free_space_cannot_be_asked() {
+fn writers_continue_where_the_free_space_cannot_be_read() {
     let sim = SimEnv::new(1);
     let db = Database::open_with(sim.clone(), common::PATH, options(), |_| {}).unwrap();
     let table = db.table("t").unwrap();
@@ -57,9 +58,9 @@ fn writers_go_on_where_the_free_space_cannot_be_asked() {
     db.close().unwrap();
 }
 
-/// A disk that was full, and then cannot be asked, refuses nothing on the strength of what it said before.
+/// A disk was full, and then does not report its free space: no write is refused because of the earlier report.
 #[test]
-fn a_disk_that_cannot_be_asked_is_not_taken_for_a_full_one() {
+fn a_disk_that_does_not_report_its_free_space_is_not_taken_for_a_full_one() {
     let sim = SimEnv::new(2);
     let db = common::open(sim.clone()).unwrap();
     let table = db.table("t").unwrap();
@@ -85,8 +86,8 @@ fn fill(db: &Database, table: &Table) {
     db.checkpoint().unwrap();
 }
 
-/// A checkpoint that is due and cannot be written, because the directory of the database was removed: its failure woke the
-/// thread that tried it, which used up a processor, and 200,000 of the 4 billion numbers of segments a second.
+/// A checkpoint is due and cannot be written, because the directory of the database was removed. Its failure woke the
+/// merger, which had tried it; that used up a processor, and 200,000 of the 4 billion segment numbers a second.
 #[test]
 fn a_checkpoint_that_fails_is_tried_again_at_leisure() {
     let dir = tempfile::tempdir().unwrap();
@@ -120,7 +121,7 @@ fn open_real(path: &Path) -> Database {
 }
 
 #[test]
-fn puts_and_checkpoints_go_on_while_a_check_runs() {
+fn puts_and_checkpoints_continue_while_a_check_runs() {
     let dir = tempfile::tempdir().unwrap();
     let db = open_real(&dir.path().join("db"));
     let (table, other) = (db.table("t").unwrap(), db.table("other").unwrap());
@@ -142,8 +143,8 @@ fn puts_and_checkpoints_go_on_while_a_check_runs() {
     db.close().unwrap();
 }
 
-/// Everything that a check has still to read is overwritten and checkpointed away under it: it reads what was there when
-/// it began, and when it has ended that is freed.
+/// While a check runs, all that it has still to read is overwritten and checkpointed: it reads the trees and segments
+/// of its beginning, and they are freed after it has ended.
 #[test]
 fn a_check_beside_overwriting_finds_nothing_wrong_and_keeps_no_space() {
     let sim = SimEnv::new(3);
@@ -174,7 +175,7 @@ fn a_check_beside_overwriting_finds_nothing_wrong_and_keeps_no_space() {
         }
     });
     assert_eq!(report.unwrap().problems, Vec::<String>::new());
-    assert_ne!(during, [0; 3], "the check told of its progress");
+    assert_ne!(during, [0; 3], "the check reported its progress");
     for _ in 0..500 {
         overwrite(&db);
         if db.stats().segments[1] <= before[1] + 1 {
@@ -203,7 +204,7 @@ fn a_close_ends_a_check() {
         });
         let _ = begun.send(matches!(outcome, Err(Error::Closed)));
     });
-    assert_eq!(in_check.recv_timeout(FOR_EVER), Ok(true), "the check says that the database was closed");
+    assert_eq!(in_check.recv_timeout(FOR_EVER), Ok(true), "the check reports that the database was closed");
     assert!(checker.join());
     assert_eq!(open_again(sim), 20_000);
 }

@@ -1,5 +1,5 @@
 //! Random operations against a model: many tables, transactions, snapshots held across merges and checkpoints, expiry,
-//! reopening, crashes. A failing list of operations is made short before it is printed.
+//! reopening, crashes. A failing list of operations is shortened before it is printed.
 //!
 //! `FULGURITE_MODEL_SEED=n` runs one seed, `FULGURITE_MODEL_RUNS=n` that many.
 
@@ -121,7 +121,7 @@ fn actions(seed: u64) -> Vec<Action> {
     actions
 }
 
-/// Runs a list; an error says at which step what went wrong.
+/// Runs a list; an error has the step and the failure.
 fn run(actions: &[Action], options: fn(u64) -> Options) -> Result<(), (usize, String)> {
     let mut at = 0;
     let outcome = guarded(|| {
@@ -135,7 +135,7 @@ fn run(actions: &[Action], options: fn(u64) -> Options) -> Result<(), (usize, St
     outcome.map_err(|what| (at, what))
 }
 
-/// Leaves out what the failure does not need.
+/// Leaves out the steps that the failure does not need.
 fn shorten(mut actions: Vec<Action>, mut what: String, options: fn(u64) -> Options) -> (Vec<Action>, String) {
     let mut chunk = actions.len() / 2;
     while chunk > 0 {
@@ -179,7 +179,7 @@ fn run_all(test: &str, runs: u64, options: fn(u64) -> Options, change: fn(&mut V
 }
 
 #[test]
-fn whatever_is_done_reads_like_the_model() {
+fn random_operations_read_like_the_model() {
     run_all("whatever_is_done", 120, |_| common::options(), |_| {});
 }
 

@@ -1,4 +1,4 @@
-//! The cases that opening a directory can find; one test a row of the second table in `docs/recovery.md`.
+//! The states in which opening can find a directory; one test for each row of the second table in `docs/recovery.md`.
 
 mod common;
 
@@ -61,7 +61,7 @@ fn an_empty_or_missing_directory_is_created() {
     assert!(empty.to_string().ends_with("the directory is empty, and `create` is not set"), "{empty}");
 }
 
-/// The path of a disk that was not mounted became a new database on another one.
+/// A path into a disk that is not mounted must not become a new database on another.
 #[test]
 fn a_directory_whose_parent_is_missing_is_not_created() {
     let env = SimEnv::new(18);
@@ -107,7 +107,7 @@ fn a_crash_is_replayed() {
 }
 
 #[test]
-fn one_bad_superblock_slot_leaves_the_other() {
+fn one_bad_superblock_copy_leaves_the_other() {
     for clean in [false, true] {
         for slot in 0..2u64 {
             let env = with_rows(6, clean);
@@ -118,7 +118,7 @@ fn one_bad_superblock_slot_leaves_the_other() {
 }
 
 #[test]
-fn two_bad_superblock_slots_are_damage() {
+fn two_bad_superblock_copies_are_damage() {
     let env = with_rows(7, true);
     for slot in 0..2u64 {
         env.corrupt(Path::new(SUPERBLOCK), slot * 4096 + 40, |byte| *byte ^= 1).unwrap();
@@ -180,7 +180,7 @@ fn a_newer_format_is_refused() {
 }
 
 #[test]
-fn a_directory_of_somebody_else_is_left_alone() {
+fn a_directory_with_other_files_is_left_alone() {
     let env = SimEnv::new(12);
     env.write_raw(Path::new("/db/letters.txt"), b"dear").unwrap();
     let error = refused(&env);
@@ -204,7 +204,7 @@ fn a_database_that_another_process_took_over_hides_none_of_its_commits() {
     let db = open(&env).unwrap();
     let table = db.table("t").unwrap();
     table.put(b"k", b"1").unwrap();
-    // What a process writes that no lock kept out.
+    // Written by a process that no lock kept out.
     let other = env.crash(CrashKind::Kill, 1);
     drop(open(&other).unwrap());
     let foreign = other.read_raw(Path::new("/db/SUPERBLOCK")).unwrap();
@@ -214,13 +214,19 @@ fn a_database_that_another_process_took_over_hides_none_of_its_commits() {
     assert!(matches!(error, Error::Poisoned { .. }), "{error}");
     assert!(error.to_string().contains("another process has opened this database"), "{error}");
     assert!(matches!(table.put(b"k", b"2"), Err(Error::Poisoned { .. })));
-    assert_eq!(&table.get(b"k").unwrap().unwrap()[..], b"1", "reading goes on");
-    assert!(env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign, "the other's superblock stands");
+    assert_eq!(&table.get(b"k").unwrap().unwrap()[..], b"1", "reads continue");
+    assert!(
+        env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign,
+        "the other process's superblock stays"
+    );
     drop((table, db));
-    assert!(env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign, "the other's superblock stands");
+    assert!(
+        env.read_raw(Path::new("/db/SUPERBLOCK")).unwrap() == foreign,
+        "the other process's superblock stays"
+    );
 }
 
-/// What an attempt left on the disk is not taken for another process's.
+/// A superblock from an own write that failed is not taken for another process's.
 #[test]
 fn a_superblock_that_could_not_be_synced_is_written_again() {
     for (seed, loss) in (0..8).map(|seed| (seed, if seed == 0 { Loss::All } else { Loss::Some })) {
@@ -266,7 +272,7 @@ fn a_refused_open_changes_nothing() {
 }
 
 #[test]
-fn a_check_goes_on_behind_damage() {
+fn a_check_continues_after_damage() {
     let env = SimEnv::new(15);
     let db = open(&env).unwrap();
     let table = db.table("t").unwrap();
@@ -278,7 +284,7 @@ fn a_check_goes_on_behind_damage() {
     for needle in ["needle 00010", "needle 00100", "needle 00190"] {
         for (path, _) in env.list_raw() {
             let bytes = env.read_raw(&path).unwrap();
-            // The last place is the leaf's: the inner node and the log come before it or name fewer bytes.
+            // The last match is the leaf's: the internal node and the log are before it or name fewer bytes.
             let found = bytes.windows(needle.len()).rposition(|window| window == needle.as_bytes());
             if let Some(at) = found.filter(|_| path.starts_with("/db/log")) {
                 env.corrupt(&path, at as u64 + 20, |byte| *byte ^= 1).unwrap();
@@ -294,7 +300,7 @@ fn a_check_goes_on_behind_damage() {
 }
 
 #[test]
-fn a_check_counts_what_users_made_and_what_is_in_the_log_only() {
+fn a_check_counts_user_tables_and_versions_that_are_only_in_the_log() {
     let env = with_rows(17, false);
     let db = open(&env).unwrap();
     let report = db.check(|_| {}).unwrap();

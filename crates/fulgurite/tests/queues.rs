@@ -1,4 +1,4 @@
-//! Tables that are used as queues: appended at one end, taken away at the other, by one worker or by many.
+//! Tables as queues: entries are appended at one end and taken at the other, by one worker or by many.
 
 mod common;
 
@@ -27,12 +27,12 @@ fn commit_asynchronously(db: &Database, work: impl FnOnce(&mut fulgurite::Transa
     txn.commit().unwrap();
 }
 
-/// Commits that enqueue, or delete, what is in a range of numbers, one job each.
+/// Commits that enqueue or delete the jobs of a range of numbers, one each.
 fn each(db: &Database, jobs: std::ops::Range<u64>, work: impl Fn(&mut fulgurite::Transaction, [u8; 8])) {
     jobs.for_each(|n| commit_asynchronously(db, |txn| work(txn, key(n))));
 }
 
-/// The shortest of some times that it takes to look at an end of the table, whatever else the machine does.
+/// The shortest of several times to read the entry at an end of the table: other load on the machine does not count.
 #[expect(clippy::disallowed_methods, reason = "a time is what this is about")]
 fn time_to_look(table: &Table, from_the_end: bool) -> Duration {
     let look = |_| {
@@ -46,12 +46,12 @@ fn time_to_look(table: &Table, from_the_end: bool) -> Duration {
     (0..50).map(look).min().unwrap()
 }
 
-/// What a look may cost: a scan that steps over thousands of deleted keys takes hundreds of microseconds.
+/// The longest time for such a read: a scan that steps over thousands of deleted keys takes hundreds of microseconds.
 const LOOK_MAX: Duration = Duration::from_micros(60);
 
 const JOBS: u64 = 20_000;
 
-/// It took a millisecond for each job at 20,000: every look at the head stepped over all that were taken before.
+/// At 20,000 jobs each took a millisecond: every read of the head stepped over all jobs that were taken before.
 #[test]
 fn the_head_of_a_queue_costs_the_same_however_much_was_taken() {
     let env = SimEnv::new(1);
@@ -63,7 +63,7 @@ fn the_head_of_a_queue_costs_the_same_however_much_was_taken() {
         let time = time_to_look(&table, false);
         assert!(time < LOOK_MAX, "{time:?} after {taken}, with {} left", JOBS - taken - 1000);
     }
-    assert_eq!(snapshot.range(&table, ..).unwrap().count() as u64, JOBS, "a snapshot sees what it saw");
+    assert_eq!(snapshot.range(&table, ..).unwrap().count() as u64, JOBS, "a snapshot sees the same jobs");
     assert_eq!(table.range(..).unwrap().count(), 0);
     each(&db, JOBS..JOBS + 1, |txn, key| txn.put(&table, key, [7; 20]).unwrap());
     assert_eq!(*table.range(..).unwrap().next().unwrap().unwrap().0, key(JOBS), "a drained queue continues");
@@ -74,14 +74,14 @@ fn the_head_of_a_queue_costs_the_same_however_much_was_taken() {
         "a job may come back to its place"
     );
     drop(snapshot);
-    // What is replayed is stepped over once.
+    // The first read steps over the replayed deletes, once.
     db.table("jobs").unwrap().put(key(u64::MAX), "durable").unwrap();
     let (_db, table) = open(&env.crash(CrashKind::Kill, 1));
     let _ = table.range(..).unwrap().next();
     assert!(time_to_look(&table, false) < LOOK_MAX);
 }
 
-/// The other end, as of a stack.
+/// The other end, as for a stack.
 #[test]
 fn the_top_of_a_stack_costs_the_same_however_much_was_taken() {
     let (db, table) = open(&SimEnv::new(2));
@@ -132,7 +132,7 @@ fn plain(entry: Option<(Value, Value)>) -> Option<(Vec<u8>, Vec<u8>)> {
     entry.map(|(key, value)| (key.to_vec(), value.to_vec()))
 }
 
-/// Pops at both ends, in transactions with other writes, beside a map.
+/// Pops at both ends, in transactions with other writes, compared with a map.
 #[test]
 fn pops_take_what_a_map_would_give() {
     let (db, table) = open(&SimEnv::new(3));
@@ -205,7 +205,7 @@ fn of_two_that_pop_the_first_one_conflicts() {
     }
 }
 
-/// A scan of the whole table for its head would conflict with everything that is appended.
+/// A scan of the whole table for its head would conflict with every append.
 #[test]
 fn a_serializable_pop_conflicts_with_what_comes_before_it_and_not_with_what_is_appended() {
     let (db, table) = open(&SimEnv::new(5));
@@ -229,8 +229,8 @@ fn a_serializable_pop_conflicts_with_what_comes_before_it_and_not_with_what_is_a
     }
 }
 
-/// Each pop from another end than the one before added a range to what the transaction had read, and its budget was soon
-/// used up.
+/// Each pop from another end than the one before added a range to the transaction's read set, which soon used up its
+/// budget.
 #[test]
 fn a_transaction_takes_from_both_ends_of_two_queues_in_turn_at_the_cost_of_one() {
     let options = Options { transaction_bytes_max: 1 << 20, ..common::options() };
@@ -250,7 +250,7 @@ fn a_transaction_takes_from_both_ends_of_two_queues_in_turn_at_the_cost_of_one()
         assert!(queues.iter().all(|queue| txn.first(queue, ..).unwrap().is_none()));
         txn.rollback();
     }
-    // What it has read is what it was before: both ends, and nothing between.
+    // It has read the same as before: both ends, and nothing between.
     for (n, conflicts) in [(0, true), (300, false), (2499, true)] {
         let mut txn = db.begin_with(Isolation::Serializable);
         for _ in 0..100 {
@@ -284,7 +284,7 @@ fn a_claim_ends_with_its_transaction_or_its_savepoint() {
     assert_eq!((popped(&mut third), popped(&mut third)), (Some(0), Some(3)));
     other.commit().unwrap();
     third.rollback();
-    // What was popped by one that began before is passed over by one that still sees it.
+    // A transaction that still sees a popped key passes over it.
     let mut late = db.begin();
     assert_eq!(*table.pop_first(..).unwrap().unwrap().0, key(0));
     assert_eq!((popped(&mut late), popped(&mut late)), (Some(3), None));

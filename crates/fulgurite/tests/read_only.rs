@@ -1,4 +1,4 @@
-//! Databases that are only read: nothing is written, whatever they look like, and readers share them.
+//! Databases that are opened read-only: nothing is written, whatever their state, and readers share them.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn contents(env: &SimEnv) -> Vec<(PathBuf, Vec<u8>)> {
     files.map(|(path, _)| (path.clone(), env.read_raw(&path).unwrap())).collect()
 }
 
-/// A session of everything that writes, stopped anywhere or closed.
+/// A session with every kind of write, stopped at any operation, or closed.
 fn session(seed: u64, close: bool) -> (Arc<SimEnv>, History) {
     let sim = SimEnv::new(seed);
     let history = Arc::new(Mutex::new(History::default()));
@@ -80,7 +80,7 @@ fn refuses_writes(db: &Database) {
 }
 
 #[test]
-fn what_a_killed_process_left_in_the_cache_is_told() {
+fn commits_that_a_killed_process_left_in_the_cache_are_reported() {
     let sim = SimEnv::new(1);
     let db = common::open(sim.clone()).unwrap();
     let table = db.table("t").unwrap();
@@ -90,7 +90,7 @@ fn what_a_killed_process_left_in_the_cache_is_told() {
     let newest = db.stats().durable;
     let killed = sim.crash(CrashKind::Kill, 1);
     let db = open(&killed).unwrap();
-    let unproven = db.stats().unproven.expect("nothing says that the newest group is durable");
+    let unproven = db.stats().unproven.expect("no durable mark covers the newest group");
     assert_eq!(unproven.last, newest);
     assert!(unproven.first <= newest);
     assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 10);
@@ -119,7 +119,7 @@ fn one_more(db: &Database) -> Result<usize> {
 }
 
 #[test]
-fn what_is_no_database_is_not_made_one() {
+fn a_directory_without_a_database_is_not_made_one() {
     let sim = SimEnv::new(3);
     assert!(matches!(open(&sim), Err(Error::NotADatabase { .. })));
     assert_eq!(sim.list_raw(), []);
@@ -143,7 +143,7 @@ fn what_is_no_database_is_not_made_one() {
 }
 
 #[test]
-fn one_bad_superblock_slot_is_told_and_left_by_reading_and_mended_by_writing() {
+fn one_bad_superblock_copy_is_reported_by_reading_and_mended_by_writing() {
     for slot in 0..2u64 {
         let (sim, _) = session(4, true);
         sim.corrupt("/db/SUPERBLOCK".as_ref(), slot * 4096 + 40, |byte| *byte ^= 1).unwrap();

@@ -1,4 +1,4 @@
-//! A damaged table gives all that can be read of it, and names the rest.
+//! A scan of a damaged table returns all keys that can be read, and names the other ranges.
 
 mod common;
 
@@ -13,7 +13,7 @@ use fulgurite::{Database, LeftOut, Salvaged};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Short values beside the keys, and every tenth one apart from them.
+/// Short values in the leaves, and every tenth one outside its leaf.
 fn rows() -> Rows {
     let value = |row: u32| vec![row as u8; if row.is_multiple_of(10) { 3000 } else { 40 }];
     (0..600).map(|row| (format!("key{row:04}").into_bytes(), value(row))).collect()
@@ -61,7 +61,7 @@ fn used_places(sim: &SimEnv) -> Vec<(PathBuf, u64)> {
         .collect()
 }
 
-/// The whole of a table was out of reach behind one bad leaf.
+/// One bad leaf made a whole table unreadable.
 #[test]
 fn one_bad_leaf_does_not_take_the_rest_of_the_table() {
     let rows = rows();
@@ -79,13 +79,13 @@ fn one_bad_leaf_does_not_take_the_rest_of_the_table() {
         for (key, value) in &rows {
             match found.get(key) {
                 Some(found) => assert_eq!(found, value),
-                None => assert!(is_left_out(&left_out, key), "{key:?} is missing without a word"),
+                None => assert!(is_left_out(&left_out, key), "{key:?} is missing and no range names it"),
             }
         }
         let is_one_key =
             |part: &LeftOut| matches!(&part.keys, (Bound::Included(a), Bound::Included(b)) if a == b);
         let whole = left_out.iter().any(|part| matches!(part.keys.1, Bound::Unbounded) && found.is_empty());
-        assert!(left_out.len() <= 1, "one damage is one part: {left_out:?}");
+        assert!(left_out.len() <= 1, "one damage is one range: {left_out:?}");
         assert!(whole || found.len() + 100 >= rows.len() || left_out.is_empty(), "{left_out:?}");
         stopped += usize::from(plain.is_err() && !whole);
         values += left_out.iter().filter(|part| is_one_key(part)).count();
@@ -93,9 +93,9 @@ fn one_bad_leaf_does_not_take_the_rest_of_the_table() {
     assert!(stopped > 50 && values > 20, "{stopped} damages were passed over, {values} of values");
 }
 
-/// What is newer than the bad leaf is not lost with it; and parts are named once, within what was asked for.
+/// Versions newer than the bad leaf are not lost with it; each range is named once, within the requested one.
 #[test]
-fn what_was_written_after_the_damage_is_given() {
+fn versions_written_after_the_damage_are_returned() {
     let rows = rows();
     let sim = stored(&rows);
     let mut rng = Rng::new(7);
@@ -136,7 +136,7 @@ fn what_was_written_after_the_damage_is_given() {
     }
 }
 
-/// The scan ends before the damage, and what the transaction deletes reaches over it.
+/// The scan ends before the damage; the transaction deletes a range that contains it.
 #[test]
 fn a_transaction_that_deletes_a_range_with_damage_scans_what_comes_before_it() {
     let rows = rows();

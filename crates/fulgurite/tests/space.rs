@@ -1,4 +1,4 @@
-//! Disk space: what is dead is freed, what a snapshot or a transaction needs is not.
+//! Disk space: dead segments are freed, those that a snapshot or a transaction needs are not.
 
 mod common;
 
@@ -25,8 +25,8 @@ fn overwrite(db: &Database, table: &Table, keys: u64, len: usize, rng: &mut Rng)
     }
 }
 
-/// Checkpoints until nothing more becomes free. A segment goes only when two checkpoints do without it, and when the
-/// epochs of readers have passed, which other tests of this process may hold up.
+/// Checkpoints until nothing more becomes free. A segment is freed only when neither of two checkpoints needs it, and
+/// after the readers' epochs have passed, which other tests of this process may delay.
 fn tidy(db: &Database, table: Option<&Table>) {
     for round in 0..500 {
         let [commit, bulk, _] = db.stats().segments;
@@ -101,7 +101,7 @@ fn dropped_tables_return_their_space() {
     sound(&db);
 }
 
-/// Drops are replayed too, and what they drop is freed all the same.
+/// A drop that is replayed frees the table's space all the same.
 #[test]
 fn a_drop_that_is_replayed_returns_its_space() {
     let (sim, db, mut rng) = start(3);
@@ -146,9 +146,9 @@ fn deleting_everything_returns_its_space() {
     }
 }
 
-/// A snapshot keeps what it sees, exactly, across checkpoints; when it goes, so does that.
+/// A snapshot keeps exactly the versions that it sees, across checkpoints; when it is dropped, they are freed.
 #[test]
-fn a_snapshot_keeps_what_it_sees() {
+fn a_snapshot_keeps_the_versions_that_it_sees() {
     for len in [30, 3_000, 90_000] {
         let (_sim, db, mut rng) = start(5);
         let table = db.create_table("t").unwrap();
@@ -218,7 +218,7 @@ fn a_snapshot_keeps_a_dropped_table() {
     }
 }
 
-/// What a transaction wrote ahead stays while it is open, and goes when it gives up.
+/// The chunks that a transaction wrote ahead stay while it is open, and are freed after it gives up.
 #[test]
 fn an_open_transaction_keeps_its_chunks() {
     let (_sim, db, mut rng) = start(7);
@@ -247,9 +247,9 @@ fn an_open_transaction_keeps_its_chunks() {
     sound(&db);
 }
 
-/// A range iterator holds on to what it still has to read.
+/// A range iterator keeps the segments that it has still to read.
 #[test]
-fn a_scan_reads_on_across_checkpoints() {
+fn a_scan_continues_across_checkpoints() {
     let (_sim, db, mut rng) = start(8);
     let table = db.create_table("t").unwrap();
     overwrite(&db, &table, 60, 3_000, &mut rng);

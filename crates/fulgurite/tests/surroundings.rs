@@ -1,5 +1,5 @@
-//! What the process around a database does to it, on the real file system: directories are moved, the working directory
-//! changes, files are removed. Nothing acknowledged may be lost by that.
+//! Changes around an open database, on the real file system: directories are moved, the working directory changes,
+//! files are removed. No acknowledged commit may be lost.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -30,13 +30,13 @@ fn fill(tables: &[(&Table, u8)]) {
     }
 }
 
-/// Everything that [`fill`] was told is durable is there after another opening.
+/// Every put of [`fill`] that was acknowledged is there after another opening.
 fn verify(path: &Path, byte: u8) {
     let db = open(path);
     let table = db.open_table("t").expect("it was created");
     for n in 0..PUTS {
         let value = table.get(&n.to_be_bytes()).expect("readable").unwrap_or_else(|| panic!("{n} is lost"));
-        assert!(value[..] == [byte; VALUE_BYTES], "{n} of {} is another's", path.display());
+        assert!(value[..] == [byte; VALUE_BYTES], "{n} of {} is another database's", path.display());
     }
     let report = db.check(|_| {}).expect("checked");
     assert!(report.problems.is_empty(), "{:?}", report.problems);
@@ -60,7 +60,7 @@ fn a_database_whose_directory_is_moved_and_one_in_its_place_keep_apart() {
 }
 
 #[test]
-fn a_database_goes_on_in_its_directory_when_that_is_moved() {
+fn a_database_continues_in_its_directory_when_that_is_moved() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let (data, moved) = (temporary.path().join("data"), temporary.path().join("elsewhere"));
     let db = open(&data);
@@ -69,11 +69,11 @@ fn a_database_goes_on_in_its_directory_when_that_is_moved() {
     fill(&[(&table, 3)]);
     db.checkpoint().expect("written");
     db.close().expect("closed");
-    assert!(!data.exists(), "something was made in the old place");
+    assert!(!data.exists(), "a file was created at the old path");
     verify(&moved, 3);
 }
 
-/// Runs one of the parts below in a process of its own, whose working directory is `dir`.
+/// Runs one of the tests `part_...` below in a process of its own, whose working directory is `dir`.
 fn run(part: &str, dir: &Path) -> Output {
     let program = std::env::current_exe().expect("this test");
     let mut command = Command::new(program);
@@ -114,7 +114,7 @@ fn part_that_changes_its_working_directory() {
 }
 
 #[test]
-fn a_process_that_changes_its_root_goes_on_writing() {
+fn a_process_that_changes_its_root_continues_to_write() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     std::fs::create_dir(temporary.path().join("empty")).expect("created");
     let output = run("part_that_changes_its_root", temporary.path());
@@ -162,8 +162,8 @@ fn part_that_runs_out_of_files() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = Rlimit { current: Some(128), maximum: Some(128) };
     setrlimit(Resource::Nofile, limit).expect("it may be lowered");
-    // One descriptor more is left each time, and in the last rounds others come and go: each place where one is needed
-    // is hit.
+    // Each round leaves one descriptor more, and in the last rounds another thread takes and returns some: so each call
+    // that needs a descriptor fails at least once.
     for round in 0..7 {
         run_out_of_files(&PathBuf::from(format!("data{round}")), (round < 5).then_some(round));
     }

@@ -1,5 +1,6 @@
-//! What the kernel is asked for: `strace` watches a process commit, and its record has to show that nothing was
-//! acknowledged before it was durable, and that one commit is one synchronous write. Skipped where tracing is not possible.
+//! The system calls of commits: `strace` records those of a process, and the record has to show that no commit was
+//! acknowledged before it was durable, and that one commit is one synchronous write. Skipped where tracing is not
+//! possible.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +13,7 @@ const COMMITS: usize = 40;
 const DIR: &str = "FULGURITE_TRACED_DIR";
 const DIRECT: &str = "FULGURITE_TRACED_DIRECT";
 const THREADS: &str = "FULGURITE_TRACED_THREADS";
-/// What the process writes to its standard error, in one call each.
+/// The messages of the process on its standard error, one call each.
 const BEGIN: &str = "begin";
 const END: &str = "end";
 
@@ -24,7 +25,7 @@ fn traced_process() {
     let Ok(dir) = std::env::var(DIR) else { return };
     let direct_io = std::env::var(DIRECT).is_ok();
     let threads: usize = std::env::var(THREADS).expect("set with the other").parse().expect("a number");
-    // Without threads of its own, so that all calls are those of the commits.
+    // Without background threads, so that all calls are those of the commits.
     let options = Options { background: false, direct_io, ..Options::default() };
     let db = Database::open(Path::new(&dir), options).expect("an empty directory");
     let table = db.table("t").expect("it is created");
@@ -53,9 +54,9 @@ fn say(what: &str) {
     std::io::stderr().write_all(line.as_bytes()).expect("the test reads it");
 }
 
-// What was seen.
+// The record of it.
 
-/// A system call, from its entry to its return; both are places in the record.
+/// A system call, from its entry to its return; both are line numbers of the record.
 #[derive(Debug)]
 struct Call {
     thread: String,
@@ -85,7 +86,7 @@ impl Call {
         if self.is_sync() { result == "0" } else { result.parse::<u64>().is_ok_and(|bytes| bytes > 0) }
     }
 
-    /// The key that was acknowledged by it.
+    /// The key that it acknowledges.
     fn ack(&self) -> Option<&str> {
         let said =
             self.text.split_once('"').filter(|_| self.name == "write" && self.text.starts_with('2'))?.1;
@@ -129,7 +130,7 @@ fn trace(direct: bool, threads: usize) -> Option<Vec<Call>> {
     }
     let env = RealEnv::new();
     let probe = env.disk().open(&dir.path().join("probe"), OpenOptions::CreateNew).expect("a file");
-    if direct && !probe.takes_direct_writes().expect("told") {
+    if direct && !probe.takes_direct_writes().expect("the file system reports it") {
         eprintln!("skipped: the file system of {} takes no direct writes", dir.path().display());
         return None;
     }
@@ -226,7 +227,7 @@ fn nothing_is_acknowledged_early(calls: &[Call], threads: usize) {
     for (index, write) in writes.iter().enumerate() {
         let is_new =
             |key| write.text.contains(key) && !writes[..index].iter().any(|old| old.text.contains(key));
-        assert!(acks().any(|(_, key)| is_new(key)), "nobody needed {write:?}");
+        assert!(acks().any(|(_, key)| is_new(key)), "no acknowledgement needs {write:?}");
     }
 }
 

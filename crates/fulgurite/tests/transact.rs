@@ -23,7 +23,7 @@ fn one_table() -> (Database, Table) {
     (db, table)
 }
 
-/// It compiles: that is the test. Neither closure says which error it has.
+/// The test is that it compiles. Neither closure names its error type.
 #[test]
 fn our_own_error_needs_no_annotation() {
     let (db, table) = one_table();
@@ -75,7 +75,7 @@ fn an_application_error_rolls_back_and_comes_out() {
     assert!(commit.csn.0 > 0);
 }
 
-/// It compiles: that is the test. What is written about transactions and `.await` rests on it.
+/// The test is that it compiles. The documentation of transactions and `.await` depends on it.
 #[test]
 fn a_transaction_may_move_to_another_thread() {
     fn moves<T: Send>() {}
@@ -109,7 +109,7 @@ fn an_application_error_goes_with_a_commit_that_is_awaited() {
     assert_eq!(table.get("k").unwrap().unwrap(), "v");
 }
 
-/// With an application's error type conflicts are retried, too, and giving up is told in it.
+/// With an application's error type conflicts are retried, too; it wraps the [`Error::TooManyConflicts`].
 #[test]
 fn conflicts_are_retried_whatever_the_error_type() {
     let (db, table) = one_table();
@@ -127,7 +127,7 @@ fn conflicts_are_retried_whatever_the_error_type() {
     assert_eq!(outcome.unwrap(), 3);
     assert_eq!(table.get("k").unwrap().unwrap(), "2!");
 
-    // The wrong call, and what becomes of it: a commit of its own inside, on which the transaction loses every time.
+    // The wrong call: a commit of its own in the body, with which the transaction conflicts every time.
     let gave_up = db.transact_as(|txn| {
         txn.get(&table, "k")?;
         table.put("k", "mine")?;

@@ -1,4 +1,4 @@
-//! What a transaction lost against.
+//! The conflict that made a commit fail.
 
 use std::fmt;
 use std::ops::Bound;
@@ -8,7 +8,7 @@ use fulgurite_types::Csn;
 
 use super::readable;
 
-/// What a transaction read or wrote that another one, which committed first, wrote.
+/// A key or range that a transaction read, and that another transaction, which committed first, wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conflict {
@@ -16,21 +16,21 @@ pub struct Conflict {
     pub table: Arc<str>,
     /// The key, or the range.
     pub on: Contended,
-    /// The newest commit that wrote the key; of a range, the newest of which it is known that no such write is newer. A
-    /// snapshot at or above it does not lose to the same write again: it was visible before the error was returned. 0 if
-    /// what won is the time.
+    /// The newest commit that wrote the key; for a range, an upper bound of the newest one that wrote to it. It was
+    /// visible before the error was returned, so a snapshot at or above it does not conflict with the same write again.
+    /// 0 if the key has expired.
     pub csn: Csn,
 }
 
-/// On what two transactions met.
+/// What two transactions contended for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contended {
     /// A key.
     Key(Box<[u8]>),
-    /// A key that was read live and has expired before the commit: what won is the time.
+    /// A key that was live when it was read, and expired before the commit.
     Expired(Box<[u8]>),
-    /// A range that was read, and in which a key was written.
+    /// A range that was read, and that has a key which was written.
     Range {
         /// Its smallest key.
         start: Bound<Box<[u8]>>,

@@ -1,12 +1,12 @@
-//! From the errors of the crates below. No `From`: that would be public, and `?` would turn an error of theirs into ours
-//! without a thought about what the caller learns.
+//! Conversion of the lower crates' errors. Not by `From`: that would be public, and `?` would convert an error without
+//! a decision about what the caller may believe.
 
 use fulgurite_index::{IndexError, TryError};
 use fulgurite_log::LogError;
 
 use super::{CsnRange, Damage, Error, Result};
 
-/// Turns a result of a crate below into ours.
+/// Converts a result of a lower crate.
 pub(crate) trait OrError<T> {
     fn or_error(self) -> Result<T>;
 }

@@ -1,4 +1,4 @@
-//! What is damaged, and where.
+//! Damage: which file, where in it, and which commits.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,21 +7,21 @@ use fulgurite_types::Csn;
 
 use super::{CsnRange, Error, Source, readable};
 
-/// What is damaged or missing, and where, as far as that is known. `Display` is all of it in a sentence.
+/// Damaged or missing data: what and where, as far as that is known. `Display` is a sentence with all of it.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Damage {
-    /// The file to restore; only its name where what found the damage knows no directories.
+    /// The file to restore; only its name where the code that found the damage knows no directories.
     pub path: Option<PathBuf>,
-    /// The byte in that file at which the record, chunk or value begins that is not what was written.
+    /// The offset in that file of the record, chunk or value that is damaged.
     pub offset: Option<u64>,
-    /// The first and the last commit of which something is lost.
+    /// The first and the last commit that lost something.
     pub csns: Option<CsnRange>,
-    /// The table whose value it is.
+    /// The table of the damaged value.
     pub table: Option<String>,
-    /// The key whose value it is.
+    /// The key of the damaged value.
     pub key: Option<Box<[u8]>>,
-    /// What is wrong there.
+    /// The kind of damage, as text.
     pub what: String,
     pub(super) source: Option<Source>,
 }

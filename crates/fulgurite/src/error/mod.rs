@@ -1,4 +1,4 @@
-//! What can go wrong, and what the caller should do about it.
+//! The errors of a database: what the caller may believe after each, and what to do about it.
 
 mod conflict;
 mod convert;
@@ -21,32 +21,36 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
 /// Why an operation failed. [`Error::kind`] says what to do; `Display` is a sentence for people.
+///
+/// After [`Error::OutcomeUnknown`] a commit may have happened. After every other error of a commit nothing of it
+/// happened, and nothing of it will be there after a crash.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction committed a write to what this one read: the box says to which key or range. Nothing of this
-    /// transaction happened. Run it again, or let [`Database::transact`](crate::Database::transact) do so; by now what it
-    /// lost against is visible.
+    /// Another transaction committed a write to a key or range that this one read; the box names it. Nothing of this
+    /// transaction happened. Run it again, or let [`Database::transact`](crate::Database::transact) do so: the commit
+    /// that it conflicted with is visible by now.
     Conflict(Box<Conflict>),
-    /// A key is longer than [`KEY_BYTES_MAX`](crate::limits::KEY_BYTES_MAX).
+    /// A key is longer than [`KEY_BYTES_MAX`](crate::limits::KEY_BYTES_MAX). The operation did nothing.
     KeyTooLong {
         /// Its length in bytes.
         len: usize,
     },
-    /// A value is longer than [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX).
+    /// A value is longer than [`VALUE_BYTES_MAX`](crate::limits::VALUE_BYTES_MAX). The operation did nothing.
     ValueTooLong {
         /// Its length in bytes.
         len: usize,
     },
-    /// A transaction has more entries than its memory budget holds, or than one operation list of the log.
+    /// A transaction reads and writes more than its memory budget holds, or more than fits one operation list of the
+    /// log. The read, write or commit that returned this did nothing.
     TooLarge {
-        /// The bytes that its keys, small values, reads and bookkeeping take, or those of its operation list.
+        /// The bytes of its keys, values in memory, reads and bookkeeping, or those of its operation list.
         bytes: usize,
         /// The budget, [`Options::transaction_bytes_max`](crate::Options::transaction_bytes_max), or
         /// [`OPERATIONS_BYTES_MAX`](crate::limits::OPERATIONS_BYTES_MAX).
         max: usize,
     },
-    /// An insert found the key present.
+    /// An insert found the key present, and wrote nothing.
     KeyExists {
         /// The table.
         table: String,
@@ -63,12 +67,12 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// The table was dropped after this handle to it was made.
+    /// The table was dropped after this handle to it was made. Nothing was read or written.
     TableDropped {
         /// The name that it had.
         name: String,
     },
-    /// The handle is of a table in another database, or in another opening of this one.
+    /// The handle belongs to a table of another database, or of another opening of this one. Nothing happened.
     WrongDatabase {
         /// The table's name there.
         table: String,
@@ -77,26 +81,26 @@ pub enum Error {
     BadTableName {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Why no table can have it.
         why: &'static str,
     },
-    /// Options contradict each other or are out of range: every violation at once.
+    /// Options contradict each other or are out of range: every violation at once. No database was opened.
     BadOptions {
         /// One sentence for each.
         violations: Vec<String>,
     },
-    /// A savepoint that is not of this transaction, or was rolled back.
+    /// The savepoint belongs to another transaction, or was rolled back. Nothing was undone.
     UnknownSavepoint,
-    /// There is no commit of that number: it was never made, or a crash undid it before it was durable.
+    /// No commit has that number: it was never made, or a crash undid it before it was durable.
     UnknownCommit {
         /// The number.
         csn: Csn,
     },
-    /// Another process has the database open, or this one has.
+    /// Another process has the database open, or this one has. No data was changed.
     Locked {
         /// The directory.
         path: PathBuf,
-        /// What is known of the process that has it open.
+        /// The process that has it open, as far as it is known.
         holder: LockHolder,
     },
     /// The database was opened with [`Options::read_only`](crate::Options::read_only). Nothing happened.
@@ -104,23 +108,24 @@ pub enum Error {
         /// The directory.
         path: PathBuf,
     },
-    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened, here or there: the
-    /// handles of the parent work in the parent only, and dropping their copies in the child touches nothing. A child
-    /// may open other databases, and this one when the parent has closed it, if no thread of the parent was using a database
-    /// when it forked: a lock that such a thread held stays held in the child. Where that is not certain, start the
-    /// process anew (`exec`, `spawn`), as after `fork()` in any program with threads.
+    /// This process is a child, by `fork()`, of the one that opened the database. Nothing happened in either: the
+    /// handles of the parent work in the parent only, and dropping their copies in the child changes nothing. A child
+    /// may open other databases, and this one after the parent has closed it, provided that no thread of the parent was
+    /// using a database at the fork: a lock that such a thread held stays held in the child. Where that is not certain,
+    /// start a new program (`exec`, `spawn`), as after `fork()` in any program with threads.
     Forked {
         /// The directory.
         path: PathBuf,
     },
-    /// The directory is not a Fulgurite database, and not empty either.
+    /// There is no database: the directory is missing, has other files, or is empty and may not become one. No data
+    /// was changed.
     NotADatabase {
         /// The directory.
         path: PathBuf,
         /// What was found.
         found: String,
     },
-    /// The database was written by a newer version.
+    /// A newer version wrote the database. No data was changed.
     NewerFormat {
         /// The file that says so.
         path: PathBuf,
@@ -129,59 +134,64 @@ pub enum Error {
         /// The newest that this program reads.
         supported: u16,
     },
-    /// Data that was durable is damaged or missing: the box says which file, where in it, and which commits. Nothing was
+    /// Data that was durable is damaged or missing: the box names the file, the offset and the commits. Nothing was
     /// changed. Restore the file from a copy.
     Damaged(Box<Damage>),
-    /// Reading or writing failed.
+    /// Reading or writing failed. Nothing of a commit that returns this happened; the last checkpoint stays valid. (If
+    /// the log fails while a commit is on its way, that commit returns [`Error::OutcomeUnknown`].)
     Io {
         /// What was being done.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: Source,
     },
-    /// The disk is full: nothing was written. Free space, or delete data; then it goes on without a restart.
+    /// The disk is full: nothing was written, and reads work. Free space, or delete data; then writes work again,
+    /// without another open.
     NoSpace {
         /// What was being done.
         what: String,
     },
-    /// A transaction asked for a level of durability that cannot be had here. Nothing happened.
+    /// This database cannot offer the level of durability that a transaction requested. The transaction keeps its
+    /// level.
     UnsupportedDurability {
         /// The level.
         level: Durability,
-        /// Why not, and what would change that.
+        /// The reason, and what would change it.
         why: String,
     },
-    /// The log failed while this commit was on its way: whether it is durable is not known until the database is
-    /// opened again.
+    /// The log failed while this commit was on its way. The commit happened wholly or not at all: the next open of the
+    /// database decides, and that outcome is final. To learn it, read what the transaction wrote.
     OutcomeUnknown {
         /// The commit's number.
         csn: Csn,
-        /// What happened to the log.
+        /// Why the log failed.
         source: Source,
-        /// Commits that were acknowledged before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
+        /// Commits that were acknowledged before it failed and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
         at_risk: Option<CsnRange>,
     },
-    /// The log failed earlier: writes are refused, reads go on. Open the database again.
+    /// The log failed earlier. Nothing of this operation happened; writes are refused, reads work. Open the database
+    /// again.
     Poisoned {
-        /// What happened to the log.
+        /// Why the log failed.
         what: String,
-        /// Commits that were acknowledged before that and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
+        /// Commits that were acknowledged before it failed and may be lost ([`Stats::at_risk`](crate::Stats::at_risk)).
         at_risk: Option<CsnRange>,
     },
-    /// The result would need a wait or a read from disk, and a `try_` form was asked.
+    /// The result needs a wait or a read from disk, which a `try_` form, or a close in a callback, does not do. Nothing
+    /// happened.
     WouldBlock,
-    /// The database was closed.
+    /// The database was closed, and the operation did not happen.
     Closed,
-    /// A request that cannot be served as it is; mend it.
+    /// The request cannot be served, and nothing of it happened; change it.
     Refused {
-        /// What was asked, and why not.
+        /// The request, and the reason.
         what: String,
     },
-    /// A retry loop gave up: the transaction conflicted every time.
+    /// A retry loop gave up: the transaction conflicted every time, and nothing of it happened.
     TooManyConflicts {
-        /// How often it was tried.
+        /// How often it ran.
         attempts: u32,
-        /// What it lost against the last time.
+        /// The last conflict.
         last: Box<Conflict>,
     },
 }
@@ -219,20 +229,20 @@ impl fmt::Display for CsnRange {
 pub enum ErrorKind {
     /// Run the transaction again.
     Retry,
-    /// Mend the request: it will never succeed as it is.
+    /// Change the request: it will never succeed as it is.
     Request,
     /// Free disk space.
     Space,
     /// Close the database and open it again.
     Reopen,
-    /// Restore what is damaged from a copy.
+    /// Restore the damaged file from a copy.
     Restore,
     /// Look at the machine: permissions, disks, other processes.
     Environment,
 }
 
 impl Error {
-    /// What to do about it.
+    /// What the caller should do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
             Error::Conflict { .. } | Error::WouldBlock | Error::TooManyConflicts { .. } => ErrorKind::Retry,
@@ -264,7 +274,7 @@ impl Error {
         Damage::new(what).into()
     }
 
-    /// Says that something of this commit is lost, if it is damage.
+    /// If it is damage, notes that something of commit `csn` is lost.
     pub(crate) fn of_commit(mut self, csn: Csn) -> Error {
         if let Error::Damaged(damage) = &mut self {
             damage.csns = Some(CsnRange { first: csn, last: csn });
@@ -388,7 +398,7 @@ impl fmt::Display for Error {
     }
 }
 
-/// What an error says of commits that were acknowledged and may be lost.
+/// The end of a message: the commits that were acknowledged and may be lost.
 struct Acknowledged<'a>(&'a Option<CsnRange>);
 
 impl fmt::Display for Acknowledged<'_> {
@@ -410,7 +420,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// A key or other bytes as people can read them: text in quotes, else hexadecimal; long ones are cut.
+/// A key or other bytes in readable form: text in quotes, else hexadecimal; long ones are cut.
 pub(crate) fn readable(bytes: &[u8]) -> String {
     const MAX: usize = 64;
     let (head, cut) = if bytes.len() > MAX { (&bytes[..MAX], "...") } else { (bytes, "") };

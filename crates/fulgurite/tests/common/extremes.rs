@@ -6,8 +6,8 @@ use fulgurite::{FlushScheme, Options, ResearchOptions, Waiting};
 
 use super::rng::Rng;
 
-/// Every option at a limit that it may have, drawn anew for each seed; what is by hand stays so. `log_buffer_bytes` stays
-/// far below its limit, because it is allocated.
+/// Every option at one of its limits, drawn anew for each seed; `background` stays off. `log_buffer_bytes` stays far
+/// below its limit, because it is allocated.
 pub fn options(seed: u64) -> Options {
     let mut rng = Rng::new(seed);
     let mut one_of = |from: &[u64]| from[rng.below(from.len() as u64) as usize];

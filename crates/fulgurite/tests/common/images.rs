@@ -1,4 +1,4 @@
-//! What a crash leaves, at each change of the disk.
+//! The disk images that a crash leaves, at each change of the disk.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -37,13 +37,13 @@ impl Plan {
     }
 }
 
-/// What was tried, and what failed.
+/// The crashes that were tried, and those that failed.
 #[derive(Debug, Default)]
 pub struct Tally {
     pub operations: u64,
     pub crash_points: u64,
     pub images: u64,
-    /// How many recoveries found so many commits beyond the acknowledged ones.
+    /// The numbers of commits beyond the acknowledged ones that recoveries found.
     pub beyond: BTreeSet<u64>,
     pub failures: Vec<String>,
 }
@@ -56,14 +56,14 @@ impl Tally {
             self.operations, self.crash_points, self.images, self.beyond
         );
         assert!(self.failures.is_empty(), "{} failures:\n{}", self.failures.len(), self.failures.join("\n"));
-        assert!(self.images >= least_images, "only {} images were looked at", self.images);
+        assert!(self.images >= least_images, "only {} images were checked", self.images);
     }
 }
 
 const FAILURES_MAX: usize = 5;
 
-/// Stops the machine at each operation that the plan selects, in the middle of it, and hands what is left to `check`
-/// together with a seed.
+/// Stops the machine in the middle of each operation that the plan selects, and passes the remaining disk and a seed to
+/// `check`.
 pub fn at_each_operation(
     plan: Plan,
     tally: Arc<Mutex<Tally>>,
@@ -118,7 +118,7 @@ pub fn against(
     }
 }
 
-/// What is left of a machine that stops in the middle of `op`. `sim` itself goes on.
+/// The remaining disk of a machine that stops in the middle of `op`. `sim` itself continues.
 pub fn stop_in(sim: &Arc<SimEnv>, op: Op<'_>, kind: CrashKind, seed: u64) -> Arc<SimEnv> {
     let fork = sim.crash(CrashKind::Kill, seed ^ 0x5bd1);
     fork.faults().crash_at(1);

@@ -1,4 +1,4 @@
-//! What the tests on the simulated disk share.
+//! Shared code of the tests on the simulated disk.
 
 #![allow(dead_code, reason = "each test file uses its own part")]
 
@@ -18,10 +18,10 @@ use std::sync::Arc;
 use fulgurite::env::Env;
 use fulgurite::{Database, Options, Result};
 
-/// Where the simulated database lies.
+/// The directory of the simulated database.
 pub const PATH: &str = "/db";
 
-/// Small leaves and memtables, everything by hand: a run is a function of its seed.
+/// Small leaves and memtables, no background threads: a run is a function of its seed.
 pub fn options() -> Options {
     Options {
         leaf_bytes: 512,

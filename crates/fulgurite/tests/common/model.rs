@@ -1,4 +1,4 @@
-//! What the database has to hold: the state after each commit, and how far commits were acknowledged.
+//! The expected contents of the database: the state after each commit, and the newest acknowledged commit.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -101,7 +101,7 @@ impl History {
         self.acknowledged = self.acknowledged.max(csn);
     }
 
-    /// The commit that was submitted last turned out not to have happened.
+    /// The commit that was submitted last did not happen.
     pub fn retract(&mut self) {
         self.states.pop();
         assert!(self.acknowledged <= self.submitted(), "an acknowledged commit cannot be retracted");
@@ -112,7 +112,7 @@ impl History {
         self.acknowledged -= count;
     }
 
-    /// A recovery found everything up to `csn`: the rest never happened, and this much has to stay.
+    /// A recovery found everything up to `csn`: later commits never happened, and these have to stay.
     pub fn recovered(&mut self, csn: u64) {
         assert!(csn >= self.acknowledged && csn <= self.submitted());
         self.states.truncate(csn as usize + 1);

@@ -1,4 +1,4 @@
-//! A model of tables, transactions and snapshots: what each read gives, and which commits conflict.
+//! A model of tables, transactions and snapshots: the result of each read, and which commits conflict.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -17,7 +17,7 @@ pub struct World {
     pub data: BTreeMap<Id, Arc<TableMap>>,
 }
 
-/// A range of keys as an operation gives it; `None` is the end of the table.
+/// The range of keys of an operation; `None` is the end of the table.
 pub type Span = (Key, Option<Key>);
 
 pub fn covers(span: &Span, key: &[u8]) -> bool {
@@ -43,7 +43,7 @@ fn span_of(start: Bound<Key>, end: Bound<Key>) -> Span {
     (start, end)
 }
 
-/// What two ranges have in common.
+/// The intersection of two ranges.
 fn common(one: &Span, other: &Span) -> Option<Span> {
     let start = one.0.clone().max(other.0.clone());
     let end = match (&one.1, &other.1) {
@@ -53,7 +53,7 @@ fn common(one: &Span, other: &Span) -> Option<Span> {
     end.as_ref().is_none_or(|end| start < *end).then_some((start, end))
 }
 
-/// The committed states, and who wrote what last.
+/// The committed states, and the writes of each commit.
 #[derive(Default)]
 pub struct Oracle {
     /// By CSN.
@@ -148,7 +148,7 @@ impl Oracle {
         })
     }
 
-    /// What committing `txn` at this time gives.
+    /// The outcome of committing `txn` at this time.
     pub fn judge(&self, txn: &Txn, now_ms: u64) -> Expected {
         let writes: BTreeSet<Id> =
             txn.writes.iter().filter(|(_, w)| !w.is_empty()).map(|(id, _)| *id).collect();
@@ -236,9 +236,9 @@ pub struct Txn {
     reads: BTreeSet<(Id, Key)>,
     read_ranges: Vec<(Id, Span)>,
     for_update: BTreeSet<(Id, Key)>,
-    /// When the first of what it read for update expires.
+    /// The first time at which a key that it read for update expires.
     live_until_ms: u64,
-    /// What it read and then deleted with a range, also if it took that back.
+    /// The keys that it read and then deleted with a range, also if it rolled that back.
     read_and_deleted: Vec<(Id, Span)>,
     savepoints: Vec<BTreeMap<Id, Writes>>,
 }
@@ -295,7 +295,7 @@ impl Txn {
         found
     }
 
-    /// A scan: whatever is written in the range afterwards counts as read before.
+    /// A scan: every key of the range that is written afterwards counts as read before.
     pub fn read_range(&mut self, table: Id, start: Bound<Key>, end: Bound<Key>) {
         self.read_ranges.push((table, span_of(start, end)));
     }

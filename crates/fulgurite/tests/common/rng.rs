@@ -30,7 +30,7 @@ impl Rng {
         self.below(parts) == 0
     }
 
-    /// Bytes that do not repeat, so that a misplaced block is noticed.
+    /// Bytes that do not repeat, so that a misplaced block is detected.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(len + 8);
         while bytes.len() < len {

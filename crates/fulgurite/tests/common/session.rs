@@ -16,8 +16,8 @@ use super::rng::Rng;
 use super::transactions::{OpenTxn, Outcome, said};
 use super::verify::{compare, compare_table};
 
-/// One step. Slots are indices into what is open; a step that finds its slot empty does nothing, so that any step can
-/// be left out of a list.
+/// One step. Slots are indices into the open transactions and snapshots; a step with an empty slot does nothing, so
+/// that any step can be left out of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     Begin(usize),
@@ -69,7 +69,7 @@ struct OpenSnapshot {
     tables: BTreeMap<Id, Table>,
 }
 
-/// The database, the model, and what is open.
+/// The database, the model, and the open transactions and snapshots.
 pub struct Session {
     sim: Arc<SimEnv>,
     db: Option<Database>,
@@ -281,7 +281,7 @@ impl Session {
         }
     }
 
-    /// Everything that a snapshot sees, tables that were dropped since included.
+    /// All data that a snapshot sees, tables that were dropped since included.
     fn look(&mut self, slot: usize) -> Outcome {
         let Some(snapshot) = self.snapshots.get(&slot) else { return Ok(()) };
         let csn = snapshot.real.csn().0;

@@ -74,7 +74,7 @@ impl fmt::Display for Op<'_> {
     }
 }
 
-/// Is shown each change before it happens.
+/// The observer of each change before it happens.
 pub type Observer = Box<dyn Fn(&Arc<SimEnv>, Op<'_>) + Send + Sync>;
 
 struct Shared {
@@ -82,7 +82,7 @@ struct Shared {
     observer: Observer,
     /// Whether syncs of files only claim to have happened.
     lies: bool,
-    /// Where each open file is now: a handle outlives a rename.
+    /// The current path of each open file: a handle outlives a rename.
     places: Mutex<BTreeMap<PathBuf, Place>>,
 }
 

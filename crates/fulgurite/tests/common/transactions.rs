@@ -138,7 +138,7 @@ impl OpenTxn {
     }
 }
 
-/// Takes entries from both ends, by the bits of `turns`, until they meet; some are lent, some are to keep.
+/// Takes entries from both ends, by the bits of `turns`, until they meet; some are borrowed, some owned.
 fn interleave(mut found: fulgurite::Range<'_>, expected: Vec<(Key, Entry)>, turns: u64) -> Outcome {
     let mut expected = VecDeque::from(expected);
     for nth in 0.. {

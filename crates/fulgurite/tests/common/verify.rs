@@ -1,4 +1,4 @@
-//! Compares a database with a model, every way it can be read.
+//! Compares a database with a model, in every way of reading it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use fulgurite::{Database, Snapshot, Table};
 use super::model::{Entry, History, State, TableMap};
 use super::{open, options};
 
-/// Fails unless the database is the state after some commit that it may be, and sound; returns which.
+/// Fails unless the database is sound and has the state after some permitted commit; returns that commit.
 pub fn verify(db: &Database, env: &dyn Env, history: &History) -> Result<u64, String> {
     let csn = verify_data(db, env, history)?;
     let report = db.check(|_| {}).map_err(|error| format!("check failed: {error}"))?;
@@ -91,7 +91,7 @@ fn compare_scan<'m>(
     for (nth, entry) in found.enumerate() {
         let (key, value) = entry.map_err(|error| format!("{direction} scan, entry {nth}: {error}"))?;
         match expected.next() {
-            None => return Err(format!("{direction} scan goes on with {}", show(&key))),
+            None => return Err(format!("{direction} scan continues with {}", show(&key))),
             Some((model_key, _)) if key != *model_key => {
                 return Err(format!(
                     "{direction} scan, entry {nth} is {}, expected {}",
@@ -133,8 +133,8 @@ fn describe(value: Option<&[u8]>) -> String {
     }
 }
 
-/// Opens what a crash left and checks all that has to hold: the data, `check`, that nothing which was served can be
-/// undone by a power cut, and that it takes new commits.
+/// Opens the disk after a crash and checks all conditions: the data, `check`, that a power cut cannot undo any data
+/// that was read, and that the database takes new commits.
 pub fn verify_image(image: &Arc<SimEnv>, history: &History, seed: u64) -> Result<u64, String> {
     guarded(|| {
         let db = open(image.clone()).map_err(|error| format!("opening failed: {error}"))?;
@@ -178,7 +178,7 @@ fn take_new_commits(db: &Database, env: &Arc<SimEnv>, history: &mut History) -> 
     verify(db, &**env, history).map(|_| ()).map_err(|what| format!("after new commits: {what}"))
 }
 
-/// Turns a panic into an error.
+/// Converts a panic to an error.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let what = panic.downcast_ref::<String>().cloned();

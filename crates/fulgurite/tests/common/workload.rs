@@ -1,4 +1,4 @@
-//! A scripted session that uses everything that writes.
+//! A scripted session with every kind of write.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -61,7 +61,7 @@ pub struct Workload {
     made: u64,
 }
 
-/// What deferred commits take turns in. The others are always durable when they are acknowledged.
+/// The levels that deferred commits take in turn. The other commits are always durable when they are acknowledged.
 const LEVELS: [Durability; 4] = [
     Durability::Sync,
     Durability::Async { interval: Duration::from_millis(5) },
@@ -109,7 +109,7 @@ impl Workload {
         for step in 0..steps {
             self.step(step)?;
             if step % 5 == 4 {
-                // Long enough without a commit for a mark.
+                // Long enough without a commit for a durable mark.
                 self.sim.advance(Duration::from_millis(20 * (step % 2)));
                 self.db.maintain()?;
             }
@@ -179,8 +179,8 @@ impl Workload {
         Ok((txn, csn))
     }
 
-    /// An error other than [`Error::OutcomeUnknown`] says that nothing happened. A machine that crashed leaves any
-    /// error, and nobody sees it.
+    /// After an error other than [`Error::OutcomeUnknown`] nothing happened. When the machine has crashed, any error is
+    /// permitted: no caller gets it.
     fn retract_unless_numbered<T>(&self, outcome: &Result<T>) {
         if let Err(error) = outcome
             && !matches!(error, Error::OutcomeUnknown { .. })
@@ -346,7 +346,7 @@ impl Workload {
         Ok(())
     }
 
-    /// A commit with parts, values in the frame and values in leaves, over several tables.
+    /// A commit with chunks, values in the frame and values in leaves, over several tables.
     fn mixed(&mut self) -> Result<()> {
         let end = Some(b"m2".to_vec());
         let writes = [
