@@ -246,6 +246,14 @@ impl File for CountingFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
     }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.file.allocated_bytes()
+    }
+
+    fn punch_hole_from(&self, offset: u64) -> io::Result<()> {
+        self.file.punch_hole_from(offset)
+    }
 }
 
 #[cfg(test)]

@@ -265,6 +265,15 @@ pub trait File: fmt::Debug + Send + Sync {
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// How many bytes of the disk the file takes, about: less than its length if it has holes.
+    fn allocated_bytes(&self) -> io::Result<u64>;
+
+    /// Gives the space from `offset`, a multiple of 4096, to the end of the file back to the file system. The length
+    /// stays, the range reads as zeros, and a later write to it takes space again.
+    ///
+    /// Fails with [`io::ErrorKind::Unsupported`] where the file system has no holes; nothing has changed then.
+    fn punch_hole_from(&self, offset: u64) -> io::Result<()>;
+
     /// Reads exactly `buf.len()` bytes; [`io::ErrorKind::UnexpectedEof`] if the file ends before.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let wanted = buf.len();

@@ -3,14 +3,11 @@
 mod common;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite::env::SimEnv;
 use fulgurite::env::sim::CrashKind;
 use fulgurite::{Database, Error, Options};
-
-fn used_bytes(sim: &SimEnv) -> u64 {
-    sim.list_raw().iter().map(|(_, len)| len).sum()
-}
 
 fn check(db: &Database) {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
@@ -24,7 +21,7 @@ fn a_put_and_a_kill_again_and_again_do_not_fill_the_disk() {
     for life in 0..60u64 {
         let db = common::open(sim.clone()).unwrap();
         db.table("t").unwrap().put(&life.to_be_bytes(), b"v").unwrap();
-        most = most.max(used_bytes(&sim));
+        most = most.max(sim.used_bytes());
         let kind = if life % 3 == 0 { CrashKind::PowerCut } else { CrashKind::Kill };
         sim = sim.crash(kind, life);
     }
@@ -53,7 +50,7 @@ fn lives_that_are_each_too_short_for_a_checkpoint_get_one_together() {
         assert!(uncovered <= 2_000, "life {life} leaves {uncovered} commits to replay");
         sim = sim.crash(CrashKind::Kill, life);
     }
-    assert!(used_bytes(&sim) <= 24 << 20, "{} bytes for 100 KB", used_bytes(&sim));
+    assert!(sim.used_bytes() <= 24 << 20, "{} bytes for 100 KB", sim.used_bytes());
     check(&common::open(sim).unwrap());
 }
 
@@ -76,7 +73,7 @@ fn checkpoints_that_are_cut_off_again_and_again_do_not_fill_the_disk() {
             let faults = sim.faults();
             faults.crash_at(faults.op_count() + 2 + life % 5);
             _ = db.checkpoint();
-            used_bytes(&sim)
+            sim.used_bytes()
         };
         most = most.max(before);
     }
@@ -167,7 +164,7 @@ fn on_a_full_disk(clean: bool, mut life: impl FnMut(u64, &Database)) -> Arc<SimE
     drop(table);
     db.close().unwrap();
     for nth in 0..20u64 {
-        sim.faults().space_bytes(Some(used_bytes(&sim)));
+        sim.faults().space_bytes(Some(sim.used_bytes()));
         let db = common::open(sim.clone()).unwrap_or_else(|error| panic!("life {nth}: {error}"));
         life(nth, &db);
         if clean {
@@ -246,7 +243,7 @@ fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
             sim = sim.crash(CrashKind::Kill, 0);
             let mut deleted = 0;
             for life in 0..30u64 {
-                sim.faults().space_bytes(Some(used_bytes(&sim)));
+                sim.faults().space_bytes(Some(sim.used_bytes()));
                 let db = common::open_as(sim.clone(), options())
                     .unwrap_or_else(|error| panic!("{what}, life {life}: {error}"));
                 let table = db.open_table("t").unwrap();
@@ -268,7 +265,7 @@ fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
             if deleted == 0 {
                 // The kill came after a checkpoint had taken all space except that for openings.
                 assert!(background, "{what}: nothing could be deleted");
-                sim.faults().space_bytes(Some(used_bytes(&sim) + (3 << 20)));
+                sim.faults().space_bytes(Some(sim.used_bytes() + (3 << 20)));
                 let db = common::open_as(sim.clone(), options()).unwrap();
                 db.open_table("t").unwrap().delete(b"nothing").unwrap();
                 sim = sim.crash(CrashKind::Kill, 99);
@@ -276,6 +273,77 @@ fn kills_on_a_disk_that_a_load_filled_never_end_in_a_refusal_to_open() {
             sim.faults().space_bytes(None);
             check(&common::open_as(sim, options()).unwrap());
         }
+    }
+}
+
+/// A load fills a disk that holds nothing else, and processes are killed, each after a put that is refused. They left
+/// segments with a few kilobytes in each, and then every delete was refused, in all later lives.
+#[test]
+fn kills_on_a_disk_that_a_load_filled_leave_room_to_delete() {
+    for kills in 1..8u64 {
+        for (len, space) in [(20_000, 64 << 20), (3_000, 40 << 20)] {
+            let what = format!("{len} bytes a value, {kills} kills");
+            let mut sim = SimEnv::new(kills);
+            sim.faults().space_bytes(Some(space));
+            let db = common::open_as(sim.clone(), Options::default()).unwrap();
+            let count = load_values(&db, len, 1);
+            drop(db);
+            for life in 1..kills {
+                sim = sim.crash(if life % 3 == 0 { CrashKind::PowerCut } else { CrashKind::Kill }, life);
+                let db = common::open_as(sim.clone(), Options::default()).unwrap();
+                _ = db.table("t").unwrap().put("more", "1");
+            }
+            sim = sim.crash(CrashKind::Kill, kills);
+            let db = common::open_as(sim.clone(), Options::default()).unwrap();
+            let table = db.open_table("t").unwrap();
+            assert!(table.range(..).unwrap().count() >= count, "{what}");
+            for n in 0..10u64 {
+                table.delete(n.to_be_bytes()).unwrap_or_else(|error| panic!("{what}, delete {n}: {error}"));
+            }
+            table.delete_range(..).unwrap_or_else(|error| panic!("{what}: {error}"));
+            _ = db.close();
+            let db = common::open_as(sim, Options::default()).unwrap();
+            let table = db.open_table("t").unwrap();
+            // Checkpoints make the room, on a thread of their own.
+            for round in 0.. {
+                match table.put("again", vec![1; len]) {
+                    Ok(_) => break,
+                    Err(error) => assert!(round < 3_000, "{what}: {error}, {:?}", db.stats()),
+                }
+                std::thread::park_timeout(Duration::from_millis(10));
+            }
+            check(&db);
+        }
+    }
+}
+
+/// A process for each delete, as a shell loop has them, on a disk without a free byte.
+#[test]
+fn a_delete_in_each_life_on_a_disk_with_0_bytes_free_goes_on_to_the_last_row() {
+    for clean in [true, false] {
+        let mut sim = SimEnv::new(9);
+        sim.faults().space_bytes(Some(40 << 20));
+        let db = common::open_as(sim.clone(), Options::default()).unwrap();
+        let count = load_values(&db, 100, 100);
+        _ = db.close();
+        sim.faults().space_bytes(Some(sim.used_bytes()));
+        for life in 0..60u64 {
+            let db = common::open_as(sim.clone(), Options::default()).unwrap();
+            let table = db.open_table("t").unwrap();
+            table
+                .delete(life.to_be_bytes())
+                .unwrap_or_else(|error| panic!("clean {clean}, life {life}: {error}"));
+            drop(table);
+            if clean {
+                _ = db.close();
+            } else {
+                drop(db);
+                sim = sim.crash(CrashKind::Kill, life);
+            }
+        }
+        let db = common::open_as(sim.clone(), Options::default()).unwrap();
+        assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), count - 60);
+        check(&db);
     }
 }
 
@@ -290,7 +358,7 @@ fn deleting_on_a_disk_with_0_bytes_free_makes_room_for_new_rows() {
             _ = db.close();
         }
         sim = sim.crash(CrashKind::Kill, 1);
-        sim.faults().space_bytes(Some(used_bytes(&sim)));
+        sim.faults().space_bytes(Some(sim.used_bytes()));
         let db = common::open(sim.clone()).unwrap();
         let table = db.open_table("t").unwrap();
         table.delete_range(..).unwrap();

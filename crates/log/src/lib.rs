@@ -85,6 +85,7 @@ mod signal;
 mod stats;
 mod store;
 mod sync;
+mod tails;
 mod write;
 
 pub use bulk_stream::{BulkPosition, BulkRecord};

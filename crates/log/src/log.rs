@@ -372,6 +372,8 @@ impl Log {
         // A thread that still makes a segment or writes bulk records began before `closed` was set; later ones see it.
         self.core.store.remove_spares();
         self.core.bulk.wait_for_writers();
+        // Handles may outlive the log for long; a file that they hold open takes space after its segment was freed.
+        self.core.store.close_files();
         flushed
     }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// An append point of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,6 +58,8 @@ pub(crate) struct Segment {
     epoch: AtomicU32,
     first_csn: AtomicU64,
     used: AtomicU32,
+    /// Whether the space of the zeros at its end was given back, or it was found that there is nothing to give.
+    pub tail_given_back: AtomicBool,
 }
 
 impl Segment {
@@ -73,6 +75,7 @@ impl Segment {
             epoch: AtomicU32::new(0),
             first_csn: AtomicU64::new(0),
             used: AtomicU32::new(0),
+            tail_given_back: AtomicBool::new(false),
         }
     }
 
@@ -125,6 +128,12 @@ impl Segment {
             2 => Some(Stream::Bulk),
             _ => None,
         }
+    }
+
+    /// The CSN of the first frame in it, or of the next frame after it if it has none; 0 in the bulk stream and where not
+    /// known.
+    pub fn first_csn(&self) -> Csn {
+        Csn(self.first_csn.load(Relaxed))
     }
 
     pub fn info(&self, epoch_start: u32) -> SegmentInfo {

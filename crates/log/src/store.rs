@@ -49,9 +49,9 @@ pub(crate) enum From {
 pub(crate) struct Store {
     dir: Arc<dyn Dir>,
     database: DatabaseId,
-    options: LogOptions,
+    pub(crate) options: LogOptions,
     maker: Mutex<Maker>,
-    table: Mutex<BTreeMap<u32, Arc<Segment>>>,
+    pub(crate) table: Mutex<BTreeMap<u32, Arc<Segment>>>,
     /// Sealed segments whose files are open, oldest first.
     open_files: Mutex<VecDeque<u32>>,
     /// Segments that recovery found unused, to be removed.
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// If the process has no descriptor left, closes the open files of sealed segments and tries again.
-    fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
+    pub(crate) fn with_descriptors<T>(&self, open: impl Fn() -> io::Result<T>) -> io::Result<T> {
         match open() {
             Err(error) if is_out_of_files(&error) && self.close_sealed_files() => open(),
             other => other,
@@ -140,6 +140,13 @@ impl Store {
             segment.close_file();
         }
         !numbers.is_empty()
+    }
+
+    /// Closes the files of all sealed segments. A read that needs one opens it again.
+    pub fn close_files(&self) {
+        self.open_files.lock().clear();
+        let segments: Vec<_> = self.table.lock().values().cloned().collect();
+        segments.iter().for_each(|segment| segment.close_file());
     }
 
     fn bound_open_files(&self, number: u32) {
@@ -251,14 +258,15 @@ impl Store {
             return Ok(false);
         }
         if let Some(mut spare) = maker.spare.pop() {
-            if Arc::get_mut(&mut spare).is_some() {
+            if Arc::get_mut(&mut spare).is_some() && self.is_allocated(&spare) {
                 self.keep_freed(maker, spare)?;
                 return Ok(true);
             }
             let _ = self.dir.remove(&spare.name());
         }
         let bytes = u64::from(self.options.segment_bytes_min);
-        if self.dir.free_bytes().unwrap_or(u64::MAX) < bytes {
+        let has_free = || self.dir.free_bytes().unwrap_or(u64::MAX) >= bytes;
+        if !has_free() && !(self.give_back_tails() && has_free()) {
             return Ok(false);
         }
         let number = next_number(maker)?;
@@ -425,6 +433,7 @@ impl Store {
         if is_unread
             && maker.reserve.len() < self.options.reserve_segments
             && (!keep || self.is_nearly_full())
+            && self.is_allocated(&segment)
         {
             return self.keep_freed(&mut maker, segment);
         }

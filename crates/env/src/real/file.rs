@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::fs::FallocateFlags;
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::direct::Direct;
@@ -129,6 +130,22 @@ impl File for RealFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_process("ftruncate")?;
         retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, len)).map_err(self.failed("ftruncate"))
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        let status = rustix::fs::fstat(&self.descriptor).map_err(self.failed("fstat"))?;
+        Ok(u64::try_from(status.st_blocks).unwrap_or(0) * 512)
+    }
+
+    fn punch_hole_from(&self, offset: u64) -> io::Result<()> {
+        self.check_process("fallocate")?;
+        let len = self.len()?.saturating_sub(offset);
+        if len == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, flags, offset, len))
+            .map_err(self.failed("fallocate"))
     }
 }
 

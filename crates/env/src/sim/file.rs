@@ -113,7 +113,7 @@ impl SimFile {
             return Ok(data);
         }
         let free = state.free();
-        let end_max = self.inode(state)?.len().saturating_add(free);
+        let end_max = self.inode(state)?.allocated().saturating_add(free);
         let count = usize::try_from(end_max.saturating_sub(offset)).unwrap_or(usize::MAX);
         let count = count.min(data.len());
         Ok(&data[..if reach == Reach::Device { count - count % DIRECT_BYTES } else { count }])
@@ -218,6 +218,20 @@ impl File for SimFile {
         fly(&mut state, flight)?;
         let seq = state.medium.next_seq();
         self.inode(&mut state)?.set_len(len, seq);
+        Ok(())
+    }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        Ok(self.inode(&mut *self.enter()?)?.allocated())
+    }
+
+    fn punch_hole_from(&self, offset: u64) -> io::Result<()> {
+        let mut state = self.enter_to_write("fallocate")?;
+        if state.plan.admit(Op::SetLen) == Verdict::Crash {
+            return Err(crashed());
+        }
+        let seq = state.medium.next_seq();
+        self.inode(&mut state)?.punch_hole_from(offset, seq);
         Ok(())
     }
 }

@@ -53,6 +53,10 @@ pub(super) struct Inode {
     /// For each sector the versions, ascending; a power cut may leave any of them instead of the durable one.
     pending: Arc<BTreeMap<u64, Vec<Version>>>,
     pending_lens: Vec<(Seq, u64)>,
+    /// Where the hole at the end begins, if there is one, and where it does after a crash: a file system takes space for
+    /// what is written into a hole when it writes that back.
+    hole_from: Option<u64>,
+    durable_hole_from: Option<u64>,
     /// How many handles are open.
     pub(super) open: u32,
     /// Whether the cached directories name it.
@@ -68,6 +72,25 @@ impl Inode {
 
     pub(super) fn len(&self) -> u64 {
         self.cache_len
+    }
+
+    /// How far the file takes space: to the hole at its end.
+    pub(super) fn allocated(&self) -> u64 {
+        self.hole_from.map_or(self.cache_len, |from| from.min(self.cache_len))
+    }
+
+    /// Makes everything from `offset` on a hole. That it takes no space is durable at once.
+    pub(super) fn punch_hole_from(&mut self, offset: u64, seq: Seq) {
+        if offset < self.cache_len {
+            self.clear_from(offset, seq);
+            self.hole_from = Some(offset.min(self.allocated()));
+            self.durable_hole_from = self.hole_from;
+        }
+    }
+
+    /// A write, or a shorter length, moves the hole. What a write leaves between counts as taken.
+    fn note_allocated(&mut self, end: u64) {
+        self.hole_from = self.hole_from.map(|from| from.max(end)).filter(|from| *from < self.cache_len);
     }
 
     /// Reads what the process sees.
@@ -116,6 +139,7 @@ impl Inode {
         if end > self.cache_len {
             self.note_len(end, seq);
         }
+        self.note_allocated(end);
     }
 
     /// A complete change of the length.
@@ -126,6 +150,7 @@ impl Inode {
         if len != self.cache_len {
             self.note_len(len, seq);
         }
+        self.note_allocated(0);
     }
 
     /// Zeros the content after a length, so that no sync of a later extension brings it back.
@@ -187,6 +212,7 @@ impl Inode {
     pub(super) fn sync(&mut self, cutoff: Seq) {
         self.settle(0..u64::MAX, up_to(cutoff), <[Version]>::len);
         self.settle_len(cutoff);
+        self.durable_hole_from = self.hole_from;
     }
 
     /// A failed sync: the data that it covered is clean from now on, durable or not. The journal keeps the length, so
@@ -266,7 +292,8 @@ impl Inode {
         }
         let (_, len) = self.pick_len(fate);
         content.clear_from(len);
-        Inode::durable(content, len)
+        let hole_from = self.durable_hole_from.filter(|from| *from < len);
+        Inode { hole_from, durable_hole_from: hole_from, ..Inode::durable(content, len) }
     }
 
     /// The file after a crash of the operating system: the page cache is lost, and all that is left is in the device.
@@ -289,6 +316,8 @@ impl Inode {
             durable_len: self.durable_len,
             pending: Arc::new(pending),
             pending_lens: self.pending_lens[..kept].to_vec(),
+            hole_from: self.durable_hole_from.filter(|from| *from < cache_len),
+            durable_hole_from: self.durable_hole_from.filter(|from| *from < cache_len),
             ..Inode::default()
         };
         image.clear_from(cache_len, seq);

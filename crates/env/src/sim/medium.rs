@@ -165,6 +165,6 @@ impl Medium {
     /// The sum of the lengths of files that have a name or are open.
     pub(super) fn used(&self) -> u64 {
         let taking = self.inodes.values().filter(|inode| inode.linked || inode.open > 0);
-        taking.map(Inode::len).sum()
+        taking.map(Inode::allocated).sum()
     }
 }

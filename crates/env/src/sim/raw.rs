@@ -83,6 +83,11 @@ impl SimEnv {
         Ok(())
     }
 
+    /// How many bytes of the disk files take, those without a name included as long as they are open. Holes take none.
+    pub fn used_bytes(&self) -> u64 {
+        self.shared.state.lock().medium.used()
+    }
+
     /// The paths and lengths of all files, ascending.
     pub fn list_raw(&self) -> Vec<(PathBuf, u64)> {
         let state = self.shared.state.lock();

@@ -125,6 +125,28 @@ pub(super) fn set_len_cuts_and_extends_with_zeros(place: &Place) {
     assert_eq!(content(&*file), expected);
 }
 
+/// A file system may have no holes: then it says so, and nothing has changed.
+pub(super) fn a_hole_at_the_end_reads_as_zeros_and_takes_no_space(place: &Place) {
+    const BYTES: usize = 1 << 20;
+    let file = place.create("f");
+    file.write_at(&vec![7; BYTES], 0).expect("write");
+    file.sync_data().expect("sync");
+    let before = file.allocated_bytes().expect("known");
+    match file.punch_hole_from(8192) {
+        Ok(()) => {}
+        Err(error) => return assert_eq!(error.kind(), std::io::ErrorKind::Unsupported),
+    }
+    let mut expected = vec![0; BYTES];
+    expected[..8192].fill(7);
+    assert_eq!(content(&*file), expected);
+    let after = file.allocated_bytes().expect("known");
+    assert!(before >= BYTES as u64 && after <= 64 * 1024, "{before} bytes before, {after} after");
+    file.write_at(&vec![0; BYTES - 8192], 8192).expect("write into the hole");
+    file.sync_data().expect("sync");
+    assert!(file.allocated_bytes().expect("known") >= BYTES as u64, "it takes space again");
+    assert_eq!(content(&*file), expected);
+}
+
 pub(super) fn a_file_opened_for_reading_refuses_writes(place: &Place) {
     place.create("f").write_at(b"x", 0).expect("write");
     let file = place.env.disk().open(&place.path("f"), OpenOptions::Read).expect("open");
@@ -133,6 +155,7 @@ pub(super) fn a_file_opened_for_reading_refuses_writes(place: &Place) {
     assert!(!file.takes_direct_writes().expect("told"));
     assert!(file.write_direct(&AlignedBuf::new(1), 0, false).is_err());
     assert!(file.set_len(0).is_err());
+    assert!(file.punch_hole_from(0).is_err());
     assert_eq!(content(&*file), b"x");
 }
 

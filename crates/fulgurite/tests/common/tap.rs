@@ -331,4 +331,12 @@ impl File for TapFile {
         self.show(|path| Op::SetLen { path, len });
         self.file.set_len(len)
     }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.file.allocated_bytes()
+    }
+
+    fn punch_hole_from(&self, offset: u64) -> io::Result<()> {
+        self.file.punch_hole_from(offset)
+    }
 }

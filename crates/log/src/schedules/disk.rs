@@ -229,4 +229,12 @@ impl File for YieldingFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.inner.set_len(len)
     }
+
+    fn allocated_bytes(&self) -> io::Result<u64> {
+        self.inner.allocated_bytes()
+    }
+
+    fn punch_hole_from(&self, offset: u64) -> io::Result<()> {
+        self.inner.punch_hole_from(offset)
+    }
 }
