@@ -1,6 +1,9 @@
 //! `fulgurite get`: reads one key.
 
 use std::path::PathBuf;
+use std::time::SystemTime;
+
+use fulgurite::{Expiry, Snapshot, Table};
 
 use crate::failure::Failure;
 use crate::keys::KeyFormat;
@@ -39,8 +42,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let key = args.format.bytes(&args.key)?;
     with_reader(&args.dir, |db| {
-        let mut range = db.open_table(&args.table)?.range(key.as_slice()..=key.as_slice())?;
-        let Some((key, value, expires_at)) = range.next_entry_with_expiry()? else {
+        let (table, snapshot) = (db.open_table(&args.table)?, db.snapshot());
+        // Not a range: that reads the key's leaf, which may be damaged, also where the log has a newer version.
+        let Some(value) = snapshot.get(&table, &key)? else {
             return Err(Failure::not_found(format!(
                 "table `{}` has no key {}",
                 args.table,
@@ -49,14 +53,23 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         };
         let mut output = Output::new();
         if args.json {
-            let entry = Entry { key, value, expires_at };
+            let expires_at = expires_at(&snapshot, &table, &key)?;
+            let entry = Entry { key: &key, value: &value, expires_at };
             RowWriter::new(Format::Jsonl).write(entry, &mut output).map_err(Failure::output)?;
         } else {
-            output.bytes(value)?;
+            output.bytes(&value)?;
             if output.is_terminal() {
                 output.line("")?;
             }
         }
         output.flush()
+    })
+}
+
+/// When the key expires; `None`: never.
+fn expires_at(snapshot: &Snapshot, table: &Table, key: &[u8]) -> Result<Option<SystemTime>, Failure> {
+    Ok(match snapshot.expiry(table, key)? {
+        Some(Expiry::At(time)) => Some(time),
+        _ => None,
     })
 }

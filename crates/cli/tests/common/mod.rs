@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test file uses some of it")]
 #![expect(clippy::disallowed_methods, reason = "the tests' own files are not the database's")]
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -88,6 +88,60 @@ impl Place {
         let _ = stdin.write_all(input);
         drop(stdin);
         child.wait_with_output().expect("waiting for the program").into()
+    }
+
+    /// Loads `rows`, each a line of TSV, and kills the program when all of them are durable: they are in the log only.
+    pub fn load_and_kill(&self, table: &str, rows: &str) {
+        let mut child = self.start(&["load", "--json", "db", table]);
+        // Its input does not end, so that neither does the program.
+        let mut stdin = child.stdin.take().expect("a pipe");
+        stdin.write_all(rows.as_bytes()).expect("the rows fit into a pipe");
+        let all = format!("{{\"durable_rows\":{}}}\n", rows.lines().count());
+        let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut line = String::new();
+        while line != all {
+            line.clear();
+            assert_ne!(stdout.read_line(&mut line).unwrap(), 0, "it ended before the rows were durable");
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    /// What a command prints that succeeds or finds damage, a JSON object a line.
+    pub fn objects(&self, args: &[&str]) -> Vec<serde_json::Value> {
+        let ran = self.run(args);
+        assert!(matches!(ran.code, Some(0 | 3)), "{args:?}: {:?} {}", ran.code, ran.stderr);
+        let text = String::from_utf8(ran.stdout).expect("JSON is UTF-8");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// Flips a bit in each leaf that has the key, and returns in which segments they are.
+    pub fn damage_leaves(&self, key: &str) -> Vec<u64> {
+        let mut damaged = Vec::new();
+        for segment in
+            self.objects(&["dump", "db", "--json"]).iter().filter_map(|line| line["segment"].as_u64())
+        {
+            let items = self.objects(&["dump", "db", "--json", "--segment", &segment.to_string()]);
+            let has_key = |item: &&serde_json::Value| {
+                item["entries"].as_array().is_some_and(|all| all.iter().any(|entry| entry["key"] == key))
+            };
+            for leaf in items.iter().filter(has_key) {
+                self.flip(
+                    &format!("db/log/{segment:010}.seg"),
+                    leaf["offset"].as_u64().unwrap() as usize + 100,
+                );
+                damaged.push(segment);
+            }
+        }
+        assert!(!damaged.is_empty(), "no leaf has {key}");
+        damaged
+    }
+
+    /// Flips a bit of a file.
+    pub fn flip(&self, name: &str, offset: usize) {
+        let mut bytes = self.read(name);
+        bytes[offset] ^= 1;
+        self.write(name, bytes);
     }
 
     /// Runs the program, which has to succeed, and returns what it printed.

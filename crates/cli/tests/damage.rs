@@ -1,0 +1,34 @@
+//! A damaged database: what can be read of it is read, and what is said of it is true.
+
+mod common;
+
+use common::Place;
+
+/// A table with several leaves.
+fn rows(place: &Place) {
+    let rows: String = (0..5000).map(|row| format!("{row:05}\tsome value of row {row}\n")).collect();
+    place.write("rows.tsv", rows);
+    place.ok(&["load", "db", "t", "rows.tsv"]);
+}
+
+/// `get` read through a range, which reads the leaf first.
+#[test]
+fn an_acknowledged_value_in_the_log_was_not_found_because_its_leaf_was_damaged() {
+    let place = Place::new();
+    rows(&place);
+    place.load_and_kill("t", "00007\tnewer\n");
+    place.damage_leaves("00007");
+    assert_eq!(place.ok(&["get", "db", "t", "00007"]), "newer");
+    assert_eq!(place.ok(&["get", "db", "t", "00007", "--json"]), "{\"key\":\"00007\",\"value\":\"newer\"}\n");
+    assert_eq!(place.run(&["get", "db", "t", "00008"]).code, Some(3), "it was in that leaf only");
+}
+
+#[test]
+fn get_tells_when_a_value_expires() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v", "--expires-in", "1h"]);
+    let found = place.objects(&["get", "db", "t", "k", "--json"]);
+    assert!(found[0]["expires_at_ms"].as_u64() > Some(1_700_000_000_000), "{found:?}");
+    place.ok(&["put", "db", "t", "k", "v", "--expires-in", "1ms"]);
+    place.run(&["get", "db", "t", "k"]).fails(5, "no key \"k\"");
+}
