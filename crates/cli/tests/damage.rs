@@ -32,3 +32,29 @@ fn get_tells_when_a_value_expires() {
     place.ok(&["put", "db", "t", "k", "v", "--expires-in", "1ms"]);
     place.run(&["get", "db", "t", "k"]).fails(5, "no key \"k\"");
 }
+
+/// The problem said that writing mends it, the last line that a backup is to be restored.
+#[test]
+fn check_sent_for_a_backup_when_one_copy_of_the_superblock_was_bad() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    place.flip("db/SUPERBLOCK", 40);
+    let ran = place.run(&["check", "db"]);
+    let said = String::from_utf8(ran.stdout).unwrap();
+    assert_eq!(ran.code, Some(3));
+    assert!(said.ends_with("\n1 problem: the next command that writes mends it\n"), "{said}");
+    let report = &place.objects(&["check", "db", "--json"])[0];
+    assert_eq!((&report["sound"], &report["mendable_problems"]), (&false.into(), &1.into()));
+    place.ok(&["put", "db", "t", "k", "w"]);
+    assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
+}
+
+#[test]
+fn check_sends_for_a_backup_when_a_leaf_is_bad_as_well() {
+    let place = Place::new();
+    rows(&place);
+    place.damage_leaves("00007");
+    place.flip("db/SUPERBLOCK", 40);
+    let said = String::from_utf8(place.run(&["check", "db"]).stdout).unwrap();
+    assert!(said.trim_end().ends_with(" problems: restore a backup"), "{said}");
+}

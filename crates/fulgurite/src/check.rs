@@ -50,6 +50,8 @@ pub struct CheckReport {
     pub frames: u64,
     /// One sentence for each problem; empty if the database is sound.
     pub problems: Vec<String>,
+    /// How many of the problems the next opening for writing mends. If it is all of them, there is no need of a backup.
+    pub mendable_problems: u64,
     /// One sentence for each finding that is no problem.
     pub notes: Vec<String>,
 }

@@ -13,10 +13,13 @@ impl CheckReport {
         let path = core.dir.join(FILE_NAME);
         let path = path.display();
         match (maintenance.superblock.damaged_now()?, maintenance.superblock.damaged_at_open()) {
-            (Some(slot), _) => self.problem(format!(
-                "{path}: copy {slot} of the superblock is damaged; the other one is good, and opening the database for \
-                 writing mends it"
-            )),
+            (Some(slot), _) => {
+                self.mendable_problems += 1;
+                self.problem(format!(
+                    "{path}: copy {slot} of the superblock is damaged; the other one is good, and opening the database \
+                     for writing mends it"
+                ));
+            }
             (None, Some(slot)) => self.notes.push(format!(
                 "{path}: copy {slot} of the superblock was damaged when the database was opened, and was written again: \
                  have a look at the disk"

@@ -20,8 +20,8 @@ EXAMPLES:
 /// Verify everything in a database: nodes, values, the log, the accounts.
 ///
 /// Reads all that the database refers to, and writes nothing: what a killed process left is replayed in memory. Prints one
-/// line for each problem; the exit code is 3 if there is one, also if the database cannot be opened because of it. Nothing
-/// is repaired.
+/// line for each problem, and what to do; the exit code is 3 if there is one, also if the database cannot be opened because
+/// of it. Nothing is repaired.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -80,21 +80,31 @@ fn print(args: &Args, report: &CheckReport, seconds: f64) -> Result<(), Failure>
         count(report.frames, "frame"),
         count(report.segments, "segment"),
     ))?;
-    match report.problems.len() {
-        0 => output.line("the database is sound")?,
-        problems => output.line(format!("{}: restore a backup", number_of_problems(problems)))?,
-    }
+    output.line(verdict(report))?;
     output.flush()
 }
 
-fn number_of_problems(problems: usize) -> String {
-    format!("{} {}", number(problems as u64), if problems == 1 { "problem" } else { "problems" })
+/// What all of it comes to, and what to do.
+fn verdict(report: &CheckReport) -> String {
+    let problems = report.problems.len() as u64;
+    let counted = count(problems, "problem");
+    match (problems, report.mendable_problems) {
+        (0, _) => "the database is sound".into(),
+        (problems, mendable) if problems == mendable => {
+            format!(
+                "{counted}: the next command that writes mends {}",
+                if problems == 1 { "it" } else { "them" }
+            )
+        }
+        _ => format!("{counted}: restore a backup"),
+    }
 }
 
 fn as_json(report: &CheckReport, seconds: f64) -> Value {
     json!({
         "sound": report.problems.is_empty(),
         "problems": report.problems,
+        "mendable_problems": report.mendable_problems,
         "notes": report.notes,
         "tables": report.tables,
         "entries": report.entries,
