@@ -1,10 +1,12 @@
 //! Why a command ends without success, and with which exit code.
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use fulgurite::{Error, ErrorKind};
 use serde_json::json;
+
+use crate::stderr;
 
 /// All exit codes: part of the help, of the man page and of `docs/command-line.md`.
 pub(crate) const EXIT_CODES: &str = "\
@@ -133,17 +135,15 @@ impl Failure {
     }
 
     /// Prints the message, if there is one, as a line for people or as a JSON object, and tells the exit code.
-    pub fn report(self, as_json: bool) -> ExitCode {
+    pub fn report(self) -> ExitCode {
         match self {
             Failure::ReaderGone => ExitCode::SUCCESS,
             Failure::Said { code } => ExitCode::from(code),
             Failure::Message { text, code, kind } => {
-                let line = match as_json {
-                    true => json!({ "error": text, "kind": kind, "exit_code": code }).to_string(),
-                    false => format!("error: {}", text.replace('\n', " ")),
-                };
-                // Nobody may be reading standard error; the exit code still tells.
-                let _ = writeln!(io::stderr(), "{line}");
+                match stderr::is_for_programs() {
+                    true => stderr::object(&json!({ "error": text, "kind": kind, "exit_code": code })),
+                    false => stderr::line(&format!("error: {}", text.replace('\n', " "))),
+                }
                 ExitCode::from(code)
             }
         }

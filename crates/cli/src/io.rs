@@ -10,7 +10,7 @@ use std::io::{self, BufWriter, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::interrupt;
+use crate::{interrupt, stderr};
 
 /// What to read, before anything was read of it.
 pub(crate) struct Input {
@@ -25,8 +25,10 @@ pub(crate) struct Input {
 pub(crate) fn open_input(path: Option<&Path>) -> Result<Input, Failure> {
     let Some(path) = path.filter(|path| *path != Path::new("-")) else {
         if io::stdin().is_terminal() {
-            // Without a reader of standard error it reads all the same.
-            let _ = writeln!(io::stderr(), "reading from the terminal; ^D ends");
+            match stderr::is_for_programs() {
+                true => stderr::note("reading from the terminal; ^D ends"),
+                false => stderr::line("reading from the terminal; ^D ends"),
+            }
         }
         return Ok(Input { reader: Box::new(io::stdin()), name: "standard input".into(), size: None });
     };

@@ -14,6 +14,7 @@ mod open;
 mod output;
 mod probe;
 mod rows;
+mod stderr;
 mod text;
 
 use std::process::ExitCode;
@@ -124,10 +125,11 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return refuse(&error),
     };
+    stderr::set_for_programs(cli.command.is_for_programs());
     let ran = events::show(cli.verbose).and_then(|()| cli.command.run());
     match ran {
         Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(cli.command.is_for_programs()),
+        Err(failure) => failure.report(),
     }
 }
 
@@ -137,7 +139,8 @@ fn refuse(error: &clap::Error) -> ExitCode {
     if error.use_stderr() && has("--json") && !has("bench") {
         let text = error.to_string();
         let text = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
-        return Failure::usage(text).report(true);
+        stderr::set_for_programs(true);
+        return Failure::usage(text).report();
     }
     // Clap prints help to standard output, else to standard error; the exit code tells if no process reads it.
     let _ = error.print();

@@ -1,14 +1,14 @@
 //! Opening and closing the database that a command works on.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use fulgurite::env::{Env, RealEnv};
 use fulgurite::{Database, Error, Options, RecoveryProgress, Table};
+use serde_json::json;
 
 use crate::failure::Failure;
-use crate::text;
+use crate::{stderr, text};
 
 /// What to do about a database that does not exist.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,12 +46,11 @@ pub(crate) fn open_reader(dir: &Path) -> fulgurite::Result<Database> {
     let mut reporter = RecoveryReporter::new(env.clone());
     let db = Database::open_with(env, dir, options, |progress| reporter.report(progress))?;
     if let Some(range) = db.stats().unproven {
-        let _ = writeln!(
-            std::io::stderr(),
-            "note: the database was not closed, and its log does not say whether {range} had reached the disk. What was \
+        stderr::note(&format!(
+            "the database was not closed, and its log does not say whether {range} had reached the disk. What was \
              acknowledged at Sync had; of the rest a power cut may still take some, until the next command that writes \
              makes it durable"
-        );
+        ));
     }
     Ok(db)
 }
@@ -71,8 +70,7 @@ pub(crate) fn with_options<T>(
     match closed {
         Err(error @ Error::NoSpace { .. }) => {
             // The checkpoint that closing writes spares the next open a replay, no more.
-            let what = format!("note: what was reported is durable; closing wrote no checkpoint: {error}");
-            let _ = writeln!(std::io::stderr(), "{what}");
+            stderr::note(&format!("what was reported is durable; closing wrote no checkpoint: {error}"));
         }
         closed => closed.map_err(|error| {
             Failure::from(error).within("what was reported is durable, but closing failed")
@@ -88,7 +86,7 @@ pub(crate) fn entries_estimate(table: &Table) -> Result<u64, Failure> {
     Ok(table.len_estimate())
 }
 
-/// Tells people on standard error how far a recovery has come that takes longer than a second.
+/// Tells on standard error how far a recovery has come that takes longer than a second.
 struct RecoveryReporter {
     env: Arc<dyn Env>,
     reported_ns: u64,
@@ -109,7 +107,12 @@ impl RecoveryReporter {
         }
         self.reported_ns = now_ns;
         let (done, total) = (text::size(progress.done_bytes), text::size(progress.total_bytes));
-        // Without a reader of standard error the recovery goes on all the same.
-        let _ = writeln!(std::io::stderr(), "recovering: {done} of {total} of log");
+        let what = format!("recovering: {done} of {total} of log");
+        match stderr::is_for_programs() {
+            true => stderr::object(&json!({
+                "note": what, "done_bytes": progress.done_bytes, "total_bytes": progress.total_bytes,
+            })),
+            false => stderr::line(&what),
+        }
     }
 }

@@ -86,6 +86,31 @@ fn there_is_a_man_page_for_each_command() {
     place.run(&["man", "--out", "nowhere"]).fails(1, "nowhere");
 }
 
+/// The note about a killed database was text in front of the error's object.
+#[test]
+fn a_note_was_text_between_the_objects_of_a_program() {
+    let place = Place::new();
+    place.load_and_kill("t", "k\tv\n");
+    for (args, code) in [
+        (&["get", "db", "t", "x"][..], 5),
+        (&["get", "db", "t", "k"], 0),
+        (&["scan", "db", "t"], 0),
+        (&["export", "db", "u"], 1),
+        (&["export", "db", "t", "t.tsv"], 0),
+        (&["check", "db"], 0),
+    ] {
+        let ran = place.run(&[args, &["--json"]].concat());
+        assert_eq!(ran.code, Some(code), "{args:?}: {}", ran.stderr);
+        let objects: Vec<Value> =
+            ran.stderr.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+        assert!(objects[0]["note"].as_str().unwrap().starts_with("the database was not closed"), "{args:?}");
+        assert_eq!(objects.iter().filter(|object| object["note"].is_string()).count(), 1, "{args:?}");
+    }
+    let ran = place.run(&["get", "db", "t", "k"]);
+    assert!(ran.stderr.starts_with("note: the database was not closed"), "{}", ran.stderr);
+    assert_eq!(ran.stderr.lines().count(), 1, "it is told once: {}", ran.stderr);
+}
+
 fn with_log(place: &Place, log: Option<&str>, args: &[&str]) -> common::Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
     command.args(args).current_dir(place.path()).env_remove("RUST_LOG");

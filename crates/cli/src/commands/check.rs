@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::failure::{self, Failure};
 use crate::open::with_reader;
 use crate::output::Output;
+use crate::stderr;
 use crate::text::{count, number, size};
 
 const EXAMPLES: &str = "\
@@ -129,6 +130,7 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
+        stderr::print_above(&bar);
         Bar { bar }
     }
 

@@ -16,7 +16,7 @@ use crate::io::OutputFile;
 use crate::open::with_reader;
 use crate::output::Output;
 use crate::rows::{Entry, Format, FormatArgs, RowWriter, bytes_field};
-use crate::text;
+use crate::{stderr, text};
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -179,18 +179,18 @@ impl Export<'_> {
     /// Says on standard error what is in the file.
     fn tell_written(&self, file: &str, replaces: bool) {
         let tables = self.tables.len() as u64;
-        let line = match self.args.json {
+        match self.args.json {
             true => {
-                json!({ "file": file, "rows": self.rows, "tables": tables, "replaced": replaces }).to_string()
+                stderr::object(
+                    &json!({ "file": file, "rows": self.rows, "tables": tables, "replaced": replaces }),
+                );
             }
             false => {
                 let instead = if replaces { ", in place of the file that was there" } else { "" };
                 let (rows, tables) = (text::count(self.rows, "row"), text::count(tables, "table"));
-                format!("{rows} of {tables} written to {file}{instead}")
+                stderr::line(&format!("{rows} of {tables} written to {file}{instead}"));
             }
-        };
-        // Without a reader of standard error the file is there all the same.
-        let _ = writeln!(io::stderr(), "{line}");
+        }
     }
 
     fn write(&mut self, out: &mut impl Write, failed: &dyn Fn(io::Error) -> Failure) -> Result<(), Failure> {
@@ -265,12 +265,13 @@ fn write_row(
 /// Names on standard error what was left out.
 fn tell(table: &str, part: &LeftOut, as_json: bool) {
     let error = failure::with_causes(&part.error);
-    let line = match as_json {
-        true => left_out_as_json(table, part, &error).to_string(),
-        false => format!("left out of table `{table}`: {}: {error}", keys(part)).replace('\n', " "),
-    };
-    // Without a reader of standard error the export goes on; the exit code tells.
-    let _ = writeln!(io::stderr(), "{line}");
+    match as_json {
+        true => stderr::object(&left_out_as_json(table, part, &error)),
+        false => {
+            let line = format!("left out of table `{table}`: {}: {error}", keys(part));
+            stderr::line(&line.replace('\n', " "));
+        }
+    }
 }
 
 fn keys(part: &LeftOut) -> String {

@@ -13,6 +13,7 @@ use crate::interrupt;
 use crate::io::OutputFile;
 use crate::output::Output;
 use crate::probe::{Report, advise, as_json, draw, lines, measure};
+use crate::stderr;
 
 const EXAMPLES: &str = "\
 EXAMPLES:
@@ -81,6 +82,7 @@ fn progress_bar(hidden: bool) -> ProgressBar {
     if let Ok(style) = ProgressStyle::with_template("{bar:30} {elapsed}, {msg}") {
         bar.set_style(style);
     }
+    stderr::print_above(&bar);
     bar
 }
 

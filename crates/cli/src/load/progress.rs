@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::input::Source;
+use crate::stderr;
 use crate::text::short;
 
 /// Both fit 40 columns.
@@ -27,6 +28,7 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
+        stderr::print_above(&bar);
         Progress { bar, consumed: source.consumed() }
     }
 

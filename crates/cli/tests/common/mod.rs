@@ -163,7 +163,9 @@ impl Ran {
     /// of its file.
     pub fn ok(self) -> String {
         let is_told = |line: &str| {
-            line.starts_with("note: the database was not closed") || line.contains(" written to ")
+            line.starts_with("note: the database was not closed")
+                || line.starts_with("{\"note\":\"the database was not closed")
+                || line.contains(" written to ")
         };
         let is_quiet = self.stderr.lines().all(is_told);
         let printed = String::from_utf8_lossy(&self.stdout);
