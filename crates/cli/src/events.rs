@@ -1,31 +1,95 @@
 //! What the library reports of itself (its tracing events), on standard error.
 
-use std::io;
+use std::fmt::Debug;
 
+use serde_json::{Map, Value, json};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::{Layer, fmt, registry};
 
 use crate::failure::Failure;
+use crate::stderr;
 
-/// Prints events from now on, if -v or the variable RUST_LOG asks for them. RUST_LOG names levels by part of the
-/// program; -v says the level of the parts that it does not name.
-pub(crate) fn show(verbose: u8) -> Result<(), Failure> {
-    let by_part = std::env::var("RUST_LOG").unwrap_or_default();
-    let level = match verbose {
-        0 if by_part.is_empty() => return Ok(()),
-        0 => LevelFilter::OFF,
-        1 => LevelFilter::INFO,
-        2 => LevelFilter::DEBUG,
-        _ => LevelFilter::TRACE,
+/// What a reader finds in a database that was not closed: `open_reader` tells it in its own words.
+const TOLD_AS_A_NOTE: &str = "fulgurite::unproven";
+
+/// Prints events from now on: those of `level` and above, more of them if -v asks for them. The variable RUST_LOG names
+/// levels by part of the program; the level of -v, or else `level`, is the one of the parts that it does not name.
+pub(crate) fn show(verbose: u8, level: LevelFilter) -> Result<(), Failure> {
+    let targets = targets(verbose, level)?;
+    let lines = fmt::layer().with_writer(|| stderr::Lines).with_ansi(false).log_internal_errors(false);
+    let printed = match stderr::is_for_programs() {
+        true => Objects.boxed(),
+        false => lines.boxed(),
     };
-    let mut targets: Targets = by_part.parse().map_err(|error| {
-        Failure::usage(format!("RUST_LOG is `{by_part}`: {error}; an example is info,fulgurite_log=debug"))
-    })?;
-    if verbose > 0 {
-        targets = targets.with_default(level);
-    }
-    let lines = fmt::layer().with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
-    tracing::subscriber::set_global_default(registry().with(lines.with_filter(targets)))
+    tracing::subscriber::set_global_default(registry().with(printed.with_filter(targets)))
         .map_err(|error| Failure::new(format!("printing events: {error}")))
+}
+
+/// Which events are printed.
+fn targets(verbose: u8, level: LevelFilter) -> Result<Targets, Failure> {
+    let by_part = std::env::var("RUST_LOG").unwrap_or_default();
+    let targets = match by_part.as_str() {
+        "" if verbose == 0 => {
+            return Ok(Targets::new().with_default(level).with_target(TOLD_AS_A_NOTE, LevelFilter::OFF));
+        }
+        "" => Targets::new(),
+        by_part => by_part.parse().map_err(|error| {
+            Failure::usage(format!(
+                "RUST_LOG is `{by_part}`: {error}; an example is info,fulgurite_log=debug"
+            ))
+        })?,
+    };
+    Ok(match verbose {
+        0 if targets.default_level().is_some() => targets,
+        0 => targets.with_default(level),
+        1 => targets.with_default(LevelFilter::INFO),
+        2 => targets.with_default(LevelFilter::DEBUG),
+        _ => targets.with_default(LevelFilter::TRACE),
+    })
+}
+
+/// Prints events as JSON objects.
+struct Objects;
+
+impl<S: Subscriber> Layer<S> for Objects {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let what = event.metadata();
+        stderr::object(&json!({
+            "event": fields.0.remove("message"),
+            "level": what.level().as_str().to_lowercase(),
+            "part": what.target(),
+            "fields": fields.0,
+        }));
+    }
+}
+
+/// The fields of an event.
+#[derive(Default)]
+struct Fields(Map<String, Value>);
+
+impl Visit for Fields {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.0.insert(field.name().into(), value.into());
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0.insert(field.name().into(), format!("{value:?}").into());
+    }
 }

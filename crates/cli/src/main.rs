@@ -20,6 +20,7 @@ mod text;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::probe as probe_command;
 use crate::commands::{
@@ -44,8 +45,8 @@ EXAMPLES:
 #[command(name = "fulgurite", version, max_term_width = 100)]
 #[command(after_help = format!("{EXIT_CODES}\n\n{EXAMPLES}"))]
 struct Cli {
-    /// Print what the database does to standard error; -vv prints details, -vvv more of them. The variable RUST_LOG
-    /// chooses by part and level: RUST_LOG=fulgurite_log=debug.
+    /// Print what the database does to standard error, not only warnings; -vv prints details, -vvv more of them. The
+    /// variable RUST_LOG chooses by part and level: RUST_LOG=fulgurite_log=debug; RUST_LOG=off prints none.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
     #[command(subcommand)]
@@ -118,6 +119,15 @@ impl Command {
             Command::Completions(_) | Command::Man(_) => false,
         }
     }
+
+    /// The events that are printed without -v.
+    fn events(&self) -> LevelFilter {
+        match self {
+            // Its runs are processes of their own, which would break its progress bar.
+            Command::Bench(_) => LevelFilter::OFF,
+            _ => LevelFilter::WARN,
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -126,7 +136,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     stderr::set_for_programs(cli.command.is_for_programs());
-    let ran = events::show(cli.verbose).and_then(|()| cli.command.run());
+    let ran = events::show(cli.verbose, cli.command.events()).and_then(|()| cli.command.run());
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),

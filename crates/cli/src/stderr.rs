@@ -57,6 +57,20 @@ fn write(lines: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Writes what is given to it at once: whole lines, as the formatter of events does.
+pub(crate) struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        write(lines)?;
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;

@@ -142,3 +142,28 @@ fn what_the_database_does_is_printed_on_demand() {
     }
     with_log(&place, Some("fulgurite=loud"), &get).fails(2, "RUST_LOG is `fulgurite=loud`");
 }
+
+/// The database warned of a bad copy of its superblock, and only -v showed it.
+#[test]
+fn a_warning_was_not_seen_without_being_asked_for() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    place.flip("db/SUPERBLOCK", 40);
+    let get = ["get", "db", "t", "k"];
+    for (log, is_told) in
+        [(None, true), (Some("fulgurite_log=debug"), true), (Some("off"), false), (Some("error"), false)]
+    {
+        let ran = with_log(&place, log, &get);
+        assert_eq!((ran.code, &ran.stdout[..]), (Some(0), &b"v"[..]), "{}", ran.stderr);
+        let warned = ran.stderr.lines().any(|line| {
+            line.contains(" WARN fulgurite::superblock: ") && line.contains("copies of the superblock")
+        });
+        assert_eq!(warned, is_told, "{log:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.is_empty(), !is_told, "{log:?}: {}", ran.stderr);
+    }
+    let ran = with_log(&place, None, &[&get[..], &["--json"]].concat());
+    let warning: Value = serde_json::from_str(&ran.stderr).expect(&ran.stderr);
+    assert_eq!((&warning["level"], &warning["part"]), (&"warn".into(), &"fulgurite::superblock".into()));
+    assert!(warning["event"].as_str().unwrap().contains("copies of the superblock"), "{warning}");
+    assert!(warning["fields"]["path"].as_str().unwrap().ends_with("SUPERBLOCK"), "{warning}");
+}

@@ -170,7 +170,9 @@ fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
     if range.first > range.last {
         return None;
     }
+    // A target of its own, to be filtered: a program that shows `Stats::unproven` has told it.
     tracing::warn!(
+        target: "fulgurite::unproven",
         path = %home.path().display(), first = range.first.0, last = range.last.0,
         "the database was not closed, and its log does not say whether these commits had reached the disk; it is only \
          read, so nothing makes sure of that"
