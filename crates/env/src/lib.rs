@@ -182,9 +182,12 @@ pub enum Locking {
 pub struct LockHolder {
     /// Whether this process has locked the directory.
     pub this_process: bool,
-    /// The last process that locked it exclusively, as it wrote into the file: a number in that process's namespace.
+    /// Whether the lock is shared: it excludes exclusive ones only, and several handles may have it.
+    pub is_shared: bool,
+    /// The last process that locked it exclusively, as it wrote into the file: a number in that process's namespace. `None`
+    /// if the lock is shared: that process is gone.
     pub pid: Option<u32>,
-    /// When it did so, in milliseconds since 1970-01-01 UTC.
+    /// When it did so, in milliseconds since 1970-01-01 UTC; `None` if the lock is shared.
     pub since_ms: Option<u64>,
 }
 

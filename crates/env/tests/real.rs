@@ -64,9 +64,29 @@ fn readers_share_a_lock_and_make_no_file() {
     let first = lock(temporary.path(), Shared).expect("free");
     let second = lock(temporary.path(), Shared).expect("shared");
     assert!(dir(temporary.path()).list().expect("list").is_empty());
-    lock(temporary.path(), Exclusive).expect_err("readers");
-    drop((first, second));
+    let holder = lock(temporary.path(), Exclusive).expect_err("readers");
+    assert!(holder.is_shared && holder.this_process, "{holder:?}");
+    drop(first);
+    let holder = lock(temporary.path(), Exclusive).expect_err("a reader, whose lock is as it was");
+    assert!(holder.is_shared, "{holder:?}");
+    drop(second);
     lock(temporary.path(), Exclusive).expect("released");
+}
+
+/// The file names a process that has long let go.
+#[test]
+fn no_writer_is_named_when_readers_hold_the_lock() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    drop(lock(temporary.path(), Exclusive).expect("free"));
+    let reader = lock(temporary.path(), Shared).expect("free");
+    let holder = lock(temporary.path(), Exclusive).expect_err("a reader");
+    assert_eq!((holder.is_shared, holder.pid, holder.since_ms), (true, None, None));
+    drop(reader);
+    let _writer = lock(temporary.path(), Exclusive).expect("released");
+    for mode in [Exclusive, Shared] {
+        let holder = lock(temporary.path(), mode).expect_err("a writer");
+        assert_eq!((holder.is_shared, holder.pid), (false, Some(std::process::id())));
+    }
 }
 
 #[test]

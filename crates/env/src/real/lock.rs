@@ -70,14 +70,14 @@ pub(super) fn lock(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode)
     let mut descriptors = Vec::new();
     match take(&own, mode) {
         Ok(true) => descriptors.push(own),
-        Ok(false) => return Ok(Locking::Held(holder(directory, name, id))),
+        Ok(false) => return Ok(Locking::Held(holder(directory, name, id, is_shared(&own, mode)))),
         // A file system that does not lock directories.
         Err(Errno::BADF | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS | Errno::ISDIR) => {}
         Err(errno) => return Err(failed("flock")(errno)),
     }
     match lock_file(directory, path, name, mode)? {
         FileLock::Taken(file) => descriptors.push(file),
-        FileLock::Held => return Ok(Locking::Held(holder(directory, name, id))),
+        FileLock::Held { is_shared } => return Ok(Locking::Held(holder(directory, name, id, is_shared))),
         FileLock::Missing => {}
     }
     let owner = Process::current();
@@ -89,7 +89,9 @@ pub(super) fn lock(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode)
 
 enum FileLock {
     Taken(OwnedFd),
-    Held,
+    Held {
+        is_shared: bool,
+    },
     /// A shared lock creates no file.
     Missing,
 }
@@ -118,7 +120,7 @@ fn lock_file(directory: &OwnedFd, path: &Path, name: &str, mode: LockMode) -> io
             Err(errno) => return Err(failed("open")(errno)),
         };
         if !take(&file, mode).map_err(failed("flock"))? {
-            return Ok(FileLock::Held);
+            return Ok(FileLock::Held { is_shared: is_shared(&file, mode) });
         }
         let locked = file_id(&fstat(&file).map_err(failed("fstat"))?);
         match rustix::fs::statat(directory, name, AtFlags::empty()) {
@@ -148,6 +150,18 @@ fn take(descriptor: &OwnedFd, mode: LockMode) -> Result<bool, Errno> {
     }
 }
 
+/// Whether the lock that kept a descriptor from its own is shared: then a shared one can be had, for a moment. The
+/// descriptor is this call's own, so that no lock of this process or of its parent is unlocked.
+/// One that was let go meanwhile counts as shared: trying again is right for both.
+fn is_shared(descriptor: &OwnedFd, refused: LockMode) -> bool {
+    if refused == LockMode::Shared || take(descriptor, LockMode::Shared) != Ok(true) {
+        return false;
+    }
+    // Closing it does not, if the process forked meanwhile.
+    let _ = retry_on_intr(|| rustix::fs::flock(descriptor, FlockOperation::Unlock));
+    true
+}
+
 fn file_id(status: &Stat) -> FileId {
     (status.st_dev, status.st_ino)
 }
@@ -161,11 +175,15 @@ fn note_process(descriptor: &OwnedFd) {
     }
 }
 
-/// The known facts about the holder: the file has the id of the last process that locked it exclusively.
-fn holder(directory: &OwnedFd, name: &str, id: FileId) -> LockHolder {
+/// The known facts about the holder: the file has the id of the last process that locked it exclusively, which is gone if
+/// the lock is shared.
+fn holder(directory: &OwnedFd, name: &str, id: FileId, is_shared: bool) -> LockHolder {
     let mine = |(owner, held): &(Process, FileId)| owner.is_current() && *held == id;
     let this_process = held().is_some_and(|held| held.iter().any(mine));
-    let mut holder = LockHolder { this_process, pid: None, since_ms: None };
+    let mut holder = LockHolder { this_process, is_shared, pid: None, since_ms: None };
+    if is_shared {
+        return holder;
+    }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let Ok(file) = rustix::fs::openat(directory, name, flags, Mode::empty()) else { return holder };
     let mut text = [0; 16];

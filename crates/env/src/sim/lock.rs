@@ -31,9 +31,12 @@ pub(super) fn lock(
     let path = dir.join(name);
     let exclusive = mode == LockMode::Exclusive;
     let conflicts = |held: &Held| exclusive || held.mode == LockMode::Exclusive;
-    let taken = Locking::Held(LockHolder { this_process: true, pid: None, since_ms: None });
-    if state.locks.iter().any(|held| held.dir == dir && conflicts(held)) {
-        return Ok(taken);
+    let taken = |by: &Held| {
+        let is_shared = by.mode == LockMode::Shared;
+        Locking::Held(LockHolder { this_process: true, is_shared, pid: None, since_ms: None })
+    };
+    if let Some(by) = state.locks.iter().find(|held| held.dir == dir && conflicts(held)) {
+        return Ok(taken(by));
     }
     if exclusive && state.medium.names.get(&path).is_none() {
         create(state, &path)?;
@@ -42,8 +45,9 @@ pub(super) fn lock(
         Some(_) => Some(file_at(state, "open", &path)?),
         None => None,
     };
-    if file.is_some() && state.locks.iter().any(|held| held.file == file && conflicts(held)) {
-        return Ok(taken);
+    let by = state.locks.iter().find(|held| held.file == file && conflicts(held));
+    if let Some(by) = by.filter(|_| file.is_some()) {
+        return Ok(taken(by));
     }
     let number = state.next_handle();
     state.locks.push(Held { number, dir, file, mode });

@@ -299,6 +299,12 @@ fn fmt_locked(f: &mut fmt::Formatter<'_>, path: &Path, holder: &LockHolder) -> f
             "the database in {path} is open in this process: use that handle or a clone of it, or close it first"
         );
     }
+    if holder.is_shared {
+        return write!(
+            f,
+            "the database in {path} is being read by other processes: try again when they have closed it"
+        );
+    }
     write!(f, "the database in {path} is open in another process")?;
     if let Some(pid) = holder.pid {
         write!(f, " (the file LOCK names number {pid})")?;
