@@ -18,7 +18,10 @@ EXIT CODES:
        `bench compare` found a regression
   4    another process has the database open
   5    there is no such key
-  130  a signal (SIGINT, SIGTERM) ended it; what it reported until then holds";
+  130  a signal (SIGINT, SIGTERM) ended a load, an export to a file, a probe or a
+       benchmark; what it reported until then holds
+  143  what a shell reports of any other command that SIGTERM ended; 130 if
+       SIGINT did";
 
 /// Something failed at run time.
 const FAILED: u8 = 1;

@@ -58,3 +58,43 @@ fn check_sends_for_a_backup_when_a_leaf_is_bad_as_well() {
     let said = String::from_utf8(place.run(&["check", "db"]).stdout).unwrap();
     assert!(said.trim_end().ends_with(" problems: restore a backup"), "{said}");
 }
+
+/// A script that dumped all segments took them for sound.
+#[test]
+fn a_dump_of_a_damaged_segment_ended_with_success() {
+    let place = Place::new();
+    rows(&place);
+    let segment = place.damage_leaves("00007")[0].to_string();
+    for (args, code) in [
+        (&["dump", "db", "--segment", &segment][..], 3),
+        (&["dump", "db", "--segment", &segment, "--json"], 3),
+        (&["dump", "db", "--segment", &segment, "--limit", "1"], 0),
+        (&["dump", "db"], 3),
+    ] {
+        let ran = place.run(args);
+        let said = String::from_utf8(ran.stdout).unwrap();
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(code), ""), "{args:?}: {said}");
+        assert_eq!(said.contains("undecodable"), code == 3, "{args:?}: {said}");
+    }
+}
+
+/// To `dump` it was no database, to `check` a damaged one.
+#[test]
+fn a_database_without_its_superblock_was_called_none() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    place.remove("db/SUPERBLOCK");
+    for args in
+        [&["dump", "db"][..], &["dump", "db", "--segment", "1"], &["check", "db"], &["get", "db", "t", "k"]]
+    {
+        place.run(args).fails(3, "SUPERBLOCK: it is missing beside a log");
+    }
+    place.make_dir("empty");
+    place.make_dir("theirs");
+    place.write("theirs/notes.txt", "mine");
+    for dir in ["empty", "theirs"] {
+        for command in ["dump", "check"] {
+            place.run(&[command, dir]).fails(1, "is not a Fulgurite database");
+        }
+    }
+}

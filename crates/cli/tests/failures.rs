@@ -142,6 +142,26 @@ fn a_signal_ends_a_load_between_batches() {
     assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "2\n");
 }
 
+/// The list of exit codes promised 130 for every command.
+#[test]
+fn a_scan_that_sigterm_ended_was_said_to_end_with_130() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = Place::new();
+    let rows: String = (0..20_000).map(|row| format!("{row}\tsome value of row {row}\n")).collect();
+    place.write("x.tsv", &rows);
+    place.ok(&["load", "db", "t", "x.tsv"]);
+    for args in [&["scan", "db", "t"][..], &["export", "db", "t"]] {
+        let mut child = place.start(args);
+        // It writes into a pipe that is full.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0; 16]).unwrap();
+        let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        assert!(kill.success());
+        assert_eq!(child.wait().unwrap().signal(), Some(15), "{args:?}");
+    }
+    let help = place.ok(&["--help"]);
+    assert!(help.contains("\n  143  what a shell reports of any other command that SIGTERM ended"), "{help}");
+}
+
 #[test]
 fn damage_has_its_exit_code() {
     let place = Place::new();

@@ -3,7 +3,6 @@
 //! Nothing here takes the lock, recovers, or writes. While a process has the database open, a segment may end in the
 //! middle of a group, and may be recycled or removed between two calls.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use fulgurite_env::{Disk, OpenOptions};
@@ -21,6 +20,7 @@ pub use fulgurite_index::btree::{EntryDescription, NodeDescription};
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::database::log_dir;
 use crate::error::OrError;
+use crate::open::{Found, look, open_home};
 use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
 use crate::{Csn, Error, Lsn, Result, TableId};
 
@@ -206,22 +206,17 @@ pub enum Action {
 /// The two copies of the superblock.
 ///
 /// # Errors
-/// [`Error::NotADatabase`] if the directory has none, [`Error::Io`].
+/// [`Error::NotADatabase`] if the directory has neither a superblock nor a log, [`Error::Damaged`] if it has a log alone,
+/// [`Error::Io`].
 pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[Slot; 2]> {
     let path = dir.join(FILE_NAME);
     let failed = |error| Error::io(format!("reading {}", path.display()), error);
-    let file = match disk.open(&path, OpenOptions::Read) {
-        Ok(file) => file,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            let found = match disk.list(dir).map_err(|error| error.kind()) {
-                Err(ErrorKind::NotFound) => "there is no such directory".to_string(),
-                Err(ErrorKind::NotADirectory) => "it is a file, a database is a directory".to_string(),
-                _ => format!("it has no file {FILE_NAME}"),
-            };
-            return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let home = open_home(disk, dir)?;
+    if let Found::Empty = look(&*home)? {
+        let found = format!("it has no file {FILE_NAME}");
+        return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
+    }
+    let file = home.open(FILE_NAME, OpenOptions::Read).map_err(failed)?;
     let mut bytes = vec![0; 2 * SLOT_BYTES];
     let len = file.read_at(&mut bytes, 0).map_err(failed)?;
     Ok([0, SLOT_BYTES].map(|start| {
@@ -343,5 +338,16 @@ mod tests {
         env.disk().create_dir_all(Path::new("/x")).unwrap();
         let error = superblock(env.disk(), Path::new("/x")).unwrap_err();
         assert!(matches!(error, Error::NotADatabase { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_log_without_a_superblock_is_damaged() {
+        let env = SimEnv::new(1);
+        let dir = Path::new("/db");
+        let options = Options { background: false, ..Options::default() };
+        drop(Database::open_with(env.clone(), dir, options, |_| {}).unwrap());
+        env.disk().remove(&dir.join(FILE_NAME)).unwrap();
+        let error = superblock(env.disk(), dir).unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
     }
 }

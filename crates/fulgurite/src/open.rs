@@ -41,7 +41,7 @@ use crate::{CsnRange, Damage, Error, Options, Result};
 const LOCK_NAME: &str = "LOCK";
 
 /// The contents of a directory.
-enum Found {
+pub(crate) enum Found {
     /// Nothing, or the files of a creation that was cut off.
     Empty,
     Database,
@@ -314,7 +314,7 @@ fn restore(
 }
 
 /// Opens the directory of a database.
-fn open_home(disk: &dyn Disk, dir: &Path) -> Result<Arc<dyn Dir>> {
+pub(crate) fn open_home(disk: &dyn Disk, dir: &Path) -> Result<Arc<dyn Dir>> {
     disk.open_dir(dir).map_err(|error| {
         let found = match error.kind() {
             ErrorKind::NotFound => "there is no such directory",
@@ -335,8 +335,9 @@ fn take_lock(home: &dyn Dir, mode: LockMode) -> Result<Box<dyn Lock>> {
     }
 }
 
-/// Distinguishes a database from an empty directory; fails for a directory with other files.
-fn look(home: &dyn Dir) -> Result<Found> {
+/// Distinguishes a database from an empty directory; fails for a directory with other files, and for a log without a
+/// superblock, which is damage.
+pub(crate) fn look(home: &dyn Dir) -> Result<Found> {
     let failed = |error| Error::io(format!("listing {}", home.path().display()), error);
     let entries = home.list().map_err(failed)?;
     if entries.iter().any(|entry| entry.name == superblock::FILE_NAME) {

@@ -6,7 +6,7 @@ use fulgurite::dump::{
     self, Action, Body, BulkKind, Chunks, Frame, GroupHeader, Item, Operation, Segment, Slot, SlotContent,
     Stream,
 };
-use fulgurite::env::{Env, RealEnv};
+use fulgurite::env::{Disk, Env, RealEnv};
 use serde_json::json;
 
 use crate::commands::{dump_json, dump_node};
@@ -25,6 +25,9 @@ EXAMPLES:
 /// Reads only. It does not open the database: it recovers nothing, takes no lock, writes nothing, and works beside a
 /// process that has the database open, whose newest writes it may then see half. Without --segment it prints the
 /// superblock and the list of segments.
+///
+/// The exit code is 3 if something that it prints does not decode: damage, or the half of a write that a crash or that
+/// process left, which the file alone does not tell from damage.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,36 +50,59 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let paths = dump::segment_paths(env.disk(), &args.dir)?;
     let limit = args.limit.unwrap_or(usize::MAX);
     let mut output = Output::new();
-    if let Some(wanted) = args.segment {
-        let Some((_, path)) = paths.iter().find(|(number, _)| *number == wanted) else {
-            return Err(Failure::new(format!("{} has no segment {wanted}", args.dir.display())));
-        };
-        let segment = dump::segment(env.disk(), path)?;
-        print_items(&segment, limit, args.json, &mut output)?;
-        return output.flush();
-    }
+    let decodes = match args.segment {
+        Some(wanted) => {
+            let Some((_, path)) = paths.iter().find(|(number, _)| *number == wanted) else {
+                return Err(Failure::new(format!("{} has no segment {wanted}", args.dir.display())));
+            };
+            print_items(&dump::segment(env.disk(), path)?, limit, args.json, &mut output)?
+        }
+        None => {
+            let decodes = print_slots(&slots, args.json, &mut output)?;
+            let paths = &paths[..paths.len().min(limit)];
+            print_segments(env.disk(), paths, args.json, &mut output)? && decodes
+        }
+    };
+    output.flush()?;
+    if decodes { Ok(()) } else { Err(Failure::damaged()) }
+}
+
+/// Prints the superblock; whether a slot decodes. Of a young database only one does.
+fn print_slots(slots: &[Slot], json: bool, output: &mut Output) -> Result<bool, Failure> {
     for (index, slot) in slots.iter().enumerate() {
-        if args.json {
+        if json {
             output.json(&dump_json::slot(index, slot))?
         } else {
             output.line(slot_line(index, slot))?
         }
     }
+    Ok(slots.iter().any(|slot| !matches!(slot, Slot::Invalid)))
+}
+
+/// Prints the list of segments; whether all that is in them decodes.
+fn print_segments(
+    disk: &dyn Disk,
+    paths: &[(u32, PathBuf)],
+    json: bool,
+    output: &mut Output,
+) -> Result<bool, Failure> {
+    let mut decodes = true;
     let mut rows = vec![SEGMENT_HEAD.map(String::from).to_vec()];
-    for (number, path) in paths.iter().take(limit) {
-        let segment = dump::segment(env.disk(), path)?;
-        if args.json {
+    for (number, path) in paths {
+        let segment = dump::segment(disk, path)?;
+        decodes &= segment.problems.is_empty();
+        if json {
             output.json(&dump_json::segment(*number, &segment))?;
         } else {
             rows.push(segment_row(*number, &segment));
         }
     }
-    if !args.json {
+    if !json {
         for line in aligned(&rows, &[0, 2, 3, 4, 5]) {
             output.line(line)?;
         }
     }
-    output.flush()
+    Ok(decodes)
 }
 
 const SEGMENT_HEAD: [&str; 8] = ["segment", "stream", "epoch", "first", "used", "bytes", "holds", ""];
@@ -145,8 +171,10 @@ fn segment_row(number: u32, segment: &Segment) -> Vec<String> {
     ]
 }
 
-fn print_items(segment: &Segment, limit: usize, json: bool, output: &mut Output) -> Result<(), Failure> {
-    for item in segment.items.iter().take(limit) {
+/// Prints what is in a segment; whether all that it printed decodes.
+fn print_items(segment: &Segment, limit: usize, json: bool, output: &mut Output) -> Result<bool, Failure> {
+    let items = &segment.items[..segment.items.len().min(limit)];
+    for item in items {
         if json {
             output.json(&dump_json::item(item))?;
             continue;
@@ -155,8 +183,9 @@ fn print_items(segment: &Segment, limit: usize, json: bool, output: &mut Output)
             output.line(line)?;
         }
     }
+    let decodes = items.iter().all(decodes);
     if segment.items.len() > limit {
-        return Ok(());
+        return Ok(decodes);
     }
     for problem in &segment.problems {
         let (offset, what) = (problem.offset, &problem.what);
@@ -165,7 +194,15 @@ fn print_items(segment: &Segment, limit: usize, json: bool, output: &mut Output)
             false => output.line(format!("{offset:>10}  undecodable: {what}"))?,
         }
     }
-    Ok(())
+    Ok(decodes && segment.problems.is_empty())
+}
+
+fn decodes(item: &Item) -> bool {
+    match item {
+        Item::Frame(frame) => !matches!(frame.body, Body::Undecodable(_)),
+        Item::Node(_, node) => node.is_ok(),
+        Item::Group(_) | Item::EpochStart(_) | Item::Bulk(_) => true,
+    }
 }
 
 fn item_lines(item: &Item) -> Vec<String> {

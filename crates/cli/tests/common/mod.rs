@@ -42,6 +42,10 @@ impl Place {
         std::fs::read(self.file(name)).expect("reading a file of the test")
     }
 
+    pub fn remove(&self, name: &str) {
+        std::fs::remove_file(self.file(name)).expect("removing a file of the test");
+    }
+
     pub fn make_dir(&self, name: &str) {
         std::fs::create_dir_all(self.file(name)).expect("making a directory of the test");
     }
