@@ -5,8 +5,9 @@
     reason = "input and output files of the user are not the database's"
 )]
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{self, BufWriter, IsTerminal, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
@@ -56,22 +57,25 @@ impl OutputFile {
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
         // What a symbolic link points to is replaced, not the link.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
-        let special = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
-        let part = (!special).then(|| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{}.part", std::process::id()));
-            PathBuf::from(name)
-        });
-        let target = part.as_deref().unwrap_or(path);
-        let file = match special {
-            true => fs::OpenOptions::new().write(true).open(target),
-            false => fs::OpenOptions::new().write(true).create_new(true).open(target),
-        };
-        let file = file.map_err(|error| Failure::file("creating", &target.display().to_string(), &error))?;
-        part.iter().for_each(|part| interrupt::remove_at_exit(part));
-        let replaces = !special && path.exists();
+        let old = fs::metadata(path).ok();
+        if old.as_ref().is_some_and(|old| !old.is_file()) {
+            let file = fs::OpenOptions::new().write(true).open(path);
+            let file =
+                file.map_err(|error| Failure::file("creating", &path.display().to_string(), &error))?;
+            return Ok(OutputFile::new(file, path, None, false));
+        }
+        let mut name = path.as_os_str().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        let part = PathBuf::from(name);
+        let file = create_like(&part, old.as_ref());
+        let file = file.map_err(|error| Failure::file("creating", &part.display().to_string(), &error))?;
+        interrupt::remove_at_exit(&part);
+        Ok(OutputFile::new(file, path, Some(part), old.is_some()))
+    }
+
+    fn new(file: File, path: &Path, part: Option<PathBuf>, replaces: bool) -> OutputFile {
         let writer = BufWriter::with_capacity(1 << 18, file);
-        Ok(OutputFile { writer, path: path.to_path_buf(), part, replaces })
+        OutputFile { writer, path: path.to_path_buf(), part, replaces }
     }
 
     /// Whether there was a file of that name.
@@ -96,6 +100,42 @@ impl OutputFile {
         }
         Ok(())
     }
+}
+
+/// Creates a file with the mode of the one that it is to replace: what only its owner may read stays so, from the first
+/// byte on.
+fn create_like(path: &Path, old: Option<&Metadata>) -> io::Result<File> {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    let Some(old) = old else { return options.open(path) };
+    let mode = old.permissions().mode() & 0o777;
+    let file = options.mode(mode).open(path)?;
+    // The mode of a new file is without the bits of the umask.
+    if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
+        // The file has no name yet that the user knows.
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(file)
+}
+
+/// Refuses a file in the directory of the database, or in that of its log, which may be elsewhere: it could replace one of
+/// theirs.
+pub(crate) fn refuse_inside(database: &Path, file: &Path) -> Result<(), Failure> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A name that cannot be resolved is a failure of its own, later.
+    let whole = fs::canonicalize(file).or_else(|_| fs::canonicalize(parent));
+    let Ok(whole) = whole else { return Ok(()) };
+    for dir in [database.to_path_buf(), database.join("log")] {
+        if fs::canonicalize(&dir).is_ok_and(|dir| whole.starts_with(dir)) {
+            return Err(Failure::usage(format!(
+                "{} is in the directory of the database, {}: choose another place for the file",
+                file.display(),
+                dir.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 impl Write for OutputFile {

@@ -307,3 +307,48 @@ fn an_export_leaves_other_files_alone() {
     assert_eq!(place.read("out.tsv.part"), b"precious");
     assert_eq!(place.read("out.tsv"), b"k\tv\n");
 }
+
+#[test]
+fn an_export_made_a_private_file_readable_for_all() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    for mode in [0o600, 0o666, 0o400] {
+        place.write("out.tsv.gz", "old");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(place.file("out.tsv.gz"), permissions).unwrap();
+        place.ok(&["export", "db", "t", "out.tsv.gz"]);
+        let found = place.file("out.tsv.gz").metadata().unwrap().permissions().mode();
+        assert_eq!(found & 0o7777, mode, "{found:o} in place of {mode:o}");
+        place.remove("out.tsv.gz");
+    }
+}
+
+#[test]
+fn an_export_replaced_a_file_of_the_database() {
+    let place = Place::new();
+    place.ok(&["put", "--create", "db", "t", "k", "v"]);
+    place.make_dir("else");
+    place.rename("db/log", "else/log");
+    std::os::unix::fs::symlink(place.file("else/log"), place.file("db/log")).unwrap();
+    std::os::unix::fs::symlink("db/SUPERBLOCK", place.file("link")).unwrap();
+    for file in [
+        "db/SUPERBLOCK",
+        "db/new.tsv",
+        "./else/../db/LOCK",
+        "db/log/0000000001.seg",
+        "else/log/x.tsv",
+        "link",
+    ] {
+        for dir in ["db", "./else/../db"] {
+            place
+                .run(&["export", "--format", "tsv", dir, "t", file])
+                .fails(2, "is in the directory of the database");
+        }
+    }
+    place.run(&["export", "db", "t", "nowhere/x.tsv"]).fails(1, "nowhere/x.tsv");
+    place.ok(&["export", "db", "t", "else/x.tsv"]);
+    place.ok(&["export", "db", "t", "db.tsv"]);
+    assert_eq!(place.read("db.tsv"), b"k\tv\n");
+    assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
+}

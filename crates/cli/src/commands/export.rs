@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::{self, Failure};
 use crate::interrupt;
-use crate::io::OutputFile;
+use crate::io::{OutputFile, refuse_inside};
 use crate::open::with_reader;
 use crate::output::Output;
 use crate::rows::{Entry, Format, FormatArgs, RowWriter, bytes_field};
@@ -38,7 +38,8 @@ EXAMPLES:
 ///
 /// The mirror of `load`: TSV of `export` is read back by `load --escaped`, CSV and JSON lines by `load` as they are. A
 /// row that needs no escapes is written to TSV as its key, a tab and its value, byte by byte. A file gets its name when
-/// it is complete and durable, and replaces one of that name; standard error says how many rows it has. All that is written is of one moment, however many tables it is.
+/// it is complete and durable, and replaces one of that name, whose mode it takes; standard error says how many rows it has.
+/// A file in the directory of the database is refused. All that is written is of one moment, however many tables it is.
 ///
 /// Only JSON lines say when an entry expires. A table with such entries is not written as TSV or CSV, unless
 /// --without-expiry. Only JSON lines hold several tables (--all, --table): each line then names its table.
@@ -157,6 +158,7 @@ struct Export<'a> {
 
 impl Export<'_> {
     fn write_file(&mut self, path: &Path) -> Result<(), Failure> {
+        refuse_inside(&self.args.dir, path)?;
         interrupt::listen()?;
         let name = path.display().to_string();
         let failed = |error: io::Error| Failure::file("writing", &name, &error);

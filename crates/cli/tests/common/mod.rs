@@ -46,6 +46,10 @@ impl Place {
         std::fs::remove_file(self.file(name)).expect("removing a file of the test");
     }
 
+    pub fn rename(&self, from: &str, to: &str) {
+        std::fs::rename(self.file(from), self.file(to)).expect("renaming something of the test");
+    }
+
     pub fn make_dir(&self, name: &str) {
         std::fs::create_dir_all(self.file(name)).expect("making a directory of the test");
     }
