@@ -52,6 +52,8 @@
 //!   checkpoint leaves two files. A first commit, or a replay point in the epoch, takes 1 from `P`: on a full disk only
 //!   if two files are left ([`Log::must_stay_empty`]). Free space does not count, because another program may take it;
 //!   and on a nearly full disk no segment is made before two files are kept.
+//! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
+//!   (`tails.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod background;

@@ -265,8 +265,8 @@ impl Store {
             let _ = self.dir.remove(&spare.name());
         }
         let bytes = u64::from(self.options.segment_bytes_min);
-        let has_free = || self.dir.free_bytes().unwrap_or(u64::MAX) >= bytes;
-        if !has_free() && !(self.give_back_tails() && has_free()) {
+        let lacks_space = || self.dir.free_bytes().unwrap_or(u64::MAX) < bytes;
+        if lacks_space() && (!self.give_back_tails() || lacks_space()) {
             return Ok(false);
         }
         let number = next_number(maker)?;
