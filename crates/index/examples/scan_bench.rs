@@ -123,7 +123,7 @@ fn scan(table: &Arc<Table<Numbers>>, what: &str) {
 
 /// Over a table's memtables alone, both ways.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-fn scan_delta(memtables: u64, rows: u64) {
+fn scan_memtables(memtables: u64, rows: u64) {
     let keys = Arc::new(Vec::new());
     let table = Arc::new(Table::new(TableId(1), Numbers(keys), TableOptions { inline_max: 1024 }));
     for memtable in 0..memtables {
@@ -200,6 +200,6 @@ fn main() {
     scan(&table, "one row in 100 from the memtables");
     table.apply_range_delete(b"\xff", None, Csn(3), &Default::default());
     scan(&table, "and a range delete elsewhere");
-    scan_delta(1, 400_000);
-    scan_delta(4, 400_000);
+    scan_memtables(1, 400_000);
+    scan_memtables(4, 400_000);
 }

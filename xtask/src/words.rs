@@ -1,0 +1,191 @@
+//! The words of the glossary: identifiers, comments and documents use the field's, and threads have roles.
+
+use std::path::Path;
+
+use crate::{Source, shown};
+
+/// A private word, and what to write instead.
+struct Private {
+    /// Its forms, as parts of identifiers or as words of prose.
+    forms: &'static [&'static str],
+    instead: &'static str,
+    /// Paths where it has another meaning that the field gives it.
+    except: &'static [&'static str],
+}
+
+/// Not searched: the bench, whose own words come next, and this list.
+const UNSEARCHED: [&str; 3] = ["crates/bench/", "crates/bench-peers/", "xtask/src/words.rs"];
+
+const PRIVATE: [Private; 8] = [
+    Private {
+        forms: &["delta", "deltas"],
+        instead: "memtables, or a leaf delta record",
+        // A leaf delta record (FlashTKV).
+        except: &[
+            "crates/index/src/btree/",
+            "crates/index/src/base.rs",
+            "crates/index/tests/btree/",
+            "crates/log/src/format/bulk.rs",
+            "crates/cli/src/commands/dump",
+            "crates/fulgurite/src/dump.rs",
+            "crates/fulgurite/src/store.rs",
+            "docs/format/",
+            "docs/glossary.md",
+            "docs/architecture.md",
+        ],
+    },
+    Private { forms: &["generation", "generations"], instead: "memtable", except: &[] },
+    Private { forms: &["staticpart"], instead: "base", except: &[] },
+    Private {
+        forms: &["fold", "folds", "folded", "folding"],
+        instead: "merge",
+        // `Iterator::fold`.
+        except: &["crates/cli/", "crates/env/src/sim/inode.rs", "crates/fulgurite/src/write_set.rs"],
+    },
+    Private { forms: &["absorb", "absorbs", "absorber"], instead: "merge, merger", except: &[] },
+    Private {
+        forms: &["drained"],
+        instead: "synced",
+        except: &["crates/fulgurite/tests/queues.rs", "docs/performance.md"],
+    },
+    Private {
+        forms: &["answered", "unanswered"],
+        instead: "acknowledged",
+        // Reads of a benchmark.
+        except: &["docs/benchmarks.md"],
+    },
+    Private {
+        forms: &["imaged", "images"],
+        instead: "written out, node records",
+        // Of the simulated disk, and pictures.
+        except: &["crates/env/", "docs/benchmarks.md", "crates/fulgurite/tests/"],
+    },
+];
+
+/// Persons, where a thread has a role: committer, flush leader, waiter, reader, merger.
+const PERSONS: [&str; 7] = ["who", "whoever", "whom", "whomever", "nobody", "somebody", "everybody"];
+
+/// Of 1,000 lines of comment or of a document, at most this many name persons, or say "what is".
+const PERSONS_MAX: usize = 3;
+
+/// Parts of the repository that are counted together, and how many such lines they may have until their own turn comes.
+const COUNTED: [(&str, usize); 9] = [
+    ("crates/types/", 0),
+    ("crates/env/", 0),
+    ("crates/log/", 0),
+    ("crates/index/", 0),
+    ("crates/fulgurite/", 0),
+    ("crates/cli/", 60),
+    ("crates/bench/", 90),
+    ("crates/bench-peers/", 30),
+    ("docs/", 110),
+];
+
+/// Private words, and parts of the repository with too many persons.
+pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut counts = [(0, 0); COUNTED.len()];
+    for path in sources.iter().map(|source| source.path.clone()).chain(documents(root)) {
+        let name = shown(root, &path);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let part = COUNTED.iter().position(|(part, _)| name.starts_with(part));
+        for (index, line) in text.lines().enumerate() {
+            if !UNSEARCHED.iter().any(|path| name.starts_with(path)) {
+                let found = private(line, &name);
+                problems.extend(found.map(|(word, private)| {
+                    format!("{name}:{}: `{word}`: the field says {}", index + 1, private.instead)
+                }));
+            }
+            let prose = if name.ends_with(".md") { Some(line) } else { comment(line) };
+            if let (Some(part), Some(prose)) = (part, prose) {
+                counts[part].0 += 1;
+                counts[part].1 += usize::from(names_a_person(prose));
+            }
+        }
+    }
+    for ((part, allowance), (lines, persons)) in COUNTED.iter().zip(counts) {
+        let max = (lines * PERSONS_MAX).div_ceil(1000).max(*allowance);
+        if persons > max {
+            problems.push(format!(
+                "{part}: {persons} of {lines} lines of prose say `who`, `nobody`, `what is` or the like, {max} are \
+                 allowed: name the thread's role, or the thing"
+            ));
+        }
+    }
+    problems
+}
+
+fn documents(root: &Path) -> Vec<std::path::PathBuf> {
+    let mut paths: Vec<_> = ["README.md", "CHANGELOG.md"].map(|name| root.join(name)).into();
+    for dir in ["docs", "docs/format"] {
+        #[expect(clippy::disallowed_methods, reason = "tidy reads the repository, no database")]
+        let Ok(entries) = std::fs::read_dir(root.join(dir)) else { continue };
+        let found = entries.flatten().map(|entry| entry.path());
+        paths.extend(found.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
+    }
+    // The changelog says what the words were.
+    paths.retain(|path| !path.ends_with("CHANGELOG.md"));
+    paths
+}
+
+fn private(line: &str, name: &str) -> Option<(String, &'static Private)> {
+    words(line).into_iter().find_map(|word| {
+        let is_one = |private: &&Private| {
+            private.forms.contains(&word.as_str())
+                && !private.except.iter().any(|path| name.starts_with(path))
+        };
+        let private = PRIVATE.iter().find(is_one)?;
+        Some((word, private))
+    })
+}
+
+/// The words of a line in lower case, those in identifiers one by one: `OldestMemtable` and `oldest_memtable` have two.
+fn words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for letter in line.chars() {
+        if !letter.is_alphabetic() || (letter.is_uppercase() && before.is_lowercase()) {
+            words.push(String::new());
+        }
+        if letter.is_alphabetic() {
+            words.last_mut().expect("there is one").extend(letter.to_lowercase());
+        }
+        before = letter;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+fn comment(line: &str) -> Option<&str> {
+    let start = line.find("//")?;
+    let is_comment = line[..start].chars().next_back().is_none_or(char::is_whitespace);
+    is_comment.then(|| &line[start..])
+}
+
+fn names_a_person(prose: &str) -> bool {
+    let words = words(prose);
+    let what_is = words.windows(2).any(|pair| pair[0] == "what" && pair[1] == "is");
+    what_is || words.iter().any(|word| PERSONS.contains(&word.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_words_too() {
+        assert_eq!(words("let LeafDelta = oldest_delta(2);"), ["let", "leaf", "delta", "oldest", "delta"]);
+        let found = |line: &str, name: &str| private(line, name).map(|(word, _)| word);
+        assert_eq!(found("fn folds_oldest()", "crates/index/src/table/mod.rs").as_deref(), Some("folds"));
+        assert_eq!(found("/// A leaf delta record", "crates/index/src/btree/load.rs"), None);
+        assert_eq!(found("a folder", "crates/index/src/btree/load.rs"), None);
+    }
+
+    #[test]
+    fn persons_are_found_in_comments_alone() {
+        assert!(names_a_person(comment("let x = 1; // Nobody waits.").expect("there is one")));
+        assert!(names_a_person(comment("/// What is written, stays.").expect("there is one")));
+        assert_eq!(comment("let url = \"http://who.org\";"), None);
+        assert!(!names_a_person("/// A waiter sets its bit."));
+    }
+}
