@@ -18,8 +18,8 @@ pub const TEXT: i32 = 13;
 /// Height of the letters within the data.
 pub const SMALL: i32 = 10;
 
-/// Eight colors that readers with red-green color blindness can distinguish, too, on white. The first seven are those of Okabe and Ito,
-/// without the yellow.
+/// Eight colors that readers with red-green color blindness can distinguish, too, on white. The first seven are those
+/// of Okabe and Ito, without the yellow.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),

@@ -76,7 +76,7 @@ impl DistrictId {
         self.row_key(number)
     }
 
-    /// What the keys of [`CUSTOMER_BY_NAME`] begin with for this last name, into `key`.
+    /// The prefix of the keys of [`CUSTOMER_BY_NAME`] with this last name, into `key`.
     pub fn name_prefix(self, last: &[u8], key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&self.key());
