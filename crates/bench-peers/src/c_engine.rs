@@ -299,7 +299,7 @@ impl Drop for CSessionOf<'_> {
 /// Reads a key of a table, in the transaction of the session if it has one.
 ///
 /// # Safety
-/// The session must be open, of a store with so many tables, and the thread's.
+/// The session must be open, of a store with `tables` tables, and owned by this thread.
 unsafe fn read(
     library: &Library,
     tables: usize,

@@ -86,7 +86,7 @@ fn value_of(key: &[u8], bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_put_is_read() {
+fn puts_are_read() {
     each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
         let store = open(engine, dir.path(), level);

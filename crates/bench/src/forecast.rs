@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_better_than_what_was_expected() {
+    fn measured_times_replace_expected_ones() {
         let mut forecast = Forecast::new(2, vec![Some(10.0), None]);
         forecast.now(1, 0, 12.0, 1.0);
         forecast.finished();

@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that records what is written to it.
+    /// A terminal that records all output.
     #[derive(Clone, Debug, Default)]
     struct Screen(Arc<Mutex<Vec<String>>>);
 

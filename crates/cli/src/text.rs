@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_sequences_are_escaped() {
         assert_eq!(printable(b"a\tb\x1b[2J\xff\xc3\xa9"), "a\\tb\\x1b[2J\\xff\u{e9}");
         assert_eq!(quoted(&[b'x'; 61]).len(), 60 + 5);
     }

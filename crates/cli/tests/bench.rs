@@ -120,7 +120,7 @@ fn levels_are_candidates_and_a_missing_one_has_a_reason() {
 }
 
 #[test]
-fn the_files_are_what_was_asked_for() {
+fn the_requested_files_are_written() {
     let place = Place::new();
     let files = ["--json", "a.json", "--markdown", "a.md", "--svg", "a.svg", "--html", "a.html"];
     let args = ["bench", "commit", "--threads", "1,2", "--operations", "30", "--rounds", "1"];

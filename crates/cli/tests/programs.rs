@@ -120,7 +120,7 @@ fn with_log(place: &Place, log: Option<&str>, args: &[&str]) -> common::Ran {
 
 /// Regression: a database without trouble printed no events, whatever was asked for.
 #[test]
-fn what_the_database_does_is_printed_on_demand() {
+fn events_are_printed_on_demand() {
     let place = Place::new();
     place.ok(&["put", "--create", "db", "t", "k", "v"]);
     let get = ["get", "db", "t", "k"];

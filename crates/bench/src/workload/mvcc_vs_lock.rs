@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_and_readers_do_what_they_should() {
+    fn writers_and_readers_do_their_operations() {
         for conflicts in Conflicts::ALL {
             for (threads, done) in [(1, [20, 0]), (4, [40, 600])] {
                 assert_eq!(checked(&small(conflicts), threads, u64::MAX).2.kinds, done);

@@ -105,7 +105,7 @@ fn a_row_that_is_no_row_is_found() {
 }
 
 #[test]
-fn what_was_acknowledged_must_be_there() {
+fn acknowledged_transactions_must_be_there() {
     let bed = Bed::new(Tpcc::new(SMALL, false));
     let (done, _) = bed.run(2, 100);
     for (kind, table) in [(super::NEW_ORDER, "`orders`"), (super::PAYMENT, "`history`")] {

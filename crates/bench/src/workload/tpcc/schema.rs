@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_what_they_are_of() {
+    fn numbers_are_read_back_from_keys() {
         let order = OrderId { district: district(700, 10), order: 3001 };
         assert_eq!(DistrictId::of_key(&order.key()), Some(order.district));
         assert_eq!(last_number(&order.key()), Some(3001));
