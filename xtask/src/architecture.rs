@@ -1,8 +1,8 @@
-//! Documents name places in the code and tests: every one of them must exist.
+//! Documents name functions, files and tests: each of them must exist.
 
 use std::path::Path;
 
-/// Places of the form `path/file.rs:function` or `path/file.rs` that do not exist.
+/// References of the form `path/file.rs:function` or `path/file.rs` to files or functions that do not exist.
 pub fn check_hops(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
     for document in ["docs/architecture.md", "docs/invariants.md", "docs/recovery.md"] {

@@ -1,11 +1,11 @@
-//! The first example stands in the README, in the library's documentation and as a program: the same lines.
+//! The first example is in the README, in the library's documentation and in a program: the same lines.
 
 use std::path::Path;
 
 const FIRST: &str = "use fulgurite::{Database, Options};";
 const PLACES: [&str; 3] = ["README.md", "crates/fulgurite/src/lib.rs", "crates/fulgurite/examples/first.rs"];
 
-/// Places whose example differs from the README's.
+/// The files whose example differs from the README's.
 pub fn check(root: &Path) -> Vec<String> {
     let lines: Vec<Vec<String>> = PLACES.iter().map(|place| example(&root.join(place))).collect();
     let differs = |place: &usize| lines[*place] != lines[0] || lines[*place].len() < 10;

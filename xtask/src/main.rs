@@ -21,7 +21,7 @@ fn main() -> ExitCode {
 
 fn tidy() -> ExitCode {
     let root =
-        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the repository").to_path_buf();
+        Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is in the repository").to_path_buf();
     let sources = files::rust_sources(&root);
     let mut problems = files::check_lengths(&root, &sources);
     problems.extend(functions::check_lengths(&root, &sources));
@@ -45,7 +45,7 @@ pub(crate) struct Source {
     pub is_test: bool,
 }
 
-/// A path as people write it, from the root of the repository.
+/// A path relative to the root of the repository.
 pub(crate) fn shown(root: &Path, path: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).display().to_string()
 }

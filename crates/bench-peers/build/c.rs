@@ -1,9 +1,9 @@
-//! Compiles what stands between Rust and each library of C. A library whose header is missing is left out, and its
-//! engines say so.
+//! Compiles the C glue for each library of C. A library whose header is missing is left out, and its engines report
+//! that.
 
 use std::path::{Path, PathBuf};
 
-/// A library of C: the name of its file in `c/`, its header, and what is linked.
+/// A library of C: the name of its file in `c/`, its header, and the libraries to link.
 struct Library {
     name: &'static str,
     header: &'static str,
@@ -17,7 +17,7 @@ const LIBRARIES: [Library; 4] = [
     Library { name: "leveldb", header: "leveldb/c.h", link: "leveldb" },
 ];
 
-/// Compiles and links what is there.
+/// Compiles and links the libraries that are installed.
 pub fn build() {
     println!("cargo:rerun-if-changed=c");
     let names: Vec<String> = LIBRARIES.iter().map(|library| format!("\"{}\"", library.name)).collect();
@@ -41,11 +41,12 @@ pub fn build() {
     for link in links {
         println!("cargo:rustc-link-lib={link}");
     }
-    // What `interpose.rs` defines has to be found by shared libraries that are loaded later, too.
+    // Shared libraries that are loaded later have to find the functions of `interpose.rs`, too.
     println!("cargo:rustc-link-arg=-rdynamic");
 }
 
-/// Has cargo run this each time, as it does not see a package being installed: it watches a file that is never there.
+/// Has cargo run this each time, as it does not notice when a package is installed: it watches a file that never
+/// exists.
 fn come_back(library: &Library) {
     let out = std::env::var("OUT_DIR").unwrap_or_default();
     println!("cargo:rerun-if-changed={out}/no-{}", library.name);

@@ -1,18 +1,18 @@
-//! Compiles the Java part of `bdb-je`, where there are a compiler and the jar, and tells the crate which versions of the
-//! libraries it is linked with. Whatever is missing is told to the crate, too: it is built without.
+//! Compiles the Java part of `bdb-je`, if a compiler and the jar are installed, and passes the versions of the linked
+//! libraries to the crate. If something is missing, the crate gets the reason, and is built without that part.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Libraries that do not say their version themselves.
+/// Libraries that do not report their version themselves.
 const LIBRARIES: [&str; 2] = ["fjall", "redb"];
 /// The environment variable with the path of the jar, if it is not in [`JAR_DIR`].
 const JAR_VARIABLE: &str = "FULGURITE_JE_JAR";
 /// Where the jar is, from the root of the repository.
 const JAR_DIR: &str = "target/peers";
-/// How it comes there.
+/// The command that fetches the jar.
 const FETCH: &str = "mvn dependency:copy -Dartifact=com.sleepycat:je:18.3.12 -DoutputDirectory=target/peers";
-/// The oldest Java that is to run what is compiled.
+/// The oldest Java that runs the compiled classes.
 const RELEASE: &str = "11";
 
 /// Compiles it.
@@ -46,7 +46,7 @@ fn version_of<'t>(lock: &'t str, name: &str) -> Option<&'t str> {
     package.split('"').next()
 }
 
-/// Compiles the Java part; the jar, or what is missing.
+/// Compiles the Java part; returns the jar, or the reason why it cannot.
 fn compile(root: &Path, out: &Path) -> Result<String, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("java/Peer.java");
     println!("cargo::rerun-if-changed={}", source.display());
@@ -54,7 +54,7 @@ fn compile(root: &Path, out: &Path) -> Result<String, String> {
     let mut javac = Command::new("javac");
     javac.args(["--release", RELEASE, "-classpath"]).arg(&jar).arg("-d").arg(out).arg(source);
     let done = javac.output().map_err(|error| {
-        // A file that is never there: cargo is to come back each time, as it does not see a compiler being installed.
+        // A file that never exists: cargo runs this each time, as it does not notice when a compiler is installed.
         println!("cargo::rerun-if-changed={}", out.join("no-javac").display());
         format!("no Java compiler ({error}): run `apt-get install default-jdk-headless`, then build again")
     })?;
@@ -73,7 +73,7 @@ fn find_jar(dir: &Path) -> Result<PathBuf, String> {
         return jar.canonicalize().map_err(missing);
     }
     let missing = || format!("no je-*.jar: run `{FETCH}` in the repository, then build again");
-    // Without the directory there would be nothing to watch, and everything would be built again each time.
+    // Without the directory cargo would have nothing to watch, and would build everything again each time.
     std::fs::create_dir_all(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     println!("cargo::rerun-if-changed={}", dir.display());
     let entries = std::fs::read_dir(dir).map_err(|_| missing())?;

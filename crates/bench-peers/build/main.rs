@@ -1,5 +1,4 @@
-//! Builds what stands between Rust and the libraries of other languages. What is missing is left out, and its engines
-//! say so.
+//! Builds the glue for libraries of other languages. A missing library is left out, and its engines report that.
 
 #![expect(clippy::disallowed_methods, reason = "a build script has no database")]
 

@@ -18,7 +18,7 @@
 #include <time.h>
 
 #define NAME_BYTES 128
-/* A transaction that reads a whole table locks all its pages. Memory for locks is taken as they are. */
+/* A transaction that reads a whole table locks all its pages. Memory for locks is allocated as they are taken. */
 #define LOCKS_MAX 20000000
 #define LOCK_BUCKETS 131071
 #define TRANSACTIONS_MAX 10000
@@ -27,7 +27,7 @@
 /* A checkpoint after so much log, or so much time. */
 #define CHECKPOINT_LOG_KIB (64u << 10)
 #define CHECKPOINT_MINUTES 1
-/* How often that is looked at. */
+/* How often the checkpointer checks that. */
 #define CHECKPOINT_POLL_SECONDS 1
 /* What it takes at least. */
 #define CACHE_BYTES_MIN (UINT64_C(1) << 20)
@@ -40,13 +40,13 @@ struct peer_store {
     int has_versions;
     size_t table_count;
     DB **tables;
-    /* The thread that makes checkpoints, and how it is told to end. */
+    /* The thread that makes checkpoints, and the state that asks it to end. */
     pthread_t checkpointer;
     int has_checkpointer;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int is_closing;
-    /* What the first failed checkpoint said. */
+    /* The error of the first failed checkpoint. */
     int checkpoint_error;
 };
 
@@ -74,10 +74,10 @@ static enum peer_code code_of(int error, const char *what)
 }
 
 /*
- * A mend of libdb 5.3, which otherwise crashes `bdb-mvcc`. When a snapshot is to write to the root of a tree that another
- * has changed meanwhile, `__bam_get_root` overlooks that `__memp_dirty` failed: it gives back the page that it did not
- * get, and goes on with it. So its call to give back no page leads out of it, with the answer that it should have had:
- * a conflict. What it locked is the transaction's, which has to be undone.
+ * A mend of libdb 5.3, which otherwise crashes `bdb-mvcc`. When a snapshot is to write to the root of a tree that
+ * another transaction has changed meanwhile, `__bam_get_root` overlooks that `__memp_dirty` failed: it gives back the
+ * page that it did not get, and continues with it. So its call to give back no page leaves `__bam_get_root` with the
+ * result that it should have had: a conflict. Its locks belong to the transaction, which has to be undone.
  *
  * The library calls both functions through its table of symbols, where those of the executable come first.
  */
@@ -121,7 +121,7 @@ static const char *version(void)
     return db_version(NULL, NULL, NULL);
 }
 
-/* What to ask for: the library adds a quarter to caches below 500 MB. */
+/* The size to request: the library adds a quarter to caches below 500 MB. */
 static uint64_t cache_bytes_of(const struct peer_opening *opening)
 {
     uint64_t bytes = opening->cache_bytes < CACHE_BYTES_MIN ? CACHE_BYTES_MIN : opening->cache_bytes;
@@ -141,13 +141,13 @@ static int open_env(struct peer_store *store, const struct peer_opening *opening
     env->set_lk_max_lockers(env, TRANSACTIONS_MAX);
     env->set_lk_max_objects(env, LOCKS_MAX);
     env->set_lk_tablesize(env, LOCK_BUCKETS);
-    /* The oldest transaction is never the victim, so one always goes on. */
+    /* The oldest transaction is never the victim, so one always makes progress. */
     env->set_lk_detect(env, DB_LOCK_YOUNGEST);
     env->set_tx_max(env, TRANSACTIONS_MAX);
     env->set_lg_bsize(env, LOG_BUFFER_BYTES);
     env->set_lg_max(env, LOG_FILE_BYTES);
     env->log_set_config(env, DB_LOG_AUTO_REMOVE, 1);
-    /* With zeros in it beforehand, a synced file of the log need not have its metadata written each time. */
+    /* Filled with zeros beforehand, a synced log file need not have its metadata written each time. */
     env->log_set_config(env, DB_LOG_ZERO, 1);
     if (opening->durability != PEER_SYNCED)
         env->set_flags(env, opening->durability == PEER_WRITTEN ? DB_TXN_WRITE_NOSYNC : DB_TXN_NOSYNC, 1);

@@ -16,7 +16,7 @@
 /* A memtable takes this part of the memory, and so much at most; there are two at a time. */
 #define MEMTABLE_SHARE 8
 #define MEMTABLE_BYTES_MAX (UINT64_C(64) << 20)
-/* However little memory there is, it is taken for so much. */
+/* The least memory to plan with. */
 #define MEMORY_BYTES_MIN (UINT64_C(2) << 20)
 
 struct peer_store {
@@ -36,11 +36,11 @@ struct peer_session {
     /* A key with its table. */
     char *key;
     size_t key_room;
-    /* What was read last. */
+    /* The value that was read last. */
     char *value;
 };
 
-/* Takes the sentence. */
+/* Takes ownership of the message. */
 static enum peer_code code_of(char *error, const char *what)
 {
     if (error == NULL)
@@ -99,7 +99,7 @@ static enum peer_code open_store(const struct peer_opening *opening, struct peer
     return code_of(error, "opening the database");
 }
 
-/* A synced write syncs the log that the others before it are in. */
+/* A synced write syncs the log, which has all earlier writes. */
 static enum peer_code settle(struct peer_store *store)
 {
     char *error = NULL;

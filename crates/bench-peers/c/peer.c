@@ -1,4 +1,4 @@
-/* What all libraries share. */
+/* Functions that all libraries share. */
 #include "peer.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /*
- * What the Rust side wants of a library of C: `src/c_engine.rs` mirrors this header, and each `*.c` beside it fills in
- * one `struct peer_library`.
+ * The interface of a library of C for the Rust side: `src/c_engine.rs` mirrors this header, and each `*.c` beside it
+ * fills in one `struct peer_library`.
  *
  * A function that returns `enum peer_code` and PEER_ERROR has left a sentence for `peer_message` on its thread. After
  * PEER_CONFLICT or PEER_ERROR within a transaction only `rollback` may follow.
@@ -16,7 +16,7 @@ enum peer_code { PEER_OK = 0, PEER_NOT_FOUND = 1, PEER_CONFLICT = 2, PEER_ERROR 
 /* What a commit waits for: nothing, that its log is with the operating system, or with the disk. */
 enum peer_durability { PEER_MEMORY = 0, PEER_WRITTEN = 1, PEER_SYNCED = 2 };
 
-/* Bytes that somebody else owns. An empty one may point nowhere. */
+/* Borrowed bytes. The pointer of an empty one may be invalid. */
 struct peer_bytes {
     const void *data;
     size_t size;
@@ -38,7 +38,7 @@ struct peer_opening {
 struct peer_store;
 struct peer_session;
 
-/* Is shown an entry of a scan; 0 to end it. */
+/* Gets an entry of a scan; returns 0 to end it. */
 typedef int (*peer_visit)(void *state, struct peer_bytes key, struct peer_bytes value);
 
 struct peer_library {
@@ -66,7 +66,7 @@ struct peer_library {
     /* Reads a key, in the transaction or outside of any. The value stays valid until the session's next call. */
     enum peer_code (*get)(struct peer_session *session, size_t table, struct peer_bytes key, int for_update,
                           struct peer_bytes *value);
-    /* Both in a transaction that writes; whether the key was there makes no difference. */
+    /* Both only in a transaction that writes; whether the key was there makes no difference. */
     enum peer_code (*put)(struct peer_session *session, size_t table, struct peer_bytes key, struct peer_bytes value);
     enum peer_code (*remove)(struct peer_session *session, size_t table, struct peer_bytes key);
     /*
@@ -81,7 +81,7 @@ struct peer_library {
 /* The sentence of the last PEER_ERROR on this thread. */
 const char *peer_message(void);
 
-/* Leaves that sentence: `printf` with what was being done and what the library said. Returns PEER_ERROR. */
+/* Leaves that sentence: `printf` with the operation and the library's message. Returns PEER_ERROR. */
 enum peer_code peer_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Compares as bytes, a shorter key before a longer one that begins with it. */

@@ -38,12 +38,12 @@ struct peer_session {
     /* Read at the snapshot, if there is one. */
     rocksdb_readoptions_t *read_options;
     const rocksdb_snapshot_t *snapshot;
-    /* What variants 0 and 2 write. */
+    /* The writes of variants 0 and 2. */
     rocksdb_writebatch_t *batch;
-    /* That of variant 1, used again by each; open if `is_open`. */
+    /* The transaction of variant 1, used again and again; open if `is_open`. */
     rocksdb_transaction_t *txn;
     int is_open;
-    /* What was read last. */
+    /* The value that was read last. */
     rocksdb_pinnableslice_t *value;
 };
 
@@ -57,7 +57,7 @@ static int is_conflict(const char *error)
     return 0;
 }
 
-/* Takes the sentence. */
+/* Takes ownership of the message. */
 static enum peer_code code_of(char *error, const char *what)
 {
     if (error == NULL)
@@ -92,7 +92,7 @@ static rocksdb_options_t *options_of(const struct peer_opening *opening, rocksdb
     rocksdb_block_based_table_options_t *tables = rocksdb_block_based_options_create();
     rocksdb_block_based_options_set_block_cache(tables, cache);
     rocksdb_block_based_options_set_filter_policy(tables, rocksdb_filterpolicy_create_bloom_full(BLOOM_BITS));
-    /* Outside of the cache they would take memory without bound. */
+    /* Outside of the cache they would take unbounded memory. */
     rocksdb_block_based_options_set_cache_index_and_filter_blocks(tables, 1);
     rocksdb_block_based_options_set_pin_l0_filter_and_index_blocks_in_cache(tables, 1);
     rocksdb_options_set_block_based_table_factory(options, tables);
@@ -230,7 +230,7 @@ static enum peer_code begin(struct peer_session *session, int write)
     return PEER_OK;
 }
 
-/* Lets go of what was read and of the snapshot. One of a transaction is the transaction's, but for its handle. */
+/* Releases the read value and the snapshot. A transaction owns its snapshot, except for the handle. */
 static void release(struct peer_session *session)
 {
     const rocksdb_snapshot_t *snapshot = session->snapshot;

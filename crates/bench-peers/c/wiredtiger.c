@@ -34,7 +34,7 @@ struct peer_session {
     size_t table_count;
     /* One for each table, kept over the transactions. */
     WT_CURSOR **cursors;
-    /* What was read outside of a transaction. */
+    /* The value that was read outside of a transaction. */
     void *value;
 };
 
@@ -196,7 +196,7 @@ static struct peer_bytes bytes_of(const WT_ITEM *item)
     return (struct peer_bytes){.data = item->data, .size = item->size};
 }
 
-/* Copies a value and lets go of its page, which an idle session would otherwise keep in the cache. */
+/* Copies a value and releases its page, which an idle session would otherwise keep in the cache. */
 static int detach(struct peer_session *session, WT_CURSOR *cursor, struct peer_bytes *value)
 {
     void *copy = realloc(session->value, value->size + 1);
@@ -212,7 +212,7 @@ static int detach(struct peer_session *session, WT_CURSOR *cursor, struct peer_b
 static enum peer_code get(struct peer_session *session, size_t table, struct peer_bytes key, int for_update,
                           struct peer_bytes *value)
 {
-    /* Nothing waits for a lock here: whoever writes second conflicts when it writes. */
+    /* Nothing waits for a lock here: the second of two writers conflicts when it writes. */
     (void)for_update;
     WT_CURSOR *cursor = session->cursors[table];
     WT_ITEM item = item_of(key);

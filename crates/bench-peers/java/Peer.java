@@ -25,7 +25,7 @@ final class Peer {
         this.environment = environment;
         this.tables = tables;
         this.reads = new TransactionConfig().setReadCommitted(true).setReadOnly(true);
-        // Less than this loses updates: nothing is locked by looking for a key that is not there.
+        // With less than this updates are lost: a lookup of a missing key locks nothing.
         this.writes = new TransactionConfig().setSerializableIsolation(true).setDurability(durability);
     }
 

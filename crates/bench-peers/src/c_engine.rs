@@ -1,4 +1,4 @@
-//! A library of C as an engine: the one place that calls through `c/peer.h`.
+//! A library of C as an engine: the only file that calls through `c/peer.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ impl Code {
     const NOT_FOUND: Code = Code(1);
     const CONFLICT: Code = Code(2);
 
-    /// Whether something was found.
+    /// Whether the call found something.
     fn check(self, what: &'static str) -> Result<bool> {
         match self {
             Code::OK => Ok(true),
@@ -50,7 +50,7 @@ impl Bytes {
     }
 
     /// # Safety
-    /// The bytes must be there, unchanged, for as long as the result is used.
+    /// The bytes must be valid and unchanged for as long as the result is used.
     unsafe fn get<'a>(self) -> &'a [u8] {
         match self.size {
             0 => &[],
@@ -85,7 +85,7 @@ struct CSession {
 
 type CVisit = unsafe extern "C" fn(*mut c_void, Bytes, Bytes) -> c_int;
 
-/// `struct peer_library`: what a file of C offers.
+/// `struct peer_library`: the functions of a file of C.
 #[repr(C)]
 pub(crate) struct Library {
     version: unsafe extern "C" fn() -> *const c_char,
@@ -114,19 +114,19 @@ fn message() -> String {
 
 /// A library with one of its variants.
 pub(crate) struct CEngine {
-    /// What reports call it.
+    /// The engine's name in reports.
     pub name: &'static str,
-    /// The library, or the package that it was missing from when this crate was built.
+    /// The library, or the package that was missing when this crate was built.
     pub library: Result<&'static Library, &'static str>,
-    /// What the library's file of C numbers it.
+    /// The variant's number in the library's file of C.
     pub variant: c_int,
     /// Settings that are not the library's own defaults.
     pub settings: &'static str,
-    /// Its durabilities.
+    /// The levels that it supports.
     pub levels: &'static [Level],
     /// How transactions are isolated.
     pub isolation: &'static str,
-    /// Why it has no isolated transactions that write; `None` if it has.
+    /// Why it has no isolated transactions that write; `None` if it has them.
     pub no_transactions: Option<&'static str>,
 }
 
@@ -150,7 +150,7 @@ impl Engine for CEngine {
         };
         // SAFETY: the version is a string that ends in 0 and stays as it is until this thread's next call.
         let version = unsafe { CStr::from_ptr((library.version)()) }.to_string_lossy();
-        // Some say when they were released, too: `Berkeley DB 5.3.28: (September  9, 2013)`.
+        // Some versions have a release date: `Berkeley DB 5.3.28: (September  9, 2013)`.
         let version = version.split(':').next().unwrap_or_default();
         format!("{version}, {}", self.settings)
     }
@@ -198,10 +198,10 @@ struct OpenStore {
     sessions: usize,
 }
 
-// SAFETY: `peer.h` has a store used by all threads at once.
+// SAFETY: by `peer.h` all threads may use a store at once.
 unsafe impl Send for OpenStore {}
 
-/// Dropped without being closed, the store of C stays as it is: closing it would make durable what was not.
+/// A store that is dropped without a close leaves the store of C open: closing it would make unsynced commits durable.
 struct CStoreOf {
     library: &'static Library,
     tables: usize,
@@ -233,7 +233,7 @@ impl Store for CStoreOf {
             return Err(Error::engine("closing a store", "it still has sessions: drop them first"));
         }
         let store = open.take().ok_or_else(closed)?;
-        // SAFETY: the store was open, nobody finds it any more, and no session is left.
+        // SAFETY: the store was open, `take` removed it from the lock, and no session is left.
         unsafe { (self.library.close)(store.handle) }.check("closing").map(|_| ())
     }
 }
@@ -299,7 +299,7 @@ impl Drop for CSessionOf<'_> {
 /// Reads a key of a table, in the transaction of the session if it has one.
 ///
 /// # Safety
-/// The session must be open, of a store with so many tables, and the thread's.
+/// The session must be open, of a store with `tables` tables, and owned by this thread.
 unsafe fn read(
     library: &Library,
     tables: usize,
@@ -421,18 +421,18 @@ impl Transaction for CTransaction<'_> {
     }
 }
 
-/// Who is shown the entries of a scan, and what they said.
+/// The visitor of a scan, and the error that it returned.
 struct Shown<'a> {
     visit: Visit<'a>,
     outcome: Result<()>,
 }
 
-/// Shows an entry; 0 to end the scan. A panic of `visit` aborts the process, as it must not unwind through C.
+/// Shows an entry; returns 0 to end the scan. A panic of `visit` aborts the process, as it must not unwind through C.
 ///
 /// # Safety
 /// `state` must be the [`Shown`] of the scan, and `key` and `value` valid during the call.
 unsafe extern "C" fn show(state: *mut c_void, key: Bytes, value: Bytes) -> c_int {
-    // SAFETY: `state` is what the scan was called with, and only this function uses it meanwhile.
+    // SAFETY: `state` is the scan's argument, and only this function uses it during the scan.
     let shown = unsafe { &mut *state.cast::<Shown<'_>>() };
     // SAFETY: the caller shows bytes that are valid during the call.
     let (key, value) = unsafe { (key.get(), value.get()) };
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_cannot_do_is_said() {
+    fn unsupported_needs_are_named() {
         let tickets = Needs { tickets: true, ..Needs::default() };
         let transactions = Needs { transactions: true, ..Needs::default() };
         let others = Needs { snapshots: true, bounded_memory: true, ..Needs::default() };

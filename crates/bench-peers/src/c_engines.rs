@@ -1,4 +1,4 @@
-//! The engines of C: which there are, and how they are set.
+//! The engines of C and their settings.
 
 use fulgurite_bench::Engine;
 
@@ -29,7 +29,7 @@ pub(crate) fn engines() -> impl Iterator<Item = Box<dyn Engine>> {
     c_engines().into_iter().map(|engine| Box::new(engine) as Box<dyn Engine>)
 }
 
-/// The same as what they are.
+/// The same, with their own type.
 pub(crate) fn c_engines() -> Vec<CEngine> {
     [rocksdb(), leveldb(), wiredtiger(), berkeleydb()].into_iter().flatten().collect()
 }

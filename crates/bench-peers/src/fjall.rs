@@ -13,9 +13,9 @@ use fulgurite_bench::{Error, Result};
 
 use crate::parts::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, read_only, undone};
 
-/// The memory table of a keyspace as fjall has it by default, bytes: it gets no larger here.
+/// fjall's default size of a keyspace's memtable, bytes: the largest here.
 const MEMTABLE_BYTES_MAX: u64 = 64 << 20;
-/// And no smaller, bytes.
+/// The smallest, bytes.
 const MEMTABLE_BYTES_MIN: u64 = 1 << 20;
 
 /// fjall with optimistic transactions: one keyspace a table.
@@ -66,7 +66,7 @@ impl Engine for Fjall {
 struct OpenFjall {
     db: OptimisticTxDatabase,
     tables: Vec<OptimisticTxKeyspace>,
-    /// What is done for each commit beside putting it into the buffer of the journal.
+    /// The persistence of each commit beside writing it into the buffer of the journal.
     commit: Option<PersistMode>,
 }
 

@@ -1,11 +1,11 @@
-//! Counts what the whole process does with files, whoever does it: the functions of the C library for reads, writes and
-//! syncs are defined here, count, and make the system call. An executable that calls [`counts`] is linked with them, and
-//! exports them, so that shared libraries find them before those of the C library.
+//! Counts the file operations of the whole process. It defines the functions of the C library for reads, writes and
+//! syncs; each counts and makes the system call. An executable that calls [`counts`] is linked with them, and exports
+//! them, so that shared libraries find them before those of the C library.
 //!
 //! Only regular files count, and syncs of anything. A file that is written through a mapping counts when it is synced.
-//! Code that makes system calls by itself, as Fulgurite's, is not seen, nor are the streams of the C library.
+//! Direct system calls, such as Fulgurite's, are not counted, nor are the streams of the C library.
 //!
-//! What a descriptor is, is asked of the kernel once, and forgotten when it is opened or closed.
+//! The kind of a descriptor is asked of the kernel once, and cleared when the descriptor is opened or closed.
 
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
@@ -14,14 +14,14 @@ use crossbeam_utils::CachePadded;
 use fulgurite_bench::IoCounts;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
-/// Descriptors from here on are not looked at.
+/// Descriptors from here on are not tracked.
 const DESCRIPTORS: usize = 1 << 16;
-/// A write that begins in the block in which the last one ended continues it.
+/// A write that begins in the block in which the last one ended is sequential.
 const BLOCK_BYTES: u64 = 4096;
 
 const _: () = assert!(size_of::<off_t>() == 8 && size_of::<usize>() == 8, "offsets go into one register");
 
-/// What is known of a descriptor.
+/// The kind of a descriptor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Kind {
@@ -50,7 +50,7 @@ static RANDOM_BYTES: Counter = Counter::new(AtomicU64::new(0));
 static SYNCS: Counter = Counter::new(AtomicU64::new(0));
 static SYNC_NS: Counter = Counter::new(AtomicU64::new(0));
 
-/// What the process has done with files since it began, through the C library.
+/// The file operations of the process since it began, through the C library.
 pub fn counts() -> IoCounts {
     IoCounts {
         reads: READS.load(Relaxed),
@@ -64,7 +64,7 @@ pub fn counts() -> IoCounts {
     }
 }
 
-/// A descriptor that the tables know.
+/// A descriptor within the tables.
 #[derive(Clone, Copy)]
 struct Descriptor {
     fd: c_int,
@@ -98,7 +98,7 @@ impl Descriptor {
         if unsafe { libc::fstat(self.fd, &mut stat) } != 0 {
             return Kind::Other;
         }
-        // SAFETY: this only asks for flags.
+        // SAFETY: this only reads flags.
         let flags = unsafe { libc::fcntl(self.fd, libc::F_GETFL) };
         let kind = match (stat.st_mode & libc::S_IFMT == libc::S_IFREG, flags & libc::O_DSYNC != 0) {
             (false, _) => Kind::Other,
@@ -110,7 +110,7 @@ impl Descriptor {
         kind
     }
 
-    /// Where the next read or write without an offset goes.
+    /// The offset of the next read or write without an offset of its own.
     fn position(self) -> u64 {
         // SAFETY: this moves nothing.
         let at = unsafe { libc::lseek(self.fd, 0, libc::SEEK_CUR) };
@@ -137,7 +137,7 @@ fn now_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Makes a call that returns when something is durable, and counts it if it succeeds.
+/// Makes a call that returns when data is durable, and counts it if it succeeds.
 fn synced(call: impl FnOnce() -> c_long) -> c_long {
     let began_ns = now_ns();
     let result = call();
@@ -159,7 +159,7 @@ fn read_from(fd: c_int, call: impl FnOnce() -> c_long) -> ssize_t {
     result as ssize_t
 }
 
-/// Makes a call that writes, at an offset or (negative) wherever the file is, and counts it if it writes to a file.
+/// Makes a call that writes, at `offset` or (negative) at the file's position, and counts it if it writes to a file.
 fn write_to(fd: c_int, offset: off_t, is_synced: bool, call: impl FnOnce() -> c_long) -> ssize_t {
     let descriptor = Descriptor::of(fd).map(|descriptor| (descriptor, descriptor.kind()));
     let Some((descriptor, kind @ (Kind::File | Kind::SyncedFile))) = descriptor else {
@@ -183,10 +183,11 @@ fn opened(result: c_long) -> c_int {
     result as c_int
 }
 
-/// Makes a system call: the C library's `syscall` sets `errno` as its wrappers do. All arguments fit registers.
+/// Makes a system call: the C library's `syscall` sets `errno` as its wrappers do. All arguments fit into registers.
 macro_rules! call {
     ($number:ident $(, $argument:expr)*) => {
-        // SAFETY: these are the arguments of whoever called the function of this name, who answers for them.
+        // SAFETY: these are the arguments of the caller of the C function, and meeting its contract is that caller's
+        // duty.
         unsafe { libc::syscall(libc::$number $(, $argument)*) }
     };
 }
@@ -258,8 +259,8 @@ define! {
         write_to(fd, offset, is_synced, || call!(SYS_pwritev2, fd, pieces, count, offset, 0, flags))
     }
 
-    // The C library's take the mode as a variable argument, which is in the same register if it is given, and not used
-    // if it is not.
+    // The C library's functions take the mode as a variable argument: in the same register if it is given, unused if
+    // not.
     fn [open open64] (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
         opened(call!(SYS_openat, libc::AT_FDCWD, path, flags, mode as c_uint))
     }

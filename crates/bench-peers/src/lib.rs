@@ -18,7 +18,7 @@ pub use crate::lmdb::Lmdb;
 pub use crate::redb::Redb;
 pub use crate::sqlite::Sqlite;
 
-/// All engines of this crate. One whose library was missing when the crate was built is listed, and cannot do anything.
+/// All engines of this crate. An engine whose library was missing at the build is listed, and supports nothing.
 pub fn engines() -> Vec<Box<dyn Engine>> {
     let mut engines: Vec<Box<dyn Engine>> = c_engines::engines().collect();
     engines.push(Box::new(Lmdb));

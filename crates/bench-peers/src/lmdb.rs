@@ -11,7 +11,7 @@ use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
 use crate::parts::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, read_only, undone};
 
-/// How far the file may grow, bytes: only address space is taken for it.
+/// How far the file may grow, bytes: this reserves address space only.
 const MAP_BYTES: usize = 256 << 30;
 /// How many threads may read at once.
 const READERS_MAX: u32 = 1024;
@@ -53,7 +53,7 @@ impl Engine for Lmdb {
         };
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(READERS_MAX).max_dbs(opening.tables.len() as u32);
-        // SAFETY: the flag only leaves out syncs, and nobody but LMDB writes to the files of a benchmark's directory.
+        // SAFETY: the flag only leaves out syncs, and only LMDB writes to the files of a benchmark's directory.
         let env = unsafe { options.flags(flags).open(opening.dir) }.map_err(opened)?;
         let tables = open_tables(&env, opening.tables).map_err(opened)?;
         Ok(Arc::new(OpenLmdb(Held::new(Database { env, tables }))))

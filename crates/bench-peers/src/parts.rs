@@ -1,4 +1,4 @@
-//! What several engines here are made of.
+//! Code that several engines share.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use fulgurite_bench::engine::{Direction, Ended, Level, Needs, Verdict};
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
 
-/// An open database, until the store is closed. Sessions have it to themselves, so that nothing is locked for each
-/// transaction.
+/// An open database, until the store is closed. Each session has its own reference, so that no transaction takes the
+/// lock.
 pub(crate) struct Held<T>(Mutex<Option<Arc<T>>>);
 
 impl<T> Held<T> {
@@ -24,7 +24,7 @@ impl<T> Held<T> {
         self.0.lock().clone().ok_or_else(|| Error::engine("using a store", "it is closed"))
     }
 
-    /// The database, for whoever closes it; `None` if that was done before.
+    /// The database, for the closer; `None` if it was closed before.
     ///
     /// # Errors
     /// If a session is left.
@@ -38,7 +38,7 @@ impl<T> Held<T> {
     }
 }
 
-/// How the transaction ends because of its statements; `None` if it is to be committed.
+/// How the statements ended the transaction; `None` if it is to be committed.
 pub(crate) fn undone(verdict: Result<Verdict>) -> Result<Option<Ended>> {
     match verdict {
         Ok(Verdict::Commit) => Ok(None),
@@ -48,7 +48,7 @@ pub(crate) fn undone(verdict: Result<Verdict>) -> Result<Option<Ended>> {
     }
 }
 
-/// Copies what was found.
+/// Copies the value that was found.
 pub(crate) fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
     value.clear();
     value.extend_from_slice(found.unwrap_or_default());
@@ -64,7 +64,7 @@ pub(crate) fn bounds(from: Option<&[u8]>, direction: Direction) -> (Bound<&[u8]>
     }
 }
 
-/// An engine's error, with what was being done: for `map_err`.
+/// An engine's error, with the operation that failed: for `map_err`.
 pub(crate) fn failed<E>(what: &'static str) -> impl FnOnce(E) -> Error
 where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -77,12 +77,12 @@ pub(crate) fn read_only() -> Error {
     Error::Unsupported("writes in a transaction that reads")
 }
 
-/// The levels of engines whose commits can be answered before they are written, too.
+/// The levels of engines that can also acknowledge commits before they are written.
 pub(crate) const ALL_LEVELS: &[Level] = &[Level::Sync, Level::Unsynced, Level::Memory];
 /// Those of engines that write with each commit.
 pub(crate) const WRITTEN_LEVELS: &[Level] = &[Level::Sync, Level::Unsynced];
 
-/// Why an engine with these levels, and without commits that are waited for later, cannot do this.
+/// Why an engine with these levels, and without tickets, cannot do this.
 pub(crate) fn not_offered(needs: Needs, level: Level, levels: &[Level]) -> Option<String> {
     if needs.tickets {
         return Some("its commits cannot be waited for later".to_string());

@@ -16,7 +16,7 @@ use crate::parts::{Held, bounds, copied, failed, not_offered, read_only, undone}
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.redb";
-/// It writes when it syncs, and not otherwise.
+/// It writes only when it syncs.
 const LEVELS: &[Level] = &[Level::Sync, Level::Memory];
 
 /// redb with its own defaults but for the size of the cache.
@@ -81,7 +81,7 @@ impl OpenRedb {
         Ok(txn.commit()?)
     }
 
-    /// Commits nothing, durably: with it all earlier commits become durable.
+    /// Commits an empty transaction durably: with it all earlier commits become durable.
     fn sync(&self) -> Result<(), redb::Error> {
         let mut txn = self.db.begin_write()?;
         txn.set_durability(Durability::Immediate)?;
@@ -174,7 +174,7 @@ fn scan(
     Ok(())
 }
 
-/// A snapshot, with the tables that were used.
+/// A snapshot, with the tables that were opened.
 struct Reading<'a> {
     txn: &'a ReadTransaction,
     names: &'a [String],
@@ -218,7 +218,7 @@ impl Transaction for Reading<'_> {
     }
 }
 
-/// A transaction that writes, with the tables that were used.
+/// A transaction that writes, with the tables that were opened.
 struct Writing<'a> {
     txn: &'a WriteTransaction,
     names: &'a [String],

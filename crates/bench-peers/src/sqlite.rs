@@ -15,7 +15,7 @@ use crate::parts::{Held, WRITTEN_LEVELS, copied, failed, not_offered, read_only,
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.sqlite";
-/// A transaction that waits longer for a lock has conflicted.
+/// A transaction that waits longer than this for a lock has conflicted.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// SQLite with a write-ahead log: one table without row numbers, keyed by bytes, a table.
@@ -66,7 +66,7 @@ impl Engine for Sqlite {
     }
 }
 
-/// What each connection is told.
+/// The settings of each connection.
 struct Settings {
     path: std::path::PathBuf,
     cache_kib: i64,
@@ -132,7 +132,7 @@ struct OpenSqlite {
 
 struct SqliteStore {
     open: Held<OpenSqlite>,
-    /// Stays open as long as the store, so that sessions come and go without an end to the log.
+    /// Stays open as long as the store, so that closing the last session does not end the log.
     own: Mutex<Option<Connection>>,
 }
 
@@ -169,7 +169,7 @@ fn checkpoint(connection: &Connection, mode: &str) -> Result<()> {
     }
 }
 
-/// An error of SQLite: locks that were not to be had are a conflict.
+/// An error of SQLite: a lock that was not granted is a conflict.
 fn refused(what: &'static str) -> impl Fn(rusqlite::Error) -> Error {
     move |error| match error.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Error::Conflict,
@@ -192,7 +192,7 @@ impl SqliteSession {
         }
     }
 
-    /// Runs statements and commits; if they are to be undone, the transaction is left open.
+    /// Runs statements and commits; if they roll back, the transaction is left open.
     fn attempt(&self, begin: &'static str, writes: bool, statements: Statements<'_>) -> Result<Ended> {
         self.execute(begin)?;
         if let Some(ended) = undone(statements(&mut Open { session: self, writes }))? {

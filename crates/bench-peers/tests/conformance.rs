@@ -1,4 +1,4 @@
-//! What every engine has to do alike, so that what is measured is the same work.
+//! What every engine has to do alike, so that benchmarks measure the same work.
 
 mod common;
 
@@ -24,7 +24,7 @@ const LEVELS: [Level; 3] = [Level::Sync, Level::Unsynced, Level::Memory];
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What is told to the process that is going to be killed.
+/// Environment variables of the process that is going to be killed.
 const CHILD_ENGINE: &str = "CONFORMANCE_ENGINE";
 const CHILD_DIR: &str = "CONFORMANCE_DIR";
 const CHILD_LEVEL: &str = "CONFORMANCE_LEVEL";
@@ -75,7 +75,7 @@ fn all(session: &mut dyn Session, table: usize) -> Entries {
     entries(session, table, None, Direction::Forward, usize::MAX)
 }
 
-/// Keys with bytes that strings do not have.
+/// Keys with bytes that are not valid in strings.
 fn keys() -> Vec<Vec<u8>> {
     let short: [&[u8]; 9] = [b"\0", b"\0\0", b"\0\xff", b"a", b"a\0", b"a\0b", b"ab", b"\xff", b"\xff\xff\0"];
     short.iter().map(|key| key.to_vec()).chain([vec![0xff; 480], vec![0; 480]]).collect()
@@ -86,7 +86,7 @@ fn value_of(key: &[u8], bytes: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_put_is_read() {
+fn puts_are_read() {
     each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
         let store = open(engine, dir.path(), level);
@@ -117,7 +117,7 @@ fn what_was_put_is_read() {
     });
 }
 
-/// Two tables with keys of few different bytes, so that many begin alike.
+/// Two tables with keys of few different bytes, so that many share a prefix.
 fn models() -> [BTreeMap<Vec<u8>, Vec<u8>>; 2] {
     let mut number = 1u64;
     let mut next = |below: u64| {
@@ -192,7 +192,7 @@ fn scans_are_ordered_and_complete() {
 }
 
 #[test]
-fn what_is_undone_leaves_nothing() {
+fn a_rollback_leaves_nothing() {
     each_without_syncs(ANY, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
         let store = open(engine, dir.path(), level);
@@ -315,7 +315,7 @@ fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
         })?;
         let Some(key) = &first else { return Ok(()) };
         if !txn.get_for_update(0, key, &mut Vec::new())? {
-            // Somebody took it since: this engine's scans do not lock.
+            // Another thread took the row after the scan: this engine's scans do not lock.
             return Err(Error::Conflict);
         }
         txn.delete(0, key)
@@ -323,7 +323,7 @@ fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
     first
 }
 
-/// Each row is taken once, and within a time in which nobody can have waited for others to give up.
+/// Each row is taken once, and too fast for any thread to have waited for a lock timeout.
 #[test]
 fn rows_that_are_scanned_for_update_are_taken_once() {
     const THREADS: u64 = 4;
@@ -362,7 +362,7 @@ fn meet((count, changed): &(Mutex<u32>, Condvar)) {
     *count += 1;
     changed.notify_all();
     let alone = |count: &mut u32| *count < 2;
-    // One that comes later than this counts as one that waited.
+    // A writer that comes later than this counts as one that waited.
     let (mut count, waited) = changed.wait_timeout_while(count, Duration::from_millis(500), alone).unwrap();
     if waited.timed_out() {
         *count = GAVE_UP;
@@ -403,7 +403,7 @@ fn the_later_of_two_writers_conflicts_or_waits() {
             append(b", a") + other.join().unwrap()
         });
         let met = they_met(&readers);
-        assert!(attempts > 2 || !met, "both had read the same value, so one had to be run again");
+        assert!(attempts > 2 || !met, "both had read the same value, so one had to run again");
         let value = got(&mut *store.session().unwrap(), 0, b"key").unwrap();
         assert!(value == b"none, a, b" || value == b"none, b, a", "{value:?}");
         store.close().unwrap();
@@ -503,7 +503,7 @@ fn closing_and_opening_keeps_everything() {
     }
 }
 
-/// Commits without end and says each time when it is done.
+/// Commits without end and prints a line after each commit.
 #[test]
 fn child_that_is_killed() {
     let told = |name| std::env::var(name).ok();
@@ -523,7 +523,7 @@ fn child_that_is_killed() {
     }
 }
 
-/// Lets a process commit and kills it; what it had acknowledged has to be there.
+/// Lets a process commit and kills it; the store has to have all commits that it acknowledged.
 fn kill(name: &str, level: Level) {
     const COMMITS: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
@@ -552,13 +552,13 @@ fn a_killed_process_loses_no_acknowledged_commit() {
     each(ANY, Level::Sync, |engine| kill(engine.name(), Level::Sync));
 }
 
-/// Unsynced, they write before they answer: the operating system has it.
+/// Unsynced, engines write a commit before they acknowledge it: the operating system has it.
 #[test]
 fn a_killed_process_loses_nothing_that_was_written() {
     each(ANY, Level::Unsynced, |engine| kill(engine.name(), Level::Unsynced));
 }
 
-/// An engine may keep a single table in another way than several.
+/// An engine may store a single table differently from several.
 #[test]
 fn a_single_table_is_kept() {
     each_without_syncs(ANY, |engine, level| {

@@ -1,4 +1,4 @@
-//! Whether all that C does with files is counted.
+//! Checks that all file operations of C code are counted.
 
 mod common;
 
@@ -16,8 +16,8 @@ const CHILD_ALONE: &str = "INTERPOSE_ALONE";
 const CHILD_DIR: &str = "INTERPOSE_DIR";
 const COMMITS: u64 = 50;
 
-/// Whether this is the process of a test that runs `name` alone, as counts are the process's; if not, starts that
-/// process, and waits for it.
+/// Whether this process runs the test `name` alone, as counts are per process; if not, starts a process that does, and
+/// waits for it.
 fn is_alone(name: &str) -> bool {
     if std::env::var(CHILD_ALONE).is_ok() {
         return true;
@@ -43,7 +43,7 @@ fn c_close(fd: c_int) {
 fn c_write(fd: c_int, len: usize, offset: Option<i64>) {
     let bytes = vec![1u8; len];
     let written = match offset {
-        // SAFETY: the buffer is there, and that long.
+        // SAFETY: the buffer is valid for `len` bytes.
         Some(offset) => unsafe { libc::pwrite(fd, bytes.as_ptr().cast(), len, offset) },
         // SAFETY: as above.
         None => unsafe { libc::write(fd, bytes.as_ptr().cast(), len) },
@@ -52,8 +52,8 @@ fn c_write(fd: c_int, len: usize, offset: Option<i64>) {
 }
 
 #[test]
-fn calls_are_told_apart() {
-    if !is_alone("calls_are_told_apart") {
+fn calls_are_counted_by_kind() {
+    if !is_alone("calls_are_counted_by_kind") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -67,7 +67,7 @@ fn calls_are_told_apart() {
     // SAFETY: the descriptor is open.
     assert_eq!(unsafe { libc::fsync(fd) }, 0);
     let mut bytes = [0u8; 50];
-    // SAFETY: the buffer is there, and that long.
+    // SAFETY: the buffer is valid for 50 bytes.
     assert_eq!(unsafe { libc::pread(fd, bytes.as_mut_ptr().cast(), 50, 0) }, 50);
     c_close(fd);
     let synced = c_open(&path, libc::O_WRONLY | libc::O_DSYNC);
@@ -159,7 +159,7 @@ fn the_kernel_counts_the_same_syncs() {
             |line: &&str| ["fsync(", "fdatasync(", "MS_SYNC"].iter().any(|call| line.contains(call));
         let syncs = traced.calls.lines().filter(is_sync).count();
         match name {
-            // It also writes through a descriptor whose writes are syncs themselves.
+            // It also writes through a descriptor whose writes are synchronous.
             "lmdb" => assert!(counted > Some(syncs), "{name}: {counted:?}, {syncs}"),
             _ => assert_eq!(counted, Some(syncs), "{name}"),
         }

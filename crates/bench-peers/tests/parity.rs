@@ -1,4 +1,4 @@
-//! Whether the levels mean the same everywhere: what each engine asks of the kernel for 200 commits.
+//! Checks that a level means the same for every engine: the system calls of each for 200 commits.
 
 mod common;
 
@@ -13,11 +13,11 @@ const CHILD_DIR: &str = "PARITY_DIR";
 const CHILD_LEVEL: &str = "PARITY_LEVEL";
 const COMMITS: usize = 200;
 
-/// What writes or may make something durable, and what opens files that do so with each write.
+/// Calls that write or may make data durable, and calls that open files for synchronous writes.
 const CALLS: &str = "fsync,fdatasync,msync,write,writev,pwrite64,pwritev,pwritev2,open,openat,close";
-/// Those of them that write.
+/// The calls among them that write.
 const WRITES: [&str; 5] = ["write", "writev", "pwrite64", "pwritev", "pwritev2"];
-/// What the traced process writes to its standard error before the commits, and after them.
+/// The traced process writes these lines to standard error before the commits, and after them.
 const BEGIN: &str = "parity begins";
 const END: &str = "parity ends";
 
@@ -63,7 +63,7 @@ struct Syncs {
 }
 
 impl Syncs {
-    /// Whether this line is one.
+    /// Whether this line is such a call.
     fn is_sync(&mut self, line: &str) -> bool {
         let (process, rest) = line.split_once(' ').unwrap_or_default();
         let process: u64 = process.parse().unwrap_or_default();
@@ -84,7 +84,7 @@ impl Syncs {
         }
     }
 
-    /// Takes note of the descriptor that a call returned, if it did.
+    /// Notes the descriptor that a call returned, if it did.
     fn opened(&mut self, process: u64, rest: &str) {
         let Some(fd) = rest.rsplit_once(" = ").and_then(|(_, fd)| fd.trim().parse::<u64>().ok()) else {
             return;
@@ -96,7 +96,7 @@ impl Syncs {
     }
 }
 
-/// Calls between the first commit and the last one.
+/// The calls between the first commit and the last one.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     syncs: usize,
@@ -150,7 +150,7 @@ fn asked(name: &str, level: Level) -> Option<Asked> {
     Some(asked_by_commits(&traced.calls))
 }
 
-/// Checks what each engine with this level asks for.
+/// Checks the calls of each engine with this level.
 fn check(level: Level, is_right: impl Fn(&Asked) -> bool) {
     each(Needs::default(), level, |engine| {
         let Some(asked) = asked(engine.name(), level) else { return };

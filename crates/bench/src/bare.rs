@@ -1,4 +1,4 @@
-//! What the device does without an engine: the yardstick beside the engines.
+//! The bare device: its speed without an engine, the yardstick beside the engines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ const FILE_BYTES: usize = 16 << 20;
 /// How long one measurement takes.
 const MEASURE_NS: u64 = 100_000_000;
 
-/// A file full of zeros, allocated and durable, for writing one block at a time.
+/// A file of zeros, allocated and durable, for writing one block at a time.
 pub(crate) struct BareDevice {
     env: Arc<dyn Env>,
     file: Arc<dyn File>,
@@ -40,13 +40,13 @@ impl BareDevice {
         Ok(BareDevice { env: env.clone(), direct, file, block, next: 0 })
     }
 
-    /// What is measured, in words.
+    /// The measurement in words.
     pub fn describe(&self) -> String {
         let how = if self.direct { "around the page cache" } else { "through the page cache" };
         format!("blocks of 4 KiB {how}, each durable before the next")
     }
 
-    /// How many blocks a second it takes, one behind the other, each durable before the next.
+    /// How many blocks a second the device takes, one after the other, each durable before the next.
     pub fn writes_per_second(&mut self) -> Result<f64> {
         let clock = self.env.clock();
         let began_ns = clock.monotonic_ns();

@@ -17,15 +17,15 @@ use crate::worker::{KindOutcome, Moment, Outcome, Shared, histogram, outcomes, w
 use crate::workload::{Done, Filling, Workload};
 use crate::{Error, Result};
 
-/// How often the watcher is asked whether to go on.
+/// How often the watcher is asked whether to continue.
 const POLL: Duration = Duration::from_millis(20);
 /// How many samples a run that is limited by time has.
 const SAMPLES: u64 = 25;
-/// How often others are sampled; twice as seldom each time that there are [`SAMPLES_MAX`] samples.
+/// The interval of samples in other runs; it doubles each time that there are [`SAMPLES_MAX`] samples.
 const SAMPLE_NS: u64 = 250_000_000;
 const SAMPLES_MAX: usize = 200;
 
-/// When a run is over.
+/// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
@@ -46,59 +46,59 @@ pub struct Load {
     pub threads: u32,
     /// When the run is over.
     pub limit: Limit,
-    /// What each thread does before the measured part: so many operations, or as many as it does in a time.
-    /// The others: none.
+    /// What each thread does before the measured part: a number of operations, or as many as fit into a time. With the
+    /// other limits there is no warm-up.
     pub warm_up: Limit,
-    /// Commits that a thread has in flight; 0: it waits for each.
+    /// Commits that a thread has in flight; 0: it waits for each commit.
     pub tickets: u32,
-    /// Whether the store is closed, its files are dropped from the page cache, and it is opened again before the
+    /// Whether the store is closed, its files dropped from the page cache, and the store opened again before the
     /// threads begin.
     pub cold: bool,
 }
 
-/// How far a run has come.
+/// The stage of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Stage {
-    /// The store is being filled; the part that is done, 0 to 1.
+    /// The store is being filled; the share that is done, 0 to 1.
     Filling(f64),
-    /// Operations that are not measured.
+    /// Operations run that are not measured.
     Warming,
     /// The number of measured operations.
     Running(u64),
-    /// What was written is being checked.
+    /// The store is being checked.
     Checking,
 }
 
-/// What a run is about.
+/// The setting of a run.
 pub struct Cell<'a> {
     /// Files, time and threads.
     pub env: &'a Arc<dyn Env>,
     /// What the threads do.
     pub workload: &'a dyn Workload,
-    /// With which engine.
+    /// The engine.
     pub engine: &'a dyn Engine,
-    /// Where the store is made; an empty directory.
+    /// The directory of the store; empty.
     pub dir: &'a Path,
     /// The memory of the engine for data.
     pub cache_bytes: u64,
     /// When commits are acknowledged.
     pub level: Level,
-    /// What is asked of the threads.
+    /// The load on the store.
     pub load: Load,
     /// Counts the calls of this process for files, for stores that do not count their own.
     pub process_io: Option<fn() -> IoCounts>,
 }
 
-/// Is told how far a run has come, many times a second; whether to go on.
+/// Called with the stage of the run, many times a second; returns whether to continue.
 pub type Watcher<'a> = &'a mut dyn FnMut(Stage) -> bool;
 
 impl Cell<'_> {
-    /// Makes the store, fills it, measures, checks what is in it, and closes it. `None` if the watcher wanted no more
+    /// Makes the store, fills it, measures, checks its content, and closes it. `None` if the watcher ended the run
     /// before anything was measured.
     ///
     /// # Errors
-    /// What the engine says; [`Error::Wrong`] if the store does not hold what it must.
+    /// The engine's error; [`Error::Wrong`] if the store does not hold what it must.
     pub fn run(&self, watcher: Watcher<'_>) -> Result<Option<Run>> {
         let began_ns = self.env.clock().monotonic_ns();
         let mut store = self.open()?;
@@ -163,7 +163,7 @@ impl Cell<'_> {
             poll(Stage::Running(done));
         }
         let died = threads.into_iter().map(Joiner::join).filter(|returned| !returned).count();
-        // Only now, when no thread is left.
+        // Only now, after the last thread has ended.
         started.and(written_back).and(sampled)?;
         let outcomes = outcomes(&shared)?;
         let end = shared.end.lock().take().filter(|_| died == 0).ok_or(Error::Died)?;
@@ -187,7 +187,7 @@ impl Cell<'_> {
         Ok(Some(run))
     }
 
-    /// Starts the threads; if one cannot be started, those that were end at once.
+    /// Starts the threads; if one cannot be started, those already started end at once.
     fn start(&self, shared: &Arc<Shared>) -> (Vec<Box<dyn Joiner>>, Result<()>) {
         let mut threads = Vec::new();
         for thread in 0..self.load.threads {
@@ -231,7 +231,7 @@ impl Cell<'_> {
     }
 }
 
-/// Looks at the operations and the files now and then.
+/// Samples the operations and the files at intervals.
 struct Sampler<'a> {
     env: &'a Arc<dyn Env>,
     dir: &'a Path,

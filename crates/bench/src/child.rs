@@ -1,5 +1,5 @@
 //! A run in a process of its own: its memory, its processor time and its writes are those of one engine, and an engine
-//! that dies takes nothing else with it.
+//! that dies does not harm other runs.
 //!
 //! The parent starts its own program with some arguments, which lead it to [`serve`], and writes a [`Job`] to its
 //! standard input: one line of JSON. The child answers with lines of JSON, [`Message`]s. It ends its run early when its
@@ -37,13 +37,13 @@ pub struct Job {
     pub level: Level,
     /// The memory of the engine for data.
     pub cache_bytes: u64,
-    /// What is asked of the threads.
+    /// The load on the store.
     pub load: Load,
     /// An empty directory for the store.
     pub dir: PathBuf,
 }
 
-/// What a child says.
+/// A line of the child's output.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Message {
@@ -53,20 +53,20 @@ enum Message {
     Refused(String),
 }
 
-/// How often a child that was asked to end looks whether its parent is there.
+/// How often a child that was asked to end checks whether its parent still runs.
 const ORPHAN_POLL: Duration = Duration::from_millis(100);
 
-/// The time between two stages that a child tells of.
+/// The interval at which a child reports its stage.
 const TELL_NS: u64 = 100_000_000;
-/// How often a parent looks whether to go on while its child says nothing.
+/// How often a parent checks whether to continue while its child is silent.
 const LOOK: Duration = Duration::from_millis(100);
-/// A child whose run does not come on for so long hangs. The longest thing that it does without coming on is to check a
-/// store, and to close it.
+/// A child whose run makes no progress for this long hangs. The longest silent steps are checking a store and closing
+/// it.
 const STANDSTILL_NS_MAX: u64 = 300_000_000_000;
-/// One that was asked to end has so long to do that.
+/// A child that was asked to end has this long to do so.
 const ENDING_NS_MAX: u64 = 30_000_000_000;
 
-/// Where runs are done.
+/// Where runs happen.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// In this process: for tests, and for programs that have nothing else to do.
@@ -79,7 +79,7 @@ impl Place {
     /// Does a job.
     ///
     /// # Errors
-    /// What the run says; [`Error::Died`] if the child dies.
+    /// The error of the run; [`Error::Died`] if the child dies.
     pub fn run(
         &self,
         env: &Arc<dyn Env>,
@@ -117,7 +117,7 @@ impl Job {
     }
 }
 
-/// A child that is waited for, or killed, when this goes.
+/// A child that is waited for, or killed, on drop.
 struct Parent<'a> {
     env: &'a Arc<dyn Env>,
     child: Child,
@@ -154,12 +154,15 @@ impl Parent<'_> {
             }
             if now_ns - came_on_ns > STANDSTILL_NS_MAX {
                 let seconds = STANDSTILL_NS_MAX / 1_000_000_000;
-                return Err(Error::engine("running", format!("it hung: it did not come on for {seconds} s")));
+                return Err(Error::engine(
+                    "running",
+                    format!("it hung: it made no progress for {seconds} s"),
+                ));
             }
         }
     }
 
-    /// What the child says, from a thread that ends with the child.
+    /// The messages of the child, from a thread that ends with the child.
     fn listen(&mut self) -> Result<Receiver<Message>> {
         let stdout = self.child.stdout.take().expect("it was asked for");
         let (sender, messages) = channel();
@@ -184,7 +187,7 @@ impl Parent<'_> {
     }
 }
 
-/// Libraries print to standard output, too: what is no message is left out.
+/// The messages in the child's output. Libraries print to standard output, too: other lines are skipped.
 fn messages_of(stdout: ChildStdout) -> impl Iterator<Item = Message> {
     let lines = BufReader::new(stdout).split(b'\n').map_while(std::result::Result::ok);
     lines.filter_map(|line| serde_json::from_slice(&line).ok())
@@ -193,7 +196,7 @@ fn messages_of(stdout: ChildStdout) -> impl Iterator<Item = Message> {
 impl Drop for Parent<'_> {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        // It has said all; what it does to end is of no interest, and a JVM may take its time.
+        // The child has sent all its messages. Its shutdown does not matter, and a JVM may take its time.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -204,10 +207,10 @@ fn send_job(stdin: &mut ChildStdin, job: &Job) -> Result<()> {
     stdin.write_all(line.as_bytes()).map_err(Error::io("telling the process of a run what to do"))
 }
 
-/// The body of a child: does the job on standard input and tells of it on standard output.
+/// The body of a child: does the job on standard input and reports on standard output.
 ///
 /// # Errors
-/// If standard input has no job, or nobody listens any more. What the run says goes to the parent.
+/// If standard input has no job, or the parent no longer reads. The error of a run goes to the parent.
 pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).map_err(Error::io("reading a job"))?;
@@ -221,7 +224,7 @@ pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
         while parent_id() == parent {
             theirs.clock().sleep(ORPHAN_POLL);
         }
-        // Nobody waits for this run any more; an engine that hangs would keep it for ever.
+        // The parent is gone, and does not wait for this run; an engine that hangs would keep the process forever.
         std::process::exit(1);
     };
     env.spawn("bench-parent", Box::new(watch)).map_err(Error::io("starting a thread"))?;

@@ -1,4 +1,4 @@
-//! Two reports of the same benchmark: what became faster or slower, and what is noise.
+//! Two reports of the same benchmark: which rates and latencies changed, and which differences are noise.
 
 use std::fmt;
 
@@ -9,28 +9,28 @@ use crate::report::{Report, Row};
 use crate::table::{Grid, GridRow, Head};
 use crate::terminal::push_grid;
 
-/// Medians that differ by less than this part are the same, whatever the rounds say.
+/// Medians that differ by less than this share are the same, whatever the rounds are.
 const CHANGE_MIN: f64 = 0.05;
-/// With fewer rounds nothing is said.
+/// With fewer rounds there is no verdict.
 const ROUNDS_MIN: usize = 3;
 
-/// What is compared: more is better.
+/// The compared rate: more is better.
 const RATE: &str = "operations_per_second";
-/// And this: less is better.
+/// The compared latency: less is better.
 const LATENCY: &str = "p99_latency_us";
 
 /// The difference between an old report and a new one. `Display` is a table for the terminal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
-    /// What each report is: version and date.
+    /// The version and the date of the old report.
     pub old: String,
     /// The same of the new one.
     pub new: String,
-    /// What makes the reports hard to compare, in sentences: another machine, other settings.
+    /// Differences that make the reports hard to compare, in sentences: another machine, other settings.
     pub warnings: Vec<String>,
-    /// One for each row that was measured in both, in the order of the new report.
+    /// One for each row that both reports measured, in the order of the new report.
     pub rows: Vec<ComparedRow>,
-    /// Rows that only the old report has figures of: what they are, and why if that is known.
+    /// Rows that only the old report has figures of: their description, and the reason if it is known.
     pub only_old: Vec<String>,
     /// Rows that only the new report has figures of.
     pub only_new: Vec<String>,
@@ -45,7 +45,7 @@ pub struct ComparedRow {
     pub point: String,
     /// How many threads.
     pub threads: u32,
-    /// What the engine is called.
+    /// The engine's label.
     pub label: String,
     /// When commits were acknowledged.
     pub level: String,
@@ -64,11 +64,11 @@ pub struct Change {
     pub new: Summary,
     /// How much more the new median is, in percent of the old one.
     pub percent: f64,
-    /// What to think of it.
+    /// The verdict on the change.
     pub verdict: Verdict,
 }
 
-/// What a change means.
+/// The meaning of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It became worse: all rounds are worse than all rounds before, and the medians differ by more than 5 %.
@@ -77,7 +77,7 @@ pub enum Verdict {
     Improvement,
     /// Neither.
     Unchanged,
-    /// Less than three rounds in one of the reports: too few to tell.
+    /// Fewer than three rounds in one of the reports: too few to tell.
     TooFewRounds,
 }
 
@@ -178,7 +178,7 @@ fn change(old: &Row, new: &Row, metric: &str, better: Better) -> Option<Change> 
     Some(Change { old, new, percent: part * 100.0, verdict })
 }
 
-/// A row that is in one report alone, and why it is not in the other, whose row of the same kind is given.
+/// A row that only one report has, and the reason why the other has not; `other` is that report's row of the same kind.
 fn describe(row: &Row, other: Option<&Row>) -> String {
     let point = if row.point.is_empty() { String::new() } else { format!(" {}", row.point) };
     let why = match other {
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_beyond_the_noise_is_told() {
+    fn a_change_beyond_the_noise_is_reported() {
         use Verdict::{Improvement, Regression};
         assert_eq!(verdicts(&[100, 102, 104], &[80, 85, 90]), (Regression, Regression));
         assert_eq!(verdicts(&[80, 85, 90], &[100, 102, 104]), (Improvement, Improvement));
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn two_rounds_tell_nothing() {
+    fn two_rounds_give_no_verdict() {
         let few = (Verdict::TooFewRounds, Verdict::TooFewRounds);
         assert_eq!(verdicts(&[100, 101, 102], &[10, 11]), few);
         assert_eq!(verdicts(&[100], &[10, 11, 12]), few);
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_it_all() {
+    fn the_table_has_rows_and_totals() {
         let mut new = of(&[80, 85, 90]);
         new.rows.push(row("b", 8, rounds(10)));
         let text = compare(&of(&[100, 102, 104]), &new).to_string();

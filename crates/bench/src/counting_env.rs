@@ -1,4 +1,4 @@
-//! An [`Env`] that counts what goes through its files.
+//! An [`Env`] that counts the operations of its files.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -12,10 +12,10 @@ use fulgurite::env::{
 
 use crate::io::IoCounts;
 
-/// A write that begins in the last block of the one before continues it.
+/// A write that begins in the last block of the previous one is sequential.
 const BLOCK_BYTES: u64 = 4096;
 
-/// The environment below, and counts of its files.
+/// The underlying environment, and counts of its files.
 #[derive(Debug)]
 pub(crate) struct CountingEnv {
     below: Arc<dyn Env>,
@@ -171,7 +171,7 @@ struct CountingFile {
     file: Arc<dyn File>,
     env: Arc<dyn Env>,
     counts: Arc<Counts>,
-    /// Where the last write ended.
+    /// The end of the last write.
     end: AtomicU64,
 }
 
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_are_told_apart() {
+    fn sequential_and_random_writes_are_counted_apart() {
         let dir = tempfile::tempdir().unwrap();
         let env = CountingEnv::new(RealEnv::new());
         let file = env.disk().open(&dir.path().join("file"), OpenOptions::CreateNew).unwrap();

@@ -1,8 +1,8 @@
-//! What a workload asks of an engine. Tables are numbered in the order in which they were named to [`Engine::open`].
+//! What a workload asks of an engine. Tables are numbered in the order of [`Opening::tables`].
 //!
-//! An engine opens a [`Store`]; each thread has a [`Session`] of it; a session runs one [`Transaction`] at a time. What
-//! an engine cannot do it says beforehand ([`Engine::cannot`]), and the report has `n/a` there: nothing weaker is run in
-//! its place.
+//! An engine opens a [`Store`]; each thread has a [`Session`] of it; a session runs one [`Transaction`] at a time. An
+//! engine says beforehand what it cannot do ([`Engine::cannot`]), and the report has `n/a` there: nothing weaker is run
+//! instead.
 
 use std::fmt;
 use std::path::Path;
@@ -19,15 +19,14 @@ pub enum Level {
     /// When it is on the device: it outlives a power cut.
     #[default]
     Sync,
-    /// When the device has taken it, without waiting for its cache: for caches that outlive a power cut.
+    /// When the device has taken it, without a flush of the device's cache: for caches that outlive a power cut.
     NoBarrier,
     /// At once; it is written and synced within this time.
     Async(Duration),
-    /// When it is written, that is, handed to the operating system; nothing is synced for its sake. It outlives a kill
-    /// of the process, and may be lost with the operating system.
+    /// When it is written, that is, handed to the operating system; no sync is made for it. It outlives a kill of the
+    /// process, and may be lost with the operating system.
     Unsynced,
-    /// At once, in the memory of the process; it is written whenever the engine sees fit. A kill of the process may lose
-    /// it.
+    /// At once, in the memory of the process; the engine writes it when it chooses. A kill of the process may lose it.
     Memory,
     /// When it is in a persistent buffer in front of the device.
     Staged,
@@ -80,67 +79,67 @@ impl FromStr for Level {
 /// How a store is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Opening<'a> {
-    /// The directory of the database. It exists and is empty, or holds what the same engine left there.
+    /// The directory of the database. It exists and is empty, or holds files that the same engine left there.
     pub dir: &'a Path,
     /// The names of its tables, the same each time: letters, digits and `_`.
     pub tables: &'a [&'a str],
-    /// How much memory the engine may use for data that is on disk, too.
+    /// The memory that the engine may use for data that is also on disk.
     pub cache_bytes: u64,
     /// When commits are acknowledged.
     pub level: Level,
 }
 
-/// What a workload needs of an engine beside puts, deletes, gets and scans that are alone in their transaction.
+/// What a workload needs of an engine beside puts, deletes, gets and scans as single statements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Transactions of several statements, isolated from each other at least as snapshots are: they read one state and
     /// their own writes, and of two that write the same key the later one conflicts or waits before it reads. Without
     /// this, a transaction may put and delete several keys, and those take effect together.
     pub transactions: bool,
-    /// A transaction that only reads sees one state of the store, whatever is written meanwhile.
+    /// A transaction that only reads sees one state of the store, whatever writers do meanwhile.
     pub snapshots: bool,
-    /// Commits whose durability is not waited for at once ([`Session::defer`]).
+    /// Commits with durability that is waited for later ([`Session::defer`]).
     pub tickets: bool,
-    /// Data that does not fit [`Opening::cache_bytes`], with the memory of the engine kept to about that.
+    /// Data larger than [`Opening::cache_bytes`], with the engine's memory kept to about that size.
     pub bounded_memory: bool,
 }
 
-/// One of the things that are compared: an engine with its settings.
+/// One of the compared engines, with its settings.
 pub trait Engine: Send + Sync {
-    /// What reports and command lines call it: `rocksdb`, `fulgurite:aggregated`.
+    /// The name in reports and on command lines: `rocksdb`, `fulgurite:aggregated`.
     fn name(&self) -> &str;
 
     /// The version of the library, and settings that are not its own defaults.
     fn about(&self) -> String;
 
-    /// How its transactions are isolated, in its own words.
+    /// The isolation of its transactions, in its own words.
     fn isolation(&self) -> &str;
 
     /// Why it cannot do this; `None` if it can.
     fn cannot(&self, needs: Needs, level: Level) -> Option<String>;
 
-    /// Opens the database, and creates it and its tables if they are not there. A database that was not closed is
+    /// Opens the database, and creates it and its tables if they do not exist. A database that was not closed is
     /// recovered.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>>;
 }
 
 /// An open database, used by all threads at once.
 pub trait Store: Send + Sync {
-    /// What one thread works with. It stays on that thread.
+    /// A session for one thread. It stays on that thread.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
-    /// What the engine has counted since it was opened.
+    /// The engine's counters since it was opened.
     fn counters(&self) -> Counters {
         Counters::default()
     }
 
-    /// The input and output of this store alone, where it is known; otherwise that of the process is taken.
+    /// The input and output of this store alone, if it is known; otherwise the process's is used.
     fn io(&self) -> Option<IoCounts> {
         None
     }
@@ -148,14 +147,14 @@ pub trait Store: Send + Sync {
     /// Returns when everything that was committed is durable.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     fn settle(&self) -> Result<()>;
 
-    /// Closes the database, when no session is left. Dropping a store without this is like a crash of the process, as
-    /// far as the engine allows.
+    /// Closes the database after its last session is gone. Dropping a store without a close is like a crash of the
+    /// process, as far as the engine allows.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     fn close(&self) -> Result<()>;
 }
 
@@ -168,43 +167,43 @@ pub enum Mode {
     Write,
 }
 
-/// What the statements want of their transaction.
+/// How the statements want their transaction to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// To be committed.
+    /// With a commit.
     Commit,
-    /// To be undone.
+    /// With a rollback.
     Rollback,
 }
 
 /// How a transaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It is committed, as durably as the store was opened.
+    /// It is committed, at the level of the store.
     Committed,
     /// It was undone as the statements wanted.
     RolledBack,
-    /// It was undone because it got in the way of another: to be run again.
+    /// It was undone because it conflicted with another: to be run again.
     Conflict,
 }
 
-/// The statements of a transaction. They are run again after a conflict, so they must be the same each time. They pass
-/// on every error they get, [`Error::Conflict`] above all.
+/// The statements of a transaction. They run again after a conflict, so they must be the same each time. They return
+/// every error that they get, [`Error::Conflict`] above all.
 pub type Statements<'a> = &'a mut dyn FnMut(&mut dyn Transaction) -> Result<Verdict>;
 
-/// What one thread works with.
+/// The session of one thread.
 pub trait Session {
     /// Runs statements once, in a transaction. [`Error::Conflict`] from a statement becomes [`Ended::Conflict`]. In
     /// [`Mode::Read`] they must not write.
     ///
     /// # Errors
-    /// Whatever the engine or the statements say; the transaction is undone.
+    /// The error of the engine or of the statements; the transaction is undone.
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended>;
 
     /// A single read, outside of any transaction: like [`Transaction::get`].
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
         let read = &mut |transaction: &mut dyn Transaction| {
@@ -219,14 +218,14 @@ pub trait Session {
     /// [`Needs::tickets`].
     ///
     /// # Errors
-    /// Whatever the engine or the statements say.
+    /// The error of the engine or of the statements.
     fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
         let _ = statements;
         Err(Error::Unsupported("commits that are waited for later"))
     }
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -236,16 +235,15 @@ pub enum Direction {
     Reverse,
 }
 
-/// Is shown an entry of a scan; whether to go on.
+/// Called with an entry of a scan; returns whether to continue.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
 
-/// A transaction that is being put together. It sees its own writes where [`Needs::transactions`] is met; otherwise it
-/// may not.
+/// An open transaction. It sees its own writes if the engine meets [`Needs::transactions`]; otherwise it may not.
 pub trait Transaction {
-    /// Puts the value of `key` into `value`, whose former content is gone; whether there is one.
+    /// Puts the value of `key` into `value`, whose former content is gone; returns whether there is one.
     ///
     /// # Errors
-    /// [`Error::Conflict`], or whatever the engine says.
+    /// [`Error::Conflict`], or the engine's error.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Like [`Transaction::get`], for a key that this transaction is going to write: an engine that locks takes the
@@ -260,21 +258,21 @@ pub trait Transaction {
     /// Writes `key`, present or not.
     ///
     /// # Errors
-    /// [`Error::Conflict`], or whatever the engine says.
+    /// [`Error::Conflict`], or the engine's error.
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()>;
 
     /// Deletes `key`, present or not.
     ///
     /// # Errors
-    /// [`Error::Conflict`], or whatever the engine says.
+    /// [`Error::Conflict`], or the engine's error.
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()>;
 
-    /// Shows the entries of a table in the order of their keys (as bytes), until `visit` has enough or there are no
+    /// Shows the entries of a table in the order of their keys (as bytes), until `visit` returns false or there are no
     /// more. Forward, it begins with the first key that is not below `from`; in reverse, with the last one that is not
     /// above it. Without `from` it begins at that end of the table. `visit` must not use the transaction.
     ///
     /// # Errors
-    /// [`Error::Conflict`], those of `visit`, or whatever the engine says.
+    /// [`Error::Conflict`], the error of `visit`, or the engine's error.
     fn scan(
         &mut self,
         table: usize,
@@ -298,8 +296,8 @@ pub trait Transaction {
         self.scan(table, from, direction, visit)
     }
 
-    /// Deletes the entry of a table with the smallest key, and puts it into `key` and `value`; whether there is one. An
-    /// engine that can pass over those that other open transactions have taken does.
+    /// Deletes the entry of a table with the smallest key, and puts it into `key` and `value`; returns whether there is
+    /// one. An engine that can skip entries that other open transactions have taken does so.
     ///
     /// # Errors
     /// Those of [`Transaction::scan`] and [`Transaction::delete`].
@@ -320,7 +318,7 @@ pub trait Transaction {
     }
 }
 
-/// A commit that is on its way to the disk.
+/// A commit that is not durable yet.
 pub trait Pending: Send {
     /// Whether it is durable by now: `None` if that is not known yet.
     fn poll(&self) -> Option<Result<()>>;
@@ -328,13 +326,13 @@ pub trait Pending: Send {
     /// Returns when it is durable.
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     fn wait(self: Box<Self>) -> Result<()>;
 }
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What an engine counts about its commits. An engine leaves at 0 what it does not count.
+        /// The engine's counters of commits. An engine leaves at 0 what it does not count.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         #[serde(default)]
         pub struct Counters {
@@ -342,7 +340,7 @@ macro_rules! counters {
         }
 
         impl Counters {
-            /// What was counted since `before`.
+            /// The counts since `before`.
             pub fn since(&self, before: &Counters) -> Counters {
                 Counters { $($name: self.$name.saturating_sub(before.$name),)* }
             }
@@ -351,11 +349,11 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Commits with something to write.
+    /// Commits that wrote something.
     commits,
     /// Groups of commits that were written as one.
     groups,
-    /// How often the right to sync was taken.
+    /// How often a committer took the right to sync.
     sync_locks,
     /// Nanoseconds that committers waited for that right.
     sync_lock_ns,
@@ -363,21 +361,21 @@ counters! {
     writes,
     /// Bytes they wrote.
     written_bytes,
-    /// Nanoseconds in them.
+    /// Nanoseconds in these calls.
     write_ns,
     /// Sync calls of the log, data-synchronous writes included.
     syncs,
-    /// Nanoseconds in them.
+    /// Nanoseconds in these calls.
     sync_ns,
     /// Requests for durability that syncs completed.
     requests_completed,
-    /// How often a committer waited until somebody else had made its commit durable.
+    /// How often a committer waited for another thread's sync of its commit.
     flush_waits,
-    /// Nanoseconds of that.
+    /// Nanoseconds in these waits.
     flush_wait_ns,
-    /// How often a waiting committer was put to sleep.
+    /// How often a waiting committer parked.
     parks,
-    /// Calls that woke sleeping committers.
+    /// Calls that woke parked committers.
     wakes,
 }
 

@@ -1,4 +1,4 @@
-//! What ends a benchmark early.
+//! Errors that end a benchmark early.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,52 +6,52 @@ use std::path::PathBuf;
 /// The result of a part of a benchmark.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a benchmark could not go on. `Display` is a sentence for people.
+/// Why a benchmark could not continue. `Display` is a sentence.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// The engine under measurement failed.
     Engine {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// What the engine said.
+        /// The engine's error.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The benchmark's own files, directories or threads failed.
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// What the operating system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// The largest run may not fit the disk: nothing was started.
+    /// The largest run may not fit on the disk: nothing was started.
     NoSpace {
-        /// Where the databases would lie.
+        /// The directory for the databases.
         dir: PathBuf,
-        /// What is free there.
+        /// The free space there.
         free_bytes: u64,
-        /// What the largest run may take.
+        /// The space that the largest run may need.
         needed_bytes: u64,
     },
-    /// The store does not hold what was committed into it: the figures are worthless, and the engine is broken. What
-    /// is wrong.
+    /// The store does not hold what was committed into it: the figures are worthless, and the engine is broken. The
+    /// text is the difference.
     Wrong(String),
-    /// A transaction got in the way of another and was undone: for statements, which pass it on.
+    /// A transaction conflicted with another and was undone: for statements, which return it.
     Conflict,
     /// The engine cannot do this.
     Unsupported(&'static str),
-    /// The engine does not do this here, with these settings: not a failure. Why.
+    /// The engine does not do this here, with these settings: not a failure. The text is the reason.
     Refused(String),
-    /// What went wrong in the process of a run, in its words.
+    /// The error of a run's process, in its words.
     Remote(String),
-    /// Somebody wanted no more.
+    /// The watcher ended the benchmark.
     Interrupted,
     /// A thread or a process of the benchmark ended in a panic or was killed.
     Died,
 }
 
 impl Error {
-    /// An engine's error, with what was being done.
+    /// An engine's error, with the operation that failed.
     pub fn engine(
         what: impl Into<String>,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -1,4 +1,4 @@
-//! The files of a store as a whole: what they take on the disk, and the page cache; and the files of reports.
+//! The files of a store as a whole: their size on disk, and the page cache; and the files of reports.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// The unit of the kernel's count of blocks.
 const BLOCK_BYTES: u64 = 512;
 
-/// Bytes that all files in `dir` and below take on the disk; holes take none. Files that go meanwhile count as gone.
+/// Bytes that all files in `dir` and below take on the disk; holes take none. Files removed meanwhile count as absent.
 pub(crate) fn disk_bytes(env: &Arc<dyn Env>, dir: &Path) -> Result<u64> {
     let mut sum = 0;
     each_file(env, dir, &mut |path| {
@@ -22,7 +22,7 @@ pub(crate) fn disk_bytes(env: &Arc<dyn Env>, dir: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// Has the kernel write back all files in `dir` and below and forget them.
+/// Has the kernel write back all files in `dir` and below and drop them from the page cache.
 pub(crate) fn drop_from_page_cache(env: &Arc<dyn Env>, dir: &Path) -> Result<()> {
     each_file(env, dir, &mut |path| {
         let dropped = open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).and_then(|file| {
@@ -35,7 +35,8 @@ pub(crate) fn drop_from_page_cache(env: &Arc<dyn Env>, dir: &Path) -> Result<()>
     })
 }
 
-/// Has the kernel write back the whole file system of `dir`, so that what was written counts, and nothing else later.
+/// Has the kernel write back the whole file system of `dir`, so that all writes until now count, and none of them
+/// later.
 pub(crate) fn write_back(dir: &Path) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let written = open(dir, flags, Mode::empty()).and_then(|dir| syncfs(&dir));
@@ -57,12 +58,12 @@ fn each_file(env: &Arc<dyn Env>, dir: &Path, see: &mut dyn FnMut(&Path) -> Resul
     Ok(())
 }
 
-/// A file of the user's as text.
+/// A file of the user as text.
 pub(crate) fn read_text_file(path: &Path) -> std::io::Result<String> {
     std::fs::read_to_string(path)
 }
 
-/// Whether [`write_whole`] will work, as far as that can be known before.
+/// Whether [`write_whole`] will work, as far as that can be known beforehand.
 #[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
 pub(crate) fn can_write(path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
@@ -72,7 +73,7 @@ pub(crate) fn can_write(path: &Path) -> std::io::Result<()> {
     std::fs::write(&part, "").and_then(|()| std::fs::remove_file(&part))
 }
 
-/// Writes a file of the user's, which gets its name when all of it is there.
+/// Writes a file of the user, which gets its name when all of it is written.
 #[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
 pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     let part = part_of(path);
@@ -83,7 +84,7 @@ pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     written
 }
 
-/// What a file is called before all of it is there.
+/// The file's name until all of it is written.
 fn part_of(path: &Path) -> PathBuf {
     let mut part = path.as_os_str().to_owned();
     part.push(format!(".{}.part", std::process::id()));

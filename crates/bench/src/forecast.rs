@@ -1,16 +1,16 @@
-//! How long the rest will take.
+//! Estimates how long the rest of a benchmark takes.
 
-/// What is known about the runs of a plan: how long each took in the last round, and what its limit says.
+/// Data on the runs of a plan: how long each took in the last round, and what its limit implies.
 pub(crate) struct Forecast {
     rounds: u32,
-    /// Of each run of a round, in their order: what is expected before it was done once; `None` where nothing tells.
+    /// For each run of a round, in order: the expected time before its first round; `None` if it is unknown.
     expected_seconds: Vec<Option<f64>>,
     took_seconds: Vec<Option<f64>>,
     round: u32,
     run: usize,
-    /// Since the run at hand began.
+    /// Since the current run began.
     elapsed_seconds: f64,
-    /// The part of the run at hand that is done, where that is known.
+    /// The share of the current run that is done, if it is known.
     part: f64,
 }
 
@@ -20,21 +20,22 @@ impl Forecast {
         Forecast { rounds, expected_seconds, took_seconds, round: 1, run: 0, elapsed_seconds: 0.0, part: 0.0 }
     }
 
-    /// The run at hand has come so far.
+    /// The current run has come this far.
     pub fn now(&mut self, round: u32, run: usize, elapsed_seconds: f64, part: f64) {
         (self.round, self.run, self.elapsed_seconds, self.part) = (round, run, elapsed_seconds, part);
     }
 
-    /// The run at hand is over.
+    /// The current run is over.
     pub fn finished(&mut self) {
         self.took_seconds[self.run] = Some(self.elapsed_seconds);
     }
 
-    /// About how many seconds all that is not done will take; `None` while there is nothing to tell it by.
+    /// About how many seconds the rest takes; `None` while there is no estimate.
     pub fn left_seconds(&self) -> Option<f64> {
         let of_run = |run: usize| self.took_seconds[run].or(self.expected_seconds[run]);
         let runs = self.took_seconds.len();
-        // A part that is done tells of the run at hand, and that is better than nothing for those behind it.
+        // The share that is done gives an estimate for the current run, and, for lack of a better one, for the runs
+        // after it.
         let by_part = (self.part > 0.02).then(|| self.elapsed_seconds / self.part);
         let known: Vec<f64> = (0..runs).filter_map(of_run).chain(by_part).collect();
         let average = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
@@ -59,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_is_better_than_what_was_expected() {
+    fn measured_times_replace_expected_ones() {
         let mut forecast = Forecast::new(2, vec![Some(10.0), None]);
         forecast.now(1, 0, 12.0, 1.0);
         forecast.finished();
@@ -68,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_by_nothing() {
+    fn without_figures_there_is_no_estimate() {
         assert_eq!(Forecast::new(1, vec![None]).left_seconds(), None);
     }
 }

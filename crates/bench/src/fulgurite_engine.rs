@@ -1,4 +1,4 @@
-//! Fulgurite under measurement.
+//! Fulgurite as an engine of the benchmarks.
 
 use std::sync::Arc;
 
@@ -14,14 +14,14 @@ use crate::engine::{
 use crate::io::IoCounts;
 use crate::{Error, Result};
 
-/// Fulgurite with given options; the durability in them is that of the [`Opening`].
+/// Fulgurite with given options; the durability in them is the [`Opening`]'s.
 #[derive(Clone, Debug)]
 pub struct FulguriteEngine {
-    /// What reports call it.
+    /// The engine's name in reports.
     pub name: String,
     /// How databases are opened.
     pub options: Options,
-    /// What of it does not exist yet, if it is wanted with that: it can do nothing then.
+    /// A feature that it lacks, if it is wanted with that: it can do nothing then.
     pub missing: Option<&'static str>,
 }
 
@@ -145,8 +145,7 @@ struct OpenSession<'a> {
 }
 
 impl OpenSession<'_> {
-    /// Runs statements in a transaction that may write; `None` if they wanted it undone or conflicted, with which of
-    /// the two it was.
+    /// Runs statements in a transaction that may write; the inner error says that they rolled back or conflicted.
     fn run(&self, statements: Statements<'_>) -> Result<Result<fulgurite::Transaction, Ended>> {
         let mut open = Writing { txn: self.store.db.begin(), tables: &self.store.tables };
         match statements(&mut open) {
@@ -197,7 +196,7 @@ impl Session for OpenSession<'_> {
     }
 }
 
-/// Copies what was found.
+/// Copies the value that was found.
 fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
     value.clear();
     value.extend_from_slice(found.unwrap_or_default());

@@ -1,4 +1,4 @@
-//! What stands above the figures of a report: what was run, where and how.
+//! The head of a report, above its figures: what was run, where and how.
 
 use crate::machine::Machine;
 use crate::number::{bytes, utc};
@@ -24,7 +24,7 @@ pub(crate) fn facts(report: &Report) -> Vec<(String, String)> {
     facts.chain(report.settings.clone()).filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// Each label with what it stands for.
+/// Each label with the engine that it names.
 pub(crate) fn engines(report: &Report) -> Vec<(String, String)> {
     let mut engines: Vec<(String, String)> = Vec::new();
     for row in &report.rows {
@@ -40,7 +40,7 @@ pub(crate) fn engines(report: &Report) -> Vec<(String, String)> {
     engines
 }
 
-/// What makes the figures doubtful or incomplete, in sentences.
+/// Reasons why the figures are doubtful or incomplete, in sentences.
 pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let end = match &report.end {
         End::Complete => None,
@@ -64,7 +64,7 @@ pub(crate) fn processors(machine: &Machine) -> String {
     format!("{processors}{model}, {} of memory", bytes(machine.memory_bytes))
 }
 
-/// The device, and what a sync of it means.
+/// The device, and the effect of a sync on it.
 pub(crate) fn device(machine: &Machine) -> String {
     let cache = match machine.volatile_cache {
         Some(true) => "its cache does not outlive a power cut, a sync flushes it",
@@ -75,7 +75,7 @@ pub(crate) fn device(machine: &Machine) -> String {
 }
 
 fn workloads(report: &Report) -> Vec<String> {
-    // Points that have the same parameters are not told apart here.
+    // Points with the same parameters share a line here.
     let name = |row: &Row| {
         let beside = |other: &&Row| other.workload == row.workload;
         let differs = report.rows.iter().filter(beside).any(|other| other.parameters != row.parameters);
@@ -101,7 +101,7 @@ mod tests {
     use crate::report_tests::sample;
 
     #[test]
-    fn the_head_says_what_was_run_and_where() {
+    fn the_head_names_the_workload_and_the_machine() {
         let facts = facts(&sample());
         let lines: Vec<String> = facts.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         let expected = [

@@ -1,4 +1,4 @@
-//! Reports as a page for the browser, which needs nothing but itself.
+//! Reports as a self-contained page for the browser.
 
 use std::fmt::{self, Write};
 
@@ -15,8 +15,8 @@ pub struct Section<'a> {
     pub report: &'a Report,
     /// The columns of its table.
     pub table: &'a TableSpec,
-    /// Pictures as [`plot`](crate::plot) draws them, each with what is written below it. They go onto the page as they
-    /// are, everything else is escaped.
+    /// Pictures as [`plot`](crate::plot) draws them, each with its caption. They go onto the page unchanged, everything
+    /// else is escaped.
     pub plots: Vec<(String, String)>,
 }
 
@@ -141,7 +141,7 @@ fn write_grid(page: &mut String, grid: &Grid) -> fmt::Result {
     Ok(())
 }
 
-/// A row for each metric that any of these has, a column for each of them that was run.
+/// A row for each metric that any of these rows has, a column for each row that was run.
 fn write_metrics(page: &mut String, name: &str, group: &[&Row]) -> fmt::Result {
     let rows: Vec<&Row> = group.iter().copied().filter(|row| !row.runs.is_empty()).collect();
     if rows.is_empty() {

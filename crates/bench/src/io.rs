@@ -20,14 +20,14 @@ pub struct IoCounts {
     pub random_writes: u64,
     /// Bytes they wrote.
     pub random_bytes: u64,
-    /// Calls that returned when something was durable.
+    /// Calls that returned when data was durable.
     pub syncs: u64,
-    /// Nanoseconds in them, of all threads together.
+    /// Nanoseconds in these calls, of all threads together.
     pub sync_ns: u64,
 }
 
 impl IoCounts {
-    /// What was counted since `before`.
+    /// The counts since `before`.
     pub fn since(&self, before: &IoCounts) -> IoCounts {
         IoCounts {
             reads: self.reads.saturating_sub(before.reads),

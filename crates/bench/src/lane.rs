@@ -1,4 +1,4 @@
-//! What a client works with: a session that runs a transaction until it does not conflict, and counts.
+//! The lane of a client: a session that retries a transaction until it does not conflict, and counts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +7,16 @@ use std::time::Duration;
 use crate::engine::{Direction, Ended, Mode, Pending, Session, Transaction, Verdict, Visit};
 use crate::{Error, Result};
 
-/// After so many conflicts in a row of one transaction something is wrong.
+/// After this many conflicts in a row of one transaction something is wrong.
 const CONFLICTS_MAX: u64 = 1_000_000;
 
-/// A transaction that conflicts is run again at once so many times; after that it pauses, twice as long each time, up to
-/// a limit.
+/// A transaction that conflicts is retried at once this many times; after that it pauses before each retry, twice as
+/// long each time, up to a limit.
 const YIELDS: u64 = 3;
 const PAUSE: Duration = Duration::from_micros(20);
 const PAUSE_DOUBLINGS: u64 = 6;
 
-/// The session of one thread, with counts of what went through it.
+/// The session of one thread, with counts of its operations.
 pub struct Lane<'a> {
     session: &'a mut dyn Session,
     tickets: usize,
@@ -25,14 +25,14 @@ pub struct Lane<'a> {
     given_up: Option<&'a AtomicBool>,
 }
 
-/// A commit that was deferred, with the moment its transaction began.
+/// A deferred commit, with the time at which its transaction began.
 pub(crate) struct Commit {
     pub pending: Box<dyn Pending>,
     pub kind: usize,
     pub began_ns: u64,
 }
 
-/// What a lane counted.
+/// The counts of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LaneCounts {
     pub conflicts: u64,
@@ -41,14 +41,14 @@ pub(crate) struct LaneCounts {
 }
 
 impl<'a> Lane<'a> {
-    /// A lane that waits for each commit if `tickets` is 0. Otherwise it waits for none, and keeps them for whoever
-    /// drives it: only an engine with [`Needs::tickets`](crate::engine::Needs::tickets) can do that.
+    /// A lane that waits for each commit if `tickets` is 0. Otherwise it waits for none, and keeps them for its caller
+    /// to wait for: only an engine with [`Needs::tickets`](crate::engine::Needs::tickets) can do that.
     pub fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
         Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default(), given_up: None }
     }
 
-    /// A transaction that conflicts while this is set is not run again: [`Error::Interrupted`]. What it waits for may
-    /// be what a thread that failed has left behind.
+    /// A transaction that conflicts while this is set is not retried: [`Error::Interrupted`]. It may wait for a lock
+    /// that a failed thread has left.
     pub(crate) fn until(self, given_up: &'a AtomicBool) -> Lane<'a> {
         Lane { given_up: Some(given_up), ..self }
     }
@@ -56,7 +56,7 @@ impl<'a> Lane<'a> {
     /// A single read, outside of any transaction: [`Session::get`].
     ///
     /// # Errors
-    /// Whatever the engine says.
+    /// The engine's error.
     pub fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.session.get(table, key, value)
     }
@@ -64,7 +64,7 @@ impl<'a> Lane<'a> {
     /// Runs statements that only read, until they do not conflict.
     ///
     /// # Errors
-    /// Whatever the engine or the statements say.
+    /// The error of the engine or of the statements.
     pub fn read(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<()>) -> Result<()> {
         let session = &mut *self.session;
         retry(&mut self.counts, self.given_up, |_| {
@@ -76,11 +76,11 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    /// Runs statements that write, until they do not conflict, and commits; whether they were committed rather than
-    /// rolled back. The commit is durable at the level of the store, or on its way with tickets.
+    /// Runs statements that write, until they do not conflict, and commits; returns whether they were committed rather
+    /// than rolled back. The commit is durable at the level of the store, or, with tickets, may be pending.
     ///
     /// # Errors
-    /// Whatever the engine or the statements say.
+    /// The error of the engine or of the statements.
     pub fn write(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<Verdict>) -> Result<bool> {
         let Lane { session, tickets, pending, counts, given_up } = self;
         let ended = retry(counts, *given_up, |written| {
@@ -113,8 +113,8 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Lets those go on whom a transaction got in the way of: they may wait for this processor, or for a disk. Engines that
-/// let a later writer conflict at once, where others let it wait, need this to get anywhere.
+/// Lets the transactions continue that this one conflicted with: they may wait for this processor, or for a disk.
+/// Engines that let a later writer conflict at once, where others let it wait, need this to make progress.
 fn back_off(conflicts: u64) {
     match conflicts {
         0..YIELDS => std::thread::yield_now(),
@@ -154,7 +154,7 @@ struct Written {
     writes: u64,
 }
 
-/// An open transaction that counts what is written into it.
+/// An open transaction that counts its writes.
 pub struct Open<'a> {
     transaction: &'a mut dyn Transaction,
     written: Written,

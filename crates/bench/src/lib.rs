@@ -1,9 +1,9 @@
-//! Benchmarks of transactional, ordered key-value stores: the workloads of the papers that Fulgurite comes from, and of
-//! its users, run on any store behind one family of traits.
+//! Benchmarks of transactional, ordered key-value stores: the workloads of the papers that Fulgurite is based on, and
+//! of its users, run on any store through one family of traits.
 //!
-//! A [`Plan`] says what is compared where; [`Plan::run`] runs it, each run in a process of its own, and gives a
-//! [`Report`]. Workloads ask of a store what [`engine`] says; [`FulguriteEngine`] is one, and a [`Registry`] knows those
-//! of a program by name.
+//! A [`Plan`] names the engines and workloads to compare; [`Plan::run`] runs it, each run in a process of its own, and
+//! returns a [`Report`]. Workloads use a store through the traits of [`engine`]; [`FulguriteEngine`] implements them,
+//! and a [`Registry`] finds the engines of a program by name.
 //!
 //! ```
 //! use fulgurite_bench::{Candidate, Limit, Load, Place, Plan, Point, Progress, Registry, Spec, Watch};

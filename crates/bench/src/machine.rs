@@ -1,4 +1,4 @@
-//! The machine under the benchmark: processors, how busy they are, the file system.
+//! The machine that runs the benchmark: processors, how busy they are, the file system.
 
 use std::path::Path;
 
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// What the figures depend on.
+/// Properties of the machine that the figures depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Processors that are on line; 0 if the kernel does not tell.
+    /// Processors that are online; 0 if the kernel does not report them.
     pub processors: u64,
-    /// The model of the first one, as it calls itself.
+    /// The model of the first one, in its own words.
     pub processor: String,
     /// Memory of the machine.
     pub memory_bytes: u64,
@@ -28,7 +28,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Looks at the machine and at what is below `dir`.
+    /// Looks at the machine and at the file system and device of `dir`.
     ///
     /// # Errors
     /// [`Error::Io`] if there is no such directory.
@@ -61,7 +61,7 @@ impl Machine {
     }
 }
 
-/// A file of the kernel's, whole.
+/// A file of the kernel, whole.
 pub(crate) fn read_text(env: &dyn Env, path: &Path) -> Option<String> {
     let file = env.disk().open(path, OpenOptions::Read).ok()?;
     let mut bytes = vec![0; 64 << 10];
@@ -69,17 +69,17 @@ pub(crate) fn read_text(env: &dyn Env, path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
-/// A number of a file of lines `name: number`.
+/// A number in a file with lines `name: number`.
 pub(crate) fn read_field(env: &dyn Env, path: &str, name: &str) -> Option<u64> {
     let text = read_text(env, Path::new(path))?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Bytes that were written to the device below `dir`, by whichever process; where the kernel does not count for the
-/// device, those that this process had written to any.
+/// Bytes written to the device of `dir`, by any process; if the kernel does not count for the device, the bytes that
+/// this process wrote to any device.
 ///
-/// The count of a process is worse: a small write to a large page of the page cache counts as all of that page.
+/// The count of a process is less exact: a small write to a large page of the page cache counts as all of that page.
 pub(crate) fn device_bytes(env: &dyn Env, dir: &Path) -> Option<u64> {
     let device = env.disk().device(dir).ok().and_then(|info| info.device);
     let stats = read_text(env, Path::new("/proc/diskstats"));
@@ -94,15 +94,15 @@ pub(crate) fn device_bytes(env: &dyn Env, dir: &Path) -> Option<u64> {
 /// The unit of the kernel's counts, whatever the device's.
 const SECTOR_BYTES: u64 = 512;
 
-/// Reads the line of a device in `/proc/diskstats`: two numbers, its name, four numbers of reads, then writes that were
-/// done, that were merged, and sectors written.
+/// Reads the line of a device in `/proc/diskstats`: two numbers, its name, four numbers of reads, then completed
+/// writes, merged writes, and sectors written.
 fn sectors_written(stats: &str, device: &str) -> Option<u64> {
     let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
     let line = stats.lines().map(words).find(|words| words.get(2).is_some_and(|name| name == device))?;
     line.get(9)?.parse().ok()
 }
 
-/// The most memory that this process ever had.
+/// The peak memory of this process.
 pub(crate) fn peak_memory_bytes(env: &dyn Env) -> Option<u64> {
     read_field(env, "/proc/self/status", "VmHWM").map(|kib| kib << 10)
 }
@@ -128,13 +128,13 @@ struct MachineTimes {
 pub(crate) struct CpuUse {
     /// Nanoseconds of this process, in the kernel and outside.
     pub own_ns: u64,
-    /// The part of the machine's time in which processors were idle, waiting for disks included.
+    /// The share of the machine's time in which processors were idle, waiting for disks included.
     pub idle_share: Option<f64>,
-    /// The part that neither was idle nor went to this process.
+    /// The share that was neither idle nor used by this process.
     pub others_share: Option<f64>,
 }
 
-/// The kernel counts in ticks of 10 ms: shares of less time than this say nothing.
+/// The kernel counts in ticks of 10 ms: over less time than this, shares mean nothing.
 const SHARE_NS_MIN: u64 = 200_000_000;
 
 impl CpuTimes {

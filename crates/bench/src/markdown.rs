@@ -77,13 +77,13 @@ fn push_grid(text: &mut String, grid: &Grid) {
     text.push('\n');
 }
 
-/// Text that Markdown shows as it is, on one line.
+/// Text that Markdown shows verbatim, on one line.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     let mut before = ' ';
     let mut rest = text.chars().peekable();
     while let Some(character) = rest.next() {
-        // Within a word an underscore is no mark.
+        // Within a word an underscore has no meaning.
         let in_word = before.is_alphanumeric() && rest.peek().is_some_and(|next| next.is_alphanumeric());
         match character {
             '\n' | '\r' => escaped.push(' '),
@@ -163,7 +163,7 @@ n/a:
     }
 
     #[test]
-    fn kinds_and_partial_rows_are_told() {
+    fn kinds_and_partial_rows_are_shown() {
         let mut report = sample();
         report.rows[0].runs.truncate(1);
         report.rows[0].runs[0].interrupted = true;
@@ -175,7 +175,7 @@ n/a:
     }
 
     #[test]
-    fn marks_are_escaped() {
+    fn markup_is_escaped() {
         assert_eq!(escaped("a_b _c_ `d`\ne"), "a_b \\_c\\_ \\`d\\` e");
     }
 }

@@ -1,4 +1,4 @@
-//! The figures that are made of a run, and their medians over the rounds.
+//! The figures that are computed from a run, and their medians over the rounds.
 
 use crate::io::IoCounts;
 use crate::run::Run;
@@ -10,9 +10,9 @@ const RANDOM_WRITE_US: u64 = 388;
 /// T_SW: that of a sequential write.
 const SEQUENTIAL_WRITE_US: u64 = 108;
 
-/// A figure that each run has.
+/// A figure of each run.
 pub struct Metric {
-    /// What reports call it; the unit comes last.
+    /// Its name in reports; the unit comes last.
     pub name: &'static str,
     of: fn(&Run) -> Option<f64>,
 }
@@ -29,7 +29,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Of some values; `None` of none.
+    /// Of some values; `None` if there are none.
     pub fn of(mut values: Vec<f64>) -> Option<Summary> {
         values.sort_by(f64::total_cmp);
         let (min, max) = (*values.first()?, *values.last()?);
@@ -39,7 +39,7 @@ impl Summary {
 }
 
 impl Metric {
-    /// The figure of one run; `None` where it means nothing.
+    /// The figure of one run; `None` if it means nothing there.
     pub fn of(&self, run: &Run) -> Option<f64> {
         (self.of)(run)
     }
@@ -49,23 +49,23 @@ macro_rules! metrics {
     ($($name:literal => $of:expr,)*) => {
         /// All figures.
         ///
-        /// `cpu_us` is per operation. `sync_share` is the time in syncs over the time of the run, and more than 1 if
-        /// several threads sync at once. `write_amplification` is bytes written to the device by those that
-        /// transactions wrote, `space_amplification` bytes on the disk by those that are live.
+        /// `cpu_us` is per operation. `sync_share` is the time in syncs over the time of the run; it is more than 1 if
+        /// several threads sync at once. `write_amplification` is the bytes written to the device over the bytes that
+        /// transactions wrote, `space_amplification` the bytes on the disk over the live bytes.
         ///
         /// `us_per_kib` is the mean latency by the KiB that an operation wrote.
         ///
-        /// `rolled_back_share` is the part of the operations that was rolled back as the workload wanted,
-        /// `conflict_share` the part of all attempts that conflicted. `new_orders_per_minute` has a workload with
-        /// operations of the kind `new-order`; those that were rolled back are not counted.
+        /// `rolled_back_share` is the share of the operations that the workload rolled back, `conflict_share` the share
+        /// of all attempts that conflicted. Only a workload with operations of the kind `new-order` has
+        /// `new_orders_per_minute`; those that were rolled back are not counted.
         ///
-        /// `estimated_io_seconds` is what the calls for files would take on a slow flash device, by the worst latencies
-        /// of Table III of FlashTKV (Yang and Luo): 103 us a read, 388 us a random write, 108 us a sequential write.
+        /// `estimated_io_seconds` is the time of the file calls on a slow flash device, by the worst latencies of Table
+        /// III of FlashTKV (Yang and Luo): 103 us a read, 388 us a random write, 108 us a sequential write.
         ///
-        /// `sync_lock_us` and what follows it only engines have that count it. Times are per operation: `sync_lock_us`
-        /// is the time that committers waited for the right to sync, `sync_us` that of writing and syncing,
-        /// `flush_wait_us` that of waiting for somebody else's sync. `consolidation` is commits in a group that is
-        /// written as one, `aggregation` the requests for durability that one sync completed.
+        /// `sync_lock_us` and the metrics after it exist only for engines that count them. Times are per operation:
+        /// `sync_lock_us` is the time that committers waited for the right to sync, `sync_us` that of writing and
+        /// syncing, `flush_wait_us` that of waiting for another thread's sync. `consolidation` is commits in a group
+        /// that is written as one, `aggregation` the requests for durability that one sync completed.
         pub const METRICS: &[Metric] = &[$(Metric { name: $name, of: $of },)*];
     };
 }
@@ -145,7 +145,7 @@ fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
 
-/// Nothing of a run whose engine counts no commits.
+/// `None` for a run whose engine counts no commits.
 fn counted(run: &Run) -> Option<()> {
     (run.counters.commits > 0).then_some(())
 }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians_lie_in_the_middle() {
+    fn medians_are_in_the_middle() {
         assert_eq!(Summary::of(vec![]), None);
         assert_eq!(Summary::of(vec![3.0, 1.0, 2.0]), Some(Summary { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Summary::of(vec![4.0, 1.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));

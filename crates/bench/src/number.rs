@@ -1,6 +1,6 @@
-//! Numbers, sizes and dates as people read them.
+//! Numbers, sizes and dates for human readers.
 
-/// Three significant digits, thousands apart: `12,300`, `4.57`, `0.0123`. Whole numbers below 1,000 as they are.
+/// Three significant digits, with commas: `12,300`, `4.57`, `0.0123`. Whole numbers below 1,000 as they are.
 pub(crate) fn number(value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
@@ -14,26 +14,26 @@ pub(crate) fn number(value: f64) -> String {
     }
 }
 
-/// How often one figure is another: two digits after the point where those matter.
+/// The ratio of two figures: two digits after the point where those matter.
 pub(crate) fn ratio(value: f64) -> String {
     if (0.1..10.0).contains(&value) { format!("{value:.2}") } else { number(value) }
 }
 
-/// A size in the largest binary unit of which there is one.
+/// A size in the largest binary unit that gives at least one.
 pub(crate) fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (value.max(1).ilog2() / 10).min(UNITS.len() as u32 - 1);
     format!("{} {}", number(value as f64 / 1024f64.powi(unit as i32)), UNITS[unit as usize])
 }
 
-/// The minute of a moment in milliseconds since 1970: `2026-03-01 17:05 UTC`.
+/// A time in milliseconds since 1970, to the minute: `2026-03-01 17:05 UTC`.
 pub(crate) fn utc(ms: u64) -> String {
     let minutes = ms / 60_000;
     let (year, month, day) = date(minutes / (24 * 60));
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02} UTC", minutes / 60 % 24, minutes % 60)
 }
 
-/// The value of three digits that is nearest, and the power of ten of its first digit.
+/// The nearest value of three digits, and the power of ten of its first digit.
 fn three_digits(value: f64) -> (f64, i32) {
     if value == 0.0 {
         return (0.0, 0);
@@ -61,7 +61,7 @@ fn grouped(digits: &str) -> String {
     text + rest
 }
 
-/// Year, month and day of a day counted from 1970-01-01. Years are reckoned from March, so that a leap day is the last.
+/// Year, month and day of a day counted from 1970-01-01. Years begin in March, so that a leap day is the last.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_OF_400_YEARS: u64 = 146_097;
     let since_march_of_0 = days + 719_468;

@@ -1,4 +1,4 @@
-//! What a benchmark runs, and in which order.
+//! The runs of a benchmark, and their order.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,34 +21,34 @@ use crate::{Error, Result};
 
 /// What to run: each candidate at each point, in several rounds, each run with a fresh store.
 ///
-/// A round is, for each point, one candidate after the other, the bare device before and after each, so that what is
-/// compared ran in the same minute. Each round begins with another candidate.
+/// A round runs, for each point, one candidate after the other, and the bare device before and after each, so that
+/// compared runs are within the same minute. Each round begins with another candidate.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// A short name: of a figure, or of a workload.
     pub name: String,
     /// The name in words.
     pub title: String,
-    /// What is compared.
+    /// The compared candidates.
     pub candidates: Vec<Candidate>,
     /// The label of the candidate that the others are compared with.
     pub baseline: String,
-    /// Where they are compared.
+    /// The points at which they are compared.
     pub points: Vec<Point>,
     /// How often all of it is run.
     pub rounds: u32,
     /// The operator's word about the device's cache: see [`Registry::find`].
     pub assume_power_safe_cache: bool,
-    /// What else has to be known to read the figures, in sentences.
+    /// Notes that help to read the figures, in sentences.
     pub notes: Vec<String>,
-    /// Where a directory for the stores is made, and removed afterwards.
+    /// The directory in which a directory for the stores is made, and removed afterwards.
     pub dir: PathBuf,
 }
 
-/// One of the things that are compared.
+/// One of the compared engines, with its level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// What tables and plots call it.
+    /// Its name in tables and plots.
     pub label: String,
     /// The name of its engine.
     pub engine: String,
@@ -56,61 +56,61 @@ pub struct Candidate {
     pub level: Level,
 }
 
-/// One place of the comparison.
+/// One point of the comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// What differs from the others: `A1`; empty where only the threads do.
+    /// Its difference from the others: `A1`; empty if only the threads differ.
     pub name: String,
     /// What the threads do.
     pub workload: Spec,
-    /// What is asked of them.
+    /// The load on the store.
     pub load: Load,
     /// The memory of each engine for data.
     pub cache_bytes: u64,
 }
 
-/// Whoever watches a benchmark.
+/// The watcher of a benchmark.
 pub trait Watch {
-    /// Whether to go on; asked many times a second.
+    /// Whether to continue; asked many times a second.
     fn go_on(&mut self) -> bool;
 
-    /// Is told how far it has come, many times a second.
+    /// Called with the progress, many times a second.
     fn show(&mut self, progress: &Progress);
 }
 
-/// How far a benchmark has come.
+/// The progress of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Progress {
-    /// The round at hand, from 1.
+    /// The current round, from 1.
     pub round: u32,
-    /// How many there are.
+    /// How many rounds there are.
     pub rounds: u32,
-    /// What runs: a candidate at a point, or the bare device.
+    /// The current run: a candidate at a point, or the bare device.
     pub what: String,
-    /// How far that is.
+    /// The stage of that run.
     pub stage: Stage,
     /// Seconds since the benchmark began.
     pub done_seconds: f64,
-    /// About how many are left; `None` while there is nothing to tell it by.
+    /// About how many are left; `None` while there is no estimate.
     pub left_seconds: Option<f64>,
 }
 
-/// What is taken to be the highest rate when space is reckoned for a run that is limited by time: operations a second.
+/// The assumed highest rate for the space of a run that is limited by time: operations a second.
 const OPERATIONS_PER_SECOND_MAX: u64 = 250_000;
-/// What an operation and a table entry take beside keys and values: headers, checksums, references.
+/// The overhead of an operation and a table entry beside keys and values: headers, checksums, references.
 const OVERHEAD_BYTES: u64 = 80;
 /// The log, the trees, and room for a checkpoint or a compaction of them.
 const COPIES: u64 = 3;
 /// Segments that are kept ready, the file of the bare device, and what a disk should have left.
 const SPARE_BYTES: u64 = 512 << 20;
-/// What a run takes beside the time that its limit gives it, seconds.
+/// The time of a run beyond its limit, seconds.
 const AROUND_SECONDS: f64 = 1.0;
 
 impl Plan {
-    /// Runs all of it. What was measured before an end came too early is in the report, which says so.
+    /// Runs all of it. If it ends early, the report has the figures until then, and says so.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::NoSpace`], [`Error::Engine`] for an engine that is not known: nothing was run.
+    /// [`Error::Io`], [`Error::NoSpace`], [`Error::Engine`] for an unknown engine: nothing was run.
     pub fn run(
         &self,
         env: &Arc<dyn Env>,
@@ -138,7 +138,7 @@ impl Plan {
         Ok(report)
     }
 
-    /// About how many bytes the largest run takes.
+    /// About how many bytes the largest run needs.
     pub fn needed_bytes(&self) -> u64 {
         let points = self.points.iter().map(|point| {
             let workload = point.workload.build();
@@ -268,7 +268,7 @@ impl Runner<'_> {
         for round in 1..=self.plan.rounds {
             for (place, point) in self.plan.points.iter().enumerate() {
                 for step in 0..self.plan.candidates.len() {
-                    // Whoever comes first in one round comes later in the next.
+                    // The first candidate of one round comes later in the next.
                     let candidate = (step + round as usize - 1) % self.plan.candidates.len();
                     let run = place * self.plan.candidates.len() + candidate;
                     let row = &mut report.rows[run];
@@ -300,7 +300,7 @@ impl Runner<'_> {
                         Ok(None) => return Ok(End::Interrupted),
                         Err(Error::Refused(why)) => row.give_up(why),
                         Err(error) => {
-                            // One engine that fails takes nothing from the others; its row says why.
+                            // An engine that fails does not stop the others; its row gives the reason.
                             failures += 1;
                             row.give_up(format!("failed: {}", with_causes(&error)));
                         }
@@ -356,7 +356,7 @@ impl Runner<'_> {
     }
 }
 
-/// The part of a run that is done, as far as its operations tell; 0 where they do not.
+/// The share of a run that is done, if its operations show it; 0 otherwise.
 fn part_of(point: &Point, stage: Stage) -> f64 {
     match (stage, point.load.limit) {
         (Stage::Running(done), Limit::Operations(each)) => {
@@ -366,7 +366,7 @@ fn part_of(point: &Point, stage: Stage) -> f64 {
     }
 }
 
-/// That a run was cut before its work was done.
+/// A note that a run was cut before its work was done.
 fn cut(candidate: &Candidate, point: &Point, run: &Run) -> Option<String> {
     let Limit::WorkWithin(time) = point.load.limit else { return None };
     let work = point.workload.build().work(point.load.threads)?;

@@ -1,4 +1,4 @@
-//! The engines that a program knows, by name.
+//! The engines of a program, by name.
 
 use std::sync::Arc;
 
@@ -15,17 +15,17 @@ pub struct Registry {
     process_io: Option<fn() -> IoCounts>,
 }
 
-/// What comes before the options of Fulgurite in the name of an engine.
+/// Fulgurite's name, before its options.
 const FULGURITE: &str = "fulgurite";
 
-/// What may come behind `fulgurite:`, joined by `+`.
+/// The options after `fulgurite:`, joined by `+`.
 pub const FULGURITE_OPTIONS: &str = "own-lsn, aggregated, combined (how commits share flushes), block, \
                                      spin-then-block (what committers do meanwhile), buffered (a log in the page \
                                      cache)";
 
 impl Registry {
-    /// These engines and Fulgurite. `process_io` counts the calls of the process for files, for the engines that do not
-    /// count their own.
+    /// These engines and Fulgurite. `process_io` counts the file calls of the process, for engines that do not count
+    /// their own.
     pub fn new(peers: Vec<Box<dyn Engine>>, process_io: Option<fn() -> IoCounts>) -> Registry {
         Registry { peers: peers.into_iter().map(Arc::from).collect(), process_io }
     }
@@ -35,7 +35,7 @@ impl Registry {
         std::iter::once(FULGURITE).chain(self.peers.iter().map(|engine| engine.name())).collect()
     }
 
-    /// Counts the calls of the process for files.
+    /// Counts the file calls of the process.
     pub fn process_io(&self) -> Option<fn() -> IoCounts> {
         self.process_io
     }
@@ -44,7 +44,7 @@ impl Registry {
     /// `assume_power_safe_cache` is that of the [`Options`].
     ///
     /// # Errors
-    /// A sentence that says which names there are.
+    /// A sentence that lists the names.
     pub fn find(&self, name: &str, assume_power_safe_cache: bool) -> Result<Arc<dyn Engine>, String> {
         if let Some(peer) = self.peers.iter().find(|engine| engine.name() == name) {
             return Ok(peer.clone());
@@ -60,7 +60,7 @@ impl Registry {
     }
 }
 
-/// What figures want of Fulgurite and it has not: by the word that asks for it.
+/// Features that figures want of Fulgurite and that it lacks: by the option that asks for them.
 const MISSING: [(&str, &str); 3] =
     [("lsm", "LSM tables"), ("gc", "relocation of live data out of old segments"), ("server", "server")];
 

@@ -1,4 +1,4 @@
-//! The settings of a benchmark and all that it measured: what is written to a file and read from it.
+//! The settings of a benchmark and all that it measured: the content of a report's file.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub struct Report {
     pub rows: Vec<Row>,
     /// Why it ended.
     pub end: End,
-    /// What else has to be known to read the figures, in sentences.
+    /// Notes that help to read the figures, in sentences.
     pub notes: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub enum End {
 /// The runs of one engine at one point of the benchmark, one a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What plots and tables call it: the engine's name, and what is special about it here.
+    /// The name in plots and tables: the engine's name, with its settings here.
     pub label: String,
     /// The engine's name.
     pub engine: String,
@@ -65,7 +65,7 @@ pub struct Row {
     pub workload: String,
     /// The workload's parameters in words.
     pub parameters: String,
-    /// What differs from other points of the same benchmark: `A1`, `C2`; empty where only the threads do.
+    /// The difference from other points of the same benchmark: `A1`, `C2`; empty if only the threads differ.
     pub point: String,
     /// How many threads.
     pub threads: u32,
@@ -80,24 +80,24 @@ pub struct Row {
 }
 
 impl Row {
-    /// The engine cannot do this, or failed: what it did in earlier rounds is worth nothing.
+    /// The engine cannot do this, or failed: its runs of earlier rounds are void.
     pub(crate) fn give_up(&mut self, why: String) {
         self.not_available = Some(why);
         self.runs.clear();
     }
 
-    /// The runs that count: those that came to their limit; without one, the one that was interrupted.
+    /// The runs that count: those that reached their limit; without one, the one that was interrupted.
     pub fn counting(&self) -> impl Iterator<Item = &Run> {
         let complete = self.runs.iter().any(|run| !run.interrupted);
         self.runs.iter().filter(move |run| !run.interrupted || !complete)
     }
 
-    /// Whether nothing but an interrupted run is there.
+    /// Whether there is only an interrupted run.
     pub fn is_partial(&self) -> bool {
         !self.runs.is_empty() && self.runs.iter().all(|run| run.interrupted)
     }
 
-    /// A figure over all runs that count; `None` if none has it.
+    /// A figure over all counting runs; `None` if none has it.
     ///
     /// # Panics
     /// If there is no metric of this name.
@@ -106,13 +106,13 @@ impl Row {
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
 
-    /// Whether two rows are of the same workload, point and number of threads.
+    /// Whether two rows have the same workload, point and number of threads.
     pub fn is_beside(&self, other: &Row) -> bool {
         (&self.workload, &self.point, self.threads) == (&other.workload, &other.point, other.threads)
     }
 }
 
-/// A run of which other programs took more than this part of the machine is no longer a measurement of the engine.
+/// A run during which other programs took more than this share of the machine no longer measures the engine.
 const OTHERS_SHARE_MAX: f64 = 0.1;
 
 impl Report {
@@ -133,13 +133,13 @@ impl Report {
         self.rows.iter().all(|row| row.runs.is_empty())
     }
 
-    /// What makes the figures doubtful, in sentences.
+    /// Reasons why the figures are doubtful, in sentences.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.machine.is_in_memory() {
             let what = &self.machine.file_system;
             warnings.push(format!(
-                "the databases lie in memory ({what}): nothing here is durable, and syncs cost nothing"
+                "the databases are in memory ({what}): nothing here is durable, and syncs cost nothing"
             ));
         }
         let shares = || self.rows.iter().flat_map(|row| &row.runs).filter_map(|run| run.others_share);
@@ -167,13 +167,13 @@ impl Report {
     }
 }
 
-/// How many times as fast the bare device was on the one side of a run as on the other.
+/// The bare device's speed on one side of a run over that on the other.
 fn bare_drift(run: &Run) -> Option<f64> {
     let (before, after) = (run.bare_writes_per_second, run.bare_writes_per_second_after);
     (before > 0.0 && after > 0.0).then(|| before.max(after) / before.min(after))
 }
 
-/// A run around which the device itself changes by more than this says little of the engine.
+/// If the device itself changes by more than this around a run, the run says little about the engine.
 const BARE_DRIFT_MAX: f64 = 1.5;
 
 #[cfg(test)]

@@ -6,14 +6,15 @@ use serde_json::Value;
 
 use crate::report::{FORMAT, Report};
 
-/// Why a text is no report. `Display` goes on a sentence that begins with the name of the file: `a.json is not JSON: …`.
+/// Why a text is no report. `Display` continues a sentence that begins with the name of the file: `a.json is not JSON:
+/// …`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// It is not JSON: what is wrong, and where.
+    /// It is not JSON: the error, and where.
     NotJson(String),
-    /// It is JSON, but not of a report: what is missing or of the wrong type, and where.
+    /// It is JSON, but not of a report: the field that is missing or of the wrong type, and where.
     NotReport(String),
-    /// It is a report of another format, of this number.
+    /// It is a report in another format, of this number.
     Format(u64),
 }
 
@@ -43,10 +44,10 @@ impl Report {
         text
     }
 
-    /// The report that [`Report::to_json`] wrote.
+    /// Reads the text of [`Report::to_json`].
     ///
     /// # Errors
-    /// If the text is something else, or was written by a program with another [`FORMAT`].
+    /// If the text is no report, or was written by a program with another [`FORMAT`].
     pub fn from_json(text: &str) -> Result<Report, ReadError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| ReadError::NotJson(error.to_string()))?;
@@ -66,7 +67,7 @@ mod tests {
     use crate::report_tests::sample;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_written_report_is_read_back() {
         let mut report = sample();
         report.rows[0].runs[0].others_share = Some(0.1 + 0.2);
         let text = report.to_json();

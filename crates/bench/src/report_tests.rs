@@ -1,5 +1,5 @@
-//! A report for tests, with all that makes reports differ: several points, kinds, a row that is not available, one that
-//! is partial, one that was never run.
+//! A report for tests, with everything in which reports differ: several points, kinds, a row that is not available, one
+//! that is partial, one that was never run.
 
 use std::collections::BTreeMap;
 

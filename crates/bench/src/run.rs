@@ -1,4 +1,4 @@
-//! What one run measured.
+//! The results of one run.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,46 +12,46 @@ pub struct Run {
     pub round: u32,
     /// Whether it was ended before its limit.
     pub interrupted: bool,
-    /// Operations that were answered, those that were rolled back as the workload wanted included.
+    /// Operations that completed, those that the workload rolled back included.
     pub operations: u64,
-    /// From the first thread's beginning to the last one's end.
+    /// From the start of the first thread to the end of the last one.
     pub elapsed_ns: u64,
-    /// How often a transaction had to be run again.
+    /// How often a transaction was retried.
     pub conflicts: u64,
-    /// From the beginning of an operation to its answer.
+    /// From the beginning of an operation to its end.
     pub latency: Latency,
     /// The operations by kind, in the order of the workload's kinds.
     pub kinds: Vec<KindRun>,
-    /// What the engine counted meanwhile.
+    /// The engine's counters for this time.
     pub counters: Counters,
-    /// Calls for files meanwhile, by kind: what the store or the process did, to the end of the measured part.
+    /// The file calls by kind, of the store or of the process, to the end of the measured part.
     pub io: IoCounts,
     /// Processor time of the process, nanoseconds.
     pub cpu_ns: u64,
-    /// The part of the machine's processor time that was idle, 0 to 1; `None` for a run too short to tell.
+    /// The share of the machine's processor time that was idle, 0 to 1; `None` if the run is too short.
     pub idle_share: Option<f64>,
-    /// The part that went to other processes and to the kernel, 0 to 1.
+    /// The share that other processes and the kernel used, 0 to 1.
     pub others_share: Option<f64>,
-    /// The slowest thread's operations a second over the average thread's; of a run that is limited by time.
+    /// The slowest thread's operations a second over the average thread's; only for a run that is limited by time.
     pub fairness: Option<f64>,
-    /// What the bare device did just before: blocks of 4 KiB a second, each durable before the next.
+    /// The speed of the bare device just before: blocks of 4 KiB a second, each durable before the next.
     pub bare_writes_per_second: f64,
-    /// And just after.
+    /// Its speed just after.
     pub bare_writes_per_second_after: f64,
-    /// Bytes that were written to the device from the beginning of the measured part until all of it was settled and
-    /// written back, by other processes, too; `None` if the kernel does not tell.
+    /// Bytes written to the device from the beginning of the measured part until all of it was settled and written
+    /// back, by other processes, too; `None` if the kernel does not report them.
     pub device_bytes: Option<u64>,
     /// Bytes of keys and values that committed transactions put, and of keys that they deleted.
     pub user_bytes: u64,
-    /// Bytes of the keys and values in the store at the end, where the workload knows that.
+    /// Bytes of the keys and values in the store at the end, if the workload knows them.
     pub live_bytes: Option<u64>,
     /// Bytes that the files of the store take on the disk at the end, after settling.
     pub disk_bytes: u64,
-    /// The most memory that the process ever had, filling included; `None` if the kernel does not tell.
+    /// The peak memory of the process, filling included; `None` if the kernel does not report it.
     pub peak_memory_bytes: Option<u64>,
-    /// Filling the store took so long.
+    /// The time that filling the store took.
     pub fill_ns: u64,
-    /// How it went over time.
+    /// Samples over time.
     pub samples: Vec<Sample>,
 }
 
@@ -60,11 +60,11 @@ pub struct Run {
 pub struct KindRun {
     /// The kind's name.
     pub kind: String,
-    /// How many were answered and not rolled back.
+    /// How many completed and were not rolled back.
     pub operations: u64,
-    /// How many were rolled back as the workload wanted.
+    /// How many the workload rolled back.
     pub rolled_back: u64,
-    /// Of both.
+    /// The latency of both.
     pub latency: Latency,
 }
 
@@ -83,7 +83,7 @@ pub struct Latency {
     pub max_ns: u64,
 }
 
-/// A moment of a run.
+/// A sample at one moment of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Since the measured part began.

@@ -1,4 +1,4 @@
-//! The directory of a benchmark: made, and removed whatever happens.
+//! The directory of a benchmark, which is removed however the benchmark ends.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use fulgurite::env::Env;
 
 use crate::{Error, Result};
 
-/// A directory that is removed with all that is in it.
+/// A directory that is removed with its content.
 pub(crate) struct Scratch {
     path: PathBuf,
 }
@@ -25,7 +25,7 @@ impl Scratch {
         &self.path
     }
 
-    /// Removes it, and says whether that worked.
+    /// Removes it; an error if that fails.
     pub fn remove(self) -> Result<()> {
         remove(&self.path)
     }
@@ -33,12 +33,12 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Something else failed before, and is what has to be heard of.
+        // An earlier error ends the benchmark, and is the one to report.
         let _ = remove(&self.path);
     }
 }
 
-/// Removes a directory; fine if it is not there.
+/// Removes a directory; a missing one is no error.
 pub(crate) fn remove(path: &Path) -> Result<()> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

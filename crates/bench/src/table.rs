@@ -1,4 +1,4 @@
-//! A report as tables of texts, for whatever draws them.
+//! A report as tables of texts, for any output format.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::number::{number, ratio};
 use crate::report::{Report, Row};
 use crate::run::KindRun;
 
-/// Which figures a table shows, beside what was run, the engine, the threads and the ratio to the baseline.
+/// The figures of a table, beside the workload, the engine, the threads and the ratio to the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableSpec {
     /// Names of [`METRICS`](crate::METRICS), each with the head of its column, unit included.
@@ -15,7 +15,7 @@ pub struct TableSpec {
 }
 
 impl TableSpec {
-    /// What there is to know of any benchmark.
+    /// Figures of any benchmark.
     pub const FULL: TableSpec = TableSpec {
         metrics: &[
             ("operations_per_second", "operations/s"),
@@ -35,7 +35,7 @@ impl TableSpec {
             ("idle_share", "CPU idle"),
         ],
     };
-    /// What fits a line of a terminal.
+    /// Figures that fit on a line of a terminal.
     pub const TERMINAL: TableSpec = TableSpec {
         metrics: &[
             ("operations_per_second", "op/s"),
@@ -62,7 +62,7 @@ impl TableSpec {
             ("aggregation", "aggregation"),
         ],
     };
-    /// What TPC-C reports: new orders a minute, and what stood in their way.
+    /// The figures of TPC-C: new orders a minute, and what kept orders from being placed.
     pub const TPC_C: TableSpec = TableSpec {
         metrics: &[
             ("new_orders_per_minute", "new orders/min"),
@@ -78,7 +78,7 @@ impl TableSpec {
             ("peak_memory_mib", "peak memory MiB"),
         ],
     };
-    /// How long a fixed amount of writing takes, and what part of it is in syncs.
+    /// The time of a fixed amount of writing, and the share of it in syncs.
     pub const WRITING: TableSpec = TableSpec {
         metrics: &[
             ("elapsed_seconds", "time s"),
@@ -91,7 +91,7 @@ impl TableSpec {
             ("write_amplification", "write amplification"),
         ],
     };
-    /// What goes to the device of the log, and in which pieces.
+    /// The writes to the device of the log, and their sizes.
     pub const WAL: TableSpec = TableSpec {
         metrics: &[
             ("operations_per_second", "transactions/s"),
@@ -103,7 +103,7 @@ impl TableSpec {
             ("syncs_per_operation", "syncs/transaction"),
         ],
     };
-    /// Calls for files by kind, and what they would take on a slow flash device.
+    /// File calls by kind, and the time that they would take on a slow flash device.
     pub const IO: TableSpec = TableSpec {
         metrics: &[
             ("operations_per_second", "operations/s"),
@@ -121,30 +121,30 @@ impl TableSpec {
 pub(crate) struct Grid {
     pub heads: Vec<Head>,
     pub rows: Vec<GridRow>,
-    /// Why rows are not available: the first is called `n/a (1)`.
+    /// Why rows are not available: the first is `n/a (1)`.
     pub reasons: Vec<String>,
 }
 
 pub(crate) struct Head {
     pub text: String,
-    /// To the right.
+    /// Aligned right.
     pub is_number: bool,
 }
 
 pub(crate) struct GridRow {
     pub cells: Vec<String>,
-    /// Whether it is the first of those that are to be compared with each other.
+    /// Whether it is the first row of a group that is compared.
     pub opens_group: bool,
 }
 
-/// What is said below a table with a row that is marked as [`label`] does.
+/// The text below a table with a row that [`label`] marks.
 pub(crate) const PARTIAL_NOTE: &str =
     "partial: the run was ended before its limit, the figures are of what was done until then";
 
-/// What stands for a figure that means nothing or is not known.
+/// The text for a figure that means nothing or is unknown.
 const MISSING: &str = "–";
 
-/// The rows that are to be compared with each other, in the order in which the report has them.
+/// The rows that are compared with each other, in the order of the report.
 pub(crate) fn groups(report: &Report) -> Vec<Vec<&Row>> {
     let mut groups: Vec<Vec<&Row>> = Vec::new();
     for row in &report.rows {
@@ -156,7 +156,7 @@ pub(crate) fn groups(report: &Report) -> Vec<Vec<&Row>> {
     groups
 }
 
-/// What tells rows of one report apart, beside the label: only that which differs.
+/// The properties beside the label by which rows of one report differ.
 pub(crate) struct Places {
     pub workload: bool,
     pub point: bool,
@@ -169,7 +169,7 @@ impl Places {
         let differs = |same: fn(&Row, &Row) -> bool| {
             report.rows.first().is_some_and(|first| report.rows.iter().any(|row| !same(first, row)))
         };
-        // What follows from the name of the point need not be said.
+        // A property that follows from the name of the point is left out.
         let beside = |same: fn(&Row, &Row) -> bool| {
             let mut seen: BTreeMap<&str, &Row> = BTreeMap::new();
             report.rows.iter().any(|row| {
@@ -205,7 +205,7 @@ impl Places {
         cells
     }
 
-    /// Those of a row in words: `update A1, 8 threads`; empty where all rows are alike.
+    /// The properties of a row in words: `update A1, 8 threads`; empty if all rows are alike.
     pub fn name(&self, row: &Row) -> String {
         let place = [
             self.workload.then_some(&row.workload),
@@ -221,14 +221,14 @@ impl Places {
     }
 }
 
-/// What stands beside the fastest of a line.
+/// The mark of the fastest engine of a line.
 const FASTEST: &str = "▲";
-/// What is written above a grid of [`Grid::of_rates`].
+/// The text above a grid of [`Grid::of_rates`].
 pub(crate) const RATES_TITLE: &str = "Operations a second; ▲ marks the fastest of a line";
 
 impl Grid {
-    /// The rates alone, a line for each place and a column for each label: what shows at a glance who is ahead where.
-    /// `None` where there is one place, or one label.
+    /// The rates alone, a line for each place and a column for each label: shows the fastest engine of each place at a
+    /// glance. `None` if there is one place, or one label.
     pub fn of_rates(report: &Report) -> Option<Grid> {
         let places = Places::of(report);
         let groups = groups(report);
@@ -276,7 +276,7 @@ impl Grid {
         const RATE: &str = "operations_per_second";
         let places = Places::of(report);
         let compares = report.rows.iter().any(|row| row.label != report.baseline && !row.runs.is_empty());
-        // Behind the rate, of which it is the ratio; in front where there is no rate.
+        // After the rate, as its ratio; first if there is no rate.
         let rate = spec.metrics.iter().position(|(metric, _)| *metric == RATE);
         let ratio_at = compares.then(|| rate.map_or(0, |at| at + 1));
 
@@ -305,7 +305,7 @@ impl Grid {
         grid
     }
 
-    /// What stands in place of figures; `None` if there are figures.
+    /// The text instead of figures; `None` if there are figures.
     fn state(&mut self, row: &Row) -> Option<String> {
         let Some(reason) = &row.not_available else {
             return row.runs.is_empty().then(|| "not run".to_string());
@@ -319,7 +319,7 @@ impl Grid {
         Some(format!("n/a ({})", number + 1))
     }
 
-    /// A row for each kind of operation of each row, with a title; one for each workload that has several kinds.
+    /// A row for each kind of operation of each row, with a title; one grid for each workload that has several kinds.
     pub fn of_kinds(report: &Report) -> Vec<(String, Grid)> {
         let mut workloads: Vec<&str> = Vec::new();
         for row in &report.rows {
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_side_by_side_show_who_is_ahead() {
+    fn rates_side_by_side_show_the_fastest() {
         let grid = Grid::of_rates(&sample()).expect("two places, three labels");
         let heads: Vec<&str> = grid.heads.iter().map(|head| head.text.as_str()).collect();
         assert_eq!(heads, ["", "fulgurite", "rocksdb", "lmdb"]);
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_together_is_put_together() {
+    fn rows_of_a_group_are_put_together() {
         let mut report = sample();
         report.rows.swap(1, 4);
         let grid = Grid::of(&report, &SPEC);

@@ -128,7 +128,7 @@ n/a (1) lmdb: it has no <transactions> | of several statements
         let parts = [
             "Inserts & <syncs>\n\nbenchmark    fig-5a\n",
             "\n\nfulgurite  fulgurite 1.2; snapshot\n",
-            "\n\nwarning: the databases lie in memory",
+            "\n\nwarning: the databases are in memory",
             "\n\nthreads  engine ",
             "\ninsert by kind of operation\n\nthreads  engine     kind ",
             "\nnote: Keys come *in order*.\n",

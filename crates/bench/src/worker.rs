@@ -16,24 +16,24 @@ use crate::machine::CpuTimes;
 use crate::workload::{Client, Step};
 use crate::{Error, Result};
 
-/// The longest latency that is told apart from longer ones: ten minutes.
+/// The longest latency that is distinguished from longer ones: ten minutes.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 pub(crate) struct Shared {
     pub env: Arc<dyn Env>,
     pub store: Arc<dyn Store>,
     pub load: Load,
     pub kinds: usize,
-    /// Whether the first client that has nothing more to do ends the run.
+    /// Whether the first client that is done ends the run.
     pub ends_with_first: bool,
-    /// Threads that are not warm yet.
+    /// Threads that are still warming up.
     pub cold: AtomicU32,
     /// Threads that have not finished.
     pub running: AtomicU32,
-    /// Set to have all end after the operation at hand.
+    /// Set to make all threads end after their current operation.
     pub stop: AtomicBool,
-    /// Set when a thread failed: the others then do not insist on what they are at.
+    /// Set when a thread failed: the others then do not retry conflicts.
     failed: AtomicBool,
     gate: (Mutex<bool>, Condvar),
     /// Measured operations of each thread so far.
@@ -41,7 +41,7 @@ pub(crate) struct Shared {
     /// The moment when the last thread finished.
     pub end: Mutex<Option<Moment>>,
     pub outcomes: Mutex<Vec<Result<Outcome>>>,
-    /// The calls of the process for files, where a store does not count its own.
+    /// The file calls of the process, if a store does not count its own.
     pub process_io: Option<fn() -> IoCounts>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Moment {
     pub io: IoCounts,
 }
 
-/// What a thread did.
+/// The results of a thread.
 pub(crate) struct Outcome {
     pub began_ns: u64,
     pub ended_ns: u64,
@@ -63,11 +63,11 @@ pub(crate) struct Outcome {
     pub kinds: Vec<KindOutcome>,
 }
 
-/// What a thread did of one kind.
+/// The results of a thread for one kind.
 pub(crate) struct KindOutcome {
     pub operations: u64,
     pub rolled_back: u64,
-    /// Those before the measured ones.
+    /// The operations before the measured part.
     pub warm_operations: u64,
     pub warm_rolled_back: u64,
     pub latency_sum_ns: u64,
@@ -87,7 +87,7 @@ impl KindOutcome {
     }
 }
 
-/// An empty histogram: one hundredth of a value is the least that it tells apart.
+/// An empty histogram: it resolves differences of one hundredth of a value.
 pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good")
 }
@@ -120,7 +120,7 @@ impl Shared {
         self.store.io().or_else(|| self.process_io.map(|counts| counts())).unwrap_or_default()
     }
 
-    /// Lets the measured part begin.
+    /// Starts the measured part.
     pub fn open_gate(&self) {
         *self.gate.0.lock() = true;
         self.gate.1.notify_all();
@@ -137,7 +137,7 @@ impl Shared {
         self.env.clock().monotonic_ns()
     }
 
-    /// A thread failed: all others end as soon as they can.
+    /// Records the failure of a thread: all others end as soon as they can.
     fn fail(&self) {
         self.failed.store(true, Ordering::Relaxed);
         self.stop.store(true, Ordering::Relaxed);
@@ -148,7 +148,7 @@ impl Shared {
     }
 }
 
-/// Counts one thread less when it goes, a panic included.
+/// Decrements the count on drop, also in a panic.
 struct CountDown<'a>(&'a AtomicU32);
 
 impl Drop for CountDown<'_> {
@@ -195,7 +195,7 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
     };
     let warm = worker.warm_up(&mut Lane::new(&mut *session, 0).until(&shared.failed));
     if warm.is_err() {
-        // The others would warm up to their end before anybody looks.
+        // Otherwise the other threads would first warm up to their end.
         shared.fail();
     }
     drop(cold);
@@ -209,7 +209,7 @@ struct Worker<'a> {
     shared: &'a Shared,
     thread: usize,
     client: Box<dyn Client>,
-    /// Whether the client has nothing more to do.
+    /// Whether the client is done.
     ended: bool,
     kinds: Vec<KindOutcome>,
 }
@@ -313,7 +313,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// An operation that began at `began_ns` has been answered.
+    /// Records an operation that began at `began_ns` and is complete now.
     fn record(&mut self, outcome: &mut Outcome, kind: usize, rolled_back: bool, began_ns: u64) {
         let now_ns = self.shared.now_ns();
         let latency_ns = now_ns - began_ns;
@@ -330,10 +330,10 @@ impl Worker<'_> {
     }
 }
 
-/// The outcomes of all threads, or why the first one failed.
+/// The outcomes of all threads, or the error of the first that failed.
 pub(crate) fn outcomes(shared: &Shared) -> Result<Vec<Outcome>> {
     let mut outcomes = std::mem::take(&mut *shared.outcomes.lock());
-    // Those that were interrupted gave up because of another.
+    // Interrupted threads gave up because another one failed.
     outcomes.sort_by_key(|outcome| matches!(outcome, Err(Error::Interrupted)));
     let outcomes = outcomes.into_iter().collect::<Result<Vec<Outcome>>>()?;
     if outcomes.len() < shared.load.threads as usize { Err(Error::Died) } else { Ok(outcomes) }

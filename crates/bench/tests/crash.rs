@@ -1,5 +1,6 @@
 //! A process that runs a workload is killed with SIGKILL, again and again on one store: after each recovery the
-//! workload's invariants hold, every transaction that was acknowledged is there, and none is there that nobody began.
+//! workload's invariants hold, every acknowledged transaction is there, and no transaction is there that was never
+//! begun.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -19,14 +20,14 @@ const WORKLOAD: &str = "FULGURITE_CRASH_WORKLOAD";
 const STEPS: &str = "FULGURITE_CRASH_STEPS";
 const THREADS: u32 = 4;
 const KILLS: u64 = 3;
-/// The latest kill comes after so many acknowledged transactions.
+/// The latest kill comes after this many acknowledged transactions.
 const ACKNOWLEDGED_MAX: u64 = 6000;
-/// What the process that is killed writes to its standard error, in a line of its own: once filled, and with the kind
+/// The lines that the killed process writes to its standard error: one when the store is filled, and one with the kind
 /// after each transaction.
 const BEGIN: &str = "begin";
 const ACK: &str = "ack ";
 
-/// A small workload by name, and the tables that get one row with each transaction of the kind with the same place.
+/// A small workload by name, and tables by kind: each transaction of the kind adds one row to the table of its index.
 fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
     let scale = TpccScale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
     match name {
@@ -35,7 +36,7 @@ fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
     }
 }
 
-/// Folds and checkpoints come often, so that kills hit them, too.
+/// Merges and checkpoints are frequent, so that kills hit them, too.
 fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
     let options =
         Options { memtable_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
@@ -80,7 +81,7 @@ fn killed_process() {
     });
 }
 
-/// Runs a client for so many steps, lies, and waits until the process is killed.
+/// Runs a client for `steps` operations, acknowledges one that it did not do, and waits to be killed.
 fn run(store: &dyn Store, workload: &dyn Workload, thread: u32, counted: usize, steps: u64) {
     let mut client = workload.client(thread, THREADS);
     let mut session = store.session().expect("a session");
@@ -111,13 +112,13 @@ static TURN: Mutex<()> = Mutex::new(());
 /// How long a process runs.
 #[derive(Clone, Copy)]
 struct Life {
-    /// It is killed when so many transactions are acknowledged.
+    /// It is killed after this many acknowledged transactions.
     acknowledged: u64,
     /// See [`STEPS`].
     steps: Option<u64>,
 }
 
-/// Runs the workload and kills it; how many transactions of each kind were acknowledged.
+/// Runs the workload and kills it; returns how many transactions of each kind were acknowledged.
 fn run_and_kill(name: &str, dir: &Path, life: Life, kinds: usize) -> Vec<u64> {
     let mut child = Command::new(std::env::current_exe().expect("this test"))
         .args(["--exact", "killed_process", "--nocapture"])
@@ -139,7 +140,7 @@ fn run_and_kill(name: &str, dir: &Path, life: Life, kinds: usize) -> Vec<u64> {
             _ => rest.push_str(&line),
         }
         if has_begun && acknowledged.iter().sum::<u64>() >= life.acknowledged {
-            // What it has written until then is still read.
+            // Lines that it wrote before are still read.
             child.kill().expect("it is a child");
         }
     }
@@ -158,8 +159,8 @@ struct Survived {
     found: u64,
 }
 
-/// Runs the workload, kills it, recovers the store and checks it; what survived of the tables that are counted, which
-/// had `before` rows.
+/// Runs the workload, kills it, recovers the store and checks it; returns how many rows survived in the counted tables,
+/// which had `before` rows.
 fn kill_once(name: &str, dir: &Path, life: Life, before: &mut [u64]) -> Vec<Survived> {
     let (workload, tables) = workload(name);
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -181,7 +182,7 @@ fn survives(name: &str) {
     let dir = tempfile::tempdir().expect("a directory for the test");
     let mut before = filled(name);
     for kill in 0..KILLS {
-        // Also the moment after the filling.
+        // The range includes the moment after the filling.
         let acknowledged = RealEnv::new().random_u64() % (ACKNOWLEDGED_MAX * (kill + 1) / KILLS);
         let life = Life { acknowledged, steps: None };
         let survived = kill_once(name, dir.path(), life, &mut before);
@@ -212,7 +213,7 @@ fn tpcb_survives_kills() {
     survives("tpcb");
 }
 
-/// The canary: transactions that were acknowledged and are not there are missed.
+/// The canary: the test detects acknowledged transactions that are lost.
 #[test]
 fn acknowledged_transactions_that_are_lost_are_missed() {
     let dir = tempfile::tempdir().expect("a directory for the test");

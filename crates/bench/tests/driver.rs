@@ -1,4 +1,4 @@
-//! The driver, with Fulgurite and with an engine that lies, fails, dies, refuses and waits as the tests like it.
+//! The driver, with Fulgurite and with an engine that loses commits, fails, dies, refuses and waits on demand.
 
 mod fake;
 
@@ -22,7 +22,7 @@ const ROW_BYTES: u64 = 120;
 const TWENTY: Load =
     Load { threads: 1, limit: Limit::Operations(20), warm_up: Limit::Operations(0), tickets: 0, cold: false };
 
-/// Notes all it is told, and wants no more once it was told of this.
+/// Records all progress, and ends the benchmark once `until` is true of it.
 struct Watcher {
     shown: Vec<Progress>,
     until: fn(&Progress) -> bool,
@@ -99,7 +99,7 @@ impl Bench {
         self.run_until(|_| false)
     }
 
-    /// Runs what has to succeed, and gives its only run.
+    /// Runs a plan that has to succeed, and returns its only run.
     fn only_run(&self) -> Run {
         let mut report = self.run();
         assert_eq!(report.end, End::Complete, "{:?}", report.rows[0].not_available);
@@ -168,13 +168,13 @@ fn rounds_take_turns_beside_the_bare_device() {
 }
 
 #[test]
-fn how_long_it_takes_is_told_before_it_is_known() {
+fn the_time_left_is_estimated_before_the_first_run_ends() {
     let mut bench = Bench::new(&[Fault::Nothing, Fault::Cannot]);
     bench.plan.points[0].load.limit = Limit::Time(Duration::from_millis(100));
     bench.plan.rounds = 2;
     let (_, shown) = bench.begin(|_| false);
     let left: Vec<f64> = shown.iter().filter_map(|shown| shown.left_seconds).collect();
-    assert_eq!(left.len(), shown.len(), "a limit of time tells it at once");
+    assert_eq!(left.len(), shown.len(), "a limit of time gives an estimate at once");
     assert!(left.iter().all(|left| (0.0..5.0).contains(left)), "{left:?}");
     assert!(left.last() < left.first(), "{left:?}");
 }
@@ -225,7 +225,7 @@ fn clients_that_end_end_the_run() {
     }
 }
 
-// What is counted.
+// Counting.
 
 #[test]
 fn warm_up_is_checked_and_not_measured() {
@@ -266,7 +266,7 @@ fn conflicts_are_counted_and_run_again() {
     for tickets in [0, 4] {
         bench.plan.points[0].load = Load { threads: 3, tickets, ..TWENTY };
         let run = bench.only_run();
-        // Of the attempts every second one conflicts, and the last one does not.
+        // Every second attempt conflicts, and the last one does not.
         assert_eq!((run.operations, run.conflicts, run.counters.commits), (60, 59, 119));
         assert_eq!(run.user_bytes, 60 * ROW_BYTES, "what was undone does not count");
     }
@@ -325,7 +325,7 @@ fn scans_count_the_rows_that_are_there() {
 // Failures.
 
 #[test]
-fn an_engine_that_loses_a_commit_is_found_out_and_leaves_the_others() {
+fn an_engine_that_loses_a_commit_is_detected_and_leaves_the_others() {
     let bench = Bench::new(&[Fault::Nothing, Fault::Loses, Fault::Nothing]);
     let report = bench.run();
     assert_eq!(runs(&report), [1, 0, 1]);
@@ -392,7 +392,7 @@ fn a_thread_that_fails_or_panics_ends_those_beside_it() {
 }
 
 #[test]
-fn what_an_engine_cannot_do_is_not_run() {
+fn an_unsupported_run_is_not_started() {
     let mut bench = Bench::new(&[Fault::Cannot, Fault::Refuses, Fault::Nothing]);
     bench.plan.rounds = 2;
     let report = bench.run();
@@ -434,7 +434,7 @@ fn an_interruption_before_anything_is_measured_leaves_nothing() {
 }
 
 #[test]
-fn what_was_measured_until_an_interruption_stays_and_is_marked() {
+fn an_interrupted_run_stays_and_is_marked() {
     let mut bench = Bench::new(&[Fault::IsSlow, Fault::IsSlow]);
     bench.plan.points[0].load = Load { threads: 2, limit: Limit::Operations(u64::MAX), ..TWENTY };
     bench.plan.points[0].workload = Spec::Read { sizes: Read::SIZES, rows: 100, miss_percent: 0 };
@@ -460,7 +460,7 @@ fn an_interruption_keeps_the_rounds_that_are_complete() {
     assert_eq!((report.rows[0].is_partial(), report.rows[0].counting().count()), (false, 1));
 }
 
-// What is not begun.
+// Runs that do not begin.
 
 #[test]
 fn a_run_that_does_not_fit_the_disk_is_not_begun() {
@@ -482,7 +482,7 @@ fn a_run_that_does_not_fit_the_disk_is_not_begun() {
 }
 
 #[test]
-fn an_engine_that_nobody_knows_is_an_error() {
+fn an_unknown_engine_is_an_error() {
     let mut bench = Bench::new(&[Fault::Nothing]);
     bench.plan.candidates.push(candidate("fourth"));
     let (error, shown) = bench.begin(|_| false);

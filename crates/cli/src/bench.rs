@@ -14,10 +14,10 @@ EXAMPLES:
 
 /// Measure this program on this machine.
 ///
-/// Each run is a process of its own with a fresh database, in a directory below DIR that is removed afterwards; what was
-/// written is checked at its end. Runs are repeated in rounds, and tables show medians and how far the rounds lie apart.
-/// The first SIGINT or SIGTERM ends the run at hand and shows what there is, marked; a second one ends at once and leaves
-/// the directory behind.
+/// Each run is a process of its own with a fresh database, in a directory below DIR that is removed afterwards; what
+/// was written is checked at its end. Runs are repeated in rounds, and tables show medians and how far apart the rounds
+/// are. The first SIGINT or SIGTERM ends the run at hand and shows what there is, marked; a second one ends at once and
+/// leaves the directory behind.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, after_long_help = format!("{AFTER_HELP}\n\n{EXAMPLES}"))]
 pub(crate) struct Args {

@@ -1,4 +1,4 @@
-//! What the library reports of itself (its tracing events), on standard error.
+//! The library's tracing events, on standard error.
 
 use std::fmt::Debug;
 
@@ -12,11 +12,11 @@ use tracing_subscriber::{Layer, fmt, registry};
 use crate::failure::Failure;
 use crate::stderr;
 
-/// What a reader finds in a database that was not closed: `open_reader` tells it in its own words.
+/// The event for commits that the log does not prove durable: `open_reader` prints a note of its own for it.
 const TOLD_AS_A_NOTE: &str = "fulgurite::unproven";
 
-/// Prints events from now on: those of `level` and above, more of them if -v asks for them. The variable RUST_LOG names
-/// levels by part of the program; the level of -v, or else `level`, is the one of the parts that it does not name.
+/// Prints events from now on: those of `level` and above, more of them with -v. The variable RUST_LOG sets levels by
+/// part of the program; the parts that it does not name have the level of -v, or else `level`.
 pub(crate) fn show(verbose: u8, level: LevelFilter) -> Result<(), Failure> {
     let targets = targets(verbose, level)?;
     let lines = fmt::layer().with_writer(|| stderr::Lines).with_ansi(false).log_internal_errors(false);

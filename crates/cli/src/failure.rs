@@ -1,4 +1,4 @@
-//! Why a command ends without success, and with which exit code.
+//! Why a command ends without success, and its exit code.
 
 use std::io;
 use std::process::ExitCode;
@@ -35,16 +35,16 @@ const INTERRUPTED: u8 = 130;
 /// The end of a command that did not succeed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// Whoever read the output has gone: nothing is wrong.
+    /// The reader of the output has closed it: nothing is wrong.
     ReaderGone,
     /// A message for standard error and an exit code.
     Message {
         text: String,
         code: u8,
-        /// What to do about it, in a word for programs.
+        /// The kind of failure, in one word for programs.
         kind: &'static str,
     },
-    /// Everything has been said; this exit code remains.
+    /// The message was printed already; this exit code remains.
     Said { code: u8 },
 }
 
@@ -64,7 +64,7 @@ impl Failure {
         Failure::Message { text: text.into(), code: USAGE, kind: "usage" }
     }
 
-    /// The database is damaged, and the command has said how.
+    /// The database is damaged, and the command has reported the damage.
     pub fn damaged() -> Failure {
         Failure::Said { code: DAMAGED }
     }
@@ -74,7 +74,7 @@ impl Failure {
         Failure::Message { text: text.into(), code: DAMAGED, kind: "restore" }
     }
 
-    /// Another part of the program failed, with its own exit code.
+    /// Another part of the program failed, with an exit code of its own.
     pub fn with_code(text: String, code: u8) -> Failure {
         let kind = match code {
             USAGE => "usage",
@@ -84,12 +84,12 @@ impl Failure {
         Failure::Message { text, code, kind }
     }
 
-    /// A signal asked the command to end, and it has said what it did until then.
+    /// A signal asked the command to end, and it has reported what it did until then.
     pub fn interrupted() -> Failure {
         Failure::Said { code: INTERRUPTED }
     }
 
-    /// A signal asked the command to end before it did anything that lasts.
+    /// A signal asked the command to end before it did anything permanent.
     pub fn interrupted_before(what: &str) -> Failure {
         Failure::Message { text: format!("interrupted: {what}"), code: INTERRUPTED, kind: "interrupted" }
     }
@@ -117,7 +117,7 @@ impl Failure {
         }
     }
 
-    /// The same failure with `addition` behind its message.
+    /// The same failure with `addition` after its message.
     pub fn and(self, addition: &str) -> Failure {
         match self {
             Failure::Message { text, code, kind } => {
@@ -127,7 +127,7 @@ impl Failure {
         }
     }
 
-    /// The failure of reading a database that opened: says what to do about damage.
+    /// The failure of a read from an open database: adds what to do about damage.
     pub fn of_reading(self) -> Failure {
         match self {
             Failure::Message { code: DAMAGED, .. } => {
@@ -137,7 +137,7 @@ impl Failure {
         }
     }
 
-    /// Prints the message, if there is one, as a line for people or as a JSON object, and tells the exit code.
+    /// Prints the message, if there is one, as a line of text or as a JSON object, and returns the exit code.
     pub fn report(self) -> ExitCode {
         match self {
             Failure::ReaderGone => ExitCode::SUCCESS,
@@ -173,7 +173,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// The error's message and those of its causes that the message does not quote already.
+/// The error's message, and those of its causes that the message does not already quote.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let cause = io::Error::other("no such device");
         let error = Error::Io { what: "reading a".into(), source: Box::new(cause) };
         assert_eq!(with_causes(&error), "reading a: no such device");

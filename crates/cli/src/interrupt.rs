@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks to end soon, one that comes later ends at once.
+//! SIGINT and SIGTERM: the first asks to end soon, a later one ends the process at once.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,15 @@ use fulgurite::env::{Env, RealEnv};
 
 use crate::failure::Failure;
 
-/// When the first signal came; 0: none has.
+/// When the first signal came; 0: no signal yet.
 static ASKED_NS: AtomicU64 = AtomicU64::new(0);
 static LEFTOVERS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// A terminal that goes, or a program that ends a whole group of processes, sends several signals at once: those are
+/// A terminal that closes, or a program that ends a whole process group, sends several signals at once: those count as
 /// one.
 const AGAIN_NS: u64 = 500_000_000;
 
-/// Has signals remembered instead of ending the process.
+/// Makes signals set [`asked`] instead of ending the process.
 pub(crate) fn listen() -> Result<(), Failure> {
     let env = RealEnv::new();
     let handler = move || {
@@ -35,12 +35,12 @@ pub(crate) fn asked() -> bool {
     ASKED_NS.load(Ordering::Relaxed) != 0
 }
 
-/// Has a file removed also when the second signal ends the process.
+/// Has a file removed even if the second signal ends the process.
 pub(crate) fn remove_at_exit(path: &Path) {
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
 }
 
-/// Most often there is nothing left of them, and nobody to tell otherwise.
+/// Most often none of the files is left. There is no place to report a failure to.
 fn remove_leftovers() {
     for path in LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let _ = RealEnv::new().disk().remove(&path);

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use crate::failure::Failure;
 use crate::{interrupt, stderr};
 
-/// What to read, before anything was read of it.
+/// An input that is not read yet.
 pub(crate) struct Input {
     pub reader: Box<dyn Read + Send>,
-    /// What to call it in messages.
+    /// Its name for messages.
     pub name: String,
     /// Its length in bytes, if it is a regular file.
     pub size: Option<u64>,
@@ -44,18 +44,18 @@ pub(crate) fn open_input(path: Option<&Path>) -> Result<Input, Failure> {
     Ok(Input { reader: Box::new(file), name, size })
 }
 
-/// A file that gets its name when all of it was written, so that no half of one is taken for the whole.
+/// A file that gets its name when all of it is written, so that a partial file is never taken for a complete one.
 pub(crate) struct OutputFile {
     writer: BufWriter<File>,
     path: PathBuf,
-    /// The name it has meanwhile; `None` for a pipe or a device, which is written as it is.
+    /// Its name until then; `None` for a pipe or a device, which is written directly.
     part: Option<PathBuf>,
     replaces: bool,
 }
 
 impl OutputFile {
     pub fn create(path: &Path) -> Result<OutputFile, Failure> {
-        // What a symbolic link points to is replaced, not the link.
+        // The target of a symbolic link is replaced, not the link.
         let path = &fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let old = fs::metadata(path).ok();
         if old.as_ref().is_some_and(|old| !old.is_file()) {
@@ -83,7 +83,7 @@ impl OutputFile {
         self.replaces
     }
 
-    /// Makes it durable and gives it its name.
+    /// Makes the file durable and gives it its name.
     pub fn finish(mut self) -> Result<(), Failure> {
         let name = self.path.display().to_string();
         let failed = |error| Failure::file("writing", &name, &error);
@@ -94,7 +94,7 @@ impl OutputFile {
                 self.part = Some(part);
                 return Err(failed(error));
             }
-            // The name is the directory's: without this a power cut may take it, and the file with it.
+            // The directory holds the name: without this sync a power cut may lose the name, and the file with it.
             let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
             File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
         }
@@ -102,15 +102,15 @@ impl OutputFile {
     }
 }
 
-/// Creates a file with the mode of the one that it is to replace: what only its owner may read stays so, from the first
-/// byte on.
+/// Creates a file with the mode of the one that it is to replace: a file that only its owner may read stays so, from
+/// the first byte on.
 fn create_like(path: &Path, old: Option<&Metadata>) -> io::Result<File> {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true);
     let Some(old) = old else { return options.open(path) };
     let mode = old.permissions().mode() & 0o777;
     let file = options.mode(mode).open(path)?;
-    // The mode of a new file is without the bits of the umask.
+    // The umask has cleared bits of the new file's mode.
     if let Err(error) = file.set_permissions(Permissions::from_mode(mode)) {
         // The file has no name yet that the user knows.
         let _ = fs::remove_file(path);
@@ -119,11 +119,11 @@ fn create_like(path: &Path, old: Option<&Metadata>) -> io::Result<File> {
     Ok(file)
 }
 
-/// Refuses a file in the directory of the database, or in that of its log, which may be elsewhere: it could replace one of
-/// theirs.
+/// Refuses a file in the directory of the database, or in that of its log, which may be elsewhere: it could replace one
+/// of the database's files.
 pub(crate) fn refuse_inside(database: &Path, file: &Path) -> Result<(), Failure> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A name that cannot be resolved is a failure of its own, later.
+    // A name that cannot be resolved fails later, with an error of its own.
     let whole = fs::canonicalize(file).or_else(|_| fs::canonicalize(parent));
     let Ok(whole) = whole else { return Ok(()) };
     for dir in [database.to_path_buf(), database.join("log")] {
@@ -151,7 +151,7 @@ impl Write for OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if let Some(part) = self.part.take() {
-            // What is left of a failed export; the failure itself is what the user has to hear of.
+            // The partial file of a failed export. The user has to see that failure, not this one.
             let _ = fs::remove_file(part);
         }
     }

@@ -21,7 +21,7 @@ impl KeyFormat {
     }
 }
 
-/// Part of a table: all of it, or what begins with a prefix, or what lies between two keys.
+/// A range of a table: all of it, the keys with a prefix, or the keys between two bounds.
 #[derive(Args)]
 pub(crate) struct RangeArgs {
     /// Only keys that start with this.

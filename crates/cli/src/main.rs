@@ -97,7 +97,7 @@ impl Command {
         }
     }
 
-    /// Whether a program reads what it prints, errors included.
+    /// Whether a program reads the command's output, errors included.
     fn is_for_programs(&self) -> bool {
         match self {
             Command::Load(args) => args.json,
@@ -114,7 +114,7 @@ impl Command {
             Command::Check(args) => args.json,
             Command::Dump(args) => args.json,
             Command::Probe(args) => args.json,
-            // There --json is the name of a report.
+            // Here --json names a report.
             Command::Bench(_) => false,
             Command::Completions(_) | Command::Man(_) => false,
         }
@@ -123,7 +123,7 @@ impl Command {
     /// The events that are printed without -v.
     fn events(&self) -> LevelFilter {
         match self {
-            // Its runs are processes of their own, which would break its progress bar.
+            // Each run is a process of its own, whose events would break the progress bar.
             Command::Bench(_) => LevelFilter::OFF,
             _ => LevelFilter::WARN,
         }
@@ -152,7 +152,7 @@ fn refuse(error: &clap::Error) -> ExitCode {
         stderr::set_for_programs(true);
         return Failure::usage(text).report();
     }
-    // Clap prints help to standard output, else to standard error; the exit code tells if no process reads it.
+    // Clap prints help to standard output, else to standard error; the exit code suffices if no process reads it.
     let _ = error.print();
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX))
 }

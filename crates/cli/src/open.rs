@@ -27,7 +27,7 @@ pub(crate) fn with_database<T>(
     with_options(dir, options, body)
 }
 
-/// Opens the database in `dir` to be read, without a byte written, and gives it to `body`.
+/// Opens the database in `dir` for reading, without writing a byte, and gives it to `body`.
 pub(crate) fn with_reader<T>(
     dir: &Path,
     body: impl FnOnce(&Database) -> Result<T, Failure>,
@@ -38,8 +38,8 @@ pub(crate) fn with_reader<T>(
     Ok(value)
 }
 
-/// Opens the database in `dir` to be read. If it was not closed, standard error tells which commits its log does not prove
-/// to be durable.
+/// Opens the database in `dir` for reading. If it was not closed, standard error names the commits that its log does
+/// not prove durable.
 pub(crate) fn open_reader(dir: &Path) -> fulgurite::Result<Database> {
     let options = Options { read_only: true, ..Options::default() };
     let env = RealEnv::new();
@@ -69,7 +69,7 @@ pub(crate) fn with_options<T>(
     let value = outcome?;
     match closed {
         Err(error @ Error::NoSpace { .. }) => {
-            // The checkpoint that closing writes spares the next open a replay, no more.
+            // The checkpoint of a close only spares the next open a replay.
             stderr::note(&format!("what was reported is durable; closing wrote no checkpoint: {error}"));
         }
         closed => closed.map_err(|error| {
@@ -81,12 +81,12 @@ pub(crate) fn with_options<T>(
 
 /// About how many entries a table has.
 pub(crate) fn entries_estimate(table: &Table) -> Result<u64, Failure> {
-    // A tree tells its size once its root is in memory, where the first read brings it.
+    // A tree knows its size once its root is in memory; the first read brings it there.
     table.range(..)?.next().transpose()?;
     Ok(table.len_estimate())
 }
 
-/// Tells on standard error how far a recovery has come that takes longer than a second.
+/// Reports on standard error the progress of a recovery that takes longer than a second.
 struct RecoveryReporter {
     env: Arc<dyn Env>,
     reported_ns: u64,

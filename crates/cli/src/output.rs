@@ -1,4 +1,4 @@
-//! Standard output, buffered; it ends quietly when its reader leaves.
+//! Standard output, buffered; the command ends quietly when its reader closes it.
 
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 
@@ -17,7 +17,7 @@ impl Output {
         Output { writer: BufWriter::with_capacity(1 << 16, stdout), terminal }
     }
 
-    /// Whether people read it.
+    /// Whether it is a terminal.
     pub fn is_terminal(&self) -> bool {
         self.terminal
     }

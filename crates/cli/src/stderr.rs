@@ -1,6 +1,6 @@
-//! Standard error: whole lines for people, or JSON objects for programs, which do not break a progress bar.
+//! Standard error: whole lines of text, or JSON objects for programs; neither breaks a progress bar.
 //!
-//! A command goes on without a reader of standard error: its results and its exit code tell.
+//! A command continues without a reader of standard error: its results and its exit code suffice.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use std::sync::{Mutex, PoisonError};
 use indicatif::{ProgressBar, WeakProgressBar};
 use serde_json::{Value, json};
 
-/// Whether a program reads it: set once, before anything is printed.
+/// Whether a program reads it: set once, before the first line is printed.
 static FOR_PROGRAMS: AtomicBool = AtomicBool::new(false);
 
-/// The progress bar that may be on the terminal. The lock also keeps lines of several threads apart.
+/// The progress bar on the terminal, if any. The lock also keeps the lines of several threads apart.
 static BAR: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
 
-/// Says whether a program reads it: then every line is a JSON object.
+/// Sets whether a program reads it: then every line is a JSON object.
 pub(crate) fn set_for_programs(for_programs: bool) {
     FOR_PROGRAMS.store(for_programs, Ordering::Relaxed);
 }
@@ -25,12 +25,12 @@ pub(crate) fn is_for_programs() -> bool {
     FOR_PROGRAMS.load(Ordering::Relaxed)
 }
 
-/// Has lines printed above the bar from now on.
+/// From now on prints lines above the bar.
 pub(crate) fn print_above(bar: &ProgressBar) {
     *BAR.lock().unwrap_or_else(PoisonError::into_inner) = Some(bar.downgrade());
 }
 
-/// Prints what is worth knowing.
+/// Prints a note.
 pub(crate) fn note(text: &str) {
     match is_for_programs() {
         true => object(&json!({ "note": text })),
@@ -57,7 +57,7 @@ fn write(lines: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Writes what is given to it at once: whole lines, as the formatter of events does.
+/// Writes whole lines at once, as the formatter of events passes them.
 pub(crate) struct Lines;
 
 impl Write for Lines {
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that notes what it is told.
+    /// A terminal that records all output.
     #[derive(Clone, Debug, Default)]
     struct Screen(Arc<Mutex<Vec<String>>>);
 

@@ -1,4 +1,4 @@
-//! Numbers, sizes and bytes as people read them.
+//! Numbers, sizes and bytes for human readers.
 
 /// `1234567` as `1,234,567`.
 pub(crate) fn number(value: u64) -> String {
@@ -52,7 +52,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if value < 10.0 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
-/// Bytes as text that does not disturb a terminal: what is not printable UTF-8 is written as `\xNN`.
+/// Bytes as text that does not disturb a terminal: all but printable UTF-8 is written as `\xNN`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -86,10 +86,10 @@ pub(crate) fn quoted(bytes: &[u8]) -> String {
     format!("\"{head}...\"")
 }
 
-/// A moment in milliseconds since 1970-01-01 UTC, as people write it.
+/// A moment in milliseconds since 1970-01-01 UTC, as a date and time.
 pub(crate) fn utc(ms: u64) -> String {
     let (days, seconds) = (ms / 86_400_000, ms / 1000 % 86_400);
-    // Years that begin in March, so that the day that some lack is the last; 400 of them have 146,097 days.
+    // Years begin in March, so that a leap day is the last day of its year; 400 years have 146,097 days.
     let shifted = days + 719_468;
     let (era, day) = (shifted / 146_097, shifted % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_terminal_would_obey_is_escaped() {
+    fn control_sequences_are_escaped() {
         assert_eq!(printable(b"a\tb\x1b[2J\xff\xc3\xa9"), "a\\tb\\x1b[2J\\xff\u{e9}");
         assert_eq!(quoted(&[b'x'; 61]).len(), 60 + 5);
     }

@@ -1,4 +1,4 @@
-//! What is written by `export` and read by `load` is the same database.
+//! A database that `export` wrote and `load` read is the same.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn objects(text: &str) -> Vec<Value> {
         .collect()
 }
 
-/// A database with a table that has one entry for ever and one for an hour.
+/// A database with two sessions: one never expires, one expires in an hour.
 fn with_a_session() -> Place {
     let place = Place::new();
     place.ok(&["put", "--create", "db", "sessions", "alice", "1", "--expires-in", "1h"]);
@@ -19,7 +19,7 @@ fn with_a_session() -> Place {
     place
 }
 
-/// The backup of a session that expired never expired.
+/// Regression: in a backup, a session that had expired never expired.
 #[test]
 fn a_restored_entry_expires_when_it_did_before() {
     let place = with_a_session();
@@ -41,7 +41,7 @@ fn a_restored_entry_expires_when_it_did_before() {
     place.run(&["get", "copy", "sessions", "carol"]).fails(5, "no key \"carol\"");
 }
 
-/// A file that cannot say when an entry expires was written as if it did not.
+/// Regression: a format that cannot say when an entry expires was written as if it did not expire.
 #[test]
 fn a_format_without_expiry_refuses_entries_that_expire() {
     let place = with_a_session();
@@ -69,7 +69,7 @@ fn a_time_of_expiry_that_is_none_is_a_bad_row() {
             .run(&["load", "db", "t", "x.jsonl"])
             .fails(1, "line 1: field \"expires_at_ms\" is not a number");
     }
-    // Other people's objects may mean something else by that name, and may call it something else.
+    // Objects of other programs may use that name for something else, and another name for the expiry.
     place.write("x.jsonl", "{\"id\":1,\"expires_at_ms\":\"in May\",\"until\":4102444800000}\n");
     let load = ["load", "db", "t", "x.jsonl", "--key-field", "id", "--value-field", "."];
     place.ok(&load);
@@ -81,7 +81,7 @@ fn a_time_of_expiry_that_is_none_is_a_bad_row() {
     assert_eq!(place.ok(&["get", "db", "t", "k", "--json"]), "{\"key\":\"k\",\"value\":\"1\"}\n");
 }
 
-/// A backup of several tables took several commands, each with a view of its own.
+/// Regression: a backup of several tables took several commands, each with a snapshot of its own.
 #[test]
 fn a_backup_of_all_tables_comes_back() {
     let place = with_a_session();
@@ -100,7 +100,7 @@ fn a_backup_of_all_tables_comes_back() {
     let some = objects(&place.ok(&["export", "--table", "empty", "--table", "sessions", "db"]));
     let of = |table: &str| some.iter().filter(|row| row["table"] == table).count();
     assert_eq!((some.len(), of("empty"), of("sessions")), (5, 1, 4));
-    // A file with several tables is not taken for one of a single table.
+    // A file with several tables is not taken for one with a single table.
     place.run(&["load", "copy", "t", "backup.jsonl.gz"]).fails(1, "line 1: there is no field \"key\"");
     place.run(&["load", "--all", "copy", "-"]).ok();
     for args in [
@@ -115,7 +115,7 @@ fn a_backup_of_all_tables_comes_back() {
     }
 }
 
-/// It wrote TSV into a file that says to be something else.
+/// Regression: `export` wrote TSV into a file whose name says another format.
 #[test]
 fn a_file_name_of_another_format_is_refused() {
     let place = with_a_session();
@@ -128,7 +128,7 @@ fn a_file_name_of_another_format_is_refused() {
     assert_eq!(place.ok(&["get", "db", "new", "a"]), "1");
 }
 
-/// It printed nothing, also where it replaced a file.
+/// Regression: `export` printed nothing, even where it replaced a file.
 #[test]
 fn an_export_says_what_it_wrote_and_replaced() {
     let place = with_a_session();
@@ -160,7 +160,7 @@ fn a_delimiter_may_be_chosen() {
     place.run(&["load", "--delimiter", ";;", "db", "m", "x.csv"]).fails(2, "");
 }
 
-/// One bad leaf of 13,079 stopped the export of all others.
+/// Regression: one bad leaf of 13,079 stopped the export of all others.
 #[test]
 fn one_bad_leaf_does_not_stop_an_export_for_ever() {
     let place = Place::new();
@@ -199,7 +199,7 @@ fn one_bad_leaf_does_not_stop_an_export_for_ever() {
     assert_eq!(String::from_utf8(place.read("left.tsv")).unwrap(), expected);
 }
 
-/// A power cut took the name of a backup that was reported as written, and the backup with it.
+/// Regression: a power cut took the name of a backup that was reported as written, and the backup with it.
 #[test]
 fn the_name_of_a_backup_is_durable_when_the_export_ends() {
     let place = with_a_session();

@@ -1,4 +1,4 @@
-//! `fulgurite bench`: every workload and most figures at a tiny scale, what is written of them, and reports side by
+//! `fulgurite bench`: every workload and most figures at a tiny scale, the reports written of them, and reports side by
 //! side.
 
 mod common;
@@ -6,7 +6,7 @@ mod common;
 use common::Place;
 use serde_json::Value;
 
-/// The report of a benchmark of one round that has to end well and to leave nothing behind.
+/// The report of a benchmark of one round that has to succeed and to leave no files.
 fn bench(place: &Place, args: &[&str]) -> Value {
     let all = [&["bench"], args, &["--rounds", "1", "--json", "-"]].concat();
     let report: Value = serde_json::from_str(&place.ok(&all)).expect("JSON");
@@ -28,7 +28,7 @@ fn runs(report: &Value) -> Vec<&Value> {
     .collect()
 }
 
-/// The report of a workload of so many rows, each of which did something and passed the checks.
+/// The report of a workload with this many rows, each of which did something and passed the checks.
 fn smoke(args: &[&str], rows: usize) -> Value {
     let place = Place::new();
     let report = bench(&place, args);
@@ -82,7 +82,7 @@ fn tpc_and_linkbench() {
 }
 
 #[test]
-fn what_ends_by_itself() {
+fn workloads_that_end() {
     smoke(&["wisckey", "--pairs", "50", "--writes", "60"], 1);
     smoke(&["load", "--rows", "500", "--threads", "2"], 2);
     smoke(&["job-queue", "--jobs", "300", "--threads", "1,3"], 4);
@@ -90,21 +90,21 @@ fn what_ends_by_itself() {
 }
 
 #[test]
-fn what_goes_on() {
+fn workloads_without_an_end() {
     smoke(&["page-vs-log", "--pairs", "500", "--operations", "30", "--threads", "2"], 5);
     smoke(&["delete-queue", "--backlog", "20", "--operations", "50", "--threads", "2"], 1);
     smoke(&["overwrite-steady", "--rows", "200", "--seconds", "0.2"], 1);
 }
 
 #[test]
-fn levels_are_candidates_and_what_is_missing_has_a_reason() {
+fn levels_are_candidates_and_a_missing_one_has_a_reason() {
     let place = Place::new();
     let levels = "sync,memory,async:5ms,no-barrier,staged";
     let args = ["bench", "commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
     let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--assume-power-safe-cache"];
     let ran = place.run(&[&args[..], &rest].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stderr.starts_with("warning: what no-barrier answers"), "{}", ran.stderr);
+    assert!(ran.stderr.starts_with("warning: what no-barrier acknowledges"), "{}", ran.stderr);
     let report: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
     let rows = list(&report, "rows");
     let labels: Vec<&str> = rows.iter().map(|row| row["label"].as_str().expect("a label")).collect();
@@ -120,7 +120,7 @@ fn levels_are_candidates_and_what_is_missing_has_a_reason() {
 }
 
 #[test]
-fn the_files_are_what_was_asked_for() {
+fn the_requested_files_are_written() {
     let place = Place::new();
     let files = ["--json", "a.json", "--markdown", "a.md", "--svg", "a.svg", "--html", "a.html"];
     let args = ["bench", "commit", "--threads", "1,2", "--operations", "30", "--rounds", "1"];
@@ -199,7 +199,7 @@ fn figures_write_all_there_is() {
 }
 
 #[test]
-fn a_slower_report_is_told_from_the_same() {
+fn a_slower_report_is_a_regression_and_the_same_one_is_not() {
     let place = Place::new();
     let args = ["bench", "commit", "--engine", "fulgurite", "--threads", "1", "--operations", "30"];
     place.ok(&[&args[..], &["--rounds", "3", "--json", "old.json"]].concat());

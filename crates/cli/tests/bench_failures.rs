@@ -10,7 +10,7 @@ use common::{Place, Ran};
 use serde_json::Value;
 
 #[test]
-fn what_is_not_known_is_told_with_what_is() {
+fn an_unknown_name_is_refused_with_the_known_ones() {
     let place = Place::new();
     let commit = |args: &[&'static str]| [&["commit"], args].concat();
     for (args, part) in [
@@ -58,7 +58,7 @@ fn what_is_not_known_is_told_with_what_is() {
 }
 
 #[test]
-fn what_cannot_work_is_known_before_the_work() {
+fn a_run_that_cannot_work_is_refused_before_it_starts() {
     let place = Place::new();
     for (args, part) in [
         (&["commit", "missing"][..], "missing: No such file or directory"),
@@ -88,7 +88,7 @@ fn signal(name: &str, process: u32) {
     assert!(sent.success(), "{name} to {process}");
 }
 
-/// The process of the run at hand, once its store is there.
+/// The process of the current run, once its store exists.
 fn child_of(place: &Place, parent: &mut Child) -> u32 {
     for _ in 0..1000 {
         let is_there = |name: &String| place.file(name).join("store/log").exists();
@@ -104,7 +104,7 @@ fn child_of(place: &Place, parent: &mut Child) -> u32 {
     panic!("the run has not begun: {:?}", place.names());
 }
 
-/// Starts a benchmark of twenty seconds a run.
+/// Starts a benchmark with runs of twenty seconds.
 fn start(place: &Place, args: &[&str]) -> Child {
     place.start(
         &[&["bench"], args, &["--seconds", "20", "--warm-up", "0", "--json", "-", "--threads", "2"]].concat(),
@@ -174,13 +174,13 @@ fn a_run_ends_with_its_parent() {
     let run = child_of(&place, &mut child);
     signal("-KILL", child.id());
     child.wait().expect("waiting for the program");
-    // What nobody has waited for yet has no command line any more.
+    // A process that ended and was not reaped has no command line any more.
     let lives = || std::fs::read(format!("/proc/{run}/cmdline")).is_ok_and(|line| !line.is_empty());
     let soon = (0..500).any(|_| {
         pause(10);
         !lives()
     });
-    assert!(soon, "the process {run} goes on without its parent");
+    assert!(soon, "the process {run} continues without its parent");
 }
 
 #[test]

@@ -80,7 +80,7 @@ fn tables_are_renamed_and_dropped() {
     assert_eq!(place.ok(&["tables", "db", "--json"]), "{\"entries_estimate\":1,\"name\":\"c\"}\n");
 }
 
-/// Elements whose load was killed after they were durable: the log still has their commits.
+/// Elements whose load was killed after they were durable: their commits are still in the log.
 fn killed_elements() -> Place {
     use std::io::{BufRead, Write};
     let place = Place::new();
@@ -137,7 +137,7 @@ fn stat_and_check_and_dump() {
 #[test]
 fn dump_decodes_nodes() {
     let place = elements();
-    // The open and close of a read leave the leaf in some segment; only one has it.
+    // Opening and closing for a read leaves the leaf in some segment; only one has it.
     let found = (1..20).any(|segment| {
         let ran = place.run(&["dump", "db", "--segment", &segment.to_string(), "--json"]);
         let text = String::from_utf8(ran.stdout).unwrap();

@@ -1,4 +1,4 @@
-//! A damaged database: what can be read of it is read, and what is said of it is true.
+//! A damaged database: readable data is read, and the reports are correct.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn rows(place: &Place) {
     place.ok(&["load", "db", "t", "rows.tsv"]);
 }
 
-/// `get` read through a range, which reads the leaf first.
+/// Regression: `get` read through a range, which reads the leaf first.
 #[test]
 fn an_acknowledged_value_in_the_log_was_not_found_because_its_leaf_was_damaged() {
     let place = Place::new();
@@ -33,7 +33,7 @@ fn get_tells_when_a_value_expires() {
     place.run(&["get", "db", "t", "k"]).fails(5, "no key \"k\"");
 }
 
-/// The problem said that writing mends it, the last line that a backup is to be restored.
+/// Regression: the problem said that a write mends it, but the last line asked to restore a backup.
 #[test]
 fn check_sent_for_a_backup_when_one_copy_of_the_superblock_was_bad() {
     let place = Place::new();
@@ -59,7 +59,7 @@ fn check_sends_for_a_backup_when_a_leaf_is_bad_as_well() {
     assert!(said.trim_end().ends_with(" problems: restore a backup"), "{said}");
 }
 
-/// A script that dumped all segments took them for sound.
+/// Regression: a script that dumped all segments took them for sound.
 #[test]
 fn a_dump_of_a_damaged_segment_ended_with_success() {
     let place = Place::new();
@@ -78,7 +78,7 @@ fn a_dump_of_a_damaged_segment_ended_with_success() {
     }
 }
 
-/// To `dump` it was no database, to `check` a damaged one.
+/// Regression: `dump` said that it was no database, `check` that it was a damaged one.
 #[test]
 fn a_database_without_its_superblock_was_called_none() {
     let place = Place::new();

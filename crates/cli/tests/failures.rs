@@ -1,4 +1,4 @@
-//! What is wrong is said in one line, with the right exit code.
+//! A failure is reported in one line, with the right exit code.
 
 mod common;
 
@@ -50,7 +50,7 @@ fn a_key_that_is_too_long_is_a_bad_row() {
 }
 
 #[test]
-fn what_is_missing_is_not_created() {
+fn a_missing_database_is_not_created() {
     let place = Place::new();
     for args in [
         &["get", "db", "t", "k"][..],
@@ -75,7 +75,7 @@ fn what_is_missing_is_not_created() {
 }
 
 #[test]
-fn somebody_elses_directory_is_refused() {
+fn a_foreign_directory_is_refused() {
     let place = Place::new();
     place.make_dir("theirs");
     place.write("theirs/notes.txt", "mine");
@@ -142,7 +142,7 @@ fn a_signal_ends_a_load_between_batches() {
     assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "2\n");
 }
 
-/// The list of exit codes promised 130 for every command.
+/// Regression: the list of exit codes promised 130 for every command.
 #[test]
 fn a_scan_that_sigterm_ended_was_said_to_end_with_130() {
     use std::os::unix::process::ExitStatusExt;
@@ -152,7 +152,7 @@ fn a_scan_that_sigterm_ended_was_said_to_end_with_130() {
     place.ok(&["load", "db", "t", "x.tsv"]);
     for args in [&["scan", "db", "t"][..], &["export", "db", "t"]] {
         let mut child = place.start(args);
-        // It writes into a pipe that is full.
+        // It writes into a full pipe.
         child.stdout.as_mut().unwrap().read_exact(&mut [0; 16]).unwrap();
         let kill = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
         assert!(kill.success());
@@ -229,8 +229,8 @@ fn a_full_disk_under_the_output_is_an_error() {
     assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
 }
 
-/// Closing writes no checkpoint then, which the delete does not need. Later ones may be refused until some megabytes are
-/// free (`docs/recovery.md`).
+/// Closing then writes no checkpoint, which the delete does not need. Later deletes may be refused until some megabytes
+/// are free (`docs/recovery.md`).
 #[test]
 fn a_delete_on_a_full_disk_succeeds() {
     let place = Place::new();
@@ -257,7 +257,7 @@ fn a_delete_on_a_full_disk_succeeds() {
     assert_eq!(output.lines().last(), Some("0"), "{output}{errors}");
 }
 
-/// The first file that an opening makes is the one that it locks.
+/// The first file that an open creates is the lock file.
 #[test]
 fn a_full_disk_under_a_new_database_is_called_that() {
     let place = Place::new();

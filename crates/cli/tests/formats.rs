@@ -1,10 +1,10 @@
-//! What `export` writes, `load` reads back.
+//! `load` reads back what `export` writes.
 
 mod common;
 
 use common::Place;
 
-/// Rows with everything that a format might trip over; keys in ascending order.
+/// Rows with every byte that a format might mishandle; keys in ascending order.
 fn awkward() -> Vec<(Vec<u8>, Vec<u8>)> {
     let all: Vec<u8> = (0..=255).collect();
     vec![
@@ -19,7 +19,7 @@ fn awkward() -> Vec<(Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Awkward rows in the first table of a database, put there by their base64.
+/// A database whose first table has the awkward rows, loaded as base64.
 fn loaded() -> Place {
     use base64::Engine;
     let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);

@@ -36,7 +36,7 @@ fn every_help_has_examples() {
     }
 }
 
-/// What users type behind `bench`.
+/// The commands after `bench`.
 const BENCHMARKS: [&str; 14] = [
     "commit",
     "ycsb",
@@ -76,7 +76,7 @@ fn every_benchmark_explains_itself() {
     assert!(figure.contains("Usage: fulgurite bench") && figure.contains("--out <DIR>"), "{figure}");
 }
 
-/// It named the key before the directory, and who followed that was told that the key is not a database.
+/// Regression: the usage named the key before the directory, and in that order the key was refused as no database.
 #[test]
 fn the_usage_of_delete_has_the_operands_in_their_order() {
     let place = Place::new();

@@ -11,7 +11,7 @@ use fulgurite::env::{Env, RealEnv};
 const ROWS: u64 = 50_000;
 const KILLS: u64 = 3;
 
-/// Keys are spread, so that the order of the input is not the one of the table.
+/// Keys are spread, so that the order of the input differs from the order of the table.
 fn key(row: u64) -> String {
     format!("{:08x}", (row as u32).wrapping_mul(0x9e37_79b1))
 }
@@ -20,7 +20,7 @@ fn lines(rows: std::ops::Range<u64>) -> Vec<u8> {
     rows.flat_map(|row| format!("{}\tvalue {row}\n", key(row)).into_bytes()).collect()
 }
 
-/// Loads the rows behind `durable` and kills that when at least `wanted` more are reported; returns how many are.
+/// Loads the rows from `durable` on and kills the load when at least `wanted` more are reported; returns how many are.
 fn load_and_kill(place: &Place, durable: u64, wanted: u64) -> u64 {
     let mut child = place.start(&["load", "--json", "--batch", "100", "db", "t"]);
     let mut stdin = child.stdin.take().unwrap();
@@ -28,7 +28,7 @@ fn load_and_kill(place: &Place, durable: u64, wanted: u64) -> u64 {
     let mut reported = 0;
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Fails once the program is killed. Until then its input does not end, so that neither does the program.
+            // Fails once the program is killed. Until then the input does not end, so neither does the program.
             let _ = stdin.write_all(&lines(durable..ROWS)).and_then(|()| stdin.flush());
         });
         for line in stdout.lines() {
@@ -45,7 +45,7 @@ fn load_and_kill(place: &Place, durable: u64, wanted: u64) -> u64 {
     reported
 }
 
-/// The rows in the table, which are the right ones, if not all of them.
+/// Checks the value of each row in the table, and returns the numbers of the rows.
 fn found(place: &Place) -> BTreeMap<u64, ()> {
     let mut found = BTreeMap::new();
     let by_key: BTreeMap<String, u64> = (0..ROWS).map(|row| (key(row), row)).collect();

@@ -1,8 +1,8 @@
-//! Loads of a whole file killed at random moments: what is found is a prefix of the file, and at least what was
-//! reported as durable.
+//! Loads of a whole file killed at random moments: the rows in the database are a prefix of the file, with at least all
+//! rows that were reported as durable.
 //!
 //! `FULGURITE_KILL_FILE=rows.tsv.gz FULGURITE_KILLS=20 cargo test --release -p fulgurite-cli --test kill_file` does it
-//! with a file of one's own: TSV with a header line, keys without tabs and without repetition.
+//! with a file of your own: TSV with a header line, keys without tabs and without repetition.
 
 mod common;
 
@@ -16,7 +16,7 @@ use fulgurite::env::{Env, RealEnv};
 const ROWS: u64 = 60_000;
 const KILLS: u64 = 2;
 
-/// The file to load, and its lines behind the header.
+/// The file to load, and its lines after the header.
 fn input(place: &Place) -> (PathBuf, Vec<Vec<u8>>) {
     let path = match std::env::var_os("FULGURITE_KILL_FILE") {
         Some(path) => PathBuf::from(path),
@@ -44,14 +44,14 @@ fn load(place: &Place, file: &str) {
     place.ok(&["load", "--header", "--format", "tsv", "db", "t", file]);
 }
 
-/// Loads the file and kills that after `after`; returns how many rows were reported durable by then.
+/// Loads the file and kills the load after `after`; returns how many rows were reported durable by then.
 fn load_and_kill(place: &Place, file: &str, after: Duration) -> u64 {
     let mut child = place.start(&["load", "--json", "--header", "--format", "tsv", "db", "t", file]);
     RealEnv::new().clock().sleep(after);
     let _ = child.kill();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    // The last line may be cut off by the kill.
+    // The kill may have cut off the last line.
     let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
     let reports = complete.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     reports.filter_map(|report| report["durable_rows"].as_u64()).max().unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What a load leaves, whatever happens to it.
+//! What a load leaves behind when it succeeds, fails or is interrupted.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn summary(said: &str) -> Value {
     serde_json::from_str(said.lines().last().unwrap()).unwrap()
 }
 
-/// A load that failed at its first row left an empty table behind.
+/// Regression: a load that failed at its first row left an empty table behind.
 #[test]
 fn a_failed_load_leaves_no_empty_table() {
     let place = Place::new();
@@ -33,7 +33,7 @@ fn a_failed_load_leaves_no_empty_table() {
     place.run(&["load", "--all", "db", "cut.jsonl"]).fails(1, "line 4: it is not a JSON object");
     let tables = place.ok(&["tables", "db"]);
     assert!(tables.starts_with("b ") && tables.lines().count() == 2, "{tables}");
-    // A load that succeeds makes its table, also if nothing is in it.
+    // A load that succeeds makes its table, even if the input is empty.
     place.write("empty.tsv", "");
     place.ok(&["load", "db", "empty", "empty.tsv"]);
     assert_eq!(place.ok(&["scan", "db", "empty"]), "");
@@ -41,7 +41,7 @@ fn a_failed_load_leaves_no_empty_table() {
     place.run(&["scan", "db", "new"]).fails(1, "there is no table `new`");
 }
 
-/// A misspelt name made a table.
+/// Regression: a misspelt name made a table.
 #[test]
 fn a_misspelt_table_is_not_made() {
     let place = Place::new();
@@ -56,7 +56,7 @@ fn a_misspelt_table_is_not_made() {
     assert_eq!(place.ok(&["get", "db", "products", "k"]), "w");
 }
 
-/// Rows that replaced others were counted like rows that did not.
+/// Regression: rows that replaced others were counted like rows that did not.
 #[test]
 fn duplicate_keys_are_counted() {
     let place = Place::new();
@@ -85,7 +85,7 @@ fn duplicate_keys_are_counted() {
     assert!(said.starts_with("3 rows durable in table `y`, 1 replaced: 3 commits, "), "{said}");
 }
 
-/// A file with a bad last row left all others in the table.
+/// Regression: a file with a bad last row left all other rows in the table.
 #[test]
 fn an_atomic_load_is_all_or_nothing() {
     let place = Place::new();
@@ -105,7 +105,7 @@ fn an_atomic_load_is_all_or_nothing() {
     assert_eq!(said.lines().filter(|line| line.starts_with("{\"durable_rows\"")).count(), 1, "{said}");
 }
 
-/// Without a table, the file's name made one, and rows were awaited from standard input.
+/// Regression: without a table, the file's name made one, and the load waited for rows on standard input.
 #[test]
 fn a_file_in_the_place_of_the_table_is_not_taken_for_one() {
     let place = Place::new();
@@ -116,7 +116,7 @@ fn a_file_in_the_place_of_the_table_is_not_taken_for_one() {
     assert_eq!(place.ok(&["scan", "db", "dup.tsv"]), "b\t2\n");
 }
 
-/// Rows were skipped, and nothing said which.
+/// Regression: rows were skipped, and no message named them.
 #[test]
 fn the_first_row_that_was_skipped_is_named() {
     let place = Place::new();
@@ -132,7 +132,7 @@ fn the_first_row_that_was_skipped_is_named() {
     assert_eq!((&said["bad_rows"], &said["first_bad_line"]), (&0.into(), &Value::Null));
 }
 
-/// Times in seconds are times in 1970: the rows were counted as durable, and no read showed them.
+/// Regression: times in seconds are in 1970; the rows were counted as durable, and no read showed them.
 #[test]
 fn rows_that_had_expired_are_counted_apart() {
     let place = Place::new();

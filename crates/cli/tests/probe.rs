@@ -1,4 +1,4 @@
-//! Probing a device: every row is there, in both forms, and nothing is left behind.
+//! Probing a device: every row is there, as text and as JSON, and no file is left.
 
 mod common;
 
@@ -70,7 +70,7 @@ fn directory_is_empty(dir: &Path) -> bool {
     RealEnv::new().disk().list(dir).expect("listing").is_empty()
 }
 
-/// The names of all fields, of whatever depth.
+/// The names of all fields, at any depth.
 fn fields(value: &Value, found: &mut BTreeSet<String>) {
     match value {
         Value::Object(object) => {
@@ -133,7 +133,7 @@ fn memory_takes_no_direct_writes_and_is_not_durable() {
 }
 
 #[test]
-fn what_is_no_directory_is_refused() {
+fn a_path_that_is_no_directory_is_refused() {
     let place = Place::new();
     place.write("file", "");
     place.run(&["probe", "missing"]).fails(1, "missing does not exist");

@@ -1,4 +1,4 @@
-//! What other programs see of this one: exit codes, errors as JSON, completions, man pages, events.
+//! The interface for other programs: exit codes, errors as JSON, completions, man pages, events.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 use common::Place;
 use serde_json::Value;
 
-/// Exit codes were listed in part: 130 and the regression of `bench compare` were missing.
+/// Regression: exit codes were listed in part; 130 and the regression of `bench compare` were missing.
 #[test]
 fn all_exit_codes_are_in_one_list() {
     let place = Place::new();
@@ -22,7 +22,7 @@ fn all_exit_codes_are_in_one_list() {
     assert!(place.ok(&["man"]).contains("regression"));
 }
 
-/// With --json, errors were text.
+/// Regression: with --json, errors were text.
 #[test]
 fn errors_are_json_for_programs() {
     let place = Place::new();
@@ -86,7 +86,7 @@ fn there_is_a_man_page_for_each_command() {
     place.run(&["man", "--out", "nowhere"]).fails(1, "nowhere");
 }
 
-/// The note about a killed database was text in front of the error's object.
+/// Regression: the note about a killed database was text before the error's object.
 #[test]
 fn a_note_was_text_between_the_objects_of_a_program() {
     let place = Place::new();
@@ -108,7 +108,7 @@ fn a_note_was_text_between_the_objects_of_a_program() {
     }
     let ran = place.run(&["get", "db", "t", "k"]);
     assert!(ran.stderr.starts_with("note: the database was not closed"), "{}", ran.stderr);
-    assert_eq!(ran.stderr.lines().count(), 1, "it is told once: {}", ran.stderr);
+    assert_eq!(ran.stderr.lines().count(), 1, "the note is printed once: {}", ran.stderr);
 }
 
 fn with_log(place: &Place, log: Option<&str>, args: &[&str]) -> common::Ran {
@@ -118,9 +118,9 @@ fn with_log(place: &Place, log: Option<&str>, args: &[&str]) -> common::Ran {
     command.output().unwrap().into()
 }
 
-/// A life without trouble printed nothing, whatever was asked for.
+/// Regression: a database without trouble printed no events, whatever was asked for.
 #[test]
-fn what_the_database_does_is_printed_on_demand() {
+fn events_are_printed_on_demand() {
     let place = Place::new();
     place.ok(&["put", "--create", "db", "t", "k", "v"]);
     let get = ["get", "db", "t", "k"];
@@ -143,7 +143,7 @@ fn what_the_database_does_is_printed_on_demand() {
     with_log(&place, Some("fulgurite=loud"), &get).fails(2, "RUST_LOG is `fulgurite=loud`");
 }
 
-/// The database warned of a bad copy of its superblock, and only -v showed it.
+/// Regression: the database warned of a bad copy of its superblock, and only -v showed it.
 #[test]
 fn a_warning_was_not_seen_without_being_asked_for() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! Commands that read: nothing is written, on a read-only mount either, and beside a process that writes.
+//! Commands that read write nothing: on a read-only mount, and beside a process that writes.
 #![expect(clippy::disallowed_methods, reason = "the tests' own files are not the database's")]
 
 mod common;
@@ -21,7 +21,7 @@ const READERS: [&[&str]; 8] = [
     &["dump", "db"],
 ];
 
-/// Every file and directory below, with what a write would change.
+/// Every file and directory below `path`, with all that a write would change.
 fn state(path: &Path) -> Vec<(String, SystemTime, Vec<u8>)> {
     let mut found = Vec::new();
     let meta = path.metadata().unwrap();
@@ -85,7 +85,7 @@ fn reading_a_killed_database_writes_nothing_either() {
         scans.push(place.run(&["scan", "db", "t"]).stdout);
     }
     assert_eq!(scans[0], scans[1]);
-    // A command that writes finds the same.
+    // The rows are the same after an open for writing.
     place.run(&["delete", "db", "t", "no such key"]);
     assert_eq!(place.run(&["scan", "db", "t"]).stdout, scans[0]);
 }
@@ -121,7 +121,7 @@ fn stat_beside_a_running_process_says_which() {
     let pid = child.id();
     // Enough that it has a row before it looks for more.
     child.stdin.as_mut().unwrap().write_all("more\trows\n".repeat(20_000).as_bytes()).unwrap();
-    // A reader that came first would keep the process out.
+    // A reader that opened first would lock the process out.
     for _ in 0..500 {
         let noted = std::fs::read_to_string(place.path().join("db/LOCK")).unwrap_or_default();
         if noted.trim() == pid.to_string() {

@@ -1,4 +1,4 @@
-//! What people see on a narrow terminal.
+//! The output on a narrow terminal.
 
 mod common;
 
@@ -26,7 +26,7 @@ fn on_a_terminal(place: &Place, columns: u32, args: &str) -> Option<String> {
     Some(text)
 }
 
-/// The lines that the terminal was told to show, each without its control sequences.
+/// The lines that the terminal was sent, each without its control sequences.
 fn lines(text: &str) -> Vec<String> {
     let mut plain = String::new();
     let mut chars = text.chars();
@@ -42,7 +42,7 @@ fn lines(text: &str) -> Vec<String> {
     plain.lines().map(String::from).collect()
 }
 
-/// The bar of a load was broken into several lines, and each update added more of them.
+/// Regression: the bar of a load was broken into several lines, and each update added more of them.
 #[test]
 fn a_progress_bar_fits_a_narrow_terminal() {
     let place = Place::new();
@@ -59,7 +59,7 @@ fn a_progress_bar_fits_a_narrow_terminal() {
     }
 }
 
-/// A load without a file waited for rows without a word.
+/// Regression: a load without a file waited for rows without a message.
 #[test]
 fn a_load_from_the_terminal_says_that_it_reads() {
     let place = Place::new();
@@ -83,7 +83,7 @@ fn a_load_from_the_terminal_says_that_it_reads() {
     assert!(child.wait().unwrap().success());
 }
 
-/// Help was broken by the terminal in the middle of words.
+/// Regression: the terminal broke help in the middle of words.
 #[test]
 fn help_fits_the_terminal() {
     let place = Place::new();

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::parts::failed;
 
-/// What the build script compiled.
+/// The output of the build script.
 pub(super) struct Built {
     /// The jar that it compiled against.
     pub jar: &'static str,
@@ -28,12 +28,12 @@ const HEAP_BESIDE_CACHE: u64 = 96 << 20;
 /// The smallest cache that the heap is made for, bytes: a process may open several stores with small ones.
 const CACHE_BYTES_MIN: u64 = 64 << 20;
 
-/// The heap that leaves room for a cache of so many bytes, and for what has to be collected yet.
+/// The heap that leaves room for a cache of `cache_bytes`, and for garbage that is not collected yet.
 pub(super) fn heap_bytes(cache_bytes: u64) -> u64 {
     cache_bytes + cache_bytes / 2 + HEAP_BESIDE_CACHE
 }
 
-/// The jar: what `FULGURITE_JE_JAR` says, or the one that was there when this was built.
+/// The jar: the one that `FULGURITE_JE_JAR` names, or the one of the build.
 pub(super) fn jar() -> Result<PathBuf, String> {
     let built = BUILT.map_err(str::to_string)?;
     let jar = std::env::var_os("FULGURITE_JE_JAR").map_or_else(|| built.jar.into(), PathBuf::from);
@@ -58,7 +58,7 @@ pub(super) fn library() -> Result<PathBuf, String> {
 
 static RUNNING: Mutex<Option<&'static Jvm>> = Mutex::new(None);
 
-/// A virtual machine that runs, with the classes of this crate.
+/// A running virtual machine, with the classes of this crate.
 pub(super) struct Jvm {
     vm: JavaVM,
     peer: Global<JClass<'static>>,
@@ -67,7 +67,7 @@ pub(super) struct Jvm {
 }
 
 impl Jvm {
-    /// The virtual machine of this process; it is started if need be, with a heap for a cache of so many bytes.
+    /// The virtual machine of this process; started if need be, with a heap for a cache of `cache_bytes`.
     ///
     /// # Errors
     /// If something is missing, or if it was started for a smaller cache.
@@ -95,7 +95,7 @@ impl Jvm {
         let arguments = InitArgsBuilder::new()
             .option(format!("-Djava.class.path={}", jar.display()))
             .option(format!("-Xmx{}k", heap_bytes(cache_bytes) >> 10))
-            // Signals are the benchmark's, and its files are not to be joined by one for performance counters.
+            // The benchmark handles signals; a file of performance counters must not join its files.
             .option("-Xrs")
             .option("-XX:-UsePerfData")
             .build()
@@ -134,13 +134,13 @@ impl Jvm {
         self.vm.attach_current_thread(call).map_err(thrown(what))
     }
 
-    /// Gives a session the memory through which keys and values go.
+    /// Gives a session the memory for its keys and values.
     ///
     /// # Safety
     /// `at` has to point to `bytes` bytes that outlive the calls of the session's methods, or the next call of this.
     pub unsafe fn share(&self, session: &Object, at: *mut u8, bytes: usize) -> Result<()> {
         let share = |env: &mut Env<'_>| {
-            // SAFETY: the caller sees to it that the memory is there as long as it is used.
+            // SAFETY: the caller keeps the memory valid for as long as the session uses it.
             let buffer = unsafe { env.new_direct_byte_buffer(at, bytes) }?;
             let arguments = [jvalue { l: buffer.as_raw() }];
             let (method, returns) = (self.methods.buffer.0, ReturnType::Primitive(Primitive::Void));
@@ -173,7 +173,7 @@ impl Jvm {
         returned.i().map_err(failed(what))
     }
 
-    /// Calls a method without references among its arguments and what it returns: no frame is made for them.
+    /// Calls a method without references among its arguments and in its result: no JNI frame is needed for them.
     fn call(
         &self,
         object: &Object,
@@ -195,7 +195,7 @@ impl Jvm {
     }
 }
 
-/// A Java object that is kept.
+/// A Java object that stays alive.
 pub(super) type Object = Global<JObject<'static>>;
 
 fn load(env: &mut Env<'_>, classes: [&[u8]; 2]) -> jni::errors::Result<(Global<JClass<'static>>, Methods)> {
@@ -204,11 +204,11 @@ fn load(env: &mut Env<'_>, classes: [&[u8]; 2]) -> jni::errors::Result<(Global<J
     let session = env.define_class(None::<&JNIStr>, &loader, session)?;
     let peer = env.define_class(None::<&JNIStr>, &loader, peer)?;
     let methods = look_up_methods(env, &peer, &session)?;
-    // The methods stay valid as long as their classes are loaded: that of the store keeps the other one.
+    // The methods stay valid as long as their classes are loaded: the class of the store keeps the other one loaded.
     Ok((env.new_global_ref(peer)?, methods))
 }
 
-/// An error of Java or of the way to it, with what was being done.
+/// An error of Java or of JNI, with the operation that failed.
 fn thrown(what: &'static str) -> impl FnOnce(jni::errors::Error) -> Error {
     move |error| match error {
         jni::errors::Error::CaughtJavaException { name, msg, .. } => {

@@ -2,7 +2,7 @@
 
 use std::ptr::NonNull;
 
-/// A piece of memory outside of both heaps. Whoever runs has it: Java during a call, Rust otherwise.
+/// Memory outside of both heaps. Java owns it during a call, Rust otherwise.
 pub(super) struct Shared {
     at: NonNull<u8>,
     bytes: usize,
@@ -24,15 +24,15 @@ impl Shared {
         self.bytes
     }
 
-    /// What is in it. Nothing may be called that hands the memory to Java as long as this is looked at.
+    /// Its content. While the slice is borrowed, no call may hand the memory to Java.
     pub fn content(&self) -> &[u8] {
         // SAFETY: the memory is there until the drop, and all of it is initialized.
         unsafe { std::slice::from_raw_parts(self.at.as_ptr(), self.bytes) }
     }
 
-    /// The same, to be written.
+    /// The same, for writing.
     pub fn content_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has it.
+        // SAFETY: as above, and `&mut self` excludes other references.
         unsafe { std::slice::from_raw_parts_mut(self.at.as_ptr(), self.bytes) }
     }
 }

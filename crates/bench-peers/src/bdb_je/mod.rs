@@ -8,7 +8,7 @@
 //! ```
 //!
 //! in the repository, or set `FULGURITE_JE_JAR` to its path, and build again. A Java development kit is needed, too
-//! (`apt-get install default-jdk-headless`). Where one of them is missing, the engine says so.
+//! (`apt-get install default-jdk-headless`). If one of them is missing, the engine reports that.
 
 mod jvm;
 mod memory;
@@ -25,16 +25,16 @@ use self::jvm::{Jvm, Object, heap_bytes, jar, library};
 use self::memory::Shared;
 use crate::parts::{ALL_LEVELS, Held, copied, durability_number, not_offered, read_only, undone};
 
-/// What the methods of `PeerSession` return for an entry that is not there.
+/// The result of the methods of `PeerSession` for an entry that is not there.
 const ABSENT: i32 = -1;
-/// What they return if another transaction is in the way.
+/// Their result if another transaction is in the way.
 const CONFLICT: i32 = -2;
 /// The lengths of key and value before an entry of a scan, bytes.
 const HEAD_BYTES: usize = 8;
 /// The shared memory of a new session, bytes.
 const SHARED_BYTES: usize = 64 << 10;
 /// Most entries of a scan that are fetched with one call. A scan begins with one and doubles that each time: entries
-/// that are fetched and not wanted would be locked for nothing.
+/// that are fetched and not used would be locked for nothing.
 const BATCH_MAX: i32 = 256;
 
 /// Berkeley DB Java Edition.
@@ -116,19 +116,20 @@ struct JeSession {
 }
 
 impl JeSession {
-    /// Makes the shared memory that large at least.
+    /// Grows the shared memory to at least `bytes`.
     fn grow(&mut self, bytes: usize) -> Result<()> {
         if bytes <= self.shared.bytes() {
             return Ok(());
         }
         let larger = Shared::new(bytes.next_power_of_two());
-        // SAFETY: the session keeps the memory until it is dropped, when nobody calls its methods, or until here.
+        // SAFETY: the session keeps the memory until the next `share`, or until its drop, after which no method is
+        // called.
         unsafe { self.jvm.share(&self.java, larger.at(), larger.bytes()) }?;
         self.shared = larger;
         Ok(())
     }
 
-    /// Puts a key into the shared memory, and a value behind it.
+    /// Puts a key into the shared memory, and a value after it.
     fn place(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.grow(key.len() + value.len())?;
         let (place, rest) = self.shared.content_mut().split_at_mut(key.len());
@@ -141,7 +142,7 @@ impl JeSession {
         self.jvm.run(&self.java, method, arguments, what)
     }
 
-    /// What a method returns, if that is not a conflict.
+    /// The result of a method, if that is not a conflict.
     fn number(&self, method: jvm::Method, arguments: &[jvalue], what: &'static str) -> Result<i32> {
         match self.jvm.number(&self.java, method, arguments, what)? {
             CONFLICT => Err(Error::Conflict),
@@ -149,7 +150,7 @@ impl JeSession {
         }
     }
 
-    /// Runs statements and commits; if they are to be undone, the transaction is left open.
+    /// Runs statements and commits; if they roll back, the transaction is left open.
     fn attempt(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
         let writes = mode == Mode::Write;
         self.run(self.jvm.methods.begin, &[jvalue { z: writes }], "beginning a transaction")?;
@@ -209,7 +210,7 @@ impl JeSession {
     }
 }
 
-/// Shows entries that a scan put into the shared memory; whether to go on.
+/// Shows entries that a scan put into the shared memory; returns whether to continue.
 fn show_batch(mut entries: &[u8], visit: Visit<'_>) -> Result<bool> {
     while let Some((head, rest)) = entries.split_first_chunk::<HEAD_BYTES>() {
         let word = u64::from_be_bytes(*head);
@@ -223,7 +224,7 @@ fn show_batch(mut entries: &[u8], visit: Visit<'_>) -> Result<bool> {
     Ok(true)
 }
 
-/// A length or the number of a table as Java has it: neither reaches two thousand millions.
+/// A length or the number of a table as Java has it: neither reaches 2^31.
 fn int(number: usize) -> jvalue {
     jvalue { i: i32::try_from(number).unwrap_or(i32::MAX) }
 }

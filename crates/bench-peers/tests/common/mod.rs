@@ -1,4 +1,4 @@
-//! What the tests of all engines share.
+//! Helpers for the tests of all engines.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,12 +24,12 @@ pub fn engines() -> Vec<Box<dyn Engine>> {
     engines
 }
 
-/// Runs `check` with every engine that can do what it needs. What is skipped is said.
+/// Runs `check` with every engine that supports `needs`. Prints the engines that are skipped.
 pub fn each(needs: Needs, level: Level, check: impl Fn(&dyn Engine)) {
     engines().iter().for_each(|engine| check_one(&**engine, needs, level, |_| check(&**engine)));
 }
 
-/// The same at the strongest level of each engine at which it does not sync.
+/// The same, for each engine at its strongest level without a sync.
 #[allow(dead_code, reason = "not every test is for all that do not sync")]
 pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
     for engine in engines() {
@@ -74,14 +74,14 @@ pub fn write(session: &mut dyn Session, mut statements: impl FnMut(&mut dyn Tran
     assert_eq!(ended, Ended::Committed);
 }
 
-/// What a process under `strace` wrote, and which calls it made.
+/// The output and the system calls of a process under `strace`.
 #[allow(dead_code, reason = "not every test traces")]
 pub struct Traced {
     pub stdout: String,
     pub calls: String,
 }
 
-/// Runs a test once more, traced; `None`, and says so, if there is no `strace`.
+/// Runs a test once more, traced; prints a note and returns `None` if there is no `strace`.
 #[allow(dead_code, reason = "not every test traces")]
 pub fn trace(name: &str, told: &[(&str, &str)], calls: &str) -> Option<Traced> {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
@@ -99,7 +99,7 @@ pub fn trace(name: &str, told: &[(&str, &str)], calls: &str) -> Option<Traced> {
     Some(Traced { stdout, calls: std::fs::read_to_string(file.path()).unwrap() })
 }
 
-/// Runs the test `name` of this executable once more, in a process of its own that is told `told`.
+/// Runs the test `name` of this executable once more, in a process of its own with the environment variables `told`.
 pub fn child(name: &str, told: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);

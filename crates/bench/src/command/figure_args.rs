@@ -76,7 +76,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     finish(&report)
 }
 
-/// Leaves the engines that the user wants, or else those that the program has.
+/// Keeps the engines that the user named, or else those that the program has.
 fn choose(
     experiment: &mut Experiment,
     program: &Program,

@@ -1,4 +1,4 @@
-//! `list`: what there is.
+//! `list`: the engines, figures and workloads of the program.
 
 use std::fmt::Write;
 

@@ -1,5 +1,5 @@
-//! The command line of the benchmarks, shared by the programs that have them: `fulgurite bench`, which knows Fulgurite,
-//! and `bench-peers`, which knows other stores, too.
+//! The command line of the benchmarks, shared by the programs that have them: `fulgurite bench`, with Fulgurite alone,
+//! and `bench-peers`, which has other stores, too.
 
 mod compare;
 mod figure_args;
@@ -30,14 +30,14 @@ use crate::registry::Registry;
 use crate::report::End;
 use crate::{Report, serve};
 
-/// What a program has to say of itself.
+/// The program that has the benchmarks.
 pub struct Program {
     /// How users call it: `fulgurite bench`, `bench-peers`.
     pub name: &'static str,
-    /// The engines that it knows.
+    /// The engines that it has.
     pub registry: Registry,
-    /// The arguments that lead its own program to [`Program::run`] with a hidden command, `cell`: that command not
-    /// included.
+    /// The arguments that lead its own executable to [`Program::run`] with a hidden command, `cell`, which they do not
+    /// include.
     pub child_args: Vec<String>,
     /// Whether a signal has asked to end.
     pub asked: fn() -> bool,
@@ -46,7 +46,7 @@ pub struct Program {
 /// Why a command ended without success.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What to tell the user; empty if all was said.
+    /// The message for the user; empty if it was printed already.
     pub text: String,
     /// The exit code: 1 if it failed, 2 for a wrong command line, 3 for a regression that `compare` found, 130 if it
     /// was interrupted.
@@ -94,7 +94,7 @@ pub enum What {
     Compare(CompareArgs),
     /// Make one HTML page of reports that were written before.
     Page(output::PageArgs),
-    /// Do one run that is told on standard input: what this program starts itself with.
+    /// Do one run, whose job is on standard input: this program starts itself with it.
     #[command(hide = true)]
     Cell,
     /// A figure or table of a paper.
@@ -109,10 +109,10 @@ FIGURES:
   them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md, NAME.html and its plots.";
 
 impl Program {
-    /// Does what the command line wants.
+    /// Runs the command.
     ///
     /// # Errors
-    /// What to tell the user, and the exit code.
+    /// The message for the user, and the exit code.
     pub fn run(&self, what: &What) -> Result<(), Failure> {
         match what {
             What::Commit(args) => self.workload(&args.run, args.view(self)?),
@@ -161,7 +161,7 @@ impl Program {
     }
 }
 
-/// Whether all was run.
+/// Fails unless all of the plan was run.
 fn finish(report: &Report) -> Result<(), Failure> {
     match &report.end {
         End::Complete => Ok(()),

@@ -10,10 +10,10 @@ use crate::engine::Level;
 use crate::plan::{Candidate, Plan, Point};
 use crate::spec::Spec;
 
-/// More than any disk takes, and few enough that their bytes can be reckoned.
+/// More rows than any disk holds, and few enough that their bytes do not overflow.
 const ROWS_MAX: f64 = 1e12;
 
-/// What is compared, how often and for how long.
+/// What to compare, how often and for how long.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RunArgs {
     /// A directory on the disk to be measured.
@@ -41,8 +41,8 @@ pub struct RunArgs {
     /// How often all of it is run.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
-    /// How durable commits are when they are answered: sync, unsynced, memory, async:TIME (async:10ms),
-    /// no-barrier, staged.
+    /// How durable commits are when they are acknowledged: sync, unsynced, memory, async:TIME (async:10ms), no-barrier,
+    /// staged.
     #[arg(long, value_name = "LEVEL,...", value_delimiter = ',', default_value = "sync")]
     pub(super) durability: Vec<Level>,
     /// The memory of each engine for data.
@@ -71,11 +71,11 @@ pub struct RunArgs {
     pub(super) html: Option<PathBuf>,
 }
 
-/// What a workload wants where the command line says nothing.
+/// A workload's defaults for the command line.
 pub(super) struct Wanted {
     pub name: &'static str,
     pub title: String,
-    /// By the names of points; an empty name where there is only one.
+    /// By the names of points; the name is empty if there is only one.
     pub specs: Vec<(String, Spec)>,
     pub engines: &'static [&'static str],
     pub threads: &'static [u32],
@@ -96,7 +96,7 @@ impl RunArgs {
         }
     }
 
-    /// What to run.
+    /// The plan of the run.
     pub(super) fn plan(&self, program: &Program, wanted: Wanted) -> Result<Plan, Failure> {
         let candidates = self.candidates(program, wanted.engines)?;
         let baseline = self.baseline_of(&candidates)?;
@@ -125,7 +125,7 @@ impl RunArgs {
         });
         if self.durability.contains(&Level::NoBarrier) {
             eprintln!(
-                "warning: what no-barrier answers is durable only if the device's cache survives a power cut"
+                "warning: what no-barrier acknowledges is durable only if the device's cache survives a power cut"
             );
         }
         Ok(Plan {

@@ -13,7 +13,7 @@ use crate::markdown::markdown;
 use crate::plot::plot;
 use crate::terminal::text_table;
 
-/// The files that were asked for.
+/// The requested files.
 #[derive(Default)]
 pub(super) struct Outputs {
     json: Option<PathBuf>,
@@ -23,7 +23,7 @@ pub(super) struct Outputs {
 }
 
 impl Outputs {
-    /// Those of a workload's command line. Files that cannot be written are known before the work.
+    /// The files of a workload's command line. Fails before the run if one cannot be written.
     pub fn of(args: &RunArgs) -> Result<Outputs, Failure> {
         let outputs = Outputs {
             json: args.json.clone(),
@@ -45,7 +45,7 @@ impl Outputs {
         Ok(())
     }
 
-    /// Writes and prints a report. One without any runs is not written: it would take the place of a better one.
+    /// Writes and prints a report. A report without runs is not written: it would replace a better one.
     pub fn write(&self, report: &Report, view: &View) -> Result<(), Failure> {
         if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
             return Ok(());
@@ -107,7 +107,7 @@ pub(super) fn read(path: &Path) -> Result<Report, Failure> {
     Report::from_json(&text).map_err(|error| Failure::new(format!("{} {error}", path.display())))
 }
 
-/// Prints text; fine if nobody reads it to its end.
+/// Prints text; a reader that closes the output early is no error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {

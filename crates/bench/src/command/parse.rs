@@ -70,7 +70,7 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
     Ok(sizes)
 }
 
-/// The first value that comes again.
+/// The first value that is repeated.
 pub(super) fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
     values.iter().enumerate().find(|(place, value)| values[..*place].contains(value)).map(|(_, value)| value)
 }

@@ -1,4 +1,4 @@
-//! What runs now and how long it will take, on standard error, if that is a terminal.
+//! The current run and the time left, on standard error, if that is a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -9,7 +9,7 @@ use crate::plan::{Progress, Watch};
 /// The bar's length.
 const WHOLE: u64 = 1000;
 
-/// A bar, and the signals.
+/// A progress bar, and the signals.
 pub(super) struct Bar {
     bar: ProgressBar,
     asked: fn() -> bool,
@@ -24,7 +24,7 @@ impl Bar {
         Bar { bar, asked }
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }
@@ -47,7 +47,7 @@ impl Watch for Bar {
             Stage::Filling(part) => format!("filling, {:.0} %", part * 100.0),
             Stage::Warming => "warming up".to_string(),
             Stage::Running(operations) => format!("{} operations", number(operations as f64)),
-            Stage::Checking => "checking what is there".to_string(),
+            Stage::Checking => "checking the store".to_string(),
         };
         let Progress { round, rounds, what, .. } = progress;
         self.bar.set_message(format!("{left}round {round} of {rounds}, {what}: {stage}"));
@@ -58,7 +58,7 @@ impl Watch for Bar {
     }
 }
 
-/// Seconds as people say them.
+/// Seconds in fitting units.
 fn span(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match seconds {

@@ -15,11 +15,11 @@ use crate::workload::{
     QueueWork, Read, Scan, Sizes, TpccScale, UpdateSearch, Updates, Wisckey, Ycsb,
 };
 
-/// What a run without a limit of its own takes.
+/// The time of a run without a limit of its own.
 const TIME: Limit = Limit::Time(Duration::from_secs(5));
 const FULGURITE: &[&str] = &["fulgurite"];
 
-/// What most workloads want.
+/// The defaults of most workloads.
 fn wanted(name: &'static str, title: &str, specs: Vec<(String, Spec)>) -> Wanted {
     Wanted {
         name,
@@ -43,7 +43,7 @@ fn only(spec: Spec) -> Vec<(String, Spec)> {
     vec![(String::new(), spec)]
 }
 
-/// The sizes that were given, if the values are long enough.
+/// The given sizes, if the values are long enough.
 fn checked(given: Option<Sizes>, default: Sizes, value_bytes_min: usize) -> Result<Sizes, Failure> {
     let sizes = given.unwrap_or(default);
     match sizes.value_bytes < value_bytes_min {
@@ -82,7 +82,7 @@ EXAMPLES:
 /// device is measured in between: one 4 KiB block at a time, each durable before the next. After each run the rows are
 /// counted.
 ///
-/// The databases lie in a directory of their own below DIR, which is removed at the end. The first SIGINT or SIGTERM
+/// The databases are in a directory of their own below DIR, which is removed at the end. The first SIGINT or SIGTERM
 /// ends the run at hand and prints what there is, marked; a second one ends at once and leaves the directory behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMMIT_EXAMPLES)]

@@ -9,7 +9,7 @@ use crate::spec::Spec;
 use crate::table::TableSpec;
 use crate::workload::{Conflicts, TpccScale, Updates};
 
-/// 16-byte keys and 84-byte values, as many of them as make 100 MB.
+/// 16-byte keys and 84-byte values: this many make 100 MB.
 const PAIRS: u64 = 1_000_000;
 /// The paper's buffer is a fifth of its data.
 const PAIR_BYTES: u64 = 100;
@@ -87,7 +87,7 @@ fn tpcc(warehouses: f64, bounded: bool) -> Spec {
     Spec::Tpcc { scale: TpccScale::part(warehouses), bounded }
 }
 
-/// About what a warehouse takes, bytes.
+/// The approximate size of a warehouse, bytes.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
 
 fn tpcc_experiment(points: Vec<Point>, note: &str) -> Experiment {

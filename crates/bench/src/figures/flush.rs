@@ -8,8 +8,8 @@ use crate::spec::Spec;
 use crate::table::TableSpec;
 use crate::workload::{Insert, Oltp, UpdateSearch};
 
-/// The schemes of the paper: what it found (each committer syncs for itself up to its own LSN), and what it proposes;
-/// and ours. Behind them, stores as they are.
+/// The schemes of the paper: the one that it found (each committer syncs for itself up to its own LSN), and the one
+/// that it proposes; and ours. After them come stores as they are.
 const SCHEMES: [&str; 3] = ["fulgurite:own-lsn", "fulgurite:aggregated", "fulgurite"];
 const THREADS: [u32; 5] = [8, 16, 32, 64, 128];
 

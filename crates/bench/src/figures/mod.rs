@@ -1,8 +1,8 @@
-//! The figures and tables of the papers that Fulgurite comes from, as plans: what each compares, at a scale that takes
+//! The figures and tables of the papers that Fulgurite is based on, as plans: what each compares, at a scale that takes
 //! a few minutes on two processors.
 //!
-//! What an engine cannot do yet (data larger than memory, staging, LSM tables, a server) is in its figure all the same,
-//! as a row that says so.
+//! Features that an engine does not have yet (data larger than memory, staging, LSM tables, a server) are in their
+//! figure all the same, as a row that says so.
 
 mod flashtkv;
 mod flush;
@@ -24,9 +24,9 @@ use crate::table::TableSpec;
 
 /// A figure or table.
 pub(crate) struct Figure {
-    /// What users and files call it.
+    /// The name for users and files.
     pub name: &'static str,
-    /// Other names: of figures of the same paper that the same runs give, and short ones.
+    /// Other names: of figures of the same paper that the same runs produce, and short ones.
     pub aliases: &'static [&'static str],
     /// What it shows, and where it is from.
     pub title: &'static str,
@@ -57,14 +57,14 @@ pub(crate) const FIGURES: &[Figure] = &[
     peers::OVERWRITE,
 ];
 
-/// What the user may change.
+/// The user's settings.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// Multiplies rows.
     pub scale: f64,
-    /// Of runs that are limited by time.
+    /// For runs that are limited by time.
     pub seconds: Option<Duration>,
-    /// Only these numbers of threads, if there are any.
+    /// Only these numbers of threads; empty: all.
     pub threads: Vec<u32>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Experiment {
     /// The label of one of them.
     pub baseline: &'static str,
     pub points: Vec<Point>,
-    /// How often it is run if the user does not say.
+    /// How many rounds to run if the user does not say.
     pub rounds: u32,
     pub notes: Vec<String>,
     pub view: View,
@@ -99,9 +99,9 @@ pub(crate) struct Experiment {
 #[derive(Clone)]
 pub(crate) struct View {
     pub table: &'static TableSpec,
-    /// What fits a terminal of it.
+    /// The columns that fit on a terminal.
     pub terminal: &'static TableSpec,
-    /// By what is added to the name of the figure for the name of the file.
+    /// Each with the suffix of its file's name after the name of the figure.
     pub plots: Vec<(&'static str, PlotSpec<'static>)>,
 }
 
@@ -130,7 +130,7 @@ impl Experiment {
     }
 }
 
-/// How a report that was read from a file is shown: as its figure is, or as a workload.
+/// How to show a report that was read from a file: like its figure, or like a workload.
 pub(crate) fn view_of(report: &Report) -> View {
     let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
     match FIGURES.iter().find(|figure| figure.name == report.name) {
@@ -139,7 +139,7 @@ pub(crate) fn view_of(report: &Report) -> View {
     }
 }
 
-/// How the report of a workload is shown.
+/// How to show the report of a workload.
 pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a str>) -> View {
     let first = points.next();
     let x = if points.all(|point| Some(point) == first) { X::Threads } else { X::Points };
@@ -158,7 +158,7 @@ pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a
 }
 
 impl View {
-    /// A table that is not special is shorter on a terminal.
+    /// On a terminal the full table is shortened; special tables are not.
     fn new(table: &'static TableSpec, plots: Vec<(&'static str, PlotSpec<'static>)>) -> View {
         let terminal = if *table == TableSpec::FULL { &TableSpec::TERMINAL } else { table };
         View { table, terminal, plots }
@@ -211,7 +211,7 @@ fn point(name: &str, workload: Spec, threads: u32, limit: Limit, cache_bytes: u6
     Point { name: name.to_string(), workload, load, cache_bytes }
 }
 
-/// Before the measured part of runs that are limited by time.
+/// The warm-up of runs that are limited by time.
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Enough for every data set of the figures.

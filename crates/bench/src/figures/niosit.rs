@@ -1,4 +1,4 @@
-//! *NIOSIT: efficient data access for log-structured merge-tree style storage systems* (answers from the I/O thread).
+//! *NIOSIT: efficient data access for log-structured merge-tree style storage systems* (replies from the I/O thread).
 
 use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, point, rates};
 use crate::engine::Level;

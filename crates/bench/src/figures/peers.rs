@@ -1,4 +1,4 @@
-//! What users of such stores do, on all of them.
+//! Typical uses of such stores, on all engines.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ pub(super) const JOB_QUEUE: Figure = Figure {
     },
 };
 
-/// A peer that needs longer is cut.
+/// A slower peer is cut after this time.
 const JOBS_WITHIN: Duration = Duration::from_secs(600);
 
 pub(super) const OVERWRITE: Figure = Figure {

@@ -16,7 +16,7 @@ fn levels(engine: &str) -> Vec<Candidate> {
         .collect()
 }
 
-/// As many as there are clients at most, so that not all wait for the same branch.
+/// As many as the most clients, so that not all of them wait for the same branch.
 const BRANCHES: u32 = 120;
 
 fn tpcb(accounts_per_branch: u64) -> Spec {

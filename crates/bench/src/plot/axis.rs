@@ -1,8 +1,8 @@
-//! A vertical axis: which value lies how high, and where the axis is marked.
+//! A vertical axis: the heights of values, and the ticks.
 
 use crate::number::number;
 
-/// Values from below to above, evenly or by their logarithm.
+/// Values from bottom to top, linear or logarithmic.
 #[derive(Clone, Copy, Debug)]
 pub struct Axis {
     low: f64,
@@ -10,11 +10,11 @@ pub struct Axis {
     is_log: bool,
 }
 
-/// Room above the largest value, as a part of the axis.
+/// Room above the largest value, as a share of the axis.
 const HEADROOM: f64 = 0.15;
 
 impl Axis {
-    /// An axis for these values; logarithmic ones have place only for those above 0.
+    /// An axis for these values; a logarithmic one ignores values that are not above 0.
     pub fn of(values: impl Iterator<Item = f64> + Clone, is_log: bool) -> Axis {
         let values = values.filter(|value| value.is_finite() && (!is_log || *value > 0.0));
         let high = values.clone().fold(0.0, f64::max);
@@ -24,23 +24,23 @@ impl Axis {
         }
         let high = if high > 0.0 { high } else { 10.0 };
         let smallest = values.fold(high, f64::min);
-        // Bars of the smallest value have to be seen.
+        // Bars of the smallest value must be visible.
         let low = 10f64.powf((smallest.log10() - 0.2).floor());
         let high = low * (high / low).powf(1.0 + HEADROOM).max(10.0);
         Axis { low, high, is_log }
     }
 
-    /// How high a value lies, 0 to 1.
+    /// The height of a value, 0 to 1.
     pub fn height(&self, value: f64) -> f64 {
         let part = match self.is_log {
             false => (value - self.low) / (self.high - self.low),
             true => (value / self.low).log10() / (self.high / self.low).log10(),
         };
-        // A value of 0 has no logarithm: it lies at the foot.
+        // A value of 0 has no logarithm: it is at the bottom.
         if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
     }
 
-    /// Values with a mark, and their texts.
+    /// The values of the ticks, and their texts.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         let values = if self.is_log { self.log_ticks() } else { self.even_ticks() };
         values.into_iter().map(|value| (value, tick_text(value))).collect()

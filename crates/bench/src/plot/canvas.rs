@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::{Error, Result};
 
-/// A place: to the right, and down.
+/// A point: to the right, and down.
 pub type At = (i32, i32);
 
 pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -18,8 +18,8 @@ pub const TEXT: i32 = 13;
 /// Height of the letters within the data.
 pub const SMALL: i32 = 10;
 
-/// Eight colors that are told apart by those who do not see red and green, too, on white. The first seven are those of
-/// Okabe and Ito, without the yellow.
+/// Eight colors that readers with red-green color blindness can distinguish, too, on white. The first seven are those
+/// of Okabe and Ito, without the yellow.
 const COLORS: [RGBColor; 8] = [
     RGBColor(0x00, 0x72, 0xb2),
     RGBColor(0xd5, 0x5e, 0x00),
@@ -32,7 +32,7 @@ const COLORS: [RGBColor; 8] = [
 ];
 const MARKERS: usize = 5;
 
-/// How the lines, markers and bars of one series look. The first 24 differ as bars, the first 40 as markers.
+/// The look of the lines, markers and bars of one series. The first 24 differ as bars, the first 40 as markers.
 #[derive(Clone, Copy)]
 pub struct Look {
     pub color: RGBColor,
@@ -48,14 +48,14 @@ impl Look {
     }
 }
 
-/// Where a text lies about its place.
+/// Which point of a text is at its position.
 #[derive(Clone, Copy)]
 pub enum Anchor {
-    /// It begins there.
+    /// Its start.
     Start,
-    /// Its middle is there.
+    /// Its middle.
     Middle,
-    /// It ends there.
+    /// Its end.
     End,
 }
 
@@ -71,7 +71,7 @@ pub struct Canvas<'a> {
 }
 
 impl<'a> Canvas<'a> {
-    /// A white picture of so many pixels.
+    /// A white picture of this size in pixels.
     pub fn new(text: &'a mut String, width: i32, height: i32) -> Canvas<'a> {
         let size = (width.max(1) as u32, height.max(1) as u32);
         let mut canvas = Canvas { backend: SVGBackend::with_string(text, size), failure: None, size };
@@ -89,7 +89,7 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// The first failure is told at the end.
+    /// Keeps the first failure, for [`Canvas::finish`].
     fn note<E: std::error::Error>(&mut self, done: Result<(), E>) {
         if let Err(error) = done {
             self.failure.get_or_insert(error.to_string());
@@ -138,7 +138,7 @@ impl<'a> Canvas<'a> {
         self.note(done);
     }
 
-    /// A bar that stands on the lower one of two corners.
+    /// A bar whose base is at the lower corner.
     pub fn bar(&mut self, top_left: At, bottom_right: At, look: Look) {
         self.rect(top_left, bottom_right, look.color);
         let ((left, top), (right, bottom)) = (top_left, bottom_right);
@@ -156,14 +156,14 @@ impl<'a> Canvas<'a> {
         }
     }
 
-    /// From the least value to the largest.
+    /// A vertical line with end marks, from the least value to the largest.
     pub fn spread(&mut self, x: i32, top: i32, bottom: i32, color: RGBColor) {
         self.line((x, top), (x, bottom), color);
         self.line((x - 3, top), (x + 3, top), color);
         self.line((x - 3, bottom), (x + 3, bottom), color);
     }
 
-    /// A text, its middle as high as `at`.
+    /// A text, vertically centered at `at`.
     pub fn text(&mut self, text: &str, at: At, height: i32, anchor: Anchor) {
         self.draw_text(text, at, height, anchor, FontTransform::None, FontStyle::Normal);
     }
@@ -172,7 +172,7 @@ impl<'a> Canvas<'a> {
         self.draw_text(text, at, height, Anchor::Start, FontTransform::None, FontStyle::Bold);
     }
 
-    /// A text that is read from below.
+    /// A text that runs upwards.
     pub fn text_upwards(&mut self, text: &str, at: At, height: i32, anchor: Anchor) {
         self.draw_text(text, at, height, anchor, FontTransform::Rotate270, FontStyle::Normal);
     }

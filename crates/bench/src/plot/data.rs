@@ -1,4 +1,4 @@
-//! What a plot shows of a report: series by category, and samples over time.
+//! The data of a plot from a report: series by category, and samples over time.
 
 use crate::metrics::Summary;
 use crate::report::{Report, Row};
@@ -6,13 +6,13 @@ use crate::run::{Run, Sample};
 use crate::table::Places;
 use crate::{Error, Result};
 
-/// What there is at one place of a plot.
+/// The content of a plot at one category of one series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell<T> {
     Value(T),
     /// The engine cannot do this, or the figure means nothing there.
     NotAvailable,
-    /// The report has nothing of this.
+    /// The report has no such row.
     Absent,
 }
 
@@ -30,7 +30,7 @@ impl<T> Cell<T> {
     }
 }
 
-/// The rows of a report as series of one place for each category.
+/// The rows of a report as series with one row for each category.
 pub struct Layers<'a> {
     pub categories: Vec<String>,
     pub series: Vec<(String, Vec<Option<&'a Row>>)>,
@@ -50,7 +50,7 @@ impl<'a> Layers<'a> {
         Layers::of(threads.iter().map(u32::to_string).collect(), named.collect())
     }
 
-    /// Points, with whatever else differs, are the categories.
+    /// Points, with any other difference, are the categories.
     pub fn by_points(report: &'a Report) -> Layers<'a> {
         let places = Places::of(report);
         let named = report.rows.iter().map(|row| (places.name(row), series_name(report, row), row));
@@ -58,7 +58,7 @@ impl<'a> Layers<'a> {
         Layers::of(distinct(named.iter().map(|(category, ..)| category.clone())), named)
     }
 
-    /// Of rows, each with its category and its series.
+    /// From rows, each with its category and its series.
     fn of(categories: Vec<String>, named: Vec<(String, String, &'a Row)>) -> Layers<'a> {
         let names = distinct(named.iter().map(|(_, series, _)| series.clone()));
         let find = |category: &String, series: &String| {
@@ -72,13 +72,14 @@ impl<'a> Layers<'a> {
         Layers { series: series.collect(), categories }
     }
 
-    /// A figure at each place of each series.
+    /// A figure for each category of each series.
     pub fn cells(&self, metric: &str) -> Vec<Vec<Cell<Summary>>> {
         let cell = |row: &Option<&Row>| Cell::of(*row, |row| row.summary(metric));
         self.series.iter().map(|(_, rows)| rows.iter().map(cell).collect()).collect()
     }
 
-    /// Several figures at each place of each series; those that mean nothing are 0 if others mean something.
+    /// Several figures for each category of each series; a figure that means nothing is 0 if another one means
+    /// something.
     pub fn stacks(&self, metrics: &[(&str, &str)]) -> Vec<Vec<Cell<Vec<f64>>>> {
         let stack = |row: &Row| {
             let figures = metrics.iter().map(|(metric, _)| row.summary(metric).map(|summary| summary.median));
@@ -94,18 +95,18 @@ impl<'a> Layers<'a> {
 /// The samples of a run.
 #[derive(Debug, PartialEq)]
 pub struct Trace {
-    /// Its place among the series.
+    /// The index of its series.
     pub series: usize,
-    /// Whether it is the one in the middle among the runs of its row.
+    /// Whether it is the median run of its row.
     pub is_median: bool,
     /// Seconds and values.
     pub points: Vec<(f64, f64)>,
 }
 
-/// The series of a plot over time, and the samples of all runs that count.
+/// The series of a plot over time, and the samples of all counting runs.
 ///
 /// # Errors
-/// If the figure is not one of those that are sampled.
+/// If the figure is not a sampled one.
 pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)> {
     let of_run = match metric {
         "operations_per_second" => rates,
@@ -138,7 +139,7 @@ pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)
     Ok((names, traces))
 }
 
-/// Operations a second from one sample to the next, at the end of that time.
+/// Operations a second from one sample to the next, at the time of the later one.
 fn rates(run: &Run) -> Vec<(f64, f64)> {
     let begin = Sample::default();
     let before = std::iter::once(&begin).chain(&run.samples);
@@ -155,7 +156,7 @@ fn sampled(run: &Run, value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
     samples.map(|sample| (sample.at_ns as f64 / 1e9, value(sample.disk_bytes as f64))).collect()
 }
 
-/// The label, and the durability if one label has several.
+/// The label, with the durability if one label has several.
 fn series_name(report: &Report, row: &Row) -> String {
     let others = report.rows.iter().filter(|other| other.label == row.label);
     let differs = others.into_iter().any(|other| other.level != row.level);

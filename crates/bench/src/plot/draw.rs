@@ -10,10 +10,10 @@ use crate::metrics::Summary;
 use crate::number::number;
 use crate::report::Report;
 
-/// Bars are at least so wide, and at most.
+/// The least width of a bar, and the largest.
 const BAR_MIN: i32 = 14;
 const BAR_MAX: i32 = 56;
-/// Between the bars of one category and those of the next.
+/// The gap between the bars of one category and those of the next.
 const GAP: i32 = 24;
 
 /// A line for each series, with the spread of the rounds.
@@ -36,7 +36,7 @@ pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Res
         let x = |at: usize| frame.slot(at as f64 + 0.5, count).round() as i32;
         let place = |(at, cell): (usize, &Cell<Summary>)| Some((x(at), *cell.value()?));
         let places: Vec<Option<(i32, Summary)>> = cells.iter().enumerate().map(place).collect();
-        // A line does not go on over a place where there is nothing.
+        // A line stops where a value is missing.
         for stretch in places.split(Option::is_none) {
             let stretch = stretch.iter().flatten();
             let points: Vec<At> = stretch.map(|(x, summary)| (*x, frame.y(summary.median))).collect();
@@ -89,7 +89,7 @@ pub fn bars(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Resu
     slots.finish(canvas, &frame, layers)
 }
 
-/// A group of bars for each category, one for each series, whose name is below it; each bar is a pile of figures.
+/// A group of bars for each category, one for each series, with its name below it; each bar is a stack of figures.
 pub fn stacked(
     layers: &Layers<'_>,
     spec: &PlotSpec<'_>,
@@ -138,7 +138,7 @@ pub fn stacked(
     slots.finish(canvas, &frame, layers)
 }
 
-/// A line for each run, that of the median run in full.
+/// A line for each run; that of the median run is fully opaque.
 pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
     let (names, traces) = traces(report, spec.y)?;
     let legend = names.iter().enumerate().map(|(index, name)| {
@@ -165,7 +165,7 @@ pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Res
         let points: Vec<At> = trace.points.iter().map(|(at, value)| (x(*at), frame.y(*value))).collect();
         let (opacity, stroke_width) = if trace.is_median { (1.0, 2) } else { (0.35, 1) };
         canvas.path(&points, look, opacity, stroke_width);
-        // Enough markers to tell the line, not so many as to hide it.
+        // Enough markers to identify the line, too few to hide it.
         let step = points.len().div_ceil(6).max(1);
         for point in points.iter().skip(step / 2).step_by(step).filter(|_| trace.is_median) {
             canvas.marker(*point, look);
@@ -180,11 +180,11 @@ pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Res
     canvas.finish()
 }
 
-/// Where bars and the names below them go.
+/// The positions of bars and of the names below them.
 struct Slots {
     data_width: i32,
     names_height: i32,
-    /// The part of it that the names of series take.
+    /// The height of the names of series within it.
     series_names_height: i32,
     upwards: bool,
     categories: usize,
@@ -222,13 +222,13 @@ fn axis(cells: &[Vec<Cell<Summary>>], spec: &PlotSpec<'_>) -> Axis {
     Axis::of(summaries.flat_map(|summary| [summary.min, summary.max]), spec.log_y)
 }
 
-/// How high the names below slots of this width are, and whether they have to stand upright.
+/// The height of the names below slots of this width, and whether they have to be vertical.
 fn names_room(names: &[String], slot: i32) -> (i32, bool) {
     let widest = names.iter().map(|name| width(name, TEXT)).max().unwrap_or(0);
     if widest + 8 <= slot { (TEXT, false) } else { (widest, true) }
 }
 
-/// Series of which nothing is there are marked.
+/// Marks the series that have no values at all.
 fn legend(
     layers: &Layers<'_>,
     cells: &[Vec<Cell<Summary>>],
@@ -252,12 +252,12 @@ fn x_label(x: X) -> &'static str {
     }
 }
 
-/// In the place of a bar.
+/// `n/a` instead of a bar.
 fn not_available(canvas: &mut Canvas<'_>, frame: &Frame, left: i32, right: i32) {
     canvas.text_upwards("n/a", ((left + right) / 2, frame.bottom - 4), SMALL, Anchor::Start);
 }
 
-/// A figure above a bar: flat where there is room.
+/// A figure above a bar: horizontal if there is room.
 fn figure(canvas: &mut Canvas<'_>, text: &str, (left, right): (i32, i32), top: i32) {
     let middle = (left + right) / 2;
     match width(text, SMALL) <= right - left {

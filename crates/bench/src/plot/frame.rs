@@ -1,29 +1,29 @@
-//! What is around the data: title, axes, legend. Everything has its own room, so that nothing is covered.
+//! The frame of the data: title, axes, legend. Each has room of its own, so that nothing overlaps.
 
 use super::axis::Axis;
 use super::canvas::{Anchor, At, Canvas, INK, Look, PALE, TEXT, width};
 
-/// What a frame is made of.
+/// The settings of a frame.
 pub struct Layout<'a> {
     pub title: &'a str,
     pub x_label: &'a str,
     pub y_label: &'a str,
-    /// How wide the data need to be at least.
+    /// The least width of the data.
     pub data_width: i32,
-    /// How much room the names below the data need.
+    /// The height of the names below the data.
     pub names_height: i32,
     pub legend: Vec<(String, Swatch)>,
     pub axis: Axis,
 }
 
-/// What the legend shows beside a name.
+/// The mark beside a name in the legend.
 #[derive(Clone, Copy)]
 pub enum Swatch {
     Bar(Look),
     Line(Look),
 }
 
-/// Where the data go.
+/// The area of the data.
 pub struct Frame {
     pub left: i32,
     pub right: i32,
@@ -40,7 +40,7 @@ const LEGEND_LINE: i32 = 20;
 const SWATCH: i32 = 30;
 
 impl Layout<'_> {
-    /// Draws it on a new picture, which is as large as it needs to be.
+    /// Draws it on a new picture of the size that it needs.
     pub fn draw<'text>(&self, text: &'text mut String) -> (Canvas<'text>, Frame) {
         let ticks = self.axis.ticks();
         let ticks_width = ticks.iter().map(|(_, text)| width(text, TEXT)).max().unwrap_or(0);
@@ -90,22 +90,23 @@ impl Layout<'_> {
 }
 
 impl Frame {
-    /// Where a value lies.
+    /// The vertical position of a value.
     pub fn y(&self, value: f64) -> i32 {
         self.bottom - (self.axis.height(value) * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// The left end of one of `count` slots that share the width; `slot` may be a fraction, and `count` its end.
+    /// The left end of one of `count` slots that share the width; `slot` may be a fraction, and `count` is the end of
+    /// the last.
     pub fn slot(&self, slot: f64, count: usize) -> f64 {
         f64::from(self.left) + slot * f64::from(self.right - self.left) / count.max(1) as f64
     }
 
-    /// The foot of the data, drawn after them.
+    /// The bottom line of the data, drawn after them.
     pub fn draw_foot(&self, canvas: &mut Canvas<'_>) {
         canvas.line((self.left, self.bottom), (self.right, self.bottom), INK);
     }
 
-    /// The names of slots `offset` below the foot, upwards if `upwards` says so.
+    /// The names of slots `offset` below the bottom line, vertical if `upwards` is set.
     pub fn draw_names(&self, canvas: &mut Canvas<'_>, names: &[String], offset: i32, upwards: bool) {
         for (index, name) in names.iter().enumerate() {
             let x = self.slot(index as f64 + 0.5, names.len()).round() as i32;
@@ -117,7 +118,7 @@ impl Frame {
     }
 }
 
-/// Breaks a text at spaces into lines of at most so many characters; a word that is longer keeps a line of its own.
+/// Breaks a text at spaces into lines of at most `line_len_max` characters; a longer word has a line of its own.
 fn wrapped(text: &str, line_len_max: i32) -> Vec<String> {
     let line_len_max = usize::try_from(line_len_max).unwrap_or(0);
     let mut lines: Vec<String> = Vec::new();

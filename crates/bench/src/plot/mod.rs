@@ -12,49 +12,49 @@ use self::data::Layers;
 use crate::Result;
 use crate::report::Report;
 
-/// What a plot has from left to right.
+/// The horizontal axis of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum X {
     /// Numbers of threads, evenly spaced. Where points differ, they belong to the names of the series.
     Threads,
     /// Points, with workload and threads where those differ.
     Points,
-    /// The time of a run: always lines. `y` is one of `operations_per_second`, `disk_mib` and `space_amplification`; the
-    /// last is reckoned by the bytes that are live at the end.
+    /// The time of a run: always lines. `y` is one of `operations_per_second`, `disk_mib` and `space_amplification`;
+    /// the last is computed with the bytes that are live at the end.
     Time,
 }
 
 /// How a plot shows its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A line for each engine; a bar through a point goes from the least round to the largest.
+    /// A line for each engine; a bar through a point spans the smallest to the largest round.
     Lines,
     /// A bar for each engine, grouped; `n/a` where the engine cannot do it.
     Bars,
-    /// A bar for each engine, grouped, of several figures that add up: names of [`METRICS`](crate::METRICS) and what the
-    /// legend calls them, from below. `y` and `log_y` mean nothing then.
+    /// A bar for each engine, grouped, of several figures that add up: names of [`METRICS`](crate::METRICS) and their
+    /// names in the legend, from the bottom. `y` and `log_y` mean nothing then.
     Stacked(&'static [(&'static str, &'static str)]),
 }
 
-/// What a plot shows.
+/// The settings of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlotSpec<'a> {
     /// Above the plot.
     pub title: &'a str,
     /// From left to right.
     pub x: X,
-    /// From below to above: the name of one of [`METRICS`](crate::METRICS).
+    /// From bottom to top: the name of one of [`METRICS`](crate::METRICS).
     pub y: &'static str,
-    /// What the axis calls it, unit included.
+    /// The name of the axis, unit included.
     pub y_label: &'a str,
     /// How it is drawn.
     pub kind: Kind,
-    /// Whether the axis has powers of ten at even distances.
+    /// Whether the axis is logarithmic.
     pub log_y: bool,
 }
 
-/// The picture as the text of an SVG file. A label has the same color, marker and stripes in all plots of a report in
-/// which labels alone are the series.
+/// The picture as the text of an SVG file. A label has the same color, marker and stripes in all plots of a report
+/// whose series are its labels alone.
 ///
 /// # Errors
 /// [`Error::Engine`](crate::Error::Engine) if the figure is not known over time, or the drawing failed.

@@ -1,4 +1,4 @@
-//! Pictures as texts.
+//! Tests on the texts of pictures.
 
 use super::*;
 use crate::report::Row;
@@ -19,7 +19,7 @@ fn texts(svg: &str) -> Vec<&str> {
     after.filter_map(|text| Some(text.split_once('>')?.1.split_once("</text>")?.0.trim())).collect()
 }
 
-/// The values of an attribute of all elements of one sort.
+/// The values of an attribute of all elements of one name.
 fn values(svg: &str, element: &str, attribute: &str) -> Vec<i32> {
     let elements = svg.lines().filter(|line| line.starts_with(&format!("<{element} ")));
     let value = |line: &str| line.split_once(&format!(" {attribute}=\""))?.1.split_once('"')?.0.parse().ok();
@@ -56,7 +56,7 @@ fn bars_have_figures_and_missing_ones_say_so() {
 }
 
 #[test]
-fn the_legend_lies_beside_the_data() {
+fn the_legend_is_beside_the_data() {
     for kind in [Kind::Lines, Kind::Bars] {
         let svg = plot(&many(), &PlotSpec { kind, x: X::Points, ..SPEC }).expect("drawn");
         let foot = values(&svg, "line", "x2").into_iter().max().expect("a foot");
@@ -115,7 +115,7 @@ fn a_report_without_figures_is_an_empty_picture() {
 }
 
 #[test]
-fn a_line_stops_where_nothing_is() {
+fn a_line_stops_where_a_value_is_missing() {
     let mut report = sample();
     report.rows = [1, 2, 4, 8, 16].map(|threads| row("a", threads, rounds(100))).to_vec();
     let lines = |report: &Report| {

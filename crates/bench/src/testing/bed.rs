@@ -1,4 +1,4 @@
-//! For tests: a workload on Fulgurite in a directory of its own.
+//! Test bed: a workload on Fulgurite in a directory of its own.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::{Engine, Error, FulguriteEngine, Result};
 /// Rows as a store has them: keys and values.
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A store that was filled by a workload.
+/// A store that a workload has filled.
 pub(crate) struct Bed<W> {
     pub workload: W,
     pub store: Arc<dyn Store>,
@@ -36,7 +36,8 @@ impl<W: Workload> Bed<W> {
         Bed { workload, store, _dir: dir }
     }
 
-    /// Does `steps` operations on each of `threads` threads; what was done, and what the lanes counted together.
+    /// Does `steps` operations on each of `threads` threads; returns the operations, and the summed counts of the
+    /// lanes.
     pub fn run(&self, threads: u32, steps: u64) -> (Done, LaneCounts) {
         let kinds = self.workload.kinds().len();
         let mut done = Done { kinds: vec![0; kinds], rolled_back: vec![0; kinds] };
@@ -74,7 +75,7 @@ impl<W: Workload> Bed<W> {
         self.workload.check(&*self.store, done)
     }
 
-    /// Changes the store, sees the check fail with these words, and undoes the change.
+    /// Changes the store, expects an error of the check with these words, and undoes the change.
     pub fn check_fails(&self, words: &str, table: usize, change: Change<'_>) {
         let (key, before, after) = change;
         self.write(table, key, after);
@@ -123,10 +124,10 @@ impl<W: Workload> Bed<W> {
     }
 }
 
-/// A key, its value before, and after; `None`: there is none.
+/// A key, its value before, and after; `None`: no entry.
 pub(crate) type Change<'a> = (&'a [u8], Option<&'a [u8]>, Option<&'a [u8]>);
 
-/// Whether two numbers differ by at most so many percent of the second.
+/// Whether two numbers differ by at most `percent` percent of the second.
 pub(crate) fn is_near(found: u64, expected: u64, percent: u64) -> bool {
     found.abs_diff(expected) * 100 <= expected * percent
 }

@@ -1,4 +1,4 @@
-//! What the tests of workloads share: a store on Fulgurite, and threads that run the operations of clients.
+//! Helpers for the tests of workloads: a store on Fulgurite, and threads that run the operations of clients.
 
 mod bed;
 
@@ -14,7 +14,7 @@ use crate::lane::Lane;
 use crate::workload::{Done, Filling, Step, Workload};
 use crate::{FulguriteEngine, Result};
 
-/// A new store with what `workload` fills it with. The directory goes when it is dropped.
+/// A new store that `workload` has filled. Its directory is removed on drop.
 pub(crate) fn store(workload: &dyn Workload) -> (TempDir, Arc<dyn Store>) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let engine =
@@ -60,7 +60,7 @@ fn run_client(
     (0..steps).map(step).take_while(|step| *step != Step::End).collect()
 }
 
-/// A filled store on which `threads` threads did up to `steps` operations each, and which passed the workload's checks.
+/// A filled store after up to `steps` operations on each of `threads` threads, which passed the workload's checks.
 pub(crate) fn checked(workload: &dyn Workload, threads: u32, steps: u64) -> (TempDir, Arc<dyn Store>, Done) {
     let (dir, store) = store(workload);
     let done = run(workload, &store, threads, steps);
@@ -69,7 +69,7 @@ pub(crate) fn checked(workload: &dyn Workload, threads: u32, steps: u64) -> (Tem
     (dir, store, done)
 }
 
-/// Commits what somebody does behind the workload's back.
+/// Commits a change that the workload does not know of.
 pub(crate) fn tamper(store: &Arc<dyn Store>, mut with: impl FnMut(&mut dyn Transaction) -> Result<()>) {
     let mut session = store.session().expect("a session");
     session

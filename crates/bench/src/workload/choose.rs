@@ -1,4 +1,4 @@
-//! Which item an operation is about: all items alike, or a few of them most of the time.
+//! The choice of the item of an operation: uniform or skewed.
 //!
 //! The skewed choices are those of YCSB (Cooper, Silberstein, Tam, Ramakrishnan and Sears, SoCC 2010), whose numbers
 //! come from the generator of Gray, Sundaresan, Englert, Baclawski and Weinberger (SIGMOD 1994).
@@ -7,29 +7,29 @@ use super::rows::Random;
 
 /// The skew of YCSB.
 const THETA: f64 = 0.99;
-/// The scrambled choice draws ranks of so many items, however many there are.
+/// The scrambled choice draws ranks of this many items, however many there are.
 const SCRAMBLED_RANKS: u64 = 10_000_000_000;
-/// So many terms of a zeta sum are added one by one; the rest of a longer one is an integral with corrections.
+/// This many terms of a zeta sum are added one by one; the rest of a longer one is an integral with corrections.
 const TERMS: u64 = 10_000;
 
 /// How items are chosen.
 #[derive(Clone, Debug)]
 pub(crate) enum Chooser {
-    /// All alike.
+    /// All items equally likely.
     Uniform,
-    /// Zipfian, the popular items lying anywhere among the first so many; those that come later are not chosen.
+    /// Zipfian, with the popular items spread over the first `items`; items that are added later are not chosen.
     Scrambled { ranks: Zipfian, items: u64 },
     /// Zipfian from the newest item down.
     Latest(Zipfian),
 }
 
 impl Chooser {
-    /// Popular items spread among `items`, at least one: the hash of a Zipfian rank says which.
+    /// Popular items spread over `items`, at least one, by the hash of a Zipfian rank.
     pub fn scrambled(items: u64) -> Chooser {
         Chooser::Scrambled { ranks: Zipfian::new(SCRAMBLED_RANKS, THETA), items }
     }
 
-    /// The newest item being the most popular, of `items` to begin with, at least one.
+    /// The newest item is the most popular, of `items` to begin with, at least one.
     pub fn latest(items: u64) -> Chooser {
         Chooser::Latest(Zipfian::new(items, THETA))
     }
@@ -58,14 +58,14 @@ pub(crate) struct Zipfian {
 }
 
 impl Zipfian {
-    /// Of `items` ranks, at least one; `theta` lies between 0 and 1.
+    /// Over `items` ranks, at least one; `theta` is between 0 and 1.
     pub fn new(items: u64, theta: f64) -> Zipfian {
         let mut zipfian = Zipfian { theta, items: 0, zeta: 0.0, eta: 0.0 };
         zipfian.grow(items);
         zipfian
     }
 
-    /// From now on there are `items` ranks, if that is more than before. Only the new ones are reckoned.
+    /// From now on there are `items` ranks, if that is more than before. Only the terms of the new ones are added.
     pub fn grow(&mut self, items: u64) {
         if items <= self.items {
             return;
@@ -95,8 +95,8 @@ fn zeta_of_two(theta: f64) -> f64 {
     1.0 + 0.5f64.powf(theta)
 }
 
-/// The sum of 1 / i^theta for the i above `from` and up to `to`. Where many terms are left they are summed as Euler and
-/// Maclaurin did, to some twelve digits.
+/// The sum of 1 / i^theta for the i above `from` and up to `to`. If many terms are left, the rest is summed by the
+/// Euler-Maclaurin formula, to some twelve digits.
 fn zeta_between(from: u64, to: u64, theta: f64) -> f64 {
     let term = |i: u64| (i as f64).powf(-theta);
     let end = to.min(from + TERMS);
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn zeta_sums_are_right() {
-        // What YCSB has for so many items.
+        // YCSB's constant for this many items.
         let known = 26.469_028_201_783_02;
         assert!((zeta_between(0, SCRAMBLED_RANKS, THETA) - known).abs() < 1e-6);
         let term_by_term: f64 = (1..=100_000u32).map(|i| f64::from(i).powf(-THETA)).sum();
@@ -175,7 +175,7 @@ mod tests {
         let counts = counts(&mut Chooser::scrambled(items), items);
         let hottest = (0..items).max_by_key(|item| counts[*item as usize]).expect("items");
         assert_eq!(hottest, fnv1a_64(0) % items);
-        // Beside the first rank, so many of the ten thousand million ranks have the same place.
+        // Beside the first rank, about one in `items` of the ten thousand million ranks has the same item.
         let first = 1.0 / zeta_between(0, SCRAMBLED_RANKS, THETA);
         let share = counts[hottest as usize] as f64 / DRAWS as f64;
         assert!((first..first + 0.004).contains(&share), "the hottest item has {share}, its rank {first}");

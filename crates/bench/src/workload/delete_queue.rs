@@ -1,4 +1,4 @@
-//! `delete-queue`: rows are appended at one end of a queue and taken away at the other.
+//! `delete-queue`: rows are appended at one end of a queue and removed at the other.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use crate::engine::{Direction, Store, Verdict};
 use crate::lane::Lane;
 use crate::{Error, Result};
 
-/// A queue in a table, in which a store that marks deleted rows and removes them later must step over ever more marks.
+/// A queue in a table, in which a store that marks deleted rows and removes them later must skip ever more tombstones.
 ///
-/// Each thread has a queue of its own: the key is the number of the queue and the place in it, 4 and 8 bytes, the
-/// highest first. A push writes the row behind the last one. A pop scans from the beginning of the queue for the first
-/// row that is there, and deletes it; nobody else takes from the same queue, so that the scan and the delete need not be
-/// one transaction. A client pushes and pops in turn, with a given number of rows
-/// in the queue whenever it has popped; the rows of the first queues are there beforehand, the others begin with as many
-/// pushes. What one looks at is how long a pop takes as time goes by.
+/// Each thread has a queue of its own: the key is the number of the queue and the position in it, 4 and 8 bytes, the
+/// highest first. A push writes the row after the last one. A pop scans from the beginning of the queue for the first
+/// row, and deletes it; no other thread pops from the same queue, so the scan and the delete need not be one
+/// transaction. A client pushes and pops in turn, so that a given number of rows is in the queue after each pop. The
+/// rows of the first queues are loaded, the others begin with as many pushes. The figure of interest is the time of a
+/// pop as time passes.
 #[derive(Clone, Copy, Debug)]
 pub struct DeleteQueue {
     queues: u32,
@@ -55,7 +55,7 @@ impl DeleteQueue {
     }
 }
 
-/// A place in a queue.
+/// A position in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     queue: u32,
@@ -159,9 +159,9 @@ impl Workload for DeleteQueue {
 struct DeleteQueueClient {
     queue: u32,
     backlog: u64,
-    /// The place of the first row.
+    /// The position of the first row.
     head: u64,
-    /// The place behind the last row.
+    /// The position after the last row.
     tail: u64,
     writes: Writes,
     value: Vec<u8>,
@@ -193,7 +193,7 @@ impl DeleteQueueClient {
             })?;
             match first {
                 Some(first) if first == head => Ok(()),
-                // The pop of this row was answered before it was committed, and is not seen yet.
+                // The pop of this row was acknowledged before it became visible.
                 Some(Place { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
                 _ => Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}"))),
             }

@@ -9,7 +9,7 @@ use crate::lane::Lane;
 /// Single inserts into an empty table, the micro-benchmark of Son, Yeom and Han (2017), Fig. 5a and Table 1.
 ///
 /// The threads take turns at the end of the key space: the n-th row of thread t of T has the key n * T + t in decimal.
-/// The write is blind: it does not look whether the key is there, as an insert of WiredTiger does not by default.
+/// The write is blind: it does not check whether the key exists, as WiredTiger's inserts do not by default.
 #[derive(Clone, Copy, Debug)]
 pub struct Insert {
     sizes: Sizes,

@@ -10,7 +10,7 @@ use crate::engine::{Needs, Store, Verdict};
 use crate::lane::Lane;
 use crate::{Error, Result};
 
-/// What the workers do.
+/// The work of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Work {
@@ -20,11 +20,11 @@ pub enum Work {
     Take,
 }
 
-/// One queue in one table, and a transaction for each job, as a program that hands out work would have it.
+/// One queue in one table, and a transaction for each job, as in a program that distributes work.
 ///
 /// A job is a row whose key is its number, 8 bytes, the highest first. To enqueue, a worker draws the next number and
-/// puts the job. To take, it finds the first job that it can have and deletes it, in one transaction: what was taken by
-/// one worker is taken by no other, which is checked job by job. The workers end when all jobs are there, or none.
+/// puts the job. To take, it finds the first job that it can have and deletes it, in one transaction: no two workers
+/// take the same job, which is checked job by job. The workers end when all jobs are put, or none is left.
 #[derive(Clone, Debug)]
 pub struct JobQueue {
     jobs: u64,
@@ -42,7 +42,7 @@ impl JobQueue {
     /// Jobs.
     pub const JOBS: u64 = 100_000;
 
-    /// So many jobs, with values of `value_bytes`, at least 24.
+    /// The workload with this many jobs, with values of `value_bytes`, at least 24.
     pub fn new(jobs: u64, value_bytes: usize, work: Work) -> JobQueue {
         let taken = (0..jobs).map(|_| AtomicBool::new(false)).collect();
         JobQueue { jobs, value_bytes, work, next: Arc::default(), taken }

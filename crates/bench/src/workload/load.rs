@@ -11,8 +11,8 @@ use crate::{Error, Result};
 /// Loads rows into an empty table, as `fillseq`, `fillrandom` and `fillbatch` of LevelDB's benchmark do.
 ///
 /// The rows come in an order ([`Order`]) and are cut into batches; each transaction puts one batch, the last of which
-/// may be smaller. The batches are cut in turn into a contiguous share for each thread. A client that has loaded its
-/// share has nothing more to do: the time until then is the result. Keys are the numbers of the rows in decimal.
+/// may be smaller. Each thread has a contiguous share of the batches. A client is done when it has loaded its share;
+/// the time until the last one is done is the result. Keys are the numbers of the rows in decimal.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     sizes: Sizes,
@@ -21,7 +21,7 @@ pub struct Load {
     batch: u64,
 }
 
-/// In which order rows are loaded.
+/// The order in which rows are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
@@ -109,7 +109,7 @@ impl Workload for Load {
         })
     }
 
-    /// Each batch is there as a whole or not at all, and as many are there as were answered.
+    /// Each batch is complete or absent, and as many are present as were acknowledged.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut key_of_row = vec![0; self.sizes.key_bytes];
         let mut found = vec![0; self.batches() as usize];
@@ -203,7 +203,7 @@ mod tests {
         let (_dir, store) = store(&workload);
         let mut done = run(&workload, &store, 4, 3);
         assert_eq!(done.operations(), 12);
-        workload.check(&*store, Some(&done)).expect("what was answered is there");
+        workload.check(&*store, Some(&done)).expect("all acknowledged rows are there");
         done.kinds[0] += 1;
         assert!(workload.check(&*store, Some(&done)).is_err(), "a transaction is missing");
     }

@@ -1,4 +1,4 @@
-//! What the threads do: tables, what is in them beforehand, and the operations of each thread.
+//! Workloads: the tables, their initial content, and the operations of each thread.
 
 mod choose;
 mod delete_queue;
@@ -46,7 +46,7 @@ use crate::lane::Lane;
 /// A workload with its parameters. All its randomness is from fixed seeds, so that every engine gets the same
 /// operations.
 pub trait Workload: Send + Sync {
-    /// What command lines and reports call it.
+    /// The name on command lines and in reports.
     fn name(&self) -> &'static str;
 
     /// Its parameters in words, for the head of a report: `1,000,000 rows, 20-byte keys, 100-byte values`.
@@ -55,7 +55,7 @@ pub trait Workload: Send + Sync {
     /// Its tables.
     fn tables(&self) -> &'static [&'static str];
 
-    /// What it needs of an engine.
+    /// Its needs of an engine.
     fn needs(&self) -> Needs {
         Needs::default()
     }
@@ -63,13 +63,13 @@ pub trait Workload: Send + Sync {
     /// The kinds of its operations: latencies and counts are kept for each.
     fn kinds(&self) -> &'static [&'static str];
 
-    /// Bytes of keys and values that are there before it begins.
+    /// Bytes of keys and values that are loaded beforehand.
     fn loaded_bytes(&self) -> u64;
 
     /// About how many bytes of keys and values an operation writes.
     fn bytes_per_operation(&self) -> u64;
 
-    /// How many operations `threads` clients do before they have all ended, for a workload whose clients end.
+    /// How many operations `threads` clients do until all of them are done, for a workload whose clients end.
     fn work(&self, threads: u32) -> Option<u64> {
         let _ = threads;
         None
@@ -78,27 +78,26 @@ pub trait Workload: Send + Sync {
     /// Fills the tables of an empty store, and settles it.
     ///
     /// # Errors
-    /// What the engine says, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` said so.
+    /// The engine's error, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` returned it.
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()>;
 
-    /// What thread number `thread` of `threads` does.
+    /// The client of thread number `thread` of `threads`.
     fn client(&self, thread: u32, threads: u32) -> Box<dyn Client>;
 
-    /// Whether the run ends with the first client that has nothing more to do, rather than with the last one: for
-    /// clients that only accompany others.
+    /// Whether the run ends with the first client that is done, rather than with the last one: for clients that only
+    /// accompany others.
     fn ends_with_first(&self) -> bool {
         false
     }
 
-    /// Looks whether the store holds what it must after `done`; for a run that was killed `done` is `None`, and what
-    /// holds at any moment is checked.
+    /// Checks that the store holds what it must after `done`; for a run that was killed `done` is `None`, and the check
+    /// is of what holds at any moment.
     ///
     /// # Errors
-    /// [`Error::Wrong`](crate::Error::Wrong) if it does not, or what the engine says.
+    /// [`Error::Wrong`](crate::Error::Wrong) if it does not, or the engine's error.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()>;
 
-    /// Bytes of the keys and values that are in the store after `done`, if that is known: what space amplification is
-    /// reckoned by.
+    /// Bytes of the keys and values in the store after `done`, if that is known: the base of space amplification.
     fn live_bytes(&self, done: &Done) -> Option<u64> {
         let _ = done;
         None
@@ -107,21 +106,21 @@ pub trait Workload: Send + Sync {
 
 /// The operations of one thread.
 pub trait Client: Send {
-    /// Does the next operation, and says what it was.
+    /// Does the next operation, and returns its kind.
     ///
     /// # Errors
-    /// What the engine says.
+    /// The engine's error.
     fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step>;
 }
 
-/// What an operation was.
+/// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// One of this kind, by its place in [`Workload::kinds`].
+    /// It is of this kind, an index into [`Workload::kinds`].
     Done(usize),
-    /// One of this kind that was rolled back as the workload wanted.
+    /// It is of this kind, and the workload rolled it back.
     RolledBack(usize),
-    /// There is nothing more to do: nothing was done.
+    /// The client is done: there was no operation.
     End,
 }
 
@@ -141,21 +140,21 @@ impl Done {
     }
 }
 
-/// Is told how far the filling has come.
+/// Reports the progress of filling.
 pub struct Filling<'a> {
     go_on: &'a mut dyn FnMut(f64) -> bool,
 }
 
 impl<'a> Filling<'a> {
-    /// Tells `go_on` the part that is done, 0 to 1, and asks it whether to go on.
+    /// Passes `go_on` the share that is done, 0 to 1, and ends the filling if it returns false.
     pub fn new(go_on: &'a mut dyn FnMut(f64) -> bool) -> Filling<'a> {
         Filling { go_on }
     }
 
-    /// So much of `all` is done.
+    /// Reports that `done` of `all` is done.
     ///
     /// # Errors
-    /// [`Error::Interrupted`](crate::Error::Interrupted) if nobody wants more.
+    /// [`Error::Interrupted`](crate::Error::Interrupted) if the filling is to end.
     pub fn done(&mut self, done: u64, all: u64) -> Result<()> {
         match (self.go_on)(done as f64 / all.max(1) as f64) {
             true => Ok(()),

@@ -1,4 +1,4 @@
-//! `mvcc-vs-lock`: writers that hold their rows, and readers that meet them there or not.
+//! `mvcc-vs-lock`: writers that hold their rows, and readers that read the same rows or others.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use crate::{Error, Result};
 ///
 /// The first of the threads write, at least one of them, and the others read. Writer w has a hundred pairs of its own,
 /// those from 100 w on (fewer, if there are not enough for all writers), and each transaction overwrites all of them.
-/// So no two writers meet. Each operation of a reader retrieves one pair, all from the first to the last of its range
-/// being equally likely, in a transaction that only reads. Each client does a fixed number of operations, and the time
-/// until the last one is through is the result.
+/// So no two writers conflict. Each operation of a reader reads one pair in a transaction that only reads; all pairs
+/// from the first to the last of its range are equally likely. Each client does a fixed number of operations, and the
+/// time until the last one is done is the result.
 ///
-/// The paper does not say where the writers' pairs lie, nor how many of them a transaction updates. Here they lie at
+/// The paper does not say where the writers' pairs are, nor how many of them a transaction updates. Here they are at
 /// the lower end, because only then do readers meet writers more often as the range becomes narrower: with ten writers,
 /// all reads of [`Conflicts::B3`] are of pairs that are being written. And a transaction updates all of them, so that
-/// the check can tell whether a transaction took effect as a whole.
+/// the check can detect a transaction that took effect in part.
 #[derive(Clone, Copy, Debug)]
 pub struct MvccVsLock {
     conflicts: Conflicts,
@@ -53,15 +53,15 @@ impl Conflicts {
     }
 }
 
-/// What can be changed about [`MvccVsLock`].
+/// The parameters of [`MvccVsLock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MvccVsLockParameters {
     /// The pairs, at least ten and as many as there are writers.
     pub pairs: u64,
-    /// How long they are.
+    /// The lengths of keys and values.
     pub sizes: Sizes,
-    /// How many of a hundred threads write, 0 to 100. At least one does, and if there are two and this is below 100, at
-    /// least one reads.
+    /// How many of a hundred threads write, 0 to 100. At least one writes, and if there are two and this is below 100,
+    /// at least one reads.
     pub writers_percent: u32,
     /// How many transactions each writer does.
     pub writes_per_thread: u64,
@@ -184,8 +184,8 @@ impl Workload for MvccVsLock {
         })
     }
 
-    /// All pairs are there, each with a value of its own. Those of a writer are all from one of its transactions, and
-    /// there are no more of those than were answered, nor fewer.
+    /// All pairs are there, each with a value of its own. Those of a writer are all from one of its transactions; the
+    /// numbers of these transactions add up to the acknowledged ones.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let MvccVsLockParameters { pairs, sizes, .. } = self.parameters;
         let mut written = BTreeMap::new();
@@ -230,8 +230,8 @@ struct Writer {
     value: Vec<u8>,
 }
 
-/// What a write of a pair tells, packed: the writer's number from 1 in the upper bits, then that of its pairs (8 bits) and
-/// that of the transaction from 1 (32 bits).
+/// The number of a pair's write, packed: the writer's number from 1 in the upper bits, then the number of its pairs (8
+/// bits) and that of the transaction from 1 (32 bits).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp {
     writer: u64,
@@ -244,7 +244,7 @@ impl Stamp {
         (self.writer + 1) << 40 | self.width << 32 | self.transaction
     }
 
-    /// `None` of what was there before.
+    /// `None` for a pair as it was loaded.
     fn of(write: u64) -> Option<Stamp> {
         let writer = (write >> 40).checked_sub(1)?;
         Some(Stamp { writer, width: write >> 32 & 0xff, transaction: write & 0xffff_ffff })
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_and_readers_do_what_they_should() {
+    fn writers_and_readers_do_their_operations() {
         for conflicts in Conflicts::ALL {
             for (threads, done) in [(1, [20, 0]), (4, [40, 600])] {
                 assert_eq!(checked(&small(conflicts), threads, u64::MAX).2.kinds, done);
@@ -338,7 +338,7 @@ mod tests {
         let (_dir, store, mut done) = checked(&workload, 4, 10);
         assert_eq!(done.kinds[WRITE], 20);
         done.kinds[WRITE] += 1;
-        assert!(workload.check(&*store, Some(&done)).is_err(), "an answered transaction is missing");
+        assert!(workload.check(&*store, Some(&done)).is_err(), "an acknowledged transaction is missing");
         let older = Stamp { writer: 1, width: 100, transaction: 9 };
         assert_eq!(Stamp::of(older.pack()), Some(older));
         for write in [older.pack(), 0] {

@@ -10,12 +10,12 @@ use crate::lane::{Lane, Open};
 const ROWS: usize = 0;
 const BY_K: usize = 1;
 
-/// The statements that write in the OLTP test of sysbench, as the macro-benchmark of Son, Yeom and Han (2017), Fig. 6,
-/// has them.
+/// The statements that write in the OLTP test of sysbench, as in the macro-benchmark of Son, Yeom and Han (2017), Fig.
+/// 6.
 ///
-/// A row is an id, a number k that is indexed, and text. It lies in the table `rows` (key: the id; value: k in eight
+/// A row is an id, a number k that is indexed, and text. It is in the table `rows` (key: the id; value: k in eight
 /// bytes, then the text) and in the index `by_k` (key: k, then the id; no value). Each transaction picks three rows,
-/// all being equally likely, and does
+/// all equally likely, and does
 ///
 /// 1. an update of the indexed column: reads the first row, adds one to its k, writes the row, deletes its index entry
 ///    and writes the new one;
@@ -23,8 +23,8 @@ const BY_K: usize = 1;
 /// 3. a delete: reads the third row, deletes it and its index entry;
 /// 4. an insert: writes the third row again, with another k and another text, and its index entry.
 ///
-/// That is three reads, four puts and deletes in `rows` and four in `by_k`. A transaction that conflicts with another,
-/// because both took the same row, is run again. There are as many rows and entries afterwards as before.
+/// That is three reads, four puts and deletes in `rows` and four in `by_k`. A transaction that conflicts with another
+/// on the same row is retried. There are as many rows and entries afterwards as before.
 #[derive(Clone, Copy, Debug)]
 pub struct Oltp {
     sizes: Sizes,

@@ -7,11 +7,11 @@ use crate::Result;
 use crate::engine::{Store, Verdict};
 use crate::lane::Lane;
 
-/// Overwrites of a fixed set of rows, as `overwrite` of LevelDB's benchmark does, without an end of their own.
+/// Overwrites of a fixed set of rows, as in `overwrite` of LevelDB's benchmark, until the run ends.
 ///
-/// Each transaction overwrites one row, all being equally likely, blindly and with a value of the same length. The live
-/// bytes never change, so the disk that the store takes as time goes by shows how much of it is garbage, and the rate
-/// shows what collecting that costs.
+/// Each transaction overwrites one row, all equally likely, blindly and with a value of the same length. The live bytes
+/// never change. So the size of the store on disk over time shows how much of it is garbage, and the rate shows the
+/// cost of collecting it.
 #[derive(Clone, Copy, Debug)]
 pub struct OverwriteSteady {
     sizes: Sizes,

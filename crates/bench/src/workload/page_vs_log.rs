@@ -9,11 +9,11 @@ use crate::lane::{Lane, Open};
 
 /// The workloads A1 to A5 that FlashTKV compares page-based and sequential storage with (Table IV; measured in Fig. 5).
 ///
-/// Each transaction does ten operations on pairs with random keys, all being equally likely. An operation retrieves the
-/// pair, or updates it: writes it, blindly. The updates are spread evenly, so that of each hundred operations of a
-/// client exactly as many are updates as the mix says. A transaction that is all retrievals, as each one of
-/// [`Updates::A1`], is one that only reads. The retrievals are in the same transaction as the updates. A transaction
-/// that conflicts with another is run again; in the paper there is one thread, and no conflicts.
+/// Each transaction does ten operations on pairs with random keys, all equally likely. An operation reads the pair, or
+/// updates it by a blind write. The updates are spread evenly, so that of each hundred operations of a client exactly
+/// as many are updates as the mix says. A transaction without updates, like all of [`Updates::A1`], is one that only
+/// reads. The reads are in the same transaction as the updates. A transaction that conflicts with another is retried;
+/// in the paper there is one thread, and no conflicts.
 #[derive(Clone, Copy, Debug)]
 pub struct PageVsLog {
     updates: Updates,
@@ -22,7 +22,7 @@ pub struct PageVsLog {
     bounded: bool,
 }
 
-/// Which of the mixes.
+/// The mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Updates {
@@ -62,11 +62,11 @@ impl PageVsLog {
     pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
     /// How many pairs the paper has, beside a buffer of 2 GB.
     pub const PAIRS_PAPER: u64 = 100_000_000;
-    /// A hundredth of that: with a hundredth of the buffer, 20 MB, as much of it is in memory.
+    /// A hundredth of that: with a hundredth of the buffer, 20 MB, the same share of it is in memory.
     pub const PAIRS: u64 = PageVsLog::PAIRS_PAPER / 100;
 
-    /// The workload on `pairs` pairs, at least one, of that size. If it is `bounded`, engines must keep to the memory
-    /// that they are given, as the paper's do.
+    /// The workload on `pairs` pairs, at least one, of that size. If it is `bounded`, engines must keep to their memory
+    /// limit, as the paper's do.
     pub fn new(updates: Updates, sizes: Sizes, pairs: u64, bounded: bool) -> PageVsLog {
         PageVsLog { updates, sizes, pairs, bounded }
     }
@@ -142,7 +142,7 @@ struct PageVsLogClient {
     workload: PageVsLog,
     random: Random,
     writes: Writes,
-    /// Hundredths of an update that is due.
+    /// The update that is due, in hundredths.
     spread: u64,
     key: Vec<u8>,
     value: Vec<u8>,

@@ -1,4 +1,4 @@
-//! `read`: single reads of random keys, some of which may not be there.
+//! `read`: single reads of random keys, some of which may be missing.
 
 use super::rows::{Random, Sizes, expect_rows, fill, write_key};
 use super::sealed::{Seal, check_seals, expect_row};
@@ -9,9 +9,9 @@ use crate::{Error, Result};
 
 /// Point reads, as `readrandom` and `readmissing` of LevelDB's benchmark are.
 ///
-/// Row n has the key 2n in decimal. Each operation is a single read outside of a transaction: of a row, all being
-/// equally likely, or in a share of the operations of the odd key behind a row, which is not there. So keys that are
-/// missed lie among those that are there, and only a filter or a look at the place itself tells that they are not.
+/// Row n has the key 2n in decimal. Each operation is a single read outside of a transaction: of a row, all equally
+/// likely, or, in a share of the operations, of the odd key after a row, which does not exist. So missing keys are
+/// between existing ones, and only a filter or a lookup shows that they do not exist.
 #[derive(Clone, Copy, Debug)]
 pub struct Read {
     sizes: Sizes,
@@ -113,7 +113,10 @@ impl Client for ReadClient {
             (true, false) => Ok(Step::Done(MISS)),
             (true, true) => {
                 let key = String::from_utf8_lossy(&self.key);
-                Err(Error::engine("searching", format!("the row {key} is there, though nobody wrote it")))
+                Err(Error::engine(
+                    "searching",
+                    format!("the row {key} is there, though it was never written"),
+                ))
             }
             (false, _) => expect_row(found, &self.key, &self.value, row).map(|()| Step::Done(HIT)),
         }

@@ -5,7 +5,7 @@ use crate::engine::{Direction, Mode, Store, Verdict};
 use crate::lane::{Lane, Open};
 use crate::{Error, Result};
 
-/// Filling commits about this many bytes at a time.
+/// A commit of the filling has about this many bytes.
 const BATCH_BYTES: u64 = 64 << 10;
 
 /// How long keys and values are, in bytes.
@@ -20,7 +20,7 @@ pub struct Sizes {
 impl Sizes {
     /// The shortest key: enough for the number of any row.
     pub const KEY_BYTES_MIN: usize = 12;
-    /// The longest key: what all engines take.
+    /// The longest key that all engines take.
     pub const KEY_BYTES_MAX: usize = 480;
     /// The longest value.
     pub const VALUE_BYTES_MAX: usize = 1 << 20;
@@ -39,7 +39,7 @@ pub(crate) fn write_key(key: &mut [u8], row: u64) {
     }
 }
 
-/// The number of which [`write_key`] wrote `key`; `None` if there is none.
+/// The number that [`write_key`] wrote into `key`; `None` if there is none.
 pub(crate) fn read_key(key: &[u8]) -> Option<u64> {
     key.iter().try_fold(0u64, |row, digit| match digit {
         b'0'..=b'9' => row.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
@@ -47,7 +47,7 @@ pub(crate) fn read_key(key: &[u8]) -> Option<u64> {
     })
 }
 
-/// Numbers that look random (SplitMix64), the same for the same seed.
+/// Pseudorandom numbers (SplitMix64), the same for the same seed.
 pub(crate) struct Random {
     state: u64,
 }
@@ -88,7 +88,7 @@ impl Random {
     }
 }
 
-/// Commits the rows 0 to `rows`, many at a time, and settles the store; `row` puts all entries of one.
+/// Commits the rows 0 to `rows`, many at a time, and settles the store; `row` puts all entries of a row.
 pub(crate) fn fill(
     store: &dyn Store,
     rows: u64,
@@ -127,8 +127,8 @@ pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
     Ok(rows)
 }
 
-/// Shows all rows of a table to `visit`, in the order of their keys, and gives what it made of them. It is begun again
-/// after a conflict.
+/// Shows all rows of a table to `visit`, in the order of their keys, and returns its result. It starts again after a
+/// conflict.
 pub(crate) fn fold<S: Default>(
     store: &dyn Store,
     table: usize,
@@ -151,7 +151,7 @@ pub(crate) fn check_rows(store: &dyn Store, table: usize, name: &str, expected: 
     expect_rows(name, count_rows(store, table)?, expected)
 }
 
-/// An error unless so many entries were found in a table as it must hold.
+/// An error unless the number of entries found in a table is the expected one.
 pub(crate) fn expect_rows(name: &str, found: u64, expected: u64) -> Result<()> {
     match found == expected {
         true => Ok(()),

@@ -1,4 +1,4 @@
-//! `scan`: reading rows in their order, forward or in reverse, a few or all of them.
+//! `scan`: reading rows in order, forward or in reverse, a few or all of them.
 
 use super::rows::{Random, Sizes, write_key};
 use super::sealed::{Seal, check_sealed, fill_sealed};
@@ -7,11 +7,11 @@ use crate::engine::{Direction, Store};
 use crate::lane::Lane;
 use crate::{Error, Result};
 
-/// Scans of a table that nobody writes, as `readseq`, `readreverse` and `seekrandom` of LevelDB's benchmark are.
+/// Scans of a table without writers, as `readseq`, `readreverse` and `seekrandom` of LevelDB's benchmark are.
 ///
 /// Each operation is one scan in a transaction that reads. A short one reads [`Scan::SHORT_ROWS`] rows (all, if there
-/// are fewer) from a row on, all rows that have so many behind them being equally likely; a long one reads the whole
-/// table. Each client looks that it sees the very keys that it must, in their order; so each operation is as many rows
+/// are fewer) from a row on; all rows that have enough rows after them are equally likely. A long one reads the whole
+/// table. Each client checks that it sees exactly the expected keys, in their order; so each operation is as many rows
 /// as [`Scan::rows_per_scan`] says.
 #[derive(Clone, Copy, Debug)]
 pub struct Scan {
@@ -21,7 +21,7 @@ pub struct Scan {
     direction: Direction,
 }
 
-/// How far a scan goes.
+/// The extent of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Extent {
@@ -114,7 +114,7 @@ struct ScanClient {
     workload: Scan,
     random: Random,
     first: Vec<u8>,
-    /// The key that is to be seen next.
+    /// The next expected key.
     next: Vec<u8>,
 }
 
@@ -156,7 +156,7 @@ fn unexpected(key: &[u8], expected: &[u8]) -> Error {
     Error::engine("scanning", format!("there is {key} where {expected} should be"))
 }
 
-/// Makes a decimal key that of the row behind or before it; the one behind the last is the first.
+/// Turns a decimal key into that of the row after or before it; the one after the last is the first.
 fn turn(key: &mut [u8], direction: Direction) {
     let (from, to, by) = match direction {
         Direction::Forward => (b'9', b'0', 1),

@@ -1,5 +1,4 @@
-//! Values that tell which row they belong to and which write they are from, so that a store that mixes up, tears or
-//! loses them is found out.
+//! Values that identify their row and their write, so that a store that swaps, tears or loses them is detected.
 
 use super::Filling;
 use super::rows::{Random, Sizes, expect_rows, fill, read_key, write_key};
@@ -7,18 +6,18 @@ use super::update_search::missing;
 use crate::engine::{Direction, Ended, Mode, Store, Verdict, Visit};
 use crate::{Error, Result};
 
-/// What a value tells: the row and the write in eight bytes each, lowest first, and the rest of the value is made from
-/// the two.
+/// The content of a value: the row and the write in eight bytes each, lowest first; the rest of the value is derived
+/// from the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seal {
     /// The row that the value belongs to.
     pub row: u64,
-    /// Which of the writes of the row: 0 for the filling.
+    /// The number of the write of the row: 0 for the filling.
     pub write: u64,
 }
 
 impl Seal {
-    /// The shortest value: the row, the write, and eight bytes that are made from them.
+    /// The shortest value: the row, the write, and eight bytes that are derived from them.
     pub const VALUE_BYTES_MIN: usize = 24;
 
     /// Writes over all of `value`.
@@ -28,7 +27,7 @@ impl Seal {
         self.rest().fill(&mut value[16..]);
     }
 
-    /// What a whole value tells; `None` if it is not as it was written.
+    /// The content of a whole value; `None` if it is not as it was written.
     pub fn of(value: &[u8]) -> Option<Seal> {
         let seal = Seal { row: word(value, 0)?, write: word(value, 8)? };
         let mut rest = seal.rest();
@@ -45,8 +44,8 @@ fn word(value: &[u8], at: usize) -> Option<u64> {
     value.get(at..at + 8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
 
-/// An error unless the value that was found under `key` is one of `row`. It looks at the value's head only: the checks
-/// after a run look at the whole.
+/// An error unless the value found under `key` is one of `row`. It checks the value's head only: the checks after a run
+/// read the whole value.
 pub(crate) fn expect_row(found: bool, key: &[u8], value: &[u8], row: u64) -> Result<()> {
     match found {
         false => Err(missing(key)),
@@ -58,7 +57,7 @@ pub(crate) fn expect_row(found: bool, key: &[u8], value: &[u8], row: u64) -> Res
     }
 }
 
-/// The writes of one thread, numbered so that no two of a run are the same.
+/// The writes of one thread, numbered so that no two writes of a run have the same number.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Writes {
     next: u64,
@@ -92,15 +91,15 @@ pub(crate) fn fill_sealed(
     })
 }
 
-/// An error unless the table 0, which `name` is the name of, holds the rows 0 to `rows` under their keys in decimal,
-/// with whole values that are theirs.
+/// An error unless the table 0, whose name is `name`, holds the rows 0 to `rows` under their keys in decimal, each with
+/// a whole value of its own.
 pub(crate) fn check_sealed(store: &dyn Store, name: &str, rows: u64) -> Result<()> {
     let found = check_seals(store, name, |key, seal| seal.row < rows && read_key(key) == Some(seal.row))?;
     expect_rows(name, found, rows)
 }
 
-/// Counts the entries of the table 0, which `name` is the name of. An error if one is not whole, or `belongs` says that
-/// it has no business under its key.
+/// Counts the entries of the table 0, whose name is `name`. An error if an entry is not whole, or if by `belongs` it is
+/// under a wrong key.
 pub(crate) fn check_seals(
     store: &dyn Store,
     name: &str,
@@ -123,14 +122,14 @@ pub(crate) fn check_seals(
     Ok(rows)
 }
 
-/// Shows all entries of a table in one transaction, when nobody writes.
+/// Shows all entries of a table in one transaction, when there is no writer.
 pub(crate) fn read_all(store: &dyn Store, table: usize, visit: Visit<'_>) -> Result<()> {
     let ended = store.session()?.transact(Mode::Read, &mut |transaction| {
         transaction.scan(table, None, Direction::Forward, visit)?;
         Ok(Verdict::Commit)
     })?;
     match ended {
-        Ended::Conflict => Err(Error::engine("checking", "a scan conflicted while nobody wrote")),
+        Ended::Conflict => Err(Error::engine("checking", "a scan conflicted without a writer")),
         _ => Ok(()),
     }
 }

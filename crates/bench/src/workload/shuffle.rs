@@ -1,4 +1,4 @@
-//! Numbers in another order.
+//! A fixed pseudorandom order of numbers.
 
 use super::rows::Random;
 
@@ -19,7 +19,7 @@ impl Shuffle {
         Shuffle { bound, half_bits: bits.div_ceil(2).max(1) }
     }
 
-    /// The number at a place below the bound.
+    /// The number at an index below the bound.
     pub fn item_at(&self, place: u64) -> u64 {
         let mut item = self.once(place);
         while item >= self.bound {

@@ -1,4 +1,4 @@
-//! `tpcb`: a bank that is nothing but its busiest rows.
+//! `tpcb`: a bank whose busiest rows are in every transaction.
 
 #[cfg(test)]
 mod tests;
@@ -24,14 +24,14 @@ const TELLERS_PER_BRANCH: u32 = 10;
 const ROW_BYTES: usize = 100;
 /// A row of the history: key and value.
 const HISTORY_BYTES: usize = 50;
-/// The largest amount that comes or goes.
+/// The largest amount of a transaction.
 const DELTA_MAX: u64 = 999_999;
 
-/// TPC-B by its specification 2.0, on tables of keys and values.
+/// TPC-B by its specification 2.0, on key-value tables.
 ///
 /// A transaction changes the balance of an account by an amount, writes a row of history, changes the balances of a
-/// teller and of its branch by the same amount, and returns the account's. The teller is any; the account is in 85 of
-/// 100 cases one of the teller's branch, otherwise one of another. Branches are few and each transaction changes one:
+/// teller and of its branch by the same amount, and returns the account's. The teller is any; in 85 of 100 cases the
+/// account is one of the teller's branch, otherwise one of another. Branches are few and each transaction changes one:
 /// that is where transactions wait for each other or conflict.
 ///
 /// Branches, tellers and accounts have numbers as keys, big-endian, and 100 bytes with key and value; a row of history
@@ -43,7 +43,7 @@ pub struct Tpcb {
 }
 
 impl Tpcb {
-    /// What the specification has.
+    /// The specification's number.
     pub const ACCOUNTS_PER_BRANCH: u32 = 100_000;
 
     /// The workload with that many rows, both at least 1. There are ten tellers a branch.
@@ -133,7 +133,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// As the tables say.
+    /// From the tables.
     fn of_balances(store: &dyn Store) -> Result<Sums> {
         let of_table = |table| {
             fold(store, table, |sums: &mut BTreeMap<u64, i64>, key, value| {
@@ -147,7 +147,7 @@ impl Sums {
         Ok(Sums { tables: [of_table(BRANCHES)?, of_table(TELLERS)?, of_table(ACCOUNTS)?] })
     }
 
-    /// As the history says.
+    /// From the history.
     fn of_history(store: &dyn Store, bank: &Tpcb) -> Result<Sums> {
         let mut sums = fold(store, HISTORY, |sums: &mut Sums, _, value| {
             let row = History::decode(value).ok_or_else(|| strange(HISTORY))?;
@@ -164,7 +164,7 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Every row, not only the sum of each table, is what the history makes of it.
+    /// Every row, not only the sum of each table, agrees with the history.
     fn check(&self, balances: &Sums) -> Result<()> {
         let [branches, tellers, accounts] =
             [BRANCHES, TELLERS, ACCOUNTS].map(|table| balances.tables[table].values().sum::<i64>());
@@ -197,7 +197,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    /// What the next transaction does.
+    /// Picks the next transaction.
     fn pick(&mut self) -> History {
         let Tpcb { branches, accounts_per_branch } = self.bank;
         let teller = self.random.below(self.bank.tellers().into()) as u32;
@@ -250,7 +250,7 @@ impl Client for Terminal {
     }
 }
 
-/// A transaction, and the row of it.
+/// A transaction, and its row of history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct History {
     account: u64,
@@ -310,7 +310,7 @@ fn put_balance(open: &mut Open<'_>, table: usize, key: &[u8], balance: i64) -> R
     open.put(table, key, &row[..ROW_BYTES - key.len()])
 }
 
-/// The number that a key is.
+/// The number in a key.
 fn number(key: &[u8]) -> Option<u64> {
     let branch_or_teller = || key.try_into().ok().map(u32::from_be_bytes).map(u64::from);
     key.try_into().ok().map(u64::from_be_bytes).or_else(branch_or_teller)
@@ -320,7 +320,7 @@ fn balance(row: &[u8]) -> Option<i64> {
     row.first_chunk().map(|bytes| i64::from_le_bytes(*bytes))
 }
 
-/// Adds to a balance, and gives the new one.
+/// Adds to a balance, and returns the new one.
 fn add(open: &mut Open<'_>, table: usize, key: &[u8], delta: i64, value: &mut Vec<u8>) -> Result<i64> {
     if !open.get_for_update(table, key, value)? {
         let what = format!("a row of the table `{}` that was filled in is not there", TABLES[table]);
@@ -332,5 +332,5 @@ fn add(open: &mut Open<'_>, table: usize, key: &[u8], delta: i64, value: &mut Ve
 }
 
 fn strange(table: usize) -> Error {
-    Error::Wrong(format!("the table `{}` has a row that nobody wrote", TABLES[table]))
+    Error::Wrong(format!("the table `{}` has a row that was never written", TABLES[table]))
 }

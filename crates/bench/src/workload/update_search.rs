@@ -1,4 +1,4 @@
-//! `update-search`: half of the transactions overwrite a row, half look for one.
+//! `update-search`: half of the transactions overwrite a row, half read one.
 
 use super::rows::{Random, Sizes, check_rows, fill, write_key};
 use super::{Client, Done, Filling, Step, Workload};
@@ -8,8 +8,8 @@ use crate::{Error, Result};
 
 /// Updates and searches of existing rows, the micro-benchmark of Son, Yeom and Han (2017), Fig. 5b.
 ///
-/// Each transaction takes one row, all being equally likely, and a coin decides whether it overwrites it or looks for
-/// it. The overwriting is blind; the search is a single read outside of a transaction.
+/// Each transaction takes one row, all equally likely, and a coin decides whether it overwrites or reads it. The write
+/// is blind; the search is a single read outside of a transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct UpdateSearch {
     sizes: Sizes,
@@ -102,7 +102,7 @@ impl Client for UpdateSearchClient {
     }
 }
 
-/// A row that was preloaded and is never deleted for good is not there.
+/// The error for a missing row that was loaded, and that no transaction leaves deleted.
 pub(super) fn missing(key: &[u8]) -> Error {
     Error::engine("searching", format!("the row {} is not there", String::from_utf8_lossy(key)))
 }

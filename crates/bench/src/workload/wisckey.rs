@@ -10,10 +10,10 @@ use crate::lane::Lane;
 /// The writes that WiscKey with a buffer in NVDIMM was measured with (Section 5.1 of that paper; Fig. 5 to 8): values
 /// of 4 KiB under random keys of 8 bytes, each a transaction of its own, into a store that holds such pairs.
 ///
-/// A write takes one of the pairs that were loaded, all being equally likely, and overwrites it blindly. The paper does
-/// not say whether its keys were new; here none is, so that it is known how many bytes are live. The threads share
-/// the writes, and who has done its part has nothing more to do: the time until then is the result. The paper compares
-/// a sync for each write with none, which is how the store is opened.
+/// A write takes one of the loaded pairs, all equally likely, and overwrites it blindly. The paper does not say whether
+/// its keys were new; here none is, so that the number of live bytes is known. The threads share the writes, and a
+/// client is done after its share: the time until the last one is done is the result. The paper compares a sync for
+/// each write with none: a level of the store.
 #[derive(Clone, Copy, Debug)]
 pub struct Wisckey {
     pairs: u64,
@@ -49,7 +49,7 @@ impl Default for Wisckey {
     }
 }
 
-/// The key of a pair: no two have the same, because each step of [`Random::next`] can be undone.
+/// The key of a pair: no two have the same, because each step of [`Random::next`] is invertible.
 fn key_of(pair: u64) -> [u8; KEY_BYTES] {
     Random::new(pair).next().to_be_bytes()
 }

@@ -18,18 +18,20 @@ use crate::{Error, Result};
 /// The core workloads of YCSB (Cooper, Silberstein, Tam, Ramakrishnan and Sears, SoCC 2010, Table 2).
 ///
 /// The key of record n is `user` and the FNV-1a hash of n without its sign, in decimal with leading zeros: 23 bytes, so
-/// that records in a row lie anywhere. The value stands for all ten fields of 100 bytes. An operation does one of
+/// that consecutive records are spread over the table. The value represents all ten fields of 100 bytes. An operation
+/// does one of
 ///
 /// * read: a single read of a record, outside of a transaction;
 /// * update: writes a record as a whole, blindly;
 /// * insert: writes the next record that is not there yet;
-/// * scan: reads 1 to 100 records, each length being equally likely, from a record on, in a transaction that reads;
+/// * scan: reads 1 to 100 records, each length equally likely, from a record on, in a transaction that reads;
 /// * read-modify-write: reads a record and writes it as a whole, in one transaction.
 ///
-/// Which record is Zipfian (0.99) over the loaded ones, popular ones lying anywhere; in [`Mix::D`] it is Zipfian from
-/// the newest one down; or all records are alike ([`Ycsb::uniform`]). Records count as there when their insert and all
-/// before it were answered. Two things are not as in YCSB: an update writes all fields rather than one, and Zipfian
-/// scans of [`Mix::E`] begin at loaded records only, though they pass over the inserted ones.
+/// The choice of the record is Zipfian (0.99) over the loaded ones, with the popular ones spread among them; in
+/// [`Mix::D`] it is Zipfian from the newest one down; or uniform ([`Ycsb::uniform`]). A record counts as present when
+/// its insert and all inserts before it were acknowledged. Two things differ from YCSB: an update writes all fields
+/// rather than one, and Zipfian scans of [`Mix::E`] begin at loaded records only, though they pass over the inserted
+/// ones.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     mix: Mix,
@@ -39,7 +41,7 @@ pub struct Ycsb {
     inserted: Arc<Inserted>,
 }
 
-/// Which of the core workloads.
+/// The core workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
@@ -106,7 +108,7 @@ impl Ycsb {
         Ycsb { mix, records, value_bytes, chooser, inserted: Arc::new(Inserted::new(records)) }
     }
 
-    /// The same, all records that are there being equally likely.
+    /// The same, with all present records equally likely.
     pub fn uniform(self) -> Ycsb {
         Ycsb { chooser: Chooser::Uniform, ..self }
     }
@@ -264,7 +266,7 @@ impl YcsbClient {
         expect_row(found, &self.key, &self.value, record)
     }
 
-    /// With tickets an insert may be answered before others see it.
+    /// With tickets an insert may be acknowledged before it is visible to other threads.
     fn may_be_unseen(&self, lane: &Lane<'_>, record: u64) -> bool {
         record >= self.workload.records && lane.tickets() > 0
     }
@@ -282,7 +284,7 @@ impl YcsbClient {
                 Ok(seen < wanted)
             })
         })?;
-        // A scan begins with the record that it was given.
+        // A scan must begin with the record of its start key.
         if is_first || self.may_be_unseen(lane, record) { Ok(()) } else { Err(missing(&self.key)) }
     }
 
@@ -320,7 +322,7 @@ impl YcsbClient {
 struct Inserted {
     next: AtomicU64,
     answered: AtomicU64,
-    /// Answered ones with some before them that are not.
+    /// Acknowledged ones, with earlier ones that are not acknowledged yet.
     early: Mutex<BTreeSet<u64>>,
 }
 
@@ -330,7 +332,7 @@ impl Inserted {
         Inserted { next, answered: AtomicU64::new(records), early: Mutex::default() }
     }
 
-    /// As for a new store with `records` loaded ones.
+    /// Resets it for a new store with `records` loaded ones.
     fn restart(&self, records: u64) {
         self.early.lock().clear();
         self.next.store(records, Ordering::Relaxed);
@@ -407,7 +409,7 @@ mod tests {
         Seal { row: 300 + done.kinds[SECOND], write: 1 }.write_over(&mut value);
         tamper(&store, |open| open.put(0, &key, &value));
         assert!(workload.check(&*store, Some(&done)).is_err(), "one record too many");
-        workload.check(&*store, None).expect("nobody knows how many were inserted");
+        workload.check(&*store, None).expect("the number of inserts is unknown");
 
         write_user(&mut key, 5);
         tamper(&store, |open| open.put(0, &key, &value));

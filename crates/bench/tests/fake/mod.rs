@@ -1,4 +1,4 @@
-//! An engine in memory that lies, fails, dies, refuses and waits as the tests of the driver like it.
+//! An engine in memory that loses commits, fails, dies, refuses and waits as the tests of the driver choose.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use fulgurite_bench::engine::{
 };
 use fulgurite_bench::{Engine, Error, Result};
 
-/// What is wrong with the engine.
+/// The fault of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Nothing,
@@ -23,11 +23,11 @@ pub enum Fault {
     Fails,
     /// The tenth commit of the second store that it opens fails.
     FailsLater,
-    /// Its tenth commit fails, and what that had locked stays locked: all later ones conflict.
+    /// Its tenth commit fails, and its locks stay: all later commits conflict.
     FailsAndLocks,
     /// Its tenth commit panics.
     Panics,
-    /// Every second attempt to commit has to be made again.
+    /// Every second attempt to commit conflicts.
     Conflicts,
     /// Each commit takes a while.
     IsSlow,
@@ -37,21 +37,21 @@ pub enum Fault {
     DoesNotClose,
     /// It cannot do anything, and says so beforehand.
     Cannot,
-    /// It finds out that it does not work here when it is opened.
+    /// It refuses to be opened here.
     Refuses,
 }
 
-/// How long a commit takes of an engine that is slow.
+/// The time of a commit of a slow engine.
 pub const SLOW: Duration = Duration::from_millis(2);
 
-/// What tests see of an engine.
+/// Counters for the tests.
 #[derive(Default)]
 pub struct Seen {
-    /// How often it was opened.
+    /// How often the engine was opened.
     pub opened: AtomicU64,
     /// Commits that are not durable yet.
     in_flight: AtomicU64,
-    /// The most that there were at once.
+    /// The most that were in flight at once.
     pub in_flight_max: AtomicU64,
 }
 
@@ -63,7 +63,7 @@ pub struct Fake {
     kept: Kept,
 }
 
-/// What closed stores left in their directories, where a file [`MARK`] is.
+/// The content of closed stores, by their directories, each with a file [`MARK`].
 type Kept = Arc<Mutex<HashMap<PathBuf, Vec<Rows>>>>;
 const MARK: &str = "closed";
 
@@ -126,7 +126,7 @@ impl FakeStore {
     fn commit(&self, statements: Statements<'_>) -> Result<Ended> {
         let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
         if self.fault == Fault::FailsAndLocks && commit == 10 {
-            // The other threads are to be in the middle of a commit.
+            // The other threads have to be in the middle of a commit.
             RealEnv::new().clock().sleep(10 * SLOW);
         }
         match self.fault {
@@ -134,7 +134,7 @@ impl FakeStore {
                 return Err(Error::engine("committing", "the disk is gone"));
             }
             Fault::Panics if commit == 10 => panic!("a panic that the test wants"),
-            // A thread that goes on alone takes no memory to speak of.
+            // A thread that continues alone needs little memory.
             Fault::IsSlow | Fault::Fails | Fault::Panics => RealEnv::new().clock().sleep(SLOW),
             Fault::FailsAndLocks if commit > 10 => return Ok(Ended::Conflict),
             _ => {}
@@ -212,7 +212,7 @@ impl Session for FakeSession<'_> {
     }
 }
 
-/// Is durable as soon as somebody waits for it, and not before.
+/// Becomes durable when a thread waits for it, and not before.
 struct FakePending(Arc<Seen>);
 
 impl Pending for FakePending {

@@ -85,7 +85,7 @@ fn print(args: &Args, report: &CheckReport, seconds: f64) -> Result<(), Failure>
     output.flush()
 }
 
-/// What all of it comes to, and what to do.
+/// The totals of the report, and the advice that follows from them.
 fn verdict(report: &CheckReport) -> String {
     let problems = report.problems.len() as u64;
     let counted = count(problems, "problem");

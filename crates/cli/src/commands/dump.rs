@@ -1,4 +1,4 @@
-//! `fulgurite dump`: what is in the files.
+//! `fulgurite dump`: decodes the files of a database.
 
 use std::path::PathBuf;
 
@@ -33,7 +33,7 @@ EXAMPLES:
 pub(crate) struct Args {
     /// The database directory.
     dir: PathBuf,
-    /// Print what is in this segment.
+    /// Print the contents of this segment.
     #[arg(long, value_name = "NUMBER")]
     segment: Option<u32>,
     /// Stop after this many items of a segment, or this many segments.
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if decodes { Ok(()) } else { Err(Failure::damaged()) }
 }
 
-/// Prints the superblock; whether a slot decodes. Of a young database only one does.
+/// Prints the superblock; returns whether any slot decodes. In a young database only one does.
 fn print_slots(slots: &[Slot], json: bool, output: &mut Output) -> Result<bool, Failure> {
     for (index, slot) in slots.iter().enumerate() {
         if json {
@@ -79,7 +79,7 @@ fn print_slots(slots: &[Slot], json: bool, output: &mut Output) -> Result<bool, 
     Ok(slots.iter().any(|slot| !matches!(slot, Slot::Invalid)))
 }
 
-/// Prints the list of segments; whether all that is in them decodes.
+/// Prints the list of segments; returns whether all of them decode.
 fn print_segments(
     disk: &dyn Disk,
     paths: &[(u32, PathBuf)],
@@ -122,7 +122,7 @@ fn slot_line(index: usize, slot: &Slot) -> String {
     }
 }
 
-/// The epoch and the first commit of a segment, as its first group tells.
+/// The header of a segment's first group: it has the epoch and the first commit.
 pub(super) fn first_group(segment: &Segment) -> Option<&GroupHeader> {
     segment.items.iter().find_map(|item| match item {
         Item::Group(header) => Some(header),
@@ -171,7 +171,7 @@ fn segment_row(number: u32, segment: &Segment) -> Vec<String> {
     ]
 }
 
-/// Prints what is in a segment; whether all that it printed decodes.
+/// Prints the contents of a segment; returns whether all that it printed decodes.
 fn print_items(segment: &Segment, limit: usize, json: bool, output: &mut Output) -> Result<bool, Failure> {
     let items = &segment.items[..segment.items.len().min(limit)];
     for item in items {

@@ -1,4 +1,4 @@
-//! What `dump` prints, as JSON.
+//! The JSON output of `dump`.
 
 use fulgurite::dump::{Action, Body, ChunkRef, Frame, GroupKind, Item, Operation, Segment, Slot};
 use serde_json::{Map, Value, json};

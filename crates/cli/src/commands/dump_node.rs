@@ -1,4 +1,4 @@
-//! A node record, for people and for programs.
+//! A node record, as text and as JSON.
 
 use fulgurite::dump::{BulkHeader, EntryDescription, NodeDescription};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use super::dump::bulk_kind;
 use crate::rows::bytes_field;
 use crate::text::quoted;
 
-/// A line for the record, one for each child or entry.
+/// One line for the record, and one for each child or entry.
 pub(super) fn lines(record: &BulkHeader, node: &Result<NodeDescription, String>) -> Vec<String> {
     let head =
         format!("{:>10}  {}: {} bytes", record.lsn.offset(), bulk_kind(record.kind), record.body_bytes);

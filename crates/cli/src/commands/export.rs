@@ -82,7 +82,7 @@ impl Args {
         self.all || !self.tables.is_empty()
     }
 
-    /// The file behind the database, and the table if there is one.
+    /// The file after the database, and the table if there is one.
     fn operands(&self) -> Result<(Option<&str>, Option<&Path>), Failure> {
         let file = self.file.as_deref();
         let (table, file) = match (self.names_tables(), &self.table) {
@@ -152,7 +152,7 @@ struct Export<'a> {
     tables: Vec<Table>,
     writer: RowWriter,
     rows: u64,
-    /// How many parts could not be read.
+    /// How many ranges could not be read.
     left_out: u64,
 }
 
@@ -178,7 +178,7 @@ impl Export<'_> {
         Ok(())
     }
 
-    /// Says on standard error what is in the file.
+    /// Reports on standard error how many rows the file has.
     fn tell_written(&self, file: &str, replaces: bool) {
         let tables = self.tables.len() as u64;
         match self.args.json {
@@ -264,7 +264,7 @@ fn write_row(
     }
 }
 
-/// Names on standard error what was left out.
+/// Reports on standard error a range that was left out.
 fn tell(table: &str, part: &LeftOut, as_json: bool) {
     let error = failure::with_causes(&part.error);
     match as_json {
@@ -296,7 +296,7 @@ fn keys(part: &LeftOut) -> String {
     }
 }
 
-/// `from` and `to` are bytes, `to` is not part of it; a single key is `key`.
+/// `from` and `to` are bytes, `to` is exclusive; a single key is `key`.
 fn left_out_as_json(table: &str, part: &LeftOut, error: &str) -> Value {
     let mut object = Map::new();
     object.insert("left_out".into(), table.into());

@@ -20,8 +20,8 @@ EXAMPLES:
 
 /// Print the value of a key.
 ///
-/// Prints the bytes of the value as they are, and a line break behind them if a terminal shows them. If there is no
-/// such key, it says so on standard error and the exit code is 5.
+/// Prints the bytes of the value as they are, and a line break after them if a terminal shows them. If there is no such
+/// key, it says so on standard error and the exit code is 5.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let key = args.format.bytes(&args.key)?;
     with_reader(&args.dir, |db| {
         let (table, snapshot) = (db.open_table(&args.table)?, db.snapshot());
-        // Not a range: that reads the key's leaf, which may be damaged, also where the log has a newer version.
+        // Not a range: a range reads the key's leaf, which may be damaged, even where the log has a newer version.
         let Some(value) = snapshot.get(&table, &key)? else {
             return Err(Failure::not_found(format!(
                 "table `{}` has no key {}",

@@ -26,8 +26,8 @@ EXAMPLES:
 /// Times the ways to write a log (appending, over zeros, around the page cache; each with and without a sync) and
 /// direct reads; says what the device claims of its cache, which rate and latency of commits to expect, and which
 /// options to set. Needs up to 448 MiB of free space, less for fewer seconds. Its files are removed when it ends, also
-/// by SIGINT and SIGTERM; only kill -9 leaves files `fulgurite-probe-*`, which nobody needs. Databases in the directory
-/// are not touched; what else uses the device or the processors spoils the figures.
+/// by SIGINT and SIGTERM; only kill -9 leaves files `fulgurite-probe-*`, which may be deleted. Databases in the
+/// directory are not touched; what else uses the device or the processors spoils the figures.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// How long to measure, preparation included.
     #[arg(long, value_name = "N", default_value = "40", value_parser = seconds())]
     seconds: u64,
-    /// Print a JSON object (docs/probe.md says what is in it).
+    /// Print a JSON object (docs/probe.md describes it).
     #[arg(long)]
     pub json: bool,
     /// Also draw the latencies of writes as a bar chart.
@@ -50,7 +50,7 @@ fn seconds() -> RangedU64ValueParser<u64> {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     interrupt::listen()?;
-    // The chart's file first: a name that cannot be written must not cost the run.
+    // The chart's file first: a name that cannot be written must not cost a whole run.
     let chart = args.svg.as_deref().map(OutputFile::create).transpose()?;
     let env: Arc<dyn Env> = RealEnv::new();
     let bar = progress_bar(args.json);

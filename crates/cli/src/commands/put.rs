@@ -22,8 +22,8 @@ EXAMPLES:
 
 /// Write a value under a key.
 ///
-/// Replaces what is stored under the key, and when that expires. The table has to exist, unless --create. The value is
-/// durable when the command returns.
+/// Replaces the value stored under the key, and its time of expiry. The table has to exist, unless --create. The value
+/// is durable when the command returns.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -74,7 +74,7 @@ fn put(args: &Args, db: &Database, key: &[u8], value: &[u8]) -> Result<Commit, F
         Err(Error::UnknownTable { name }) if args.create => {
             let written = write(args, &db.create_table(&name)?, key, value);
             if written.is_err() {
-                // Why nothing was written is what the user has to hear of.
+                // The user has to see why the write failed, not why the drop did.
                 let _ = db.drop_table(&name);
             }
             Ok(written?)
@@ -95,7 +95,7 @@ fn read_value() -> Result<Vec<u8>, Failure> {
     use std::io::Read;
     let input = open_input(Some(Path::new("-")))?;
     let mut value = Vec::new();
-    // One byte more than the limit is enough for the database to refuse it.
+    // One byte more than the limit is enough for the database to refuse the value.
     let mut reader = input.reader.take(VALUE_BYTES_MAX as u64 + 1);
     reader.read_to_end(&mut value).map_err(|error| Failure::file("reading", &input.name, &error))?;
     Ok(value)

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })
 }
 
-/// Shows the entries that were asked for, in the order that was asked for.
+/// Shows the selected entries in the selected order.
 fn for_each(
     args: &Args,
     mut range: Range<'_>,
@@ -98,7 +98,7 @@ fn print_count(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(),
 
 fn print_entries(args: &Args, range: Range<'_>, output: &mut Output) -> Result<(), Failure> {
     let format = if args.json { Format::Jsonl } else { Format::Tsv };
-    // Lines for people and for pipes show no expiry, and need not be loaded again.
+    // Lines on a terminal or in a pipe show no expiry, and need not be loadable.
     let mut writer =
         RowWriter::new(format).hex(args.format.hex).keys_only(args.keys_only).without_expiry(!args.json);
     let for_people = output.is_terminal() && !args.json;

@@ -76,7 +76,7 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
     })
 }
 
-/// What the database's clock makes of the machine's, and what to do about it.
+/// How the database's clock relates to the machine's, and what to do about it.
 fn clock_state(stats: &Stats) -> (&'static str, String) {
     let (state, note) = match stats.clock.state {
         ClockState::Follows => ("follows", "the machine's"),
@@ -93,7 +93,7 @@ fn clock_state(stats: &Stats) -> (&'static str, String) {
             ("doubts", "the machine's jumped: believed in an hour; if it is right, reset-clock does it now")
         }
         ClockState::Ahead => {
-            ("ahead", "of the machine's, and stands still: if that is right, reset-clock sets it back")
+            ("ahead", "of the machine's, and does not advance: if that is right, reset-clock sets it back")
         }
         _ => ("unknown", ""),
     };
@@ -131,7 +131,7 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// Ten minutes were called far.
+    /// Regression: ten minutes were called a far jump.
     #[test]
     fn a_clock_that_is_not_confirmed_says_for_how_long_the_database_was_closed() {
         let mut stats = Stats::default();

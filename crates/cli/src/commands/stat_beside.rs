@@ -1,4 +1,4 @@
-//! `fulgurite stat` beside a process that has the database open: which process that is, and what the files tell.
+//! `fulgurite stat` beside a process that has the database open: the process, and what the files alone show.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(crate) fn run(dir: &Path, holder: &LockHolder, as_json: bool) -> Result<(), 
     let newest = newest.max_by_key(|content| content.sequence);
     let (mut segments, mut segment_bytes) = (0u64, 0);
     for (_, path) in dump::segment_paths(env.disk(), dir)? {
-        // It may be gone by now.
+        // The file may have been removed since the listing.
         let Ok(file) = env.disk().open(&path, OpenOptions::Read) else { continue };
         segments += 1;
         segment_bytes += file.len().unwrap_or(0);

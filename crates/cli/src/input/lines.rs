@@ -8,24 +8,24 @@ use memchr::memchr;
 use super::{Event, Source};
 use crate::failure::Failure;
 
-/// A byte takes at most so many in a line: JSON writes a control character as `\u0000`.
+/// A byte takes at most this many bytes in a line: JSON writes a control character as `\u0000`.
 pub(crate) const ESCAPED_BYTES_MAX: usize = 6;
-/// Longest line in bytes: the longest row with each of its bytes escaped, and room for what stands around it.
+/// Longest line in bytes: the longest row with each of its bytes escaped, and room for the syntax around it.
 const LINE_BYTES_MAX: usize = ESCAPED_BYTES_MAX * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + (1 << 20);
 
 /// What comes next from [`Lines`].
 pub(crate) enum Step {
     /// A line, for [`Lines::get`].
     Line(Range<usize>),
-    /// Nothing for a while.
+    /// No input for a while.
     Idle,
     /// A signal asked to end.
     Interrupted,
-    /// That was all.
+    /// The end of the input.
     End,
 }
 
-/// Splits a source into lines, which end with `\n` or `\r\n`, the last one perhaps with neither.
+/// Splits a source into lines, which end with `\n` or `\r\n`; the last one may end with neither.
 pub(crate) struct Lines {
     source: Source,
     buffer: Vec<u8>,
@@ -41,17 +41,17 @@ impl Lines {
         Lines { source, buffer: Vec::new(), start: 0, searched: 0, number: 0 }
     }
 
-    /// The number of the line given last, from 1.
+    /// The number of the last line given, from 1.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// What to call the input in messages.
+    /// The input's name for messages.
     pub fn source_name(&self) -> &str {
         self.source.name()
     }
 
-    /// The bytes of the line given last.
+    /// The bytes of the last line given.
     pub fn get(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
     }

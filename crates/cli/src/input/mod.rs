@@ -20,9 +20,9 @@ use crate::failure::Failure;
 use crate::{interrupt, io as files};
 
 const CHUNK_BYTES: usize = 256 << 10;
-/// Chunks that wait for whoever parses them.
+/// Chunks that wait for the parser.
 const CHUNKS_AHEAD: usize = 8;
-/// How long to wait for input before saying that there is none at the moment.
+/// How long to wait for input before reporting that there is none at the moment.
 const IDLE: Duration = Duration::from_millis(100);
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 
@@ -30,11 +30,11 @@ const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 pub(crate) enum Event {
     /// Some bytes, at least one.
     Data(Vec<u8>),
-    /// Nothing for a while.
+    /// No input for a while.
     Idle,
     /// A signal asked to end.
     Interrupted,
-    /// That was all.
+    /// The end of the input.
     End,
 }
 
@@ -57,23 +57,23 @@ impl Source {
         let counted = Counted { reader: input.reader, consumed: consumed.clone() };
         let whole_chunks = input.size.is_some();
         let body = move || pump(counted, whole_chunks, &sender);
-        // The thread ends by itself at the end of the input, or with the process if that never comes.
+        // The thread ends by itself at the end of the input, or with the process if there is no end.
         let thread = env.spawn("fulgurite-input", Box::new(body));
         thread.map_err(|error| Failure::new(format!("starting the thread that reads the input: {error}")))?;
         Ok(Source { chunks, consumed, name: input.name, size: input.size, ended: false })
     }
 
-    /// What to call the input in messages.
+    /// The input's name for messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The length of the input as it lies in its file, if it is one.
+    /// The length of the input file, compressed if it is; `None` if the input is no file.
     pub fn size(&self) -> Option<u64> {
         self.size
     }
 
-    /// How many bytes of the input as it lies in its file have been read, now and later.
+    /// How many bytes of the input file were read, compressed if it is; the count keeps growing.
     pub fn consumed(&self) -> Arc<AtomicU64> {
         self.consumed.clone()
     }
@@ -101,7 +101,7 @@ impl Source {
     }
 }
 
-/// Counts what is read.
+/// Counts the bytes that are read.
 struct Counted {
     reader: Box<dyn Read + Send>,
     consumed: Arc<AtomicU64>,
@@ -115,18 +115,18 @@ impl Read for Counted {
     }
 }
 
-/// Sends everything, then an empty chunk; or an error. Ends early if nobody takes it any more.
+/// Sends all chunks, then an empty one; or an error. Ends early if the receiver is gone.
 fn pump(reader: Counted, whole_chunks: bool, sender: &SyncSender<io::Result<Vec<u8>>>) {
     let last = match open_decoder(reader).and_then(|mut reader| send_all(&mut *reader, whole_chunks, sender))
     {
         Ok(()) => Ok(Vec::new()),
         Err(error) => Err(error),
     };
-    // The receiver is gone if the load has failed or was interrupted; it has said so itself.
+    // The receiver is gone if the load has failed or was interrupted; the load has reported that itself.
     let _ = sender.send(last);
 }
 
-/// Tells compressed input by its first bytes.
+/// Detects compressed input by its first bytes.
 fn open_decoder(reader: Counted) -> io::Result<Box<dyn Read>> {
     let mut reader = BufReader::with_capacity(CHUNK_BYTES, reader);
     let mut head = [0; GZIP_MAGIC.len()];
@@ -171,7 +171,7 @@ fn send_all(
     }
 }
 
-/// A source for parsers that pull bytes; a signal shows as an error that [`SourceReader::interrupted`] tells apart.
+/// A source for parsers that pull bytes; a signal is an error that [`SourceReader::interrupted`] distinguishes.
 pub(crate) struct SourceReader {
     source: Source,
     chunk: Vec<u8>,
@@ -190,7 +190,7 @@ impl SourceReader {
         self.interrupted
     }
 
-    /// The failure that the last error stands for.
+    /// The failure that caused the last error.
     pub fn take_failure(&mut self) -> Option<Failure> {
         self.failure.take()
     }

@@ -1,4 +1,4 @@
-//! Waits for commits to become durable, in their order, and tells about it.
+//! Waits for commits to become durable, in their order, and reports them.
 
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,12 +11,12 @@ use fulgurite::{Error, Ticket};
 
 use crate::failure::Failure;
 
-/// Commits that are on their way to the disk at a time.
+/// The most commits that wait for the disk at a time.
 const IN_FLIGHT: usize = 8;
 /// Progress is printed at most this often.
 const PRINT_INTERVAL: Duration = Duration::from_millis(5);
 
-/// A thread that waits for tickets, so that the one that parses never does.
+/// A thread that waits for tickets, so that the parsing thread never does.
 pub(super) struct Acknowledger {
     tickets: SyncSender<(Ticket, u64)>,
     shared: Arc<Shared>,
@@ -25,7 +25,7 @@ pub(super) struct Acknowledger {
 
 #[derive(Default)]
 struct Shared {
-    /// Rows of all commits up to the first that is not known to be durable.
+    /// Rows of all commits before the first that is not known to be durable.
     durable_rows: AtomicU64,
     failure: Mutex<Option<Error>>,
 }
@@ -41,13 +41,13 @@ impl Acknowledger {
         Ok(Acknowledger { tickets, shared, thread })
     }
 
-    /// Hands over a commit of `rows` rows; waits if too many are on their way.
+    /// Hands over a commit of `rows` rows; waits if too many commits wait for the disk.
     pub fn expect(&self, ticket: Ticket, rows: u64) -> Result<(), Failure> {
         let sent = self.tickets.send((ticket, rows));
         sent.map_err(|_| Failure::new("an earlier commit failed"))
     }
 
-    /// Waits for all commits; tells how many rows are durable, and what failed.
+    /// Waits for all commits; returns how many rows are durable, and the first failure.
     pub fn finish(self) -> (u64, Result<(), Failure>) {
         std::mem::drop(self.tickets);
         let returned = self.thread.join();
@@ -66,7 +66,7 @@ impl Shared {
         let mut printed = Printed { rows: 0, at_ns: 0 };
         loop {
             let unsaid = json && printed.rows < self.durable_rows.load(Ordering::Acquire);
-            // A pause of the input must not hold a report back.
+            // A pause of the input must not delay a report.
             let received = match unsaid {
                 true => tickets.recv_timeout(PRINT_INTERVAL),
                 false => tickets.recv().map_err(|_| RecvTimeoutError::Disconnected),
@@ -95,15 +95,15 @@ impl Shared {
     }
 }
 
-/// The last report.
+/// The last report that was printed.
 struct Printed {
     rows: u64,
     at_ns: u64,
 }
 
-/// Tells a program how many rows are durable.
+/// Reports to a program how many rows are durable.
 fn print(durable_rows: u64) {
     let mut stdout = io::stdout().lock();
-    // Without a reader the load goes on all the same.
+    // Without a reader the load continues all the same.
     let _ = writeln!(stdout, "{{\"durable_rows\":{durable_rows}}}").and_then(|()| stdout.flush());
 }

@@ -29,11 +29,11 @@ EXAMPLES:
 
 /// Load rows from a file or standard input into a table.
 ///
-/// Creates the database and the table if they do not exist; a row replaces what is stored under its key, and the
-/// summary says how many did. Rows are committed in batches, several at a time on their way to the disk, and counted
-/// once they are durable: whatever this command reports as durable survives kill -9 and a power cut. A malformed row
-/// ends the load, unless --skip-bad. The first SIGINT or SIGTERM ends it after the current batch. With --atomic, all rows
-/// of the input are in one commit, or none. An empty key is a key like others: so a line that begins with a tab is a row.
+/// Creates the database and the table if they do not exist; a row replaces the entry under its key, and the summary
+/// says how many did. Rows are committed in batches, several at a time on their way to the disk, and counted once they
+/// are durable: whatever this command reports as durable survives kill -9 and a power cut. A malformed row ends the
+/// load, unless --skip-bad. The first SIGINT or SIGTERM ends it after the current batch. With --atomic, all rows of the
+/// input are in one commit, or none. An empty key is a key like others: so a line that begins with a tab is a row.
 ///
 /// Above ten million rows, input in the order of its keys (as `LC_ALL=C sort` or `export` gives it) loads about ten
 /// times as fast as input in any other order: sort it first.
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// TSV and CSV: the column with the key, by number from 1 or by name, which implies --header.
     #[arg(long, value_name = "COLUMN", default_value = "1")]
     pub key: Column,
-    /// TSV and CSV: the column with the value, by number or name; `rest` takes all but the key as it stands (of CSV,
+    /// TSV and CSV: the column with the value, by number or name; `rest` takes all but the key as it is (of CSV,
     /// several columns as a CSV row).
     #[arg(long, value_name = "COLUMN|rest", default_value = "rest")]
     pub value: ValueColumn,
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// TSV: \t, \n, \r and \\ stand for a tab, a line feed, a carriage return and a backslash, as `export` writes them.
     #[arg(long)]
     pub escaped: bool,
-    /// JSON lines: the field with the key; a field of this name with _base64 behind it holds bytes in base64.
+    /// JSON lines: the field with the key; a field of this name with _base64 after it holds bytes in base64.
     #[arg(long, value_name = "FIELD", default_value = "key")]
     pub key_field: String,
     /// JSON lines: the field with the value, likewise; `.` takes the whole line. A string is stored as its text, anything
@@ -91,9 +91,9 @@ pub(crate) struct Args {
     pub json: bool,
 }
 
-/// What is to be loaded.
+/// The input of a load.
 pub(crate) struct Input<'a> {
-    /// `None`: each row names its own.
+    /// The table of all rows; `None`: each row names its own.
     pub table: Option<&'a str>,
     pub file: Option<&'a Path>,
     pub format: Format,
@@ -104,7 +104,7 @@ fn at_least_one() -> RangedU64ValueParser<u64> {
 }
 
 impl Args {
-    /// What the operands mean.
+    /// Takes the operands apart.
     pub fn input(&self) -> Result<Input<'_>, Failure> {
         let file = self.file.as_deref();
         let (table, file) = match (self.all, &self.table) {

@@ -1,4 +1,4 @@
-//! Rows into transactions, transactions into commits.
+//! Collects rows into transactions and commits them.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use super::tables::Targets;
 use crate::failure::Failure;
 use crate::rows::Row;
 
-/// A commit of this many bytes is made however few rows it has: longer ones would not fit one frame of the log.
+/// A commit of this many bytes is made however few rows it has: a longer one would not fit into one frame of the log.
 const BATCH_BYTES_MAX: usize = FRAME_BYTES_MAX as usize / 4 * 3;
 
-/// Why a row was not taken.
+/// Why a row was refused.
 pub(super) enum Refused {
-    /// It is not fit for a table: the load can go on without it.
+    /// The row is not fit for a table: the load can continue without it.
     Row(Error),
-    /// Nothing can be taken any more.
+    /// The load can take no more rows.
     Load(Failure),
 }
 
@@ -31,7 +31,7 @@ pub(super) enum Commits {
     Atomic,
 }
 
-/// Gathers rows and commits them; the acknowledger waits for the disk meanwhile.
+/// Collects rows and commits them, while the acknowledger waits for the disk.
 pub(super) struct Batches {
     db: Database,
     /// The table of all rows; `None`: each row names its own.
@@ -48,18 +48,18 @@ pub(super) struct Batches {
     /// The database's clock when the load began, in milliseconds since 1970-01-01 UTC.
     began_ms: u64,
     commits: u64,
-    /// A commit failed, and may have happened.
+    /// A commit failed, and may have taken effect.
     is_outcome_unknown: bool,
     acknowledger: Acknowledger,
 }
 
-/// What a load made of its rows.
+/// What a load did with its rows.
 pub(super) struct Outcome {
     /// Rows that are durable.
     pub durable: u64,
     /// How many of the rows replaced something.
     pub replaced: u64,
-    /// Whether there may be more of those.
+    /// Whether `replaced` is exact, and not a lower bound.
     pub replaced_exactly: bool,
     /// How many of the rows had expired before the load began.
     pub expired: u64,
@@ -67,7 +67,7 @@ pub(super) struct Outcome {
 }
 
 impl Batches {
-    /// `table` is that of all rows; `None`: each row names its own.
+    /// `table` is the table of all rows; `None`: each row names its own.
     pub fn start(
         env: &Arc<dyn Env>,
         db: &Database,
@@ -93,7 +93,7 @@ impl Batches {
         })
     }
 
-    /// How many rows were taken, durable or on their way.
+    /// How many rows were taken, durable or not yet.
     pub fn rows(&self) -> u64 {
         self.rows + self.open_rows
     }
@@ -142,7 +142,7 @@ impl Batches {
         if self.when == Commits::Atomic { Ok(()) } else { self.commit() }
     }
 
-    /// Commits the rows taken since the last commit, without waiting for the disk unless it is far behind.
+    /// Commits the rows taken since the last commit. Waits for the disk only if too many commits are in flight.
     fn commit(&mut self) -> Result<(), Failure> {
         let rows = std::mem::take(&mut self.open_rows);
         let expired = std::mem::take(&mut self.open_expired);
@@ -165,8 +165,8 @@ impl Batches {
         }
     }
 
-    /// Commits what is left if the load is `complete`, or if it need not be; waits for all commits. A load that failed
-    /// leaves no empty tables.
+    /// Commits the remaining rows if the load is `complete`, or if it is not atomic; waits for all commits. A failed
+    /// load leaves no empty tables.
     pub fn finish(mut self, complete: bool) -> (Outcome, Result<(), Failure>) {
         let committed = match self.when {
             Commits::Atomic if !complete => {
@@ -178,7 +178,7 @@ impl Batches {
         let (durable, waited) = self.acknowledger.finish();
         let counted = self.targets.end_counting();
         let has_failed = !complete || committed.is_err();
-        // After a commit of unknown outcome a table that looks empty may not be.
+        // After a commit of unknown outcome a table that looks empty may have rows.
         let is_known = waited.is_ok() && counted.is_ok() && !self.is_outcome_unknown;
         let dropped = if has_failed && is_known { self.targets.drop_empty() } else { Ok(()) };
         let result = waited.and(committed).and(counted);
@@ -213,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A load whose only commit is refused, because the disk is full, left its table behind.
+    /// Regression: a load whose only commit was refused because the disk was full left its table behind.
     #[test]
     fn a_load_whose_only_commit_is_refused_leaves_no_empty_table() {
         for when in [Commits::Atomic, Commits::Rows(1000)] {

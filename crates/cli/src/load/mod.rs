@@ -24,14 +24,14 @@ use crate::output::Output;
 use crate::rows::{Columns, CsvRows, Format, JsonFields, JsonRows, Next, Row, Rows, TsvRows};
 use crate::{interrupt, text};
 
-/// Memory for the entries of an atomic load, which is one transaction; large values are on disk meanwhile.
+/// Memory for the entries of an atomic load, which is one transaction; its large values are on disk.
 const ATOMIC_BYTES_MAX: usize = 2 << 30;
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let input = args.input()?;
     interrupt::listen()?;
     let env: Arc<dyn Env> = RealEnv::new();
-    // The input first: a file that is not there must not leave an empty database behind.
+    // The input first: a missing file must not leave an empty database.
     let source = Source::open(&*env, input.file)?;
     let name = source.name().to_string();
     let progress = Progress::new(&source, args.json);
@@ -44,12 +44,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if loaded.interrupted { Err(Failure::interrupted()) } else { Ok(()) }
 }
 
-/// One load on its way.
+/// A running load.
 struct Load<'a> {
     env: &'a Arc<dyn Env>,
     args: &'a Args,
     input: &'a Input<'a>,
-    /// What to call the input in messages.
+    /// The input's name for messages.
     name: &'a str,
     progress: Progress,
 }
@@ -66,11 +66,11 @@ struct Loaded {
 #[derive(Default)]
 struct BadRows {
     count: u64,
-    /// The line of the first, and why it is bad.
+    /// The line of the first bad row, and why it is bad.
     first: Option<(u64, String)>,
 }
 
-/// Why there were no more rows.
+/// Why the rows ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     Input,
@@ -91,7 +91,7 @@ impl Load<'_> {
         self.progress.finish();
         let (outcome, finished) = batches.finish(matches!(taken, Ok(End::Input)));
         let said = |failure: Failure| failure.and(&format!("{} durable", are(outcome.durable)));
-        // A commit that failed is why nothing more was taken: it goes first.
+        // A failed commit is why the load took no more rows: it is reported first.
         finished.map_err(said)?;
         let end = taken.map_err(said)?;
         let seconds = (self.env.clock().monotonic_ns() - began_ns) as f64 / 1e9;
@@ -158,7 +158,7 @@ impl Load<'_> {
         }
     }
 
-    /// A table is there after its load, also if that had no rows.
+    /// A load makes its table even if it has no rows.
     fn at_end(&self, batches: &mut Batches) -> Result<End, Failure> {
         match self.input.table.map_or(Ok(()), |table| batches.add_table(table)) {
             Ok(()) => Ok(End::Input),
@@ -186,7 +186,7 @@ impl Loaded {
         let mut output = Output::new();
         let printed =
             if args.json { self.print_json(&mut output) } else { self.print(input, name, &mut output) };
-        // Whoever listened has gone; the rows are there all the same.
+        // The reader of the output has closed it; the rows are durable all the same.
         match printed.and_then(|()| output.flush()) {
             Err(Failure::ReaderGone) => Ok(()),
             other => other,
@@ -216,7 +216,7 @@ impl Loaded {
             output
                 .line(format!("interrupted: {} durable, the rest of the input was not loaded", are(rows)))?;
         }
-        // Of a load that is over at once the rate says nothing.
+        // The rate of a very short load means nothing.
         let rate = match self.seconds < 0.1 {
             true => String::new(),
             false => format!(", {} rows/s", text::number(self.rows_per_second() as u64)),

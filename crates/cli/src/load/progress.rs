@@ -13,7 +13,7 @@ use crate::text::short;
 const SIZED: &str = "{wide_bar} {percent:>3}% {msg} {eta:>4}";
 const UNSIZED: &str = "{spinner} {bytes} {msg}";
 
-/// How far a load has come, for people.
+/// The progress of a load, for a terminal.
 pub(super) struct Progress {
     bar: ProgressBar,
     consumed: Arc<AtomicU64>,
@@ -43,7 +43,7 @@ impl Progress {
         self.bar.set_position(self.consumed.load(Ordering::Relaxed));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
     }

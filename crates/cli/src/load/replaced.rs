@@ -1,10 +1,11 @@
-//! Counts the rows of a load that replace what is stored under their key, at little cost: in most loads no row does.
+//! Counts the rows of a load that replace an entry, at little cost: in most loads no row does.
 //!
-//! A filter of the load's own keys says most often that none of them was this one: if the table had no key as great
-//! before the load, that settles it. What is left is looked up, in a table that had entries without reading the disk: a
-//! load must not become as slow as reads at random. Where the table was empty a thread does this for one batch after the
-//! other, so that the one that commits never waits for the filter's memory: each batch brings a transaction that began
-//! before its commit. Where it was not, the newest entry tells, so that it has to be looked up before the commit.
+//! A filter of the load's own keys most often shows that a key is new to the load. If also the table had no key as
+//! great before the load, the row replaces nothing. The remaining keys are looked up. In a table that had entries the
+//! lookup does not read the disk: a load must not become as slow as random reads. If the table was empty, a thread does
+//! the lookups batch by batch, so that the committing thread never waits for the filter's memory: each batch brings a
+//! transaction that began before its commit. If it had entries, the newest entry decides, so the lookup happens before
+//! the commit.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -66,7 +67,7 @@ pub(super) struct Batch {
 /// The thread that counts.
 pub(super) struct Counter {
     batches: SyncSender<(Transaction, Vec<Batch>)>,
-    /// Keys that were counted, for their memory: freed on the other thread it would come back in pieces.
+    /// Counted keys, for reuse of their memory: freed on the other thread it would return in pieces.
     counted: Receiver<Keys>,
     thread: Box<dyn Joiner>,
 }
@@ -107,13 +108,13 @@ fn count_all(batches: &Receiver<(Transaction, Vec<Batch>)>, counted: &Sender<Key
         for Batch { table, replaced, mut keys } in batches {
             replaced.lock().unwrap_or_else(PoisonError::into_inner).settle(&table, &keys, &before);
             keys.clear();
-            // At the end of a load nothing takes it.
+            // At the end of a load there is no receiver.
             let _ = counted.send(keys);
         }
     }
 }
 
-/// What is known of one table.
+/// The state of one table.
 pub(super) struct Replaced {
     /// No key that was there before the load is greater; `None`: there was none.
     table_last: Option<Vec<u8>>,
@@ -154,7 +155,7 @@ impl Replaced {
                 self.unknown += 1;
                 continue;
             }
-            // The table shows what is durable, a transaction also commits that are on their way.
+            // The table shows durable commits only, a transaction also those that are not durable yet.
             let found = match may_be_own {
                 true => before.get(table, key),
                 false => table.try_get(key),
@@ -162,19 +163,19 @@ impl Replaced {
             match found {
                 Ok(Some(_)) => self.replaced += 1,
                 Ok(None) => {}
-                // It would be a read from disk, or one that fails: the load does not need it.
+                // The lookup would read from disk, or fail: the load does not need it.
                 Err(_) => self.unknown += 1,
             }
         }
     }
 
-    /// Whether the table had no entry before the load: then all that is looked up is in `before`, and rows may be counted
-    /// after they were committed.
+    /// Whether the table had no entry before the load: then `before` has all entries to look up, and rows may be
+    /// counted after their commit.
     pub fn was_empty(&self) -> bool {
         self.table_last.is_none()
     }
 
-    /// How many rows replaced something.
+    /// How many rows replaced an entry.
     pub fn rows(&self) -> u64 {
         self.replaced
     }
@@ -203,12 +204,12 @@ impl ByHash {
     }
 }
 
-/// A Bloom filter that grows: hashes that were put in are found, others seldom.
+/// A Bloom filter that grows: it finds all hashes that were inserted, and seldom another.
 #[derive(Default)]
 struct Filter {
     /// Each eight times as large as the one before.
     layers: Vec<Vec<u64>>,
-    /// How many hashes the last layer takes before there is another one.
+    /// How many hashes the last layer takes before the next is added.
     room: usize,
 }
 
@@ -217,10 +218,11 @@ impl Filter {
     const FIRST_WORDS: usize = 1 << 17;
     /// 64 MiB.
     const WORDS_MAX: usize = 1 << 23;
-    /// Of a layer, for each hash; at four bits set for each, about one in five hundred others is found by mistake.
+    /// Bits of a layer for each hash; with four bits set for each, about one in five hundred others is found by
+    /// mistake.
     const BITS_PER_HASH: usize = 24;
 
-    /// Brings the words of these hashes into the cache, all at once: one after the other each would wait for memory.
+    /// Brings the words of these hashes into the cache all at once: one by one, each would wait for memory.
     fn load(&self, hashes: &[u64]) {
         let words = hashes
             .iter()
@@ -228,7 +230,7 @@ impl Filter {
         std::hint::black_box(words.fold(0, |all, word| all | word));
     }
 
-    /// Puts a hash in; whether it may have been in already.
+    /// Inserts a hash; returns whether it may have been in the filter already.
     #[inline]
     fn insert(&mut self, hash: u64) -> bool {
         let bits = bits_of(hash);
@@ -250,7 +252,7 @@ impl Filter {
         found
     }
 
-    /// Whether it holds more than it was made for, and finds too much.
+    /// Whether the filter holds more hashes than it was made for, and has too many false positives.
     fn is_overfull(&self) -> bool {
         self.room == 0 && self.layers.last().is_some_and(|layer| layer.len() >= Self::WORDS_MAX)
     }

@@ -1,5 +1,5 @@
-//! The tables that a load writes to: opened when they are needed, created if they do not exist, and dropped again if the
-//! load fails before they have a row.
+//! The tables that a load writes to: opened when needed, created if they do not exist, and dropped again if the load
+//! fails before they have a row.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -25,7 +25,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Takes note of a row of the open transaction, to be counted before that is committed.
+    /// Notes a row of the open transaction, to be counted before the commit.
     pub fn note(&mut self, key: &[u8]) {
         self.keys.push(key);
     }
@@ -47,7 +47,7 @@ pub(super) struct Targets {
     db: Database,
     counter: Option<Counter>,
     targets: Vec<Target>,
-    /// Where the last row went: the next one most often goes there, too.
+    /// The table of the last row: the next row most often has the same one.
     last: usize,
 }
 
@@ -82,7 +82,7 @@ impl Targets {
     }
 
     /// Counts the rows of the open transaction that replace others. Only commits count as others: a transaction that
-    /// begins now sees those before it, on their way to the disk or not.
+    /// begins now sees all earlier ones, durable or not.
     pub fn count_replaced(&mut self) -> Result<(), Failure> {
         let before = self.db.begin();
         let mut later = Vec::new();
@@ -113,7 +113,7 @@ impl Targets {
         }
     }
 
-    /// How many rows replaced what was stored under their key, and whether that is all of them.
+    /// How many rows replaced an entry, and whether that is all of them.
     pub fn replaced(&self) -> (u64, bool) {
         let all = self.targets.iter().all(|target| lock(&target.replaced).is_exact());
         (self.targets.iter().map(|target| lock(&target.replaced).rows()).sum(), all)

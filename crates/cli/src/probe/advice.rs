@@ -1,4 +1,4 @@
-//! What follows from the figures: what to expect of commits, and which options to set.
+//! Conclusions from the figures: what to expect of commits, and which options to set.
 
 use fulgurite::FlushScheme;
 
@@ -6,24 +6,24 @@ use super::Report;
 use super::cases::{Variant, WRITE_BYTES, WriteCase};
 use super::samples::Figures;
 
-/// What a commit is taken to put into the log: a few short rows.
+/// The assumed size of a commit in the log: a few short rows.
 const COMMIT_BYTES: u64 = 256;
 /// How many threads wait, for the figures with many.
 const WAITING: [u64; 3] = [16, 64, 256];
-/// Differences below are noise.
+/// Smaller differences are noise.
 const NOTABLE: f64 = 1.1;
-/// How much slower than buffered writes direct ones have to be before the default is given up for that.
+/// How many times slower than buffered writes direct ones have to be before they are worth leaving the default.
 const SLOWER: f64 = 1.25;
 /// The sizes whose latencies decide that: those of groups of commits.
 const GROUP_BYTES: [usize; 4] = [4 << 10, 8 << 10, 16 << 10, 64 << 10];
-/// What skipping flushes has to gain before it is worth a thought.
+/// The gain from skipping flushes that is worth a thought.
 const WORTHWHILE: f64 = 1.3;
-/// With less of the processors idle the figures are those of something else as well.
+/// With less idle processor time, other programs have influenced the figures.
 const IDLE_MIN: f64 = 0.5;
-/// No disk that turns makes a write durable faster.
+/// No rotating disk makes a write durable faster.
 const TURNING_SYNC_US_MIN: f64 = 500.0;
 
-/// What follows from a report.
+/// The conclusions from a report.
 pub(crate) struct Advice {
     pub(super) one_thread: Option<Expected>,
     pub(super) waiting: Vec<Expected>,
@@ -67,10 +67,10 @@ pub(crate) fn advise(report: &Report) -> Advice {
     }
 }
 
-/// How the log had best be written here.
+/// The best way to write the log here.
 struct LogWrite {
     variant: Variant,
-    /// How many times as long a direct write takes as a buffered one and `fdatasync`; `None` without direct writes.
+    /// The latency of a direct write over that of a buffered one with `fdatasync`; `None` without direct writes.
     ratio: Option<f64>,
 }
 
@@ -98,7 +98,7 @@ fn ratio(report: &Report) -> Option<f64> {
     Some(product.powf(1.0 / GROUP_BYTES.len() as f64))
 }
 
-/// Whether the figures are those of something else as well.
+/// Whether other programs have influenced the figures.
 fn is_busy(report: &Report) -> bool {
     report.cpu_idle.is_some_and(|idle| idle < IDLE_MIN)
 }
@@ -114,7 +114,7 @@ fn flush_scheme(report: &Report, log: &LogWrite) -> Option<Setting> {
     let (one_us, sixteen_us) = (log.p50_us(report, 4 << 10)?, log.p50_us(report, 64 << 10)?);
     let gain = 16.0 * one_us / sixteen_us;
     let judgement = match gain >= NOTABLE {
-        true => format!("{gain:.1} times as fast: one write for all who wait"),
+        true => format!("{gain:.1} times as fast: one write for all waiters"),
         false => "sharing a write gains nothing here, and costs nothing".to_string(),
     };
     Some(Setting {
@@ -217,7 +217,7 @@ mod tests {
         }
     }
 
-    /// Of each variant the latency of 4 KiB; eight times the size takes twice as long.
+    /// The latency of 4 KiB for each variant; eight times the size takes twice as long.
     fn report(p50_us: [Option<f64>; 4], volatile_cache: Option<bool>) -> Report {
         let figures = |case: WriteCase| {
             let position = Variant::ALL.iter().position(|variant| *variant == case.variant)?;
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_spoils_the_figures_is_said() {
+    fn warnings_name_what_spoils_the_figures() {
         let quiet = report(TYPICAL, Some(true));
         assert!(advise(&quiet).warnings.is_empty());
         let busy = Report { cpu_idle: Some(0.4), ..report(TYPICAL, Some(true)) };

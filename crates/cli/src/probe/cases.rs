@@ -1,4 +1,4 @@
-//! What is measured.
+//! The cases that are measured.
 
 /// A way to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,19 +43,19 @@ impl Variant {
     }
 }
 
-/// One thread that writes, and waits for each `writes_per_sync`-th write.
+/// One thread that writes, and waits for every `writes_per_sync`-th write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct WriteCase {
     pub variant: Variant,
-    /// Of each write.
+    /// The size of each write.
     pub bytes: usize,
     pub writes_per_sync: u64,
 }
 
-/// Threads that read at random places.
+/// Threads that read at random offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReadCase {
-    /// Of each read.
+    /// The size of each read.
     pub bytes: usize,
     /// How many threads.
     pub depth: usize,
@@ -68,7 +68,7 @@ const DEPTHS: [usize; 2] = [1, 32];
 const WRITES_PER_SYNC: [u64; 2] = [16, 256];
 
 impl WriteCase {
-    /// A write that is waited for by itself.
+    /// A case in which the thread waits for every write.
     pub const fn each(variant: Variant, bytes: usize) -> WriteCase {
         WriteCase { variant, bytes, writes_per_sync: 1 }
     }

@@ -8,12 +8,12 @@ use super::samples::Figures;
 use crate::text::size;
 
 const PIXELS: (u32, u32) = (960, 540);
-/// Of Okabe and Ito, who made sure that everybody can tell them apart.
+/// The palette of Okabe and Ito, made for readers with any kind of color vision.
 const COLORS: [RGBColor; 4] =
     [RGBColor(230, 159, 0), RGBColor(86, 180, 233), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
-/// Of the room between two sizes, what the bars take.
+/// The share of the room between two sizes that the bars take.
 const GROUP_WIDTH: f64 = 0.84;
-/// So many times the largest latency is the top of the scale: between them is the legend.
+/// Ratio of the top of the scale to the largest latency: the legend is in between.
 const LEGEND_ROOM: f64 = 8.0;
 
 /// Draws, for each size and variant, a bar up to the p50 and a paler one up to the p99, on a logarithmic scale.
@@ -38,7 +38,7 @@ fn draw_into(svg: &mut String, report: &Report) -> Result<(), Box<dyn std::error
         .x_label_area_size(36)
         .y_label_area_size(72)
         .build_cartesian_2d(0.0..WRITE_BYTES.len() as f64, (min_us..max_us).log_scale())?;
-    // A label stands in the middle of its group, which no tick of the axis does.
+    // The label is in the middle of its group, where the axis has no tick.
     chart
         .configure_mesh()
         .disable_x_mesh()

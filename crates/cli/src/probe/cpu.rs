@@ -1,4 +1,4 @@
-//! How much of the processors' time nobody used, from `/proc/stat`.
+//! The idle share of processor time, from `/proc/stat`.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ pub(super) struct CpuTime {
     total: u64,
 }
 
-/// Now; `None` where the system does not tell.
+/// The time now; `None` where the system does not report it.
 pub(super) fn now(env: &dyn Env) -> Option<CpuTime> {
     let file = env.disk().open(Path::new("/proc/stat"), OpenOptions::Read).ok()?;
     let mut bytes = [0; 512];
@@ -30,13 +30,13 @@ fn parse(text: &str) -> Option<CpuTime> {
 }
 
 impl CpuTime {
-    /// What went by between two moments.
+    /// The time between two moments.
     pub fn until(self, later: CpuTime) -> CpuTime {
         let passed = |now: fn(&CpuTime) -> u64| now(&later).saturating_sub(now(&self));
         CpuTime { idle: passed(|time| time.idle), total: passed(|time| time.total) }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub fn and(self, other: CpuTime) -> CpuTime {
         CpuTime { idle: self.idle + other.idle, total: self.total + other.total }
     }

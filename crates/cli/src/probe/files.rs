@@ -9,15 +9,15 @@ use fulgurite::env::{AlignedBuf, Env, File, OpenOptions};
 use crate::failure::Failure;
 use crate::{interrupt, text};
 
-/// How much is written over and over, and how far the growing file grows.
+/// How much is overwritten again and again, and how far the growing file grows.
 const WRITTEN_BYTES: u64 = 64 << 20;
-/// Among how much the places of reads are drawn: more than most devices cache.
+/// The range of the offsets of reads: more than most devices cache.
 const READ_BYTES: u64 = 256 << 20;
-/// Left alone, so that the file system is not full at any moment.
+/// Left free, so that the file system is not full at any moment.
 const SPARE_BYTES: u64 = 64 << 20;
-/// At most what may be prepared for each second that there is.
+/// The most that is prepared for each second of the run.
 const BYTES_A_SECOND: u64 = 8 << 20;
-/// The least; a few of the largest writes.
+/// The least: a few of the largest writes.
 const BYTES_MIN: u64 = 8 << 20;
 const CHUNK: usize = 1 << 20;
 
@@ -29,7 +29,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    /// What a run of so many seconds has the time to prepare.
+    /// The sizes that a run of this many seconds has the time to prepare.
     pub fn within(seconds: u64) -> Sizes {
         let most = seconds.saturating_mul(BYTES_A_SECOND).max(BYTES_MIN);
         Sizes { written: WRITTEN_BYTES.min(most), read: READ_BYTES.min(most) }
@@ -95,7 +95,7 @@ fn check(env: &dyn Env, dir: &Path, needed: u64) -> Result<(), Failure> {
         Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
             return Err(Failure::new(format!("{name} is not a directory: name one on the device")));
         }
-        // One that can be written and not listed will do.
+        // A directory that can be written and not listed will do.
         _ => {}
     }
     let free = env.disk().free_bytes(dir).map_err(|error| Failure::new(error.to_string()))?;
@@ -120,7 +120,7 @@ fn open_all(env: &dyn Env, dir: &Path, paths: &mut Vec<PathBuf>) -> io::Result<[
     Ok([open("appended")?, open("zeroed")?, open("read")?])
 }
 
-/// Also done when a second signal ends the process: then it may be gone already.
+/// Runs also when a second signal ends the process: then the file may be gone already.
 fn remove(env: &dyn Env, path: &Path) {
     let _ = env.disk().remove(path);
 }
@@ -135,7 +135,7 @@ fn fill(file: &dyn File, chunk: &[u8], len: u64) -> io::Result<()> {
     file.sync_data()
 }
 
-/// Numbers that need not be good, only quick: xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
+/// Fast random numbers of modest quality: xorshift64* (Vigna, "An experimental exploration of Marsaglia's xorshift
 /// generators, scrambled", 2016).
 pub(super) struct Random {
     state: u64,

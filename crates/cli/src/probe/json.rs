@@ -1,4 +1,4 @@
-//! A report for programs; `docs/probe.md` says what each field means, and fields only ever join.
+//! A report as JSON; `docs/probe.md` describes each field, and fields are only added.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::Report;
 use super::advice::{Advice, Expected};
 use super::samples::Figures;
 
-/// Grows when a field changes its meaning or goes.
+/// Grows when a field changes its meaning or is removed.
 const VERSION: u32 = 1;
 
 /// The report as one object.
@@ -49,7 +49,7 @@ pub(crate) fn as_json(report: &Report, advice: &Advice) -> Value {
     })
 }
 
-/// Adds the figures to an object; `null` for what was not measured.
+/// Adds the figures to an object; `null` for those that were not measured.
 fn with_figures(mut object: Value, found: Option<&Figures>) -> Value {
     object["count"] = json!(found.map_or(0, |found| found.count));
     object["p50_us"] = json!(found.map(|found| rounded(found.p50_us, 1)));

@@ -1,4 +1,4 @@
-//! The run: prepare, measure all cases in turns, tell.
+//! The run: prepare, measure all cases in turns, report.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,15 +17,15 @@ use crate::interrupt;
 /// How often each case has its turn.
 const ROUNDS: u64 = 3;
 
-/// How far a run has come.
+/// The progress of a run.
 pub(crate) struct Step<'a> {
     pub done: u64,
     pub total: u64,
-    /// What comes next.
+    /// The next case.
     pub what: &'a str,
 }
 
-/// Measures in `dir` for about `seconds`. The directory is as it was before, whatever comes back.
+/// Measures in `dir` for about `seconds`. Leaves the directory as it was, also after an error.
 pub(crate) fn measure(
     env: &Arc<dyn Env>,
     dir: &Path,
@@ -46,7 +46,7 @@ pub(crate) fn measure(
     go_on()?;
 
     let ends_ns = began_ns + seconds.saturating_mul(1_000_000_000);
-    // What is left of the time is shared among the turns that are left.
+    // The remaining time is shared among the remaining turns.
     let share = |done: u64| ends_ns.saturating_sub(env.clock().monotonic_ns()) / (total - done);
     let mut writer = Writer::new(&files, env.clock(), WRITE_BYTES[WRITE_BYTES.len() - 1], env.random_u64());
     let mut done = 0;
@@ -95,7 +95,7 @@ fn with<C: Copy, V>(cases: Vec<C>, mut value: impl FnMut(C) -> V) -> Vec<(C, V)>
 
 fn go_on() -> Result<(), Failure> {
     match interrupt::asked() {
-        true => Err(Failure::interrupted_before("the probe's files are removed, nothing is told")),
+        true => Err(Failure::interrupted_before("the probe's files are removed, nothing is reported")),
         false => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
-//! `fulgurite probe`: what a device and its file system make of the ways to write a log.
+//! `fulgurite probe`: how fast a device and its file system are at the ways to write a log.
 //!
-//! All cases are measured in turns, several rounds of them, so that whatever else the machine does hits them alike.
+//! All cases are measured in turns, several rounds of them, so that other load on the machine affects them alike.
 
 mod advice;
 mod cases;
@@ -25,11 +25,11 @@ use fulgurite::env::DeviceInfo;
 use self::cases::{ReadCase, WriteCase};
 use self::samples::Figures;
 
-/// What was found.
+/// The results.
 pub(crate) struct Report {
     /// The directory as it was given.
     directory: String,
-    /// What the kernel says of the device.
+    /// What the kernel reports of the device.
     device: DeviceInfo,
     /// Whether the file system passes direct writes to a device.
     takes_direct_writes: bool,
@@ -39,8 +39,8 @@ pub(crate) struct Report {
     reads: Vec<(ReadCase, Figures)>,
     /// How long it took.
     seconds: f64,
-    /// The share of the processors' time that nobody used during the writes; `None` if the system does not tell. The
-    /// many threads that read may well keep a small machine busy.
+    /// The idle share of processor time during the writes; `None` if the system does not report it. The many threads
+    /// that read may well keep a small machine busy.
     cpu_idle: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! Threads that read at random places around the page cache.
+//! Threads that read at random offsets around the page cache.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -51,7 +51,7 @@ pub(super) fn turn(
 struct Reader {
     env: Arc<dyn Env>,
     file: Arc<dyn File>,
-    /// Among how many places to choose.
+    /// The number of offsets to choose from.
     blocks: u64,
     bytes: usize,
     until_ns: u64,

@@ -1,4 +1,4 @@
-//! Latencies, and what is told of them.
+//! Latencies, and the figures computed from them.
 
 /// What one case took, over all of its turns.
 #[derive(Debug, Default)]
@@ -7,14 +7,14 @@ pub(super) struct Samples {
     elapsed_ns: u64,
 }
 
-/// What is told of a case.
+/// The figures of a case.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Figures {
-    /// How many operations were measured; with a sync for several writes each such group is one.
+    /// How many operations were measured; with a sync for several writes each such group counts as one.
     pub count: u64,
-    /// Half of them took at most so long, in microseconds.
+    /// Half of them took at most this long, in microseconds.
     pub p50_us: f64,
-    /// 99 of 100 did.
+    /// 99 of 100 took at most this long.
     pub p99_us: f64,
     /// Writes or reads a second.
     pub per_second: f64,
@@ -22,19 +22,19 @@ pub(super) struct Figures {
 }
 
 impl Samples {
-    /// One thread did this, and nothing else meanwhile.
+    /// One thread did this operation, and nothing else meanwhile.
     pub fn add(&mut self, latency_ns: u64) {
         self.latencies_ns.push(latency_ns);
         self.elapsed_ns += latency_ns;
     }
 
-    /// Several threads did these within `elapsed_ns`.
+    /// Several threads did these operations within `elapsed_ns`.
     pub fn add_all(&mut self, latencies_ns: &[u64], elapsed_ns: u64) {
         self.latencies_ns.extend_from_slice(latencies_ns);
         self.elapsed_ns += elapsed_ns;
     }
 
-    /// The figures, if each operation counts as `writes` and moves `bytes` each time.
+    /// The figures, if each operation counts as `writes` and each write moves `bytes`.
     pub fn figures(mut self, writes: u64, bytes: usize) -> Figures {
         self.latencies_ns.sort_unstable();
         let count = self.latencies_ns.len() as u64;
@@ -49,7 +49,7 @@ impl Samples {
         }
     }
 
-    /// The smallest latency that so many of 100 do not exceed; the list is sorted.
+    /// The smallest latency that this percentage of operations does not exceed; the list is sorted.
     fn percentile_us(&self, percent: usize) -> f64 {
         let rank = (self.latencies_ns.len() * percent).div_ceil(100).max(1);
         self.latencies_ns.get(rank - 1).map_or(0.0, |ns| *ns as f64 / 1e3)

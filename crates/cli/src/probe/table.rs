@@ -1,4 +1,4 @@
-//! A report for people.
+//! A report as text.
 
 use fulgurite::env::DeviceInfo;
 
@@ -116,12 +116,12 @@ fn expectations(advice: &Advice) -> Vec<String> {
     aligned(&rows, &[1, 2])
 }
 
-/// Microseconds with as many digits as mean anything.
+/// Microseconds with as many digits as are significant.
 fn microseconds(value: f64) -> String {
     if value < 100.0 { format!("{value:.1}") } else { number(value.round() as u64) }
 }
 
-/// Text in lines of at most 100 characters, each behind so many spaces.
+/// Text in lines of at most 100 characters, each indented by `indent` spaces.
 fn wrapped(text: &str, indent: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -12,12 +12,12 @@ use crate::interrupt;
 /// The fewest operations of a turn.
 const OPERATIONS_MIN: u64 = 3;
 
-/// Writes with what is needed for it.
+/// The thread's files and buffers.
 pub(super) struct Writer<'a> {
     files: &'a Files,
     clock: &'a dyn Clock,
     buf: AlignedBuf,
-    /// Where the next write of the zeroed file goes.
+    /// The offset of the next write to the zeroed file.
     at: u64,
     /// The length of the growing file.
     appended: u64,
@@ -32,7 +32,7 @@ impl<'a> Writer<'a> {
 
     /// Writes for `ns` nanoseconds, or until a signal asks to end.
     pub fn turn(&mut self, case: WriteCase, ns: u64, samples: &mut Samples) -> io::Result<()> {
-        // The first one pays for what the turn before left.
+        // The first operation pays for dirty data of the turn before.
         self.operation(case)?;
         let until_ns = self.clock.monotonic_ns() + ns;
         let mut operations = 0;
@@ -47,11 +47,11 @@ impl<'a> Writer<'a> {
                 break;
             }
         }
-        // Nothing is left for the turn behind it to flush.
+        // Leaves nothing for the next turn to flush.
         self.files.zeroed.sync_data()
     }
 
-    /// Cuts the growing file where it has come to its bound.
+    /// Truncates the growing file when it reaches its bound.
     fn make_room(&mut self, case: WriteCase) -> io::Result<()> {
         if case.variant == Variant::AppendSync && self.appended + case.bytes as u64 > self.files.sizes.written
         {

@@ -79,7 +79,7 @@ impl CsvRows {
         }
     }
 
-    /// Takes key and value out of the record; or tells how many columns it has, if those are too few.
+    /// Takes key and value out of the record; or returns how many columns it has, if those are too few.
     fn split(&self, row: &mut Row) -> Result<(), usize> {
         let fields = &self.record;
         row.key.extend_from_slice(fields.get(self.columns.key).ok_or(fields.len())?);

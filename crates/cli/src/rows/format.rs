@@ -1,4 +1,4 @@
-//! Which format a file has: what the command line says, else what its name says.
+//! The format of a file: named by the command line, else by the file's extension.
 
 use std::path::Path;
 
@@ -23,14 +23,14 @@ pub(crate) struct FormatArgs {
     /// How the rows are written [default: by the file's name, else TSV].
     #[arg(long, value_enum)]
     pub format: Option<Format>,
-    /// CSV: what stands between columns instead of a comma: one ASCII character; \t is a tab.
+    /// CSV: the separator of columns instead of a comma: one ASCII character; \t is a tab.
     #[arg(long, value_name = "CHARACTER", value_parser = parse_delimiter)]
     pub delimiter: Option<u8>,
 }
 
 impl FormatArgs {
-    /// The format of the file `path`; `otherwise` if nothing tells it. A name that belongs to another format is
-    /// refused: a file must not pretend to be what it is not.
+    /// The format of the file `path`; `otherwise` if neither the option nor the name decides. A name that belongs to
+    /// another format is refused: a file must not pretend to be of another format.
     pub fn resolve(&self, path: Option<&Path>, otherwise: Format) -> Result<Format, Failure> {
         let format = match self.format {
             Some(format) => Some(format),
@@ -43,18 +43,18 @@ impl FormatArgs {
         }
     }
 
-    /// What stands between columns of CSV.
+    /// The separator of CSV columns.
     pub fn delimiter(&self) -> u8 {
         self.delimiter.unwrap_or(b',')
     }
 }
 
 impl Format {
-    /// What the name of a file says: `.tsv`, `.tab`, `.txt`, `.csv`, `.jsonl` and `.ndjson`, each perhaps with `.gz`;
-    /// `None` if it has no ending.
+    /// The format that a file's name implies: `.tsv`, `.tab`, `.txt`, `.csv`, `.jsonl` and `.ndjson`, each perhaps with
+    /// `.gz`; `None` if it has no extension.
     ///
     /// # Errors
-    /// The ending is that of something else.
+    /// The extension is that of something else.
     pub fn of(path: Option<&Path>) -> Result<Option<Format>, Failure> {
         let name = path.and_then(Path::file_name).map(|name| name.to_string_lossy().to_ascii_lowercase());
         let name = name.unwrap_or_default();
@@ -71,7 +71,7 @@ impl Format {
         }
     }
 
-    /// Its name for people.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Format::Tsv => "TSV",

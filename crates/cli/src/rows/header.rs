@@ -1,4 +1,4 @@
-//! Which columns of a table make the key and the value.
+//! The columns that make the key and the value.
 
 use std::str::FromStr;
 
@@ -27,7 +27,7 @@ impl FromStr for Column {
     }
 }
 
-/// What becomes the value of a row.
+/// The columns that make the value of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ValueColumn {
     /// Everything but the key.
@@ -53,7 +53,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Whether `key` or `value` can be found only with a header.
+    /// Whether `key` or `value` can only be found with a header.
     pub fn need_header(key: &Column, value: &ValueColumn) -> bool {
         matches!(key, Column::Name(_)) || matches!(value, ValueColumn::Column(Column::Name(_)))
     }
@@ -79,7 +79,7 @@ impl Columns {
         Ok(Columns { key: index(key)?, value })
     }
 
-    /// Why a row with `found` columns is not one.
+    /// Why a row with `found` columns is bad.
     pub fn too_few(&self, found: usize) -> String {
         let wanted = (self.key + 1).max(self.value.map_or(2, |value| value + 1));
         format!("{} found, at least {wanted} expected", text::count(found as u64, "column"))

@@ -11,7 +11,7 @@ use super::{Next, Row, Rows};
 use crate::failure::Failure;
 use crate::input::{Lines, Step};
 
-/// Behind the name of a field that holds bytes in base64.
+/// Suffix of the name of a field that holds bytes in base64.
 const BASE64_SUFFIX: &str = "_base64";
 /// The value field that means the whole line.
 const WHOLE_LINE: &str = ".";
@@ -22,7 +22,7 @@ pub(crate) struct JsonRows {
     key: Field,
     /// `None`: the whole line.
     value: Option<Field>,
-    /// The field with the time of expiry, if one is looked for.
+    /// The field with the time of expiry, if one is read.
     expiry: Option<String>,
     /// Whether each line names its table.
     has_tables: bool,
@@ -38,8 +38,8 @@ pub(crate) struct JsonFields<'a> {
     pub key: &'a str,
     /// `.`: the whole line.
     pub value: &'a str,
-    /// The field with the time of expiry; `None`: that of [`EXPIRY_FIELD`], but if the whole line is the value: then
-    /// its fields mean what its author wants them to.
+    /// The field with the time of expiry; `None`: [`EXPIRY_FIELD`], unless the whole line is the value: its fields then
+    /// mean what their author intended.
     pub expiry: Option<&'a str>,
     /// Whether each line names its table.
     pub has_tables: bool,
@@ -82,7 +82,7 @@ impl JsonRows {
         JsonRows { lines, key: Field::new(fields.key), value, expiry, has_tables: fields.has_tables }
     }
 
-    /// Takes a line apart; returns whether it is a row, and not only the name of a table.
+    /// Parses a line; returns whether it is a row, and not only the name of a table.
     fn parse(&self, line: &[u8], row: &mut Row) -> Result<bool, String> {
         let object: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(line).map_err(|error| {
             format!("it is not a JSON object: {}, at column {}", without_place(&error), error.column())
@@ -137,7 +137,7 @@ fn string(field: &str, json: &str) -> Result<String, String> {
     serde_json::from_str(json).map_err(failed)
 }
 
-/// What is wrong, without the place: its line is counted from the object's, its column perhaps from a field's.
+/// The error without its position: its line is relative to the object, its column perhaps to a field.
 fn without_place(error: &serde_json::Error) -> String {
     let place = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), r#"{"b":[1.50,"x \" y"],"a":"\\"}"#);
     }
 
-    /// A long value of zeros was exported, and was then a line too long to be loaded.
+    /// Regression: a long value of zeros was exported, and its line was too long to be loaded.
     #[test]
     fn no_byte_takes_more_room_than_a_line_that_is_loaded_may_have() {
         let mut none = Vec::new();

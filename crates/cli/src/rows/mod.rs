@@ -41,15 +41,15 @@ impl Row {
 pub(crate) enum Next {
     /// A row.
     Row,
-    /// No row, but the name of a table, which may have none.
+    /// The name of a table without a row: the table may be empty.
     Table,
-    /// Something that is not a row, and why.
+    /// A bad row, and why it is bad.
     Bad(String),
-    /// Nothing for a while.
+    /// No input for a while.
     Idle,
     /// A signal asked to end.
     Interrupted,
-    /// That was all.
+    /// The end of the input.
     End,
 }
 
@@ -57,6 +57,6 @@ pub(crate) enum Next {
 pub(crate) trait Rows {
     /// Takes the next row into `row`.
     fn next(&mut self, row: &mut Row) -> Result<Next, Failure>;
-    /// Where the row given last begins: the number of its line, from 1.
+    /// The number of the line, from 1, in which the last row begins.
     fn line(&self) -> u64;
 }

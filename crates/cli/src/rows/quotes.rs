@@ -1,9 +1,9 @@
-//! What a lenient CSV reader lets pass: quotes that never close, and text behind a closing quote.
+//! Finds what a lenient CSV reader lets pass: quotes that never close, and text after a closing quote.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
-/// Where in a record the bytes have come to (RFC 4180).
+/// The state of the bytes so far within a record (RFC 4180).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     FieldStart,
@@ -13,12 +13,12 @@ enum State {
     Quote,
 }
 
-/// What is wrong with the quotes of a record.
+/// A fault in the quotes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// Text follows the closing quote of a field.
     TextBehind,
-    /// The rest of the file is in a field that is never closed: nobody can tell how many rows that is.
+    /// The rest of the file is in a field that is never closed: how many rows it held is unknown.
     NeverClosed,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct QuoteWatch<R> {
     state: State,
     given: u64,
     ended: bool,
-    /// Where text follows a closing quote, oldest first.
+    /// Offsets of text that follows a closing quote, oldest first.
     behind_quotes: VecDeque<u64>,
 }
 
@@ -43,7 +43,7 @@ impl<R: Read> QuoteWatch<R> {
         &mut self.inner
     }
 
-    /// What is wrong with the quotes of the record that ends at byte `end`; records are asked for in order.
+    /// The fault in the quotes of the record that ends at byte `end`; the caller asks for records in order.
     pub fn fault_before(&mut self, end: u64) -> Option<Fault> {
         let mut fault = None;
         while self.behind_quotes.front().is_some_and(|at| *at < end) {

@@ -7,7 +7,7 @@ use super::{Column, Columns, Next, Row, Rows, ValueColumn};
 use crate::failure::Failure;
 use crate::input::{Lines, Step};
 
-/// Reads a row a line, split at tabs by hand: the rest of a line is taken as it stands.
+/// Reads a row a line, split at tabs by hand: the rest of a line is taken as it is.
 pub(crate) struct TsvRows {
     lines: Lines,
     columns: Columns,
@@ -72,7 +72,7 @@ impl Rows for TsvRows {
     }
 }
 
-/// Takes key and value out of a line; or tells how many columns it has, if those are too few.
+/// Takes key and value out of a line; or returns how many columns it has, if those are too few.
 fn split(line: &[u8], columns: Columns, row: &mut Row) -> Result<(), usize> {
     if (columns.key, columns.value) == (0, None) {
         let tab = memchr(b'\t', line).ok_or(if line.is_empty() { 0usize } else { 1 })?;
@@ -129,7 +129,8 @@ fn unescape(field: &mut Vec<u8>, spare: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// Appends `field` with what would end a line replaced by the escapes that [`unescape`] reads; tabs too, on demand.
+/// Appends `field` with the bytes that would end a line replaced by the escapes that [`unescape`] reads; with `tabs`,
+/// tabs too.
 pub(super) fn escape(field: &[u8], tabs: bool, out: &mut Vec<u8>) {
     for &byte in field {
         match byte {
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_stands_as_it_is() {
+    fn the_rest_is_taken_as_it_is() {
         assert_eq!(row(b"k\ta\tb\t", 0, None), text("k", "a\tb\t"));
         assert_eq!(row(b"\t", 0, None), text("", ""));
         assert_eq!(row(b"a\tk\t\tb", 1, None), text("k", "a\t\tb"));

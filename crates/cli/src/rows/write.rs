@@ -1,4 +1,4 @@
-//! Rows on their way out: what `load` reads back.
+//! Writes rows in a format that `load` reads back.
 
 use std::io::{self, Write};
 use std::time::SystemTime;
@@ -9,7 +9,7 @@ use super::jsonl::{EXPIRY_FIELD, TABLE_FIELD};
 use super::{Format, csv, jsonl, tsv};
 use crate::keys::hex;
 
-/// An entry as it is in a table.
+/// An entry of a table.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
     pub key: &'a [u8],
@@ -22,7 +22,7 @@ pub(crate) struct Entry<'a> {
 pub(crate) struct RowWriter {
     format: Format,
     delimiter: u8,
-    /// Of TSV: bytes as they stand, and no row that could not be read back.
+    /// TSV only: bytes as they are, and an error for a row that could not be read back.
     raw: bool,
     /// Keys and values in hexadecimal.
     hex: bool,
@@ -73,7 +73,7 @@ impl RowWriter {
         RowWriter { without_expiry, ..self }
     }
 
-    /// From now on each row names this table; a line of its own does so first, because the table may be empty. Of JSON
+    /// From now on each row names this table. A line of its own names it first, because the table may be empty. JSON
     /// lines only.
     pub fn begin_table(&mut self, table: &str, out: &mut impl Write) -> io::Result<()> {
         let name = serde_json::Value::from(table);

@@ -8,12 +8,12 @@ use std::process::{Child, Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A place for a database, `db`, and files.
+/// A directory for a database, `db`, and files.
 pub struct Place {
     dir: TempDir,
 }
 
-/// What a run of the program did.
+/// The exit code and the output of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: Option<i32>,
@@ -92,7 +92,7 @@ impl Place {
     pub fn run_with(&self, args: &[&str], input: &[u8]) -> Ran {
         let mut child = self.start(args);
         let mut stdin = child.stdin.take().expect("a pipe");
-        // The inputs of the tests fit into a pipe; a program that failed does not read its own.
+        // The inputs of the tests fit into a pipe; a failed program does not read its input.
         let _ = stdin.write_all(input);
         drop(stdin);
         child.wait_with_output().expect("waiting for the program").into()
@@ -101,7 +101,7 @@ impl Place {
     /// Loads `rows`, each a line of TSV, and kills the program when all of them are durable: they are in the log only.
     pub fn load_and_kill(&self, table: &str, rows: &str) {
         let mut child = self.start(&["load", "--json", "db", table]);
-        // Its input does not end, so that neither does the program.
+        // The input does not end, so neither does the program.
         let mut stdin = child.stdin.take().expect("a pipe");
         stdin.write_all(rows.as_bytes()).expect("the rows fit into a pipe");
         let all = format!("{{\"durable_rows\":{}}}\n", rows.lines().count());
@@ -115,7 +115,7 @@ impl Place {
         child.wait().unwrap();
     }
 
-    /// What a command prints that succeeds or finds damage, a JSON object a line.
+    /// The output of a command that succeeds or finds damage: one JSON object a line.
     pub fn objects(&self, args: &[&str]) -> Vec<serde_json::Value> {
         let ran = self.run(args);
         assert!(matches!(ran.code, Some(0 | 3)), "{args:?}: {:?} {}", ran.code, ran.stderr);
@@ -123,7 +123,7 @@ impl Place {
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
-    /// Flips a bit in each leaf that has the key, and returns in which segments they are.
+    /// Flips a bit in each leaf that has the key, and returns the numbers of their segments.
     pub fn damage_leaves(&self, key: &str) -> Vec<u64> {
         let mut damaged = Vec::new();
         for segment in
@@ -152,7 +152,7 @@ impl Place {
         self.write(name, bytes);
     }
 
-    /// Runs the program, which has to succeed, and returns what it printed.
+    /// Runs the program, which has to succeed, and returns its output.
     pub fn ok(&self, args: &[&str]) -> String {
         self.run(args).ok()
     }
@@ -167,8 +167,8 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// What it printed; it has to have succeeded, and quietly, but for what reading a killed database tells, and an export
-    /// of its file.
+    /// The output of a run that has to have succeeded. Standard error may only have the note about a killed database,
+    /// and an export's line about its file.
     pub fn ok(self) -> String {
         let is_told = |line: &str| {
             line.starts_with("note: the database was not closed")
@@ -181,7 +181,7 @@ impl Ran {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Its message; it has to have failed with `code` and one line that contains `part`.
+    /// Checks that the run failed with `code` and one line that contains `part`.
     pub fn fails(self, code: i32, part: &str) {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
         assert!(self.stderr.starts_with("error: ") && self.stderr.contains(part), "{}", self.stderr);

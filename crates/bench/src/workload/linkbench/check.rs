@@ -1,4 +1,4 @@
-//! Whether a graph is whole.
+//! Checks that a graph is consistent.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// The links that are visible.
 #[derive(Default)]
 struct Visible {
-    /// How many in each list.
+    /// How many each list has.
     of_list: BTreeMap<List, u64>,
     entries: Entries,
 }
@@ -37,8 +37,8 @@ fn wrong(what: &str, key: &[u8]) -> Error {
     Error::Wrong(format!("the {what} {} is not as it was written", key.escape_ascii()))
 }
 
-/// All nodes and links are as they were written; the index has the visible links and nothing else; the count of each
-/// list is that of its visible links.
+/// All nodes and links are as they were written; the index has exactly the visible links; the count of each list is
+/// that of its visible links.
 pub(super) fn check(workload: &LinkBench, store: &dyn Store, done: Option<&Done>) -> Result<()> {
     check_nodes(workload, store, done)?;
     let visible = visible_links(store)?;
@@ -56,8 +56,8 @@ pub(super) fn check(workload: &LinkBench, store: &dyn Store, done: Option<&Done>
     check_counts(store, visible.of_list)
 }
 
-/// Each node that is there is as it was written. They are as many as were loaded and added, less the deleted ones, some
-/// of which may have been deleted before.
+/// Each node is as it was written. They are as many as were loaded and added, less the deleted ones; some of those may
+/// have been deleted before.
 fn check_nodes(workload: &LinkBench, store: &dyn Store, done: Option<&Done>) -> Result<()> {
     let mut nodes = 0;
     read_all(store, NODES, &mut |key, value| {

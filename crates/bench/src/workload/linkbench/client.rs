@@ -14,19 +14,19 @@ use crate::workload::sealed::{Seal, expect_row};
 use crate::workload::{Client, Step};
 use crate::{Error, Result};
 
-/// How likely it is that the link that an operation is about was loaded, in percent.
+/// The share of operations whose link was loaded, in percent.
 const ADDED_EXISTS: u64 = 5;
 const UPDATED_EXISTS: u64 = 90;
 const DELETED_EXISTS: u64 = 90;
 const GOT_EXISTS: u64 = 50;
-/// The chance that a multiget ends with the link that it has, and the most links that it gets.
+/// The chance that a multiget ends with its current link, and the most links that it gets.
 const MULTIGET_ENDS: f64 = 0.382;
 const MULTIGET_LINKS_MAX: u64 = 128;
 
 pub(super) struct LinkBenchClient {
     workload: LinkBench,
     random: Random,
-    /// What is the time of the next write, and by how much it goes on.
+    /// The time of the next write; each write advances it by `step`.
     time: u64,
     step: u64,
     value: Vec<u8>,
@@ -71,7 +71,7 @@ impl LinkBenchClient {
         List { id1, kind: self.random.below(LINK_TYPES.into()) as u32 }
     }
 
-    /// The other end of a link, which was loaded in so many of a hundred cases.
+    /// The other end of a link, which is a loaded one in `exists_percent` of a hundred cases.
     fn other_end(&mut self, list: List, exists_percent: u64) -> u64 {
         list.id1 + self.random.below(ends(list, exists_percent))
     }
@@ -169,8 +169,8 @@ impl LinkBenchClient {
     }
 }
 
-/// From how many of the nodes from its own on a list's other ends are drawn, if so many of a hundred are to be loaded
-/// ones.
+/// The number of nodes, from the list's own on, from which its other ends are drawn, so that `exists_percent` of a
+/// hundred are loaded ones.
 fn ends(list: List, exists_percent: u64) -> u64 {
     (loaded_links(list) * 100).div_ceil(exists_percent).max(1)
 }

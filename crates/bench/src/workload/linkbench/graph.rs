@@ -1,4 +1,4 @@
-//! What the graph looks like, and how it lies in tables.
+//! The shape of the graph, and its layout in tables.
 
 use crate::workload::rows::Random;
 use crate::workload::sealed::Seal;
@@ -7,17 +7,17 @@ use crate::workload::sealed::Seal;
 pub(super) const NODES: usize = 0;
 /// Links, hidden ones included; the key is the list and the id at the other end.
 pub(super) const LINKS: usize = 1;
-/// Visible links by time; the key is the list, the time with all bits turned over, so that the newest comes first, and
-/// the id at the other end. The value has all else that a list of links shows.
+/// Visible links by time; the key is the list, the time with all bits inverted, so that the newest comes first, and the
+/// id at the other end. The value has all else that a list of links shows.
 pub(super) const BY_TIME: usize = 2;
 /// How many links of a list are visible; the key is the list.
 pub(super) const COUNTS: usize = 3;
 
-/// Links have one of so many types.
+/// The number of types of links.
 pub(super) const LINK_TYPES: u32 = 2;
-/// No loaded node has more links, and no list that is got has more.
+/// The most links of a loaded node, and of a list that is read.
 pub(super) const LINKS_MAX: u64 = 10_000;
-/// Time goes on from here after loading.
+/// The first time after loading.
 pub(super) const LOADED_TIME: u64 = LINKS_MAX + 1;
 
 /// How fast nodes with more links become rarer: a node has at least k links with probability k^-1.3.
@@ -36,7 +36,7 @@ pub(super) const INDEX_VALUE_BYTES: usize = 12;
 pub(super) const COUNT_VALUE_BYTES: usize = 24;
 
 /// How many links of one type a node has when it is loaded; the first type has the odd one. They go to the node itself
-/// and to those behind it.
+/// and to those after it.
 pub(super) fn loaded_links(list: List) -> u64 {
     let share = 1.0 - Random::new(!list.id1).unit();
     let all = (share.powf(-1.0 / DEGREE_EXPONENT) as u64).min(LINKS_MAX);
@@ -49,7 +49,7 @@ pub(super) fn average_degree() -> f64 {
     (1..=LINKS_MAX).map(|least| (least as f64).powf(-DEGREE_EXPONENT)).sum()
 }
 
-/// The value of a node: its type, its time, and data that tells its id and version.
+/// The value of a node: its type, its time, and data from which its id and version can be read.
 pub(super) fn write_node(value: &mut Vec<u8>, id: u64, version: u64, time: u64) {
     value.clear();
     value.extend_from_slice(&NODE_TYPE.to_be_bytes());
@@ -107,7 +107,7 @@ impl Link {
         concat([&visible, &self.version.to_be_bytes(), &self.time.to_be_bytes(), &self.data()])
     }
 
-    /// `None` if that is no link as it was written.
+    /// `None` if the bytes are not those of a link as it was written.
     pub fn of(key: &[u8], value: &[u8]) -> Option<Link> {
         let list = List::of(key.get(..LIST_BYTES)?)?;
         let mut fields = Fields(&key[LIST_BYTES..]);
@@ -128,14 +128,14 @@ impl Link {
         concat([&self.version.to_be_bytes(), &self.data()])
     }
 
-    /// Its text, which is made from the rest.
+    /// Its text, which is derived from the rest.
     fn data(&self) -> [u8; 8] {
         let ends = self.list.id1 ^ self.id2.rotate_left(32) ^ u64::from(self.list.kind).rotate_left(16);
         Random::new(ends ^ u64::from(self.version).rotate_left(48)).next().to_be_bytes()
     }
 }
 
-/// What is known of a list of links.
+/// The count of a list of links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Count {
     pub links: u64,
@@ -155,7 +155,7 @@ impl Count {
     }
 }
 
-/// The parts one behind the other; they are `N` bytes.
+/// The parts one after another; together they are `N` bytes.
 fn concat<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> [u8; N] {
     let mut whole = [0; N];
     let mut at = 0;
@@ -167,7 +167,7 @@ fn concat<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> [u8; N] 
     whole
 }
 
-/// What is left of bytes that are taken apart.
+/// The rest of bytes that are being decoded.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -185,7 +185,7 @@ impl Fields<'_> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// `whole`, if nothing is left.
+    /// `whole`, if no bytes are left.
     fn end<T>(&self, whole: T) -> Option<T> {
         self.0.is_empty().then_some(whole)
     }

@@ -30,26 +30,26 @@ use crate::lane::Open;
 ///
 /// * `nodes`: id to the rest of the node;
 /// * `links`: list (id1 and type) and id2 to the rest of the link, hidden links included;
-/// * `by_time`: list, time (latest first) and id2 to what else a list shows of a visible link;
+/// * `by_time`: list, time (latest first) and id2 to the rest that a list shows of a visible link;
 /// * `counts`: list to the number of its visible links, a version and a time.
 ///
-/// A loaded node has at least k links with probability k^-1.3, at most 10,000 and fewer than four on the average; they
-/// go to itself and the nodes behind it. The operations, their shares in percent being those of the paper, are
+/// A loaded node has at least k links with probability k^-1.3, at most 10,000 and fewer than four on average; they go
+/// to itself and the nodes after it. The operations, with the paper's shares in percent, are
 ///
-/// * add link (8.99): reads the link, writes it and its entry by time, takes the old entry away, and adds one to the
+/// * add link (8.99): reads the link, writes it and its entry by time, deletes the old entry, and adds one to the
 ///   count, if it was not visible; in 5 of 100 cases the link is a loaded one;
-/// * delete link (2.99): hides the link, takes its entry away and one from the count, if it was visible (90 of 100 are
-///   loaded ones); update link (8.01): like add link, 90 of 100 being loaded ones;
+/// * delete link (2.99): hides the link, deletes its entry and subtracts one from the count, if it was visible (90 of
+///   100 are loaded ones); update link (8.01): like add link, 90 of 100 are loaded ones;
 /// * count links (4.89): reads the count of a list;
-/// * multiget link (0.53): reads 2.6 links of a list on the average, at most 128, in one transaction; half are loaded;
+/// * multiget link (0.53): reads 2.6 links of a list on average, at most 128, in one transaction; half are loaded;
 /// * get link list (50.72): reads the newest links of a list, at most 10,000;
 /// * add node (2.57): writes a node with the next id; update node (7.36): reads a node and writes it with another
 ///   version; delete node (1.01): deletes a node; get node (12.93): reads one.
 ///
-/// All that one operation writes is one transaction. The nodes of operations are loaded ones, popular ones lying
-/// anywhere: Zipfian with 0.8 for reads of links, 0.741 for writes, 0.625 for reads of nodes, 0.606 for updates;
-/// deleted nodes are drawn uniformly. As in LinkBench, deleting a node leaves its links, and a deleted node may be
-/// asked for. Left out are the few reads of a list's older links and the slight preference of nodes with many links;
+/// All writes of one operation are one transaction. The nodes of operations are loaded ones, with the popular ones
+/// spread among them: Zipfian with 0.8 for reads of links, 0.741 for writes, 0.625 for reads of nodes, 0.606 for
+/// updates; deleted nodes are drawn uniformly. As in LinkBench, deleting a node leaves its links, and a deleted node
+/// may be read. Left out are the few reads of a list's older links and the slight preference for nodes with many links;
 /// and data always has the median length.
 #[derive(Clone, Debug)]
 pub struct LinkBench {
@@ -60,7 +60,7 @@ pub struct LinkBench {
     next_node: Arc<AtomicU64>,
 }
 
-/// Which operations a node is popular with: a place in [`LinkBench::popular`].
+/// The operations with which a node is popular: an index into [`LinkBench::popular`].
 #[derive(Clone, Copy)]
 enum Popularity {
     LinkReads,
@@ -72,7 +72,7 @@ enum Popularity {
 /// Of [`Popularity`], in its order.
 const SKEWS: [f64; 4] = [0.8, 0.741, 0.625, 0.606];
 
-/// An operation: a place in [`KINDS`].
+/// An operation: an index into [`KINDS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     AddLink,
@@ -133,7 +133,7 @@ const LINK_BYTES: u64 = (LINK_KEY_BYTES + LINK_VALUE_BYTES + INDEX_KEY_BYTES + I
 const COUNT_BYTES: u64 = (LIST_BYTES + COUNT_VALUE_BYTES) as u64;
 
 impl LinkBench {
-    /// Of `nodes` loaded nodes, at least one; about half a kilobyte each with its links.
+    /// With `nodes` loaded nodes, at least one; about half a kilobyte each with its links.
     pub fn new(nodes: u64) -> LinkBench {
         LinkBench {
             nodes,
@@ -143,7 +143,7 @@ impl LinkBench {
         }
     }
 
-    /// About how many links are loaded: those of so many nodes on the average.
+    /// About how many links are loaded: the average of this many nodes.
     fn links(&self) -> u64 {
         (self.nodes as f64 * average_degree()) as u64
     }
@@ -215,7 +215,7 @@ impl Workload for LinkBench {
     }
 }
 
-/// Puts a node, its links, of which the last is the newest, and their counts.
+/// Puts a node, its links with the newest last, and their counts.
 fn load_node(open: &mut Open<'_>, id: u64, value: &mut Vec<u8>) -> Result<()> {
     write_node(value, id, 0, 0);
     open.put(NODES, &id.to_be_bytes(), value)?;
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_links_is_about_what_is_said() {
+    fn the_number_of_links_is_about_the_stated_one() {
         let (said, loaded) = (LinkBench::new(200_000).links() as f64, links_of(200_000) as f64);
         assert!((said / loaded - 1.0).abs() < 0.1, "{said} instead of {loaded}");
     }
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_whole_is_noticed() {
+    fn a_damaged_graph_is_noticed() {
         let workload = LinkBench::new(50);
         let (_dir, store, done) = checked(&workload, 1, 300);
         let list = List { id1: 10, kind: 0 };
@@ -318,7 +318,7 @@ mod tests {
             open.delete(NODES, &60_000u64.to_be_bytes())?;
             (0..50u64).try_for_each(|id| open.delete(NODES, &id.to_be_bytes()))
         });
-        workload.check(&*store, None).expect("nobody knows how many were deleted");
+        workload.check(&*store, None).expect("the number of deletes is unknown");
         assert!(workload.check(&*store, Some(&done)).is_err(), "too few nodes");
     }
 }

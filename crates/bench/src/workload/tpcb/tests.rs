@@ -55,10 +55,10 @@ fn every_sum_is_checked() {
     let mut wrong = row.clone();
     wrong[16] ^= 1;
     bed.check_fails("the history sums up to", HISTORY, (key, Some(row), Some(&wrong)));
-    bed.check_fails("nobody wrote", HISTORY, (key, Some(row), Some(b"short")));
+    bed.check_fails("never written", HISTORY, (key, Some(row), Some(b"short")));
     let mut wrong = row.clone();
     wrong[12] ^= 1;
-    bed.check_fails("nobody wrote", HISTORY, (key, Some(row), Some(&wrong)));
+    bed.check_fails("never written", HISTORY, (key, Some(row), Some(&wrong)));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds of the tables at any moment: the consistency conditions 1 to 4 of clause 3.3.2 of the specification.
+//! Conditions that hold at any moment: the consistency conditions 1 to 4 of clause 3.3.2 of the specification.
 
 use std::collections::BTreeMap;
 
@@ -56,7 +56,7 @@ pub(super) fn conditions(store: &dyn Store) -> Result<()> {
     }
 }
 
-/// What a warehouse has taken is what its districts have.
+/// A warehouse has taken as much as its districts together.
 fn condition_1(store: &dyn Store, districts: &ByDistrict<(i64, u32)>) -> Result<()> {
     let mut sums = BTreeMap::<u16, i64>::new();
     for (id, (ytd, _)) in districts {
@@ -158,11 +158,11 @@ fn district_of(table: usize, key: &[u8]) -> Result<DistrictId> {
     DistrictId::of_key(key).ok_or_else(|| strange(table))
 }
 
-/// The row that somebody wrote.
+/// The row as it was written.
 fn written<'a, R: Row<'a>>(value: &'a [u8]) -> Result<R> {
     R::decode(value).ok_or_else(|| strange(R::TABLE))
 }
 
 fn strange(table: usize) -> Error {
-    Error::Wrong(format!("the table `{}` has a row that nobody wrote", TABLES[table]))
+    Error::Wrong(format!("the table `{}` has a row that was never written", TABLES[table]))
 }

@@ -1,4 +1,4 @@
-//! A wrong row is found, whichever condition it breaks.
+//! A wrong row is found by each condition.
 
 use super::Tpcc;
 use super::rows::{District, Order, Row, Warehouse};
@@ -100,12 +100,12 @@ fn districts_and_index_entries_that_are_missing_are_found() {
 fn a_row_that_is_no_row_is_found() {
     let bed = bed();
     let (key, bytes) = &bed.rows(ORDERS)[0];
-    bed.check_fails("a row that nobody wrote", ORDERS, (key, Some(bytes), Some(&bytes[1..])));
-    bed.check_fails("a row that nobody wrote", ORDERS, (b"x", None, Some(bytes)));
+    bed.check_fails("a row that was never written", ORDERS, (key, Some(bytes), Some(&bytes[1..])));
+    bed.check_fails("a row that was never written", ORDERS, (b"x", None, Some(bytes)));
 }
 
 #[test]
-fn what_was_acknowledged_must_be_there() {
+fn acknowledged_transactions_must_be_there() {
     let bed = Bed::new(Tpcc::new(SMALL, false));
     let (done, _) = bed.run(2, 100);
     for (kind, table) in [(super::NEW_ORDER, "`orders`"), (super::PAYMENT, "`history`")] {
@@ -117,7 +117,7 @@ fn what_was_acknowledged_must_be_there() {
     let (key, row) = &bed.rows(HISTORY)[0];
     bed.write(HISTORY, key, None);
     bed.check(Some(&done)).expect_err("a payment is lost");
-    bed.check(None).expect("of a run that was killed nobody knows");
+    bed.check(None).expect("the count of a killed run is unknown");
     bed.write(HISTORY, key, Some(row));
     bed.check(Some(&done)).expect("it is there again");
 }

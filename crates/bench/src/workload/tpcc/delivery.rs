@@ -7,7 +7,7 @@ use crate::engine::{Direction, Verdict};
 use crate::lane::Open;
 use crate::{Error, Result};
 
-/// What the terminal sends.
+/// The input of the terminal.
 pub(super) struct Delivery {
     pub warehouse: u16,
     pub carrier: u8,
@@ -33,7 +33,7 @@ impl Delivery {
     fn deliver(&self, open: &mut Open<'_>, id: OrderId, buffers: &mut Buffers) -> Result<()> {
         let Buffers { row, out, .. } = buffers;
         if !open.get_for_update(NEW_ORDER, &id.key(), row)? {
-            // Somebody delivered it since the scan: this engine's scans do not lock.
+            // Another thread delivered it after the scan: this engine's scans do not lock.
             return Err(Error::Conflict);
         }
         open.delete(NEW_ORDER, &id.key())?;

@@ -28,27 +28,27 @@ use super::{Client, Done, Filling, Workload};
 use crate::Result;
 use crate::engine::{Needs, Store};
 
-/// All random numbers begin here.
+/// The seed of all random numbers.
 const SEED: u64 = 5_110_000;
 
-/// The places of the transactions in [`Tpcc::kinds`].
+/// The indexes of the transactions in [`Tpcc::kinds`].
 const NEW_ORDER: usize = 0;
 const PAYMENT: usize = 1;
 const ORDER_STATUS: usize = 2;
 const DELIVERY: usize = 3;
 const STOCK_LEVEL: usize = 4;
 
-/// TPC-C by its specification 5.11, on tables of keys and values. What a result of it needs beside the transactions is
-/// not here, so figures are no `tpmC`.
+/// TPC-C by its specification 5.11, on key-value tables. The requirements of a result beside the transactions are not
+/// met here, so figures are no `tpmC`.
 ///
 /// Nine tables, and indexes of the customers by last name and of the orders by customer. The rows are those of the
 /// specification in a binary format; a district also counts the history rows of its payments, which are their keys.
 ///
-/// Each thread is a terminal. That of thread t works for warehouse t modulo the number of warehouses; its stock-levels
-/// are of one district. It does one transaction after the other, without keying and think times, in the order of a
-/// shuffled deck with ten new-orders, ten payments and one of each other kind.
+/// Each thread is a terminal. The terminal of thread t works for warehouse t modulo the number of warehouses; its
+/// stock-levels are of one district. It does one transaction after the other, without keying and think times, in the
+/// order of a shuffled deck with ten new-orders, ten payments and one of each other kind.
 ///
-/// - The lines of a new-order are worked off in the order of their stock, so that engines with locks take them in one
+/// - The lines of a new-order are processed in the order of their stock, so that engines with locks take them in one
 ///   order; the unused item of the one in a hundred that is rolled back comes last.
 /// - A delivery delivers the oldest order of each of the ten districts at once and in one transaction; a district
 ///   without one is skipped.
@@ -61,7 +61,7 @@ pub struct Tpcc {
 }
 
 impl Tpcc {
-    /// The workload with that many rows. If it is `bounded`, engines must keep to the memory that they are given.
+    /// The workload with that many rows. If it is `bounded`, engines must keep to their memory limit.
     pub fn new(scale: Scale, bounded: bool) -> Tpcc {
         Tpcc { scale, bounded }
     }
@@ -117,7 +117,7 @@ impl Workload for Tpcc {
         done.map_or(Ok(()), |done| check::counts(store, &self.scale, done))
     }
 
-    /// To about a percent: what payments add to the data of customers is not known.
+    /// To about a percent: the bytes that payments add to the data of customers are not known.
     fn live_bytes(&self, done: &Done) -> Option<u64> {
         let [orders, payments] = [NEW_ORDER, PAYMENT].map(|kind| done.kinds.get(kind).copied());
         Some(self.loaded_bytes() + orders? * scale::ORDER_BYTES + payments? * scale::HISTORY_BYTES)

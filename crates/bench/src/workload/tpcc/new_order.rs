@@ -1,4 +1,4 @@
-//! The new-order transaction: somebody orders up to fifteen items.
+//! The new-order transaction: a customer orders up to fifteen items.
 
 use std::hint::black_box;
 
@@ -12,11 +12,11 @@ use crate::Result;
 use crate::engine::Verdict;
 use crate::lane::Open;
 
-/// What the terminal sends.
+/// The input of the terminal.
 pub(super) struct NewOrder {
     pub customer: CustomerId,
     pub entered_ms: u64,
-    /// In the order in which they are worked off.
+    /// In the order of processing.
     pub lines: Vec<Line>,
 }
 
@@ -126,7 +126,7 @@ impl Line {
     }
 }
 
-/// The stock after so much was taken: what would leave less than ten is filled up by 91 before.
+/// The stock after a sale: a stock that would fall below ten is first increased by 91.
 fn left(stock: u16, taken: u8) -> u16 {
     let taken = u16::from(taken);
     if stock >= taken + 10 { stock - taken } else { stock + 91 - taken }

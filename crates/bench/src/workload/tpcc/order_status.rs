@@ -1,4 +1,4 @@
-//! The order-status transaction: what became of a customer's newest order.
+//! The order-status transaction: the state of a customer's newest order.
 
 use std::hint::black_box;
 
@@ -10,7 +10,7 @@ use crate::Result;
 use crate::engine::Direction;
 use crate::lane::Open;
 
-/// What the terminal sends.
+/// The input of the terminal.
 pub(super) struct OrderStatus {
     pub customer: Choice,
 }
@@ -21,7 +21,7 @@ impl OrderStatus {
         OrderStatus { customer: terminal.choose_customer(home) }
     }
 
-    /// The newest order; `None` for a customer who never ordered.
+    /// The newest order; `None` for a customer without orders.
     pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<Option<OrderId>> {
         let customer = self.customer.find(open, &mut buffers.key)?;
         let row: Customer<'_> = get(open, &customer.key(), &mut buffers.row)?;

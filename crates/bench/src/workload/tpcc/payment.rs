@@ -8,10 +8,10 @@ use crate::Result;
 use crate::engine::Verdict;
 use crate::lane::Open;
 
-/// The data of a customer is not longer, in bytes.
+/// The longest data of a customer, in bytes.
 const DATA_BYTES_MAX: usize = 500;
 
-/// What the terminal sends.
+/// The input of the terminal.
 pub(super) struct Payment {
     /// Where the payment is made.
     pub place: DistrictId,
@@ -81,7 +81,7 @@ impl Payment {
         put(open, &id.key(), &customer, out)
     }
 
-    /// The data of a customer with bad credit: this payment, then what was there before, as far as it fits.
+    /// The data of a customer with bad credit: this payment, then the former data, as far as it fits.
     fn noted(&self, id: CustomerId, before: &[u8]) -> Vec<u8> {
         let CustomerId { home, customer } = id;
         let DistrictId { warehouse, district } = self.place;

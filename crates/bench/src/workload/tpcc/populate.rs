@@ -1,4 +1,4 @@
-//! What is in the tables beforehand, by clause 4.3.3 of the specification.
+//! The initial content of the tables, by clause 4.3.3 of the specification.
 
 use super::super::rows::Random;
 use super::Scale;
@@ -8,7 +8,7 @@ use super::schema::{self, CustomerId, DISTRICTS, DistrictId, OrderId};
 use crate::Result;
 use crate::lane::Open;
 
-/// The moment of the filling, 2026-01-01: the run begins a day later.
+/// The time of the filling, 2026-01-01: the run begins a day later.
 const FILLED_MS: u64 = 1_767_225_600_000;
 pub(super) const BEGIN_MS: u64 = FILLED_MS + 86_400_000;
 
@@ -18,7 +18,7 @@ const PAID: u32 = 1000;
 const DISTRICT_YTD: i64 = 3_000_000;
 
 /// Makes the rows, unit by unit. A unit is an item, the stock of an item, a warehouse, a district, a customer or an
-/// order with all that belongs to it; each has its own seed, and is the same whenever it is made.
+/// order with all its rows; each has its own seed, and is always the same.
 pub(super) struct Population {
     scale: Scale,
     skews: Skews,
@@ -183,7 +183,8 @@ impl Population {
         Ok(())
     }
 
-    /// Who ordered: each customer once, in a random order, and again in the same order if there are more orders.
+    /// The customer of an order: each customer once, in a random order, and again in the same order if there are more
+    /// orders.
     fn customer_of(&mut self, id: OrderId) -> u32 {
         let DistrictId { warehouse, district } = id.district;
         if self.customers.as_ref().is_none_or(|(of, _)| *of != id.district) {

@@ -1,4 +1,4 @@
-//! Random text, names and numbers that are not all equally likely.
+//! Random text, names and non-uniform numbers.
 
 use super::super::rows::Random;
 
@@ -42,7 +42,7 @@ pub(super) fn text<const N: usize>(random: &mut Random, min: usize) -> Text<N> {
     Text { bytes: letters(random), length: random.within(min as u64, N as u64) as usize }
 }
 
-/// What items and stock have as data: 26 to 50 letters, with `ORIGINAL` somewhere in one of ten.
+/// The data of items and stock: 26 to 50 letters, with `ORIGINAL` somewhere in one of ten.
 pub(super) fn data(random: &mut Random) -> Text<50> {
     let mut data = text(random, 26);
     if random.below(10) == 0 {
@@ -59,7 +59,7 @@ pub(super) fn is_original(data: &[u8]) -> bool {
     data.windows(ORIGINAL.len()).any(|window| window == ORIGINAL)
 }
 
-/// The last name of a number below [`NAMES`]: a syllable for each of its digits.
+/// The last name of a number below [`NAMES`]: one syllable for each of its digits.
 pub(super) fn last_name(number: u32) -> Text<16> {
     let mut name = Text { bytes: [0; 16], length: 0 };
     for digit in [number / 100 % 10, number / 10 % 10, number % 10] {
@@ -79,8 +79,8 @@ pub(super) fn permutation(random: &mut Random, count: u32) -> Vec<u32> {
     numbers
 }
 
-/// Non-uniform random numbers, NURand of the specification: the bitwise or of two numbers makes some more likely, and a
-/// constant says which.
+/// Non-uniform random numbers, NURand of the specification: the bitwise or of two numbers makes some numbers more
+/// likely, and a constant decides which.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Skew {
     /// A power of two less one.
@@ -102,7 +102,7 @@ impl Skew {
     }
 }
 
-/// Which last names, customers and items are the likely ones.
+/// The last names, customers and items that are likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Skews {
     pub name: Skew,

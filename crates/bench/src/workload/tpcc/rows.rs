@@ -1,5 +1,5 @@
-//! Rows, and how they lie in the store: the fields one after another, numbers little-endian, text of varying length
-//! after its length. What is in the key is not in the row.
+//! Rows, and their layout in the store: the fields one after another, numbers little-endian, text of varying length
+//! after its length. Columns of the key are not in the row.
 //!
 //! Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since 1970. A row that was
 //! read borrows its text from the buffer that it was read into.
@@ -8,7 +8,7 @@ use super::schema::{self, TABLES};
 use crate::lane::Open;
 use crate::{Error, Result};
 
-/// A part of a row.
+/// A field of a row.
 pub(super) trait Field<'a>: Sized {
     fn put(&self, out: &mut Vec<u8>);
 
@@ -65,18 +65,18 @@ impl<'a> Field<'a> for &'a [u8] {
     }
 }
 
-/// What a table has as its values.
+/// The value type of a table.
 pub(super) trait Row<'a>: Field<'a> {
     /// The number of the table.
     const TABLE: usize;
 
-    /// Puts the row over what is in `out`.
+    /// Writes the row into `out`, whose former content is gone.
     fn encode(&self, out: &mut Vec<u8>) {
         out.clear();
         self.put(out);
     }
 
-    /// The row that `encode` wrote; `None` for anything that is shorter or longer than a row.
+    /// Reads a row that `encode` wrote; `None` if the bytes are shorter or longer than a row.
     fn decode(mut bytes: &'a [u8]) -> Option<Self> {
         Self::take(&mut bytes).filter(|_| bytes.is_empty())
     }
@@ -110,7 +110,7 @@ macro_rules! record {
 }
 
 record! {
-    /// Where a warehouse, a district or a customer is.
+    /// The address of a warehouse, a district or a customer.
     Address<'a> {
         street_1: &'a [u8],
         street_2: &'a [u8],
@@ -163,7 +163,7 @@ record! {
 
 record! {
     History<'a> {
-        /// Of the customer, with the two that follow.
+        /// The customer's number, with the two fields after it.
         customer: u32,
         customer_district: u8,
         customer_warehouse: u16,
@@ -238,7 +238,7 @@ tables! {
 }
 
 impl<'a> Stock<'a> {
-    /// What an order line of this district says.
+    /// The text for an order line of this district.
     pub fn district_info(&self, district: u8) -> &'a [u8; 24] {
         let (infos, _) = self.district_infos.as_chunks();
         &infos[usize::from(district) - 1]
@@ -265,7 +265,7 @@ pub(super) fn get_for_update<'a, R: Row<'a>>(
     }
 }
 
-/// Writes a row by way of `buffer`.
+/// Writes a row, encoded in `buffer`.
 pub(super) fn put<'a, R: Row<'a>>(
     open: &mut Open<'_>,
     key: &[u8],
@@ -276,12 +276,12 @@ pub(super) fn put<'a, R: Row<'a>>(
     open.put(R::TABLE, key, buffer)
 }
 
-/// The row that lies under `key`.
+/// The row of `key`.
 pub(super) fn decoded<'a, R: Row<'a>>(key: &[u8], value: &'a [u8]) -> Result<R> {
     R::decode(value).ok_or_else(|| bad(R::TABLE, key, "is not as it was written"))
 }
 
-/// What is wrong with the row of a key.
+/// An error about the row of a key.
 pub(super) fn bad(table: usize, key: &[u8], what: &str) -> Error {
     let key: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
     Error::engine("reading", format!("in the table `{}` the row with the key {key} {what}", TABLES[table]))

@@ -1,8 +1,8 @@
-//! How many rows there are, and how many bytes.
+//! The number of rows, and of bytes.
 
 use super::schema::DISTRICTS;
 
-/// How many rows TPC-C begins with.
+/// The initial number of rows of TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Scale {
     /// At least 1.
@@ -16,13 +16,13 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The rows of the specification for so many warehouses.
+    /// The specification's rows for this many warehouses.
     pub fn full(warehouses: u16) -> Scale {
         Scale { warehouses, items: 100_000, customers_per_district: 3000, orders_per_district: 3000 }
     }
 
-    /// The rows for so many warehouses, to the next whole one, at least one; with less than one warehouse, that part of
-    /// one's rows, which is not what the specification allows.
+    /// The rows for this many warehouses, to the next whole one, at least one; with less than one warehouse, that share
+    /// of one's rows, which the specification does not allow.
     pub fn part(warehouses: f64) -> Scale {
         let full = Scale::full(warehouses.round().clamp(1.0, u16::MAX.into()) as u16);
         let part = warehouses.clamp(0.0, 1.0);
@@ -90,7 +90,7 @@ pub(super) const ORDER_BYTES: u64 = (7 + 15) + 11 + LINES * LINE_BYTES;
 const LINE_BYTES: u64 = 8 + 4 + 2 + 8 + 1 + 4 + 24;
 const LINES: u64 = 10;
 
-/// What a transaction writes, on the average of the deck: ten new-orders, ten payments, a delivery of ten orders.
+/// The bytes that a transaction writes, averaged over the deck: ten new-orders, ten payments, a delivery of ten orders.
 pub(super) const WRITTEN_BYTES: u64 = (10
     * (DISTRICT_BYTES + ORDER_BYTES + NEW_ORDER_BYTES + LINES * STOCK_BYTES)
     + 10 * (WAREHOUSE_BYTES + DISTRICT_BYTES + CUSTOMER_BYTES - CUSTOMER_ENTRY_BYTES + HISTORY_BYTES)

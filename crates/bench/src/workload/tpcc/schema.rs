@@ -76,7 +76,7 @@ impl DistrictId {
         self.row_key(number)
     }
 
-    /// What the keys of [`CUSTOMER_BY_NAME`] begin with for this last name, into `key`.
+    /// The prefix of the keys of [`CUSTOMER_BY_NAME`] with this last name, into `key`.
     pub fn name_prefix(self, last: &[u8], key: &mut Vec<u8>) {
         key.clear();
         key.extend_from_slice(&self.key());
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_what_they_are_of() {
+    fn numbers_are_read_back_from_keys() {
         let order = OrderId { district: district(700, 10), order: 3001 };
         assert_eq!(DistrictId::of_key(&order.key()), Some(order.district));
         assert_eq!(last_number(&order.key()), Some(3001));

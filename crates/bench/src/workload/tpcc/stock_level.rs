@@ -1,4 +1,4 @@
-//! The stock-level transaction: how many of the items that were ordered last run low.
+//! The stock-level transaction: how many recently ordered items have low stock.
 
 use super::rows::{District, OrderLine, Stock, decoded, get};
 use super::schema::{self, DistrictId, ORDER_LINE, OrderId};
@@ -7,10 +7,10 @@ use crate::Result;
 use crate::engine::Direction;
 use crate::lane::Open;
 
-/// How many orders back it looks.
+/// How many orders it reads.
 const ORDERS: u32 = 20;
 
-/// What the terminal sends.
+/// The input of the terminal.
 pub(super) struct StockLevel {
     pub district: DistrictId,
     pub threshold: u16,
@@ -23,7 +23,7 @@ impl StockLevel {
         StockLevel { district: DistrictId { warehouse, district }, threshold }
     }
 
-    /// How many items there are less of than the threshold.
+    /// The number of items whose stock is below the threshold.
     pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<u64> {
         let district: District<'_> = get(open, &self.district.key(), &mut buffers.row)?;
         let mut low = 0;

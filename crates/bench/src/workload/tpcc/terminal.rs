@@ -1,4 +1,4 @@
-//! What a thread does: the cards of its deck.
+//! The terminal of a thread: it plays the cards of its deck.
 
 use std::hint::black_box;
 
@@ -20,7 +20,7 @@ use crate::lane::Lane;
 /// How many cards of each kind a deck has, in the order of the kinds.
 const CARDS: [usize; 5] = [10, 10, 1, 1, 1];
 
-/// A terminal: its place, its deck, its random numbers.
+/// A terminal: its warehouse and district, its deck, its random numbers.
 pub(super) struct Terminal {
     pub scale: Scale,
     pub warehouse: u16,
@@ -33,7 +33,7 @@ pub(super) struct Terminal {
     buffers: Buffers,
 }
 
-/// What rows are read into and written from.
+/// Buffers for reading and writing rows.
 #[derive(Default)]
 pub(super) struct Buffers {
     pub row: Vec<u8>,
@@ -57,13 +57,13 @@ impl Terminal {
         }
     }
 
-    /// A moment later than the last.
+    /// A time later than the last.
     pub fn tick(&mut self) -> u64 {
         self.now_ms += 1;
         self.now_ms
     }
 
-    /// Whether something happens that does so in `parts` of `of` cases.
+    /// True in `parts` of `of` cases.
     pub fn chance(&mut self, parts: u64, of: u64) -> bool {
         self.random.below(of) < parts
     }
@@ -73,7 +73,7 @@ impl Terminal {
         DistrictId { warehouse, district: self.random.within(1, DISTRICTS.into()) as u8 }
     }
 
-    /// A warehouse that is not this one; this one if it is alone.
+    /// Another warehouse; this one if it is the only one.
     pub fn other_warehouse(&mut self) -> u16 {
         match self.random.below(u64::from(self.scale.warehouses.max(2)) - 1) as u16 + 1 {
             _ if self.scale.warehouses == 1 => self.warehouse,
@@ -137,7 +137,7 @@ impl Client for Terminal {
 
 const _: () = assert!(STOCK_LEVEL == CARDS.len() - 1);
 
-/// Kinds in a random order, each as often as the mix wants it.
+/// Kinds in a random order, each as often as in the mix.
 struct Deck {
     cards: Vec<usize>,
     drawn: usize,
@@ -150,7 +150,7 @@ impl Deck {
         Deck { drawn: cards.len(), cards }
     }
 
-    /// The next card; after the last one all are shuffled.
+    /// The next card; after the last one the deck is shuffled.
     fn draw(&mut self, random: &mut Random) -> usize {
         if self.drawn == self.cards.len() {
             self.drawn = 0;

@@ -21,7 +21,7 @@ use crate::engine::Verdict;
 use crate::lane::{Lane, Open};
 use crate::testing::{Bed, is_near};
 
-/// Little enough for a test, and two warehouses, so that some things are remote.
+/// Small enough for a test, with two warehouses, so that some items are remote.
 pub(super) const SMALL: Scale =
     Scale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
 
@@ -31,7 +31,7 @@ fn bed() -> Bed<Tpcc> {
     Bed::new(Tpcc::new(SMALL, false))
 }
 
-/// Runs a transaction; whether it was committed.
+/// Runs a transaction; returns whether it was committed.
 fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<Verdict>) -> bool {
     let mut session = bed.store.session().expect("a session");
     let mut buffers = Buffers::default();
@@ -223,7 +223,7 @@ fn a_payment_is_noted_everywhere() {
 }
 
 #[test]
-fn of_several_with_a_name_the_middle_one_is_taken() {
+fn the_middle_one_of_customers_with_a_name_is_taken() {
     let bed = bed();
     let name = b"CALLYCALLYCALLY";
     let mut expected = Vec::new();
@@ -279,7 +279,7 @@ fn stock_level_counts_items_once() {
 }
 
 #[test]
-fn who_never_ordered_has_no_newest_order() {
+fn a_customer_without_orders_has_no_newest_order() {
     let bed = bed();
     let ordered: BTreeSet<u32> = bed
         .rows(ORDERS)
