@@ -136,15 +136,16 @@ impl Table {
     /// Deletes `key`; fine if it does not exist.
     ///
     /// # Errors
-    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
+    /// Those of [`Transaction::delete`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<Commit> {
         self.write_bytes(key.as_ref(), None, 0)
     }
 
-    /// Deletes all keys in `range`; costs the same however many there are.
+    /// Deletes all keys in `range`; costs the same however many there are. It costs more while many snapshots are open
+    /// between range deletes of the same keys: some 40 microseconds with 100 of them, a millisecond with 500.
     ///
     /// # Errors
-    /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
+    /// Those of [`Transaction::delete_range`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_range(&self, range: impl KeyRange) -> Result<Commit> {
         self.delete_bounds(&Bounds::new(range.start(), range.end())?)
     }
