@@ -363,12 +363,12 @@ fn deleting_on_a_disk_with_0_bytes_free_makes_room_for_new_rows() {
         let table = db.open_table("t").unwrap();
         table.delete_range(..).unwrap();
         // Segments are freed after the readers' epochs have passed, which other tests of this process may delay.
-        for _ in 0..500 {
-            std::thread::yield_now();
+        for _ in 0..3_000 {
             _ = db.maintain();
             if table.put(b"first", b"").is_ok() {
                 break;
             }
+            std::thread::park_timeout(Duration::from_millis(10));
         }
         for n in 0..1_000u64 {
             table.put(&n.to_be_bytes(), &[7; 100]).unwrap_or_else(|error| panic!("clean {clean}: {error}"));
