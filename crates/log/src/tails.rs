@@ -29,16 +29,10 @@ const LOOK_BYTES: u64 = 64 * 1024;
 impl Store {
     /// Gives back the space of the zeros at the ends of sealed segments, once for each segment. True if there was any.
     pub fn give_back_tails(&self) -> bool {
-        let all: Vec<_> = self.table.lock().values().cloned().collect();
-        let is_due = |segment: &&Arc<Segment>| {
-            segment.state() == SEALED
-                && may_hold_something(segment, &all)
-                && !segment.tail_given_back.swap(true, Relaxed)
-        };
-        let due: Vec<_> = all.iter().filter(is_due).collect();
+        let due = self.segments_with_tails();
         let mut given = 0;
         for segment in due {
-            match self.give_back_tail(segment) {
+            match self.give_back_tail(&segment) {
                 Ok(bytes) => given += bytes,
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => break,
                 // The segment keeps its space.
@@ -52,6 +46,29 @@ impl Store {
                 "the disk is full: segments gave back the space of the zeros at their ends");
         }
         given > 0
+    }
+
+    /// The sealed segments that were not looked at yet. That of an epoch without commits is none of them: the next segment
+    /// of its stream begins with the same commit.
+    fn segments_with_tails(&self) -> Vec<Arc<Segment>> {
+        let mut due = Vec::new();
+        let mut next_csn = Csn::ZERO;
+        for segment in self.table.lock().values().rev() {
+            let first_csn = segment.first_csn();
+            let may_hold_something = match segment.stream() {
+                Some(Stream::Commit) => {
+                    let next_csn = std::mem::replace(&mut next_csn, first_csn);
+                    first_csn > Csn::ZERO && first_csn < next_csn
+                }
+                Some(Stream::Bulk) => true,
+                None => false,
+            };
+            if may_hold_something && segment.state() == SEALED && !segment.tail_given_back.swap(true, Relaxed)
+            {
+                due.push(Arc::clone(segment));
+            }
+        }
+        due
     }
 
     fn give_back_tail(&self, segment: &Segment) -> io::Result<u64> {
@@ -81,19 +98,6 @@ impl Store {
             Ok(())
         };
         allocate().is_ok()
-    }
-}
-
-/// Whether a segment is not that of an epoch without commits: the first commit of the next one in its stream is another.
-fn may_hold_something(segment: &Segment, all: &[Arc<Segment>]) -> bool {
-    let (first_csn, stream) = (segment.first_csn(), segment.stream());
-    let next = all.iter().find(|next| next.number > segment.number && next.stream() == stream);
-    match stream {
-        Some(Stream::Commit) => {
-            first_csn > Csn::ZERO && next.is_some_and(|next| next.first_csn() > first_csn)
-        }
-        Some(Stream::Bulk) => true,
-        None => false,
     }
 }
 

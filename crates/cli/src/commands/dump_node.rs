@@ -16,9 +16,9 @@ pub(super) fn lines(record: &BulkHeader, node: &Result<NodeDescription, String>)
         Err(error) => return vec![format!("{head}; it does not decode: {error}")],
     };
     let upper = node.upper.as_ref().map_or("the end".to_string(), |upper| quoted(upper));
-    let base = node.full_record.map_or(String::new(), |base| format!(", changes to {base}"));
+    let changes = node.full_record.map_or(String::new(), |lsn| format!(", changes to {lsn}"));
     let mut lines = vec![format!(
-        "{head}, table {}, level {}, keys from {} to {upper}{base}",
+        "{head}, table {}, level {}, keys from {} to {upper}{changes}",
         node.table,
         node.level,
         quoted(&node.lower)
