@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use fulgurite_env as env;
 
-use crate::sync::{AtomicU64, Mutex, Ordering};
 use crate::{Database, Options, Result};
+use fulgurite_types::sync::{AtomicU64, Mutex, Ordering};
 
 /// By how much the wall clock may differ from the time that the monotonic clock predicts: 5 minutes. Corrections by
 /// people and daemons are smaller.

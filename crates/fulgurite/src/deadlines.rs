@@ -28,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite_log::TimeBounds;
 use fulgurite_types::Csn;
 
-use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// A commit with a deadline.
 struct Timed {

@@ -86,7 +86,6 @@ mod spill;
 mod stats;
 mod store;
 mod superblock;
-mod sync;
 mod table;
 mod transact;
 mod transaction;

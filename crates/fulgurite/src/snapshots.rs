@@ -17,7 +17,7 @@ use fulgurite_types::Csn;
 
 use crate::counters;
 use crate::deadlines::Deadlines;
-use crate::sync::{AtomicU64, RwLock, fence};
+use fulgurite_types::sync::{AtomicU64, RwLock, fence};
 
 const FREE: u64 = u64::MAX;
 #[cfg(not(feature = "shuttle"))]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::schemes::{GATHER_NS, GATHER_TURNS};
 use crate::signal::Sleep;
-use crate::sync::yield_now;
+use fulgurite_types::sync::yield_now;
 
 /// How long a thread sleeps that could not do its work, at first and at most.
 const RETRY: Duration = Duration::from_millis(200);

@@ -10,7 +10,7 @@ use crate::log::Log;
 use crate::segment::{SEALED, Segment, Stream};
 use crate::stats::add;
 use crate::store::From;
-use crate::sync::{AtomicU64, Mutex, MutexGuard};
+use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

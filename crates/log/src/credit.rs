@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crossbeam_utils::CachePadded;
 
 use crate::group_ring::JOINABLE_BYTES_MAX;
-use crate::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
+use fulgurite_types::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
 
 /// The room and the group slots that no admission holds.
 pub(crate) struct Credit {

@@ -3,8 +3,8 @@
 use crate::core::Core;
 use crate::error::LogError;
 use crate::log::Log;
-use crate::sync::yield_now;
 use fulgurite_types::Csn;
+use fulgurite_types::sync::yield_now;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;

@@ -21,7 +21,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite_types::{Csn, Lsn};
 
 use crate::format::{GROUP_HEADER_BYTES, align8};
-use crate::sync::{AtomicU32, AtomicU64};
+use fulgurite_types::sync::{AtomicU32, AtomicU64};
 
 const LEN_BITS: u32 = 17;
 const FRAMES_BITS: u32 = 12;

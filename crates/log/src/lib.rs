@@ -86,7 +86,6 @@ mod segment;
 mod signal;
 mod stats;
 mod store;
-mod sync;
 mod tails;
 mod write;
 

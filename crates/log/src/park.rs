@@ -16,7 +16,7 @@ use std::sync::atomic::fence;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
 
-use crate::sync::{AtomicU32, AtomicU64};
+use fulgurite_types::sync::{AtomicU32, AtomicU64};
 
 /// Consecutive CSNs per word.
 #[cfg(not(feature = "shuttle"))]

@@ -4,8 +4,8 @@ use crate::core::Core;
 use crate::error::LogError;
 use crate::log::Log;
 use crate::segment::{Segment, Stream};
-use crate::sync::yield_now;
 use fulgurite_types::Lsn;
+use fulgurite_types::sync::yield_now;
 use std::io;
 use std::sync::Arc;
 

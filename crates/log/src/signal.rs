@@ -13,7 +13,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use crate::sync::{AtomicU32, Condvar, Mutex};
+use fulgurite_types::sync::{AtomicU32, Condvar, Mutex};
 
 const AWAKE: u32 = 0;
 const NAPPING: u32 = 1;

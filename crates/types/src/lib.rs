@@ -1,4 +1,4 @@
-//! The basic types of Fulgurite: positions, sequence numbers, checksums, encodings and limits. No I/O.
+//! The basic types of Fulgurite: positions, sequence numbers, checksums, encodings, limits, locks. No I/O.
 //!
 //! All other crates share these types: the log assigns an [`Lsn`] and a [`Csn`] together, the index stores them, and
 //! neither knows the other.
@@ -8,6 +8,7 @@ mod codec;
 mod hash;
 mod ids;
 pub mod limits;
+pub mod sync;
 
 pub use checksum::{Crc32c, crc32c, seal_checksum, value_checksum};
 pub use codec::{DecodeError, Reader, Writer, varint_len};

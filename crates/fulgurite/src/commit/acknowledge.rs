@@ -11,8 +11,8 @@ use super::ticket::{Settle, Ticket, TicketState};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
-use crate::sync::{Ordering, fence};
 use crate::{CsnRange, Error, Result};
+use fulgurite_types::sync::{Ordering, fence};
 
 impl<L: CommitLog> Pipeline<L> {
     /// Measures how long commits take.

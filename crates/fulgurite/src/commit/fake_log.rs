@@ -10,7 +10,7 @@ use fulgurite_types::{Csn, Lsn};
 use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};
 use crate::latency::Stopwatch;
-use crate::sync::{Condvar, Mutex};
+use fulgurite_types::sync::{Condvar, Mutex};
 
 type Observer = Box<dyn Fn(Csn) + Send + Sync>;
 type Completer = Box<dyn Fn() + Send + Sync>;

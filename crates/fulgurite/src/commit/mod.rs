@@ -87,8 +87,9 @@ use self::commit_log::CommitLog;
 use self::ring::{Ring, Work};
 use self::tickets::Tickets;
 use crate::latency::Stopwatch;
-use crate::sync::{AtomicBool, AtomicU64, CachePadded, Condvar, Mutex, Ordering, yield_now};
 use crate::{Error, Result};
+use crossbeam_utils::CachePadded;
+use fulgurite_types::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, yield_now};
 
 /// What a commit does to memory, prepared so that it cannot fail.
 pub(crate) trait Apply: Send {

@@ -12,7 +12,7 @@ use std::cell::Cell;
 
 use super::Pipeline;
 use super::commit_log::CommitLog;
-use crate::sync::thread_local;
+use fulgurite_types::sync::thread_local;
 
 thread_local! {
     /// How many [`Quiet`]s this thread holds.

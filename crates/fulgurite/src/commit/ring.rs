@@ -9,7 +9,7 @@ use std::cell::UnsafeCell;
 use fulgurite_types::{Csn, Lsn};
 
 use super::Apply;
-use crate::sync::{AtomicU64, Ordering};
+use fulgurite_types::sync::{AtomicU64, Ordering};
 
 /// The work may be claimed.
 const READY: u64 = 1;

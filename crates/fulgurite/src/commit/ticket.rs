@@ -11,8 +11,8 @@ use fulgurite_types::Csn;
 
 use super::quiet::InCallback;
 use crate::latency::Timed;
-use crate::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 use crate::{Commit, Error, Result};
+use fulgurite_types::sync::{AtomicU8, Condvar, Mutex, MutexGuard, Ordering};
 
 type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 

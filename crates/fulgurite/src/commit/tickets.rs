@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fulgurite_types::Csn;
 
 use super::ticket::TicketState;
-use crate::sync::{AtomicU64, Mutex, Ordering};
+use fulgurite_types::sync::{AtomicU64, Mutex, Ordering};
 
 /// The open tickets. Commits file theirs almost in order, so filing is usually an append, and completing takes tickets
 /// from the front.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
 use fulgurite_types::{Csn, Lsn, TableId, limits, seal_checksum};
 
 use super::node::{HEIGHT_MAX, LINK_BYTES, Node, NodeRef, key_prefix, node_words};
-use super::sync::AtomicPtr;
 use crate::version::VersionFlags;
+use fulgurite_types::sync::AtomicPtr;
 
 /// The commit frame's body does not have the value.
 const NO_OFFSET: u64 = u64::MAX;

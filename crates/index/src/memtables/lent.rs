@@ -30,7 +30,7 @@ use fulgurite_types::Csn;
 use super::block::BlockRef;
 use super::list::{ListCell, MemtableList};
 use super::node::NodeRef;
-use super::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard};
+use fulgurite_types::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard};
 
 /// At most how many entries are lent to a cursor at once.
 pub(super) const LENT_MAX: usize = 4;

@@ -8,7 +8,7 @@ use fulgurite_types::Csn;
 
 use super::memtable::Memtable;
 use super::node::NodeRef;
-use super::sync::AtomicPtr;
+use fulgurite_types::sync::AtomicPtr;
 
 /// The memtables at one moment, newest first; never empty.
 pub(super) struct MemtableList(Vec<Arc<Memtable>>);

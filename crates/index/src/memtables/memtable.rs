@@ -13,7 +13,7 @@ use super::merge_source::MemtableSource;
 use super::node::{NodeRef, Position};
 use super::recovered::RecoveredBatch;
 use super::skip_list::SkipList;
-use super::sync::AtomicPtr;
+use fulgurite_types::sync::AtomicPtr;
 
 /// The versions of the commits in `(start, boundary]`, ordered by (key ascending, CSN descending).
 pub struct Memtable {

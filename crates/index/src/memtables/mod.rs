@@ -48,7 +48,6 @@ mod node;
 mod recovered;
 mod sample;
 mod skip_list;
-mod sync;
 
 use std::fmt;
 use std::ops::Bound;

@@ -12,8 +12,8 @@ use std::sync::atomic::Ordering;
 use fulgurite_types::{Csn, Lsn};
 
 use super::block::{BlockHeader, BlockRef};
-use super::sync::AtomicPtr;
 use crate::version::{Owner, Pinned, Version, VersionFlags, VersionRef};
+use fulgurite_types::sync::AtomicPtr;
 
 /// Most links of a node. With one in four nodes going up a level this is enough for 4^16 entries.
 pub(super) const HEIGHT_MAX: usize = 16;

@@ -8,8 +8,8 @@ use fulgurite_types::{Csn, TableId};
 
 use super::block::{Block, BlockBuilder, NodeFields};
 use super::node::{HEIGHT_MAX, Node, NodeRef, Position};
-use super::sync::AtomicUsize;
 use crate::version::VersionFlags;
+use fulgurite_types::sync::AtomicUsize;
 
 pub(super) struct SkipList {
     /// Owns the head, the node before all others.

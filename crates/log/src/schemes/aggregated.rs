@@ -4,8 +4,8 @@ use super::Scheme;
 use crate::core::Core;
 use crate::error::LogError;
 use crate::stats::add;
-use crate::sync::{AtomicBool, Mutex};
 use fulgurite_types::Csn;
+use fulgurite_types::sync::{AtomicBool, Mutex};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 

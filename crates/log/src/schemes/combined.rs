@@ -5,9 +5,9 @@ use crate::core::Core;
 use crate::durability::Waiting;
 use crate::error::LogError;
 use crate::stats::add;
-use crate::sync::{AtomicBool, AtomicU32, yield_now};
 use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
+use fulgurite_types::sync::{AtomicBool, AtomicU32, yield_now};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// After so many gatherings in a row that did not fill up, the next [`GATHER_PAUSE`] writes do not gather.

@@ -11,7 +11,7 @@ use crate::core::Core;
 use crate::durability::FlushScheme;
 use crate::error::LogError;
 use crate::stats::add;
-use crate::sync::MutexGuard;
+use fulgurite_types::sync::MutexGuard;
 
 /// Bounds on delaying a write so that other commits can join it. The delay is at most one write's time, this time, and
 /// this many turns.

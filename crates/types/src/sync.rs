@@ -1,40 +1,52 @@
-//! Locks and atomics of the commit path; shuttle's under the feature `shuttle`.
+//! Locks and atomics of the code whose schedules are explored. The feature `shuttle` replaces them by shuttle's, with
+//! the interface of `parking_lot`'s: a lock whose holder panicked is taken as it is.
 
 #[cfg(not(feature = "shuttle"))]
 mod chosen {
     pub use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
     pub use std::hint::spin_loop;
-    pub use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
     pub use std::thread::yield_now;
+    pub use std::thread_local;
 }
 
 #[cfg(feature = "shuttle")]
 mod chosen {
     use std::ops::{Deref, DerefMut};
-    use std::sync::TryLockError;
+    use std::sync::{PoisonError, TryLockError};
     use std::time::Duration;
 
     use shuttle::sync;
-    pub use shuttle::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
+    pub use shuttle::sync::atomic::{
+        AtomicBool, AtomicI64, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
     pub use shuttle::thread::yield_now;
+    /// A spinning thread lets another run.
     pub use shuttle::thread::yield_now as spin_loop;
+    pub use shuttle::thread_local;
 
-    /// Shuttle's mutex with the interface of `parking_lot`'s.
-    #[derive(Debug, Default)]
+    /// A mutex.
+    #[derive(Default, Debug)]
     pub struct Mutex<T>(sync::Mutex<T>);
 
     /// `None` only inside [`Condvar::wait`].
+    #[derive(Debug)]
     pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
     impl<T> Mutex<T> {
+        /// A mutex that no thread holds.
         pub fn new(value: T) -> Mutex<T> {
             Mutex(sync::Mutex::new(value))
         }
 
+        /// Waits for the lock.
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            MutexGuard(Some(self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())))
+            MutexGuard(Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)))
         }
 
+        /// `None` if the lock is held.
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
             match self.0.try_lock() {
                 Ok(guard) => Some(MutexGuard(Some(guard))),
@@ -58,41 +70,53 @@ mod chosen {
         }
     }
 
-    #[derive(Default)]
+    /// A condition variable.
+    #[derive(Default, Debug)]
     pub struct Condvar(sync::Condvar);
 
     impl Condvar {
-        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-            let held = guard.0.take().expect("the lock is held");
-            guard.0 = Some(self.0.wait(held).unwrap_or_else(|poisoned| poisoned.into_inner()));
+        /// A condition variable that no thread waits at.
+        pub fn new() -> Condvar {
+            Condvar::default()
         }
 
-        /// Never times out: a sleeper that is not woken sleeps for ever.
+        /// Releases the lock, waits for a notification, and takes the lock again.
+        pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let held = guard.0.take().expect("the lock is held");
+            guard.0 = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+        }
+
+        /// Never times out: a sleeper that is not woken sleeps for ever, and the schedule that did it is found.
         pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _duration: Duration) {
             self.wait(guard);
         }
 
+        /// Wakes all waiters.
         pub fn notify_all(&self) {
             self.0.notify_all();
         }
     }
 
+    /// A lock for many readers or one writer.
     #[derive(Debug, Default)]
     pub struct RwLock<T>(sync::RwLock<T>);
 
     impl<T> RwLock<T> {
+        /// A lock that no thread holds.
         pub fn new(value: T) -> RwLock<T> {
             RwLock(sync::RwLock::new(value))
         }
 
+        /// Waits until no writer holds the lock.
         pub fn read(&self) -> sync::RwLockReadGuard<'_, T> {
-            self.0.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+            self.0.read().unwrap_or_else(PoisonError::into_inner)
         }
 
+        /// Waits until no other thread holds the lock.
         pub fn write(&self) -> sync::RwLockWriteGuard<'_, T> {
-            self.0.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+            self.0.write().unwrap_or_else(PoisonError::into_inner)
         }
     }
 }
 
-pub(crate) use chosen::*;
+pub use chosen::*;
