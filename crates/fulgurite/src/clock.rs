@@ -1,4 +1,4 @@
-//! The database's clock, by which keys expire. The rules for users are in `docs/expiry.md`.
+//! The database's clock, by which keys expire. The rules for users are in [`guide::expiry`](crate::guide::expiry).
 //!
 //! It never runs back, and it does not follow every jump of the machine's clock (the wall clock): a version that
 //! expired by a wrong clock cannot be recovered once it is pruned.
@@ -124,8 +124,9 @@ impl Judge {
         tracing::warn!(
             machine_ms = at.wall_ms,
             clock_ms,
-            "the machine's clock is not where it can be: the database's runs on without it until it has stood for an \
-             hour; docs/expiry.md says what to do"
+            "the machine's clock jumped: it is believed when it has run steadily for an hour, and until then the \
+             database's clock continues without it. If it is wrong, set it right; if it is right, wait, or close the \
+             database and run `fulgurite reset-clock`"
         );
     }
 

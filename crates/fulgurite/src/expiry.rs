@@ -1,4 +1,5 @@
-//! When values expire: the type, and the operations that read and change it. The rules are in `docs/expiry.md`.
+//! When values expire: the type, and the operations that read and change it. The rules are in
+//! [`guide::expiry`](crate::guide::expiry).
 
 use std::time::{Duration, SystemTime};
 

@@ -26,14 +26,16 @@
 //! **Visibility.** A commit that waits for durability is durable, and visible to every read, when the call returns. A
 //! deferred commit is visible at once to transactions that begin afterwards in this process. [`Table::get`], snapshots
 //! and scans of a [`Table`] see it once it is durable: they show nothing that a power cut could undo, unless the
-//! commit's own level permits that ([`Durability::Async`], [`Durability::None`]; `docs/durability.md` describes the
-//! levels).
+//! commit's own level permits that ([`Durability::Async`], [`Durability::None`]; see [`guide::durability`]).
+//!
+//! **Guides**, a page each: [`guide::durability`], [`guide::isolation`], [`guide::expiry`], [`guide::async_use`],
+//! [`guide::errors`].
 //!
 //! **Events and counters.** Events go to `tracing`. Level info: a database was opened (what was found, how much was
 //! replayed, how long it took) or closed, a checkpoint was written, a table was created, renamed or dropped, a commit
 //! was slow ([`Options::slow_commit`]). Levels warn and error: events that need attention, such as a disk that is
 //! nearly full. Each names the directory. [`Database::stats`] has counters, sizes, times, and the last error of
-//! background work.
+//! background work; `docs/operating.md` says which of them to watch.
 //!
 //! `docs/glossary.md` explains the terms of this documentation (CSN, LSN, memtable, horizon, ...);
 //! `docs/architecture.md` describes the paths of a commit, a read and a recovery.
@@ -58,6 +60,7 @@ mod deleted_ranges;
 pub mod dump;
 mod error;
 mod expiry;
+pub mod guide;
 mod handle;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]

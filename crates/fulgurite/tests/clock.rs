@@ -1,4 +1,4 @@
-//! Keys that expire under a wrong clock. The rules are in `docs/expiry.md`.
+//! Keys that expire under a wrong clock. The rules are in the guide `expiry`.
 
 mod common;
 
