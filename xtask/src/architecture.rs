@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
+use crate::{shown, words};
+
 /// References of the form `path/file.rs:function` or `path/file.rs` to files or functions that do not exist.
 pub fn check_hops(root: &Path) -> Vec<String> {
     let mut problems = Vec::new();
-    for document in ["docs/architecture.md", "docs/invariants.md", "docs/recovery.md"] {
-        let Ok(text) = std::fs::read_to_string(root.join(document)) else {
-            problems.push(format!("{document} is missing"));
-            continue;
-        };
+    for path in words::documents(root) {
+        let document = shown(root, &path);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
         for place in text.split('`').skip(1).step_by(2).filter(|place| place.contains(".rs")) {
             if let Some(problem) = check_place(root, place) {
                 problems.push(format!("{document}: `{place}`: {problem}"));

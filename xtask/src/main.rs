@@ -4,6 +4,7 @@ mod architecture;
 mod example;
 mod files;
 mod functions;
+mod links;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ fn tidy() -> ExitCode {
     problems.extend(functions::check_lengths(&root, &sources));
     problems.extend(architecture::check_hops(&root));
     problems.extend(example::check(&root));
+    problems.extend(links::check(&root));
     problems.extend(words::check(&root, &sources));
     for problem in &problems {
         eprintln!("tidy: {problem}");

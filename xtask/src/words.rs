@@ -115,16 +115,15 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
     problems
 }
 
-fn documents(root: &Path) -> Vec<std::path::PathBuf> {
-    let mut paths: Vec<_> = ["README.md", "CHANGELOG.md"].map(|name| root.join(name)).into();
-    for dir in ["docs", "docs/format"] {
+/// The documents for people, the changelog left out: it says what the words were.
+pub fn documents(root: &Path) -> Vec<std::path::PathBuf> {
+    let mut paths: Vec<_> = ["README.md", "CONTRIBUTING.md"].map(|name| root.join(name)).into();
+    for dir in ["docs", "docs/format", "crates/fulgurite/src/guide"] {
         #[expect(clippy::disallowed_methods, reason = "tidy reads the repository, no database")]
         let Ok(entries) = std::fs::read_dir(root.join(dir)) else { continue };
         let found = entries.flatten().map(|entry| entry.path());
         paths.extend(found.filter(|path| path.extension().is_some_and(|extension| extension == "md")));
     }
-    // The changelog says what the words were.
-    paths.retain(|path| !path.ends_with("CHANGELOG.md"));
     paths
 }
 
