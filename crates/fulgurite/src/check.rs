@@ -19,6 +19,15 @@ use crate::error::OrError;
 use crate::error::readable;
 
 /// How far a check has come.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// db.check(|progress| println!("{}: {} of about {}", progress.what, progress.done, progress.total))?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckProgress {
     /// The object under check: a table, or the log.
@@ -30,6 +39,17 @@ pub struct CheckProgress {
 }
 
 /// The result of a check.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// db.table("users")?.put("alice", "1")?;
+/// let report = db.check(|_| {})?;
+/// assert!(report.problems.is_empty(), "{:?}", report.problems);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Tables, the catalog not counted.

@@ -173,6 +173,20 @@ impl Judge {
 }
 
 /// How the database's clock relates to the machine's.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::ClockState;
+///
+/// match db.stats().clock.state {
+///     ClockState::Follows | ClockState::Unconfirmed => {}
+///     state => eprintln!("look at this machine's clock: {state:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClockState {
@@ -191,6 +205,16 @@ pub enum ClockState {
 }
 
 /// The clock by which keys expire. Times are milliseconds since 1970-01-01 UTC.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let clock = db.stats().clock;
+/// assert!(clock.confirmed_ms <= clock.now_ms);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockStatus {
@@ -291,6 +315,19 @@ impl Clock {
 }
 
 /// What [`Database::reset_clock`] did. Times are milliseconds since 1970-01-01 UTC.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// use fulgurite::{Database, Options};
+///
+/// # Database::open(&path, Options::default())?.close()?;
+/// let reset = Database::reset_clock(&path, Options::default())?;
+/// println!("from {} to {} ms since 1970", reset.before_ms, reset.after_ms);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClockReset {

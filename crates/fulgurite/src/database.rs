@@ -28,6 +28,23 @@ use crate::{Error, Isolation, Options, Result, Table, Ticket};
 /// [`Range`](crate::Range). The drop of the last handle closes it, with a checkpoint; [`Database::close`] closes it at
 /// once and reports errors. A [`Ticket`], [`Value`](crate::Value) or [`Savepoint`](crate::Savepoint) does not keep it
 /// open: each stays valid after the close.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// use fulgurite::{Database, Options};
+///
+/// let db = Database::open(&path, Options::default())?;
+/// let users = db.table("users")?;
+/// let other_handle = db.clone();                      // the same database, for another thread
+/// std::thread::spawn(move || other_handle.table("users")?.put("alice", "1").map(|_| ())).join().unwrap()?;
+/// assert_eq!(users.get("alice")?.unwrap(), "1");
+/// drop(users);
+/// db.close()?;                                        // with a checkpoint: the next open replays nothing
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Database {
     core: Handle,

@@ -2,6 +2,30 @@
 //!
 //! Nothing here takes the lock, recovers, or writes. While a process has the database open, a segment may end in the
 //! middle of a group, and may be recycled or removed between two calls.
+//!
+//! ```
+//! # fn main() -> fulgurite::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+//! use fulgurite::dump::{self, Action, Body, Item};
+//! use fulgurite::env::{Env, RealEnv};
+//!
+//! db.table("users")?.put("alice", "1")?;
+//! let env = RealEnv::new();
+//! let copies = dump::superblock(env.disk(), db.path())?;
+//! # assert_eq!(copies.len(), 2);
+//! let mut keys = Vec::new();
+//! for (_, path) in dump::segment_paths(env.disk(), db.path())? {
+//!     for item in dump::segment(env.disk(), &path)?.items {
+//!         let Item::Frame(frame) = item else { continue };
+//!         let Body::Operations(operations) = frame.body else { continue };
+//!         keys.extend(operations.into_iter().filter(|op| matches!(op.action, Action::Put { .. })).map(|op| op.key));
+//!     }
+//! }
+//! assert!(keys.contains(&b"alice".to_vec()));
+//! # Ok(())
+//! # }
+//! ```
 
 use std::path::{Path, PathBuf};
 

@@ -10,6 +10,24 @@ use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, 
 ///
 /// Implemented for these types only. A bound `RangeBounds<K>` of `std` would not do, because it leaves the `K` of `..`
 /// undetermined.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use std::ops::Bound;
+///
+/// let t = db.table("t")?;
+/// for key in ["a", "b", "c"] {
+///     t.put(key, "")?;
+/// }
+/// assert_eq!(t.range(..)?.count(), 3);
+/// assert_eq!(t.range("b"..)?.count(), 2);
+/// assert_eq!(t.range("a"..="b")?.count(), 2);
+/// assert_eq!(t.range((Bound::Excluded("a"), Bound::Unbounded))?.count(), 2);
+/// # Ok(())
+/// # }
+/// ```
 pub trait KeyRange: sealed::Sealed {
     /// The smallest key of the range, or the bound before it.
     fn start(&self) -> Bound<&[u8]>;

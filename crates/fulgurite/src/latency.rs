@@ -18,6 +18,17 @@ const MAX_VALUE_POWER: u8 = 40;
 
 /// How long commits of one level took, in nanoseconds, from the call to the acknowledgement. Percentiles are the upper
 /// ends of histogram buckets, at most 4 % above the exact value.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// db.table("users")?.put("alice", "1")?;
+/// let latency = db.stats().latency.sync;
+/// assert!(latency.count >= 1 && latency.p50_ns <= latency.p99_ns);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latency {
@@ -37,6 +48,22 @@ pub struct Latency {
 
 /// How long commits took since the database was opened, by durability level. Transactions that wrote nothing are not
 /// counted.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::Durability;
+///
+/// let users = db.table("users")?;
+/// let mut txn = db.begin();
+/// txn.set_durability(Durability::None)?;
+/// txn.put(&users, "alice", "1")?;
+/// txn.commit()?;
+/// assert_eq!(db.stats().latency.none.count, 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Latencies {

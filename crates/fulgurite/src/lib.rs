@@ -97,9 +97,49 @@ mod values;
 mod write_set;
 
 pub use fulgurite_env as env;
-pub use fulgurite_log::{Durability, FlushScheme, LogStats, Waiting};
+/// How far a commit has come when it is acknowledged. [`guide::durability`] says which level fits.
+///
+/// ```
+/// use fulgurite::{Database, Durability, Options};
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// // The level of all commits, unless a transaction sets another.
+/// let options = Options { durability: Durability::None, ..Options::default() };
+/// let db = Database::open(dir.path().join("data"), options)?;
+/// let commit = db.table("hits")?.put("/", "1")?;
+/// db.wait_durable(commit.csn)?;
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_log::Durability;
+/// The log's share of [`Stats`].
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// db.table("users")?.put("alice", "1")?;
+/// let log = db.stats().log;
+/// println!("{} commits, {:.1} to a sync", log.commits, log.commits_per_sync());
+/// # assert!(log.commits >= 1);
+/// # Ok(())
+/// # }
+/// ```
+pub use fulgurite_log::LogStats;
+pub use fulgurite_log::{FlushScheme, Waiting};
 pub use fulgurite_types::{Csn, Lsn, TableId, limits};
 
+/// The result of [`Database::checkpoint`].
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let commit = db.table("users")?.put("alice", "1")?;
+/// assert!(db.checkpoint()?.covered >= commit.csn);
+/// # Ok(())
+/// # }
+/// ```
 pub use crate::checkpoint::CheckpointReport;
 pub use crate::clock::{ClockReset, ClockState, ClockStatus};
 pub use crate::commit::ticket::Ticket;
@@ -110,6 +150,20 @@ pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency};
 pub use crate::maintenance::{MaintenanceError, WorkTimes};
 pub use crate::options::{Isolation, Options, ResearchOptions};
+/// The argument of the callback of [`Database::open_with_progress`].
+///
+/// ```
+/// use fulgurite::{Database, Options};
+///
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// let db = Database::open_with_progress(&path, Options::default(), |progress| {
+///     eprintln!("replayed {} of {} bytes", progress.done_bytes, progress.total_bytes);
+/// })?;
+/// # db.close()
+/// # }
+/// ```
 pub use crate::recovery::RecoveryProgress;
 pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};

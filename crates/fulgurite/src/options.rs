@@ -81,6 +81,14 @@ pub struct Options {
 
 /// Settings for comparisons, in benchmarks and papers. The defaults are the fastest that were found; no program needs
 /// others.
+///
+/// ```
+/// use fulgurite::{FlushScheme, Options, ResearchOptions, Waiting};
+///
+/// let research =
+///     ResearchOptions { flush_scheme: FlushScheme::Combined, waiting: Waiting::Block, ..Default::default() };
+/// assert!(Options { research, ..Default::default() }.validate().is_ok());
+/// ```
 #[derive(Clone, Debug)]
 pub struct ResearchOptions {
     /// How commits that wait for durability share writes and flushes. Default [`FlushScheme::Combined`].
@@ -203,6 +211,21 @@ pub(crate) fn no_barrier_refusal(
 }
 
 /// How isolated a transaction is.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::Isolation;
+///
+/// let accounts = db.table("accounts")?;
+/// let mut txn = db.begin_with(Isolation::Serializable);
+/// let count = txn.range(&accounts, ..)?.count();      // an account that is added meanwhile is a conflict
+/// txn.put(&accounts, "count", count.to_string())?;
+/// txn.commit()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// A transaction reads one snapshot. Of two that read and write the same key, the first to commit wins. Write skew

@@ -7,6 +7,21 @@ use crate::scan::{Bounds, Range};
 use crate::{Error, Result, Value};
 
 /// An item of a [`Salvage`].
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::Salvaged;
+///
+/// let stock = db.table("stock")?;
+/// stock.put("lamps", "7")?;
+/// let mut items = db.snapshot().salvage(&stock, ..)?;
+/// assert!(matches!(items.next(), Some(Ok(Salvaged::Entry { key, .. })) if key == "lamps"));
+/// assert!(items.next().is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub enum Salvaged {
     /// An entry, as a scan gives it.
@@ -23,6 +38,22 @@ pub enum Salvaged {
 }
 
 /// A range of a table that a [`Salvage`] left out.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::Salvaged;
+///
+/// let stock = db.table("stock")?;
+/// for item in db.snapshot().salvage(&stock, ..)? {
+///     if let Salvaged::LeftOut(left_out) = item? {
+///         eprintln!("not readable: {:?}: {}", left_out.keys, left_out.error);
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct LeftOut {
     /// The keys that the range may have had: those of one node of the tree, or one key whose value is damaged. Recent

@@ -202,6 +202,19 @@ fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
 }
 
 /// A key and its value, both borrowed, and when they expire; `None`: never.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let sessions = db.table("sessions")?;
+/// sessions.put("8f31", "alice")?;
+/// let mut range = sessions.range(..)?;
+/// let (key, value, expires) = range.next_entry_with_expiry()?.unwrap();
+/// assert_eq!((key, value, expires), (&b"8f31"[..], &b"alice"[..], None));
+/// # Ok(())
+/// # }
+/// ```
 pub type EntryWithExpiry<'a> = (&'a [u8], &'a [u8], Option<SystemTime>);
 
 /// A seek costs as much as several steps, and most ranges that a transaction deletes have few keys.

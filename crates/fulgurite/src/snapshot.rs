@@ -17,6 +17,20 @@ use crate::{KeyRange, Result, Table, Value};
 /// wait for durability. A snapshot is cheap to clone, and usable from any thread.
 ///
 /// While it lives, the versions that it sees stay on disk: drop it as soon as it is not needed any more.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let stock = db.table("stock")?;
+/// stock.put("lamps", "7")?;
+/// let before = db.snapshot();
+/// stock.put("lamps", "6")?;
+/// assert_eq!(before.get(&stock, "lamps")?.unwrap(), "7");
+/// assert_eq!(before.range(&stock, ..)?.count(), 1);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,

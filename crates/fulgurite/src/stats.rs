@@ -13,6 +13,20 @@ use crate::latency::Latencies;
 use crate::maintenance::{MaintenanceError, WorkTimes};
 
 /// Counters, sizes in bytes, and times: the result of [`Database::stats`](crate::Database::stats).
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let before = db.stats();
+/// db.table("users")?.put("alice", "1")?;
+/// let after = db.stats();
+/// assert!(after.durable > before.durable);
+/// assert!(after.poisoned.is_none() && after.maintenance_error.is_none());
+/// println!("{} bytes on disk, {} in memtables", after.segment_bytes, after.memtable_bytes);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Stats {

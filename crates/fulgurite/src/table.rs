@@ -21,6 +21,24 @@ use crate::{Commit, Error, Isolation, KeyRange, Result, Value};
 /// Each method is a transaction of one operation, at the level [`Options::durability`](crate::Options::durability): by
 /// default a write is durable when it returns. To write several keys atomically, or a value that depends on a read, use
 /// [`Database::begin`](crate::Database::begin) or [`Database::transact`](crate::Database::transact).
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let users = db.table("users")?;
+/// users.put("alice", "1")?;                           // durable
+/// users.insert("bob", "2")?;                          // fails if there is a bob
+/// assert!(users.compare_and_swap("bob", Some(b"2"), Some(b"3"))?);
+/// users.delete("alice")?;
+/// let names: Vec<String> = users
+///     .range(..)?
+///     .map(|entry| Ok(String::from_utf8_lossy(&entry?.0).into_owned()))
+///     .collect::<fulgurite::Result<_>>()?;
+/// assert_eq!(names, ["bob"]);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Table {
     pub(crate) state: Arc<TableState>,

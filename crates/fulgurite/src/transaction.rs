@@ -32,6 +32,18 @@ use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_v
 use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
 
 /// An acknowledged commit: durable, unless a lower [`Durability`] was asked for.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let users = db.table("users")?;
+/// let first = users.put("alice", "1")?;
+/// let second = users.put("bob", "2")?;
+/// assert!(first.csn < second.csn);                    // commits are numbered in their order
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
     /// Its number. Commits are numbered from 1, without gaps, in commit order. For a transaction that wrote nothing,
@@ -40,6 +52,22 @@ pub struct Commit {
 }
 
 /// A point inside a transaction to which the transaction can be rolled back.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let users = db.table("users")?;
+/// let mut txn = db.begin();
+/// txn.put(&users, "alice", "1")?;
+/// let before_bob = txn.savepoint();
+/// txn.put(&users, "bob", "2")?;
+/// txn.rollback_to(before_bob)?;
+/// txn.commit()?;
+/// assert!(users.get("alice")?.is_some() && users.get("bob")?.is_none());
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "nothing is rolled back unless it is given to `rollback_to`"]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Savepoint {
@@ -57,6 +85,23 @@ pub struct Savepoint {
 /// A transaction may read commits that are not durable yet. Its own [`Transaction::commit`] returns only when all of
 /// those are durable, whatever its own level. Commits at [`Durability::Async`] and [`Durability::None`] are excepted,
 /// because their writers accepted that a crash may undo them.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let (from, to) = (db.table("checking")?, db.table("savings")?);
+/// from.put("alice", [100])?;
+/// to.put("alice", [0])?;
+/// let mut txn = db.begin();
+/// let (a, b) = (txn.get(&from, "alice")?.unwrap()[0], txn.get(&to, "alice")?.unwrap()[0]);
+/// txn.put(&from, "alice", [a - 30])?;
+/// txn.put(&to, "alice", [b + 30])?;
+/// txn.commit()?;                                      // both, durable, or neither
+/// assert_eq!(to.get("alice")?.unwrap(), [30]);
+/// # Ok(())
+/// # }
+/// ```
 pub struct Transaction {
     snapshot: SnapshotGuard,
     isolation: Isolation,

@@ -8,6 +8,21 @@ use fulgurite_index::Pinned;
 /// A key or value that was read. It refers to the bytes where they are in memory, without a copy, and pins them there.
 ///
 /// A `Value` keeps one leaf (8 KiB) or the memory of one commit alive; to keep the bytes for long, copy them out.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let users = db.table("users")?;
+/// users.put("alice", "engineer")?;
+/// let value = users.get("alice")?.unwrap();
+/// assert_eq!(value, "engineer");                      // compares with anything that is bytes
+/// assert_eq!(value.len(), 8);                         // and is a slice
+/// let kept: Vec<u8> = value.to_vec();                 // a copy, which pins nothing
+/// # assert_eq!(kept, b"engineer");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Value(pub(crate) Pinned);
 

@@ -6,6 +6,13 @@ use std::fmt;
 /// database directory.
 ///
 /// Segment numbers start at 1 and are never reused, so [`Lsn::NULL`] (segment 0) is no position.
+///
+/// ```
+/// use fulgurite_types::Lsn;
+///
+/// let lsn = Lsn::new(3, 4096);
+/// assert_eq!((lsn.segment(), lsn.offset(), lsn.to_string()), (3, 4096, "3:4096".to_string()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Lsn(pub u64);
 
@@ -57,6 +64,12 @@ impl fmt::Debug for Lsn {
 
 /// A commit sequence number: dense, from 1, in commit order. It stamps each version and each snapshot, never changes,
 /// and is the same on every replica.
+///
+/// ```
+/// use fulgurite_types::Csn;
+///
+/// assert!(Csn(6) < Csn(6).next());
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Csn(pub u64);
 

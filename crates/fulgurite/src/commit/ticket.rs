@@ -22,6 +22,20 @@ type Callback = Box<dyn FnOnce(Result<Commit>) + Send>;
 /// ticket does not undo the commit, but a failure then goes unreported. Here *durable* means what the commit's
 /// [`Durability`](crate::Durability) asks for: at a level that does not wait for the disk, a ticket is complete from
 /// the start, unless the transaction read synchronous commits that are not durable yet.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let events = db.table("events")?;
+/// let mut txn = db.begin();
+/// txn.put(&events, "1", "started")?;
+/// let ticket = txn.commit_deferred()?;                // visible to transactions that begin now
+/// assert!(ticket.try_wait().is_none_or(|outcome| outcome.is_ok()));
+/// ticket.wait()?;                                     // durable
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 #[must_use = "a commit is not known to be durable before its ticket says so: wait for it, await it or give it a callback"]
 pub struct Ticket {

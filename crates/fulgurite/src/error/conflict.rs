@@ -9,6 +9,25 @@ use fulgurite_types::Csn;
 use super::readable;
 
 /// A key or range that a transaction read, and that another transaction, which committed first, wrote.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::{Contended, Error};
+///
+/// let stock = db.table("stock")?;
+/// let mut txn = db.begin();
+/// txn.get(&stock, "lamps")?;
+/// txn.put(&stock, "lamps", "6")?;
+/// let winner = stock.put("lamps", "9")?;              // another commit, which is first
+/// let Err(Error::Conflict(conflict)) = txn.commit() else { panic!("both wrote the key") };
+/// assert_eq!(&*conflict.table, "stock");
+/// assert_eq!(conflict.on, Contended::Key((*b"lamps").into()));
+/// assert_eq!(conflict.csn, winner.csn);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Conflict {
@@ -23,6 +42,12 @@ pub struct Conflict {
 }
 
 /// What two transactions contended for.
+///
+/// ```
+/// use fulgurite::Contended;
+///
+/// assert_eq!(Contended::Key((*b"lamps").into()).to_string(), "the key \"lamps\"");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contended {

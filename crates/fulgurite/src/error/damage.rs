@@ -8,6 +8,21 @@ use fulgurite_types::Csn;
 use super::{CsnRange, Error, Source, readable};
 
 /// Damaged or missing data: what and where, as far as that is known. `Display` is a sentence with all of it.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("data");
+/// use fulgurite::{Database, Error, Options};
+///
+/// # std::fs::create_dir(&path).unwrap();
+/// # std::fs::write(path.join("SUPERBLOCK"), "not one").unwrap();
+/// // Another program overwrote the superblock.
+/// let Err(Error::Damaged(damage)) = Database::open(&path, Options::default()) else { panic!("it opened") };
+/// assert!(damage.path.as_ref().is_some_and(|path| path.ends_with("SUPERBLOCK")), "{damage}");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Damage {

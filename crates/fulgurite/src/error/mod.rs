@@ -24,6 +24,21 @@ type Source = Box<dyn std::error::Error + Send + Sync>;
 ///
 /// After [`Error::OutcomeUnknown`] a commit may have happened. After every other error of a commit nothing of it
 /// happened, and nothing of it will be there after a crash.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// use fulgurite::{Error, ErrorKind};
+///
+/// let users = db.table("users")?;
+/// users.insert("alice", "1")?;
+/// let error = users.insert("alice", "2").unwrap_err();
+/// assert!(matches!(&error, Error::KeyExists { key, .. } if **key == *b"alice"));
+/// assert_eq!(error.kind(), ErrorKind::Request);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
@@ -197,6 +212,13 @@ pub enum Error {
 }
 
 /// Commits, by their numbers.
+///
+/// ```
+/// use fulgurite::{Csn, CsnRange};
+///
+/// assert_eq!(CsnRange { first: Csn(6), last: Csn(6) }.to_string(), "commit 6");
+/// assert_eq!(CsnRange { first: Csn(6), last: Csn(9) }.to_string(), "commits 6 to 9");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CsnRange {
     /// The first of them.
@@ -224,6 +246,21 @@ impl fmt::Display for CsnRange {
 /// | `Reopen` | `OutcomeUnknown`, `Poisoned`, `Closed` |
 /// | `Restore` | `Damaged` |
 /// | `Environment` | `Locked`, `NewerFormat`, `Io` |
+///
+/// ```
+/// use fulgurite::{Error, ErrorKind};
+///
+/// /// What a server tells its client.
+/// fn status(error: &Error) -> u16 {
+///     match error.kind() {
+///         ErrorKind::Request => 400,
+///         ErrorKind::Retry => 409,
+///         ErrorKind::Space => 507,
+///         _ => 503,
+///     }
+/// }
+/// assert_eq!(status(&Error::KeyTooLong { len: 70_000 }), 400);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
