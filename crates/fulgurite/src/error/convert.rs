@@ -38,9 +38,10 @@ impl Error {
         match error {
             IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
                 Ok(error) => Error::of_log(*error),
-                Err(source) => {
-                    Error::Io { what: format!("the node record at {lsn} of table {table}"), source }
-                }
+                Err(source) => Error::Io {
+                    what: format!("the node record at {lsn} of table {table} could not be read or written"),
+                    source,
+                },
             },
             IndexError::Corrupt { table, lsn, what } => {
                 let mut damage = Damage::new(format!("the node record of table {table} there: {what}"));

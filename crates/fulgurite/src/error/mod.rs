@@ -394,8 +394,10 @@ impl fmt::Display for Error {
                 write!(f, "table `{table}` already has the key {}", readable(key))
             }
             Error::UnknownTable { name } => write!(f, "there is no table `{name}`"),
-            Error::TableExists { name } => write!(f, "there is a table `{name}` already"),
-            Error::TableDropped { name } => write!(f, "table `{name}` was dropped"),
+            Error::TableExists { name } => {
+                write!(f, "there is a table `{name}` already: open it, or choose another name")
+            }
+            Error::TableDropped { name } => write!(f, "table `{name}` was dropped: open or create it"),
             Error::WrongDatabase { table } => write!(
                 f,
                 "the handle to table `{table}` is of another database, or of another opening of this one: open the table here"
@@ -405,9 +407,11 @@ impl fmt::Display for Error {
                 write!(f, "the options do not fit: {}", violations.join("; "))
             }
             Error::UnknownSavepoint => {
-                write!(f, "the savepoint is not one of this transaction, or was rolled back already")
+                write!(f, "the savepoint is of another transaction, or was rolled back: nothing was undone")
             }
-            Error::UnknownCommit { csn } => write!(f, "there is no commit {csn}"),
+            Error::UnknownCommit { csn } => {
+                write!(f, "there is no commit {csn}: it was never made, or a crash undid it")
+            }
             Error::Locked { path, holder } => fmt_locked(f, path, holder),
             Error::Forked { path } => fmt_forked(f, path),
             Error::ReadOnly { path } => fmt_read_only(f, path),
@@ -422,7 +426,7 @@ impl fmt::Display for Error {
             Error::Damaged(damage) => write!(f, "damaged data: {damage}"),
             Error::Io { what, source } => write!(f, "{what}: {source}"),
             Error::NoSpace { what } => {
-                write!(f, "the disk is full: {what}; nothing was written, free space and go on")
+                write!(f, "the disk is full: {what}; nothing was written: free space, then try again")
             }
             Error::UnsupportedDurability { level, why } => write!(f, "{level:?} is not possible: {why}"),
             Error::OutcomeUnknown { csn, source, at_risk } => {
@@ -430,11 +434,13 @@ impl fmt::Display for Error {
                 write!(f, "{source}{}", Acknowledged(at_risk))
             }
             Error::Poisoned { what, at_risk } => {
-                write!(f, "writes are refused since the log failed, open the database again: ")?;
+                write!(f, "writes are refused since the log failed, close the database and open it again: ")?;
                 write!(f, "{what}{}", Acknowledged(at_risk))
             }
-            Error::WouldBlock => write!(f, "the result needs a wait or a read from disk"),
-            Error::Closed => write!(f, "the database was closed"),
+            Error::WouldBlock => {
+                write!(f, "the result needs a wait or a read from disk: use the form that waits")
+            }
+            Error::Closed => write!(f, "the database was closed: open it again"),
             Error::Refused { what } => write!(f, "the request cannot be served: {what}"),
             Error::TooManyConflicts { attempts, last } => fmt_gave_up(f, *attempts, last),
         }

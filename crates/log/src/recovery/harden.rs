@@ -92,7 +92,7 @@ pub(super) fn give_back_passed_over(
         if found.bytes()? >= bytes_min && reserve.len() + kept.len() < count {
             let kept_name = new_file_name(found.number);
             let renamed = inventory.dir.rename(&name, &kept_name);
-            renamed.map_err(|source| LogError::io("keep", &found.path, source))?;
+            renamed.map_err(|source| LogError::io("keep for a full disk", &found.path, source))?;
             kept.push(kept_name);
         } else {
             inventory.remove(&name)?;
