@@ -92,10 +92,6 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 fn read(path: &Path) -> String {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the documents are files of the repository, not of a database"
-    )]
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

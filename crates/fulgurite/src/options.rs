@@ -39,7 +39,7 @@ pub struct Options {
     pub memtable_bytes_max: usize,
     /// A checkpoint begins when the log has grown by this many bytes since the last one, or by 5 % of the live data if
     /// that is less (at least 32 MiB); the log that opening replayed counts. The figure bounds the log that the next
-    /// open has to replay (a second or two for 256 MiB of small commits). A smaller one makes opens faster and
+    /// open has to replay (about half a second for 256 MiB of small commits). A smaller one makes opens faster and
     /// checkpoints more frequent. If processes die again and again before they have written their checkpoint, opening
     /// writes it itself: after twice the log that makes one due, or after eight such lives. From 1 MiB to 64 GiB.
     /// Default 256 MiB.
