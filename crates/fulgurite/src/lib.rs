@@ -34,8 +34,8 @@
 //! **Events and counters.** Events go to `tracing`. Level info: a database was opened (what was found, how much was
 //! replayed, how long it took) or closed, a checkpoint was written, a table was created, renamed or dropped, a commit
 //! was slow ([`Options::slow_commit`]). Levels warn and error: events that need attention, such as a disk that is
-//! nearly full. Each names the directory. [`Database::stats`] has counters, sizes, times, and the last error of
-//! background work; `docs/operating.md` says which of them to watch.
+//! nearly full. [`Database::stats`] has counters, sizes, times, and the last error of background work;
+//! `docs/operating.md` says which of them to watch.
 //!
 //! `docs/glossary.md` explains the terms of this documentation (CSN, LSN, memtable, horizon, ...);
 //! `docs/architecture.md` describes the paths of a commit, a read and a recovery.

@@ -236,16 +236,7 @@ impl fmt::Display for CsnRange {
     }
 }
 
-/// What the caller should do about an [`Error`].
-///
-/// | kind | errors |
-/// |---|---|
-/// | `Retry` | `Conflict`, `TooManyConflicts`, `WouldBlock` |
-/// | `Request` | `KeyTooLong`, `ValueTooLong`, `TooLarge`, `KeyExists`, `UnknownTable`, `TableExists`, `TableDropped`, `BadTableName`, `WrongDatabase`, `BadOptions`, `UnknownSavepoint`, `UnknownCommit`, `UnsupportedDurability`, `ReadOnly`, `Forked`, `NotADatabase`, `Refused` |
-/// | `Space` | `NoSpace` |
-/// | `Reopen` | `OutcomeUnknown`, `Poisoned`, `Closed` |
-/// | `Restore` | `Damaged` |
-/// | `Environment` | `Locked`, `NewerFormat`, `Io` |
+/// What the caller should do about an [`Error`]. [`guide::errors`](crate::guide::errors) lists the errors of each kind.
 ///
 /// ```
 /// use fulgurite::{Error, ErrorKind};
