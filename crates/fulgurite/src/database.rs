@@ -64,6 +64,19 @@ impl Database {
 
     /// Like [`Database::open`]; calls `progress` as recovery advances.
     ///
+    /// ```
+    /// use fulgurite::{Database, Options};
+    ///
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("data");
+    /// let db = Database::open_with_progress(&path, Options::default(), |progress| {
+    ///     eprintln!("replayed {} of {} bytes", progress.done_bytes, progress.total_bytes);
+    /// })?;
+    /// # db.close()
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// Those of [`Database::open`].
     pub fn open_with_progress(

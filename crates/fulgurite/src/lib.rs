@@ -40,6 +40,8 @@
 //! `docs/glossary.md` explains the terms of this documentation (CSN, LSN, memtable, horizon, ...);
 //! `docs/architecture.md` describes the paths of a commit, a read and a recovery.
 
+pub mod guide;
+
 mod background;
 mod body;
 mod catalog;
@@ -60,7 +62,6 @@ mod deleted_ranges;
 pub mod dump;
 mod error;
 mod expiry;
-pub mod guide;
 mod handle;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]
@@ -150,20 +151,6 @@ pub use crate::key_range::KeyRange;
 pub use crate::latency::{Latencies, Latency};
 pub use crate::maintenance::{MaintenanceError, WorkTimes};
 pub use crate::options::{Isolation, Options, ResearchOptions};
-/// The argument of the callback of [`Database::open_with_progress`].
-///
-/// ```
-/// use fulgurite::{Database, Options};
-///
-/// # fn main() -> fulgurite::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let path = dir.path().join("data");
-/// let db = Database::open_with_progress(&path, Options::default(), |progress| {
-///     eprintln!("replayed {} of {} bytes", progress.done_bytes, progress.total_bytes);
-/// })?;
-/// # db.close()
-/// # }
-/// ```
 pub use crate::recovery::RecoveryProgress;
 pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};

@@ -8,17 +8,6 @@ use parking_lot::Mutex;
 use crate::Error;
 
 /// The last error of maintenance: of merging, of a checkpoint, of freeing segments, or of asking for the free space.
-///
-/// ```
-/// # fn main() -> fulgurite::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
-/// if let Some(error) = db.stats().maintenance_error.filter(|error| error.rounds > 0) {
-///     eprintln!("failing for {} rounds: {}", error.rounds, error.what);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MaintenanceError {
@@ -31,18 +20,6 @@ pub struct MaintenanceError {
 }
 
 /// How long a kind of work took, since the database was opened.
-///
-/// ```
-/// # fn main() -> fulgurite::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
-/// db.table("users")?.put("alice", "1")?;
-/// db.checkpoint()?;
-/// let stats = db.stats();
-/// assert!(stats.checkpoints >= 1 && stats.checkpoint_times.last_ns <= stats.checkpoint_times.max_ns);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkTimes {

@@ -42,6 +42,18 @@ pub struct Stats {
     /// Checkpoints since the database was opened, those that found nothing new included.
     pub checkpoints: u64,
     /// How long they took.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// db.table("users")?.put("alice", "1")?;
+    /// db.checkpoint()?;
+    /// let stats = db.stats();
+    /// assert!(stats.checkpoints >= 1 && stats.checkpoint_times.last_ns <= stats.checkpoint_times.max_ns);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub checkpoint_times: WorkTimes,
     /// How many memtables were merged into their tables' trees since the database was opened.
     pub merges: u64,
@@ -49,6 +61,17 @@ pub struct Stats {
     pub merge_times: WorkTimes,
     /// The last error of background work, which is retried without a call. Commits may have to wait for it, and are
     /// refused with its reason where they cannot proceed without it.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// if let Some(error) = db.stats().maintenance_error.filter(|error| error.rounds > 0) {
+    ///     eprintln!("failing for {} rounds: {}", error.rounds, error.what);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub maintenance_error: Option<MaintenanceError>,
     /// How many times the database has been opened.
     pub epoch: u32,

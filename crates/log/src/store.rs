@@ -280,7 +280,7 @@ impl Store {
             }
             filled
         });
-        made.map_err(|source| LogError::io("keep for a full disk", &self.dir.path().join(&name), source))?;
+        made.map_err(|source| LogError::io("keep", &self.dir.path().join(&name), source))?;
         self.keep(maker, name);
         Ok(true)
     }
@@ -294,7 +294,7 @@ impl Store {
     /// file. Once the file has its new name the segment is freed, even if the reserve does not get the file.
     fn keep_freed(&self, maker: &mut Maker, segment: Arc<Segment>) -> Result<(), LogError> {
         let name = new_file_name(next_number(maker)?);
-        let failed = |source| LogError::io("keep for a full disk", &segment.path, source);
+        let failed = |source| LogError::io("keep", &segment.path, source);
         if let Err(source) = self.dir.rename(&segment.name(), &name) {
             // The file still has its old name; a file with the new name belongs to another process.
             let error = failed(source);
