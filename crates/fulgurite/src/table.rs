@@ -160,7 +160,7 @@ impl Table {
     }
 
     /// Deletes all keys in `range`; costs the same however many there are. It costs more while many snapshots are open
-    /// between range deletes of the same keys: some 40 microseconds with 100 of them, a millisecond with 500.
+    /// that were begun between range deletes of the same keys (`docs/performance.md` has figures).
     ///
     /// # Errors
     /// Those of [`Transaction::delete_range`] and [`Transaction::commit`]; the operation is blind and never conflicts.
