@@ -24,6 +24,8 @@ const PRIVATE: [Private; 8] = [
         except: &[
             "crates/index/src/btree/",
             "crates/index/src/base.rs",
+            "crates/index/src/fuzzing.rs",
+            "crates/fuzz/src/",
             "crates/index/tests/btree/",
             "crates/log/src/format/bulk.rs",
             "crates/cli/src/commands/dump",

@@ -275,7 +275,7 @@ pub(crate) fn encode_next_id(id: u32) -> Vec<u8> {
     id.to_le_bytes().to_vec()
 }
 
-fn decode_next_id(row: &[u8]) -> Result<u32> {
+pub(crate) fn decode_next_id(row: &[u8]) -> Result<u32> {
     let bytes = row.try_into().map_err(|_| Error::damaged("the catalog's next table id does not decode"))?;
     Ok(u32::from_le_bytes(bytes))
 }

@@ -32,7 +32,7 @@ pub(crate) struct CheckpointRecord {
 }
 
 impl CheckpointRecord {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
         out.put_u8(VERSION);
         out.put_u64(self.covered.0);
@@ -57,7 +57,7 @@ impl CheckpointRecord {
         out
     }
 
-    fn decode(bytes: &[u8]) -> Result<CheckpointRecord, DecodeError> {
+    pub(crate) fn decode(bytes: &[u8]) -> Result<CheckpointRecord, DecodeError> {
         let mut reader = Reader::new(bytes);
         if reader.u8("version")? != VERSION {
             return Err(reader.error("version"));

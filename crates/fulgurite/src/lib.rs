@@ -62,6 +62,9 @@ mod deleted_ranges;
 pub mod dump;
 mod error;
 mod expiry;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod handle;
 mod hooks;
 #[cfg(all(test, not(feature = "shuttle")))]

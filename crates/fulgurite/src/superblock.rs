@@ -18,7 +18,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
 pub(crate) const FORMAT_VERSION: u16 = 1;
 /// The length of a copy; only its first [`ENCODED_BYTES`] bytes are used.
 pub(crate) const SLOT_BYTES: usize = 4096;
-const ENCODED_BYTES: usize = 100;
+pub(crate) const ENCODED_BYTES: usize = 100;
 
 /// The contents of one copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct Superblock {
 }
 
 impl Superblock {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(SLOT_BYTES);
         out.put_u64(MAGIC);
         out.put_u16(FORMAT_VERSION);

@@ -2,6 +2,9 @@
 
 mod base;
 pub mod btree;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod memtables;
 pub mod range_delete;
 pub mod table;

@@ -67,6 +67,9 @@ mod durability;
 mod error;
 mod flush;
 mod format;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod group_ring;
 mod groups;
 mod log;

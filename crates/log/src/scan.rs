@@ -102,7 +102,7 @@ impl SegmentScan {
         self.problems.push(ScanProblem { offset: offset.into(), what: what.into() });
     }
 
-    fn decode(&mut self, bytes: &[u8]) {
+    pub(crate) fn decode(&mut self, bytes: &[u8]) {
         let header = match SegmentHeader::decode(bytes) {
             Ok(header) => header,
             Err(error) => return self.problem(0, format!("the segment header is not valid: {error}")),

@@ -33,7 +33,7 @@ mod join;
 mod load;
 mod merge;
 mod merge_leaf;
-mod node;
+pub(crate) mod node;
 mod options;
 mod path;
 mod prune;
