@@ -4,7 +4,7 @@ mod common;
 
 use common::Place;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 14] = [
     "load",
     "put",
     "get",
@@ -18,7 +18,6 @@ const COMMANDS: [&str; 15] = [
     "stat",
     "check",
     "dump",
-    "bench",
     "probe",
 ];
 
@@ -36,46 +35,6 @@ fn every_help_has_examples() {
     }
 }
 
-/// The commands after `bench`.
-const BENCHMARKS: [&str; 14] = [
-    "commit",
-    "ycsb",
-    "tpcc",
-    "tpcb",
-    "linkbench",
-    "wisckey",
-    "page-vs-log",
-    "mvcc-vs-lock",
-    "read",
-    "scan",
-    "load",
-    "delete-queue",
-    "job-queue",
-    "overwrite-steady",
-];
-
-#[test]
-fn every_benchmark_explains_itself() {
-    let place = Place::new();
-    let overview = place.ok(&["bench", "--help"]);
-    assert!(overview.contains("FIGURES:"), "{overview}");
-    for name in BENCHMARKS {
-        let about = overview.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{name} ")));
-        let about = about.expect("a line in the overview").trim();
-        let help = place.ok(&["bench", name, "--help"]);
-        assert!(!about.is_empty() && help.starts_with(about), "{name}: {about}: {help}");
-        for part in ["--engine <NAME,...>", "--durability", "--rounds", "--html", "Usage: fulgurite bench"] {
-            assert!(help.contains(part), "{name} has no {part}: {help}");
-        }
-        assert!(!help.contains("--scheme") && !help.contains("--transactions"), "{name}: {help}");
-    }
-    let ycsb = place.ok(&["bench", "ycsb", "--help"]);
-    let words: Vec<&str> = ycsb.split_whitespace().collect();
-    assert!(words.join(" ").contains("scrambled Zipfian"), "{ycsb}");
-    let figure = place.ok(&["bench", "figure5a", "--help"]);
-    assert!(figure.contains("Usage: fulgurite bench") && figure.contains("--out <DIR>"), "{figure}");
-}
-
 /// Regression: the usage named the key before the directory, and in that order the key was refused as no database.
 #[test]
 fn the_usage_of_delete_has_the_operands_in_their_order() {
@@ -87,6 +46,13 @@ fn the_usage_of_delete_has_the_operands_in_their_order() {
     let page = place.ok(&["man", "delete"]);
     let synopsis = page.split(".SH DESCRIPTION").next().unwrap();
     assert!(synopsis.find("DIR") < synopsis.find("KEY"), "{synopsis}");
+}
+
+#[test]
+fn bench_names_the_program_that_has_the_benchmarks() {
+    let place = Place::new();
+    place.run(&["bench", "ycsb", "."]).fails(2, "run `fulgurite-bench` instead");
+    place.run(&["bench", "--json"]).fails(2, "`fulgurite-bench`");
 }
 
 #[test]

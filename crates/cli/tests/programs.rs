@@ -7,7 +7,7 @@ use std::process::Command;
 use common::Place;
 use serde_json::Value;
 
-/// Regression: exit codes were listed in part; 130 and the regression of `bench compare` were missing.
+/// Regression: exit codes were listed in part; 130 was missing.
 #[test]
 fn all_exit_codes_are_in_one_list() {
     let place = Place::new();
@@ -19,7 +19,7 @@ fn all_exit_codes_are_in_one_list() {
     }
     let document = include_str!("../../../docs/command-line.md");
     assert!(document.contains(list), "docs/command-line.md has another list than the help:\n{list}");
-    assert!(place.ok(&["man"]).contains("regression"));
+    assert!(place.ok(&["man"]).contains("skip\\-damaged"));
 }
 
 /// Regression: with --json, errors were text.
@@ -74,7 +74,7 @@ fn there_is_a_man_page_for_each_command() {
     let place = Place::new();
     place.make_dir("man1");
     place.ok(&["man", "--out", "man1"]);
-    for command in ["", "-load", "-export", "-bench", "-man"] {
+    for command in ["", "-load", "-export", "-probe", "-man"] {
         let page = String::from_utf8(place.read(&format!("man1/fulgurite{command}.1"))).unwrap();
         for part in [".TH ", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT CODES\"", ".SH \"EXAMPLES\""] {
             assert!(page.contains(part), "fulgurite{command}.1 has no {part}");

@@ -15,7 +15,7 @@ const ROWS_MAX: f64 = 1e12;
 
 /// What to compare, how often and for how long.
 #[derive(Clone, Debug, clap::Args)]
-pub struct RunArgs {
+pub(super) struct RunArgs {
     /// A directory on the disk to be measured.
     #[arg(default_value = ".")]
     pub(super) dir: PathBuf,

@@ -124,7 +124,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// The reports, and the page.
 #[derive(Debug, clap::Args)]
-pub struct PageArgs {
+pub(super) struct PageArgs {
     /// Reports as JSON, in the order of the page.
     #[arg(required = true)]
     reports: Vec<PathBuf>,

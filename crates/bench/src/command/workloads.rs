@@ -57,22 +57,22 @@ fn checked(given: Option<Sizes>, default: Sizes, value_bytes_min: usize) -> Resu
 const COMMIT_EXAMPLES: &str = "\
 EXAMPLES:
   The three flush schemes side by side, with the threads and transactions of the paper:
-    fulgurite bench commit /mnt/disk
+    fulgurite-bench commit /mnt/disk
 
   A look in a minute:
-    fulgurite bench commit /mnt/disk --threads 1,8,64 --seconds 2 --rounds 2
+    fulgurite-bench commit /mnt/disk --threads 1,8,64 --seconds 2 --rounds 2
 
   Updates and searches, as JSON for a program, and as a picture:
-    fulgurite bench commit /mnt/disk --workload update-search --json result.json --svg result.svg
+    fulgurite-bench commit /mnt/disk --workload update-search --json result.json --svg result.svg
 
   One thread, one scheme, beside what the bare device does:
-    fulgurite bench commit /mnt/disk --threads 1 --engine fulgurite:combined --operations 20000
+    fulgurite-bench commit /mnt/disk --threads 1 --engine fulgurite:combined --operations 20000
 
   Commits that are not waited for one by one, 16 in flight for each thread:
-    fulgurite bench commit /mnt/disk --engine fulgurite --tickets 16
+    fulgurite-bench commit /mnt/disk --engine fulgurite --tickets 16
 
   What weaker durability would be worth:
-    fulgurite bench commit /mnt/disk --engine fulgurite --durability sync,async:10ms,memory";
+    fulgurite-bench commit /mnt/disk --engine fulgurite --durability sync,async:10ms,memory";
 
 /// Commits that share flushes: inserts, updates and searches, OLTP (Son, Yeom and Han 2017, Fig. 5, 6, Table 1).
 ///
@@ -86,7 +86,7 @@ EXAMPLES:
 /// ends the run at hand and prints what there is, marked; a second one ends at once and leaves the directory behind.
 #[derive(Debug, clap::Args)]
 #[command(after_help = COMMIT_EXAMPLES)]
-pub struct CommitArgs {
+pub(super) struct CommitArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// What the threads do. insert: single inserts; update-search: half updates, half searches; oltp: the writing
@@ -143,7 +143,7 @@ impl CommitArgs {
 /// A: half reads, half updates; B: 95 % reads; C: reads only; D: reads of the newest, and inserts; E: short scans, and
 /// inserts; F: reads, and read-modify-writes. Keys are chosen as YCSB does: scrambled Zipfian, or latest for D.
 #[derive(Debug, clap::Args)]
-pub struct YcsbArgs {
+pub(super) struct YcsbArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Which of them.
@@ -187,7 +187,7 @@ impl YcsbArgs {
 /// The consistency conditions 3.3.2.1 to 3.3.2.4 are checked after each run. Less than one warehouse, by --scale, is
 /// that part of one's rows.
 #[derive(Debug, clap::Args)]
-pub struct TpccArgs {
+pub(super) struct TpccArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Warehouses: about 100 MB each.
@@ -206,7 +206,7 @@ impl TpccArgs {
 ///
 /// After each run, accounts, tellers, branches and history have to have the same sum.
 #[derive(Debug, clap::Args)]
-pub struct TpcbArgs {
+pub(super) struct TpcbArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Branches.
@@ -227,7 +227,7 @@ impl TpcbArgs {
 
 /// The mix of LinkBench (Armstrong et al. 2013): nodes, links and counts of a social graph.
 #[derive(Debug, clap::Args)]
-pub struct LinkBenchArgs {
+pub(super) struct LinkBenchArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Nodes that are there beforehand, before --scale.
@@ -244,7 +244,7 @@ impl LinkBenchArgs {
 
 /// 8-byte keys and 4 KiB values, written in random order (WiscKey with a buffer in persistent memory, Fig. 5 to 8).
 #[derive(Debug, clap::Args)]
-pub struct WiscKeyArgs {
+pub(super) struct WiscKeyArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Pairs that are there beforehand, before --scale.
@@ -271,7 +271,7 @@ impl WiscKeyArgs {
 
 /// Reads and updates in transactions of ten, A1 to A5, with the calls for files by kind (FlashTKV, Fig. 5).
 #[derive(Debug, clap::Args)]
-pub struct PageVsLogArgs {
+pub(super) struct PageVsLogArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Pairs that are there beforehand, before --scale.
@@ -300,7 +300,7 @@ impl PageVsLogArgs {
 
 /// Writers of their own keys beside readers of all, by how much they share, B1 to B3 (FlashTKV, Fig. 7).
 #[derive(Debug, clap::Args)]
-pub struct MvccVsLockArgs {
+pub(super) struct MvccVsLockArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Transactions of each writer, before --scale.
@@ -339,7 +339,7 @@ struct TableArgs {
 
 /// Random point reads, each of one row; with --cold, of a store that the page cache does not hold.
 #[derive(Debug, clap::Args)]
-pub struct ReadArgs {
+pub(super) struct ReadArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     #[command(flatten)]
@@ -359,7 +359,7 @@ impl ReadArgs {
 
 /// Scans: of a hundred rows from a random one, or of the whole table; forward and reverse. An operation is one scan.
 #[derive(Debug, clap::Args)]
-pub struct ScanArgs {
+pub(super) struct ScanArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     #[command(flatten)]
@@ -384,7 +384,7 @@ impl ScanArgs {
 
 /// Filling an empty table, in the order of the keys and in random order. An operation is one batch.
 #[derive(Debug, clap::Args)]
-pub struct LoadArgs {
+pub(super) struct LoadArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     #[command(flatten)]
@@ -409,7 +409,7 @@ impl LoadArgs {
 
 /// Queues: each thread puts rows at the end of its own, and takes them from its head by a scan from the beginning.
 #[derive(Debug, clap::Args)]
-pub struct DeleteQueueArgs {
+pub(super) struct DeleteQueueArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Rows in each queue, before --scale.
@@ -433,7 +433,7 @@ impl DeleteQueueArgs {
 
 /// One queue and many workers, which put jobs at its end, or take them from its head, one in a transaction.
 #[derive(Debug, clap::Args)]
-pub struct JobQueueArgs {
+pub(super) struct JobQueueArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     /// Jobs, before --scale.
@@ -458,7 +458,7 @@ impl JobQueueArgs {
 
 /// Random overwrites of the same rows for as long as the limit says, with what the files take over time.
 #[derive(Debug, clap::Args)]
-pub struct OverwriteArgs {
+pub(super) struct OverwriteArgs {
     #[command(flatten)]
     pub(super) run: RunArgs,
     #[command(flatten)]
