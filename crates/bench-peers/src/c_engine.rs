@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::parts::{durability_number, not_offered};
+use crate::common::{durability_number, not_offered};
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Verdict,
     Visit,
@@ -437,7 +437,7 @@ unsafe extern "C" fn show(state: *mut c_void, key: Bytes, value: Bytes) -> c_int
     // SAFETY: the caller shows bytes that are valid during the call.
     let (key, value) = unsafe { (key.get(), value.get()) };
     match (shown.visit)(key, value) {
-        Ok(go_on) => go_on.into(),
+        Ok(should_continue) => should_continue.into(),
         Err(error) => {
             shown.outcome = Err(error);
             0
@@ -451,7 +451,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::parts::ALL_LEVELS;
+    use crate::common::ALL_LEVELS;
 
     fn missing() -> CEngine {
         CEngine {

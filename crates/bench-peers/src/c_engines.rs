@@ -3,7 +3,7 @@
 use fulgurite_bench::Engine;
 
 use crate::c_engine::{CEngine, Library};
-use crate::parts::{ALL_LEVELS, WRITTEN_LEVELS};
+use crate::common::{ALL_LEVELS, WRITTEN_LEVELS};
 
 /// The `struct peer_library` of a file of C, or the package that was missing when this crate was built.
 macro_rules! library {
@@ -40,7 +40,7 @@ fn rocksdb() -> Vec<CEngine> {
         library: rocksdb_library(),
         variant: 0,
         settings: "no compression, dynamic level bytes; bloom filters of 10 bits a key; memtables, index and filters within \
-                   the cache size; its log files are not used again, which 7.8 does not do with recovery to a point in \
+                   the cache size; its log files are not used again, which 7.8 does not do with recovery to a data_point in \
                    time",
         levels: ALL_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",

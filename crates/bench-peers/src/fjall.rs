@@ -11,7 +11,7 @@ use fulgurite_bench::engine::{
 };
 use fulgurite_bench::{Error, Result};
 
-use crate::parts::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, read_only, undone};
 
 /// fjall's default size of a keyspace's memtable, bytes: the largest here.
 const MEMTABLE_BYTES_MAX: u64 = 64 << 20;

@@ -68,21 +68,21 @@ pub fn counts() -> IoCounts {
 #[derive(Clone, Copy)]
 struct Descriptor {
     fd: c_int,
-    place: usize,
+    index: usize,
 }
 
 impl Descriptor {
     fn of(fd: c_int) -> Option<Descriptor> {
-        let place = usize::try_from(fd).ok().filter(|place| *place < DESCRIPTORS)?;
-        Some(Descriptor { fd, place })
+        let index = usize::try_from(fd).ok().filter(|index| *index < DESCRIPTORS)?;
+        Some(Descriptor { fd, index })
     }
 
     fn forget(self) {
-        KINDS[self.place].store(Kind::Unknown as u8, Relaxed);
+        KINDS[self.index].store(Kind::Unknown as u8, Relaxed);
     }
 
     fn kind(self) -> Kind {
-        match KINDS[self.place].load(Relaxed) {
+        match KINDS[self.index].load(Relaxed) {
             1 => Kind::Other,
             2 => Kind::File,
             3 => Kind::SyncedFile,
@@ -105,8 +105,8 @@ impl Descriptor {
             (true, false) => Kind::File,
             (true, true) => Kind::SyncedFile,
         };
-        ENDS[self.place].store(0, Relaxed);
-        KINDS[self.place].store(kind as u8, Relaxed);
+        ENDS[self.index].store(0, Relaxed);
+        KINDS[self.index].store(kind as u8, Relaxed);
         kind
     }
 
@@ -118,7 +118,7 @@ impl Descriptor {
     }
 
     fn count_write(self, begin: u64, bytes: u64) {
-        let before = ENDS[self.place].swap(begin + bytes, Relaxed);
+        let before = ENDS[self.index].swap(begin + bytes, Relaxed);
         let last_block = before.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
         let is_next = (last_block..=before).contains(&begin);
         let (writes, written) = match is_next {

@@ -9,7 +9,7 @@ use fulgurite_bench::{Error, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
-use crate::parts::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, read_only, undone};
 
 /// How far the file may grow, bytes: this reserves address space only.
 const MAP_BYTES: usize = 256 << 30;

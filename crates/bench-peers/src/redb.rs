@@ -12,7 +12,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use crate::parts::{Held, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, bounds, copied, failed, not_offered, read_only, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.redb";

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params_from_iter};
 
-use crate::parts::{Held, WRITTEN_LEVELS, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, WRITTEN_LEVELS, copied, failed, not_offered, read_only, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.sqlite";

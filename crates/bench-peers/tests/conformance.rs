@@ -82,7 +82,7 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn value_of(key: &[u8], bytes: usize) -> Vec<u8> {
-    key.iter().copied().cycle().zip(0u8..=250).map(|(byte, place)| byte ^ place).cycle().take(bytes).collect()
+    key.iter().copied().cycle().zip(0u8..=250).map(|(byte, index)| byte ^ index).cycle().take(bytes).collect()
 }
 
 #[test]
@@ -506,8 +506,9 @@ fn closing_and_opening_keeps_everything() {
 /// Commits without end and prints a line after each commit.
 #[test]
 fn child_that_is_killed() {
-    let told = |name| std::env::var(name).ok();
-    let (Some(name), Some(dir), Some(level)) = (told(CHILD_ENGINE), told(CHILD_DIR), told(CHILD_LEVEL))
+    let variable = |name| std::env::var(name).ok();
+    let (Some(name), Some(dir), Some(level)) =
+        (variable(CHILD_ENGINE), variable(CHILD_DIR), variable(CHILD_LEVEL))
     else {
         return;
     };
@@ -528,8 +529,9 @@ fn kill(name: &str, level: Level) {
     const COMMITS: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
     let level_name = level.to_string();
-    let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
-    let mut process = child("child_that_is_killed", &told).stdout(Stdio::piped()).spawn().unwrap();
+    let variables =
+        [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
+    let mut process = child("child_that_is_killed", &variables).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
     let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
     let enough = acknowledged.take_while(|number| *number < COMMITS).last();

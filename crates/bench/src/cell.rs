@@ -103,7 +103,7 @@ impl Cell<'_> {
         let began_ns = self.env.clock().monotonic_ns();
         let mut store = self.open()?;
         let filled =
-            self.workload.fill(&*store, &mut Filling::new(&mut |part| watcher(Stage::Filling(part))));
+            self.workload.fill(&*store, &mut Filling::new(&mut |share| watcher(Stage::Filling(share))));
         match filled {
             Err(Error::Interrupted) => return store.close().map(|()| None),
             filled => filled?,
@@ -259,10 +259,10 @@ impl<'a> Sampler<'a> {
         self.next_ns = at_ns + self.every_ns;
         self.samples.push(Sample { at_ns, operations, disk_bytes: files::disk_bytes(self.env, self.dir)? });
         if self.samples.len() >= SAMPLES_MAX {
-            let mut place = 0;
+            let mut index = 0;
             self.samples.retain(|_| {
-                place += 1;
-                place % 2 == 1
+                index += 1;
+                index % 2 == 1
             });
             self.every_ns *= 2;
         }

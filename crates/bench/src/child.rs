@@ -2,7 +2,7 @@
 //! that dies does not harm other runs.
 //!
 //! The parent starts its own program with some arguments, which lead it to [`serve`], and writes a [`Job`] to its
-//! standard input: one line of JSON. The child answers with lines of JSON, [`Message`]s. It ends its run early when its
+//! standard input: one line of JSON. The child replies with lines of JSON, [`Message`]s. It ends its run early when its
 //! standard input ends, and at once if its parent is gone.
 
 use std::io::{BufRead, BufReader, Write};
@@ -57,7 +57,7 @@ enum Message {
 const ORPHAN_POLL: Duration = Duration::from_millis(100);
 
 /// The interval at which a child reports its stage.
-const TELL_NS: u64 = 100_000_000;
+const STAGE_EVERY_NS: u64 = 100_000_000;
 /// How often a parent checks whether to continue while its child is silent.
 const LOOK: Duration = Duration::from_millis(100);
 /// A child whose run makes no progress for this long hangs. The longest silent steps are checking a store and closing
@@ -68,14 +68,14 @@ const ENDING_NS_MAX: u64 = 30_000_000_000;
 
 /// Where runs happen.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Process {
     /// In this process: for tests, and for programs that have nothing else to do.
     Here,
     /// In a child: this program with these arguments.
     Child(PathBuf, Vec<String>),
 }
 
-impl Place {
+impl Process {
     /// Does a job.
     ///
     /// # Errors
@@ -88,8 +88,8 @@ impl Place {
         watcher: Watcher<'_>,
     ) -> Result<Option<Run>> {
         match self {
-            Place::Here => job.run(env, registry, watcher),
-            Place::Child(program, args) => {
+            Process::Here => job.run(env, registry, watcher),
+            Process::Child(program, args) => {
                 let child =
                     Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
                 let what = format!("starting {} for a run", program.display());
@@ -228,28 +228,28 @@ pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
         std::process::exit(1);
     };
     env.spawn("bench-parent", Box::new(watch)).map_err(Error::io("starting a thread"))?;
-    let mut told_ns = 0;
+    let mut sent_ns = 0;
     let mut gone = false;
     let ran = job.run(env, registry, &mut |stage| {
         let now_ns = env.clock().monotonic_ns();
-        if now_ns - told_ns >= TELL_NS {
-            told_ns = now_ns;
-            gone = gone || tell(&Message::Stage(stage)).is_err();
+        if now_ns - sent_ns >= STAGE_EVERY_NS {
+            sent_ns = now_ns;
+            gone = gone || send(&Message::Stage(stage)).is_err();
         }
         !gone && !stop.load(Ordering::Relaxed)
     });
-    tell(&match ran {
+    send(&match ran {
         Ok(run) => Message::Run(run.map(Box::new)),
         Err(Error::Refused(why)) => Message::Refused(why),
         Err(error) => Message::Failed(with_causes(&error)),
     })
 }
 
-fn tell(message: &Message) -> Result<()> {
+fn send(message: &Message) -> Result<()> {
     let line = serde_json::to_string(message).expect("a message can be written as JSON") + "\n";
     let mut stdout = std::io::stdout().lock();
-    let told = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
-    told.map_err(Error::io("telling of a run"))
+    let sent = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
+    sent.map_err(Error::io("reporting to the parent process"))
 }
 
 /// An error and what caused it, in one line.

@@ -41,8 +41,8 @@ pub struct Comparison {
 pub struct ComparedRow {
     /// The workload's name.
     pub workload: String,
-    /// The point; may be empty.
-    pub point: String,
+    /// The data point; may be empty.
+    pub data_point: String,
     /// How many threads.
     pub threads: u32,
     /// The engine's label.
@@ -98,7 +98,7 @@ enum Better {
     Less,
 }
 
-/// Compares the rows of two reports that have the same workload, point, number of threads, label and durability.
+/// Compares the rows of two reports that have the same workload, data point, number of threads, label and durability.
 pub fn compare(old: &Report, new: &Report) -> Comparison {
     let mut comparison = Comparison {
         old: format!("version {}, {}", old.version, utc(old.began_ms)),
@@ -150,7 +150,7 @@ fn twin<'a>(report: &'a Report, row: &Row) -> Option<&'a Row> {
 fn compare_rows(old: &Row, new: &Row) -> Option<ComparedRow> {
     Some(ComparedRow {
         workload: new.workload.clone(),
-        point: new.point.clone(),
+        data_point: new.data_point.clone(),
         threads: new.threads,
         label: new.label.clone(),
         level: new.level.clone(),
@@ -163,30 +163,30 @@ fn change(old: &Row, new: &Row, metric: &str, better: Better) -> Option<Change> 
     let rounds = old.counting().count().min(new.counting().count());
     let is_partial = old.is_partial() || new.is_partial();
     let (old, new) = (old.summary(metric)?, new.summary(metric)?);
-    let part = match old.median == new.median {
+    let change_share = match old.median == new.median {
         true => 0.0,
         false => new.median / old.median - 1.0,
     };
-    let rises = old.max < new.min && part > CHANGE_MIN;
-    let falls = new.max < old.min && part < -CHANGE_MIN;
+    let rises = old.max < new.min && change_share > CHANGE_MIN;
+    let falls = new.max < old.min && change_share < -CHANGE_MIN;
     let verdict = match (rises, falls, better) {
         _ if rounds < ROUNDS_MIN || is_partial => Verdict::TooFewRounds,
         (true, _, Better::More) | (_, true, Better::Less) => Verdict::Improvement,
         (true, _, Better::Less) | (_, true, Better::More) => Verdict::Regression,
         _ => Verdict::Unchanged,
     };
-    Some(Change { old, new, percent: part * 100.0, verdict })
+    Some(Change { old, new, percent: change_share * 100.0, verdict })
 }
 
 /// A row that only one report has, and the reason why the other has not; `other` is that report's row of the same kind.
 fn describe(row: &Row, other: Option<&Row>) -> String {
-    let point = if row.point.is_empty() { String::new() } else { format!(" {}", row.point) };
+    let data_point = if row.data_point.is_empty() { String::new() } else { format!(" {}", row.data_point) };
     let why = match other {
         None => "no such row",
         Some(other) => other.not_available.as_deref().unwrap_or("not run"),
     };
     let Row { workload, threads, label, level, .. } = row;
-    format!("{workload}{point}, threads {threads}, {label}, {level} (in the other report: {why})")
+    format!("{workload}{data_point}, threads {threads}, {label}, {level} (in the other report: {why})")
 }
 
 fn warnings(old: &Report, new: &Report) -> Vec<String> {
@@ -264,7 +264,7 @@ impl fmt::Display for Comparison {
 impl Comparison {
     fn grid(&self) -> Grid {
         let head = |is_number| move |text: &str| Head { text: text.into(), is_number };
-        let mut heads: Vec<Head> = ["workload", "point"].map(head(false)).into();
+        let mut heads: Vec<Head> = ["workload", "data point"].map(head(false)).into();
         heads.push(head(true)("threads"));
         heads.extend(["engine", "durability"].map(head(false)));
         for figure in ["op/s", "p99 us"] {
@@ -273,14 +273,18 @@ impl Comparison {
             heads.push(head(false)(""));
         }
         let row = |row: &ComparedRow| {
-            let mut cells =
-                vec![row.workload.clone(), row.point.clone(), row.threads.to_string(), row.label.clone()];
-            cells.push(row.level.clone());
+            let mut entries = vec![
+                row.workload.clone(),
+                row.data_point.clone(),
+                row.threads.to_string(),
+                row.label.clone(),
+            ];
+            entries.push(row.level.clone());
             for Change { old, new, percent, verdict } in [row.rate, row.p99] {
-                cells.extend([number(old.median), number(new.median)]);
-                cells.extend([format!("{percent:+.1} %"), verdict.to_string()]);
+                entries.extend([number(old.median), number(new.median)]);
+                entries.extend([format!("{percent:+.1} %"), verdict.to_string()]);
             }
-            GridRow { cells, opens_group: true }
+            GridRow { entries, opens_group: true }
         };
         Grid { heads, rows: self.rows.iter().map(row).collect(), reasons: Vec::new() }
     }
@@ -387,9 +391,9 @@ mod tests {
 old: version 0.1.0, 2026-03-01 17:05 UTC
 new: version 0.1.0, 2026-03-01 17:05 UTC
 
-workload  point  threads  engine  durability  old op/s  new op/s   change         old p99 us  new p99 us   change
---------  -----  -------  ------  ----------  --------  --------  -------  -----  ----------  ----------  -------  -----
-insert                 8  a       sync             102        85  -16.7 %  WORSE     314,000     376,000  +20.0 %  WORSE
+workload  data_point  threads  engine  durability  old op/s  new op/s   change         old p99 us  new p99 us   change
+--------  ----------  -------  ------  ----------  --------  --------  -------  -----  ----------  ----------  -------  -----
+insert                      8  a       sync             102        85  -16.7 %  WORSE     314,000     376,000  +20.0 %  WORSE
 
 only in the new report: insert, threads 8, b, sync (in the other report: no such row)
 2 worse, 0 better, 0 the same, 0 with too few rounds to tell

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// The result of a part of a benchmark.
+/// The result of a step of a benchmark.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a benchmark could not continue. `Display` is a sentence.

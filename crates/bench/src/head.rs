@@ -28,11 +28,11 @@ pub(crate) fn facts(report: &Report) -> Vec<(String, String)> {
 pub(crate) fn engines(report: &Report) -> Vec<(String, String)> {
     let mut engines: Vec<(String, String)> = Vec::new();
     for row in &report.rows {
-        let parts =
+        let texts =
             [(row.engine != row.label).then_some(&row.engine), Some(&row.about), Some(&row.isolation)];
-        let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        let engine = (row.label.clone(), parts.collect::<Vec<_>>().join("; "));
+        let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
+        let texts = texts.into_iter().filter(|text| !text.is_empty());
+        let engine = (row.label.clone(), texts.collect::<Vec<_>>().join("; "));
         if !engines.contains(&engine) {
             engines.push(engine);
         }
@@ -75,12 +75,16 @@ pub(crate) fn device(machine: &Machine) -> String {
 }
 
 fn workloads(report: &Report) -> Vec<String> {
-    // Points with the same parameters share a line here.
+    // Data points with the same parameters share a line here.
     let name = |row: &Row| {
         let beside = |other: &&Row| other.workload == row.workload;
         let differs = report.rows.iter().filter(beside).any(|other| other.parameters != row.parameters);
-        let point = if differs && !row.point.is_empty() { format!(" {}", row.point) } else { String::new() };
-        format!("{}{point}: {}", row.workload, row.parameters)
+        let data_point = if differs && !row.data_point.is_empty() {
+            format!(" {}", row.data_point)
+        } else {
+            String::new()
+        };
+        format!("{}{data_point}: {}", row.workload, row.parameters)
     };
     distinct(report, name)
 }
@@ -126,7 +130,7 @@ mod tests {
     #[test]
     fn points_are_named_where_their_parameters_differ() {
         let mut report = sample();
-        report.rows[0].point = "A1".into();
+        report.rows[0].data_point = "A1".into();
         assert_eq!(workloads(&report), ["insert: 20-byte keys, 100-byte values"]);
         report.rows[0].parameters = "other".into();
         assert_eq!(workloads(&report), ["insert A1: other", "insert: 20-byte keys, 100-byte values"]);

@@ -9,7 +9,9 @@ use crate::metrics::{METRICS, Summary};
 use crate::run::Run;
 
 /// The version of the format of a report's file.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+/// The oldest version that is still read: it called the data point of a row `point`.
+pub(crate) const FORMAT_MIN: u32 = 2;
 
 /// A benchmark: its settings and the runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +32,7 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// The label of the rows that the others are compared with.
     pub baseline: String,
-    /// One for each engine, workload, point and number of threads.
+    /// One for each engine, workload, data point and number of threads.
     pub rows: Vec<Row>,
     /// Why it ended.
     pub end: End,
@@ -50,7 +52,7 @@ pub enum End {
     Failed(String),
 }
 
-/// The runs of one engine at one point of the benchmark, one a round.
+/// The runs of one engine at one data point of the benchmark, one a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The name in plots and tables: the engine's name, with its settings here.
@@ -65,8 +67,9 @@ pub struct Row {
     pub workload: String,
     /// The workload's parameters in words.
     pub parameters: String,
-    /// The difference from other points of the same benchmark: `A1`, `C2`; empty if only the threads differ.
-    pub point: String,
+    /// The difference from other data points of the same benchmark: `A1`, `C2`; empty if only the threads differ.
+    #[serde(alias = "point")]
+    pub data_point: String,
     /// How many threads.
     pub threads: u32,
     /// When commits were acknowledged: a [`Level`](crate::engine::Level) in words.
@@ -106,9 +109,10 @@ impl Row {
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
 
-    /// Whether two rows have the same workload, point and number of threads.
+    /// Whether two rows have the same workload, data point and number of threads.
     pub fn is_beside(&self, other: &Row) -> bool {
-        (&self.workload, &self.point, self.threads) == (&other.workload, &other.point, other.threads)
+        (&self.workload, &self.data_point, self.threads)
+            == (&other.workload, &other.data_point, other.threads)
     }
 }
 
@@ -192,7 +196,7 @@ mod tests {
             isolation: String::new(),
             workload: "insert".into(),
             parameters: String::new(),
-            point: String::new(),
+            data_point: String::new(),
             threads: 1,
             level: "sync".into(),
             cache_bytes: 0,

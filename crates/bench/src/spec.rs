@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Direction;
 use crate::workload::{
-    Conflicts, DeleteQueue, Extent, Insert, JobQueue, LinkBench, Load, Mix, MvccVsLock, MvccVsLockParameters,
-    Oltp, Order, OverwriteSteady, PageVsLog, QueueWork, Read, Scan, Sizes, Tpcb, Tpcc, TpccScale,
+    Conflicts, DeleteQueue, Insert, JobQueue, LinkBench, Load, Mix, MvccVsLock, MvccVsLockParameters, Oltp,
+    Order, OverwriteSteady, PageVsLog, QueueWork, Read, Scan, ScanLength, Sizes, Tpcb, Tpcc, TpccScale,
     UpdateSearch, Updates, Wisckey, Workload, Ycsb,
 };
 
@@ -25,7 +25,7 @@ pub enum Spec {
     PageVsLog { updates: Updates, pairs: u64, bounded: bool },
     MvccVsLock { conflicts: Conflicts, writes: u64, reads: u64 },
     Read { sizes: Sizes, rows: u64, miss_percent: u64 },
-    Scan { sizes: Sizes, rows: u64, extent: Extent, direction: Direction },
+    Scan { sizes: Sizes, rows: u64, length: ScanLength, direction: Direction },
     Load { sizes: Sizes, rows: u64, order: Order, batch: u64 },
     DeleteQueue { queues: u32, backlog: u64, value_bytes: usize },
     JobQueue { jobs: u64, value_bytes: usize, work: QueueWork },
@@ -60,8 +60,8 @@ impl Spec {
                 Box::new(MvccVsLock::new(conflicts, parameters))
             }
             Spec::Read { sizes, rows, miss_percent } => Box::new(Read::new(sizes, rows, miss_percent)),
-            Spec::Scan { sizes, rows, extent, direction } => {
-                Box::new(Scan::new(sizes, rows, extent, direction))
+            Spec::Scan { sizes, rows, length, direction } => {
+                Box::new(Scan::new(sizes, rows, length, direction))
             }
             Spec::Load { sizes, rows, order, batch } => Box::new(Load::new(sizes, rows, order, batch)),
             Spec::DeleteQueue { queues, backlog, value_bytes } => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fulgurite::Options;
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{Direction, Level, Mode, Opening, Store, Transaction, Verdict};
-use fulgurite_bench::lane::Lane;
+use fulgurite_bench::retrying_session::RetryingSession;
 use fulgurite_bench::workload::{Filling, Step, Tpcb, Tpcc, TpccScale};
 use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
 
@@ -85,9 +85,9 @@ fn killed_process() {
 fn run(store: &dyn Store, workload: &dyn Workload, thread: u32, counted: usize, steps: u64) {
     let mut client = workload.client(thread, THREADS);
     let mut session = store.session().expect("a session");
-    let mut lane = Lane::new(&mut *session, 0);
+    let mut session = RetryingSession::new(&mut *session, 0);
     for _ in 0..steps {
-        match client.step(&mut lane).expect("nothing fails") {
+        match client.step(&mut session).expect("nothing fails") {
             Step::Done(kind) if kind < counted => say(&format!("{ACK}{kind}")),
             Step::Done(_) | Step::RolledBack(_) => {}
             Step::End => panic!("it has no end"),

@@ -13,7 +13,7 @@ use serde_json::Value;
 fn an_unknown_name_is_refused_with_the_known_ones() {
     let dir = Dir::new();
     let commit = |args: &[&'static str]| [&["commit"], args].concat();
-    for (args, part) in [
+    for (args, words) in [
         (commit(&["--engine", "rocksdb"]), "there are fulgurite"),
         (commit(&["--engine", "fulgurite:fast"]), "own-lsn, aggregated, combined"),
         (commit(&["--engine", "fulgurite,fulgurite"]), "fulgurite twice"),
@@ -52,7 +52,7 @@ fn an_unknown_name_is_refused_with_the_known_ones() {
     ] {
         let ran = dir.run(&args);
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
     }
     dir.assert_empty();
 }
@@ -60,7 +60,7 @@ fn an_unknown_name_is_refused_with_the_known_ones() {
 #[test]
 fn a_run_that_cannot_work_is_refused_before_it_starts() {
     let dir = Dir::new();
-    for (args, part) in [
+    for (args, words) in [
         (&["commit", "missing"][..], "missing: No such file or directory"),
         (&["commit", "--operations", "1000000000000"], "give another directory"),
         (&["read", "--rows", "100000000000"], "give another directory"),
@@ -70,7 +70,7 @@ fn a_run_that_cannot_work_is_refused_before_it_starts() {
         (&["figure5a", "--out", "/proc/x"], "/proc/x"),
         (&["compare", "none.json", "none.json"], "none.json: No such file or directory"),
     ] {
-        dir.run(args).fails(1, part);
+        dir.run(args).fails(1, words);
     }
     dir.assert_empty();
     dir.write("text.json", "none");

@@ -97,7 +97,7 @@ fn workloads_without_an_end() {
 }
 
 #[test]
-fn levels_are_candidates_and_a_missing_one_has_a_reason() {
+fn levels_are_configurations_and_a_missing_one_has_a_reason() {
     let dir = Dir::new();
     let levels = "sync,memory,async:5ms,no-barrier,staged";
     let args = ["commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];

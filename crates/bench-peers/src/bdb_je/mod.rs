@@ -23,7 +23,7 @@ use jni::sys::jvalue;
 
 use self::jvm::{Jvm, Object, heap_bytes, jar, library};
 use self::memory::Shared;
-use crate::parts::{ALL_LEVELS, Held, copied, durability_number, not_offered, read_only, undone};
+use crate::common::{ALL_LEVELS, Held, copied, durability_number, not_offered, read_only, undone};
 
 /// The result of the methods of `PeerSession` for an entry that is not there.
 const ABSENT: i32 = -1;
@@ -130,10 +130,10 @@ impl JeSession {
     }
 
     /// Puts a key into the shared memory, and a value after it.
-    fn place(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn share(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.grow(key.len() + value.len())?;
-        let (place, rest) = self.shared.content_mut().split_at_mut(key.len());
-        place.copy_from_slice(key);
+        let (start, rest) = self.shared.content_mut().split_at_mut(key.len());
+        start.copy_from_slice(key);
         rest[..value.len()].copy_from_slice(value);
         Ok(())
     }
@@ -163,7 +163,7 @@ impl JeSession {
 
     fn look_up(&mut self, table: usize, key: &[u8], update: bool, value: &mut Vec<u8>) -> Result<bool> {
         loop {
-            self.place(key, &[])?;
+            self.share(key, &[])?;
             let arguments = [int(table), int(key.len()), jvalue { z: update }];
             match self.number(self.jvm.methods.get, &arguments, "reading")? {
                 ABSENT => return Ok(copied(None, value)),
@@ -183,7 +183,7 @@ impl JeSession {
         update: bool,
         visit: Visit<'_>,
     ) -> Result<()> {
-        self.place(from.unwrap_or_default(), &[])?;
+        self.share(from.unwrap_or_default(), &[])?;
         let key_bytes = from.map_or(jvalue { i: -1 }, |from| int(from.len()));
         let reverse = jvalue { z: direction == Direction::Reverse };
         let arguments = [int(table), key_bytes, reverse, jvalue { z: update }];
@@ -275,14 +275,14 @@ impl Transaction for Open<'_> {
 
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
         self.may_write()?;
-        self.session.place(key, value)?;
+        self.session.share(key, value)?;
         let arguments = [int(table), int(key.len()), int(value.len())];
         self.session.number(self.session.jvm.methods.put, &arguments, "writing").map(|_| ())
     }
 
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
         self.may_write()?;
-        self.session.place(key, &[])?;
+        self.session.share(key, &[])?;
         let arguments = [int(table), int(key.len())];
         self.session.number(self.session.jvm.methods.delete, &arguments, "deleting").map(|_| ())
     }

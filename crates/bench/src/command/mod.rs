@@ -27,7 +27,7 @@ use self::workloads::{
     CommitArgs, DeleteQueueArgs, JobQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs,
     PageVsLogArgs, ReadArgs, ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
 };
-use crate::child::{Place, with_causes};
+use crate::child::{Process, with_causes};
 use crate::figures::View;
 use crate::plan::Plan;
 use crate::registry::Registry;
@@ -45,7 +45,7 @@ EXIT CODES:
 /// Measure Fulgurite, and the other stores that this program has, on this machine.
 ///
 /// Each run is a process of its own with a fresh store, in a directory below DIR that is removed afterwards; what was
-/// written is checked at its end. What an engine cannot do is `n/a`: nothing weaker is run in its place. Runs are
+/// written is checked at its end. What an engine cannot do is `n/a`: nothing weaker is run instead. Runs are
 /// repeated in rounds, and tables show medians and how far apart the rounds are. The first SIGINT or SIGTERM ends the run
 /// at hand and shows what there is, marked; a second one ends at once and leaves the directory behind.
 #[derive(clap::Parser)]
@@ -184,7 +184,7 @@ impl Program {
         let program =
             program.map_err(|error| Failure::new(format!("asking for the path of this program: {error}")))?;
         let mut bar = Bar::new();
-        let report = plan.run(&env, &self.registry, &Place::Child(program, vec!["run".into()]), &mut bar);
+        let report = plan.run(&env, &self.registry, &Process::Child(program, vec!["run".into()]), &mut bar);
         bar.finish();
         report.map_err(|error| Failure::of(&error))
     }

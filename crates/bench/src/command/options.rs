@@ -7,7 +7,7 @@ use super::parse::{bytes, scale, seconds, twice, warm_up};
 use super::{Failure, Program};
 use crate::cell::{Limit, Load};
 use crate::engine::Level;
-use crate::plan::{Candidate, Plan, Point};
+use crate::plan::{Configuration, DataPoint, Plan};
 use crate::spec::Spec;
 
 /// More rows than any disk holds, and few enough that their bytes do not overflow.
@@ -75,7 +75,7 @@ pub(super) struct RunArgs {
 pub(super) struct Wanted {
     pub name: &'static str,
     pub title: String,
-    /// By the names of points; the name is empty if there is only one.
+    /// By the names of data points; the name is empty if there is only one.
     pub specs: Vec<(String, Spec)>,
     pub engines: &'static [&'static str],
     pub threads: &'static [u32],
@@ -98,8 +98,8 @@ impl RunArgs {
 
     /// The plan of the run.
     pub(super) fn plan(&self, program: &Program, wanted: Wanted) -> Result<Plan, Failure> {
-        let candidates = self.candidates(program, wanted.engines)?;
-        let baseline = self.baseline_of(&candidates)?;
+        let configurations = self.configurations(program, wanted.engines)?;
+        let baseline = self.baseline_of(&configurations)?;
         let threads = if self.threads.is_empty() { wanted.threads.to_vec() } else { self.threads.clone() };
         if let Some(threads) = twice(&threads) {
             return Err(Failure::usage(format!("--threads names {threads} twice")));
@@ -115,8 +115,8 @@ impl RunArgs {
         };
         let warm_up = self.warm_up.unwrap_or(default_warm_up);
         let load = |threads| Load { threads, limit, warm_up, tickets: wanted.tickets, cold: self.cold };
-        let points = wanted.specs.iter().flat_map(|(name, spec)| {
-            threads.iter().map(|threads| Point {
+        let data_points = wanted.specs.iter().flat_map(|(name, spec)| {
+            threads.iter().map(|threads| DataPoint {
                 name: name.clone(),
                 workload: spec.clone(),
                 load: load(*threads),
@@ -131,9 +131,9 @@ impl RunArgs {
         Ok(Plan {
             name: wanted.name.to_string(),
             title: wanted.title,
-            candidates,
+            configurations,
             baseline,
-            points: points.collect(),
+            data_points: data_points.collect(),
             rounds: self.rounds,
             assume_power_safe_cache: self.assume_power_safe_cache,
             notes: wanted.notes,
@@ -141,7 +141,7 @@ impl RunArgs {
         })
     }
 
-    fn candidates(&self, program: &Program, engines: &[&str]) -> Result<Vec<Candidate>, Failure> {
+    fn configurations(&self, program: &Program, engines: &[&str]) -> Result<Vec<Configuration>, Failure> {
         let names: Vec<String> = match self.engine.is_empty() {
             true => engines.iter().map(|name| name.to_string()).collect(),
             false => self.engine.clone(),
@@ -152,7 +152,7 @@ impl RunArgs {
         if let Some(level) = twice(&self.durability) {
             return Err(Failure::usage(format!("--durability names {level} twice")));
         }
-        let mut candidates = Vec::new();
+        let mut configurations = Vec::new();
         for engine in names {
             program.registry.find(&engine, self.assume_power_safe_cache).map_err(Failure::usage)?;
             for level in &self.durability {
@@ -160,18 +160,19 @@ impl RunArgs {
                     1 => engine.clone(),
                     _ => format!("{engine}, {level}"),
                 };
-                candidates.push(Candidate { label, engine: engine.clone(), level: *level });
+                configurations.push(Configuration { label, engine: engine.clone(), level: *level });
             }
         }
-        Ok(candidates)
+        Ok(configurations)
     }
 
-    fn baseline_of(&self, candidates: &[Candidate]) -> Result<String, Failure> {
+    fn baseline_of(&self, configurations: &[Configuration]) -> Result<String, Failure> {
         let Some(baseline) = &self.baseline else {
-            return Ok(candidates.first().map_or(String::new(), |first| first.label.clone()));
+            return Ok(configurations.first().map_or(String::new(), |first| first.label.clone()));
         };
-        let found =
-            candidates.iter().find(|candidate| candidate.label == *baseline || candidate.engine == *baseline);
+        let found = configurations
+            .iter()
+            .find(|configuration| configuration.label == *baseline || configuration.engine == *baseline);
         let found =
             found.ok_or_else(|| Failure::usage(format!("--baseline {baseline} is not among what runs")))?;
         Ok(found.label.clone())

@@ -72,7 +72,7 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
 
 /// The first value that is repeated.
 pub(super) fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
-    values.iter().enumerate().find(|(place, value)| values[..*place].contains(value)).map(|(_, value)| value)
+    values.iter().enumerate().find(|(index, value)| values[..*index].contains(value)).map(|(_, value)| value)
 }
 
 #[cfg(test)]

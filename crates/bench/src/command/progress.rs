@@ -29,7 +29,7 @@ impl Bar {
 }
 
 impl Watch for Bar {
-    fn go_on(&mut self) -> bool {
+    fn should_continue(&mut self) -> bool {
         !signals::asked()
     }
 
@@ -42,7 +42,7 @@ impl Watch for Bar {
             Some(seconds) => format!("about {} left, ", span(seconds)),
         };
         let stage = match progress.stage {
-            Stage::Filling(part) => format!("filling, {:.0} %", part * 100.0),
+            Stage::Filling(share) => format!("filling, {:.0} %", share * 100.0),
             Stage::Warming => "warming up".to_string(),
             Stage::Running(operations) => format!("{} operations", number(operations as f64)),
             Stage::Checking => "checking the store".to_string(),
@@ -50,8 +50,8 @@ impl Watch for Bar {
         let Progress { round, rounds, what, .. } = progress;
         self.0.set_message(format!("{left}round {round} of {rounds}, {what}: {stage}"));
         if let Some(left) = progress.left_seconds {
-            let part = progress.done_seconds / (progress.done_seconds + left).max(f64::MIN_POSITIVE);
-            self.0.set_position((part * WHOLE as f64) as u64);
+            let share = progress.done_seconds / (progress.done_seconds + left).max(f64::MIN_POSITIVE);
+            self.0.set_position((share * WHOLE as f64) as u64);
         }
     }
 }

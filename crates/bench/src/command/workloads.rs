@@ -11,8 +11,8 @@ use crate::figures::{View, workload_view};
 use crate::plan::Plan;
 use crate::spec::Spec;
 use crate::workload::{
-    Conflicts, DeleteQueue, Extent, Insert, JobQueue, Mix, Oltp, Order, OverwriteSteady, PageVsLog,
-    QueueWork, Read, Scan, Sizes, TpccScale, UpdateSearch, Updates, Wisckey, Ycsb,
+    Conflicts, DeleteQueue, Insert, JobQueue, Mix, Oltp, Order, OverwriteSteady, PageVsLog, QueueWork, Read,
+    Scan, ScanLength, Sizes, TpccScale, UpdateSearch, Updates, Wisckey, Ycsb,
 };
 
 /// The time of a run without a limit of its own.
@@ -35,7 +35,7 @@ fn wanted(name: &'static str, title: &str, specs: Vec<(String, Spec)>) -> Wanted
 
 fn planned(run: &RunArgs, program: &Program, wanted: Wanted) -> Result<(Plan, View), Failure> {
     let plan = run.plan(program, wanted)?;
-    let view = workload_view(&plan.name, plan.points.iter().map(|point| point.name.as_str()));
+    let view = workload_view(&plan.name, plan.data_points.iter().map(|data_point| data_point.name.as_str()));
     Ok((plan, view))
 }
 
@@ -185,7 +185,7 @@ impl YcsbArgs {
 /// TPC-C: five transactions on nine tables, by the rules of the specification, without keying and think times.
 ///
 /// The consistency conditions 3.3.2.1 to 3.3.2.4 are checked after each run. Less than one warehouse, by --scale, is
-/// that part of one's rows.
+/// that share of one's rows.
 #[derive(Debug, clap::Args)]
 pub(super) struct TpccArgs {
     #[command(flatten)]
@@ -197,7 +197,7 @@ pub(super) struct TpccArgs {
 
 impl TpccArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
-        let scale = TpccScale::part(f64::from(self.warehouses) * self.run.scale);
+        let scale = TpccScale::fraction(f64::from(self.warehouses) * self.run.scale);
         planned(&self.run, program, wanted("tpcc", "TPC-C", only(Spec::Tpcc { scale, bounded: false })))
     }
 }
@@ -337,7 +337,7 @@ struct TableArgs {
     rows: u64,
 }
 
-/// Random point reads, each of one row; with --cold, of a store that the page cache does not hold.
+/// Random reads, each of one row; with --cold, of a store that the page cache does not hold.
 #[derive(Debug, clap::Args)]
 pub(super) struct ReadArgs {
     #[command(flatten)]
@@ -353,7 +353,7 @@ impl ReadArgs {
     pub(super) fn view(&self, program: &Program) -> Result<(Plan, View), Failure> {
         let sizes = checked(Some(self.table.sizes), Read::SIZES, Read::VALUE_BYTES_MIN)?;
         let spec = Spec::Read { sizes, rows: self.run.scaled(self.table.rows)?, miss_percent: self.misses };
-        planned(&self.run, program, wanted("read", "Point reads", only(spec)))
+        planned(&self.run, program, wanted("read", "DataPoint reads", only(spec)))
     }
 }
 
@@ -371,12 +371,12 @@ impl ScanArgs {
         let sizes = checked(Some(self.table.sizes), Scan::SIZES, Scan::VALUE_BYTES_MIN)?;
         let rows = self.run.scaled(self.table.rows)?;
         let specs = [
-            ("short", Extent::Short, Direction::Forward),
-            ("short reverse", Extent::Short, Direction::Reverse),
-            ("long", Extent::Long, Direction::Forward),
-            ("long reverse", Extent::Long, Direction::Reverse),
+            ("short", ScanLength::Short, Direction::Forward),
+            ("short reverse", ScanLength::Short, Direction::Reverse),
+            ("long", ScanLength::Long, Direction::Forward),
+            ("long reverse", ScanLength::Long, Direction::Reverse),
         ]
-        .map(|(name, extent, direction)| (name.to_string(), Spec::Scan { sizes, rows, extent, direction }));
+        .map(|(name, length, direction)| (name.to_string(), Spec::Scan { sizes, rows, length, direction }));
         let wanted = Wanted { threads: &[1], ..wanted("scan", "Scans", specs.to_vec()) };
         planned(&self.run, program, wanted)
     }

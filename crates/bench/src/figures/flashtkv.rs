@@ -1,9 +1,9 @@
 //! *FlashTKV: a high-throughput transactional key-value store on flash solid state drives* (log as data, MVCC).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, candidate, engines, point};
+use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, configuration, data_point, engines};
 use crate::cell::Limit;
 use crate::engine::Level;
-use crate::plan::Point;
+use crate::plan::DataPoint;
 use crate::plot::{Kind, PlotSpec, X};
 use crate::spec::Spec;
 use crate::table::TableSpec;
@@ -21,13 +21,18 @@ pub(super) const FIGURE_5: Figure = Figure {
     build: |settings| {
         let rows = settings.rows(PAIRS);
         let mixes = ["A1", "A2", "A3", "A4", "A5"].into_iter().zip(Updates::ALL);
-        let at = |bounded: bool, cache_bytes: u64, suffix: &str| -> Vec<Point> {
+        let at = |bounded: bool, cache_bytes: u64, suffix: &str| -> Vec<DataPoint> {
             let of_mix = |(name, updates): (&str, Updates)| {
                 let workload = Spec::PageVsLog { updates, pairs: rows, bounded };
-                let mut point =
-                    point(&format!("{name}{suffix}"), workload, 1, Limit::Operations(5_000), cache_bytes);
-                point.load.warm_up = Limit::Operations(1_000);
-                point
+                let mut data_point = data_point(
+                    &format!("{name}{suffix}"),
+                    workload,
+                    1,
+                    Limit::Operations(5_000),
+                    cache_bytes,
+                );
+                data_point.load.warm_up = Limit::Operations(1_000);
+                data_point
             };
             mixes.clone().map(of_mix).collect()
         };
@@ -38,9 +43,9 @@ pub(super) const FIGURE_5: Figure = Figure {
             ("syncs", "syncs"),
         ];
         Experiment {
-            candidates: engines(&["fulgurite", "bdb", "bdb-je", "wiredtiger"], Level::Sync),
+            configurations: engines(&["fulgurite", "bdb", "bdb-je", "wiredtiger"], Level::Sync),
             baseline: "bdb",
-            points: [
+            data_points: [
                 at(true, rows * PAIR_BYTES / 5, ""),
                 at(false, ALL_IN_MEMORY, " cached"),
             ]
@@ -57,7 +62,7 @@ pub(super) const FIGURE_5: Figure = Figure {
             view: View::new(&TableSpec::IO, vec![
                     ("-a", PlotSpec {
                         title: "Calls for files",
-                        x: X::Points,
+                        x: X::DataPoints,
                         y: "reads",
                         y_label: "calls",
                         kind: Kind::Stacked(calls),
@@ -84,17 +89,17 @@ const TPCC_ENGINES: [&str; 10] = [
 ];
 
 fn tpcc(warehouses: f64, bounded: bool) -> Spec {
-    Spec::Tpcc { scale: TpccScale::part(warehouses), bounded }
+    Spec::Tpcc { scale: TpccScale::fraction(warehouses), bounded }
 }
 
 /// The approximate size of a warehouse, bytes.
 const WAREHOUSE_BYTES: u64 = 100 << 20;
 
-fn tpcc_experiment(points: Vec<Point>, note: &str) -> Experiment {
+fn tpcc_experiment(data_points: Vec<DataPoint>, note: &str) -> Experiment {
     Experiment {
-        candidates: engines(&TPCC_ENGINES, Level::Sync),
+        configurations: engines(&TPCC_ENGINES, Level::Sync),
         baseline: "bdb",
-        points,
+        data_points,
         rounds: 2,
         notes: vec![
             note.to_string(),
@@ -116,12 +121,12 @@ pub(super) const FIGURE_6A: Figure = Figure {
         let data_bytes = (warehouses * WAREHOUSE_BYTES as f64) as u64;
         // The paper's 512 MB, 2 GB and 4 GB of 12 GB.
         let at = |name: &str, percent: u64| {
-            point(name, tpcc(warehouses, true), 8, settings.time(3.0), data_bytes * percent / 100)
+            data_point(name, tpcc(warehouses, true), 8, settings.time(3.0), data_bytes * percent / 100)
         };
-        let cached = point("in memory", tpcc(warehouses, false), 8, settings.time(3.0), ALL_IN_MEMORY);
-        let points = vec![at("C1", 4), at("C2", 17), at("C3", 33), cached];
+        let cached = data_point("in memory", tpcc(warehouses, false), 8, settings.time(3.0), ALL_IN_MEMORY);
+        let data_points = vec![at("C1", 4), at("C2", 17), at("C3", 33), cached];
         tpcc_experiment(
-            points,
+            data_points,
             "caches of 4, 17 and 33 % of the data, as in the paper, and one for all of it",
         )
     },
@@ -135,10 +140,10 @@ pub(super) const FIGURE_6B: Figure = Figure {
         let cache_bytes = (WAREHOUSE_BYTES as f64 * settings.scale * 0.33) as u64;
         let at = |name: &str, factor: f64| {
             let workload = tpcc(settings.scale * factor, true);
-            point(name, workload, 8, settings.time(3.0), cache_bytes)
+            data_point(name, workload, 8, settings.time(3.0), cache_bytes)
         };
-        let points = vec![at("D1", 1.0), at("D2", 2.0), at("D3", 3.0)];
-        let mut experiment = tpcc_experiment(points, "a cache of a third of D1's data, as in the paper");
+        let data_points = vec![at("D1", 1.0), at("D2", 2.0), at("D3", 3.0)];
+        let mut experiment = tpcc_experiment(data_points, "a cache of a third of D1's data, as in the paper");
         experiment.rounds = 1;
         experiment
     },
@@ -152,12 +157,12 @@ pub(super) const FIGURE_7: Figure = Figure {
         let at = |(name, conflicts): (&str, Conflicts)| {
             let workload =
                 Spec::MvccVsLock { conflicts, writes: settings.rows(500), reads: settings.rows(50_000) };
-            point(name, workload, 16, Limit::Work, ALL_IN_MEMORY)
+            data_point(name, workload, 16, Limit::Work, ALL_IN_MEMORY)
         };
         Experiment {
-            candidates: engines(&["fulgurite", "bdb", "bdb-mvcc", "bdb-je", "wiredtiger"], Level::Sync),
+            configurations: engines(&["fulgurite", "bdb", "bdb-mvcc", "bdb-je", "wiredtiger"], Level::Sync),
             baseline: "bdb",
-            points: ["B1", "B2", "B3"].into_iter().zip(Conflicts::ALL).map(at).collect(),
+            data_points: ["B1", "B2", "B3"].into_iter().zip(Conflicts::ALL).map(at).collect(),
             rounds: 3,
             notes: vec![
                 "Fig. 7b is the same on a magnetic disk, which this machine has not".to_string(),
@@ -178,14 +183,14 @@ pub(super) const TABLE_7: Figure = Figure {
     build: |settings| {
         let workload = tpcc(settings.scale, false);
         Experiment {
-            candidates: vec![
-                candidate("fulgurite", "fulgurite", Level::Sync),
-                candidate("fulgurite, with GC", "fulgurite:gc", Level::Sync),
-                candidate("bdb-mvcc", "bdb-mvcc", Level::Sync),
-                candidate("wiredtiger", "wiredtiger", Level::Sync),
+            configurations: vec![
+                configuration("fulgurite", "fulgurite", Level::Sync),
+                configuration("fulgurite, with GC", "fulgurite:gc", Level::Sync),
+                configuration("bdb-mvcc", "bdb-mvcc", Level::Sync),
+                configuration("wiredtiger", "wiredtiger", Level::Sync),
             ],
             baseline: "fulgurite",
-            points: vec![point("C3", workload, 8, settings.time(3.0), ALL_IN_MEMORY)],
+            data_points: vec![data_point("C3", workload, 8, settings.time(3.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: Vec::new(),
             view: View::new(

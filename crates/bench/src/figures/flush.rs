@@ -2,7 +2,7 @@
 
 use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, engines, over_threads, rates};
 use crate::engine::Level;
-use crate::plan::Candidate;
+use crate::plan::Configuration;
 use crate::plot::X;
 use crate::spec::Spec;
 use crate::table::TableSpec;
@@ -13,7 +13,7 @@ use crate::workload::{Insert, Oltp, UpdateSearch};
 const SCHEMES: [&str; 3] = ["fulgurite:own-lsn", "fulgurite:aggregated", "fulgurite"];
 const THREADS: [u32; 5] = [8, 16, 32, 64, 128];
 
-fn candidates(peers: &[&str]) -> Vec<Candidate> {
+fn configurations(peers: &[&str]) -> Vec<Configuration> {
     engines(&[&SCHEMES, peers].concat(), Level::Sync)
 }
 
@@ -26,9 +26,9 @@ fn experiment(
     table: &'static TableSpec,
 ) -> Experiment {
     Experiment {
-        candidates: candidates(peers),
+        configurations: configurations(peers),
         baseline: SCHEMES[0],
-        points: over_threads(&settings.threads(&THREADS), &workload, settings.time(seconds), ALL_IN_MEMORY),
+        data_points: over_threads(&settings.threads(&THREADS), &workload, settings.time(seconds), ALL_IN_MEMORY),
         rounds: 3,
         notes: vec![
             "fulgurite:own-lsn is the scheme that the paper found in WiredTiger, fulgurite:aggregated the one it \

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crate::cell::{Limit, Load};
 use crate::engine::Level;
-use crate::plan::{Candidate, Plan, Point};
+use crate::plan::{Configuration, DataPoint, Plan};
 use crate::plot::{Kind, PlotSpec, X};
 use crate::report::Report;
 use crate::spec::Spec;
@@ -85,10 +85,10 @@ impl Settings {
 /// What a figure compares, and how it is shown.
 #[derive(Clone)]
 pub(crate) struct Experiment {
-    pub candidates: Vec<Candidate>,
+    pub configurations: Vec<Configuration>,
     /// The label of one of them.
     pub baseline: &'static str,
-    pub points: Vec<Point>,
+    pub data_points: Vec<DataPoint>,
     /// How many rounds to run if the user does not say.
     pub rounds: u32,
     pub notes: Vec<String>,
@@ -106,7 +106,7 @@ pub(crate) struct View {
 }
 
 impl Experiment {
-    /// The plan of the figure. The baseline is the first candidate if its own is not among them.
+    /// The plan of the figure. The baseline is the first configuration if its own is not among them.
     pub fn plan(
         self,
         figure: &Figure,
@@ -114,14 +114,14 @@ impl Experiment {
         assume_power_safe_cache: bool,
         dir: PathBuf,
     ) -> Plan {
-        let is_there = self.candidates.iter().any(|candidate| candidate.label == self.baseline);
-        let first = self.candidates.first().map_or(String::new(), |first| first.label.clone());
+        let is_there = self.configurations.iter().any(|configuration| configuration.label == self.baseline);
+        let first = self.configurations.first().map_or(String::new(), |first| first.label.clone());
         Plan {
             name: figure.name.to_string(),
             title: figure.title.to_string(),
-            candidates: self.candidates,
+            configurations: self.configurations,
             baseline: if is_there { self.baseline.to_string() } else { first },
-            points: self.points,
+            data_points: self.data_points,
             rounds: rounds.unwrap_or(self.rounds),
             assume_power_safe_cache,
             notes: self.notes,
@@ -135,14 +135,14 @@ pub(crate) fn view_of(report: &Report) -> View {
     let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
     match FIGURES.iter().find(|figure| figure.name == report.name) {
         Some(figure) => (figure.build)(&settings).view,
-        None => workload_view(&report.name, report.rows.iter().map(|row| row.point.as_str())),
+        None => workload_view(&report.name, report.rows.iter().map(|row| row.data_point.as_str())),
     }
 }
 
 /// How to show the report of a workload.
-pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a str>) -> View {
-    let first = points.next();
-    let x = if points.all(|point| Some(point) == first) { X::Threads } else { X::Points };
+pub(crate) fn workload_view<'a>(name: &str, mut data_points: impl Iterator<Item = &'a str>) -> View {
+    let first = data_points.next();
+    let x = if data_points.all(|data_point| Some(data_point) == first) { X::Threads } else { X::DataPoints };
     let plots = match name {
         "delete-queue" => vec![("", over_time("Operations a second over time", "operations_per_second"))],
         "overwrite-steady" => vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
@@ -171,7 +171,7 @@ fn rates(title: &'static str, x: X) -> PlotSpec<'static> {
         x,
         y: "operations_per_second",
         y_label: "operations/s",
-        kind: if x == X::Points { Kind::Bars } else { Kind::Lines },
+        kind: if x == X::DataPoints { Kind::Bars } else { Kind::Lines },
         log_y: false,
     }
 }
@@ -182,33 +182,34 @@ fn over_time(title: &'static str, y: &'static str) -> PlotSpec<'static> {
 }
 
 fn bars(title: &'static str, y: &'static str, y_label: &'static str, log_y: bool) -> PlotSpec<'static> {
-    PlotSpec { title, x: X::Points, y, y_label, kind: Kind::Bars, log_y }
+    PlotSpec { title, x: X::DataPoints, y, y_label, kind: Kind::Bars, log_y }
 }
 
 /// Engines under their own names, all at one level.
-fn engines(names: &[&str], level: Level) -> Vec<Candidate> {
-    let candidate = |name: &&str| Candidate { label: name.to_string(), engine: name.to_string(), level };
-    names.iter().map(candidate).collect()
+fn engines(names: &[&str], level: Level) -> Vec<Configuration> {
+    let configuration =
+        |name: &&str| Configuration { label: name.to_string(), engine: name.to_string(), level };
+    names.iter().map(configuration).collect()
 }
 
-/// A candidate with a label of its own.
-fn candidate(label: &str, engine: &str, level: Level) -> Candidate {
-    Candidate { label: label.to_string(), engine: engine.to_string(), level }
+/// A configuration with a label of its own.
+fn configuration(label: &str, engine: &str, level: Level) -> Configuration {
+    Configuration { label: label.to_string(), engine: engine.to_string(), level }
 }
 
-/// A point for each number of threads.
-fn over_threads(threads: &[u32], workload: &Spec, limit: Limit, cache_bytes: u64) -> Vec<Point> {
-    let point = |threads: &u32| point("", workload.clone(), *threads, limit, cache_bytes);
-    threads.iter().map(point).collect()
+/// A data point for each number of threads.
+fn over_threads(threads: &[u32], workload: &Spec, limit: Limit, cache_bytes: u64) -> Vec<DataPoint> {
+    let data_point = |threads: &u32| data_point("", workload.clone(), *threads, limit, cache_bytes);
+    threads.iter().map(data_point).collect()
 }
 
-fn point(name: &str, workload: Spec, threads: u32, limit: Limit, cache_bytes: u64) -> Point {
+fn data_point(name: &str, workload: Spec, threads: u32, limit: Limit, cache_bytes: u64) -> DataPoint {
     let warm_up = match limit {
         Limit::Time(time) => Limit::Time(time.min(WARM_UP)),
         _ => Limit::Operations(0),
     };
     let load = Load { threads, limit, warm_up, tickets: 0, cold: false };
-    Point { name: name.to_string(), workload, load, cache_bytes }
+    DataPoint { name: name.to_string(), workload, load, cache_bytes }
 }
 
 /// The warm-up of runs that are limited by time.
@@ -233,14 +234,19 @@ mod tests {
             let settings = Settings { scale: 0.01, seconds: None, threads: vec![2] };
             let experiment = (figure.build)(&settings);
             assert!(
-                experiment.candidates.iter().any(|one| one.label == experiment.baseline),
+                experiment.configurations.iter().any(|one| one.label == experiment.baseline),
                 "{}",
                 figure.name
             );
-            let labels: HashSet<&str> = experiment.candidates.iter().map(|one| one.label.as_str()).collect();
-            assert_eq!(labels.len(), experiment.candidates.len(), "{}", figure.name);
-            assert!(!experiment.points.is_empty() && !experiment.view.plots.is_empty(), "{}", figure.name);
-            experiment.points.iter().for_each(|point| drop(point.workload.build()));
+            let labels: HashSet<&str> =
+                experiment.configurations.iter().map(|one| one.label.as_str()).collect();
+            assert_eq!(labels.len(), experiment.configurations.len(), "{}", figure.name);
+            assert!(
+                !experiment.data_points.is_empty() && !experiment.view.plots.is_empty(),
+                "{}",
+                figure.name
+            );
+            experiment.data_points.iter().for_each(|data_point| drop(data_point.workload.build()));
         }
     }
 }

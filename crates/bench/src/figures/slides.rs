@@ -1,18 +1,20 @@
 //! Sang-Won Lee, *Towards 0-Latency Durability* (talk, NVRAMOS 2014).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, engines, over_threads, point, rates};
+use super::{
+    ALL_IN_MEMORY, Experiment, Figure, View, configuration, data_point, engines, over_threads, rates,
+};
 use std::time::Duration;
 
 use crate::engine::Level;
-use crate::plan::Candidate;
+use crate::plan::Configuration;
 use crate::plot::{Kind, PlotSpec, X};
 use crate::spec::Spec;
 use crate::table::TableSpec;
 
-fn levels(engine: &str) -> Vec<Candidate> {
+fn levels(engine: &str) -> Vec<Configuration> {
     [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Memory, Level::Staged]
         .into_iter()
-        .map(|level| candidate(&format!("{engine}, {level}"), engine, level))
+        .map(|level| configuration(&format!("{engine}, {level}"), engine, level))
         .collect()
 }
 
@@ -28,17 +30,17 @@ pub(super) const TPCB: Figure = Figure {
     aliases: &["tpcb-levels"],
     title: "TPC-B by durability, with what is written to the log's device (0-latency durability: WAL devices)",
     build: |settings| {
-        let mut candidates = levels("fulgurite");
+        let mut configurations = levels("fulgurite");
         for engine in ["wiredtiger", "bdb", "rocksdb-txn"] {
-            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
-            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
+            configurations.push(configuration(&format!("{engine}, sync"), engine, Level::Sync));
+            configurations.push(configuration(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
-        candidates.push(candidate("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
+        configurations.push(configuration("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
         let threads = settings.threads(&[10, 20, 40, 80, 120]);
         Experiment {
-            candidates,
+            configurations,
             baseline: "fulgurite, sync",
-            points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(1.0), ALL_IN_MEMORY),
+            data_points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(1.0), ALL_IN_MEMORY),
             rounds: 3,
             notes: vec![
                 "the talk compares a disk, an SSD and one with a durable cache, with asynchronous commits and a RAM \
@@ -57,9 +59,14 @@ pub(super) const POLLING: Figure = Figure {
     build: |settings| {
         let threads = settings.threads(&[80, 100, 120]);
         Experiment {
-            candidates: engines(&["fulgurite:block", "fulgurite:spin-then-block"], Level::Sync),
+            configurations: engines(&["fulgurite:block", "fulgurite:spin-then-block"], Level::Sync),
             baseline: "fulgurite:block",
-            points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0), ALL_IN_MEMORY),
+            data_points: over_threads(
+                &threads,
+                &tpcb(settings.rows(1000)),
+                settings.time(2.0),
+                ALL_IN_MEMORY,
+            ),
             rounds: 5,
             notes: vec!["the talk polled with a device of about 100 us on 40 cores".to_string()],
             view: View::new(&TableSpec::WAL, vec![("", rates("Waits of a commit", X::Threads))]),
@@ -72,17 +79,17 @@ pub(super) const LINKBENCH: Figure = Figure {
     aliases: &["linkbench-levels"],
     title: "The mix of LinkBench by durability (0-latency durability: storage options)",
     build: |settings| {
-        let mut candidates = levels("fulgurite");
+        let mut configurations = levels("fulgurite");
         for engine in ["wiredtiger", "rocksdb-txn", "bdb", "lmdb", "sqlite"] {
-            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
-            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
+            configurations.push(configuration(&format!("{engine}, sync"), engine, Level::Sync));
+            configurations.push(configuration(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
-        candidates.push(candidate("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
+        configurations.push(configuration("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
         let workload = Spec::LinkBench { nodes: settings.rows(20_000) };
         Experiment {
-            candidates,
+            configurations,
             baseline: "fulgurite, sync",
-            points: over_threads(&settings.threads(&[32]), &workload, settings.time(3.0), ALL_IN_MEMORY),
+            data_points: over_threads(&settings.threads(&[32]), &workload, settings.time(3.0), ALL_IN_MEMORY),
             rounds: 3,
             notes: vec![
                 "the talk switches the write barrier and the double write of MySQL off; here nothing is written twice \
@@ -93,7 +100,7 @@ pub(super) const LINKBENCH: Figure = Figure {
                     "",
                     PlotSpec {
                         title: "The mix of LinkBench",
-                        x: X::Points,
+                        x: X::DataPoints,
                         y: "operations_per_second",
                         y_label: "operations/s",
                         kind: Kind::Bars,
@@ -109,15 +116,15 @@ pub(super) const YCSB: Figure = Figure {
     aliases: &["slides-rocksdb"],
     title: "Random overwrites of 800-byte documents with and without syncs (0-latency durability: YCSB on RocksDB)",
     build: |settings| {
-        let mut candidates = levels("fulgurite");
-        candidates.push(candidate("rocksdb, sync", "rocksdb", Level::Sync));
-        candidates.push(candidate("rocksdb, unsynced", "rocksdb", Level::Unsynced));
-        candidates.push(candidate("rocksdb, memory", "rocksdb", Level::Memory));
+        let mut configurations = levels("fulgurite");
+        configurations.push(configuration("rocksdb, sync", "rocksdb", Level::Sync));
+        configurations.push(configuration("rocksdb, unsynced", "rocksdb", Level::Unsynced));
+        configurations.push(configuration("rocksdb, memory", "rocksdb", Level::Memory));
         let workload = Spec::Overwrite { rows: settings.rows(100_000), key_bytes: 12, value_bytes: 800 };
         Experiment {
-            candidates,
+            configurations,
             baseline: "rocksdb, sync",
-            points: vec![point("", workload, 1, settings.time(3.0), ALL_IN_MEMORY)],
+            data_points: vec![data_point("", workload, 1, settings.time(3.0), ALL_IN_MEMORY)],
             rounds: 3,
             notes: vec!["the talk has a million documents; a tenth of them is here at scale 1".to_string()],
             view: View::new(

@@ -1,6 +1,6 @@
 //! *WiscKey with a write buffer in persistent memory* (WiscKey+NVDIMM), which builds on Lu et al., *WiscKey* (2016).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, point};
+use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, configuration, data_point};
 use crate::cell::Limit;
 use crate::engine::Level;
 use crate::spec::Spec;
@@ -11,14 +11,14 @@ const ROWS: u64 = 65_536;
 
 fn experiment(
     settings: &Settings,
-    candidates: Vec<crate::plan::Candidate>,
+    configurations: Vec<crate::plan::Configuration>,
     notes: Vec<String>,
 ) -> Experiment {
     let workload = Spec::WiscKey { base_rows: settings.rows(ROWS), writes: settings.rows(ROWS) };
     Experiment {
-        candidates,
+        configurations,
         baseline: "fulgurite, sync",
-        points: vec![point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
+        data_points: vec![data_point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
         rounds: 2,
         notes,
         view: View::new(
@@ -51,22 +51,22 @@ pub(super) const FIGURE_5: Figure = Figure {
     aliases: &["wisckey-figure7", "wisckey-figure8"],
     title: "4 KiB values in random order, with and without syncs, staged (WiscKey+NVDIMM, Fig. 5, 7, 8)",
     build: |settings| {
-        let mut candidates = vec![
-            candidate("fulgurite, sync", "fulgurite", Level::Sync),
-            candidate("fulgurite, memory", "fulgurite", Level::Memory),
-            candidate("fulgurite, staged", "fulgurite", Level::Staged),
+        let mut configurations = vec![
+            configuration("fulgurite, sync", "fulgurite", Level::Sync),
+            configuration("fulgurite, memory", "fulgurite", Level::Memory),
+            configuration("fulgurite, staged", "fulgurite", Level::Staged),
         ];
         for engine in ["rocksdb-blob", "rocksdb", "leveldb", "wiredtiger"] {
-            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
-            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
+            configurations.push(configuration(&format!("{engine}, sync"), engine, Level::Sync));
+            configurations.push(configuration(&format!("{engine}, unsynced"), engine, Level::Unsynced));
         }
-        candidates.push(candidate("rocksdb, memory", "rocksdb", Level::Memory));
+        configurations.push(configuration("rocksdb, memory", "rocksdb", Level::Memory));
         let notes = vec![
             "the paper writes 2,097,152 values to WiscKey: its \"WiscKey\" is sync here, its \"without fsync\" is \
              unsynced (memory for fulgurite, which has no unsynced), its buffers in an NVDIMM are staged"
                 .to_string(),
         ];
-        experiment(settings, candidates, notes)
+        experiment(settings, configurations, notes)
     },
 };
 
@@ -75,11 +75,11 @@ pub(super) const FIGURE_6: Figure = Figure {
     aliases: &[],
     title: "4 KiB values in random order by the size of the staging buffer (WiscKey+NVDIMM, Fig. 6)",
     build: |settings| {
-        let candidates = vec![
-            candidate("fulgurite, sync", "fulgurite", Level::Sync),
-            candidate("staged, 1 MiB", "fulgurite", Level::Staged),
-            candidate("staged, 8 MiB", "fulgurite", Level::Staged),
+        let configurations = vec![
+            configuration("fulgurite, sync", "fulgurite", Level::Sync),
+            configuration("staged, 1 MiB", "fulgurite", Level::Staged),
+            configuration("staged, 8 MiB", "fulgurite", Level::Staged),
         ];
-        experiment(settings, candidates, Vec::new())
+        experiment(settings, configurations, Vec::new())
     },
 };

@@ -6,7 +6,7 @@ use fulgurite::Options;
 use tempfile::TempDir;
 
 use crate::engine::{Direction, Level, Mode, Opening, Store, Transaction, Verdict};
-use crate::lane::{Lane, LaneCounts};
+use crate::retrying_session::{Counts, RetryingSession};
 use crate::workload::{Done, Filling, Step, Workload};
 use crate::{Engine, Error, FulguriteEngine, Result};
 
@@ -37,11 +37,11 @@ impl<W: Workload> Bed<W> {
     }
 
     /// Does `steps` operations on each of `threads` threads; returns the operations, and the summed counts of the
-    /// lanes.
-    pub fn run(&self, threads: u32, steps: u64) -> (Done, LaneCounts) {
+    /// sessions.
+    pub fn run(&self, threads: u32, steps: u64) -> (Done, Counts) {
         let kinds = self.workload.kinds().len();
         let mut done = Done { kinds: vec![0; kinds], rolled_back: vec![0; kinds] };
-        let mut counts = LaneCounts::default();
+        let mut counts = Counts::default();
         std::thread::scope(|scope| {
             let start = |thread| scope.spawn(move || self.run_thread(thread, threads, steps));
             let running: Vec<_> = (0..threads).map(start).collect();
@@ -62,12 +62,12 @@ impl<W: Workload> Bed<W> {
         (done, counts)
     }
 
-    fn run_thread(&self, thread: u32, threads: u32, steps: u64) -> (Vec<Step>, LaneCounts) {
+    fn run_thread(&self, thread: u32, threads: u32, steps: u64) -> (Vec<Step>, Counts) {
         let mut client = self.workload.client(thread, threads);
         let mut session = self.store.session().expect("a session");
-        let mut lane = Lane::new(&mut *session, 0);
-        let ended = (0..steps).map(|_| client.step(&mut lane).expect("it works")).collect();
-        (ended, lane.counts())
+        let mut session = RetryingSession::new(&mut *session, 0);
+        let ended = (0..steps).map(|_| client.step(&mut session).expect("it works")).collect();
+        (ended, session.counts())
     }
 
     /// Checks the store.

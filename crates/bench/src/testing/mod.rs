@@ -10,7 +10,7 @@ use fulgurite::Options;
 use tempfile::TempDir;
 
 use crate::engine::{Engine, Level, Mode, Opening, Store, Transaction, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::workload::{Done, Filling, Step, Workload};
 use crate::{FulguriteEngine, Result};
 
@@ -54,9 +54,9 @@ fn run_client(
     steps: u64,
 ) -> Vec<Step> {
     let mut session = store.session().expect("a session");
-    let mut lane = Lane::new(&mut *session, 0);
+    let mut session = RetryingSession::new(&mut *session, 0);
     let mut client = workload.client(thread, threads);
-    let step = |_| client.step(&mut lane).expect("an operation that works");
+    let step = |_| client.step(&mut session).expect("an operation that works");
     (0..steps).map(step).take_while(|step| *step != Step::End).collect()
 }
 

@@ -6,7 +6,7 @@ use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, Writes, check_seals};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Direction, Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// A queue in a table, in which a store that marks deleted rows and removes them later must skip ever more tombstones.
@@ -57,12 +57,12 @@ impl DeleteQueue {
 
 /// A position in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     queue: u32,
     at: u64,
 }
 
-impl Place {
+impl Position {
     fn key(self) -> [u8; KEY_BYTES] {
         let mut key = [0; KEY_BYTES];
         key[..4].copy_from_slice(&self.queue.to_be_bytes());
@@ -70,9 +70,9 @@ impl Place {
         key
     }
 
-    fn of(key: &[u8]) -> Option<Place> {
+    fn of(key: &[u8]) -> Option<Position> {
         let (queue, at) = key.split_first_chunk()?;
-        Some(Place { queue: u32::from_be_bytes(*queue), at: u64::from_be_bytes(at.try_into().ok()?) })
+        Some(Position { queue: u32::from_be_bytes(*queue), at: u64::from_be_bytes(at.try_into().ok()?) })
     }
 }
 
@@ -107,9 +107,9 @@ impl Workload for DeleteQueue {
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut value = vec![0; self.value_bytes];
         fill(store, self.loaded_rows(), self.row_bytes(), filling, |row, open| {
-            let place = Place { queue: (row / self.backlog) as u32, at: row % self.backlog };
-            Seal { row: place.at, write: 0 }.write_over(&mut value);
-            open.put(0, &place.key(), &value)
+            let position = Position { queue: (row / self.backlog) as u32, at: row % self.backlog };
+            Seal { row: position.at, write: 0 }.write_over(&mut value);
+            open.put(0, &position.key(), &value)
         })
     }
 
@@ -129,7 +129,7 @@ impl Workload for DeleteQueue {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut queues = BTreeMap::new();
         let found = check_seals(store, "queue", |key, seal| {
-            let Some(Place { queue, at }) = Place::of(key) else { return false };
+            let Some(Position { queue, at }) = Position::of(key) else { return false };
             let rows = queues.entry(queue).or_insert(at..at);
             let follows = rows.end == at;
             rows.end = at + 1;
@@ -168,37 +168,37 @@ struct DeleteQueueClient {
 }
 
 impl Client for DeleteQueueClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.tail - self.head > self.backlog {
-            self.pop(lane)?;
+            self.pop(session)?;
             return Ok(Step::Done(POP));
         }
-        let place = Place { queue: self.queue, at: self.tail };
-        Seal { row: place.at, write: self.writes.next() }.write_over(&mut self.value);
-        lane.write(|open| open.put(0, &place.key(), &self.value).map(|()| Verdict::Commit))?;
+        let position = Position { queue: self.queue, at: self.tail };
+        Seal { row: position.at, write: self.writes.next() }.write_over(&mut self.value);
+        session.write(|open| open.put(0, &position.key(), &self.value).map(|()| Verdict::Commit))?;
         self.tail += 1;
         Ok(Step::Done(PUSH))
     }
 }
 
 impl DeleteQueueClient {
-    fn pop(&mut self, lane: &mut Lane<'_>) -> Result<()> {
-        let beginning = Place { queue: self.queue, at: 0 }.key();
-        let head = Place { queue: self.queue, at: self.head };
-        lane.read(|open| {
+    fn pop(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
+        let beginning = Position { queue: self.queue, at: 0 }.key();
+        let head = Position { queue: self.queue, at: self.head };
+        session.read(|open| {
             let mut first = None;
             open.scan(0, Some(&beginning), Direction::Forward, &mut |key, _| {
-                first = Place::of(key);
+                first = Position::of(key);
                 Ok(false)
             })?;
             match first {
                 Some(first) if first == head => Ok(()),
                 // The pop of this row was acknowledged before it became visible.
-                Some(Place { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
+                Some(Position { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
                 _ => Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}"))),
             }
         })?;
-        lane.write(|open| open.delete(0, &head.key()).map(|()| Verdict::Commit))?;
+        session.write(|open| open.delete(0, &head.key()).map(|()| Verdict::Commit))?;
         self.head += 1;
         Ok(())
     }
@@ -229,10 +229,10 @@ mod tests {
         let (_dir, store, done) = checked(&workload, 1, 20);
         let mut value = vec![0; 100];
         Seal { row: 9, write: 0 }.write_over(&mut value);
-        tamper(&store, |open| open.put(0, &Place { queue: 0, at: 9 }.key(), &value));
+        tamper(&store, |open| open.put(0, &Position { queue: 0, at: 9 }.key(), &value));
         assert!(workload.check(&*store, Some(&done)).is_err(), "a popped row is back");
         workload.check(&*store, None).expect("before the last pop it was there");
-        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 15 }.key()));
+        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 15 }.key()));
         assert!(workload.check(&*store, None).is_err(), "a row in the middle is gone");
     }
 
@@ -240,7 +240,7 @@ mod tests {
     fn an_empty_queue_is_noticed() {
         let workload = DeleteQueue::new(1, 1, 100);
         let (_dir, store, _) = checked(&workload, 1, 2);
-        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 1 }.key()));
+        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 1 }.key()));
         assert!(workload.check(&*store, None).is_err());
     }
 
@@ -250,9 +250,9 @@ mod tests {
         let (_dir, store, _) = checked(&workload, 0, 0);
         let mut client = workload.client(0, 1);
         let mut session = store.session().expect("a session");
-        let mut lane = Lane::new(&mut *session, 0);
-        client.step(&mut lane).expect("a push");
-        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 0 }.key()));
-        assert!(client.step(&mut lane).is_err());
+        let mut session = RetryingSession::new(&mut *session, 0);
+        client.step(&mut session).expect("a push");
+        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 0 }.key()));
+        assert!(client.step(&mut session).is_err());
     }
 }

@@ -4,7 +4,7 @@ use super::rows::{Random, Sizes, check_rows, write_key};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 
 /// Single inserts into an empty table, the micro-benchmark of Son, Yeom and Han (2017), Fig. 5a and Table 1.
 ///
@@ -82,11 +82,11 @@ struct InsertClient {
 }
 
 impl Client for InsertClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         write_key(&mut self.key, self.next);
         self.next += self.step;
         self.random.fill(&mut self.value);
-        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        session.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
         Ok(Step::Done(0))
     }
 }

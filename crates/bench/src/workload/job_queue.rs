@@ -7,7 +7,7 @@ use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, check_seals};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Needs, Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// The work of the workers.
@@ -144,7 +144,7 @@ struct JobQueueClient {
 }
 
 impl Client for JobQueueClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let JobQueueClient { queue, key, value } = self;
         if queue.work == Work::Enqueue {
             let job = queue.next.fetch_add(1, Ordering::Relaxed);
@@ -152,10 +152,10 @@ impl Client for JobQueueClient {
                 return Ok(Step::End);
             }
             Seal { row: job, write: 0 }.write_over(value);
-            lane.write(|open| open.put(0, &job.to_be_bytes(), value).map(|()| Verdict::Commit))?;
+            session.write(|open| open.put(0, &job.to_be_bytes(), value).map(|()| Verdict::Commit))?;
             return Ok(Step::Done(0));
         }
-        let took = lane.write(|open| {
+        let took = session.write(|open| {
             let found = open.take_first(0, key, value)?;
             Ok(if found { Verdict::Commit } else { Verdict::Rollback })
         })?;

@@ -5,7 +5,7 @@ use super::sealed::{Seal, check_seals};
 use super::shuffle::Shuffle;
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Loads rows into an empty table, as `fillseq`, `fillrandom` and `fillbatch` of LevelDB's benchmark do.
@@ -154,19 +154,19 @@ struct LoadClient {
 }
 
 impl Client for LoadClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.next == self.end {
             return Ok(Step::End);
         }
         let batch = self.next;
         self.next += 1;
         let first = batch * self.workload.batch;
-        let places = first..first + self.workload.rows_of_batch(batch);
-        lane.write(|open| {
-            for place in places.clone() {
+        let indexes = first..first + self.workload.rows_of_batch(batch);
+        session.write(|open| {
+            for index in indexes.clone() {
                 let row = match self.workload.order {
-                    Order::Sorted => place,
-                    Order::Random => self.shuffle.item_at(place),
+                    Order::Sorted => index,
+                    Order::Random => self.shuffle.item_at(index),
                 };
                 write_key(&mut self.key, row);
                 Seal { row, write: batch }.write_over(&mut self.value);

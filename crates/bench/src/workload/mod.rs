@@ -32,7 +32,7 @@ pub use self::overwrite_steady::OverwriteSteady;
 pub use self::page_vs_log::{PageVsLog, Updates};
 pub use self::read::Read;
 pub use self::rows::Sizes;
-pub use self::scan::{Extent, Scan};
+pub use self::scan::{Scan, ScanLength};
 pub use self::tpcb::Tpcb;
 pub use self::tpcc::{Scale as TpccScale, Tpcc};
 pub use self::update_search::UpdateSearch;
@@ -41,7 +41,7 @@ pub use self::ycsb::{Mix, Ycsb};
 
 use crate::Result;
 use crate::engine::{Needs, Store};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 
 /// A workload with its parameters. All its randomness is from fixed seeds, so that every engine gets the same
 /// operations.
@@ -110,7 +110,7 @@ pub trait Client: Send {
     ///
     /// # Errors
     /// The engine's error.
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step>;
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step>;
 }
 
 /// The result of an operation.
@@ -142,13 +142,13 @@ impl Done {
 
 /// Reports the progress of filling.
 pub struct Filling<'a> {
-    go_on: &'a mut dyn FnMut(f64) -> bool,
+    should_continue: &'a mut dyn FnMut(f64) -> bool,
 }
 
 impl<'a> Filling<'a> {
-    /// Passes `go_on` the share that is done, 0 to 1, and ends the filling if it returns false.
-    pub fn new(go_on: &'a mut dyn FnMut(f64) -> bool) -> Filling<'a> {
-        Filling { go_on }
+    /// Passes `should_continue` the share that is done, 0 to 1, and ends the filling if it returns false.
+    pub fn new(should_continue: &'a mut dyn FnMut(f64) -> bool) -> Filling<'a> {
+        Filling { should_continue }
     }
 
     /// Reports that `done` of `all` is done.
@@ -156,7 +156,7 @@ impl<'a> Filling<'a> {
     /// # Errors
     /// [`Error::Interrupted`](crate::Error::Interrupted) if the filling is to end.
     pub fn done(&mut self, done: u64, all: u64) -> Result<()> {
-        match (self.go_on)(done as f64 / all.max(1) as f64) {
+        match (self.should_continue)(done as f64 / all.max(1) as f64) {
             true => Ok(()),
             false => Err(crate::Error::Interrupted),
         }

@@ -7,7 +7,7 @@ use super::rows::{Random, Sizes, expect_rows, write_key};
 use super::sealed::{Seal, check_seals, expect_row, fill_sealed};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// The workloads B1 to B3 that FlashTKV compares multiple versions and locks with (Table V; measured in Fig. 7).
@@ -208,8 +208,8 @@ impl Workload for MvccVsLock {
             }
         }
         match done.map(|done| done.kinds[WRITE]) {
-            Some(answered) if answered != transactions => Err(Error::Wrong(format!(
-                "the writers did {answered} transactions, and the pairs are of number {transactions}"
+            Some(acknowledged) if acknowledged != transactions => Err(Error::Wrong(format!(
+                "the writers did {acknowledged} transactions, and the pairs are of number {transactions}"
             ))),
             _ => Ok(()),
         }
@@ -252,14 +252,14 @@ impl Stamp {
 }
 
 impl Client for Writer {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.done == self.all {
             return Ok(Step::End);
         }
         self.done += 1;
         let width = self.pairs.end - self.pairs.start;
         let write = Stamp { writer: self.number, width, transaction: self.done }.pack();
-        lane.write(|open| {
+        session.write(|open| {
             for row in self.pairs.clone() {
                 write_key(&mut self.key, row);
                 Seal { row, write }.write_over(&mut self.value);
@@ -281,14 +281,14 @@ struct Reader {
 }
 
 impl Client for Reader {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.left == 0 {
             return Ok(Step::End);
         }
         self.left -= 1;
         let pair = self.random.below(self.pairs);
         write_key(&mut self.key, pair);
-        lane.read(|open| {
+        session.read(|open| {
             let found = open.get(0, &self.key, &mut self.value)?;
             expect_row(found, &self.key, &self.value, pair)
         })?;

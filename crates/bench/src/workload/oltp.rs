@@ -5,7 +5,7 @@ use super::update_search::missing;
 use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
 use crate::engine::{Needs, Store, Verdict};
-use crate::lane::{Lane, Open};
+use crate::retrying_session::{Open, RetryingSession};
 
 const ROWS: usize = 0;
 const BY_K: usize = 1;
@@ -151,10 +151,10 @@ struct OltpClient {
 }
 
 impl Client for OltpClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let picked = [(); 3].map(|()| self.random.below(self.rows));
         let seed = self.random.next();
-        lane.write(|open| statements(open, &mut self.buffers, picked, seed, self.rows))?;
+        session.write(|open| statements(open, &mut self.buffers, picked, seed, self.rows))?;
         Ok(Step::Done(0))
     }
 }

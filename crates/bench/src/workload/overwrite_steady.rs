@@ -5,7 +5,7 @@ use super::sealed::{Seal, Writes, check_sealed, fill_sealed};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 
 /// Overwrites of a fixed set of rows, as in `overwrite` of LevelDB's benchmark, until the run ends.
 ///
@@ -88,11 +88,11 @@ struct OverwriteSteadyClient {
 }
 
 impl Client for OverwriteSteadyClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let row = self.random.below(self.rows);
         write_key(&mut self.key, row);
         Seal { row, write: self.writes.next() }.write_over(&mut self.value);
-        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        session.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
         Ok(Step::Done(0))
     }
 }

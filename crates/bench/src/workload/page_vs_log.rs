@@ -5,7 +5,7 @@ use super::sealed::{Seal, Writes, check_sealed, expect_row, fill_sealed};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
 use crate::engine::{Needs, Store, Verdict};
-use crate::lane::{Lane, Open};
+use crate::retrying_session::{Open, RetryingSession};
 
 /// The workloads A1 to A5 that FlashTKV compares page-based and sequential storage with (Table IV; measured in Fig. 5).
 ///
@@ -155,12 +155,12 @@ enum Operation {
 }
 
 impl Client for PageVsLogClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let operations = [(); OPERATIONS].map(|()| self.choose());
         if operations.iter().all(|operation| matches!(operation, Operation::Retrieve { .. })) {
-            lane.read(|open| self.run(open, &operations))?;
+            session.read(|open| self.run(open, &operations))?;
         } else {
-            lane.write(|open| self.run(open, &operations).map(|()| Verdict::Commit))?;
+            session.write(|open| self.run(open, &operations).map(|()| Verdict::Commit))?;
         }
         Ok(Step::Done(0))
     }

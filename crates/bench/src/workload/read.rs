@@ -4,10 +4,10 @@ use super::rows::{Random, Sizes, expect_rows, fill, write_key};
 use super::sealed::{Seal, check_seals, expect_row};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::Store;
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
-/// Point reads, as `readrandom` and `readmissing` of LevelDB's benchmark are.
+/// DataPoint reads, as `readrandom` and `readmissing` of LevelDB's benchmark are.
 ///
 /// Row n has the key 2n in decimal. Each operation is a single read outside of a transaction: of a row, all equally
 /// likely, or, in a share of the operations, of the odd key after a row, which does not exist. So missing keys are
@@ -104,11 +104,11 @@ struct ReadClient {
 }
 
 impl Client for ReadClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let row = self.random.below(self.workload.rows);
         let is_miss = self.random.below(100) < self.workload.miss_percent;
         write_key(&mut self.key, 2 * row + u64::from(is_miss));
-        let found = lane.get(0, &self.key, &mut self.value)?;
+        let found = session.get(0, &self.key, &mut self.value)?;
         match (is_miss, found) {
             (true, false) => Ok(Step::Done(MISS)),
             (true, true) => {
@@ -156,7 +156,7 @@ mod tests {
         let (_dir, store, _) = checked(&workload, 1, 1);
         tamper(&store, |open| open.put(0, b"00000000000000000001", b"x"));
         let mut session = store.session().expect("a session");
-        let mut lane = Lane::new(&mut *session, 0);
-        assert!(workload.client(0, 1).step(&mut lane).is_err());
+        let mut session = RetryingSession::new(&mut *session, 0);
+        assert!(workload.client(0, 1).step(&mut session).is_err());
     }
 }

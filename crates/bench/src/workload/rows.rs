@@ -2,7 +2,7 @@
 
 use super::Filling;
 use crate::engine::{Direction, Mode, Store, Verdict};
-use crate::lane::{Lane, Open};
+use crate::retrying_session::{Open, RetryingSession};
 use crate::{Error, Result};
 
 /// A commit of the filling has about this many bytes.
@@ -98,11 +98,11 @@ pub(crate) fn fill(
 ) -> Result<()> {
     let batch = (BATCH_BYTES / row_bytes.max(1)).max(1);
     let mut session = store.session()?;
-    let mut lane = Lane::new(&mut *session, 0);
+    let mut session = RetryingSession::new(&mut *session, 0);
     let mut first = 0;
     while first < rows {
         let end = (first + batch).min(rows);
-        lane.write(|open| {
+        session.write(|open| {
             (first..end).try_for_each(|number| row(number, open))?;
             Ok(Verdict::Commit)
         })?;
@@ -129,14 +129,14 @@ pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
 
 /// Shows all rows of a table to `visit`, in the order of their keys, and returns its result. It starts again after a
 /// conflict.
-pub(crate) fn fold<S: Default>(
+pub(crate) fn visit_rows<S: Default>(
     store: &dyn Store,
     table: usize,
     mut visit: impl FnMut(&mut S, &[u8], &[u8]) -> Result<()>,
 ) -> Result<S> {
     let mut session = store.session()?;
     let mut state = S::default();
-    Lane::new(&mut *session, 0).read(|open| {
+    RetryingSession::new(&mut *session, 0).read(|open| {
         state = S::default();
         open.scan(table, None, Direction::Forward, &mut |key, value| {
             visit(&mut state, key, value)?;

@@ -4,7 +4,7 @@ use super::rows::{Random, Sizes, write_key};
 use super::sealed::{Seal, check_sealed, fill_sealed};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Direction, Store};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Scans of a table without writers, as `readseq`, `readreverse` and `seekrandom` of LevelDB's benchmark are.
@@ -17,14 +17,14 @@ use crate::{Error, Result};
 pub struct Scan {
     sizes: Sizes,
     rows: u64,
-    extent: Extent,
+    length: ScanLength,
     direction: Direction,
 }
 
-/// The extent of a scan.
+/// The length of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Extent {
+pub enum ScanLength {
     /// A few rows, from a random one on.
     Short,
     /// All rows.
@@ -40,15 +40,15 @@ impl Scan {
     pub const SHORT_ROWS: u64 = 100;
 
     /// Scans of `rows` rows, at least one, of that size.
-    pub fn new(sizes: Sizes, rows: u64, extent: Extent, direction: Direction) -> Scan {
-        Scan { sizes, rows, extent, direction }
+    pub fn new(sizes: Sizes, rows: u64, length: ScanLength, direction: Direction) -> Scan {
+        Scan { sizes, rows, length, direction }
     }
 
     /// How many rows each operation reads.
     pub fn rows_per_scan(&self) -> u64 {
-        match self.extent {
-            Extent::Short => Scan::SHORT_ROWS.min(self.rows),
-            Extent::Long => self.rows,
+        match self.length {
+            ScanLength::Short => Scan::SHORT_ROWS.min(self.rows),
+            ScanLength::Long => self.rows,
         }
     }
 }
@@ -72,11 +72,11 @@ impl Workload for Scan {
     }
 
     fn kinds(&self) -> &'static [&'static str] {
-        match (self.direction, self.extent) {
-            (Direction::Forward, Extent::Short) => &["short-forward"],
-            (Direction::Forward, Extent::Long) => &["long-forward"],
-            (Direction::Reverse, Extent::Short) => &["short-reverse"],
-            (Direction::Reverse, Extent::Long) => &["long-reverse"],
+        match (self.direction, self.length) {
+            (Direction::Forward, ScanLength::Short) => &["short-forward"],
+            (Direction::Forward, ScanLength::Long) => &["long-forward"],
+            (Direction::Reverse, ScanLength::Short) => &["short-reverse"],
+            (Direction::Reverse, ScanLength::Long) => &["long-reverse"],
         }
     }
 
@@ -119,8 +119,8 @@ struct ScanClient {
 }
 
 impl Client for ScanClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
-        let Scan { rows, extent, direction, .. } = self.workload;
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
+        let Scan { rows, length, direction, .. } = self.workload;
         let wanted = self.workload.rows_per_scan();
         let skipped = self.random.below(rows - wanted + 1);
         write_key(
@@ -130,9 +130,9 @@ impl Client for ScanClient {
                 Direction::Reverse => rows - 1 - skipped,
             },
         );
-        let from = (extent == Extent::Short).then_some(&self.first[..]);
+        let from = (length == ScanLength::Short).then_some(&self.first[..]);
         let mut seen = 0;
-        lane.read(|open| {
+        session.read(|open| {
             seen = 0;
             self.next.copy_from_slice(&self.first);
             open.scan(0, from, direction, &mut |key, value| {
@@ -141,7 +141,7 @@ impl Client for ScanClient {
                 }
                 seen += 1;
                 turn(&mut self.next, direction);
-                Ok(extent == Extent::Long || seen < wanted)
+                Ok(length == ScanLength::Long || seen < wanted)
             })
         })?;
         match seen == wanted {
@@ -176,18 +176,18 @@ mod tests {
     use super::*;
     use crate::testing::{checked, tamper};
 
-    const VARIANTS: [(Extent, Direction); 4] = [
-        (Extent::Short, Direction::Forward),
-        (Extent::Short, Direction::Reverse),
-        (Extent::Long, Direction::Forward),
-        (Extent::Long, Direction::Reverse),
+    const VARIANTS: [(ScanLength, Direction); 4] = [
+        (ScanLength::Short, Direction::Forward),
+        (ScanLength::Short, Direction::Reverse),
+        (ScanLength::Long, Direction::Forward),
+        (ScanLength::Long, Direction::Reverse),
     ];
 
     #[test]
     fn scans_see_all_rows_in_their_order() {
-        for (extent, direction) in VARIANTS {
+        for (length, direction) in VARIANTS {
             for (rows, threads) in [(1, 1), (99, 1), (100, 4), (1234, 4)] {
-                let workload = Scan::new(Scan::SIZES, rows, extent, direction);
+                let workload = Scan::new(Scan::SIZES, rows, length, direction);
                 let (_dir, _store, done) = checked(&workload, threads, 20);
                 assert_eq!(done.operations(), 20 * u64::from(threads));
             }
@@ -196,12 +196,12 @@ mod tests {
 
     #[test]
     fn a_row_that_is_missing_or_too_much_is_noticed() {
-        for (extent, direction) in VARIANTS {
-            let workload = Scan::new(Scan::SIZES, 100, extent, direction);
+        for (length, direction) in VARIANTS {
+            let workload = Scan::new(Scan::SIZES, 100, length, direction);
             let (_dir, store, done) = checked(&workload, 1, 1);
             let scan = || {
                 let mut session = store.session().expect("a session");
-                workload.client(0, 1).step(&mut Lane::new(&mut *session, 0))
+                workload.client(0, 1).step(&mut RetryingSession::new(&mut *session, 0))
             };
             tamper(&store, |open| open.put(0, b"000000000000000000505", b"between"));
             assert!(scan().is_err());

@@ -3,7 +3,7 @@
 use super::rows::{Random, Sizes, check_rows, fill, write_key};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Updates and searches of existing rows, the micro-benchmark of Son, Yeom and Han (2017), Fig. 5b.
@@ -88,16 +88,16 @@ struct UpdateSearchClient {
 }
 
 impl Client for UpdateSearchClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         write_key(&mut self.key, self.random.below(self.rows));
         if self.random.below(2) == 0 {
-            return match lane.get(0, &self.key, &mut self.value)? {
+            return match session.get(0, &self.key, &mut self.value)? {
                 true => Ok(Step::Done(1)),
                 false => Err(missing(&self.key)),
             };
         }
         self.random.fill(&mut self.value);
-        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        session.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
         Ok(Step::Done(0))
     }
 }

@@ -5,7 +5,7 @@ use super::sealed::{Seal, Writes, check_seals};
 use super::{Client, Done, Filling, Step, Workload};
 use crate::Result;
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 
 /// The writes that WiscKey with a buffer in NVDIMM was measured with (Section 5.1 of that paper; Fig. 5 to 8): values
 /// of 4 KiB under random keys of 8 bytes, each a transaction of its own, into a store that holds such pairs.
@@ -126,14 +126,14 @@ struct WisckeyClient {
 }
 
 impl Client for WisckeyClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.left == 0 {
             return Ok(Step::End);
         }
         self.left -= 1;
         let row = self.random.below(self.pairs);
         Seal { row, write: self.writes.next() }.write_over(&mut self.value);
-        lane.write(|open| open.put(0, &key_of(row), &self.value).map(|()| Verdict::Commit))?;
+        session.write(|open| open.put(0, &key_of(row), &self.value).map(|()| Verdict::Commit))?;
         Ok(Step::Done(0))
     }
 }

@@ -19,7 +19,7 @@ use super::shuffle::Shuffle;
 use super::{Client, Done, Filling, Workload};
 use crate::Result;
 use crate::engine::{Needs, Store};
-use crate::lane::Open;
+use crate::retrying_session::Open;
 
 /// A social graph under the mix of operations of LinkBench (Armstrong, Ponnekanti, Borthakur and Callaghan, SIGMOD
 /// 2013), as key-value transactions.
@@ -116,10 +116,10 @@ const MIX: [(Operation, u64); 10] = [
 
 impl Operation {
     fn drawn(random: &mut Random) -> Operation {
-        let mut place = random.below(10_000);
+        let mut rest = random.below(10_000);
         for (operation, share) in MIX {
-            match place.checked_sub(share) {
-                Some(rest) => place = rest,
+            match rest.checked_sub(share) {
+                Some(left) => rest = left,
                 None => return operation,
             }
         }
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn operations_are_as_frequent_as_in_the_paper() {
         assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u64>(), 10_000);
-        assert!((0..).zip(MIX).all(|(place, (operation, _))| operation as usize == place));
+        assert!((0..).zip(MIX).all(|(index, (operation, _))| operation as usize == index));
         let mut random = Random::new(1);
         let mut drawn = [0u64; 10];
         for _ in 0..100_000 {

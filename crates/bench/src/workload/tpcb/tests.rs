@@ -86,8 +86,8 @@ fn amounts_and_branches_are_as_the_rules_want() {
         Terminal { bank: SMALL, thread: 0, random: Random::new(1), next: None, value: Vec::new() };
     let (mut at_home, mut tellers) = (0, [0; 30]);
     for _ in 0..20_000 {
-        let History { account, teller, branch, delta, .. } = terminal.pick();
-        assert!(delta.unsigned_abs() <= DELTA_MAX && branch == teller / 10 && account < 150);
+        let History { account, teller, branch, amount, .. } = terminal.pick();
+        assert!(amount.unsigned_abs() <= AMOUNT_MAX && branch == teller / 10 && account < 150);
         at_home += u32::from(account / 50 == u64::from(branch));
         tellers[teller as usize] += 1;
     }
@@ -99,7 +99,7 @@ fn amounts_and_branches_are_as_the_rules_want() {
 
 #[test]
 fn history_is_read_as_it_was_written() {
-    let row = History { account: u64::MAX, teller: 1, branch: 2, delta: -3, time: 4 };
+    let row = History { account: u64::MAX, teller: 1, branch: 2, amount: -3, time: 4 };
     assert_eq!(History::decode(&row.encode()), Some(row));
     assert_eq!(History::decode(&row.encode()[1..]), None);
 }

@@ -5,7 +5,7 @@ use super::rows::bad;
 use super::schema::{CUSTOMER_BY_NAME, CustomerId, DistrictId, last_number};
 use crate::Result;
 use crate::engine::Direction;
-use crate::lane::Open;
+use crate::retrying_session::Open;
 
 /// How a customer is found.
 pub(super) enum Choice {

@@ -4,7 +4,7 @@ use super::rows::{Customer, Order, OrderLine, get_for_update, put};
 use super::schema::{CustomerId, DISTRICTS, DistrictId, NEW_ORDER, OrderId, last_number};
 use super::terminal::{Buffers, Terminal};
 use crate::engine::{Direction, Verdict};
-use crate::lane::Open;
+use crate::retrying_session::Open;
 use crate::{Error, Result};
 
 /// The input of the terminal.

@@ -10,7 +10,7 @@ use super::schema::{self, CustomerId, DistrictId, ITEM, OrderId};
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
 use crate::engine::Verdict;
-use crate::lane::Open;
+use crate::retrying_session::Open;
 
 /// The input of the terminal.
 pub(super) struct NewOrder {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn orders_are_as_the_rules_want() {
-        let scale = Scale { warehouses: 2, items: 1000, ..Scale::part(0.01) };
+        let scale = Scale { warehouses: 2, items: 1000, ..Scale::fraction(0.01) };
         let mut terminal = Terminal::new(scale, 0);
         let (mut unused, mut remote, mut lines) = (0, 0, 0);
         for _ in 0..20_000 {

@@ -8,7 +8,7 @@ use super::schema::{CustomerId, ORDER_LINE, ORDERS_BY_CUSTOMER, OrderId, last_nu
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
 use crate::engine::Direction;
-use crate::lane::Open;
+use crate::retrying_session::Open;
 
 /// The input of the terminal.
 pub(super) struct OrderStatus {

@@ -6,7 +6,7 @@ use super::random::{NAMES, Skews, data, digits, last_name, letters, permutation,
 use super::rows::{Address, Customer, District, History, Item, Order, OrderLine, Stock, Warehouse, put};
 use super::schema::{self, CustomerId, DISTRICTS, DistrictId, OrderId};
 use crate::Result;
-use crate::lane::Open;
+use crate::retrying_session::Open;
 
 /// The time of the filling, 2026-01-01: the run begins a day later.
 const FILLED_MS: u64 = 1_767_225_600_000;
@@ -67,7 +67,7 @@ impl Population {
 
     fn item(&mut self, item: u32, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
         let row = Item {
-            image: random.within(1, 10_000) as u32,
+            image_id: random.within(1, 10_000) as u32,
             name: &text::<24>(random, 14),
             price: random.within(100, 10_000) as u32,
             data: &data(random),

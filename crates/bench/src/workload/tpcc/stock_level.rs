@@ -5,7 +5,7 @@ use super::schema::{self, DistrictId, ORDER_LINE, OrderId};
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
 use crate::engine::Direction;
-use crate::lane::Open;
+use crate::retrying_session::Open;
 
 /// How many orders it reads.
 const ORDERS: u32 = 20;

@@ -18,7 +18,7 @@ use super::terminal::Buffers;
 use super::{Done, Scale, Tpcc, Workload};
 use crate::Result;
 use crate::engine::Verdict;
-use crate::lane::{Lane, Open};
+use crate::retrying_session::{Open, RetryingSession};
 use crate::testing::{Bed, is_near};
 
 /// Small enough for a test, with two warehouses, so that some items are remote.
@@ -35,13 +35,13 @@ fn bed() -> Bed<Tpcc> {
 fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<Verdict>) -> bool {
     let mut session = bed.store.session().expect("a session");
     let mut buffers = Buffers::default();
-    Lane::new(&mut *session, 0).write(|open| run(open, &mut buffers)).expect("it works")
+    RetryingSession::new(&mut *session, 0).write(|open| run(open, &mut buffers)).expect("it works")
 }
 
 fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<T>) -> T {
     let mut session = bed.store.session().expect("a session");
     let (mut buffers, mut result) = (Buffers::default(), None);
-    let read = Lane::new(&mut *session, 0).read(|open| {
+    let read = RetryingSession::new(&mut *session, 0).read(|open| {
         result = Some(run(open, &mut buffers)?);
         Ok(())
     });
@@ -203,7 +203,7 @@ fn a_payment_is_noted_everywhere() {
     for (made, customer) in [(1, number(*b"GC")), (2, number(*b"BC"))] {
         let id = CustomerId { home: elsewhere, customer };
         let before = row!(&bed, Customer, CUSTOMER, id.key());
-        let payment = Payment { place: HOME, customer: Choice::Number(id), amount: 1234, date_ms: 5 };
+        let payment = Payment { at: HOME, customer: Choice::Number(id), amount: 1234, date_ms: 5 };
         assert!(write(&bed, |open, buffers| payment.run(open, buffers)));
 
         let after = row!(&bed, Customer, CUSTOMER, id.key());
@@ -227,9 +227,9 @@ fn the_middle_one_of_customers_with_a_name_is_taken() {
     let bed = bed();
     let name = b"CALLYCALLYCALLY";
     let mut expected = Vec::new();
-    for (place, first) in ["m", "b", "z", "c"].iter().enumerate() {
+    for (index, first) in ["m", "b", "z", "c"].iter().enumerate() {
         let mut key = Vec::new();
-        let customer = 100 + place as u32;
+        let customer = 100 + index as u32;
         CustomerId { home: HOME, customer }.name_key(name, first.as_bytes(), &mut key);
         bed.write(CUSTOMER_BY_NAME, &key, Some(&[]));
         let choice = Choice::Name(HOME, last_name(777));

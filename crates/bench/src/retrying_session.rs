@@ -1,4 +1,4 @@
-//! The lane of a client: a session that retries a transaction until it does not conflict, and counts.
+//! The session of a client: a session that retries a transaction until it does not conflict, and counts.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,11 +17,11 @@ const PAUSE: Duration = Duration::from_micros(20);
 const PAUSE_DOUBLINGS: u64 = 6;
 
 /// The session of one thread, with counts of its operations.
-pub struct Lane<'a> {
+pub struct RetryingSession<'a> {
     session: &'a mut dyn Session,
     tickets: usize,
     pending: VecDeque<Commit>,
-    counts: LaneCounts,
+    counts: Counts,
     given_up: Option<&'a AtomicBool>,
 }
 
@@ -32,25 +32,31 @@ pub(crate) struct Commit {
     pub began_ns: u64,
 }
 
-/// The counts of a lane.
+/// The counts of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LaneCounts {
+pub(crate) struct Counts {
     pub conflicts: u64,
     pub user_bytes: u64,
     pub user_writes: u64,
 }
 
-impl<'a> Lane<'a> {
-    /// A lane that waits for each commit if `tickets` is 0. Otherwise it waits for none, and keeps them for its caller
+impl<'a> RetryingSession<'a> {
+    /// A session that waits for each commit if `tickets` is 0. Otherwise it waits for none, and keeps them for its caller
     /// to wait for: only an engine with [`Needs::tickets`](crate::engine::Needs::tickets) can do that.
-    pub fn new(session: &'a mut dyn Session, tickets: usize) -> Lane<'a> {
-        Lane { session, tickets, pending: VecDeque::new(), counts: LaneCounts::default(), given_up: None }
+    pub fn new(session: &'a mut dyn Session, tickets: usize) -> RetryingSession<'a> {
+        RetryingSession {
+            session,
+            tickets,
+            pending: VecDeque::new(),
+            counts: Counts::default(),
+            given_up: None,
+        }
     }
 
     /// A transaction that conflicts while this is set is not retried: [`Error::Interrupted`]. It may wait for a lock
     /// that a failed thread has left.
-    pub(crate) fn until(self, given_up: &'a AtomicBool) -> Lane<'a> {
-        Lane { given_up: Some(given_up), ..self }
+    pub(crate) fn until(self, given_up: &'a AtomicBool) -> RetryingSession<'a> {
+        RetryingSession { given_up: Some(given_up), ..self }
     }
 
     /// A single read, outside of any transaction: [`Session::get`].
@@ -82,7 +88,7 @@ impl<'a> Lane<'a> {
     /// # Errors
     /// The error of the engine or of the statements.
     pub fn write(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<Verdict>) -> Result<bool> {
-        let Lane { session, tickets, pending, counts, given_up } = self;
+        let RetryingSession { session, tickets, pending, counts, given_up } = self;
         let ended = retry(counts, *given_up, |written| {
             let run = &mut |transaction: &mut dyn Transaction| {
                 let mut open = Open::new(transaction);
@@ -100,7 +106,7 @@ impl<'a> Lane<'a> {
         Ok(ended == Ended::Committed)
     }
 
-    pub(crate) fn counts(&self) -> LaneCounts {
+    pub(crate) fn counts(&self) -> Counts {
         self.counts
     }
 
@@ -123,7 +129,7 @@ fn back_off(conflicts: u64) {
 }
 
 fn retry(
-    counts: &mut LaneCounts,
+    counts: &mut Counts,
     given_up: Option<&AtomicBool>,
     mut once: impl FnMut(&mut Written) -> Result<Ended>,
 ) -> Result<Ended> {
