@@ -40,7 +40,7 @@ fn rocksdb() -> Vec<CEngine> {
         library: rocksdb_library(),
         variant: 0,
         settings: "no compression, dynamic level bytes; bloom filters of 10 bits a key; memtables, index and filters within \
-                   the cache size; its log files are not used again, which 7.8 does not do with recovery to a data_point in \
+                   the cache size; its log files are not used again, which 7.8 does not do with recovery to a point in \
                    time",
         levels: ALL_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",

@@ -1,10 +1,10 @@
 //! redb, a B+tree whose pages are copied when they change.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Visit,
 };
 use fulgurite_bench::{Error, Result};
 use redb::{
@@ -12,7 +12,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use crate::common::{Held, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, bounds, copied, failed, not_offered, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.redb";
@@ -153,15 +153,9 @@ fn get(table: &impl ReadableTable<Bytes, Bytes>, key: &[u8], value: &mut Vec<u8>
     Ok(copied(found.as_ref().map(|found| found.value()), value))
 }
 
-fn scan(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    from: Option<&[u8]>,
-    direction: Direction,
-    visit: Visit<'_>,
-) -> Result<()> {
-    let range: (Bound<&[u8]>, Bound<&[u8]>) = bounds(from, direction);
-    let mut entries = table.range::<&[u8]>(range).map_err(failed("scanning"))?;
-    let mut next = || match direction {
+fn scan(table: &impl ReadableTable<Bytes, Bytes>, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+    let mut entries = table.range::<&[u8]>(bounds(range)).map_err(failed("scanning"))?;
+    let mut next = || match range.direction {
         Direction::Forward => entries.next(),
         Direction::Reverse => entries.next_back(),
     };
@@ -199,22 +193,8 @@ impl Transaction for Reading<'_> {
         get(self.table(table)?, key, value)
     }
 
-    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(self.table(table)?, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(self.table(range.table)?, range, visit)
     }
 }
 
@@ -251,13 +231,7 @@ impl Transaction for Writing<'_> {
         self.table(table)?.remove(key).map(|_| ()).map_err(failed("deleting"))
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(self.table(table)?, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(self.table(range.table)?, range, visit)
     }
 }

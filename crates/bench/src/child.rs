@@ -17,28 +17,21 @@ use std::time::Duration;
 use fulgurite::env::Env;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Load, Stage, Watcher};
-use crate::engine::Level;
+use crate::measurement::{Measurement, Stage, Watcher};
+use crate::plan::{Configuration, DataPoint};
 use crate::registry::Registry;
 use crate::run::Run;
-use crate::spec::Spec;
 use crate::{Error, Result};
 
 /// One run, as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The name of the engine.
-    pub engine: String,
+    /// The engine and its level.
+    pub configuration: Configuration,
+    /// The workload and its load.
+    pub data_point: DataPoint,
     /// The operator's word about the device's cache: see [`Registry::find`].
     pub assume_power_safe_cache: bool,
-    /// What the threads do.
-    pub workload: Spec,
-    /// When commits are acknowledged.
-    pub level: Level,
-    /// The memory of the engine for data.
-    pub cache_bytes: u64,
-    /// The load on the store.
-    pub load: Load,
     /// An empty directory for the store.
     pub dir: PathBuf,
 }
@@ -101,19 +94,11 @@ impl Process {
 
 impl Job {
     fn run(&self, env: &Arc<dyn Env>, registry: &Registry, watcher: Watcher<'_>) -> Result<Option<Run>> {
-        let engine = registry.find(&self.engine, self.assume_power_safe_cache);
+        let engine = registry.find(&self.configuration.engine, self.assume_power_safe_cache);
         let engine = engine.map_err(|why| Error::engine("looking for the engine", why))?;
-        let cell = Cell {
-            env,
-            workload: &*self.workload.build(),
-            engine: &*engine,
-            dir: &self.dir,
-            cache_bytes: self.cache_bytes,
-            level: self.level,
-            load: self.load,
-            process_io: registry.process_io(),
-        };
-        cell.run(watcher)
+        let workload = self.data_point.workload.build();
+        let process_io = registry.process_io();
+        Measurement { env, job: self, workload: &*workload, engine: &*engine, process_io }.run(watcher)
     }
 }
 
@@ -132,14 +117,14 @@ impl Parent<'_> {
         }
         let clock = self.env.clock();
         let mut stage = Stage::Filling(0.0);
-        let mut came_on_ns = clock.monotonic_ns();
+        let mut changed_ns = clock.monotonic_ns();
         let mut asked_ns = None;
         loop {
             match messages.recv_timeout(LOOK) {
                 Ok(Message::Run(run)) => return Ok(run.map(|run| *run)),
                 Ok(Message::Failed(what)) => return Err(Error::Remote(what)),
                 Ok(Message::Refused(why)) => return Err(Error::Refused(why)),
-                Ok(Message::Stage(now)) if now != stage => (stage, came_on_ns) = (now, clock.monotonic_ns()),
+                Ok(Message::Stage(now)) if now != stage => (stage, changed_ns) = (now, clock.monotonic_ns()),
                 Ok(Message::Stage(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.died(job),
@@ -152,7 +137,7 @@ impl Parent<'_> {
             if asked_ns.is_some_and(|asked_ns| now_ns - asked_ns > ENDING_NS_MAX) {
                 return Ok(None);
             }
-            if now_ns - came_on_ns > STANDSTILL_NS_MAX {
+            if now_ns - changed_ns > STANDSTILL_NS_MAX {
                 let seconds = STANDSTILL_NS_MAX / 1_000_000_000;
                 return Err(Error::engine(
                     "running",
@@ -182,7 +167,7 @@ impl Parent<'_> {
         let status = self.child.wait().map_err(Error::io("waiting for the process of a run"))?;
         Err(Error::engine(
             "running",
-            format!("the process of {} ended without a result: {status}", job.engine),
+            format!("the process of {} ended without a result: {status}", job.configuration.engine),
         ))
     }
 }

@@ -264,7 +264,7 @@ impl fmt::Display for Comparison {
 impl Comparison {
     fn grid(&self) -> Grid {
         let head = |is_number| move |text: &str| Head { text: text.into(), is_number };
-        let mut heads: Vec<Head> = ["workload", "data point"].map(head(false)).into();
+        let mut heads: Vec<Head> = ["workload", "point"].map(head(false)).into();
         heads.push(head(true)("threads"));
         heads.extend(["engine", "durability"].map(head(false)));
         for figure in ["op/s", "p99 us"] {
@@ -391,9 +391,9 @@ mod tests {
 old: version 0.1.0, 2026-03-01 17:05 UTC
 new: version 0.1.0, 2026-03-01 17:05 UTC
 
-workload  data_point  threads  engine  durability  old op/s  new op/s   change         old p99 us  new p99 us   change
---------  ----------  -------  ------  ----------  --------  --------  -------  -----  ----------  ----------  -------  -----
-insert                      8  a       sync             102        85  -16.7 %  WORSE     314,000     376,000  +20.0 %  WORSE
+workload  point  threads  engine  durability  old op/s  new op/s   change         old p99 us  new p99 us   change
+--------  -----  -------  ------  ----------  --------  --------  -------  -----  ----------  ----------  -------  -----
+insert                 8  a       sync             102        85  -16.7 %  WORSE     314,000     376,000  +20.0 %  WORSE
 
 only in the new report: insert, threads 8, b, sync (in the other report: no such row)
 2 worse, 0 better, 0 the same, 0 with too few rounds to tell

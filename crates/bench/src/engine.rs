@@ -235,6 +235,43 @@ pub enum Direction {
     Reverse,
 }
 
+/// The entries of a scan.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// The number of the table.
+    pub table: usize,
+    /// Forward, the scan begins with the first key that is not below this; in reverse, with the last one that is not
+    /// above it. `None`: at that end of the table.
+    pub from: Option<&'a [u8]>,
+    /// The order of the keys.
+    pub direction: Direction,
+    /// Whether the transaction is going to write the entries: an engine that locks takes the locks of the writes at once,
+    /// as in [`Transaction::get_for_update`].
+    pub for_update: bool,
+}
+
+impl<'a> Range<'a> {
+    /// From `from` to the last entry.
+    pub fn forward(table: usize, from: Option<&'a [u8]>) -> Range<'a> {
+        Range { table, from, direction: Direction::Forward, for_update: false }
+    }
+
+    /// From `from` to the first entry.
+    pub fn reverse(table: usize, from: Option<&'a [u8]>) -> Range<'a> {
+        Range { direction: Direction::Reverse, ..Range::forward(table, from) }
+    }
+
+    /// All entries of a table.
+    pub fn all(table: usize) -> Range<'static> {
+        Range::forward(table, None)
+    }
+
+    /// The same, of entries that the transaction is going to write.
+    pub fn for_update(self) -> Range<'a> {
+        Range { for_update: true, ..self }
+    }
+}
+
 /// Called with an entry of a scan; returns whether to continue.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
 
@@ -255,46 +292,30 @@ pub trait Transaction {
         self.get(table, key, value)
     }
 
-    /// Writes `key`, present or not.
+    /// Writes `key`, present or not. Transactions that only read leave it as it is.
     ///
     /// # Errors
-    /// [`Error::Conflict`], or the engine's error.
-    fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()>;
+    /// [`Error::READ_ONLY`], [`Error::Conflict`], or the engine's error.
+    fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        let _ = (table, key, value);
+        Err(Error::READ_ONLY)
+    }
 
     /// Deletes `key`, present or not.
     ///
     /// # Errors
-    /// [`Error::Conflict`], or the engine's error.
-    fn delete(&mut self, table: usize, key: &[u8]) -> Result<()>;
+    /// Those of [`Transaction::put`].
+    fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
+        let _ = (table, key);
+        Err(Error::READ_ONLY)
+    }
 
-    /// Shows the entries of a table in the order of their keys (as bytes), until `visit` returns false or there are no
-    /// more. Forward, it begins with the first key that is not below `from`; in reverse, with the last one that is not
-    /// above it. Without `from` it begins at that end of the table. `visit` must not use the transaction.
+    /// Shows the entries of a range in the order of their keys (as bytes), until `visit` returns false or there are no
+    /// more. `visit` must not use the transaction.
     ///
     /// # Errors
     /// [`Error::Conflict`], the error of `visit`, or the engine's error.
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()>;
-
-    /// Like [`Transaction::scan`], for entries that this transaction is going to write: an engine that locks takes the
-    /// locks of the writes at once, as in [`Transaction::get_for_update`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::scan`].
-    fn scan_for_update(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.scan(table, from, direction, visit)
-    }
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()>;
 
     /// Deletes the entry of a table with the smallest key, and puts it into `key` and `value`; returns whether there is
     /// one. An engine that can skip entries that other open transactions have taken does so.
@@ -303,7 +324,7 @@ pub trait Transaction {
     /// Those of [`Transaction::scan`] and [`Transaction::delete`].
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
-        self.scan_for_update(table, None, Direction::Forward, &mut |first, content| {
+        self.scan(Range::all(table).for_update(), &mut |first, content| {
             key.clear();
             key.extend_from_slice(first);
             value.clear();

@@ -51,6 +51,9 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a write in a transaction that reads.
+    pub const READ_ONLY: Error = Error::Unsupported("writes in a transaction that reads");
+
     /// An engine's error, with the operation that failed.
     pub fn engine(
         what: impl Into<String>,

@@ -8,8 +8,8 @@ use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Table, Ticket
 use crate::child::with_causes;
 use crate::counting_env::CountingEnv;
 use crate::engine::{
-    Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Session, Statements, Store,
-    Transaction, Verdict, Visit,
+    Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Range, Session, Statements,
+    Store, Transaction, Verdict, Visit,
 };
 use crate::io::IoCounts;
 use crate::{Error, Result};
@@ -214,23 +214,8 @@ impl Transaction for Reading<'_> {
         Ok(copied(found.as_deref(), value))
     }
 
-    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
-        Err(Error::Unsupported("writes in a transaction that reads"))
-    }
-
-    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
-        Err(Error::Unsupported("writes in a transaction that reads"))
-    }
-
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        let table = &self.tables[table];
-        show(direction, from, |bounds| self.snapshot.range(table, bounds), visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        show(range, |bounds| self.snapshot.range(&self.tables[range.table], bounds), visit)
     }
 }
 
@@ -253,15 +238,8 @@ impl Transaction for Writing<'_> {
         self.txn.delete(&self.tables[table], key).map_err(failed("deleting"))
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        let table = &self.tables[table];
-        show(direction, from, |bounds| self.txn.range(table, bounds), visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        show(range, |bounds| self.txn.range(&self.tables[range.table], bounds), visit)
     }
 
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
@@ -274,10 +252,8 @@ impl Transaction for Writing<'_> {
 
 type Bounds<'k> = (std::ops::Bound<&'k [u8]>, std::ops::Bound<&'k [u8]>);
 
-/// Shows the entries of a range that begins at `from`, or at that end of the table.
 fn show<'a, 'k>(
-    direction: Direction,
-    from: Option<&'k [u8]>,
+    Range { from, direction, .. }: Range<'k>,
     range: impl FnOnce(Bounds<'k>) -> fulgurite::Result<fulgurite::Range<'a>>,
     visit: Visit<'_>,
 ) -> Result<()> {

@@ -6,8 +6,9 @@
 //! and a [`Registry`] finds the engines of a program by name.
 //!
 //! ```
-//! use fulgurite_bench::{Configuration, Limit, Load, Process, Plan, DataPoint, Progress, Registry, Spec, Watch};
-//! use fulgurite_bench::{engine::Level, workload::Insert};
+//! use fulgurite_bench::engine::Level;
+//! use fulgurite_bench::workload::{Micro, MicroMix};
+//! use fulgurite_bench::{Configuration, DataPoint, Limit, Load, Plan, Process, Progress, Registry, Spec, Watch};
 //!
 //! struct Quiet;
 //! impl Watch for Quiet {
@@ -26,7 +27,7 @@
 //!     baseline: "fulgurite".into(),
 //!     data_points: vec![DataPoint {
 //!         name: String::new(),
-//!         workload: Spec::Insert(Insert::SIZES),
+//!         workload: Spec::Micro(Micro { sizes: Micro::SIZES, rows: 1, mix: MicroMix::Insert }),
 //!         load: Load { threads: 2, limit: Limit::Operations(100), warm_up: Limit::Work, tickets: 0, cold: false },
 //!         cache_bytes: 64 << 20,
 //!     }],
@@ -43,7 +44,6 @@
 //! ```
 
 mod bare;
-mod cell;
 mod child;
 pub mod command;
 mod compare;
@@ -59,6 +59,7 @@ mod html;
 mod io;
 mod machine;
 mod markdown;
+mod measurement;
 mod metrics;
 mod number;
 mod plan;
@@ -79,7 +80,6 @@ mod testing;
 mod worker;
 pub mod workload;
 
-pub use crate::cell::{Cell, Limit, Load, Stage, Watcher};
 pub use crate::child::{Job, Process, serve, with_causes};
 pub use crate::compare::{Change, ComparedRow, Comparison, Verdict, compare};
 pub use crate::engine::Engine;
@@ -89,6 +89,7 @@ pub use crate::html::{Section, html};
 pub use crate::io::IoCounts;
 pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
+pub use crate::measurement::{Limit, Load, Stage, Watcher};
 pub use crate::metrics::{METRICS, Metric, Summary};
 pub use crate::plan::{Configuration, DataPoint, Plan, Progress, Watch};
 pub use crate::plot::{Kind, PlotSpec, X, plot};

@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fulgurite::env::Env;
+use serde::{Deserialize, Serialize};
 
 use crate::bare::BareDevice;
-use crate::cell::{Limit, Load, Stage};
 use crate::child::{Job, Process, with_causes};
 use crate::engine::Level;
 use crate::forecast::Forecast;
 use crate::machine::Machine;
+use crate::measurement::{Limit, Load, Stage};
 use crate::registry::Registry;
 use crate::report::{End, FORMAT, Report, Row};
 use crate::run::Run;
@@ -46,7 +47,7 @@ pub struct Plan {
 }
 
 /// One of the compared engines, with its level.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Configuration {
     /// Its name in tables and plots.
     pub label: String,
@@ -57,7 +58,7 @@ pub struct Configuration {
 }
 
 /// One data point of the comparison.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataPoint {
     /// Its difference from the others: `A1`; empty if only the threads differ.
     pub name: String,
@@ -155,11 +156,12 @@ impl Plan {
                 Limit::Work | Limit::WorkWithin(_) => work.unwrap_or(0),
                 _ => limited.min(work.unwrap_or(u64::MAX)),
             };
-            let written = match workload.bytes_per_operation() {
+            let shape = workload.shape();
+            let written = match shape.bytes_per_operation {
                 0 => 0,
                 bytes => operations.saturating_mul(bytes + OVERHEAD_BYTES),
             };
-            written.saturating_add(workload.loaded_bytes()).saturating_mul(COPIES)
+            written.saturating_add(shape.loaded_bytes).saturating_mul(COPIES)
         });
         data_points.max().unwrap_or(0).saturating_add(SPARE_BYTES)
     }
@@ -205,16 +207,16 @@ impl Plan {
     ) -> Result<Row> {
         let engine = registry.find(&configuration.engine, self.assume_power_safe_cache);
         let engine = engine.map_err(|why| Error::engine("choosing the engines", why))?;
-        let workload = data_point.workload.build();
-        let mut needs = workload.needs();
+        let shape = data_point.workload.build().shape();
+        let mut needs = shape.needs;
         needs.tickets |= data_point.load.tickets > 0;
         Ok(Row {
             label: configuration.label.clone(),
             engine: configuration.engine.clone(),
             about: engine.about(),
             isolation: engine.isolation().to_string(),
-            workload: workload.name().to_string(),
-            parameters: workload.about(),
+            workload: shape.name.to_string(),
+            parameters: shape.about,
             data_point: data_point.name.clone(),
             threads: data_point.load.threads,
             level: configuration.level.to_string(),
@@ -353,12 +355,9 @@ impl Runner<'_> {
         let made = env.disk().create_dir_all(self.dir);
         made.map_err(Error::io(format!("making {}", self.dir.display())))?;
         let job = Job {
-            engine: configuration.engine.clone(),
+            configuration: configuration.clone(),
+            data_point: data_point.clone(),
             assume_power_safe_cache: self.plan.assume_power_safe_cache,
-            workload: data_point.workload.clone(),
-            level: configuration.level,
-            cache_bytes: data_point.cache_bytes,
-            load: data_point.load,
             dir: self.dir.to_path_buf(),
         };
         let what = format!("{}, {}", configuration.label, describe(data_point));

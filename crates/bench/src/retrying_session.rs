@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::engine::{Direction, Ended, Mode, Pending, Session, Transaction, Verdict, Visit};
+use crate::engine::{Ended, Mode, Pending, Range, Session, Transaction, Verdict, Visit};
 use crate::{Error, Result};
 
 /// After this many conflicts in a row of one transaction something is wrong.
@@ -71,13 +71,10 @@ impl<'a> RetryingSession<'a> {
     ///
     /// # Errors
     /// The error of the engine or of the statements.
-    pub fn read(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<()>) -> Result<()> {
+    pub fn read(&mut self, mut statements: impl FnMut(&mut dyn Transaction) -> Result<()>) -> Result<()> {
         let session = &mut *self.session;
         retry(&mut self.counts, self.given_up, |_| {
-            let run = &mut |transaction: &mut dyn Transaction| {
-                statements(&mut Open::new(transaction)).map(|()| Verdict::Commit)
-            };
-            session.transact(Mode::Read, run)
+            session.transact(Mode::Read, &mut |open| statements(open).map(|()| Verdict::Commit))
         })?;
         Ok(())
     }
@@ -87,11 +84,14 @@ impl<'a> RetryingSession<'a> {
     ///
     /// # Errors
     /// The error of the engine or of the statements.
-    pub fn write(&mut self, mut statements: impl FnMut(&mut Open<'_>) -> Result<Verdict>) -> Result<bool> {
+    pub fn write(
+        &mut self,
+        mut statements: impl FnMut(&mut dyn Transaction) -> Result<Verdict>,
+    ) -> Result<bool> {
         let RetryingSession { session, tickets, pending, counts, given_up } = self;
         let ended = retry(counts, *given_up, |written| {
             let run = &mut |transaction: &mut dyn Transaction| {
-                let mut open = Open::new(transaction);
+                let mut open = Counting { transaction, written: Written::default() };
                 let verdict = statements(&mut open);
                 *written = open.written;
                 verdict
@@ -160,91 +160,47 @@ struct Written {
     writes: u64,
 }
 
-/// An open transaction that counts its writes.
-pub struct Open<'a> {
+/// A transaction that counts its writes.
+struct Counting<'a> {
     transaction: &'a mut dyn Transaction,
     written: Written,
 }
 
-impl<'a> Open<'a> {
-    fn new(transaction: &'a mut dyn Transaction) -> Open<'a> {
-        Open { transaction, written: Written::default() }
+impl Counting<'_> {
+    fn count(&mut self, bytes: usize) {
+        self.written.bytes += bytes as u64;
+        self.written.writes += 1;
     }
+}
 
-    /// [`Transaction::get`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
-    pub fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+impl Transaction for Counting<'_> {
+    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.transaction.get(table, key, value)
     }
 
-    /// [`Transaction::get_for_update`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
-    pub fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
+    fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.transaction.get_for_update(table, key, value)
     }
 
-    /// [`Transaction::put`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::put`].
-    pub fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        self.written.bytes += (key.len() + value.len()) as u64;
-        self.written.writes += 1;
+    fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        self.count(key.len() + value.len());
         self.transaction.put(table, key, value)
     }
 
-    /// [`Transaction::delete`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::delete`].
-    pub fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
-        self.written.bytes += key.len() as u64;
-        self.written.writes += 1;
+    fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
+        self.count(key.len());
         self.transaction.delete(table, key)
     }
 
-    /// [`Transaction::take_first`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::take_first`].
-    pub fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
+    fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let found = self.transaction.take_first(table, key, value)?;
         if found {
-            self.written.bytes += key.len() as u64;
-            self.written.writes += 1;
+            self.count(key.len());
         }
         Ok(found)
     }
 
-    /// [`Transaction::scan`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::scan`].
-    pub fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.transaction.scan(table, from, direction, visit)
-    }
-
-    /// [`Transaction::scan_for_update`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::scan`].
-    pub fn scan_for_update(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.transaction.scan_for_update(table, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        self.transaction.scan(range, visit)
     }
 }

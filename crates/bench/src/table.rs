@@ -188,7 +188,7 @@ impl Differences {
 
     fn heads(&self) -> Vec<Head> {
         let mut heads = Vec::new();
-        let columns = [(self.workload, "workload"), (self.data_point, "data point")];
+        let columns = [(self.workload, "workload"), (self.data_point, "point")];
         heads.extend(columns.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text_head(text)));
         heads.push(number_head("threads"));
         heads.push(text_head("engine"));

@@ -8,10 +8,10 @@ use fulgurite::env::Env;
 use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cell::{Limit, Load};
 use crate::engine::{Counters, Store};
 use crate::io::IoCounts;
 use crate::machine::CpuTimes;
+use crate::measurement::{Limit, Load};
 use crate::retrying_session::{Counts, RetryingSession};
 use crate::workload::{Client, Step};
 use crate::{Error, Result};
@@ -25,8 +25,6 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub load: Load,
     pub kinds: usize,
-    /// Whether the first client that is done ends the run.
-    pub ends_with_first: bool,
     /// Threads that are still warming up.
     pub cold: AtomicU32,
     /// Threads that have not finished.
@@ -64,6 +62,7 @@ pub(crate) struct Outcome {
 }
 
 /// The results of a thread for one kind.
+#[derive(Default)]
 pub(crate) struct KindOutcome {
     pub operations: u64,
     pub rolled_back: u64,
@@ -71,35 +70,31 @@ pub(crate) struct KindOutcome {
     pub warm_operations: u64,
     pub warm_rolled_back: u64,
     pub latency_sum_ns: u64,
-    pub latency_ns: Histogram<u64>,
+    pub latency_ns: Latencies,
 }
 
-impl KindOutcome {
-    fn new() -> KindOutcome {
-        KindOutcome {
-            operations: 0,
-            rolled_back: 0,
-            warm_operations: 0,
-            warm_rolled_back: 0,
-            latency_sum_ns: 0,
-            latency_ns: histogram(),
-        }
+/// A histogram that resolves differences of one hundredth of a value.
+pub(crate) struct Latencies(pub Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good"))
     }
 }
 
-/// An empty histogram: it resolves differences of one hundredth of a value.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good")
-}
-
 impl Shared {
-    pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, load: Load, kinds: usize) -> Shared {
+    pub fn new(
+        env: Arc<dyn Env>,
+        store: Arc<dyn Store>,
+        load: Load,
+        kinds: usize,
+        process_io: Option<fn() -> IoCounts>,
+    ) -> Shared {
         Shared {
             env,
             store,
             load,
             kinds,
-            ends_with_first: false,
             cold: AtomicU32::new(load.threads),
             running: AtomicU32::new(load.threads),
             stop: AtomicBool::new(false),
@@ -108,7 +103,7 @@ impl Shared {
             done: (0..load.threads).map(|_| CachePadded::default()).collect(),
             end: Mutex::new(None),
             outcomes: Mutex::default(),
-            process_io: None,
+            process_io,
         }
     }
 
@@ -191,7 +186,7 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
         thread: thread as usize,
         client,
         ended: false,
-        kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
+        kinds: (0..shared.kinds).map(|_| KindOutcome::default()).collect(),
     };
     let warm = worker.warm_up(&mut RetryingSession::new(&mut *session, 0).until(&shared.failed));
     if warm.is_err() {
@@ -253,9 +248,6 @@ impl Worker<'_> {
                 0 => self.operation(session, &mut outcome)?,
                 tickets => self.deferred_operation(session, tickets, &mut outcome)?,
             }
-        }
-        if self.ended && self.shared.ends_with_first {
-            self.shared.stop.store(true, Ordering::Relaxed);
         }
         while let Some(commit) = session.pending().pop_front() {
             commit.pending.wait()?;
@@ -329,7 +321,7 @@ impl Worker<'_> {
             true => kind.rolled_back += 1,
             false => kind.operations += 1,
         }
-        kind.latency_ns.saturating_record(latency_ns);
+        kind.latency_ns.0.saturating_record(latency_ns);
         kind.latency_sum_ns += latency_ns;
         self.shared.done[self.thread].store(outcome.operations, Ordering::Relaxed);
     }

@@ -9,14 +9,18 @@ use std::time::Duration;
 use fake::{Fake, Fault, Seen};
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{Direction, Level};
-use fulgurite_bench::workload::{Insert, Oltp, Order, Read, ScanLength, TpccScale, UpdateSearch};
+use fulgurite_bench::workload::{self, Micro, MicroMix, Oltp, Order, Scan, ScanLength, Tpcc, TpccScale};
 use fulgurite_bench::{
     Configuration, DataPoint, End, Engine, Error, Limit, Load, Plan, Process, Progress, Registry, Report,
     Result, Run, Spec, Stage, Watch, text_table,
 };
 use fulgurite_bench::{TableSpec, markdown};
 
-const INSERT: Spec = Spec::Insert(Insert::SIZES);
+const INSERT: Spec = micro(1, MicroMix::Insert);
+const fn micro(rows: u64, mix: MicroMix) -> Spec {
+    Spec::Micro(Micro { sizes: Micro::SIZES, rows, mix })
+}
+
 /// Bytes of a key and a value of [`INSERT`].
 const ROW_BYTES: u64 = 120;
 const TWENTY: Load =
@@ -218,7 +222,8 @@ fn time_ends_a_run_and_is_sampled() {
 
 #[test]
 fn clients_that_end_end_the_run() {
-    let workload = Spec::Load { sizes: Insert::SIZES, rows: 95, order: Order::Random, batch: 10 };
+    let workload =
+        Spec::Load(workload::Load { sizes: Micro::SIZES, rows: 95, order: Order::Random, batch: 10 });
     let mut bench = Bench::new(&[Fault::Nothing]);
     for limit in [Limit::Work, Limit::Operations(1000), Limit::Time(Duration::from_secs(100))] {
         bench.plan.data_points = vec![data_point("", workload.clone(), Load { threads: 3, limit, ..TWENTY })];
@@ -257,7 +262,7 @@ fn tickets_are_how_many_commits_are_in_flight() {
         assert_eq!(in_flight, u64::from(tickets.min(20)));
     }
     let load = Load { threads: 2, tickets: 8, warm_up: Limit::Operations(3), ..TWENTY };
-    for (workload, rows) in [(INSERT, 46), (Spec::UpdateSearch(UpdateSearch::SIZES, 30), 30)] {
+    for (workload, rows) in [(INSERT, 46), (micro(30, MicroMix::UpdateSearch), 30)] {
         let run = Bench::fulgurite(workload, load).only_run();
         assert_eq!((run.operations, run.live_bytes), (40, Some(rows * ROW_BYTES)));
     }
@@ -280,13 +285,13 @@ fn the_kinds_are_all_operations() {
     let scale = TpccScale { warehouses: 1, items: 100, customers_per_district: 30, orders_per_district: 30 };
     let load = Load { threads: 2, limit: Limit::Operations(150), warm_up: Limit::Operations(10), ..TWENTY };
     for (workload, rolls_back) in [
-        (Spec::UpdateSearch(UpdateSearch::SIZES, 50), false),
-        (Spec::Oltp(Oltp::SIZES, 50), false),
-        (Spec::Tpcc { scale, bounded: false }, true),
+        (micro(50, MicroMix::UpdateSearch), false),
+        (Spec::Oltp(Oltp { sizes: Oltp::SIZES, rows: 50 }), false),
+        (Spec::Tpcc(Tpcc { scale, bounded: false }), true),
     ] {
         let run = Bench::fulgurite(workload.clone(), load).only_run();
         let names: Vec<&str> = run.kinds.iter().map(|kind| kind.kind.as_str()).collect();
-        assert_eq!(names, workload.build().kinds());
+        assert_eq!(names, workload.build().shape().kinds);
         let rolled_back: u64 = run.kinds.iter().map(|kind| kind.rolled_back).sum();
         let done: u64 = run.kinds.iter().map(|kind| kind.operations).sum();
         assert_eq!((done + rolled_back, run.operations), (300, 300));
@@ -298,7 +303,7 @@ fn the_kinds_are_all_operations() {
 
 #[test]
 fn a_cold_store_was_closed_and_opened_again() {
-    let workload = Spec::Read { sizes: Read::SIZES, rows: 2000, miss_percent: 20 };
+    let workload = micro(2000, MicroMix::Read { miss_percent: 20 });
     let load = Load { threads: 2, limit: Limit::Operations(300), ..TWENTY };
     for cold in [false, true] {
         let mut bench = Bench::fulgurite(workload.clone(), Load { cold, ..load });
@@ -317,7 +322,8 @@ fn a_cold_store_was_closed_and_opened_again() {
 fn scans_count_the_rows_that_are_there() {
     let load = Load { limit: Limit::Operations(5), ..TWENTY };
     for direction in [Direction::Forward, Direction::Reverse] {
-        let workload = Spec::Scan { sizes: Read::SIZES, rows: 300, length: ScanLength::Long, direction };
+        let workload =
+            Spec::Scan(Scan { sizes: Micro::SIZES, rows: 300, length: ScanLength::Long, direction });
         let mut bench = Bench::new(&[Fault::Nothing]);
         bench.plan.data_points = vec![data_point("", workload, load)];
         let run = bench.only_run();
@@ -421,7 +427,7 @@ fn an_interruption_before_anything_is_measured_leaves_nothing() {
     let bench = Bench::new(&[Fault::Nothing]);
     let report = bench.run_until(|_| true);
     assert_eq!((&report.end, bench.opened()), (&End::Interrupted, vec![0]));
-    let workload = Spec::Read { sizes: Read::SIZES, rows: 100_000, miss_percent: 0 };
+    let workload = micro(100_000, MicroMix::Read { miss_percent: 0 });
     let endless =
         Load { limit: Limit::Time(Duration::from_secs(100)), warm_up: Limit::Operations(u64::MAX), ..TWENTY };
     let bench = Bench::fulgurite(workload, endless);
@@ -440,7 +446,7 @@ fn an_interruption_before_anything_is_measured_leaves_nothing() {
 fn an_interrupted_run_stays_and_is_marked() {
     let mut bench = Bench::new(&[Fault::IsSlow, Fault::IsSlow]);
     bench.plan.data_points[0].load = Load { threads: 2, limit: Limit::Operations(u64::MAX), ..TWENTY };
-    bench.plan.data_points[0].workload = Spec::Read { sizes: Read::SIZES, rows: 100, miss_percent: 0 };
+    bench.plan.data_points[0].workload = micro(100, MicroMix::Read { miss_percent: 0 });
     let report = bench.run_until(|progress| matches!(progress.stage, Stage::Running(done) if done > 50));
     assert_eq!((&report.end, runs(&report)), (&End::Interrupted, vec![1, 0]));
     let (row, run) = (&report.rows[0], &report.rows[0].runs[0]);

@@ -39,6 +39,17 @@ pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
     }
 }
 
+/// The same, with a new store of each engine, which is closed afterwards.
+#[allow(dead_code, reason = "not every test is for all that do not sync")]
+pub fn each_store(needs: Needs, check: impl Fn(&dyn Store)) {
+    each_without_syncs(needs, |engine, level| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), level);
+        check(&*store);
+        store.close().unwrap();
+    });
+}
+
 fn check_one(engine: &dyn Engine, needs: Needs, level: Level, check: impl Fn(Level)) {
     match engine.cannot(needs, level) {
         Some(reason) => eprintln!("skipped {}: {reason}", engine.name()),

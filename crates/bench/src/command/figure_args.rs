@@ -8,7 +8,7 @@ use clap::{CommandFactory, FromArgMatches};
 
 use super::parse::{scale, seconds, twice};
 use super::{Failure, Program, finish, output};
-use crate::figures::{Experiment, FIGURES, Figure, Settings};
+use crate::figures::{Experiment, Figure, Settings, figures};
 use crate::plan::Configuration;
 use crate::terminal::text_table;
 
@@ -49,7 +49,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     let parsed = command.try_get_matches_from(words).and_then(|words| FigureArgs::from_arg_matches(&words));
     let args = parsed.unwrap_or_else(|error| error.exit());
     let known = |figure: &&Figure| figure.name == args.name || figure.aliases.contains(&args.name.as_str());
-    let figure = FIGURES.iter().find(known).ok_or_else(|| {
+    let figure = figures().find(known).ok_or_else(|| {
         let name = &args.name;
         Failure::usage(format!(
             "there is no workload, figure or table `{name}`: `{} list` shows all",
@@ -69,7 +69,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
         return finish(&report);
     }
-    output::print(&text_table(&report, view.terminal))?;
+    output::print(&text_table(&report, view.terminal()))?;
     for file in output::write_all(&args.out, &report, &view)? {
         eprintln!("wrote {}", file.display());
     }

@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{CommandFactory, FromArgMatches};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Subcommand};
 
 use fulgurite::env::{Env, RealEnv};
 
@@ -23,12 +23,9 @@ use self::compare::CompareArgs;
 use self::options::RunArgs;
 use self::output::Outputs;
 use self::progress::Bar;
-use self::workloads::{
-    CommitArgs, DeleteQueueArgs, JobQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs,
-    PageVsLogArgs, ReadArgs, ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
-};
+use self::workloads::WorkloadArgs;
 use crate::child::{Process, with_causes};
-use crate::figures::View;
+use crate::figures::workload_view;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::report::End;
@@ -70,10 +67,15 @@ pub fn main(name: &'static str, registry: Registry) -> ExitCode {
          {name} compare before.json after.json"
     );
     let help = format!("{FIGURES_HELP}\n\n{EXIT_CODES}\n\n{examples}");
+    let workloads = WorkloadArgs::augment_subcommands(clap::Command::new(""));
+    let workloads = workloads.get_subcommands().map(clap::Command::get_name);
     let command = Arguments::command().name(name).bin_name(name).after_help(help);
-    let arguments = Arguments::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit());
+    let command =
+        workloads.fold(command, |command, workload| command.mut_subcommand(workload, RunArgs::augment_args));
+    let matches = command.get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let program = Program { name, registry };
-    match signals::listen().and_then(|()| program.run(&arguments.what)) {
+    match signals::listen().and_then(|()| program.run(&arguments.what, &matches)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.text.is_empty() {
@@ -109,20 +111,8 @@ impl Failure {
 /// What to run: a workload, a figure of a paper, or something with reports.
 #[derive(clap::Subcommand)]
 enum What {
-    Commit(Box<CommitArgs>),
-    Ycsb(Box<YcsbArgs>),
-    Tpcc(Box<TpccArgs>),
-    Tpcb(Box<TpcbArgs>),
-    Linkbench(Box<LinkBenchArgs>),
-    Wisckey(Box<WiscKeyArgs>),
-    PageVsLog(Box<PageVsLogArgs>),
-    MvccVsLock(Box<MvccVsLockArgs>),
-    Read(Box<ReadArgs>),
-    Scan(Box<ScanArgs>),
-    Load(Box<LoadArgs>),
-    DeleteQueue(Box<DeleteQueueArgs>),
-    JobQueue(Box<JobQueueArgs>),
-    OverwriteSteady(Box<OverwriteArgs>),
+    #[command(flatten)]
+    Workload(Box<WorkloadArgs>),
     /// Show the engines, workloads and figures.
     List,
     /// Compare two reports, and fail if the newer one is slower beyond the noise.
@@ -143,22 +133,13 @@ FIGURES:
   them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md, NAME.html and its plots.";
 
 impl Program {
-    fn run(&self, what: &What) -> Result<(), Failure> {
+    fn run(&self, what: &What, matches: &ArgMatches) -> Result<(), Failure> {
         match what {
-            What::Commit(args) => self.workload(&args.run, args.view(self)?),
-            What::Ycsb(args) => self.workload(&args.run, args.view(self)?),
-            What::Tpcc(args) => self.workload(&args.run, args.view(self)?),
-            What::Tpcb(args) => self.workload(&args.run, args.view(self)?),
-            What::Linkbench(args) => self.workload(&args.run, args.view(self)?),
-            What::Wisckey(args) => self.workload(&args.run, args.view(self)?),
-            What::PageVsLog(args) => self.workload(&args.run, args.view(self)?),
-            What::MvccVsLock(args) => self.workload(&args.run, args.view(self)?),
-            What::Read(args) => self.workload(&args.run, args.view(self)?),
-            What::Scan(args) => self.workload(&args.run, args.view(self)?),
-            What::Load(args) => self.workload(&args.run, args.view(self)?),
-            What::DeleteQueue(args) => self.workload(&args.run, args.view(self)?),
-            What::JobQueue(args) => self.workload(&args.run, args.view(self)?),
-            What::OverwriteSteady(args) => self.workload(&args.run, args.view(self)?),
+            What::Workload(args) => {
+                let (_, options) = matches.subcommand().expect("a workload");
+                let run = RunArgs::from_arg_matches(options).unwrap_or_else(|error| error.exit());
+                self.workload(&run, args)
+            }
             What::List => list::print(self),
             What::Compare(args) => args.run(),
             What::Page(args) => args.run(),
@@ -170,7 +151,9 @@ impl Program {
         }
     }
 
-    fn workload(&self, run: &RunArgs, (plan, view): (Plan, View)) -> Result<(), Failure> {
+    fn workload(&self, run: &RunArgs, args: &WorkloadArgs) -> Result<(), Failure> {
+        let plan = run.plan(self, args.wanted(run)?)?;
+        let view = workload_view(&plan.name, plan.data_points.iter().map(|point| point.name.as_str()));
         let outputs = Outputs::of(run)?;
         let report = self.measure(&plan)?;
         outputs.write(&report, &view)?;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::parse::{bytes, scale, seconds, twice, warm_up};
 use super::{Failure, Program};
-use crate::cell::{Limit, Load};
 use crate::engine::Level;
+use crate::measurement::{Limit, Load};
 use crate::plan::{Configuration, DataPoint, Plan};
 use crate::spec::Spec;
 
@@ -81,7 +81,6 @@ pub(super) struct Wanted {
     pub threads: &'static [u32],
     pub limit: Limit,
     pub tickets: u32,
-    pub notes: Vec<String>,
 }
 
 impl RunArgs {
@@ -136,7 +135,7 @@ impl RunArgs {
             data_points: data_points.collect(),
             rounds: self.rounds,
             assume_power_safe_cache: self.assume_power_safe_cache,
-            notes: wanted.notes,
+            notes: Vec::new(),
             dir: self.dir.clone(),
         })
     }

@@ -65,7 +65,7 @@ impl Outputs {
         if let Some(path) = &self.html {
             write(path, &page(&[(report.clone(), view.clone())])?)?;
         }
-        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal) })
+        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal()) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cell::Limit;
+use crate::measurement::Limit;
 use crate::workload::Sizes;
 
 /// A number of seconds, fractions included.

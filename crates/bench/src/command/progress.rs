@@ -3,7 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::signals;
-use crate::cell::Stage;
+use crate::measurement::Stage;
 use crate::number::number;
 use crate::plan::{Progress, Watch};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, Writes, check_seals};
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Store, Verdict};
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Range, Store, Verdict};
 use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
@@ -17,11 +17,14 @@ use crate::{Error, Result};
 /// transaction. A client pushes and pops in turn, so that a given number of rows is in the queue after each pop. The
 /// rows of the first queues are loaded, the others begin with as many pushes. The figure of interest is the time of a
 /// pop as time passes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct DeleteQueue {
-    queues: u32,
-    backlog: u64,
-    value_bytes: usize,
+    /// Those that are filled beforehand, best as many as there are threads.
+    pub queues: u32,
+    /// Rows in each, at least one.
+    pub backlog: u64,
+    /// The length of values, at least 24.
+    pub value_bytes: usize,
 }
 
 const PUSH: usize = 0;
@@ -31,19 +34,11 @@ const KEY_BYTES: usize = 12;
 impl DeleteQueue {
     /// Values, in bytes.
     pub const VALUE_BYTES: usize = 100;
-    /// The shortest value, in bytes.
-    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
     /// Rows in a queue.
     pub const BACKLOG: u64 = 1000;
 
-    /// `queues` queues are filled beforehand, best as many as there are threads, with `backlog` rows each, at least
-    /// one, and values of `value_bytes`.
-    pub fn new(queues: u32, backlog: u64, value_bytes: usize) -> DeleteQueue {
-        DeleteQueue { queues, backlog, value_bytes }
-    }
-
-    fn row_bytes(&self) -> u64 {
-        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }.row_bytes()
+    fn sizes(&self) -> Sizes {
+        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
     }
 
     fn loaded_rows(&self) -> u64 {
@@ -77,36 +72,22 @@ impl Position {
 }
 
 impl Workload for DeleteQueue {
-    fn name(&self) -> &'static str {
-        "delete-queue"
-    }
-
-    fn about(&self) -> String {
-        format!(
-            "{} queues of {} rows, {KEY_BYTES}-byte keys, {}-byte values",
-            self.queues, self.backlog, self.value_bytes
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["queue"]
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["push", "pop"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.loaded_rows() * self.row_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        (self.row_bytes() + KEY_BYTES as u64) / 2
+    fn shape(&self) -> Shape {
+        let sizes = self.sizes();
+        Shape {
+            name: "delete-queue",
+            about: format!("{} queues of {} rows, {sizes}", self.queues, self.backlog),
+            tables: &["queue"],
+            kinds: &["push", "pop"],
+            loaded_bytes: self.loaded_rows() * sizes.row_bytes(),
+            bytes_per_operation: (sizes.row_bytes() + KEY_BYTES as u64) / 2,
+            ..Shape::default()
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut value = vec![0; self.value_bytes];
-        fill(store, self.loaded_rows(), self.row_bytes(), filling, |row, open| {
+        fill(store, self.loaded_rows(), self.sizes().row_bytes(), filling, |row, open| {
             let position = Position { queue: (row / self.backlog) as u32, at: row % self.backlog };
             Seal { row: position.at, write: 0 }.write_over(&mut value);
             open.put(0, &position.key(), &value)
@@ -152,7 +133,7 @@ impl Workload for DeleteQueue {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some(self.rows_after(done) * self.row_bytes())
+        Some(self.rows_after(done) * self.sizes().row_bytes())
     }
 }
 
@@ -187,7 +168,7 @@ impl DeleteQueueClient {
         let head = Position { queue: self.queue, at: self.head };
         session.read(|open| {
             let mut first = None;
-            open.scan(0, Some(&beginning), Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(0, Some(&beginning)), &mut |key, _| {
                 first = Position::of(key);
                 Ok(false)
             })?;
@@ -210,7 +191,7 @@ mod tests {
     use crate::testing::{checked, tamper};
 
     fn small() -> DeleteQueue {
-        DeleteQueue::new(2, 50, 100)
+        DeleteQueue { queues: 2, backlog: 50, value_bytes: 100 }
     }
 
     #[test]
@@ -238,7 +219,7 @@ mod tests {
 
     #[test]
     fn an_empty_queue_is_noticed() {
-        let workload = DeleteQueue::new(1, 1, 100);
+        let workload = DeleteQueue { queues: 1, backlog: 1, value_bytes: 100 };
         let (_dir, store, _) = checked(&workload, 1, 2);
         tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 1 }.key()));
         assert!(workload.check(&*store, None).is_err());

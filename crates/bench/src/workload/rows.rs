@@ -1,8 +1,10 @@
 //! Keys, values and random numbers.
 
+use std::fmt;
+
 use super::Filling;
-use crate::engine::{Direction, Mode, Store, Verdict};
-use crate::retrying_session::{Open, RetryingSession};
+use crate::engine::{Mode, Range, Store, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// A commit of the filling has about this many bytes.
@@ -27,6 +29,12 @@ impl Sizes {
 
     pub(crate) fn row_bytes(self) -> u64 {
         (self.key_bytes + self.value_bytes) as u64
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-byte keys, {}-byte values", self.key_bytes, self.value_bytes)
     }
 }
 
@@ -94,7 +102,7 @@ pub(crate) fn fill(
     rows: u64,
     row_bytes: u64,
     filling: &mut Filling<'_>,
-    mut row: impl FnMut(u64, &mut Open<'_>) -> Result<()>,
+    mut row: impl FnMut(u64, &mut dyn Transaction) -> Result<()>,
 ) -> Result<()> {
     let batch = (BATCH_BYTES / row_bytes.max(1)).max(1);
     let mut session = store.session()?;
@@ -118,7 +126,7 @@ pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
     let mut rows = 0;
     store.session()?.transact(Mode::Read, &mut |transaction| {
         rows = 0;
-        transaction.scan(table, None, Direction::Forward, &mut |_, _| {
+        transaction.scan(Range::all(table), &mut |_, _| {
             rows += 1;
             Ok(true)
         })?;
@@ -138,7 +146,7 @@ pub(crate) fn visit_rows<S: Default>(
     let mut state = S::default();
     RetryingSession::new(&mut *session, 0).read(|open| {
         state = S::default();
-        open.scan(table, None, Direction::Forward, &mut |key, value| {
+        open.scan(Range::all(table), &mut |key, value| {
             visit(&mut state, key, value)?;
             Ok(true)
         })

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use super::rows::{Random, check_rows, fill, visit_rows};
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Needs, Store, Verdict};
-use crate::retrying_session::{Open, RetryingSession};
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Needs, Range, Store, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 const BRANCHES: usize = 0;
@@ -36,21 +36,15 @@ const AMOUNT_MAX: u64 = 999_999;
 ///
 /// Branches, tellers and accounts have numbers as keys, big-endian, and 100 bytes with key and value; a row of history
 /// has 50, and as its key the thread and the number of the transaction in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tpcb {
-    branches: u32,
-    accounts_per_branch: u32,
+    /// At least one, with ten tellers each.
+    pub branches: u32,
+    /// At least one; the specification has 100,000.
+    pub accounts_per_branch: u32,
 }
 
 impl Tpcb {
-    /// The specification's number.
-    pub const ACCOUNTS_PER_BRANCH: u32 = 100_000;
-
-    /// The workload with that many rows, both at least 1. There are ten tellers a branch.
-    pub fn new(branches: u32, accounts_per_branch: u32) -> Tpcb {
-        Tpcb { branches, accounts_per_branch }
-    }
-
     fn tellers(&self) -> u32 {
         self.branches * TELLERS_PER_BRANCH
     }
@@ -65,33 +59,17 @@ impl Tpcb {
 }
 
 impl Workload for Tpcb {
-    fn name(&self) -> &'static str {
-        "tpcb"
-    }
-
-    fn about(&self) -> String {
+    fn shape(&self) -> Shape {
         let Tpcb { branches, accounts_per_branch } = self;
-        format!("{branches} branches with 10 tellers and {accounts_per_branch} accounts each")
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        TABLES
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: true, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["transaction"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.rows() * ROW_BYTES as u64
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        (3 * ROW_BYTES + HISTORY_BYTES) as u64
+        Shape {
+            name: "tpcb",
+            about: format!("{branches} branches with 10 tellers and {accounts_per_branch} accounts each"),
+            tables: TABLES,
+            needs: Needs { transactions: true, ..Needs::default() },
+            kinds: &["transaction"],
+            loaded_bytes: self.rows() * ROW_BYTES as u64,
+            bytes_per_operation: (3 * ROW_BYTES + HISTORY_BYTES) as u64,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
@@ -122,7 +100,7 @@ impl Workload for Tpcb {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some(self.loaded_bytes() + done.operations() * HISTORY_BYTES as u64)
+        Some(self.shape().loaded_bytes + done.operations() * HISTORY_BYTES as u64)
     }
 }
 
@@ -225,7 +203,7 @@ impl Terminal {
         let end = history_key(self.thread, u64::MAX);
         session.read(|open| {
             next = 0;
-            open.scan(HISTORY, Some(&end), Direction::Reverse, &mut |key, _| {
+            open.scan(Range::reverse(HISTORY, Some(&end)), &mut |key, _| {
                 let number =
                     key.strip_prefix(&self.thread.to_be_bytes()).and_then(|rest| rest.try_into().ok());
                 next = number.map_or(0, |number| u64::from_be_bytes(number) + 1);
@@ -263,7 +241,7 @@ struct History {
 
 impl History {
     /// The new balance of the account.
-    fn run(&self, open: &mut Open<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<i64> {
+    fn run(&self, open: &mut dyn Transaction, key: &[u8], value: &mut Vec<u8>) -> Result<i64> {
         let balance = add(open, ACCOUNTS, &self.account.to_be_bytes(), self.amount, value)?;
         open.put(HISTORY, key, &self.encode())?;
         add(open, TELLERS, &self.teller.to_be_bytes(), self.amount, value)?;
@@ -304,7 +282,7 @@ fn history_key(thread: u32, number: u64) -> [u8; HISTORY_KEY_BYTES] {
 }
 
 /// Writes a row with this balance: eight bytes, little-endian, and blanks.
-fn put_balance(open: &mut Open<'_>, table: usize, key: &[u8], balance: i64) -> Result<()> {
+fn put_balance(open: &mut dyn Transaction, table: usize, key: &[u8], balance: i64) -> Result<()> {
     let mut row = [b' '; ROW_BYTES];
     row[..8].copy_from_slice(&balance.to_le_bytes());
     open.put(table, key, &row[..ROW_BYTES - key.len()])
@@ -321,7 +299,13 @@ fn balance(row: &[u8]) -> Option<i64> {
 }
 
 /// Adds to a balance, and returns the new one.
-fn add(open: &mut Open<'_>, table: usize, key: &[u8], amount: i64, value: &mut Vec<u8>) -> Result<i64> {
+fn add(
+    open: &mut dyn Transaction,
+    table: usize,
+    key: &[u8],
+    amount: i64,
+    value: &mut Vec<u8>,
+) -> Result<i64> {
     if !open.get_for_update(table, key, value)? {
         let what = format!("a row of the table `{}` that was filled in is not there", TABLES[table]);
         return Err(Error::engine("reading", what));

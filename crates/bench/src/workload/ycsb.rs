@@ -7,11 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::choose::{Chooser, fnv1a_64};
-use super::rows::{Random, expect_rows, fill, write_key};
-use super::sealed::{Seal, Writes, check_seals, expect_row};
-use super::update_search::missing;
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Needs, Store, Verdict};
+use super::rows::{Random, Sizes, expect_rows, fill, write_key};
+use super::sealed::{Seal, Writes, check_seals, expect_row, missing};
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Needs, Range, Store, Verdict};
 use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
@@ -42,7 +41,7 @@ pub struct Ycsb {
 }
 
 /// The core workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
     /// Update heavy: half reads, half updates.
@@ -113,8 +112,8 @@ impl Ycsb {
         Ycsb { chooser: Chooser::Uniform, ..self }
     }
 
-    fn record_bytes(&self) -> u64 {
-        (KEY_BYTES + self.value_bytes) as u64
+    fn sizes(&self) -> Sizes {
+        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
     }
 
     fn inserts_of(&self, done: &Done) -> u64 {
@@ -128,18 +127,7 @@ fn write_user(key: &mut [u8], record: u64) {
 }
 
 impl Workload for Ycsb {
-    fn name(&self) -> &'static str {
-        match self.mix {
-            Mix::A => "ycsb-a",
-            Mix::B => "ycsb-b",
-            Mix::C => "ycsb-c",
-            Mix::D => "ycsb-d",
-            Mix::E => "ycsb-e",
-            Mix::F => "ycsb-f",
-        }
-    }
-
-    fn about(&self) -> String {
+    fn shape(&self) -> Shape {
         let percent = self.mix.first_percent();
         let shares: Vec<String> = (self.mix.kinds().iter().zip([percent, 100 - percent]))
             .map(|(kind, percent)| format!("{percent} % {kind}"))
@@ -149,39 +137,29 @@ impl Workload for Ycsb {
             Chooser::Scrambled { .. } => "zipfian",
             Chooser::Latest(_) => "latest",
         };
-        format!(
-            "{} records, {KEY_BYTES}-byte keys, {}-byte values, {}, {choice}",
-            self.records,
-            self.value_bytes,
-            shares.join(", ")
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["usertable"]
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: self.mix == Mix::F, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        self.mix.kinds()
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.records * self.record_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        self.record_bytes() * (100 - self.mix.first_percent()) / 100
+        Shape {
+            name: match self.mix {
+                Mix::A => "ycsb-a",
+                Mix::B => "ycsb-b",
+                Mix::C => "ycsb-c",
+                Mix::D => "ycsb-d",
+                Mix::E => "ycsb-e",
+                Mix::F => "ycsb-f",
+            },
+            about: format!("{} records, {}, {}, {choice}", self.records, self.sizes(), shares.join(", ")),
+            tables: &["usertable"],
+            needs: Needs { transactions: self.mix == Mix::F, ..Needs::default() },
+            kinds: self.mix.kinds(),
+            loaded_bytes: self.records * self.sizes().row_bytes(),
+            bytes_per_operation: self.sizes().row_bytes() * (100 - percent) / 100,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         self.inserted.restart(self.records);
         let mut key = vec![0; KEY_BYTES];
         let mut value = vec![0; self.value_bytes];
-        fill(store, self.records, self.record_bytes(), filling, |row, open| {
+        fill(store, self.records, self.sizes().row_bytes(), filling, |row, open| {
             write_user(&mut key, row);
             Seal { row, write: 0 }.write_over(&mut value);
             open.put(0, &key, &value)
@@ -214,7 +192,7 @@ impl Workload for Ycsb {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some((self.records + self.inserts_of(done)) * self.record_bytes())
+        Some((self.records + self.inserts_of(done)) * self.sizes().row_bytes())
     }
 }
 
@@ -276,7 +254,7 @@ impl YcsbClient {
         let mut is_first = false;
         session.read(|open| {
             let mut seen = 0;
-            open.scan(0, Some(&self.key), Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(0, Some(&self.key)), &mut |key, _| {
                 if seen == 0 {
                     is_first = key == self.key;
                 }

@@ -7,8 +7,8 @@ use super::graph::{
     loaded_links, node_data, write_node,
 };
 use super::{LinkBench, Operation, Popularity};
-use crate::engine::{Direction, Verdict};
-use crate::retrying_session::{Open, RetryingSession};
+use crate::engine::{Range, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::workload::rows::Random;
 use crate::workload::sealed::{Seal, expect_row};
 use crate::workload::{Client, Step};
@@ -111,7 +111,7 @@ impl LinkBenchClient {
         Ok(())
     }
 
-    fn read_link(&mut self, open: &mut Open<'_>, list: List, id2: u64) -> Result<Option<Link>> {
+    fn read_link(&mut self, open: &mut dyn Transaction, list: List, id2: u64) -> Result<Option<Link>> {
         let key = list.link_key(id2);
         if !open.get_for_update(LINKS, &key, &mut self.value)? {
             return Ok(None);
@@ -119,7 +119,7 @@ impl LinkBenchClient {
         Link::of(&key, &self.value).map(Some).ok_or_else(|| broken("link", &key))
     }
 
-    fn change_count(&mut self, open: &mut Open<'_>, list: List, by: i64) -> Result<()> {
+    fn change_count(&mut self, open: &mut dyn Transaction, list: List, by: i64) -> Result<()> {
         let key = list.key();
         let before = match open.get_for_update(COUNTS, &key, &mut self.value)? {
             true => Count::of(&self.value).ok_or_else(|| broken("count", &key))?,
@@ -161,7 +161,7 @@ impl LinkBenchClient {
         let list = self.list(Popularity::LinkReads).key();
         session.read(|open| {
             let mut links = 0;
-            open.scan(BY_TIME, Some(&list), Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(BY_TIME, Some(&list)), &mut |key, _| {
                 links += 1;
                 Ok(key[..LIST_BYTES] == list && links < LINKS_MAX)
             })

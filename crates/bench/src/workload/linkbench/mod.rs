@@ -16,10 +16,9 @@ use self::graph::{
 use super::choose::Zipfian;
 use super::rows::{Random, fill};
 use super::shuffle::Shuffle;
-use super::{Client, Done, Filling, Workload};
+use super::{Client, Done, Filling, Shape, Workload};
 use crate::Result;
-use crate::engine::{Needs, Store};
-use crate::retrying_session::Open;
+use crate::engine::{Needs, Store, Transaction};
 
 /// A social graph under the mix of operations of LinkBench (Armstrong, Ponnekanti, Borthakur and Callaghan, SIGMOD
 /// 2013), as key-value transactions.
@@ -164,31 +163,7 @@ fn lists(id1: u64) -> impl Iterator<Item = List> {
 }
 
 impl Workload for LinkBench {
-    fn name(&self) -> &'static str {
-        "linkbench"
-    }
-
-    fn about(&self) -> String {
-        format!("{} nodes, about {} links, {LINK_TYPES} types of links", self.nodes, self.links())
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["nodes", "links", "by_time", "counts"]
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: true, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        KINDS
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES) + self.links() * LINK_BYTES
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
+    fn shape(&self) -> Shape {
         let written = MIX.map(|(operation, share)| match operation {
             Operation::AddLink | Operation::DeleteLink | Operation::UpdateLink => {
                 share * (LINK_BYTES + COUNT_BYTES)
@@ -196,13 +171,22 @@ impl Workload for LinkBench {
             Operation::AddNode | Operation::UpdateNode => share * NODE_BYTES,
             _ => 0,
         });
-        written.iter().sum::<u64>() / 10_000
+        Shape {
+            name: "linkbench",
+            about: format!("{} nodes, about {} links, {LINK_TYPES} types of links", self.nodes, self.links()),
+            tables: &["nodes", "links", "by_time", "counts"],
+            needs: Needs { transactions: true, ..Needs::default() },
+            kinds: KINDS,
+            loaded_bytes: self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES)
+                + self.links() * LINK_BYTES,
+            bytes_per_operation: written.iter().sum::<u64>() / 10_000,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         self.next_node.store(self.nodes, Ordering::Relaxed);
         let mut value = Vec::new();
-        let bytes = self.loaded_bytes() / self.nodes;
+        let bytes = self.shape().loaded_bytes / self.nodes;
         fill(store, self.nodes, bytes, filling, |id, open| load_node(open, id, &mut value))
     }
 
@@ -213,10 +197,15 @@ impl Workload for LinkBench {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         check::check(self, store, done)
     }
+
+    /// How many links are there depends on the chosen nodes.
+    fn live_bytes(&self, _: &Done) -> Option<u64> {
+        None
+    }
 }
 
 /// Puts a node, its links with the newest last, and their counts.
-fn load_node(open: &mut Open<'_>, id: u64, value: &mut Vec<u8>) -> Result<()> {
+fn load_node(open: &mut dyn Transaction, id: u64, value: &mut Vec<u8>) -> Result<()> {
     write_node(value, id, 0, 0);
     open.put(NODES, &id.to_be_bytes(), value)?;
     for list in lists(id) {
@@ -234,6 +223,7 @@ fn load_node(open: &mut Open<'_>, id: u64, value: &mut Vec<u8>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Range;
     use crate::testing::{checked, store, tamper};
     use crate::workload::rows::count_rows;
 
@@ -303,7 +293,7 @@ mod tests {
             let mut links = 0;
             open.put(LINKS, &hidden.key(), &hidden.value())?;
             open.delete(BY_TIME, &link.index_key())?;
-            open.scan(BY_TIME, Some(&list.key()), crate::engine::Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(BY_TIME, Some(&list.key())), &mut |key, _| {
                 let is_of_list = key.starts_with(&list.key());
                 links += u64::from(is_of_list);
                 Ok(is_of_list)

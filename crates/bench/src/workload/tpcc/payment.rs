@@ -5,8 +5,7 @@ use super::rows::{Customer, District, History, Warehouse, get_for_update, put};
 use super::schema::{self, CustomerId, DistrictId};
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
-use crate::engine::Verdict;
-use crate::retrying_session::Open;
+use crate::engine::{Transaction, Verdict};
 
 /// The longest data of a customer, in bytes.
 const DATA_BYTES_MAX: usize = 500;
@@ -37,7 +36,7 @@ impl Payment {
         Payment { at: district, customer, amount, date_ms: terminal.tick() }
     }
 
-    pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<Verdict> {
+    pub fn run(&self, open: &mut dyn Transaction, buffers: &mut Buffers) -> Result<Verdict> {
         let Buffers { row, other, out, key } = buffers;
         let amount = i64::from(self.amount);
 
@@ -68,7 +67,7 @@ impl Payment {
         Ok(Verdict::Commit)
     }
 
-    fn pay(&self, open: &mut Open<'_>, id: CustomerId, [row, out]: [&mut Vec<u8>; 2]) -> Result<()> {
+    fn pay(&self, open: &mut dyn Transaction, id: CustomerId, [row, out]: [&mut Vec<u8>; 2]) -> Result<()> {
         let mut customer: Customer<'_> = get_for_update(open, &id.key(), row)?;
         customer.balance -= i64::from(self.amount);
         customer.ytd_payment += i64::from(self.amount);

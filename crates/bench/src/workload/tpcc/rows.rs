@@ -5,7 +5,7 @@
 //! read borrows its text from the buffer that it was read into.
 
 use super::schema::{self, TABLES};
-use crate::retrying_session::Open;
+use crate::engine::Transaction;
 use crate::{Error, Result};
 
 /// A field of a row.
@@ -246,7 +246,11 @@ impl<'a> Stock<'a> {
 }
 
 /// The row of a key that must be there, read into `buffer`.
-pub(super) fn get<'a, R: Row<'a>>(open: &mut Open<'_>, key: &[u8], buffer: &'a mut Vec<u8>) -> Result<R> {
+pub(super) fn get<'a, R: Row<'a>>(
+    open: &mut dyn Transaction,
+    key: &[u8],
+    buffer: &'a mut Vec<u8>,
+) -> Result<R> {
     match open.get(R::TABLE, key, buffer)? {
         true => decoded(key, buffer),
         false => Err(bad(R::TABLE, key, "is not there")),
@@ -255,7 +259,7 @@ pub(super) fn get<'a, R: Row<'a>>(open: &mut Open<'_>, key: &[u8], buffer: &'a m
 
 /// Like [`get`], for a row that is going to be written.
 pub(super) fn get_for_update<'a, R: Row<'a>>(
-    open: &mut Open<'_>,
+    open: &mut dyn Transaction,
     key: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> Result<R> {
@@ -267,7 +271,7 @@ pub(super) fn get_for_update<'a, R: Row<'a>>(
 
 /// Writes a row, encoded in `buffer`.
 pub(super) fn put<'a, R: Row<'a>>(
-    open: &mut Open<'_>,
+    open: &mut dyn Transaction,
     key: &[u8],
     row: &R,
     buffer: &mut Vec<u8>,

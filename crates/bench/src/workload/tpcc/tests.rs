@@ -17,8 +17,8 @@ use super::stock_level::StockLevel;
 use super::terminal::Buffers;
 use super::{Done, Scale, Tpcc, Workload};
 use crate::Result;
-use crate::engine::Verdict;
-use crate::retrying_session::{Open, RetryingSession};
+use crate::engine::{Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::testing::{Bed, is_near};
 
 /// Small enough for a test, with two warehouses, so that some items are remote.
@@ -28,17 +28,17 @@ pub(super) const SMALL: Scale =
 const HOME: DistrictId = DistrictId { warehouse: 1, district: 4 };
 
 fn bed() -> Bed<Tpcc> {
-    Bed::new(Tpcc::new(SMALL, false))
+    Bed::new(Tpcc { scale: SMALL, bounded: false })
 }
 
 /// Runs a transaction; returns whether it was committed.
-fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<Verdict>) -> bool {
+fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<Verdict>) -> bool {
     let mut session = bed.store.session().expect("a session");
     let mut buffers = Buffers::default();
     RetryingSession::new(&mut *session, 0).write(|open| run(open, &mut buffers)).expect("it works")
 }
 
-fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<T>) -> T {
+fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<T>) -> T {
     let mut session = bed.store.session().expect("a session");
     let (mut buffers, mut result) = (Buffers::default(), None);
     let read = RetryingSession::new(&mut *session, 0).read(|open| {
@@ -82,7 +82,7 @@ fn filling_leaves_the_rows_it_says() {
     assert_eq!([ORDERS, ORDERS_BY_CUSTOMER, NEW_ORDER].map(count), [600, 600, 180]);
     let nothing = Done { kinds: vec![0; 5], rolled_back: vec![0; 5] };
     bed.check(Some(&nothing)).expect("all conditions hold");
-    assert!(is_near(bed.bytes(), bed.workload.loaded_bytes(), 2), "{}", bed.bytes());
+    assert!(is_near(bed.bytes(), bed.workload.shape().loaded_bytes, 2), "{}", bed.bytes());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn customers_are_as_the_rules_want() {
 #[test]
 fn names_after_the_thousandth_are_skewed() {
     let scale = Scale { warehouses: 1, items: 1, customers_per_district: 1500, orders_per_district: 0 };
-    let rows = Bed::new(Tpcc::new(scale, false)).rows(CUSTOMER);
+    let rows = Bed::new(Tpcc { scale, bounded: false }).rows(CUSTOMER);
     let mut counts = BTreeMap::<Vec<u8>, u32>::new();
     for (_, bytes) in rows {
         *counts.entry(Customer::decode(&bytes).expect("a customer").last.to_vec()).or_default() += 1;
@@ -305,5 +305,5 @@ fn four_threads_keep_the_conditions() {
     let live = bed.workload.live_bytes(&done).expect("it is known");
     assert!(is_near(bed.bytes(), live, 3), "{} for {live}", bed.bytes());
     let written = counts.user_bytes / (4 * 23 * 40);
-    assert!(is_near(written, bed.workload.bytes_per_operation(), 15), "{written}");
+    assert!(is_near(written, bed.workload.shape().bytes_per_operation, 15), "{written}");
 }
