@@ -6,12 +6,12 @@ mod common;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use common::{Dir, Ran};
+use common::{Ran, Sandbox};
 use serde_json::Value;
 
 #[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
-    let dir = Dir::new();
+    let sandbox = Sandbox::new();
     let commit = |args: &[&'static str]| [&["commit"], args].concat();
     for (args, words) in [
         (commit(&["--engine", "rocksdb"]), "there are fulgurite"),
@@ -50,16 +50,16 @@ fn an_unknown_name_is_refused_with_the_known_ones() {
         (vec!["page", "--out", "x.html"], "REPORTS"),
         (vec![], "Usage:"),
     ] {
-        let ran = dir.run(&args);
+        let ran = sandbox.run(&args);
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
         assert!(ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
     }
-    dir.assert_empty();
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_run_that_cannot_work_is_refused_before_it_starts() {
-    let dir = Dir::new();
+    let sandbox = Sandbox::new();
     for (args, words) in [
         (&["commit", "missing"][..], "missing: No such file or directory"),
         (&["commit", "--operations", "1000000000000"], "give another directory"),
@@ -70,13 +70,13 @@ fn a_run_that_cannot_work_is_refused_before_it_starts() {
         (&["figure5a", "--out", "/proc/x"], "/proc/x"),
         (&["compare", "none.json", "none.json"], "none.json: No such file or directory"),
     ] {
-        dir.run(args).fails(1, words);
+        sandbox.run(args).fails(1, words);
     }
-    dir.assert_empty();
-    dir.write("text.json", "none");
-    dir.write("other.json", "{\"format\": 1}");
-    dir.run(&["compare", "text.json", "text.json"]).fails(1, "text.json is not JSON");
-    dir.run(&["page", "other.json", "--out", "x.html"]).fails(1, "other.json is of format 1");
+    sandbox.assert_empty();
+    sandbox.write("text.json", "none");
+    sandbox.write("other.json", "{\"format\": 1}");
+    sandbox.run(&["compare", "text.json", "text.json"]).fails(1, "text.json is not JSON");
+    sandbox.run(&["page", "other.json", "--out", "x.html"]).fails(1, "other.json is of format 1");
 }
 
 fn pause(ms: u64) {
@@ -89,23 +89,25 @@ fn signal(name: &str, process: u32) {
 }
 
 /// The process of the current run, once its store exists.
-fn child_of(dir: &Dir, parent: &mut Child) -> u32 {
+fn child_of(sandbox: &Sandbox, parent: &mut Child) -> u32 {
     for _ in 0..1000 {
-        let is_there = |name: &String| dir.file(name).join("store/log").exists();
+        let is_there = |name: &String| sandbox.file(name).join("store/log").exists();
         let children = format!("/proc/{0}/task/{0}/children", parent.id());
         let children = std::fs::read_to_string(children).unwrap_or_default();
-        if let Some(child) = children.split_whitespace().next().filter(|_| dir.names().iter().any(is_there)) {
+        if let Some(child) =
+            children.split_whitespace().next().filter(|_| sandbox.names().iter().any(is_there))
+        {
             return child.parse().expect("a number");
         }
         assert_eq!(parent.try_wait().expect("a child of the test"), None, "it ended too early");
         pause(10);
     }
-    panic!("the run has not begun: {:?}", dir.names());
+    panic!("the run has not begun: {:?}", sandbox.names());
 }
 
 /// Starts a benchmark with runs of twenty seconds.
-fn start(dir: &Dir, args: &[&str]) -> Child {
-    dir.start(&[args, &["--seconds", "20", "--warm-up", "0", "--json", "-", "--threads", "2"]].concat())
+fn start(sandbox: &Sandbox, args: &[&str]) -> Child {
+    sandbox.start(&[args, &["--seconds", "20", "--warm-up", "0", "--json", "-", "--threads", "2"]].concat())
 }
 
 fn ended(child: Child) -> (Ran, Value) {
@@ -116,9 +118,9 @@ fn ended(child: Child) -> (Ran, Value) {
 
 #[test]
 fn a_signal_ends_the_run_and_prints_what_there_is() {
-    let dir = Dir::new();
-    let mut child = start(&dir, &["commit", "--engine", "fulgurite", "--rounds", "2"]);
-    child_of(&dir, &mut child);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["commit", "--engine", "fulgurite", "--rounds", "2"]);
+    child_of(&sandbox, &mut child);
     pause(500);
     signal("-INT", child.id());
     let (ran, report) = ended(child);
@@ -126,29 +128,29 @@ fn a_signal_ends_the_run_and_prints_what_there_is() {
     let runs = report["rows"][0]["runs"].as_array().expect("a list");
     assert_eq!((&report["end"], runs.len()), (&"interrupted".into(), 1));
     assert!(runs[0]["interrupted"] == true && runs[0]["operations"].as_u64() > Some(0), "{report}");
-    dir.assert_empty();
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_signal_while_a_store_is_filled_leaves_nothing() {
-    let dir = Dir::new();
-    let mut child = start(&dir, &["read", "--rows", "20000000"]);
-    child_of(&dir, &mut child);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["read", "--rows", "20000000"]);
+    child_of(&sandbox, &mut child);
     pause(200);
     signal("-TERM", child.id());
     let (ran, _) = ended(child);
     assert_eq!((ran.code, ran.stdout.len()), (Some(130), 0), "{}", ran.stderr);
     assert_eq!(ran.stderr, "error: interrupted: nothing was measured\n");
-    dir.assert_empty();
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_run_that_is_killed_fails_and_leaves_the_others() {
-    let dir = Dir::new();
+    let sandbox = Sandbox::new();
     let engines = ["commit", "--engine", "fulgurite:own-lsn,fulgurite", "--rounds", "1"];
     let args = ["--threads", "2", "--seconds", "1.5", "--json", "-"];
-    let mut child = dir.start(&[&engines[..], &args].concat());
-    let run = child_of(&dir, &mut child);
+    let mut child = sandbox.start(&[&engines[..], &args].concat());
+    let run = child_of(&sandbox, &mut child);
     signal("-KILL", run);
     let (ran, report) = ended(child);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
@@ -161,14 +163,14 @@ fn a_run_that_is_killed_fails_and_leaves_the_others() {
         "{killed}"
     );
     assert_eq!(other["runs"].as_array().map(Vec::len), Some(1), "{other}");
-    dir.assert_empty();
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_run_ends_with_its_parent() {
-    let dir = Dir::new();
-    let mut child = start(&dir, &["commit", "--engine", "fulgurite", "--rounds", "1"]);
-    let run = child_of(&dir, &mut child);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["commit", "--engine", "fulgurite", "--rounds", "1"]);
+    let run = child_of(&sandbox, &mut child);
     signal("-KILL", child.id());
     child.wait().expect("waiting for the program");
     // A process that ended and was not reaped has no command line any more.
@@ -182,11 +184,11 @@ fn a_run_ends_with_its_parent() {
 
 #[test]
 fn a_reader_that_left_is_no_failure() {
-    let dir = Dir::new();
+    let sandbox = Sandbox::new();
     let args = ["commit", "--engine", "fulgurite", "--threads", "1", "--operations", "20", "--rounds", "1"];
-    let mut child = dir.start(&args);
+    let mut child = sandbox.start(&args);
     drop(child.stdout.take());
     let ran = Ran::of(child);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-    dir.assert_empty();
+    sandbox.assert_empty();
 }

@@ -64,7 +64,7 @@ impl<S: Subscriber> Layer<S> for Objects {
         stderr::object(&json!({
             "event": fields.0.remove("message"),
             "level": what.level().as_str().to_lowercase(),
-            "part": what.target(),
+            "target": what.target(),
             "fields": fields.0,
         }));
     }

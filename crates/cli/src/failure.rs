@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::stderr;
 
-/// All exit codes: part of the help, of the man page and of `docs/command-line.md`.
+/// All exit codes: in the help, in the man page and in `docs/command-line.md`.
 pub(crate) const EXIT_CODES: &str = "\
 EXIT CODES:
   0    success

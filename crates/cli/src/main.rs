@@ -45,7 +45,7 @@ EXAMPLES:
 #[command(after_help = format!("{EXIT_CODES}\n\n{EXAMPLES}"))]
 struct Cli {
     /// Print what the database does to standard error, not only warnings; -vv prints details, -vvv more of them. The
-    /// variable RUST_LOG chooses by part and level: RUST_LOG=fulgurite_log=debug; RUST_LOG=off prints none.
+    /// variable RUST_LOG chooses by module and level: RUST_LOG=fulgurite_log=debug; RUST_LOG=off prints none.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
     #[command(subcommand)]

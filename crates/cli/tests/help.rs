@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Place;
+use common::Sandbox;
 
 const COMMANDS: [&str; 14] = [
     "load",
@@ -23,42 +23,42 @@ const COMMANDS: [&str; 14] = [
 
 #[test]
 fn every_help_has_examples() {
-    let place = Place::new();
-    let overview = place.ok(&["--help"]);
+    let sandbox = Sandbox::new();
+    let overview = sandbox.ok(&["--help"]);
     assert!(overview.contains("EXIT CODES:") && overview.contains("EXAMPLES:"), "{overview}");
     for command in COMMANDS {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
-        let help = place.ok(&[command, "--help"]);
+        let help = sandbox.ok(&[command, "--help"]);
         assert!(help.contains("EXAMPLES:"), "{command}: {help}");
         assert!(help.contains(&format!("fulgurite {command} ")), "{command}: {help}");
-        assert!(place.ok(&[command, "-h"]).contains("EXAMPLES:"), "{command}");
+        assert!(sandbox.ok(&[command, "-h"]).contains("EXAMPLES:"), "{command}");
     }
 }
 
 /// Regression: the usage named the key before the directory, and in that order the key was refused as no database.
 #[test]
 fn the_usage_of_delete_has_the_operands_in_their_order() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let order = "fulgurite delete [OPTIONS] <DIR> <TABLE> <KEY>";
-    assert!(place.ok(&["delete", "--help"]).contains(order));
-    assert!(place.ok(&["delete", "--help"]).contains("<DIR> <TABLE> --prefix <PREFIX>"));
-    place.run(&["delete", "db", "t"]).fails(2, order);
-    let page = place.ok(&["man", "delete"]);
+    assert!(sandbox.ok(&["delete", "--help"]).contains(order));
+    assert!(sandbox.ok(&["delete", "--help"]).contains("<DIR> <TABLE> --prefix <PREFIX>"));
+    sandbox.run(&["delete", "db", "t"]).fails(2, order);
+    let page = sandbox.ok(&["man", "delete"]);
     let synopsis = page.split(".SH DESCRIPTION").next().unwrap();
     assert!(synopsis.find("DIR") < synopsis.find("KEY"), "{synopsis}");
 }
 
 #[test]
 fn bench_names_the_program_that_has_the_benchmarks() {
-    let place = Place::new();
-    place.run(&["bench", "ycsb", "."]).fails(2, "run `fulgurite-bench` instead");
-    let ran = place.run(&["bench", "--json"]);
+    let sandbox = Sandbox::new();
+    sandbox.run(&["bench", "ycsb", "."]).fails(2, "run `fulgurite-bench` instead");
+    let ran = sandbox.run(&["bench", "--json"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("`fulgurite-bench`"), "{}", ran.stderr);
 }
 
 #[test]
 fn a_wrong_command_line_has_its_exit_code() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for args in [
         &["frobnicate"][..],
         &["get", "db"],
@@ -74,7 +74,7 @@ fn a_wrong_command_line_has_its_exit_code() {
         &["probe"],
         &["probe", ".", "--seconds", "0"],
     ] {
-        place.run(args).fails(2, "");
+        sandbox.run(args).fails(2, "");
     }
-    assert!(place.names().is_empty(), "a wrong command line leaves nothing behind");
+    assert!(sandbox.names().is_empty(), "a wrong command line leaves nothing behind");
 }

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// The directory in which the program runs.
-pub struct Dir(TempDir);
+pub struct Sandbox(TempDir);
 
 /// The exit code and the output of a run.
 #[derive(Debug)]
@@ -18,9 +18,9 @@ pub struct Ran {
     pub stderr: String,
 }
 
-impl Dir {
-    pub fn new() -> Dir {
-        Dir(tempfile::tempdir().expect("a directory for the test"))
+impl Sandbox {
+    pub fn new() -> Sandbox {
+        Sandbox(tempfile::tempdir().expect("a directory for the test"))
     }
 
     pub fn file(&self, name: &str) -> PathBuf {
