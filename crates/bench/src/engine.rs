@@ -1,5 +1,8 @@
 //! What a workload asks of an engine. Tables are numbered in the order of [`Opening::tables`].
 //!
+//! Calls fail with the engine's error; those of a transaction also with [`Error::Conflict`], when it has to be run again,
+//! and writes of one that only reads with [`Error::READ_ONLY`]. A transaction whose statements fail is undone.
+//!
 //! An engine opens a [`Store`]; each thread has a [`Session`] of it; a session runs one [`Transaction`] at a time. An
 //! engine says beforehand what it cannot do ([`Engine::cannot`]), and the report has `n/a` there: nothing weaker is run
 //! instead.
@@ -10,6 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::io::counts;
 use crate::{Error, IoCounts, Result};
 
 /// When a commit is acknowledged.
@@ -120,18 +124,12 @@ pub trait Engine: Send + Sync {
 
     /// Opens the database, and creates it and its tables if they do not exist. A database that was not closed is
     /// recovered.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>>;
 }
 
 /// An open database, used by all threads at once.
 pub trait Store: Send + Sync {
     /// A session for one thread. It stays on that thread.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
     /// The engine's counters since it was opened.
@@ -145,16 +143,10 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns when everything that was committed is durable.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn settle(&self) -> Result<()>;
 
     /// Closes the database after its last session is gone. Dropping a store without a close is like a crash of the
     /// process, as far as the engine allows.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn close(&self) -> Result<()>;
 }
 
@@ -201,9 +193,6 @@ pub trait Session {
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended>;
 
     /// A single read, outside of any transaction: like [`Transaction::get`].
-    ///
-    /// # Errors
-    /// The engine's error.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
         let read = &mut |transaction: &mut dyn Transaction| {
@@ -216,9 +205,6 @@ pub trait Session {
 
     /// Like [`Session::transact`] in [`Mode::Write`], without waiting for durability: for engines with
     /// [`Needs::tickets`].
-    ///
-    /// # Errors
-    /// The error of the engine or of the statements.
     fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
         let _ = statements;
         Err(Error::Unsupported("commits that are waited for later"))
@@ -278,33 +264,21 @@ pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
 /// An open transaction. It sees its own writes if the engine meets [`Needs::transactions`]; otherwise it may not.
 pub trait Transaction {
     /// Puts the value of `key` into `value`, whose former content is gone; returns whether there is one.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`], or the engine's error.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Like [`Transaction::get`], for a key that this transaction is going to write: an engine that locks takes the
     /// lock of the write at once, so that two such transactions do not wait for each other.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
     fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.get(table, key, value)
     }
 
     /// Writes `key`, present or not. Transactions that only read leave it as it is.
-    ///
-    /// # Errors
-    /// [`Error::READ_ONLY`], [`Error::Conflict`], or the engine's error.
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
         let _ = (table, key, value);
         Err(Error::READ_ONLY)
     }
 
     /// Deletes `key`, present or not.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::put`].
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
         let _ = (table, key);
         Err(Error::READ_ONLY)
@@ -319,9 +293,6 @@ pub trait Transaction {
 
     /// Deletes the entry of a table with the smallest key, and puts it into `key` and `value`; returns whether there is
     /// one. An engine that can skip entries that other open transactions have taken does so.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::scan`] and [`Transaction::delete`].
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
         self.scan(Range::all(table).for_update(), &mut |first, content| {
@@ -345,59 +316,41 @@ pub trait Pending: Send {
     fn poll(&self) -> Option<Result<()>>;
 
     /// Returns when it is durable.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn wait(self: Box<Self>) -> Result<()>;
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The engine's counters of commits. An engine leaves at 0 what it does not count.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        #[serde(default)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Counters {
-            /// The counts since `before`.
-            pub fn since(&self, before: &Counters) -> Counters {
-                Counters { $($name: self.$name.saturating_sub(before.$name),)* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Commits that wrote something.
-    commits,
-    /// Groups of commits that were written as one.
-    groups,
-    /// How often a committer took the right to sync.
-    sync_locks,
-    /// Nanoseconds that committers waited for that right.
-    sync_lock_ns,
-    /// Write calls of the log.
-    writes,
-    /// Bytes they wrote.
-    written_bytes,
-    /// Nanoseconds in these calls.
-    write_ns,
-    /// Sync calls of the log, data-synchronous writes included.
-    syncs,
-    /// Nanoseconds in these calls.
-    sync_ns,
-    /// Requests for durability that syncs completed.
-    requests_completed,
-    /// How often a committer waited for another thread's sync of its commit.
-    flush_waits,
-    /// Nanoseconds in these waits.
-    flush_wait_ns,
-    /// How often a waiting committer parked.
-    parks,
-    /// Calls that woke parked committers.
-    wakes,
+counts! {
+    /// The engine's counters of commits. An engine leaves at 0 what it does not count.
+    pub struct Counters {
+        /// Commits that wrote something.
+        commits,
+        /// Groups of commits that were written as one.
+        groups,
+        /// How often a committer took the right to sync.
+        sync_locks,
+        /// Nanoseconds that committers waited for that right.
+        sync_lock_ns,
+        /// Write calls of the log.
+        writes,
+        /// Bytes they wrote.
+        written_bytes,
+        /// Nanoseconds in these calls.
+        write_ns,
+        /// Sync calls of the log, data-synchronous writes included.
+        syncs,
+        /// Nanoseconds in these calls.
+        sync_ns,
+        /// Requests for durability that syncs completed.
+        requests_completed,
+        /// How often a committer waited for another thread's sync of its commit.
+        flush_waits,
+        /// Nanoseconds in these waits.
+        flush_wait_ns,
+        /// How often a waiting committer parked.
+        parks,
+        /// Calls that woke parked committers.
+        wakes,
+    }
 }
 
 #[cfg(test)]

@@ -86,7 +86,7 @@ pub use crate::engine::Engine;
 pub use crate::error::{Error, Result};
 pub use crate::fulgurite_engine::FulguriteEngine;
 pub use crate::html::{Section, html};
-pub use crate::io::IoCounts;
+pub use crate::io::{IoCounters, IoCounts};
 pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
 pub use crate::measurement::{Limit, Load, Stage, Watcher};

@@ -60,17 +60,11 @@ impl<'a> RetryingSession<'a> {
     }
 
     /// A single read, outside of any transaction: [`Session::get`].
-    ///
-    /// # Errors
-    /// The engine's error.
     pub fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.session.get(table, key, value)
     }
 
     /// Runs statements that only read, until they do not conflict.
-    ///
-    /// # Errors
-    /// The error of the engine or of the statements.
     pub fn read(&mut self, mut statements: impl FnMut(&mut dyn Transaction) -> Result<()>) -> Result<()> {
         let session = &mut *self.session;
         retry(&mut self.counts, self.given_up, |_| {
@@ -81,9 +75,6 @@ impl<'a> RetryingSession<'a> {
 
     /// Runs statements that write, until they do not conflict, and commits; returns whether they were committed rather
     /// than rolled back. The commit is durable at the level of the store, or, with tickets, may be pending.
-    ///
-    /// # Errors
-    /// The error of the engine or of the statements.
     pub fn write(
         &mut self,
         mut statements: impl FnMut(&mut dyn Transaction) -> Result<Verdict>,

@@ -21,7 +21,6 @@ use fulgurite::env::{Env, RealEnv};
 
 use self::compare::CompareArgs;
 use self::options::RunArgs;
-use self::output::Outputs;
 use self::progress::Bar;
 use self::workloads::WorkloadArgs;
 use crate::child::{Process, with_causes};
@@ -154,9 +153,9 @@ impl Program {
     fn workload(&self, run: &RunArgs, args: &WorkloadArgs) -> Result<(), Failure> {
         let plan = run.plan(self, args.wanted(run)?)?;
         let view = workload_view(&plan.name, plan.data_points.iter().map(|point| point.name.as_str()));
-        let outputs = Outputs::of(run)?;
+        run.outputs.check()?;
         let report = self.measure(&plan)?;
-        outputs.write(&report, &view)?;
+        run.outputs.write(&report, &view)?;
         finish(&report)
     }
 

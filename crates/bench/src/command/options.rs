@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::output::Outputs;
 use super::parse::{bytes, scale, seconds, twice, warm_up};
 use super::{Failure, Program};
 use crate::engine::Level;
@@ -57,18 +58,8 @@ pub(super) struct RunArgs {
     /// Your word that the device's cache survives a power cut: for no-barrier on a device that says it has a volatile one.
     #[arg(long)]
     pub(super) assume_power_safe_cache: bool,
-    /// Write the report as JSON to this file; `-`: to standard output, instead of the table.
-    #[arg(long, value_name = "FILE|-")]
-    pub(super) json: Option<PathBuf>,
-    /// Write the tables as Markdown to this file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) markdown: Option<PathBuf>,
-    /// Draw the rates into this file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) svg: Option<PathBuf>,
-    /// Write everything as one page to this file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) outputs: Outputs,
 }
 
 /// A workload's defaults for the command line.

@@ -90,9 +90,6 @@ pub struct Shape {
 /// The operations of one thread.
 pub trait Client: Send {
     /// Does the next operation, and returns its kind.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step>;
 }
 

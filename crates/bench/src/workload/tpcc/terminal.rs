@@ -63,9 +63,9 @@ impl Terminal {
         self.now_ms
     }
 
-    /// True in `texts` of `of` cases.
-    pub fn chance(&mut self, texts: u64, of: u64) -> bool {
-        self.random.below(of) < texts
+    /// True in `cases` of `of` cases.
+    pub fn chance(&mut self, cases: u64, of: u64) -> bool {
+        self.random.below(of) < cases
     }
 
     /// Any district of a warehouse.
@@ -182,14 +182,11 @@ mod tests {
 
     #[test]
     fn terminals_are_spread_over_warehouses_and_districts() {
-        let differences = |warehouses, thread| {
+        let home = |warehouses, thread| {
             let terminal = Terminal::new(Scale::full(warehouses), thread);
             (terminal.warehouse, terminal.district)
         };
-        assert_eq!(
-            [0, 1, 2, 3, 30].map(|thread| differences(3, thread)),
-            [(1, 1), (2, 1), (3, 1), (1, 2), (1, 1)]
-        );
+        assert_eq!([0, 1, 2, 3, 30].map(|thread| home(3, thread)), [(1, 1), (2, 1), (3, 1), (1, 2), (1, 1)]);
     }
 
     #[test]
