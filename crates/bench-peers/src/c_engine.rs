@@ -113,6 +113,7 @@ fn message() -> String {
 }
 
 /// A library with one of its variants.
+#[derive(Clone, Copy)]
 pub(crate) struct CEngine {
     /// The engine's name in reports.
     pub name: &'static str,

@@ -39,16 +39,8 @@ pub struct Comparison {
 /// A row of both reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedRow {
-    /// The workload's name.
-    pub workload: String,
-    /// The data point; may be empty.
-    pub data_point: String,
-    /// How many threads.
-    pub threads: u32,
-    /// The engine's label.
-    pub label: String,
-    /// When commits were acknowledged.
-    pub level: String,
+    /// That of the new report.
+    pub row: Row,
     /// Operations a second: more is better.
     pub rate: Change,
     /// 99th percentile of the latency, microseconds: less is better.
@@ -149,11 +141,7 @@ fn twin<'a>(report: &'a Report, row: &Row) -> Option<&'a Row> {
 
 fn compare_rows(old: &Row, new: &Row) -> Option<ComparedRow> {
     Some(ComparedRow {
-        workload: new.workload.clone(),
-        data_point: new.data_point.clone(),
-        threads: new.threads,
-        label: new.label.clone(),
-        level: new.level.clone(),
+        row: new.clone(),
         rate: change(old, new, RATE, Better::More)?,
         p99: change(old, new, LATENCY, Better::Less)?,
     })
@@ -272,15 +260,11 @@ impl Comparison {
             heads.push(head(true)("change"));
             heads.push(head(false)(""));
         }
-        let row = |row: &ComparedRow| {
-            let mut entries = vec![
-                row.workload.clone(),
-                row.data_point.clone(),
-                row.threads.to_string(),
-                row.label.clone(),
-            ];
-            entries.push(row.level.clone());
-            for Change { old, new, percent, verdict } in [row.rate, row.p99] {
+        let row = |ComparedRow { row, rate, p99 }: &ComparedRow| {
+            let Row { workload, data_point, label, level, threads, .. } = row;
+            let mut entries =
+                vec![workload.clone(), data_point.clone(), threads.to_string(), label.clone(), level.clone()];
+            for Change { old, new, percent, verdict } in [*rate, *p99] {
                 entries.extend([number(old.median), number(new.median)]);
                 entries.extend([format!("{percent:+.1} %"), verdict.to_string()]);
             }

@@ -184,30 +184,15 @@ const BARE_DRIFT_MAX: f64 = 1.5;
 mod tests {
     use super::*;
 
+    use crate::report_tests::{row, sample};
+
     fn run(round: u32, operations: u64, interrupted: bool) -> Run {
         Run { round, interrupted, operations, elapsed_ns: 1_000_000_000, ..Run::default() }
     }
 
-    fn row(label: &str, runs: Vec<Run>) -> Row {
-        Row {
-            label: label.into(),
-            engine: label.into(),
-            about: String::new(),
-            isolation: String::new(),
-            workload: "insert".into(),
-            parameters: String::new(),
-            data_point: String::new(),
-            threads: 1,
-            level: "sync".into(),
-            cache_bytes: 0,
-            not_available: None,
-            runs,
-        }
-    }
-
     #[test]
     fn an_interrupted_run_counts_only_alone() {
-        let mut row = row("a", vec![run(1, 10, true)]);
+        let mut row = row("a", 1, vec![run(1, 10, true)]);
         assert!(row.is_partial());
         assert_eq!(row.summary("operations_per_second").map(|rate| rate.median), Some(10.0));
         row.runs.push(run(2, 30, false));
@@ -218,22 +203,11 @@ mod tests {
 
     #[test]
     fn ratios_pair_the_rounds() {
-        let report = Report {
-            format: FORMAT,
-            version: String::new(),
-            name: String::new(),
-            title: String::new(),
-            began_ms: 0,
-            machine: Machine::default(),
-            settings: BTreeMap::new(),
-            baseline: "b".into(),
-            rows: vec![
-                row("a", vec![run(1, 10, false), run(2, 400, false), run(3, 90, false)]),
-                row("b", vec![run(1, 10, false), run(2, 100, false)]),
-            ],
-            end: End::Complete,
-            notes: Vec::new(),
-        };
+        let rows = vec![
+            row("a", 1, vec![run(1, 10, false), run(2, 400, false), run(3, 90, false)]),
+            row("b", 1, vec![run(1, 10, false), run(2, 100, false)]),
+        ];
+        let report = Report { baseline: "b".into(), rows, ..sample() };
         assert_eq!(report.ratio(&report.rows[0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::axis::Axis;
 use super::canvas::{Anchor, At, Canvas, INK, Look, PALE, TEXT, width};
+use super::{PlotSpec, X};
 
 /// The settings of a area.
 pub struct Layout<'a> {
@@ -39,7 +40,18 @@ const DATA_HEIGHT: i32 = 380;
 const LEGEND_LINE: i32 = 20;
 const SWATCH: i32 = 30;
 
-impl Layout<'_> {
+impl<'a> Layout<'a> {
+    /// The least width, and room for one line of names.
+    pub fn new(spec: &PlotSpec<'a>, legend: Vec<(String, Swatch)>, axis: Axis) -> Layout<'a> {
+        let x_label = match spec.x {
+            X::Threads => "threads",
+            X::DataPoints => "",
+            X::Time => "seconds",
+        };
+        let (title, y_label) = (spec.title, spec.y_label);
+        Layout { title, x_label, y_label, data_width: 0, names_height: TEXT, legend, axis }
+    }
+
     /// Draws it on a new picture of the size that it needs.
     pub fn draw<'text>(&self, text: &'text mut String) -> (Canvas<'text>, PlotArea) {
         let ticks = self.axis.ticks();

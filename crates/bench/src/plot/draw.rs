@@ -1,10 +1,10 @@
 //! The data of plots: lines, bars, stacked bars, samples over time.
 
+use super::PlotSpec;
 use super::area::{Layout, PlotArea, Swatch};
 use super::axis::{Axis, nice_step, tick_text};
 use super::canvas::{Anchor, At, Canvas, INK, Look, SMALL, TEXT, width};
 use super::data::{Entry, Layers, Trace, traces};
-use super::{PlotSpec, X};
 use crate::Result;
 use crate::metrics::Summary;
 use crate::number::number;
@@ -20,15 +20,8 @@ const GAP: i32 = 24;
 pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
     let entries = layers.entries(spec.y);
     let (names_height, upwards) = names_room(&layers.categories, 640 / layers.categories.len().max(1) as i32);
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: 0,
-        names_height,
-        legend: legend(layers, &entries, Swatch::Line),
-        axis: axis(&entries, spec),
-    };
+    let layout = Layout::new(spec, legend(layers, &entries, Swatch::Line), axis(&entries, spec));
+    let layout = Layout { names_height, ..layout };
     let (mut canvas, area) = layout.draw(text);
     let count = layers.categories.len();
     for (index, entries) in entries.iter().enumerate() {
@@ -58,16 +51,8 @@ pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Res
 pub fn bars(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
     let entries = layers.entries(spec.y);
     let bars = BarLayout::of(layers);
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: bars.data_width,
-        names_height: bars.names_height,
-        legend: legend(layers, &entries, Swatch::Bar),
-        axis: axis(&entries, spec),
-    };
-    let (mut canvas, area) = layout.draw(text);
+    let layout = Layout::new(spec, legend(layers, &entries, Swatch::Bar), axis(&entries, spec));
+    let (mut canvas, area) = bars.sized(layout).draw(text);
     for (series, entries) in entries.iter().enumerate() {
         for (category, entry) in entries.iter().enumerate() {
             let (left, right) = bars.bar(&area, category, series);
@@ -102,20 +87,10 @@ pub fn stacked(
     bars.names_height += names_height;
     bars.series_names_height = names_height;
     let sums = stacks.iter().flatten().filter_map(Entry::value).map(|stack| stack.iter().sum::<f64>());
-    let legend = metrics.iter().enumerate();
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: bars.data_width,
-        names_height: bars.names_height,
-        legend: legend
-            .map(|(index, (_, name))| (name.to_string(), Swatch::Bar(Look::of(index))))
-            .rev()
-            .collect(),
-        axis: Axis::of(sums, false),
-    };
-    let (mut canvas, area) = layout.draw(text);
+    let swatch =
+        |(index, (_, name)): (usize, &(&str, &str))| (name.to_string(), Swatch::Bar(Look::of(index)));
+    let legend = metrics.iter().enumerate().map(swatch).rev().collect();
+    let (mut canvas, area) = bars.sized(Layout::new(spec, legend, Axis::of(sums, false))).draw(text);
     for (series, ((name, _), entries)) in layers.series.iter().zip(&stacks).enumerate() {
         for (category, entry) in entries.iter().enumerate() {
             let (left, right) = bars.bar(&area, category, series);
@@ -147,16 +122,8 @@ pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Res
         (name, Swatch::Line(Look::of(index)))
     });
     let values = || traces.iter().flat_map(|trace| &trace.values);
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: 0,
-        names_height: TEXT,
-        legend: legend.collect(),
-        axis: Axis::of(values().map(|(_, value)| *value), spec.log_y),
-    };
-    let (mut canvas, area) = layout.draw(text);
+    let axis = Axis::of(values().map(|(_, value)| *value), spec.log_y);
+    let (mut canvas, area) = Layout::new(spec, legend.collect(), axis).draw(text);
     let end = values().map(|(at, _)| *at).fold(0.0, f64::max).max(1e-9);
     let x = |at: f64| area.x(at / end, 1).round() as i32;
     let (medians, others): (Vec<&Trace>, Vec<&Trace>) = traces.iter().partition(|trace| trace.is_median);
@@ -197,6 +164,11 @@ impl BarLayout {
         let data_width = (categories as i32 * (series as i32 * BAR_MIN + GAP)).max(640);
         let (names_height, upwards) = names_room(&layers.categories, data_width / categories as i32);
         BarLayout { data_width, names_height, series_names_height: 0, upwards, categories, series }
+    }
+
+    /// A layout with room for the bars and their names.
+    fn sized<'a>(&self, layout: Layout<'a>) -> Layout<'a> {
+        Layout { data_width: self.data_width, names_height: self.names_height, ..layout }
     }
 
     /// The left and the right end of a bar.
@@ -242,14 +214,6 @@ fn legend(
             (name, swatch(Look::of(index)))
         })
         .collect()
-}
-
-fn x_label(x: X) -> &'static str {
-    match x {
-        X::Threads => "threads",
-        X::DataPoints => "",
-        X::Time => "seconds",
-    }
 }
 
 /// `n/a` instead of a bar.
