@@ -163,8 +163,10 @@ impl RunArgs {
         let found = configurations
             .iter()
             .find(|configuration| configuration.label == *baseline || configuration.engine == *baseline);
-        let found =
-            found.ok_or_else(|| Failure::usage(format!("--baseline {baseline} is not among what runs")))?;
+        let labels = || configurations.iter().map(|one| one.label.as_str()).collect::<Vec<_>>().join("; ");
+        let found = found.ok_or_else(|| {
+            Failure::usage(format!("--baseline {baseline} is not among the engines that run: {}", labels()))
+        })?;
         Ok(found.label.clone())
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     number
         .checked_shl(shift)
         .filter(|bytes| bytes >> shift == number)
-        .ok_or_else(|| "that is too much".into())
+        .ok_or_else(|| "that is more than a 64-bit number of bytes".into())
 }
 
 /// A factor of sizes.

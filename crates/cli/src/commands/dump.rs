@@ -53,7 +53,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let decodes = match args.segment {
         Some(wanted) => {
             let Some((_, path)) = paths.iter().find(|(number, _)| *number == wanted) else {
-                return Err(Failure::new(format!("{} has no segment {wanted}", args.dir.display())));
+                return Err(Failure::new(format!(
+                    "{} has no segment {wanted}: `fulgurite dump` lists them",
+                    args.dir.display()
+                )));
             };
             print_items(&dump::segment(env.disk(), path)?, limit, args.json, &mut output)?
         }

@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let otherwise = if args.names_tables() { Format::Jsonl } else { Format::Tsv };
     let format = args.format.resolve(file, otherwise)?;
     if args.raw && format != Format::Tsv {
-        return Err(Failure::usage("--raw goes with TSV only"));
+        return Err(Failure::usage("--raw goes with TSV only: add --format tsv"));
     }
     if args.names_tables() && format != Format::Jsonl {
         return Err(Failure::usage("only JSON lines name the table of a row: give --format jsonl"));
