@@ -36,16 +36,23 @@ pub enum Level {
     Staged,
 }
 
+/// The levels without a time, by name.
+const NAMED_LEVELS: [(&str, Level); 6] = [
+    ("sync", Level::Sync),
+    ("no-barrier", Level::NoBarrier),
+    ("unsynced", Level::Unsynced),
+    ("memory", Level::Memory),
+    ("none", Level::Memory),
+    ("staged", Level::Staged),
+];
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Level::Sync => f.write_str("sync"),
-            Level::NoBarrier => f.write_str("no-barrier"),
-            Level::Async(interval) => write!(f, "async:{}ms", interval.as_millis()),
-            Level::Unsynced => f.write_str("unsynced"),
-            Level::Memory => f.write_str("memory"),
-            Level::Staged => f.write_str("staged"),
+        if let Level::Async(interval) = self {
+            return write!(f, "async:{}ms", interval.as_millis());
         }
+        let name = NAMED_LEVELS.iter().find(|(_, level)| level == self).expect("all others have a name");
+        f.write_str(name.0)
     }
 }
 
@@ -53,13 +60,8 @@ impl FromStr for Level {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Level, String> {
-        match text {
-            "sync" => return Ok(Level::Sync),
-            "no-barrier" => return Ok(Level::NoBarrier),
-            "unsynced" => return Ok(Level::Unsynced),
-            "memory" | "none" => return Ok(Level::Memory),
-            "staged" => return Ok(Level::Staged),
-            _ => {}
+        if let Some((_, level)) = NAMED_LEVELS.iter().find(|(name, _)| *name == text) {
+            return Ok(*level);
         }
         let time = text.strip_prefix("async:").unwrap_or_default();
         let digits = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());

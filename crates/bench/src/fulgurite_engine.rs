@@ -145,13 +145,21 @@ struct OpenSession<'a> {
 }
 
 impl OpenSession<'_> {
-    /// Runs statements in a transaction that may write; the inner error says that they rolled back or conflicted.
-    fn run(&self, statements: Statements<'_>) -> Result<Result<fulgurite::Transaction, Ended>> {
+    /// Runs statements that may write, and commits them.
+    fn run<T>(
+        &self,
+        statements: Statements<'_>,
+        commit: impl FnOnce(fulgurite::Transaction) -> fulgurite::Result<T>,
+    ) -> Result<(Ended, Option<T>)> {
         let mut open = Writing { txn: self.store.db.begin(), tables: &self.store.tables };
-        match statements(&mut open) {
-            Ok(Verdict::Commit) => Ok(Ok(open.txn)),
-            Ok(Verdict::Rollback) => Ok(Err(Ended::RolledBack)),
-            Err(Error::Conflict) => Ok(Err(Ended::Conflict)),
+        let committed = statements(&mut open).and_then(|verdict| match verdict {
+            Verdict::Commit => commit(open.txn).map(Some).map_err(failed("committing")),
+            Verdict::Rollback => Ok(None),
+        });
+        match committed {
+            Ok(Some(committed)) => Ok((Ended::Committed, Some(committed))),
+            Ok(None) => Ok((Ended::RolledBack, None)),
+            Err(Error::Conflict) => Ok((Ended::Conflict, None)),
             Err(error) => Err(error),
         }
     }
@@ -159,19 +167,11 @@ impl OpenSession<'_> {
 
 impl Session for OpenSession<'_> {
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
-        if mode == Mode::Read {
-            let mut open = Reading { snapshot: self.store.db.snapshot(), tables: &self.store.tables };
-            return match statements(&mut open) {
-                Ok(_) => Ok(Ended::Committed),
-                Err(Error::Conflict) => Ok(Ended::Conflict),
-                Err(error) => Err(error),
-            };
+        if mode == Mode::Write {
+            return self.run(statements, |txn| txn.commit()).map(|(ended, _)| ended);
         }
-        let txn = match self.run(statements)? {
-            Ok(txn) => txn,
-            Err(ended) => return Ok(ended),
-        };
-        match txn.commit().map_err(failed("committing")) {
+        let mut open = Reading { snapshot: self.store.db.snapshot(), tables: &self.store.tables };
+        match statements(&mut open) {
             Ok(_) => Ok(Ended::Committed),
             Err(Error::Conflict) => Ok(Ended::Conflict),
             Err(error) => Err(error),
@@ -184,15 +184,8 @@ impl Session for OpenSession<'_> {
     }
 
     fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
-        let txn = match self.run(statements)? {
-            Ok(txn) => txn,
-            Err(ended) => return Ok((ended, None)),
-        };
-        match txn.commit_deferred().map_err(failed("committing")) {
-            Ok(ticket) => Ok((Ended::Committed, Some(Box::new(ticket)))),
-            Err(Error::Conflict) => Ok((Ended::Conflict, None)),
-            Err(error) => Err(error),
-        }
+        let (ended, ticket) = self.run(statements, |txn| txn.commit_deferred())?;
+        Ok((ended, ticket.map(|ticket| Box::new(ticket) as Box<dyn Pending>)))
     }
 }
 

@@ -15,7 +15,7 @@ use crate::io::IoCounts;
 use crate::machine::{self, CpuUse};
 use crate::run::{KindRun, Latency, Run, Sample};
 use crate::worker::{KindOutcome, Latencies, Moment, Outcome, Shared, outcomes, work};
-use crate::workload::{Done, Filling, Workload};
+use crate::workload::{Done, Workload};
 use crate::{Error, Result};
 
 /// How often the watcher is asked whether to continue.
@@ -94,8 +94,7 @@ impl Measurement<'_> {
     pub fn run(&self, watcher: Watcher<'_>) -> Result<Option<Run>> {
         let began_ns = self.env.clock().monotonic_ns();
         let mut store = self.open()?;
-        let filled =
-            self.workload.fill(&*store, &mut Filling::new(&mut |share| watcher(Stage::Filling(share))));
+        let filled = self.workload.fill(&*store, &mut |share| watcher(Stage::Filling(share)));
         match filled {
             Err(Error::Interrupted) => return store.close().map(|()| None),
             filled => filled?,

@@ -37,7 +37,6 @@ pub(crate) struct Commit {
 pub(crate) struct Counts {
     pub conflicts: u64,
     pub user_bytes: u64,
-    pub user_writes: u64,
 }
 
 impl<'a> RetryingSession<'a> {
@@ -82,9 +81,9 @@ impl<'a> RetryingSession<'a> {
         let RetryingSession { session, tickets, pending, counts, given_up } = self;
         let ended = retry(counts, *given_up, |written| {
             let run = &mut |transaction: &mut dyn Transaction| {
-                let mut open = Counting { transaction, written: Written::default() };
+                let mut open = Counting { transaction, written: 0 };
                 let verdict = statements(&mut open);
-                *written = open.written;
+                *written = open.written as u64;
                 verdict
             };
             if *tickets == 0 {
@@ -122,10 +121,10 @@ fn back_off(conflicts: u64) {
 fn retry(
     counts: &mut Counts,
     given_up: Option<&AtomicBool>,
-    mut once: impl FnMut(&mut Written) -> Result<Ended>,
+    mut once: impl FnMut(&mut u64) -> Result<Ended>,
 ) -> Result<Ended> {
     for conflicts in 0..CONFLICTS_MAX {
-        let mut written = Written::default();
+        let mut written = 0;
         match once(&mut written)? {
             Ended::Conflict if given_up.is_some_and(|given_up| given_up.load(Ordering::Relaxed)) => {
                 return Err(Error::Interrupted);
@@ -134,8 +133,7 @@ fn retry(
             ended => {
                 counts.conflicts += conflicts;
                 if ended == Ended::Committed {
-                    counts.user_bytes += written.bytes;
-                    counts.user_writes += written.writes;
+                    counts.user_bytes += written;
                 }
                 return Ok(ended);
             }
@@ -144,24 +142,11 @@ fn retry(
     Err(Error::engine("committing", format!("a transaction conflicted {CONFLICTS_MAX} times in a row")))
 }
 
-/// Keys and values that a transaction put, and keys that it deleted.
-#[derive(Clone, Copy, Default)]
-struct Written {
-    bytes: u64,
-    writes: u64,
-}
-
 /// A transaction that counts its writes.
 struct Counting<'a> {
     transaction: &'a mut dyn Transaction,
-    written: Written,
-}
-
-impl Counting<'_> {
-    fn count(&mut self, bytes: usize) {
-        self.written.bytes += bytes as u64;
-        self.written.writes += 1;
-    }
+    /// Bytes of keys and values that it put, and of keys that it deleted.
+    written: usize,
 }
 
 impl Transaction for Counting<'_> {
@@ -174,19 +159,19 @@ impl Transaction for Counting<'_> {
     }
 
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        self.count(key.len() + value.len());
+        self.written += key.len() + value.len();
         self.transaction.put(table, key, value)
     }
 
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
-        self.count(key.len());
+        self.written += key.len();
         self.transaction.delete(table, key)
     }
 
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let found = self.transaction.take_first(table, key, value)?;
         if found {
-            self.count(key.len());
+            self.written += key.len();
         }
         Ok(found)
     }

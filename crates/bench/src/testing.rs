@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use crate::engine::{Engine, Level, Mode, Opening, Store, Transaction, Verdict};
 use crate::retrying_session::{Counts, RetryingSession};
 use crate::workload::sealed::read_all;
-use crate::workload::{Done, Filling, Step, Workload};
+use crate::workload::{Done, Step, Workload};
 use crate::{Error, FulguriteEngine, Result};
 
 /// A new store that `workload` has filled. Its directory is removed on drop.
@@ -19,7 +19,7 @@ pub(crate) fn store(workload: &dyn Workload) -> (TempDir, Arc<dyn Store>) {
     let tables = workload.shape().tables;
     let opening = Opening { dir: dir.path(), tables, cache_bytes: 16 << 20, level: Level::Memory };
     let store = engine.open(&opening).expect("a new store");
-    workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("filling");
+    workload.fill(&*store, &mut |_| true).expect("filling");
     (dir, store)
 }
 
@@ -54,7 +54,6 @@ fn run_counted(workload: &dyn Workload, store: &Arc<dyn Store>, threads: u32, st
             }
             counts.conflicts += counted.conflicts;
             counts.user_bytes += counted.user_bytes;
-            counts.user_writes += counted.user_writes;
         }
     });
     (done, counts)

@@ -11,7 +11,7 @@ use fulgurite::Options;
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{Level, Mode, Opening, Range, Store, Transaction, Verdict};
 use fulgurite_bench::retrying_session::RetryingSession;
-use fulgurite_bench::workload::{Filling, Step, Tpcb, Tpcc, TpccScale};
+use fulgurite_bench::workload::{Step, Tpcb, Tpcc, TpccScale};
 use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
 
 const DIR: &str = "FULGURITE_CRASH_DIR";
@@ -70,7 +70,7 @@ fn killed_process() {
     let store = open(&*workload, Path::new(&dir)).expect("it opens");
     let is_empty = rows(&*store, &*workload, workload.shape().tables[0]) == 0;
     if is_empty {
-        workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("it fills");
+        workload.fill(&*store, &mut |_| true).expect("it fills");
     }
     say(BEGIN);
     std::thread::scope(|scope| {

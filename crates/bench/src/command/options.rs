@@ -14,7 +14,7 @@ use crate::spec::Spec;
 /// More rows than any disk holds, and few enough that their bytes do not overflow.
 const ROWS_MAX: f64 = 1e12;
 
-/// What to compare, how often and for how long.
+// What to compare, how often and for how long. No documentation comment: it would replace the help of each workload.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunArgs {
     /// A directory on the disk to be measured.

@@ -48,7 +48,7 @@ pub trait Workload: Send + Sync {
     /// Fills the tables of an empty store, and settles it.
     ///
     /// # Errors
-    /// The engine's error, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` returned it.
+    /// The engine's error, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` ended it.
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()>;
 
     /// The client of thread number `thread` of `threads`.
@@ -120,25 +120,5 @@ impl Done {
     }
 }
 
-/// Reports the progress of filling.
-pub struct Filling<'a> {
-    should_continue: &'a mut dyn FnMut(f64) -> bool,
-}
-
-impl<'a> Filling<'a> {
-    /// Passes `should_continue` the share that is done, 0 to 1, and ends the filling if it returns false.
-    pub fn new(should_continue: &'a mut dyn FnMut(f64) -> bool) -> Filling<'a> {
-        Filling { should_continue }
-    }
-
-    /// Reports that `done` of `all` is done.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`](crate::Error::Interrupted) if the filling is to end.
-    pub fn done(&mut self, done: u64, all: u64) -> Result<()> {
-        match (self.should_continue)(done as f64 / all.max(1) as f64) {
-            true => Ok(()),
-            false => Err(crate::Error::Interrupted),
-        }
-    }
-}
+/// Called with the share that is filled, 0 to 1; returns whether to continue.
+pub type Filling<'a> = dyn FnMut(f64) -> bool + 'a;

@@ -115,7 +115,9 @@ pub(crate) fn fill(
             Ok(Verdict::Commit)
         })?;
         first = end;
-        filling.done(first, rows)?;
+        if !filling(first as f64 / rows as f64) {
+            return Err(Error::Interrupted);
+        }
     }
     drop(session);
     store.settle()
