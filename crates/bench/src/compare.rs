@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::head::{device, processors};
+use crate::head::{device, distinct, processors};
 use crate::metrics::Summary;
 use crate::number::{number, utc};
 use crate::report::{Report, Row};
@@ -211,13 +211,7 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
         let found = crate::head::warnings(report);
         warnings.extend(found.into_iter().map(|warning| format!("in the {which} report: {warning}")));
     }
-    let mut seen = Vec::new();
-    warnings.retain(|warning| {
-        let is_new = !seen.contains(warning);
-        seen.push(warning.clone());
-        is_new
-    });
-    warnings
+    distinct(warnings.into_iter())
 }
 
 fn shown(text: &str) -> &str {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::head::distinct;
 use crate::metrics::Summary;
 use crate::number::{number, ratio};
 use crate::report::{Report, Row};
@@ -233,12 +234,7 @@ impl Grid {
     pub fn of_rates(report: &Report) -> Option<Grid> {
         let differences = Differences::of(report);
         let groups = groups(report);
-        let mut labels: Vec<&str> = Vec::new();
-        for row in &report.rows {
-            if !labels.contains(&row.label.as_str()) {
-                labels.push(&row.label);
-            }
-        }
+        let labels = distinct(report.rows.iter().map(|row| row.label.as_str()));
         if groups.len() < 2 || labels.len() < 2 {
             return None;
         }
@@ -322,14 +318,9 @@ impl Grid {
 
     /// A row for each kind of operation of each row, with a title; one grid for each workload that has several kinds.
     pub fn of_kinds(report: &Report) -> Vec<(String, Grid)> {
-        let mut workloads: Vec<&str> = Vec::new();
-        for row in &report.rows {
-            let has_kinds = row.runs.iter().any(|run| run.kinds.len() > 1);
-            if has_kinds && !workloads.contains(&row.workload.as_str()) {
-                workloads.push(&row.workload);
-            }
-        }
-        workloads
+        let has_kinds = |row: &&Row| row.runs.iter().any(|run| run.kinds.len() > 1);
+        let workloads = report.rows.iter().filter(has_kinds).map(|row| row.workload.as_str());
+        distinct(workloads)
             .into_iter()
             .map(|workload| (format!("{workload} by kind of operation"), kinds_of_workload(report, workload)))
             .collect()

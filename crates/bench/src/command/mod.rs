@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Subcommand};
 
 use fulgurite::env::{Env, RealEnv};
 
@@ -70,7 +70,7 @@ pub fn main(name: &'static str, registry: Registry) -> ExitCode {
     let workloads = workloads.get_subcommands().map(clap::Command::get_name);
     let command = Arguments::command().name(name).bin_name(name).after_help(help);
     let command =
-        workloads.fold(command, |command, workload| command.mut_subcommand(workload, RunArgs::augment_args));
+        workloads.fold(command, |command, workload| command.mut_subcommand(workload, RunArgs::add_to));
     let matches = command.get_matches();
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let program = Program { name, registry };

@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::Resettable;
+
 use super::output::Outputs;
 use super::parse::{bytes, scale, seconds, twice, warm_up};
 use super::{Failure, Program};
@@ -14,7 +17,7 @@ use crate::spec::Spec;
 /// More rows than any disk holds, and few enough that their bytes do not overflow.
 const ROWS_MAX: f64 = 1e12;
 
-// What to compare, how often and for how long. No documentation comment: it would replace the help of each workload.
+/// What to compare, how often and for how long.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct RunArgs {
     /// A directory on the disk to be measured.
@@ -75,6 +78,14 @@ pub(super) struct Wanted {
 }
 
 impl RunArgs {
+    /// Adds the options to a workload's command, whose description stays.
+    pub(super) fn add_to(workload: clap::Command) -> clap::Command {
+        let (about, long_about) = (workload.get_about().cloned(), workload.get_long_about().cloned());
+        RunArgs::augment_args(workload)
+            .about(Resettable::from(about))
+            .long_about(Resettable::from(long_about))
+    }
+
     /// Rows at this scale, at least one.
     pub(super) fn scaled(&self, rows: u64) -> Result<u64, Failure> {
         let scaled = (rows as f64 * self.scale).round();

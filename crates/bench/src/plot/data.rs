@@ -1,5 +1,6 @@
 //! The data of a plot from a report: series by category, and samples over time.
 
+use crate::head::distinct;
 use crate::metrics::Summary;
 use crate::report::{Report, Row};
 use crate::run::{Run, Sample};
@@ -166,16 +167,6 @@ fn series_name(report: &Report, row: &Row) -> String {
 fn joined(texts: &[String]) -> String {
     let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
     texts.join(", ")
-}
-
-fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen = Vec::new();
-    for value in values {
-        if !seen.contains(&value) {
-            seen.push(value);
-        }
-    }
-    seen
 }
 
 #[cfg(test)]
