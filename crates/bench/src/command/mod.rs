@@ -152,7 +152,8 @@ impl Program {
 
     fn workload(&self, run: &RunArgs, args: &WorkloadArgs) -> Result<(), Failure> {
         let plan = run.plan(self, args.wanted(run)?)?;
-        let view = workload_view(&plan.name, plan.data_points.iter().map(|point| point.name.as_str()));
+        let view =
+            workload_view(&plan.name, plan.data_points.iter().map(|data_point| data_point.name.as_str()));
         run.outputs.check()?;
         let report = self.measure(&plan)?;
         run.outputs.write(&report, &view)?;
