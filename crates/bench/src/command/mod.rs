@@ -128,8 +128,9 @@ enum What {
 
 const FIGURES_HELP: &str = "\
 FIGURES:
-  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, flashtkv-figure6a, slides-tpcb, ...; `list` shows
-  them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md, NAME.html and its plots.";
+  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, slides-tpcb, ...;
+  `list` shows them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md,
+  NAME.html and its plots.";
 
 impl Program {
     fn run(&self, what: &What, matches: &ArgMatches) -> Result<(), Failure> {
