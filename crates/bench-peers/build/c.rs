@@ -66,9 +66,9 @@ fn find(header: &str) -> Option<PathBuf> {
 /// The version in the header that is beside `header` and not C: that of the library is known to C++ only.
 fn rocksdb_version(header: &Path) -> String {
     let text = std::fs::read_to_string(header.with_file_name("version.h")).unwrap_or_default();
-    let part = |name: &str| {
+    let number = |name: &str| {
         let define = format!("#define ROCKSDB_{name} ");
         text.lines().find_map(|line| line.strip_prefix(&define)).unwrap_or("?").trim().to_string()
     };
-    ["MAJOR", "MINOR", "PATCH"].map(part).join(".")
+    ["MAJOR", "MINOR", "PATCH"].map(number).join(".")
 }

@@ -13,7 +13,7 @@
 
 #define BLOOM_BITS 10
 #define TABLES_MAX 255
-/* A memtable takes this part of the memory, and so much at most; there are two at a time. */
+/* A memtable takes this share of the memory, and so much at most; there are two at a time. */
 #define MEMTABLE_SHARE 8
 #define MEMTABLE_BYTES_MAX (UINT64_C(64) << 20)
 /* The least memory to plan with. */

@@ -13,7 +13,7 @@
 #define BLOOM_BITS 10
 /* The library's own default for one table; there are two at a time. */
 #define MEMTABLE_BYTES (UINT64_C(64) << 20)
-/* Memtables take at most this part of the memory, however many tables there are. */
+/* Memtables take at most this share of the memory, however many tables there are. */
 #define MEMTABLES_SHARE 4
 /* Values that long go to blob files. */
 #define BLOB_BYTES_MIN 512

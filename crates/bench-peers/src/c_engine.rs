@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::parts::{durability_number, not_offered};
+use crate::common::{durability_number, not_offered};
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Verdict,
-    Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Verdict, Visit,
 };
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
@@ -113,6 +113,7 @@ fn message() -> String {
 }
 
 /// A library with one of its variants.
+#[derive(Clone, Copy)]
 pub(crate) struct CEngine {
     /// The engine's name in reports.
     pub name: &'static str,
@@ -337,33 +338,13 @@ impl CTransaction<'_> {
         unsafe { (this.library.commit)(this.session) }.check("committing").map(|_| ())
     }
 
-    fn show(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        for_update: bool,
-        visit: Visit<'_>,
-    ) -> Result<()> {
+    fn check(&self, table: usize) {
         assert!(table < self.tables, "the workload uses a table that it did not open");
-        let from = from.map(Bytes::of);
-        let from = from.as_ref().map_or(ptr::null(), ptr::from_ref);
-        let reverse = (direction == Direction::Reverse).into();
-        let mut shown = Shown { visit, outcome: Ok(()) };
-        let state = ptr::from_mut(&mut shown).cast();
-        // SAFETY: the session has a transaction, the table exists, and `from` and `shown` outlive the call.
-        let code = unsafe {
-            (self.library.scan)(self.session, table, from, reverse, for_update.into(), show, state)
-        };
-        shown.outcome.and(code.check("scanning").map(|_| ()))
     }
 
     fn check_write(&self, table: usize) -> Result<()> {
-        assert!(table < self.tables, "the workload uses a table that it did not open");
-        match self.writes {
-            true => Ok(()),
-            false => Err(Error::Unsupported("writes in a transaction that reads")),
-        }
+        self.check(table);
+        if self.writes { Ok(()) } else { Err(Error::READ_ONLY) }
     }
 }
 
@@ -399,25 +380,29 @@ impl Transaction for CTransaction<'_> {
         code.check("deleting").map(|_| ())
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.show(table, from, direction, false, visit)
-    }
-
-    fn scan_for_update(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.check_write(table)?;
-        self.show(table, from, direction, true, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        match range.for_update {
+            true => self.check_write(range.table)?,
+            false => self.check(range.table),
+        }
+        let from = range.from.map(Bytes::of);
+        let from = from.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let reverse = (range.direction == Direction::Reverse).into();
+        let mut shown = Shown { visit, outcome: Ok(()) };
+        let state = ptr::from_mut(&mut shown).cast();
+        // SAFETY: the session has a transaction, the table exists, and `from` and `shown` outlive the call.
+        let code = unsafe {
+            (self.library.scan)(
+                self.session,
+                range.table,
+                from,
+                reverse,
+                range.for_update.into(),
+                show,
+                state,
+            )
+        };
+        shown.outcome.and(code.check("scanning").map(|_| ()))
     }
 }
 
@@ -437,7 +422,7 @@ unsafe extern "C" fn show(state: *mut c_void, key: Bytes, value: Bytes) -> c_int
     // SAFETY: the caller shows bytes that are valid during the call.
     let (key, value) = unsafe { (key.get(), value.get()) };
     match (shown.visit)(key, value) {
-        Ok(go_on) => go_on.into(),
+        Ok(should_continue) => should_continue.into(),
         Err(error) => {
             shown.outcome = Err(error);
             0
@@ -451,7 +436,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::parts::ALL_LEVELS;
+    use crate::common::ALL_LEVELS;
 
     fn missing() -> CEngine {
         CEngine {

@@ -2,8 +2,8 @@
 
 use fulgurite_bench::Engine;
 
-use crate::c_engine::{CEngine, Library};
-use crate::parts::{ALL_LEVELS, WRITTEN_LEVELS};
+use crate::c_engine::CEngine;
+use crate::common::{ALL_LEVELS, WRITTEN_LEVELS};
 
 /// The `struct peer_library` of a file of C, or the package that was missing when this crate was built.
 macro_rules! library {
@@ -11,7 +11,7 @@ macro_rules! library {
         #[cfg(peer = $peer)]
         {
             unsafe extern "C" {
-                safe static $symbol: Library;
+                safe static $symbol: crate::c_engine::Library;
             }
             Ok(&$symbol)
         }
@@ -37,7 +37,7 @@ pub(crate) fn c_engines() -> Vec<CEngine> {
 fn rocksdb() -> Vec<CEngine> {
     let plain = CEngine {
         name: "rocksdb",
-        library: rocksdb_library(),
+        library: library!("rocksdb", peer_rocksdb, "librocksdb-dev"),
         variant: 0,
         settings: "no compression, dynamic level bytes; bloom filters of 10 bits a key; memtables, index and filters within \
                    the cache size; its log files are not used again, which 7.8 does not do with recovery to a point in \
@@ -48,16 +48,14 @@ fn rocksdb() -> Vec<CEngine> {
     };
     let txn = CEngine {
         name: "rocksdb-txn",
-        library: rocksdb_library(),
         variant: 1,
         settings: "TransactionDB, deadlocks detected; else as rocksdb",
-        levels: ALL_LEVELS,
         isolation: "snapshot, with locks of what is written",
         no_transactions: None,
+        ..plain
     };
     let blob = CEngine {
         name: "rocksdb-blob",
-        library: rocksdb_library(),
         variant: 2,
         settings: "values from 512 bytes in blob files, which are collected; else as rocksdb",
         ..plain
@@ -65,14 +63,10 @@ fn rocksdb() -> Vec<CEngine> {
     vec![plain, txn, blob]
 }
 
-fn rocksdb_library() -> Result<&'static Library, &'static str> {
-    library!("rocksdb", peer_rocksdb, "librocksdb-dev")
-}
-
 fn leveldb() -> Vec<CEngine> {
     vec![CEngine {
         name: "leveldb",
-        library: leveldb_library(),
+        library: library!("leveldb", peer_leveldb, "libleveldb-dev"),
         variant: 0,
         settings: "no compression; bloom filter of 10 bits a key; two memtables of an eighth of the cache size each, 64 MiB at \
                    most, within it",
@@ -82,14 +76,10 @@ fn leveldb() -> Vec<CEngine> {
     }]
 }
 
-fn leveldb_library() -> Result<&'static Library, &'static str> {
-    library!("leveldb", peer_leveldb, "libleveldb-dev")
-}
-
 fn wiredtiger() -> Vec<CEngine> {
     vec![CEngine {
         name: "wiredtiger",
-        library: wiredtiger_library(),
+        library: library!("wiredtiger", peer_wiredtiger, "libwiredtiger-dev"),
         variant: 0,
         settings: "log, fsync, log files filled with zeros beforehand; a checkpoint a minute or 100 MiB of log",
         levels: ALL_LEVELS,
@@ -98,32 +88,23 @@ fn wiredtiger() -> Vec<CEngine> {
     }]
 }
 
-fn wiredtiger_library() -> Result<&'static Library, &'static str> {
-    library!("wiredtiger", peer_wiredtiger, "libwiredtiger-dev")
-}
-
 fn berkeleydb() -> Vec<CEngine> {
-    let settings = "regions in the heap, log buffer 4 MiB, log files filled with zeros beforehand; a checkpoint a minute or 64 MiB of log";
     let locking = CEngine {
         name: "bdb",
-        library: berkeleydb_library(),
+        library: library!("berkeleydb", peer_berkeleydb, "libdb5.3-dev"),
         variant: 0,
-        settings,
+        settings: "regions in the heap, log buffer 4 MiB, log files filled with zeros beforehand; a checkpoint a minute or \
+                   64 MiB of log",
         levels: ALL_LEVELS,
         isolation: "serializable, by locks of pages",
         no_transactions: None,
     };
     let mvcc = CEngine {
         name: "bdb-mvcc",
-        library: berkeleydb_library(),
         variant: 1,
         settings: "a crash of 5.3 mended; else as bdb",
         isolation: "snapshot, by versions of pages",
         ..locking
     };
     vec![locking, mvcc]
-}
-
-fn berkeleydb_library() -> Result<&'static Library, &'static str> {
-    library!("berkeleydb", peer_berkeleydb, "libdb5.3-dev")
 }

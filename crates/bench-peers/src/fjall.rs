@@ -7,11 +7,12 @@ use fjall::{
     Readable, Snapshot,
 };
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Visit,
 };
 use fulgurite_bench::{Error, Result};
 
-use crate::parts::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, undone};
 
 /// fjall's default size of a keyspace's memtable, bytes: the largest here.
 const MEMTABLE_BYTES_MAX: u64 = 64 << 20;
@@ -121,13 +122,12 @@ fn get(view: &impl Readable, table: &OptimisticTxKeyspace, key: &[u8], value: &m
 
 fn scan(
     view: &impl Readable,
-    table: &OptimisticTxKeyspace,
-    from: Option<&[u8]>,
-    direction: Direction,
+    tables: &[OptimisticTxKeyspace],
+    range: Range<'_>,
     visit: Visit<'_>,
 ) -> Result<()> {
-    let entries = view.range::<&[u8], _>(table.inner(), bounds(from, direction));
-    match direction {
+    let entries = view.range::<&[u8], _>(tables[range.table].inner(), bounds(range));
+    match range.direction {
         Direction::Forward => show(entries, visit),
         Direction::Reverse => show(entries.rev(), visit),
     }
@@ -153,22 +153,8 @@ impl Transaction for Reading<'_> {
         get(&self.snapshot, &self.tables[table], key, value)
     }
 
-    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(&self.snapshot, &self.tables[table], from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(&self.snapshot, self.tables, range, visit)
     }
 }
 
@@ -192,13 +178,7 @@ impl Transaction for Writing<'_> {
         Ok(())
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(&self.txn, &self.tables[table], from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(&self.txn, self.tables, range, visit)
     }
 }

@@ -10,14 +10,11 @@
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 
-use crossbeam_utils::CachePadded;
-use fulgurite_bench::IoCounts;
+use fulgurite_bench::{IoCounters, IoCounts};
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 /// Descriptors from here on are not tracked.
 const DESCRIPTORS: usize = 1 << 16;
-/// A write that begins in the block in which the last one ended is sequential.
-const BLOCK_BYTES: u64 = 4096;
 
 const _: () = assert!(size_of::<off_t>() == 8 && size_of::<usize>() == 8, "offsets go into one register");
 
@@ -38,51 +35,32 @@ static KINDS: [AtomicU8; DESCRIPTORS] = [const { AtomicU8::new(Kind::Unknown as 
 /// Where the last write through each descriptor ended.
 static ENDS: [AtomicU64; DESCRIPTORS] = [const { AtomicU64::new(0) }; DESCRIPTORS];
 
-/// Has cache lines of its own, so that threads that count different things do not wait for each other.
-type Counter = CachePadded<AtomicU64>;
-
-static READS: Counter = Counter::new(AtomicU64::new(0));
-static READ_BYTES: Counter = Counter::new(AtomicU64::new(0));
-static SEQUENTIAL_WRITES: Counter = Counter::new(AtomicU64::new(0));
-static SEQUENTIAL_BYTES: Counter = Counter::new(AtomicU64::new(0));
-static RANDOM_WRITES: Counter = Counter::new(AtomicU64::new(0));
-static RANDOM_BYTES: Counter = Counter::new(AtomicU64::new(0));
-static SYNCS: Counter = Counter::new(AtomicU64::new(0));
-static SYNC_NS: Counter = Counter::new(AtomicU64::new(0));
+static COUNTERS: IoCounters = IoCounters::new();
 
 /// The file operations of the process since it began, through the C library.
 pub fn counts() -> IoCounts {
-    IoCounts {
-        reads: READS.load(Relaxed),
-        read_bytes: READ_BYTES.load(Relaxed),
-        sequential_writes: SEQUENTIAL_WRITES.load(Relaxed),
-        sequential_bytes: SEQUENTIAL_BYTES.load(Relaxed),
-        random_writes: RANDOM_WRITES.load(Relaxed),
-        random_bytes: RANDOM_BYTES.load(Relaxed),
-        syncs: SYNCS.load(Relaxed),
-        sync_ns: SYNC_NS.load(Relaxed),
-    }
+    COUNTERS.counts()
 }
 
 /// A descriptor within the tables.
 #[derive(Clone, Copy)]
 struct Descriptor {
     fd: c_int,
-    place: usize,
+    index: usize,
 }
 
 impl Descriptor {
     fn of(fd: c_int) -> Option<Descriptor> {
-        let place = usize::try_from(fd).ok().filter(|place| *place < DESCRIPTORS)?;
-        Some(Descriptor { fd, place })
+        let index = usize::try_from(fd).ok().filter(|index| *index < DESCRIPTORS)?;
+        Some(Descriptor { fd, index })
     }
 
     fn forget(self) {
-        KINDS[self.place].store(Kind::Unknown as u8, Relaxed);
+        KINDS[self.index].store(Kind::Unknown as u8, Relaxed);
     }
 
     fn kind(self) -> Kind {
-        match KINDS[self.place].load(Relaxed) {
+        match KINDS[self.index].load(Relaxed) {
             1 => Kind::Other,
             2 => Kind::File,
             3 => Kind::SyncedFile,
@@ -105,8 +83,8 @@ impl Descriptor {
             (true, false) => Kind::File,
             (true, true) => Kind::SyncedFile,
         };
-        ENDS[self.place].store(0, Relaxed);
-        KINDS[self.place].store(kind as u8, Relaxed);
+        ENDS[self.index].store(0, Relaxed);
+        KINDS[self.index].store(kind as u8, Relaxed);
         kind
     }
 
@@ -115,18 +93,6 @@ impl Descriptor {
         // SAFETY: this moves nothing.
         let at = unsafe { libc::lseek(self.fd, 0, libc::SEEK_CUR) };
         at.max(0) as u64
-    }
-
-    fn count_write(self, begin: u64, bytes: u64) {
-        let before = ENDS[self.place].swap(begin + bytes, Relaxed);
-        let last_block = before.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-        let is_next = (last_block..=before).contains(&begin);
-        let (writes, written) = match is_next {
-            true => (&SEQUENTIAL_WRITES, &SEQUENTIAL_BYTES),
-            false => (&RANDOM_WRITES, &RANDOM_BYTES),
-        };
-        writes.fetch_add(1, Relaxed);
-        written.fetch_add(bytes, Relaxed);
     }
 }
 
@@ -142,8 +108,7 @@ fn synced(call: impl FnOnce() -> c_long) -> c_long {
     let began_ns = now_ns();
     let result = call();
     if result >= 0 {
-        SYNC_NS.fetch_add(now_ns() - began_ns, Relaxed);
-        SYNCS.fetch_add(1, Relaxed);
+        COUNTERS.sync(now_ns() - began_ns);
     }
     result
 }
@@ -153,8 +118,7 @@ fn read_from(fd: c_int, call: impl FnOnce() -> c_long) -> ssize_t {
     let result = call();
     let is_file = Descriptor::of(fd).is_some_and(|descriptor| descriptor.kind() != Kind::Other);
     if let (Ok(bytes), true) = (u64::try_from(result), is_file) {
-        READS.fetch_add(1, Relaxed);
-        READ_BYTES.fetch_add(bytes, Relaxed);
+        COUNTERS.read(bytes);
     }
     result as ssize_t
 }
@@ -171,7 +135,7 @@ fn write_to(fd: c_int, offset: off_t, is_synced: bool, call: impl FnOnce() -> c_
     };
     if let Ok(bytes) = u64::try_from(result) {
         let begin = u64::try_from(offset).unwrap_or_else(|_| descriptor.position().saturating_sub(bytes));
-        descriptor.count_write(begin, bytes);
+        COUNTERS.write(&ENDS[descriptor.index], begin, bytes);
     }
     result as ssize_t
 }

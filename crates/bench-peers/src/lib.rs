@@ -3,10 +3,10 @@
 mod bdb_je;
 mod c_engine;
 mod c_engines;
+mod common;
 mod fjall;
 pub mod interpose;
 mod lmdb;
-mod parts;
 mod redb;
 mod sqlite;
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Visit,
 };
 use fulgurite_bench::{Error, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
-use crate::parts::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, undone};
 
 /// How far the file may grow, bytes: this reserves address space only.
 const MAP_BYTES: usize = 256 << 30;
@@ -130,17 +131,11 @@ fn get(table: &Table, txn: &RoTxn<'_>, key: &[u8], value: &mut Vec<u8>) -> Resul
     Ok(copied(found, value))
 }
 
-fn scan(
-    table: &Table,
-    txn: &RoTxn<'_>,
-    from: Option<&[u8]>,
-    direction: Direction,
-    visit: Visit<'_>,
-) -> Result<()> {
-    let range = bounds(from, direction);
-    match direction {
-        Direction::Forward => show(table.range(txn, &range).map_err(failed("scanning"))?, visit),
-        Direction::Reverse => show(table.rev_range(txn, &range).map_err(failed("scanning"))?, visit),
+fn scan(tables: &[Table], txn: &RoTxn<'_>, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+    let (table, keys) = (&tables[range.table], bounds(range));
+    match range.direction {
+        Direction::Forward => show(table.range(txn, &keys).map_err(failed("scanning"))?, visit),
+        Direction::Reverse => show(table.rev_range(txn, &keys).map_err(failed("scanning"))?, visit),
     }
 }
 
@@ -167,22 +162,8 @@ impl Transaction for Reading<'_> {
         get(&self.tables[table], self.txn, key, value)
     }
 
-    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(&self.tables[table], self.txn, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(self.tables, self.txn, range, visit)
     }
 }
 
@@ -204,13 +185,7 @@ impl Transaction for Writing<'_> {
         self.tables[table].delete(&mut self.txn, key).map(|_| ()).map_err(failed("deleting"))
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(&self.tables[table], &self.txn, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(self.tables, &self.txn, range, visit)
     }
 }

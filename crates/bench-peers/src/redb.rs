@@ -1,10 +1,10 @@
 //! redb, a B+tree whose pages are copied when they change.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Visit,
 };
 use fulgurite_bench::{Error, Result};
 use redb::{
@@ -12,7 +12,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use crate::parts::{Held, bounds, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, bounds, copied, failed, not_offered, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.redb";
@@ -112,16 +112,14 @@ struct RedbSession(Arc<OpenRedb>);
 impl RedbSession {
     fn read(&self, statements: Statements<'_>) -> Result<Ended> {
         let txn = self.0.db.begin_read().map_err(failed("beginning to read"))?;
-        let tables = self.0.names.iter().map(|_| None).collect();
-        let verdict = statements(&mut Reading { txn: &txn, names: &self.0.names, tables });
+        let verdict = statements(&mut Reading { txn: &txn, tables: Tables::new(&self.0.names) });
         Ok(undone(verdict)?.unwrap_or(Ended::Committed))
     }
 
     fn write(&self, statements: Statements<'_>) -> Result<Ended> {
         let mut txn = self.0.db.begin_write().map_err(failed("beginning to write"))?;
         txn.set_durability(self.0.durability).map_err(failed("beginning to write"))?;
-        let tables = self.0.names.iter().map(|_| None).collect();
-        let verdict = statements(&mut Writing { txn: &txn, names: &self.0.names, tables });
+        let verdict = statements(&mut Writing { txn: &txn, tables: Tables::new(&self.0.names) });
         if let Some(ended) = undone(verdict)? {
             txn.abort().map_err(failed("rolling back"))?;
             return Ok(ended);
@@ -153,15 +151,9 @@ fn get(table: &impl ReadableTable<Bytes, Bytes>, key: &[u8], value: &mut Vec<u8>
     Ok(copied(found.as_ref().map(|found| found.value()), value))
 }
 
-fn scan(
-    table: &impl ReadableTable<Bytes, Bytes>,
-    from: Option<&[u8]>,
-    direction: Direction,
-    visit: Visit<'_>,
-) -> Result<()> {
-    let range: (Bound<&[u8]>, Bound<&[u8]>) = bounds(from, direction);
-    let mut entries = table.range::<&[u8]>(range).map_err(failed("scanning"))?;
-    let mut next = || match direction {
+fn scan(table: &impl ReadableTable<Bytes, Bytes>, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+    let mut entries = table.range::<&[u8]>(bounds(range)).map_err(failed("scanning"))?;
+    let mut next = || match range.direction {
         Direction::Forward => entries.next(),
         Direction::Reverse => entries.next_back(),
     };
@@ -174,23 +166,39 @@ fn scan(
     Ok(())
 }
 
-/// A snapshot, with the tables that were opened.
+/// The tables of a transaction, each opened when it is used first.
+struct Tables<'a, T> {
+    names: &'a [String],
+    opened: Vec<Option<T>>,
+}
+
+impl<'a, T> Tables<'a, T> {
+    fn new(names: &'a [String]) -> Tables<'a, T> {
+        Tables { names, opened: names.iter().map(|_| None).collect() }
+    }
+
+    fn get<E: Into<redb::Error>>(
+        &mut self,
+        number: usize,
+        open: impl FnOnce(TableDefinition<'_, Bytes, Bytes>) -> Result<T, E>,
+    ) -> Result<&mut T> {
+        let table = &mut self.opened[number];
+        if table.is_none() {
+            let opened = open(definition(&self.names[number])).map_err(Into::into);
+            *table = Some(opened.map_err(failed("opening a table"))?);
+        }
+        Ok(table.as_mut().expect("opened above"))
+    }
+}
+
 struct Reading<'a> {
     txn: &'a ReadTransaction,
-    names: &'a [String],
-    tables: Vec<Option<ReadOnlyTable<Bytes, Bytes>>>,
+    tables: Tables<'a, ReadOnlyTable<Bytes, Bytes>>,
 }
 
 impl Reading<'_> {
-    fn table(&mut self, number: usize) -> Result<&ReadOnlyTable<Bytes, Bytes>> {
-        let table = &mut self.tables[number];
-        match table {
-            Some(table) => Ok(table),
-            None => {
-                let opened = self.txn.open_table(definition(&self.names[number]));
-                Ok(table.insert(opened.map_err(failed("opening a table"))?))
-            }
-        }
+    fn table(&mut self, number: usize) -> Result<&mut ReadOnlyTable<Bytes, Bytes>> {
+        self.tables.get(number, |definition| self.txn.open_table(definition))
     }
 }
 
@@ -199,42 +207,19 @@ impl Transaction for Reading<'_> {
         get(self.table(table)?, key, value)
     }
 
-    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
-        Err(read_only())
-    }
-
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(self.table(table)?, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(self.table(range.table)?, range, visit)
     }
 }
 
-/// A transaction that writes, with the tables that were opened.
 struct Writing<'a> {
     txn: &'a WriteTransaction,
-    names: &'a [String],
-    tables: Vec<Option<Table<'a, Bytes, Bytes>>>,
+    tables: Tables<'a, Table<'a, Bytes, Bytes>>,
 }
 
 impl<'a> Writing<'a> {
     fn table(&mut self, number: usize) -> Result<&mut Table<'a, Bytes, Bytes>> {
-        let table = &mut self.tables[number];
-        match table {
-            Some(table) => Ok(table),
-            None => {
-                let opened = self.txn.open_table(definition(&self.names[number]));
-                Ok(table.insert(opened.map_err(failed("opening a table"))?))
-            }
-        }
+        self.tables.get(number, |definition| self.txn.open_table(definition))
     }
 }
 
@@ -251,13 +236,7 @@ impl Transaction for Writing<'_> {
         self.table(table)?.remove(key).map(|_| ()).map_err(failed("deleting"))
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        scan(self.table(table)?, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        scan(self.table(range.table)?, range, visit)
     }
 }

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Visit,
 };
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params_from_iter};
 
-use crate::parts::{Held, WRITTEN_LEVELS, copied, failed, not_offered, read_only, undone};
+use crate::common::{Held, WRITTEN_LEVELS, copied, failed, not_offered, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.sqlite";
@@ -119,8 +120,9 @@ impl Statement {
         }
     }
 
-    fn scan(&self, from: Option<&[u8]>, direction: Direction) -> &str {
-        &self.scans[2 * usize::from(from.is_some()) + usize::from(direction == Direction::Reverse)]
+    fn scan(&self, range: Range<'_>) -> &str {
+        &self.scans
+            [2 * usize::from(range.from.is_some()) + usize::from(range.direction == Direction::Reverse)]
     }
 }
 
@@ -224,10 +226,10 @@ impl SqliteSession {
         look().map_err(refused("reading"))
     }
 
-    fn show(&self, table: usize, from: Option<&[u8]>, direction: Direction, visit: Visit<'_>) -> Result<()> {
-        let text = self.open.tables[table].scan(from, direction);
+    fn show(&self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        let text = self.open.tables[range.table].scan(range);
         let mut statement = self.connection.prepare_cached(text).map_err(refused("scanning"))?;
-        let mut rows = statement.query(params_from_iter(from)).map_err(refused("scanning"))?;
+        let mut rows = statement.query(params_from_iter(range.from)).map_err(refused("scanning"))?;
         while let Some(row) = rows.next().map_err(refused("scanning"))? {
             let (key, value) = entry(row).map_err(refused("scanning"))?;
             if !visit(key, value)? {
@@ -269,7 +271,7 @@ struct Open<'a> {
 
 impl Open<'_> {
     fn statements(&self, table: usize) -> Result<&Statement> {
-        if self.writes { Ok(&self.session.open.tables[table]) } else { Err(read_only()) }
+        if self.writes { Ok(&self.session.open.tables[table]) } else { Err(Error::READ_ONLY) }
     }
 }
 
@@ -286,13 +288,7 @@ impl Transaction for Open<'_> {
         self.session.change(&self.statements(table)?.delete, (key,), "deleting")
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.session.show(table, from, direction, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        self.session.show(range, visit)
     }
 }

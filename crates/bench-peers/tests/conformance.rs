@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use common::{child, each, each_without_syncs, engine, open, run, write};
+use common::{child, each, each_store, each_without_syncs, engine, open, run, write};
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{
-    Direction, Ended, Level, Mode, Needs, Opening, Session, Store, Transaction, Verdict,
+    Direction, Ended, Level, Mode, Needs, Opening, Range, Session, Store, Transaction, Verdict,
 };
 use fulgurite_bench::{Error, Result};
 
@@ -41,38 +41,26 @@ fn value_in(txn: &mut dyn Transaction, table: usize, key: &[u8]) -> Result<Optio
     Ok(txn.get(table, key, &mut value)?.then_some(value))
 }
 
-fn entries_in(
-    txn: &mut dyn Transaction,
-    table: usize,
-    from: Option<&[u8]>,
-    direction: Direction,
-    most: usize,
-) -> Result<Entries> {
+fn entries_in(txn: &mut dyn Transaction, range: Range<'_>, most: usize) -> Result<Entries> {
     let mut entries = Entries::new();
-    txn.scan(table, from, direction, &mut |key, value| {
+    txn.scan(range, &mut |key, value| {
         entries.push((key.to_vec(), value.to_vec()));
         Ok(entries.len() < most)
     })?;
     Ok(entries)
 }
 
-fn entries(
-    session: &mut dyn Session,
-    table: usize,
-    from: Option<&[u8]>,
-    direction: Direction,
-    most: usize,
-) -> Entries {
+fn entries(session: &mut dyn Session, range: Range<'_>, most: usize) -> Entries {
     let mut entries = Entries::new();
     run(session, Mode::Read, |txn| {
-        entries = entries_in(txn, table, from, direction, most)?;
+        entries = entries_in(txn, range, most)?;
         Ok(Verdict::Commit)
     });
     entries
 }
 
 fn all(session: &mut dyn Session, table: usize) -> Entries {
-    entries(session, table, None, Direction::Forward, usize::MAX)
+    entries(session, Range::all(table), usize::MAX)
 }
 
 /// Keys with bytes that are not valid in strings.
@@ -82,14 +70,12 @@ fn keys() -> Vec<Vec<u8>> {
 }
 
 fn value_of(key: &[u8], bytes: usize) -> Vec<u8> {
-    key.iter().copied().cycle().zip(0u8..=250).map(|(byte, place)| byte ^ place).cycle().take(bytes).collect()
+    key.iter().copied().cycle().zip(0u8..=250).map(|(byte, index)| byte ^ index).cycle().take(bytes).collect()
 }
 
 #[test]
 fn puts_are_read() {
-    each_without_syncs(ANY, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(ANY, |store| {
         let mut session = store.session().unwrap();
         for bytes in [1, 100, 511, 512, 4096, 65_537, 1 << 20, 0] {
             for key in keys() {
@@ -112,8 +98,6 @@ fn puts_are_read() {
             assert_eq!(got(&mut *session, 0, &key), None);
         }
         assert_eq!(all(&mut *session, 0), []);
-        drop(session);
-        store.close().unwrap();
     });
 }
 
@@ -138,8 +122,7 @@ fn models() -> [BTreeMap<Vec<u8>, Vec<u8>>; 2] {
 
 fn expected(
     model: &BTreeMap<Vec<u8>, Vec<u8>>,
-    from: Option<&[u8]>,
-    direction: Direction,
+    Range { from, direction, .. }: Range<'_>,
     most: usize,
 ) -> Entries {
     let copied = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
@@ -158,13 +141,11 @@ fn expected(
 #[test]
 fn scans_are_ordered_and_complete() {
     let models = models();
-    each_without_syncs(ANY, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(ANY, |store| {
         let mut session = store.session().unwrap();
         for (table, model) in models.iter().enumerate() {
             assert_eq!(all(&mut *session, table), [], "a new table is empty");
-            assert_eq!(entries(&mut *session, table, Some(b"a"), Direction::Reverse, 1), []);
+            assert_eq!(entries(&mut *session, Range::reverse(table, Some(b"a")), 1), []);
             for (key, value) in model {
                 write(&mut *session, |txn| txn.put(table, key, value));
             }
@@ -177,25 +158,19 @@ fn scans_are_ordered_and_complete() {
             for from in &bounds {
                 for direction in [Direction::Forward, Direction::Reverse] {
                     for most in [1, 3, usize::MAX] {
-                        let shown = entries(&mut *session, table, *from, direction, most);
-                        assert!(
-                            shown == expected(model, *from, direction, most),
-                            "table {table} {direction:?} from {from:?}, at most {most}"
-                        );
+                        let range = Range { direction, ..Range::forward(table, *from) };
+                        let shown = entries(&mut *session, range, most);
+                        assert!(shown == expected(model, range, most), "{range:?}, at most {most}");
                     }
                 }
             }
         }
-        drop(session);
-        store.close().unwrap();
     });
 }
 
 #[test]
 fn a_rollback_leaves_nothing() {
-    each_without_syncs(ANY, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(ANY, |store| {
         let mut session = store.session().unwrap();
         write(&mut *session, |txn| txn.put(0, b"kept", b"old"));
         let change = |txn: &mut dyn Transaction| {
@@ -217,22 +192,18 @@ fn a_rollback_leaves_nothing() {
         });
         assert!(matches!(ended, Ok(Ended::Conflict)));
         let failed = session.transact(Mode::Read, &mut |txn| {
-            txn.scan(0, None, Direction::Forward, &mut |_, _| Err(Error::Unsupported("luck")))?;
+            txn.scan(Range::all(0), &mut |_, _| Err(Error::Unsupported("luck")))?;
             Ok(Verdict::Commit)
         });
         assert!(matches!(failed, Err(Error::Unsupported("luck"))), "a visitor's error is passed on");
         assert_eq!(all(&mut *session, 0), [(b"kept".to_vec(), b"old".to_vec())]);
         assert_eq!(all(&mut *session, 1), []);
-        drop(session);
-        store.close().unwrap();
     });
 }
 
 #[test]
 fn a_transaction_sees_its_own_writes() {
-    each_without_syncs(TRANSACTIONS, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(TRANSACTIONS, |store| {
         let mut session = store.session().unwrap();
         write(&mut *session, |txn| (0..10u8).try_for_each(|number| txn.put(0, &[number], b"old")));
         write(&mut *session, |txn| {
@@ -249,20 +220,14 @@ fn a_transaction_sees_its_own_writes() {
             assert!(!txn.get_for_update(0, &[5], &mut value)?);
             let expected = [(&[3][..], &b"new"[..]), (&[4, 4], b"more"), (&[6], b"old")];
             let mut expected = expected.map(|(key, value)| (key.to_vec(), value.to_vec()));
-            assert_eq!(entries_in(txn, 0, Some(&[3]), Direction::Forward, 3)?, expected);
+            assert_eq!(entries_in(txn, Range::forward(0, Some(&[3])), 3)?, expected);
             expected.reverse();
-            assert_eq!(entries_in(txn, 0, Some(&[6]), Direction::Reverse, 3)?, expected);
-            let mut for_update = Entries::new();
-            txn.scan_for_update(0, Some(&[6]), Direction::Reverse, &mut |key, value| {
-                for_update.push((key.to_vec(), value.to_vec()));
-                Ok(for_update.len() < 3)
-            })?;
-            assert_eq!(for_update, expected);
+            assert_eq!(entries_in(txn, Range::reverse(0, Some(&[6])), 3)?, expected);
+            let for_update = Range::reverse(0, Some(&[6])).for_update();
+            assert_eq!(entries_in(txn, for_update, 3)?, expected);
             Ok(())
         });
         assert_eq!(all(&mut *session, 0).len(), 9);
-        drop(session);
-        store.close().unwrap();
     });
 }
 
@@ -295,12 +260,9 @@ fn increment(store: &dyn Store, read: fn(&mut dyn Transaction, &mut Vec<u8>) -> 
 
 #[test]
 fn no_increment_is_lost() {
-    each_without_syncs(TRANSACTIONS, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
-        increment(&*store, |txn, value| txn.get_for_update(0, b"sum", value));
-        increment(&*store, |txn, value| txn.get(0, b"sum", value));
-        store.close().unwrap();
+    each_store(TRANSACTIONS, |store| {
+        increment(store, |txn, value| txn.get_for_update(0, b"sum", value));
+        increment(store, |txn, value| txn.get(0, b"sum", value));
     });
 }
 
@@ -309,7 +271,7 @@ fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
     let mut first = None;
     write(session, |txn| {
         first = None;
-        txn.scan_for_update(0, None, Direction::Forward, &mut |key, _| {
+        txn.scan(Range::all(0).for_update(), &mut |key, _| {
             first = Some(key.to_vec());
             Ok(false)
         })?;
@@ -328,9 +290,7 @@ fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
 fn rows_that_are_scanned_for_update_are_taken_once() {
     const THREADS: u64 = 4;
     const ROWS: u64 = 400;
-    each_without_syncs(TRANSACTIONS, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(TRANSACTIONS, |store| {
         write(&mut *store.session().unwrap(), |txn| {
             (0..ROWS).try_for_each(|row| txn.put(0, &row.to_be_bytes(), b"row"))
         });
@@ -348,11 +308,10 @@ fn rows_that_are_scanned_for_update_are_taken_once() {
             }
         });
         let seconds = (env.clock().monotonic_ns() - began_ns) / 1_000_000_000;
-        assert!(seconds < 30, "{}: {seconds} s", engine.name());
+        assert!(seconds < 30, "{seconds} s");
         let mut taken = taken.into_inner().unwrap();
         taken.sort();
         assert_eq!(taken, (0..ROWS).map(|row| row.to_be_bytes().to_vec()).collect::<Vec<_>>());
-        store.close().unwrap();
     });
 }
 
@@ -378,9 +337,7 @@ fn they_met((count, _): &(Mutex<u32>, Condvar)) -> bool {
 /// A second writer begins before the first one commits, and writes the same key without reading it for update.
 #[test]
 fn the_later_of_two_writers_conflicts_or_waits() {
-    each_without_syncs(TRANSACTIONS, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(TRANSACTIONS, |store| {
         write(&mut *store.session().unwrap(), |txn| txn.put(0, b"key", b"none"));
         let readers = (Mutex::new(0), Condvar::new());
         let append = |own: &[u8]| {
@@ -406,7 +363,6 @@ fn the_later_of_two_writers_conflicts_or_waits() {
         assert!(attempts > 2 || !met, "both had read the same value, so one had to run again");
         let value = got(&mut *store.session().unwrap(), 0, b"key").unwrap();
         assert!(value == b"none, a, b" || value == b"none, b, a", "{value:?}");
-        store.close().unwrap();
     });
 }
 
@@ -415,12 +371,9 @@ fn the_later_of_two_writers_conflicts_or_waits() {
 fn many_threads_fill_a_table() {
     const THREADS: u64 = 4;
     const ROWS: u64 = 1500;
-    each_without_syncs(ANY, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(ANY, |store| {
         std::thread::scope(|scope| {
             for thread in 0..THREADS {
-                let store = &store;
                 scope.spawn(move || {
                     let mut session = store.session().unwrap();
                     for row in 0..ROWS {
@@ -433,16 +386,13 @@ fn many_threads_fill_a_table() {
         let rows = all(&mut *store.session().unwrap(), 0);
         let expected = (0..THREADS * ROWS).map(|row| row.to_be_bytes());
         assert!(rows.into_iter().eq(expected.map(|key| (key.to_vec(), value_of(&key, 400)))));
-        store.close().unwrap();
     });
 }
 
 #[test]
 fn a_transaction_that_reads_sees_one_state() {
     const COMMITS: u64 = 400;
-    each_without_syncs(SNAPSHOTS, |engine, level| {
-        let dir = tempfile::tempdir().unwrap();
-        let store = open(engine, dir.path(), level);
+    each_store(SNAPSHOTS, |store| {
         let set = |session: &mut dyn Session, value: u64| {
             write(session, |txn| (0..2).try_for_each(|table| txn.put(table, b"key", &value.to_le_bytes())));
         };
@@ -455,7 +405,7 @@ fn a_transaction_that_reads_sees_one_state() {
                     while !is_over.load(Relaxed) {
                         run(&mut *session, Mode::Read, |txn| {
                             let value = value_in(txn, 0, b"key")?.unwrap();
-                            let scanned = entries_in(txn, 1, None, Direction::Forward, 1)?;
+                            let scanned = entries_in(txn, Range::all(1), 1)?;
                             assert_eq!(scanned[0].1, value);
                             assert_eq!(value_in(txn, 0, b"key")?.unwrap(), value);
                             Ok(Verdict::Commit)
@@ -468,7 +418,6 @@ fn a_transaction_that_reads_sees_one_state() {
             (1..=COMMITS).for_each(|value| set(&mut *session, value));
             is_over.store(true, Relaxed);
         });
-        store.close().unwrap();
     });
 }
 
@@ -506,8 +455,9 @@ fn closing_and_opening_keeps_everything() {
 /// Commits without end and prints a line after each commit.
 #[test]
 fn child_that_is_killed() {
-    let told = |name| std::env::var(name).ok();
-    let (Some(name), Some(dir), Some(level)) = (told(CHILD_ENGINE), told(CHILD_DIR), told(CHILD_LEVEL))
+    let variable = |name| std::env::var(name).ok();
+    let (Some(name), Some(dir), Some(level)) =
+        (variable(CHILD_ENGINE), variable(CHILD_DIR), variable(CHILD_LEVEL))
     else {
         return;
     };
@@ -528,8 +478,9 @@ fn kill(name: &str, level: Level) {
     const COMMITS: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
     let level_name = level.to_string();
-    let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
-    let mut process = child("child_that_is_killed", &told).stdout(Stdio::piped()).spawn().unwrap();
+    let variables =
+        [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
+    let mut process = child("child_that_is_killed", &variables).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
     let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
     let enough = acknowledged.take_while(|number| *number < COMMITS).last();

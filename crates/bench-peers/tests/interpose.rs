@@ -151,8 +151,8 @@ fn child_that_is_traced() {
 fn the_kernel_counts_the_same_syncs() {
     each_of_c(|name| {
         let dir = tempfile::tempdir().unwrap();
-        let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap())];
-        let Some(traced) = trace("child_that_is_traced", &told, "fsync,fdatasync,msync") else { return };
+        let variables = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap())];
+        let Some(traced) = trace("child_that_is_traced", &variables, "fsync,fdatasync,msync") else { return };
         let counted = |line: &str| line.strip_prefix("counted ")?.parse::<usize>().ok();
         let counted = traced.stdout.lines().find_map(counted);
         let is_sync =

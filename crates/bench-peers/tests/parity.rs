@@ -23,8 +23,9 @@ const END: &str = "parity ends";
 
 #[test]
 fn child_that_commits() {
-    let told = |name| std::env::var(name).ok();
-    let (Some(name), Some(dir), Some(level)) = (told(CHILD_ENGINE), told(CHILD_DIR), told(CHILD_LEVEL))
+    let variable = |name| std::env::var(name).ok();
+    let (Some(name), Some(dir), Some(level)) =
+        (variable(CHILD_ENGINE), variable(CHILD_DIR), variable(CHILD_LEVEL))
     else {
         return;
     };
@@ -144,8 +145,8 @@ fn traces_are_read() {
 fn asked(name: &str, level: Level) -> Option<Asked> {
     let dir = tempfile::tempdir().unwrap();
     let level = level.to_string();
-    let told = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level)];
-    let traced = trace("child_that_commits", &told, CALLS)?;
+    let variables = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level)];
+    let traced = trace("child_that_commits", &variables, CALLS)?;
     assert!(traced.calls.contains(BEGIN) && traced.calls.contains(END), "{name}: the trace is not whole");
     Some(asked_by_commits(&traced.calls))
 }

@@ -2,7 +2,7 @@
 //! that dies does not harm other runs.
 //!
 //! The parent starts its own program with some arguments, which lead it to [`serve`], and writes a [`Job`] to its
-//! standard input: one line of JSON. The child answers with lines of JSON, [`Message`]s. It ends its run early when its
+//! standard input: one line of JSON. The child replies with lines of JSON, [`Message`]s. It ends its run early when its
 //! standard input ends, and at once if its parent is gone.
 
 use std::io::{BufRead, BufReader, Write};
@@ -17,28 +17,21 @@ use std::time::Duration;
 use fulgurite::env::Env;
 use serde::{Deserialize, Serialize};
 
-use crate::cell::{Cell, Load, Stage, Watcher};
-use crate::engine::Level;
+use crate::measurement::{Measurement, Stage, Watcher};
+use crate::plan::{Configuration, DataPoint};
 use crate::registry::Registry;
 use crate::run::Run;
-use crate::spec::Spec;
 use crate::{Error, Result};
 
 /// One run, as data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The name of the engine.
-    pub engine: String,
+    /// The engine and its level.
+    pub configuration: Configuration,
+    /// The workload and its load.
+    pub data_point: DataPoint,
     /// The operator's word about the device's cache: see [`Registry::find`].
     pub assume_power_safe_cache: bool,
-    /// What the threads do.
-    pub workload: Spec,
-    /// When commits are acknowledged.
-    pub level: Level,
-    /// The memory of the engine for data.
-    pub cache_bytes: u64,
-    /// The load on the store.
-    pub load: Load,
     /// An empty directory for the store.
     pub dir: PathBuf,
 }
@@ -57,7 +50,7 @@ enum Message {
 const ORPHAN_POLL: Duration = Duration::from_millis(100);
 
 /// The interval at which a child reports its stage.
-const TELL_NS: u64 = 100_000_000;
+const STAGE_EVERY_NS: u64 = 100_000_000;
 /// How often a parent checks whether to continue while its child is silent.
 const LOOK: Duration = Duration::from_millis(100);
 /// A child whose run makes no progress for this long hangs. The longest silent steps are checking a store and closing
@@ -68,14 +61,14 @@ const ENDING_NS_MAX: u64 = 30_000_000_000;
 
 /// Where runs happen.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Process {
     /// In this process: for tests, and for programs that have nothing else to do.
     Here,
     /// In a child: this program with these arguments.
     Child(PathBuf, Vec<String>),
 }
 
-impl Place {
+impl Process {
     /// Does a job.
     ///
     /// # Errors
@@ -88,8 +81,8 @@ impl Place {
         watcher: Watcher<'_>,
     ) -> Result<Option<Run>> {
         match self {
-            Place::Here => job.run(env, registry, watcher),
-            Place::Child(program, args) => {
+            Process::Here => job.run(env, registry, watcher),
+            Process::Child(program, args) => {
                 let child =
                     Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
                 let what = format!("starting {} for a run", program.display());
@@ -101,19 +94,11 @@ impl Place {
 
 impl Job {
     fn run(&self, env: &Arc<dyn Env>, registry: &Registry, watcher: Watcher<'_>) -> Result<Option<Run>> {
-        let engine = registry.find(&self.engine, self.assume_power_safe_cache);
+        let engine = registry.find(&self.configuration.engine, self.assume_power_safe_cache);
         let engine = engine.map_err(|why| Error::engine("looking for the engine", why))?;
-        let cell = Cell {
-            env,
-            workload: &*self.workload.build(),
-            engine: &*engine,
-            dir: &self.dir,
-            cache_bytes: self.cache_bytes,
-            level: self.level,
-            load: self.load,
-            process_io: registry.process_io(),
-        };
-        cell.run(watcher)
+        let workload = self.data_point.workload.build();
+        let process_io = registry.process_io();
+        Measurement { env, job: self, workload: &*workload, engine: &*engine, process_io }.run(watcher)
     }
 }
 
@@ -132,14 +117,14 @@ impl Parent<'_> {
         }
         let clock = self.env.clock();
         let mut stage = Stage::Filling(0.0);
-        let mut came_on_ns = clock.monotonic_ns();
+        let mut changed_ns = clock.monotonic_ns();
         let mut asked_ns = None;
         loop {
             match messages.recv_timeout(LOOK) {
                 Ok(Message::Run(run)) => return Ok(run.map(|run| *run)),
                 Ok(Message::Failed(what)) => return Err(Error::Remote(what)),
                 Ok(Message::Refused(why)) => return Err(Error::Refused(why)),
-                Ok(Message::Stage(now)) if now != stage => (stage, came_on_ns) = (now, clock.monotonic_ns()),
+                Ok(Message::Stage(now)) if now != stage => (stage, changed_ns) = (now, clock.monotonic_ns()),
                 Ok(Message::Stage(_)) => {}
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return self.died(job),
@@ -152,7 +137,7 @@ impl Parent<'_> {
             if asked_ns.is_some_and(|asked_ns| now_ns - asked_ns > ENDING_NS_MAX) {
                 return Ok(None);
             }
-            if now_ns - came_on_ns > STANDSTILL_NS_MAX {
+            if now_ns - changed_ns > STANDSTILL_NS_MAX {
                 let seconds = STANDSTILL_NS_MAX / 1_000_000_000;
                 return Err(Error::engine(
                     "running",
@@ -182,7 +167,7 @@ impl Parent<'_> {
         let status = self.child.wait().map_err(Error::io("waiting for the process of a run"))?;
         Err(Error::engine(
             "running",
-            format!("the process of {} ended without a result: {status}", job.engine),
+            format!("the process of {} ended without a result: {status}", job.configuration.engine),
         ))
     }
 }
@@ -228,28 +213,28 @@ pub fn serve(env: &Arc<dyn Env>, registry: &Registry) -> Result<()> {
         std::process::exit(1);
     };
     env.spawn("bench-parent", Box::new(watch)).map_err(Error::io("starting a thread"))?;
-    let mut told_ns = 0;
+    let mut sent_ns = 0;
     let mut gone = false;
     let ran = job.run(env, registry, &mut |stage| {
         let now_ns = env.clock().monotonic_ns();
-        if now_ns - told_ns >= TELL_NS {
-            told_ns = now_ns;
-            gone = gone || tell(&Message::Stage(stage)).is_err();
+        if now_ns - sent_ns >= STAGE_EVERY_NS {
+            sent_ns = now_ns;
+            gone = gone || send(&Message::Stage(stage)).is_err();
         }
         !gone && !stop.load(Ordering::Relaxed)
     });
-    tell(&match ran {
+    send(&match ran {
         Ok(run) => Message::Run(run.map(Box::new)),
         Err(Error::Refused(why)) => Message::Refused(why),
         Err(error) => Message::Failed(with_causes(&error)),
     })
 }
 
-fn tell(message: &Message) -> Result<()> {
+fn send(message: &Message) -> Result<()> {
     let line = serde_json::to_string(message).expect("a message can be written as JSON") + "\n";
     let mut stdout = std::io::stdout().lock();
-    let told = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
-    told.map_err(Error::io("telling of a run"))
+    let sent = stdout.write_all(line.as_bytes()).and_then(|()| stdout.flush());
+    sent.map_err(Error::io("reporting to the parent process"))
 }
 
 /// An error and what caused it, in one line.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::head::{device, processors};
+use crate::head::{device, distinct, processors};
 use crate::metrics::Summary;
 use crate::number::{number, utc};
 use crate::report::{Report, Row};
@@ -39,16 +39,8 @@ pub struct Comparison {
 /// A row of both reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ComparedRow {
-    /// The workload's name.
-    pub workload: String,
-    /// The point; may be empty.
-    pub point: String,
-    /// How many threads.
-    pub threads: u32,
-    /// The engine's label.
-    pub label: String,
-    /// When commits were acknowledged.
-    pub level: String,
+    /// That of the new report.
+    pub row: Row,
     /// Operations a second: more is better.
     pub rate: Change,
     /// 99th percentile of the latency, microseconds: less is better.
@@ -98,7 +90,7 @@ enum Better {
     Less,
 }
 
-/// Compares the rows of two reports that have the same workload, point, number of threads, label and durability.
+/// Compares the rows of two reports that have the same workload, data point, number of threads, label and durability.
 pub fn compare(old: &Report, new: &Report) -> Comparison {
     let mut comparison = Comparison {
         old: format!("version {}, {}", old.version, utc(old.began_ms)),
@@ -149,11 +141,7 @@ fn twin<'a>(report: &'a Report, row: &Row) -> Option<&'a Row> {
 
 fn compare_rows(old: &Row, new: &Row) -> Option<ComparedRow> {
     Some(ComparedRow {
-        workload: new.workload.clone(),
-        point: new.point.clone(),
-        threads: new.threads,
-        label: new.label.clone(),
-        level: new.level.clone(),
+        row: new.clone(),
         rate: change(old, new, RATE, Better::More)?,
         p99: change(old, new, LATENCY, Better::Less)?,
     })
@@ -163,30 +151,30 @@ fn change(old: &Row, new: &Row, metric: &str, better: Better) -> Option<Change> 
     let rounds = old.counting().count().min(new.counting().count());
     let is_partial = old.is_partial() || new.is_partial();
     let (old, new) = (old.summary(metric)?, new.summary(metric)?);
-    let part = match old.median == new.median {
+    let change_share = match old.median == new.median {
         true => 0.0,
         false => new.median / old.median - 1.0,
     };
-    let rises = old.max < new.min && part > CHANGE_MIN;
-    let falls = new.max < old.min && part < -CHANGE_MIN;
+    let rises = old.max < new.min && change_share > CHANGE_MIN;
+    let falls = new.max < old.min && change_share < -CHANGE_MIN;
     let verdict = match (rises, falls, better) {
         _ if rounds < ROUNDS_MIN || is_partial => Verdict::TooFewRounds,
         (true, _, Better::More) | (_, true, Better::Less) => Verdict::Improvement,
         (true, _, Better::Less) | (_, true, Better::More) => Verdict::Regression,
         _ => Verdict::Unchanged,
     };
-    Some(Change { old, new, percent: part * 100.0, verdict })
+    Some(Change { old, new, percent: change_share * 100.0, verdict })
 }
 
 /// A row that only one report has, and the reason why the other has not; `other` is that report's row of the same kind.
 fn describe(row: &Row, other: Option<&Row>) -> String {
-    let point = if row.point.is_empty() { String::new() } else { format!(" {}", row.point) };
+    let data_point = if row.data_point.is_empty() { String::new() } else { format!(" {}", row.data_point) };
     let why = match other {
         None => "no such row",
         Some(other) => other.not_available.as_deref().unwrap_or("not run"),
     };
     let Row { workload, threads, label, level, .. } = row;
-    format!("{workload}{point}, threads {threads}, {label}, {level} (in the other report: {why})")
+    format!("{workload}{data_point}, threads {threads}, {label}, {level} (in the other report: {why})")
 }
 
 fn warnings(old: &Report, new: &Report) -> Vec<String> {
@@ -223,13 +211,7 @@ fn warnings(old: &Report, new: &Report) -> Vec<String> {
         let found = crate::head::warnings(report);
         warnings.extend(found.into_iter().map(|warning| format!("in the {which} report: {warning}")));
     }
-    let mut seen = Vec::new();
-    warnings.retain(|warning| {
-        let is_new = !seen.contains(warning);
-        seen.push(warning.clone());
-        is_new
-    });
-    warnings
+    distinct(warnings.into_iter())
 }
 
 fn shown(text: &str) -> &str {
@@ -272,15 +254,15 @@ impl Comparison {
             heads.push(head(true)("change"));
             heads.push(head(false)(""));
         }
-        let row = |row: &ComparedRow| {
-            let mut cells =
-                vec![row.workload.clone(), row.point.clone(), row.threads.to_string(), row.label.clone()];
-            cells.push(row.level.clone());
-            for Change { old, new, percent, verdict } in [row.rate, row.p99] {
-                cells.extend([number(old.median), number(new.median)]);
-                cells.extend([format!("{percent:+.1} %"), verdict.to_string()]);
+        let row = |ComparedRow { row, rate, p99 }: &ComparedRow| {
+            let Row { workload, data_point, label, level, threads, .. } = row;
+            let mut entries =
+                vec![workload.clone(), data_point.clone(), threads.to_string(), label.clone(), level.clone()];
+            for Change { old, new, percent, verdict } in [*rate, *p99] {
+                entries.extend([number(old.median), number(new.median)]);
+                entries.extend([format!("{percent:+.1} %"), verdict.to_string()]);
             }
-            GridRow { cells, opens_group: true }
+            GridRow { entries, opens_group: true }
         };
         Grid { heads, rows: self.rows.iter().map(row).collect(), reasons: Vec::new() }
     }

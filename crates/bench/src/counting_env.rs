@@ -3,17 +3,13 @@
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
 
-use crossbeam_utils::CachePadded;
 use fulgurite::env::{
     Clock, DeviceInfo, Dir, DirEntry, Disk, Env, File, Joiner, LockMode, Locking, OpenOptions,
 };
 
-use crate::io::IoCounts;
-
-/// A write that begins in the last block of the previous one is sequential.
-const BLOCK_BYTES: u64 = 4096;
+use crate::io::{IoCounters, IoCounts};
 
 /// The underlying environment, and counts of its files.
 #[derive(Debug)]
@@ -25,39 +21,17 @@ pub(crate) struct CountingEnv {
 #[derive(Debug)]
 struct CountingDisk {
     env: Arc<dyn Env>,
-    counts: Arc<Counts>,
-}
-
-#[derive(Debug, Default)]
-struct Counts {
-    reads: CachePadded<AtomicU64>,
-    read_bytes: AtomicU64,
-    sequential_writes: CachePadded<AtomicU64>,
-    sequential_bytes: AtomicU64,
-    random_writes: AtomicU64,
-    random_bytes: AtomicU64,
-    syncs: AtomicU64,
-    sync_ns: AtomicU64,
+    counts: Arc<IoCounters>,
 }
 
 impl CountingEnv {
     pub fn new(below: Arc<dyn Env>) -> CountingEnv {
-        let disk = CountingDisk { env: below.clone(), counts: Arc::default() };
+        let disk = CountingDisk { env: below.clone(), counts: Arc::new(IoCounters::new()) };
         CountingEnv { below, disk }
     }
 
     pub fn counts(&self) -> IoCounts {
-        let counts = &self.disk.counts;
-        IoCounts {
-            reads: counts.reads.load(Relaxed),
-            read_bytes: counts.read_bytes.load(Relaxed),
-            sequential_writes: counts.sequential_writes.load(Relaxed),
-            sequential_bytes: counts.sequential_bytes.load(Relaxed),
-            random_writes: counts.random_writes.load(Relaxed),
-            random_bytes: counts.random_bytes.load(Relaxed),
-            syncs: counts.syncs.load(Relaxed),
-            sync_ns: counts.sync_ns.load(Relaxed),
-        }
+        self.disk.counts.counts()
     }
 }
 
@@ -104,7 +78,7 @@ impl Disk for CountingDisk {
 struct CountingDir {
     dir: Arc<dyn Dir>,
     env: Arc<dyn Env>,
-    counts: Arc<Counts>,
+    counts: Arc<IoCounters>,
 }
 
 impl Dir for CountingDir {
@@ -140,7 +114,7 @@ impl Dir for CountingDir {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.counts.sync(&*self.env, || self.dir.sync())
+        synced(&self.counts, &*self.env, || self.dir.sync())
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
@@ -156,55 +130,38 @@ impl Dir for CountingDir {
     }
 }
 
-impl Counts {
-    fn sync<T>(&self, env: &dyn Env, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let began_ns = env.clock().monotonic_ns();
-        let result = call();
-        self.sync_ns.fetch_add(env.clock().monotonic_ns() - began_ns, Relaxed);
-        self.syncs.fetch_add(1, Relaxed);
-        result
-    }
+fn synced<T>(counts: &IoCounters, env: &dyn Env, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let began_ns = env.clock().monotonic_ns();
+    let result = call();
+    counts.sync(env.clock().monotonic_ns() - began_ns);
+    result
 }
 
 #[derive(Debug)]
 struct CountingFile {
     file: Arc<dyn File>,
     env: Arc<dyn Env>,
-    counts: Arc<Counts>,
+    counts: Arc<IoCounters>,
     /// The end of the last write.
     end: AtomicU64,
 }
 
 impl CountingFile {
-    fn read(&self, len: usize) {
-        self.counts.reads.fetch_add(1, Relaxed);
-        self.counts.read_bytes.fetch_add(len as u64, Relaxed);
-    }
-
     fn write(&self, offset: u64, len: usize) {
-        let counts = &*self.counts;
-        let before = self.end.swap(offset + len as u64, Relaxed);
-        let last_block = before.saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-        let is_next = (last_block..=before).contains(&offset);
-        let (writes, bytes) = match is_next {
-            true => (&*counts.sequential_writes, &counts.sequential_bytes),
-            false => (&counts.random_writes, &counts.random_bytes),
-        };
-        writes.fetch_add(1, Relaxed);
-        bytes.fetch_add(len as u64, Relaxed);
+        self.counts.write(&self.end, offset, len as u64);
     }
 }
 
 impl File for CountingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = self.file.read_at(buf, offset)?;
-        self.read(read);
+        self.counts.read(read as u64);
         Ok(read)
     }
 
     fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = self.file.read_at_direct(buf, offset)?;
-        self.read(read);
+        self.counts.read(read as u64);
         Ok(read)
     }
 
@@ -220,13 +177,13 @@ impl File for CountingFile {
 
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.write(offset, buf.len());
-        self.counts.sync(&*self.env, || self.file.write_at_dsync(buf, offset))
+        synced(&self.counts, &*self.env, || self.file.write_at_dsync(buf, offset))
     }
 
     fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
         self.write(offset, buf.len());
         match sync {
-            true => self.counts.sync(&*self.env, || self.file.write_direct(buf, offset, true)),
+            true => synced(&self.counts, &*self.env, || self.file.write_direct(buf, offset, true)),
             false => self.file.write_direct(buf, offset, false),
         }
     }
@@ -236,7 +193,7 @@ impl File for CountingFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.counts.sync(&*self.env, || self.file.sync_data())
+        synced(&self.counts, &*self.env, || self.file.sync_data())
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -1,5 +1,8 @@
 //! What a workload asks of an engine. Tables are numbered in the order of [`Opening::tables`].
 //!
+//! Calls fail with the engine's error; those of a transaction also with [`Error::Conflict`], when it has to be run again,
+//! and writes of one that only reads with [`Error::READ_ONLY`]. A transaction whose statements fail is undone.
+//!
 //! An engine opens a [`Store`]; each thread has a [`Session`] of it; a session runs one [`Transaction`] at a time. An
 //! engine says beforehand what it cannot do ([`Engine::cannot`]), and the report has `n/a` there: nothing weaker is run
 //! instead.
@@ -10,6 +13,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::io::counts;
 use crate::{Error, IoCounts, Result};
 
 /// When a commit is acknowledged.
@@ -32,16 +36,23 @@ pub enum Level {
     Staged,
 }
 
+/// The levels without a time, by name.
+const NAMED_LEVELS: [(&str, Level); 6] = [
+    ("sync", Level::Sync),
+    ("no-barrier", Level::NoBarrier),
+    ("unsynced", Level::Unsynced),
+    ("memory", Level::Memory),
+    ("none", Level::Memory),
+    ("staged", Level::Staged),
+];
+
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Level::Sync => f.write_str("sync"),
-            Level::NoBarrier => f.write_str("no-barrier"),
-            Level::Async(interval) => write!(f, "async:{}ms", interval.as_millis()),
-            Level::Unsynced => f.write_str("unsynced"),
-            Level::Memory => f.write_str("memory"),
-            Level::Staged => f.write_str("staged"),
+        if let Level::Async(interval) = self {
+            return write!(f, "async:{}ms", interval.as_millis());
         }
+        let name = NAMED_LEVELS.iter().find(|(_, level)| level == self).expect("all others have a name");
+        f.write_str(name.0)
     }
 }
 
@@ -49,13 +60,8 @@ impl FromStr for Level {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Level, String> {
-        match text {
-            "sync" => return Ok(Level::Sync),
-            "no-barrier" => return Ok(Level::NoBarrier),
-            "unsynced" => return Ok(Level::Unsynced),
-            "memory" | "none" => return Ok(Level::Memory),
-            "staged" => return Ok(Level::Staged),
-            _ => {}
+        if let Some((_, level)) = NAMED_LEVELS.iter().find(|(name, _)| *name == text) {
+            return Ok(*level);
         }
         let time = text.strip_prefix("async:").unwrap_or_default();
         let digits = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -120,18 +126,12 @@ pub trait Engine: Send + Sync {
 
     /// Opens the database, and creates it and its tables if they do not exist. A database that was not closed is
     /// recovered.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>>;
 }
 
 /// An open database, used by all threads at once.
 pub trait Store: Send + Sync {
     /// A session for one thread. It stays on that thread.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
     /// The engine's counters since it was opened.
@@ -145,16 +145,10 @@ pub trait Store: Send + Sync {
     }
 
     /// Returns when everything that was committed is durable.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn settle(&self) -> Result<()>;
 
     /// Closes the database after its last session is gone. Dropping a store without a close is like a crash of the
     /// process, as far as the engine allows.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn close(&self) -> Result<()>;
 }
 
@@ -201,9 +195,6 @@ pub trait Session {
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended>;
 
     /// A single read, outside of any transaction: like [`Transaction::get`].
-    ///
-    /// # Errors
-    /// The engine's error.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
         let read = &mut |transaction: &mut dyn Transaction| {
@@ -216,9 +207,6 @@ pub trait Session {
 
     /// Like [`Session::transact`] in [`Mode::Write`], without waiting for durability: for engines with
     /// [`Needs::tickets`].
-    ///
-    /// # Errors
-    /// The error of the engine or of the statements.
     fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
         let _ = statements;
         Err(Error::Unsupported("commits that are waited for later"))
@@ -235,75 +223,81 @@ pub enum Direction {
     Reverse,
 }
 
+/// The entries of a scan.
+#[derive(Clone, Copy, Debug)]
+pub struct Range<'a> {
+    /// The number of the table.
+    pub table: usize,
+    /// Forward, the scan begins with the first key that is not below this; in reverse, with the last one that is not
+    /// above it. `None`: at that end of the table.
+    pub from: Option<&'a [u8]>,
+    /// The order of the keys.
+    pub direction: Direction,
+    /// Whether the transaction is going to write the entries: an engine that locks takes the locks of the writes at once,
+    /// as in [`Transaction::get_for_update`].
+    pub for_update: bool,
+}
+
+impl<'a> Range<'a> {
+    /// From `from` to the last entry.
+    pub fn forward(table: usize, from: Option<&'a [u8]>) -> Range<'a> {
+        Range { table, from, direction: Direction::Forward, for_update: false }
+    }
+
+    /// From `from` to the first entry.
+    pub fn reverse(table: usize, from: Option<&'a [u8]>) -> Range<'a> {
+        Range { direction: Direction::Reverse, ..Range::forward(table, from) }
+    }
+
+    /// All entries of a table.
+    pub fn all(table: usize) -> Range<'static> {
+        Range::forward(table, None)
+    }
+
+    /// The same, of entries that the transaction is going to write.
+    pub fn for_update(self) -> Range<'a> {
+        Range { for_update: true, ..self }
+    }
+}
+
 /// Called with an entry of a scan; returns whether to continue.
 pub type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
 
 /// An open transaction. It sees its own writes if the engine meets [`Needs::transactions`]; otherwise it may not.
 pub trait Transaction {
     /// Puts the value of `key` into `value`, whose former content is gone; returns whether there is one.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`], or the engine's error.
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool>;
 
     /// Like [`Transaction::get`], for a key that this transaction is going to write: an engine that locks takes the
     /// lock of the write at once, so that two such transactions do not wait for each other.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::get`].
     fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
         self.get(table, key, value)
     }
 
-    /// Writes `key`, present or not.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`], or the engine's error.
-    fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Writes `key`, present or not. Transactions that only read leave it as it is.
+    fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        let _ = (table, key, value);
+        Err(Error::READ_ONLY)
+    }
 
     /// Deletes `key`, present or not.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`], or the engine's error.
-    fn delete(&mut self, table: usize, key: &[u8]) -> Result<()>;
+    fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
+        let _ = (table, key);
+        Err(Error::READ_ONLY)
+    }
 
-    /// Shows the entries of a table in the order of their keys (as bytes), until `visit` returns false or there are no
-    /// more. Forward, it begins with the first key that is not below `from`; in reverse, with the last one that is not
-    /// above it. Without `from` it begins at that end of the table. `visit` must not use the transaction.
+    /// Shows the entries of a range in the order of their keys (as bytes), until `visit` returns false or there are no
+    /// more. `visit` must not use the transaction.
     ///
     /// # Errors
     /// [`Error::Conflict`], the error of `visit`, or the engine's error.
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()>;
-
-    /// Like [`Transaction::scan`], for entries that this transaction is going to write: an engine that locks takes the
-    /// locks of the writes at once, as in [`Transaction::get_for_update`].
-    ///
-    /// # Errors
-    /// Those of [`Transaction::scan`].
-    fn scan_for_update(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.scan(table, from, direction, visit)
-    }
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()>;
 
     /// Deletes the entry of a table with the smallest key, and puts it into `key` and `value`; returns whether there is
     /// one. An engine that can skip entries that other open transactions have taken does so.
-    ///
-    /// # Errors
-    /// Those of [`Transaction::scan`] and [`Transaction::delete`].
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
-        self.scan_for_update(table, None, Direction::Forward, &mut |first, content| {
+        self.scan(Range::all(table).for_update(), &mut |first, content| {
             key.clear();
             key.extend_from_slice(first);
             value.clear();
@@ -324,59 +318,41 @@ pub trait Pending: Send {
     fn poll(&self) -> Option<Result<()>>;
 
     /// Returns when it is durable.
-    ///
-    /// # Errors
-    /// The engine's error.
     fn wait(self: Box<Self>) -> Result<()>;
 }
 
-macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The engine's counters of commits. An engine leaves at 0 what it does not count.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-        #[serde(default)]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: u64,)*
-        }
-
-        impl Counters {
-            /// The counts since `before`.
-            pub fn since(&self, before: &Counters) -> Counters {
-                Counters { $($name: self.$name.saturating_sub(before.$name),)* }
-            }
-        }
-    };
-}
-
-counters! {
-    /// Commits that wrote something.
-    commits,
-    /// Groups of commits that were written as one.
-    groups,
-    /// How often a committer took the right to sync.
-    sync_locks,
-    /// Nanoseconds that committers waited for that right.
-    sync_lock_ns,
-    /// Write calls of the log.
-    writes,
-    /// Bytes they wrote.
-    written_bytes,
-    /// Nanoseconds in these calls.
-    write_ns,
-    /// Sync calls of the log, data-synchronous writes included.
-    syncs,
-    /// Nanoseconds in these calls.
-    sync_ns,
-    /// Requests for durability that syncs completed.
-    requests_completed,
-    /// How often a committer waited for another thread's sync of its commit.
-    flush_waits,
-    /// Nanoseconds in these waits.
-    flush_wait_ns,
-    /// How often a waiting committer parked.
-    parks,
-    /// Calls that woke parked committers.
-    wakes,
+counts! {
+    /// The engine's counters of commits. An engine leaves at 0 what it does not count.
+    pub struct Counters {
+        /// Commits that wrote something.
+        commits,
+        /// Groups of commits that were written as one.
+        groups,
+        /// How often a committer took the right to sync.
+        sync_locks,
+        /// Nanoseconds that committers waited for that right.
+        sync_lock_ns,
+        /// Write calls of the log.
+        writes,
+        /// Bytes they wrote.
+        written_bytes,
+        /// Nanoseconds in these calls.
+        write_ns,
+        /// Sync calls of the log, data-synchronous writes included.
+        syncs,
+        /// Nanoseconds in these calls.
+        sync_ns,
+        /// Requests for durability that syncs completed.
+        requests_completed,
+        /// How often a committer waited for another thread's sync of its commit.
+        flush_waits,
+        /// Nanoseconds in these waits.
+        flush_wait_ns,
+        /// How often a waiting committer parked.
+        parks,
+        /// Calls that woke parked committers.
+        wakes,
+    }
 }
 
 #[cfg(test)]

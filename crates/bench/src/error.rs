@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// The result of a part of a benchmark.
+/// The result of a step of a benchmark.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a benchmark could not continue. `Display` is a sentence.
@@ -51,6 +51,9 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a write in a transaction that reads.
+    pub const READ_ONLY: Error = Error::Unsupported("writes in a transaction that reads");
+
     /// An engine's error, with the operation that failed.
     pub fn engine(
         what: impl Into<String>,

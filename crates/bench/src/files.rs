@@ -69,24 +69,24 @@ pub(crate) fn can_write(path: &Path) -> std::io::Result<()> {
     if path.is_dir() {
         return Err(std::io::ErrorKind::IsADirectory.into());
     }
-    let part = part_of(path);
-    std::fs::write(&part, "").and_then(|()| std::fs::remove_file(&part))
+    let temporary = unfinished(path);
+    std::fs::write(&temporary, "").and_then(|()| std::fs::remove_file(&temporary))
 }
 
 /// Writes a file of the user, which gets its name when all of it is written.
 #[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
 pub(crate) fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
-    let part = part_of(path);
-    let written = std::fs::write(&part, text).and_then(|()| std::fs::rename(&part, path));
+    let temporary = unfinished(path);
+    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        let _ = std::fs::remove_file(&part);
+        let _ = std::fs::remove_file(&temporary);
     }
     written
 }
 
 /// The file's name until all of it is written.
-fn part_of(path: &Path) -> PathBuf {
-    let mut part = path.as_os_str().to_owned();
-    part.push(format!(".{}.part", std::process::id()));
-    part.into()
+fn unfinished(path: &Path) -> PathBuf {
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(format!(".{}.part", std::process::id()));
+    temporary.into()
 }

@@ -11,18 +11,26 @@ pub(crate) struct Forecast {
     /// Since the current run began.
     elapsed_seconds: f64,
     /// The share of the current run that is done, if it is known.
-    part: f64,
+    share: f64,
 }
 
 impl Forecast {
     pub fn new(rounds: u32, expected_seconds: Vec<Option<f64>>) -> Forecast {
         let took_seconds = vec![None; expected_seconds.len()];
-        Forecast { rounds, expected_seconds, took_seconds, round: 1, run: 0, elapsed_seconds: 0.0, part: 0.0 }
+        Forecast {
+            rounds,
+            expected_seconds,
+            took_seconds,
+            round: 1,
+            run: 0,
+            elapsed_seconds: 0.0,
+            share: 0.0,
+        }
     }
 
     /// The current run has come this far.
-    pub fn now(&mut self, round: u32, run: usize, elapsed_seconds: f64, part: f64) {
-        (self.round, self.run, self.elapsed_seconds, self.part) = (round, run, elapsed_seconds, part);
+    pub fn now(&mut self, round: u32, run: usize, elapsed_seconds: f64, share: f64) {
+        (self.round, self.run, self.elapsed_seconds, self.share) = (round, run, elapsed_seconds, share);
     }
 
     /// The current run is over.
@@ -36,10 +44,10 @@ impl Forecast {
         let runs = self.took_seconds.len();
         // The share that is done gives an estimate for the current run, and, for lack of a better one, for the runs
         // after it.
-        let by_part = (self.part > 0.02).then(|| self.elapsed_seconds / self.part);
-        let known: Vec<f64> = (0..runs).filter_map(of_run).chain(by_part).collect();
+        let by_share = (self.share > 0.02).then(|| self.elapsed_seconds / self.share);
+        let known: Vec<f64> = (0..runs).filter_map(of_run).chain(by_share).collect();
         let average = (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64);
-        let mut left = of_run(self.run).or(by_part).or(average)? - self.elapsed_seconds;
+        let mut left = of_run(self.run).or(by_share).or(average)? - self.elapsed_seconds;
         left = left.max(0.0);
         for run in self.run + 1..runs {
             left += of_run(run).or(average)?;

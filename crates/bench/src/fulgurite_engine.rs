@@ -8,8 +8,8 @@ use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Table, Ticket
 use crate::child::with_causes;
 use crate::counting_env::CountingEnv;
 use crate::engine::{
-    Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Session, Statements, Store,
-    Transaction, Verdict, Visit,
+    Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Range, Session, Statements,
+    Store, Transaction, Verdict, Visit,
 };
 use crate::io::IoCounts;
 use crate::{Error, Result};
@@ -145,13 +145,21 @@ struct OpenSession<'a> {
 }
 
 impl OpenSession<'_> {
-    /// Runs statements in a transaction that may write; the inner error says that they rolled back or conflicted.
-    fn run(&self, statements: Statements<'_>) -> Result<Result<fulgurite::Transaction, Ended>> {
+    /// Runs statements that may write, and commits them.
+    fn run<T>(
+        &self,
+        statements: Statements<'_>,
+        commit: impl FnOnce(fulgurite::Transaction) -> fulgurite::Result<T>,
+    ) -> Result<(Ended, Option<T>)> {
         let mut open = Writing { txn: self.store.db.begin(), tables: &self.store.tables };
-        match statements(&mut open) {
-            Ok(Verdict::Commit) => Ok(Ok(open.txn)),
-            Ok(Verdict::Rollback) => Ok(Err(Ended::RolledBack)),
-            Err(Error::Conflict) => Ok(Err(Ended::Conflict)),
+        let committed = statements(&mut open).and_then(|verdict| match verdict {
+            Verdict::Commit => commit(open.txn).map(Some).map_err(failed("committing")),
+            Verdict::Rollback => Ok(None),
+        });
+        match committed {
+            Ok(Some(committed)) => Ok((Ended::Committed, Some(committed))),
+            Ok(None) => Ok((Ended::RolledBack, None)),
+            Err(Error::Conflict) => Ok((Ended::Conflict, None)),
             Err(error) => Err(error),
         }
     }
@@ -159,19 +167,11 @@ impl OpenSession<'_> {
 
 impl Session for OpenSession<'_> {
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
-        if mode == Mode::Read {
-            let mut open = Reading { snapshot: self.store.db.snapshot(), tables: &self.store.tables };
-            return match statements(&mut open) {
-                Ok(_) => Ok(Ended::Committed),
-                Err(Error::Conflict) => Ok(Ended::Conflict),
-                Err(error) => Err(error),
-            };
+        if mode == Mode::Write {
+            return self.run(statements, |txn| txn.commit()).map(|(ended, _)| ended);
         }
-        let txn = match self.run(statements)? {
-            Ok(txn) => txn,
-            Err(ended) => return Ok(ended),
-        };
-        match txn.commit().map_err(failed("committing")) {
+        let mut open = Reading { snapshot: self.store.db.snapshot(), tables: &self.store.tables };
+        match statements(&mut open) {
             Ok(_) => Ok(Ended::Committed),
             Err(Error::Conflict) => Ok(Ended::Conflict),
             Err(error) => Err(error),
@@ -184,15 +184,8 @@ impl Session for OpenSession<'_> {
     }
 
     fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
-        let txn = match self.run(statements)? {
-            Ok(txn) => txn,
-            Err(ended) => return Ok((ended, None)),
-        };
-        match txn.commit_deferred().map_err(failed("committing")) {
-            Ok(ticket) => Ok((Ended::Committed, Some(Box::new(ticket)))),
-            Err(Error::Conflict) => Ok((Ended::Conflict, None)),
-            Err(error) => Err(error),
-        }
+        let (ended, ticket) = self.run(statements, |txn| txn.commit_deferred())?;
+        Ok((ended, ticket.map(|ticket| Box::new(ticket) as Box<dyn Pending>)))
     }
 }
 
@@ -214,23 +207,8 @@ impl Transaction for Reading<'_> {
         Ok(copied(found.as_deref(), value))
     }
 
-    fn put(&mut self, _: usize, _: &[u8], _: &[u8]) -> Result<()> {
-        Err(Error::Unsupported("writes in a transaction that reads"))
-    }
-
-    fn delete(&mut self, _: usize, _: &[u8]) -> Result<()> {
-        Err(Error::Unsupported("writes in a transaction that reads"))
-    }
-
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        let table = &self.tables[table];
-        show(direction, from, |bounds| self.snapshot.range(table, bounds), visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        show(range, |bounds| self.snapshot.range(&self.tables[range.table], bounds), visit)
     }
 }
 
@@ -253,15 +231,8 @@ impl Transaction for Writing<'_> {
         self.txn.delete(&self.tables[table], key).map_err(failed("deleting"))
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        let table = &self.tables[table];
-        show(direction, from, |bounds| self.txn.range(table, bounds), visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        show(range, |bounds| self.txn.range(&self.tables[range.table], bounds), visit)
     }
 
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
@@ -274,10 +245,8 @@ impl Transaction for Writing<'_> {
 
 type Bounds<'k> = (std::ops::Bound<&'k [u8]>, std::ops::Bound<&'k [u8]>);
 
-/// Shows the entries of a range that begins at `from`, or at that end of the table.
 fn show<'a, 'k>(
-    direction: Direction,
-    from: Option<&'k [u8]>,
+    Range { from, direction, .. }: Range<'k>,
     range: impl FnOnce(Bounds<'k>) -> fulgurite::Result<fulgurite::Range<'a>>,
     visit: Visit<'_>,
 ) -> Result<()> {

@@ -17,8 +17,8 @@ pub(crate) fn facts(report: &Report) -> Vec<(String, String)> {
         ("kernel", machine.kernel.clone()),
     ];
     facts.extend(workloads(report).into_iter().map(|workload| ("workload", workload)));
-    facts.push(("durability", distinct(report, |row| row.level.clone()).join(", ")));
-    facts.push(("cache", distinct(report, |row| bytes(row.cache_bytes)).join(", ")));
+    facts.push(("durability", distinct(report.rows.iter().map(|row| row.level.clone())).join(", ")));
+    facts.push(("cache", distinct(report.rows.iter().map(|row| bytes(row.cache_bytes))).join(", ")));
     facts.push(("baseline", report.baseline.clone()));
     let facts = facts.into_iter().map(|(name, value)| (name.to_string(), value));
     facts.chain(report.settings.clone()).filter(|(_, value)| !value.is_empty()).collect()
@@ -26,18 +26,14 @@ pub(crate) fn facts(report: &Report) -> Vec<(String, String)> {
 
 /// Each label with the engine that it names.
 pub(crate) fn engines(report: &Report) -> Vec<(String, String)> {
-    let mut engines: Vec<(String, String)> = Vec::new();
-    for row in &report.rows {
-        let parts =
+    let engines = report.rows.iter().map(|row| {
+        let texts =
             [(row.engine != row.label).then_some(&row.engine), Some(&row.about), Some(&row.isolation)];
-        let parts: Vec<&str> = parts.into_iter().flatten().map(String::as_str).collect();
-        let parts = parts.into_iter().filter(|part| !part.is_empty());
-        let engine = (row.label.clone(), parts.collect::<Vec<_>>().join("; "));
-        if !engines.contains(&engine) {
-            engines.push(engine);
-        }
-    }
-    engines
+        let texts: Vec<&str> = texts.into_iter().flatten().map(String::as_str).collect();
+        let texts = texts.into_iter().filter(|text| !text.is_empty());
+        (row.label.clone(), texts.collect::<Vec<_>>().join("; "))
+    });
+    distinct(engines)
 }
 
 /// Reasons why the figures are doubtful or incomplete, in sentences.
@@ -75,24 +71,29 @@ pub(crate) fn device(machine: &Machine) -> String {
 }
 
 fn workloads(report: &Report) -> Vec<String> {
-    // Points with the same parameters share a line here.
+    // Data points with the same parameters share a line here.
     let name = |row: &Row| {
         let beside = |other: &&Row| other.workload == row.workload;
         let differs = report.rows.iter().filter(beside).any(|other| other.parameters != row.parameters);
-        let point = if differs && !row.point.is_empty() { format!(" {}", row.point) } else { String::new() };
-        format!("{}{point}: {}", row.workload, row.parameters)
+        let data_point = if differs && !row.data_point.is_empty() {
+            format!(" {}", row.data_point)
+        } else {
+            String::new()
+        };
+        format!("{}{data_point}: {}", row.workload, row.parameters)
     };
-    distinct(report, name)
+    distinct(report.rows.iter().map(name))
 }
 
-fn distinct(report: &Report, of: impl Fn(&Row) -> String) -> Vec<String> {
-    let mut values = Vec::new();
-    for value in report.rows.iter().map(of) {
-        if !values.contains(&value) {
-            values.push(value);
+/// The values, each once, in the order of their first occurrence.
+pub(crate) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
         }
     }
-    values
+    seen
 }
 
 #[cfg(test)]
@@ -126,7 +127,7 @@ mod tests {
     #[test]
     fn points_are_named_where_their_parameters_differ() {
         let mut report = sample();
-        report.rows[0].point = "A1".into();
+        report.rows[0].data_point = "A1".into();
         assert_eq!(workloads(&report), ["insert: 20-byte keys, 100-byte values"]);
         report.rows[0].parameters = "other".into();
         assert_eq!(workloads(&report), ["insert A1: other", "insert: 20-byte keys, 100-byte values"]);

@@ -6,7 +6,7 @@ use crate::head;
 use crate::metrics::{METRICS, Summary};
 use crate::number::{number, utc};
 use crate::report::{Report, Row};
-use crate::table::{Grid, PARTIAL_NOTE, Places, RATES_TITLE, TableSpec, groups};
+use crate::table::{Differences, Grid, PARTIAL_NOTE, RATES_TITLE, TableSpec, groups};
 
 /// A benchmark on the page.
 #[derive(Clone, Debug)]
@@ -86,9 +86,9 @@ fn write_section(page: &mut String, Section { report, table, plots }: &Section<'
     page.push_str(
         "<details>\n<summary>All metrics: medians, and the smallest and the largest round</summary>\n",
     );
-    let places = Places::of(report);
+    let differences = Differences::of(report);
     for group in groups(report) {
-        write_metrics(page, &places.name(group[0]), &group)?;
+        write_metrics(page, &differences.name(group[0]), &group)?;
     }
     page.push_str("</details>\n");
     Ok(())
@@ -124,8 +124,8 @@ fn write_grid(page: &mut String, grid: &Grid) -> fmt::Result {
     page.push_str("</tr></thead>\n<tbody>\n");
     for row in &grid.rows {
         page.push_str(if row.opens_group { "<tr class=\"first\">" } else { "<tr>" });
-        for (column, cell) in row.cells.iter().enumerate() {
-            write!(page, "<td{}>{}</td>", class(column), Escaped(cell))?;
+        for (column, entry) in row.entries.iter().enumerate() {
+            write!(page, "<td{}>{}</td>", class(column), Escaped(entry))?;
         }
         page.push_str("</tr>\n");
     }
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn sections_have_head_table_reasons_and_all_metrics() {
         let page = page();
-        let parts = [
+        let texts = [
             "<li><a href=\"#section-2\">Inserts &amp; &lt;syncs&gt;</a> <small>2026-03-01 17:05 UTC</small></li>",
             "<section id=\"section-2\">",
             "<dt>kernel</dt><dd>6.1.0</dd>",
@@ -264,8 +264,8 @@ mod tests {
              <small>(91,200–101,000)</small></td>",
         ];
         let mut from = 0;
-        for part in parts {
-            let at = page[from..].find(part).unwrap_or_else(|| panic!("{part} is missing in\n{page}"));
+        for words in texts {
+            let at = page[from..].find(words).unwrap_or_else(|| panic!("{words} is missing in\n{page}"));
             from += at;
         }
     }

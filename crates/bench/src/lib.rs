@@ -6,12 +6,13 @@
 //! and a [`Registry`] finds the engines of a program by name.
 //!
 //! ```
-//! use fulgurite_bench::{Candidate, Limit, Load, Place, Plan, Point, Progress, Registry, Spec, Watch};
-//! use fulgurite_bench::{engine::Level, workload::Insert};
+//! use fulgurite_bench::engine::Level;
+//! use fulgurite_bench::workload::{Micro, MicroMix};
+//! use fulgurite_bench::{Configuration, DataPoint, Limit, Load, Plan, Process, Progress, Registry, Spec, Watch};
 //!
 //! struct Quiet;
 //! impl Watch for Quiet {
-//!     fn go_on(&mut self) -> bool {
+//!     fn should_continue(&mut self) -> bool {
 //!         true
 //!     }
 //!     fn show(&mut self, _: &Progress) {}
@@ -22,11 +23,11 @@
 //! let plan = Plan {
 //!     name: "insert".into(),
 //!     title: "Single inserts".into(),
-//!     candidates: vec![Candidate { label: "fulgurite".into(), engine: "fulgurite".into(), level: Level::Sync }],
+//!     configurations: vec![Configuration { label: "fulgurite".into(), engine: "fulgurite".into(), level: Level::Sync }],
 //!     baseline: "fulgurite".into(),
-//!     points: vec![Point {
+//!     data_points: vec![DataPoint {
 //!         name: String::new(),
-//!         workload: Spec::Insert(Insert::SIZES),
+//!         workload: Spec::Micro(Micro { sizes: Micro::SIZES, rows: 1, mix: MicroMix::Insert }),
 //!         load: Load { threads: 2, limit: Limit::Operations(100), warm_up: Limit::Work, tickets: 0, cold: false },
 //!         cache_bytes: 64 << 20,
 //!     }],
@@ -36,14 +37,13 @@
 //!     dir: dir.path().to_path_buf(),
 //! };
 //! let env = fulgurite::env::RealEnv::new() as _;
-//! let report = plan.run(&env, &Registry::default(), &Place::Here, &mut Quiet)?;
+//! let report = plan.run(&env, &Registry::default(), &Process::Here, &mut Quiet)?;
 //! assert_eq!(report.rows[0].runs[0].operations, 200);
 //! # Ok(())
 //! # }
 //! ```
 
 mod bare;
-mod cell;
 mod child;
 pub mod command;
 mod compare;
@@ -57,9 +57,9 @@ mod fulgurite_engine;
 mod head;
 mod html;
 mod io;
-pub mod lane;
 mod machine;
 mod markdown;
+mod measurement;
 mod metrics;
 mod number;
 mod plan;
@@ -69,6 +69,7 @@ mod report;
 mod report_file;
 #[cfg(test)]
 mod report_tests;
+pub mod retrying_session;
 mod run;
 mod scratch;
 mod spec;
@@ -79,18 +80,18 @@ mod testing;
 mod worker;
 pub mod workload;
 
-pub use crate::cell::{Cell, Limit, Load, Stage, Watcher};
-pub use crate::child::{Job, Place, serve, with_causes};
+pub use crate::child::{Job, Process, serve, with_causes};
 pub use crate::compare::{Change, ComparedRow, Comparison, Verdict, compare};
 pub use crate::engine::Engine;
 pub use crate::error::{Error, Result};
 pub use crate::fulgurite_engine::FulguriteEngine;
 pub use crate::html::{Section, html};
-pub use crate::io::IoCounts;
+pub use crate::io::{IoCounters, IoCounts};
 pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
+pub use crate::measurement::{Limit, Load, Stage, Watcher};
 pub use crate::metrics::{METRICS, Metric, Summary};
-pub use crate::plan::{Candidate, Plan, Point, Progress, Watch};
+pub use crate::plan::{Configuration, DataPoint, Plan, Progress, Watch};
 pub use crate::plot::{Kind, PlotSpec, X, plot};
 pub use crate::registry::{FULGURITE_OPTIONS, Registry};
 pub use crate::report::{End, FORMAT, Report, Row};

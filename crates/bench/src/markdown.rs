@@ -58,13 +58,13 @@ fn push_paragraph(text: &mut String, sentence: &str) {
 }
 
 fn push_grid(text: &mut String, grid: &Grid) {
-    let mut push_line = |cells: Vec<String>| {
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
+    let mut push_line = |entries: Vec<String>| {
+        let _ = writeln!(text, "| {} |", entries.join(" | "));
     };
     push_line(grid.heads.iter().map(|head| escaped(&head.text)).collect());
     push_line(grid.heads.iter().map(|head| if head.is_number { "--:" } else { ":--" }.to_string()).collect());
     for row in &grid.rows {
-        push_line(row.cells.iter().map(|cell| escaped(cell)).collect());
+        push_line(row.entries.iter().map(|entry| escaped(entry)).collect());
     }
     text.push('\n');
     if grid.reasons.is_empty() {

@@ -51,9 +51,9 @@ fn three_digits(value: f64) -> (f64, i32) {
 fn grouped(digits: &str) -> String {
     let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
     let mut text = String::with_capacity(digits.len() + whole.len() / 3);
-    for (place, digit) in whole.char_indices() {
-        let follow = whole.len() - place;
-        if place > 0 && follow.is_multiple_of(3) && !text.ends_with('-') {
+    for (index, digit) in whole.char_indices() {
+        let follow = whole.len() - index;
+        if index > 0 && follow.is_multiple_of(3) && !text.ends_with('-') {
             text.push(',');
         }
         text.push(digit);

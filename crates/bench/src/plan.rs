@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fulgurite::env::Env;
+use serde::{Deserialize, Serialize};
 
 use crate::bare::BareDevice;
-use crate::cell::{Limit, Load, Stage};
-use crate::child::{Job, Place, with_causes};
+use crate::child::{Job, Process, with_causes};
 use crate::engine::Level;
 use crate::forecast::Forecast;
 use crate::machine::Machine;
+use crate::measurement::{Limit, Load, Stage};
 use crate::registry::Registry;
 use crate::report::{End, FORMAT, Report, Row};
 use crate::run::Run;
@@ -19,22 +20,22 @@ use crate::scratch::{Scratch, remove};
 use crate::spec::Spec;
 use crate::{Error, Result};
 
-/// What to run: each candidate at each point, in several rounds, each run with a fresh store.
+/// What to run: each configuration at each data point, in several rounds, each run with a fresh store.
 ///
-/// A round runs, for each point, one candidate after the other, and the bare device before and after each, so that
-/// compared runs are within the same minute. Each round begins with another candidate.
+/// A round runs, for each data point, one configuration after the other, and the bare device before and after each, so that
+/// compared runs are within the same minute. Each round begins with another configuration.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// A short name: of a figure, or of a workload.
     pub name: String,
     /// The name in words.
     pub title: String,
-    /// The compared candidates.
-    pub candidates: Vec<Candidate>,
-    /// The label of the candidate that the others are compared with.
+    /// The compared configurations.
+    pub configurations: Vec<Configuration>,
+    /// The label of the configuration that the others are compared with.
     pub baseline: String,
-    /// The points at which they are compared.
-    pub points: Vec<Point>,
+    /// The data points at which they are compared.
+    pub data_points: Vec<DataPoint>,
     /// How often all of it is run.
     pub rounds: u32,
     /// The operator's word about the device's cache: see [`Registry::find`].
@@ -46,8 +47,8 @@ pub struct Plan {
 }
 
 /// One of the compared engines, with its level.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Candidate {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Configuration {
     /// Its name in tables and plots.
     pub label: String,
     /// The name of its engine.
@@ -56,9 +57,9 @@ pub struct Candidate {
     pub level: Level,
 }
 
-/// One point of the comparison.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Point {
+/// One data point of the comparison.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DataPoint {
     /// Its difference from the others: `A1`; empty if only the threads differ.
     pub name: String,
     /// What the threads do.
@@ -72,7 +73,7 @@ pub struct Point {
 /// The watcher of a benchmark.
 pub trait Watch {
     /// Whether to continue; asked many times a second.
-    fn go_on(&mut self) -> bool;
+    fn should_continue(&mut self) -> bool;
 
     /// Called with the progress, many times a second.
     fn show(&mut self, progress: &Progress);
@@ -85,7 +86,7 @@ pub struct Progress {
     pub round: u32,
     /// How many rounds there are.
     pub rounds: u32,
-    /// The current run: a candidate at a point, or the bare device.
+    /// The current run: a configuration at a data point, or the bare device.
     pub what: String,
     /// The stage of that run.
     pub stage: Stage,
@@ -115,7 +116,7 @@ impl Plan {
         &self,
         env: &Arc<dyn Env>,
         registry: &Registry,
-        place: &Place,
+        process: &Process,
         watch: &mut dyn Watch,
     ) -> Result<Report> {
         let machine = Machine::look(&**env, &self.dir)?;
@@ -128,7 +129,7 @@ impl Plan {
             let forecast = Forecast::new(self.rounds, self.expected_seconds());
             let began_ns = env.clock().monotonic_ns();
             let dir = scratch.path().join("store");
-            let runner = Runner { plan: self, env, registry, place, dir: &dir, watch, forecast, began_ns };
+            let runner = Runner { plan: self, env, registry, process, dir: &dir, watch, forecast, began_ns };
             runner.all(&mut bare, &mut report)
         });
         report.end = ended.unwrap_or_else(|error| End::Failed(with_causes(&error)));
@@ -140,27 +141,29 @@ impl Plan {
 
     /// About how many bytes the largest run needs.
     pub fn needed_bytes(&self) -> u64 {
-        let points = self.points.iter().map(|point| {
-            let workload = point.workload.build();
-            let threads = point.load.threads;
+        let data_points = self.data_points.iter().map(|data_point| {
+            let workload = data_point.workload.build();
+            let threads = data_point.load.threads;
             let operations_in = |limit: Limit| match limit {
                 Limit::Operations(each) => each.saturating_mul(threads.into()),
                 Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
                 Limit::Work | Limit::WorkWithin(_) => 0,
             };
             let work = workload.work(threads);
-            let limited = operations_in(point.load.limit).saturating_add(operations_in(point.load.warm_up));
-            let operations = match point.load.limit {
+            let limited =
+                operations_in(data_point.load.limit).saturating_add(operations_in(data_point.load.warm_up));
+            let operations = match data_point.load.limit {
                 Limit::Work | Limit::WorkWithin(_) => work.unwrap_or(0),
                 _ => limited.min(work.unwrap_or(u64::MAX)),
             };
-            let written = match workload.bytes_per_operation() {
+            let shape = workload.shape();
+            let written = match shape.bytes_per_operation {
                 0 => 0,
                 bytes => operations.saturating_mul(bytes + OVERHEAD_BYTES),
             };
-            written.saturating_add(workload.loaded_bytes()).saturating_mul(COPIES)
+            written.saturating_add(shape.loaded_bytes).saturating_mul(COPIES)
         });
-        points.max().unwrap_or(0).saturating_add(SPARE_BYTES)
+        data_points.max().unwrap_or(0).saturating_add(SPARE_BYTES)
     }
 
     fn check_space(&self, env: &dyn Env) -> Result<()> {
@@ -176,9 +179,9 @@ impl Plan {
 
     fn empty_report(&self, env: &Arc<dyn Env>, registry: &Registry, machine: Machine) -> Result<Report> {
         let mut rows = Vec::new();
-        for point in &self.points {
-            for candidate in &self.candidates {
-                rows.push(self.empty_row(registry, point, candidate)?);
+        for data_point in &self.data_points {
+            for configuration in &self.configurations {
+                rows.push(self.empty_row(registry, data_point, configuration)?);
             }
         }
         Ok(Report {
@@ -196,32 +199,39 @@ impl Plan {
         })
     }
 
-    fn empty_row(&self, registry: &Registry, point: &Point, candidate: &Candidate) -> Result<Row> {
-        let engine = registry.find(&candidate.engine, self.assume_power_safe_cache);
+    fn empty_row(
+        &self,
+        registry: &Registry,
+        data_point: &DataPoint,
+        configuration: &Configuration,
+    ) -> Result<Row> {
+        let engine = registry.find(&configuration.engine, self.assume_power_safe_cache);
         let engine = engine.map_err(|why| Error::engine("choosing the engines", why))?;
-        let workload = point.workload.build();
-        let mut needs = workload.needs();
-        needs.tickets |= point.load.tickets > 0;
+        let shape = data_point.workload.build().shape();
+        let mut needs = shape.needs;
+        needs.tickets |= data_point.load.tickets > 0;
         Ok(Row {
-            label: candidate.label.clone(),
-            engine: candidate.engine.clone(),
+            label: configuration.label.clone(),
+            engine: configuration.engine.clone(),
             about: engine.about(),
             isolation: engine.isolation().to_string(),
-            workload: workload.name().to_string(),
-            parameters: workload.about(),
-            point: point.name.clone(),
-            threads: point.load.threads,
-            level: candidate.level.to_string(),
-            cache_bytes: point.cache_bytes,
-            not_available: engine.cannot(needs, candidate.level),
+            workload: shape.name.to_string(),
+            parameters: shape.about,
+            data_point: data_point.name.clone(),
+            threads: data_point.load.threads,
+            level: configuration.level.to_string(),
+            cache_bytes: data_point.cache_bytes,
+            not_available: engine.cannot(needs, configuration.level),
             runs: Vec::new(),
         })
     }
 
     fn settings(&self) -> BTreeMap<String, String> {
         let mut settings = BTreeMap::from([("rounds".to_string(), self.rounds.to_string())]);
-        if let Some(point) = self.points.first().filter(|first| {
-            self.points.iter().all(|point| Load { threads: first.load.threads, ..point.load } == first.load)
+        if let Some(data_point) = self.data_points.first().filter(|first| {
+            self.data_points
+                .iter()
+                .all(|data_point| Load { threads: first.load.threads, ..data_point.load } == first.load)
         }) {
             let words = |limit: Limit, work: &str| match limit {
                 Limit::Operations(each) => format!("{each} operations a thread"),
@@ -229,12 +239,12 @@ impl Plan {
                 Limit::Work => work.to_string(),
                 Limit::WorkWithin(time) => format!("{work}, at most {} s", time.as_secs_f64()),
             };
-            settings.insert("each run".into(), words(point.load.limit, "until all is done"));
-            settings.insert("warm-up".into(), words(point.load.warm_up, "none"));
-            if point.load.tickets > 0 {
-                settings.insert("in flight".into(), format!("{} commits a thread", point.load.tickets));
+            settings.insert("each run".into(), words(data_point.load.limit, "until all is done"));
+            settings.insert("warm-up".into(), words(data_point.load.warm_up, "none"));
+            if data_point.load.tickets > 0 {
+                settings.insert("in flight".into(), format!("{} commits a thread", data_point.load.tickets));
             }
-            if point.load.cold {
+            if data_point.load.cold {
                 settings.insert("page cache".into(), "dropped before the measured part".into());
             }
         }
@@ -242,11 +252,14 @@ impl Plan {
     }
 
     fn expected_seconds(&self) -> Vec<Option<f64>> {
-        let of_point = |point: &Point| match point.load.limit {
+        let of_point = |data_point: &DataPoint| match data_point.load.limit {
             Limit::Time(time) => Some(time.as_secs_f64() + AROUND_SECONDS),
             _ => None,
         };
-        self.points.iter().flat_map(|point| vec![of_point(point); self.candidates.len()]).collect()
+        self.data_points
+            .iter()
+            .flat_map(|data_point| vec![of_point(data_point); self.configurations.len()])
+            .collect()
     }
 }
 
@@ -255,7 +268,7 @@ struct Runner<'a> {
     plan: &'a Plan,
     env: &'a Arc<dyn Env>,
     registry: &'a Registry,
-    place: &'a Place,
+    process: &'a Process,
     dir: &'a Path,
     watch: &'a mut dyn Watch,
     forecast: Forecast,
@@ -266,11 +279,11 @@ impl Runner<'_> {
     fn all(mut self, bare: &mut BareDevice, report: &mut Report) -> Result<End> {
         let mut failures = 0;
         for round in 1..=self.plan.rounds {
-            for (place, point) in self.plan.points.iter().enumerate() {
-                for step in 0..self.plan.candidates.len() {
-                    // The first candidate of one round comes later in the next.
-                    let candidate = (step + round as usize - 1) % self.plan.candidates.len();
-                    let run = place * self.plan.candidates.len() + candidate;
+            for (index, data_point) in self.plan.data_points.iter().enumerate() {
+                for step in 0..self.plan.configurations.len() {
+                    // The first configuration of one round comes later in the next.
+                    let configuration = (step + round as usize - 1) % self.plan.configurations.len();
+                    let run = index * self.plan.configurations.len() + configuration;
                     let row = &mut report.rows[run];
                     if row.not_available.is_some() {
                         self.forecast.now(round, run, 0.0, 1.0);
@@ -278,14 +291,18 @@ impl Runner<'_> {
                         continue;
                     }
                     self.show(round, "the bare device", Stage::Warming);
-                    if !self.watch.go_on() {
+                    if !self.watch.should_continue() {
                         return Ok(End::Interrupted);
                     }
                     let bare_writes_per_second = bare.writes_per_second()?;
-                    match self.one(round, run, point, &self.plan.candidates[candidate]) {
+                    match self.one(round, run, data_point, &self.plan.configurations[configuration]) {
                         Ok(Some(measured)) => {
                             let interrupted = measured.interrupted;
-                            report.notes.extend(cut(&self.plan.candidates[candidate], point, &measured));
+                            report.notes.extend(cut(
+                                &self.plan.configurations[configuration],
+                                data_point,
+                                &measured,
+                            ));
                             let bare_writes_per_second_after = bare.writes_per_second()?;
                             row.runs.push(Run {
                                 round,
@@ -327,25 +344,28 @@ impl Runner<'_> {
         self.watch.show(&progress);
     }
 
-    fn one(&mut self, round: u32, run: usize, point: &Point, candidate: &Candidate) -> Result<Option<Run>> {
-        let (env, registry, place) = (self.env, self.registry, self.place);
+    fn one(
+        &mut self,
+        round: u32,
+        run: usize,
+        data_point: &DataPoint,
+        configuration: &Configuration,
+    ) -> Result<Option<Run>> {
+        let (env, registry, process) = (self.env, self.registry, self.process);
         let made = env.disk().create_dir_all(self.dir);
         made.map_err(Error::io(format!("making {}", self.dir.display())))?;
         let job = Job {
-            engine: candidate.engine.clone(),
+            configuration: configuration.clone(),
+            data_point: data_point.clone(),
             assume_power_safe_cache: self.plan.assume_power_safe_cache,
-            workload: point.workload.clone(),
-            level: candidate.level,
-            cache_bytes: point.cache_bytes,
-            load: point.load,
             dir: self.dir.to_path_buf(),
         };
-        let what = format!("{}, {}", candidate.label, describe(point));
+        let what = format!("{}, {}", configuration.label, describe(data_point));
         let began_ns = env.clock().monotonic_ns();
-        let ran = place.run(env, registry, &job, &mut |stage| {
-            self.forecast.now(round, run, seconds_since(env, began_ns), part_of(point, stage));
+        let ran = process.run(env, registry, &job, &mut |stage| {
+            self.forecast.now(round, run, seconds_since(env, began_ns), part_of(data_point, stage));
             self.show(round, &what, stage);
-            self.watch.go_on()
+            self.watch.should_continue()
         });
         let removed = remove(self.dir);
         let ran = ran?;
@@ -357,36 +377,36 @@ impl Runner<'_> {
 }
 
 /// The share of a run that is done, if its operations show it; 0 otherwise.
-fn part_of(point: &Point, stage: Stage) -> f64 {
-    match (stage, point.load.limit) {
+fn part_of(data_point: &DataPoint, stage: Stage) -> f64 {
+    match (stage, data_point.load.limit) {
         (Stage::Running(done), Limit::Operations(each)) => {
-            done as f64 / each.saturating_mul(point.load.threads.into()).max(1) as f64
+            done as f64 / each.saturating_mul(data_point.load.threads.into()).max(1) as f64
         }
         _ => 0.0,
     }
 }
 
 /// A note that a run was cut before its work was done.
-fn cut(candidate: &Candidate, point: &Point, run: &Run) -> Option<String> {
-    let Limit::WorkWithin(time) = point.load.limit else { return None };
-    let work = point.workload.build().work(point.load.threads)?;
+fn cut(configuration: &Configuration, data_point: &DataPoint, run: &Run) -> Option<String> {
+    let Limit::WorkWithin(time) = data_point.load.limit else { return None };
+    let work = data_point.workload.build().work(data_point.load.threads)?;
     (run.operations < work && !run.interrupted).then(|| {
         format!(
             "{}, {}: cut after {} s, with {} of {work} done; its rate is of these",
-            candidate.label,
-            describe(point),
+            configuration.label,
+            describe(data_point),
             time.as_secs_f64(),
             run.operations
         )
     })
 }
 
-fn describe(point: &Point) -> String {
-    let threads = match point.load.threads {
+fn describe(data_point: &DataPoint) -> String {
+    let threads = match data_point.load.threads {
         1 => "1 thread".to_string(),
         threads => format!("{threads} threads"),
     };
-    if point.name.is_empty() { threads } else { format!("{}, {threads}", point.name) }
+    if data_point.name.is_empty() { threads } else { format!("{}, {threads}", data_point.name) }
 }
 
 fn seconds_since(env: &Arc<dyn Env>, then_ns: u64) -> f64 {

@@ -9,7 +9,9 @@ use crate::metrics::{METRICS, Summary};
 use crate::run::Run;
 
 /// The version of the format of a report's file.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+/// The oldest version that is still read: it called the data point of a row `point`.
+pub(crate) const FORMAT_MIN: u32 = 2;
 
 /// A benchmark: its settings and the runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +32,7 @@ pub struct Report {
     pub settings: BTreeMap<String, String>,
     /// The label of the rows that the others are compared with.
     pub baseline: String,
-    /// One for each engine, workload, point and number of threads.
+    /// One for each engine, workload, data point and number of threads.
     pub rows: Vec<Row>,
     /// Why it ended.
     pub end: End,
@@ -50,7 +52,7 @@ pub enum End {
     Failed(String),
 }
 
-/// The runs of one engine at one point of the benchmark, one a round.
+/// The runs of one engine at one data point of the benchmark, one a round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The name in plots and tables: the engine's name, with its settings here.
@@ -65,8 +67,9 @@ pub struct Row {
     pub workload: String,
     /// The workload's parameters in words.
     pub parameters: String,
-    /// The difference from other points of the same benchmark: `A1`, `C2`; empty if only the threads differ.
-    pub point: String,
+    /// The difference from other data points of the same benchmark: `A1`, `C2`; empty if only the threads differ.
+    #[serde(alias = "point")]
+    pub data_point: String,
     /// How many threads.
     pub threads: u32,
     /// When commits were acknowledged: a [`Level`](crate::engine::Level) in words.
@@ -106,9 +109,10 @@ impl Row {
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
 
-    /// Whether two rows have the same workload, point and number of threads.
+    /// Whether two rows have the same workload, data point and number of threads.
     pub fn is_beside(&self, other: &Row) -> bool {
-        (&self.workload, &self.point, self.threads) == (&other.workload, &other.point, other.threads)
+        (&self.workload, &self.data_point, self.threads)
+            == (&other.workload, &other.data_point, other.threads)
     }
 }
 
@@ -180,30 +184,15 @@ const BARE_DRIFT_MAX: f64 = 1.5;
 mod tests {
     use super::*;
 
+    use crate::report_tests::{row, sample};
+
     fn run(round: u32, operations: u64, interrupted: bool) -> Run {
         Run { round, interrupted, operations, elapsed_ns: 1_000_000_000, ..Run::default() }
     }
 
-    fn row(label: &str, runs: Vec<Run>) -> Row {
-        Row {
-            label: label.into(),
-            engine: label.into(),
-            about: String::new(),
-            isolation: String::new(),
-            workload: "insert".into(),
-            parameters: String::new(),
-            point: String::new(),
-            threads: 1,
-            level: "sync".into(),
-            cache_bytes: 0,
-            not_available: None,
-            runs,
-        }
-    }
-
     #[test]
     fn an_interrupted_run_counts_only_alone() {
-        let mut row = row("a", vec![run(1, 10, true)]);
+        let mut row = row("a", 1, vec![run(1, 10, true)]);
         assert!(row.is_partial());
         assert_eq!(row.summary("operations_per_second").map(|rate| rate.median), Some(10.0));
         row.runs.push(run(2, 30, false));
@@ -214,22 +203,11 @@ mod tests {
 
     #[test]
     fn ratios_pair_the_rounds() {
-        let report = Report {
-            format: FORMAT,
-            version: String::new(),
-            name: String::new(),
-            title: String::new(),
-            began_ms: 0,
-            machine: Machine::default(),
-            settings: BTreeMap::new(),
-            baseline: "b".into(),
-            rows: vec![
-                row("a", vec![run(1, 10, false), run(2, 400, false), run(3, 90, false)]),
-                row("b", vec![run(1, 10, false), run(2, 100, false)]),
-            ],
-            end: End::Complete,
-            notes: Vec::new(),
-        };
+        let rows = vec![
+            row("a", 1, vec![run(1, 10, false), run(2, 400, false), run(3, 90, false)]),
+            row("b", 1, vec![run(1, 10, false), run(2, 100, false)]),
+        ];
+        let report = Report { baseline: "b".into(), rows, ..sample() };
         assert_eq!(report.ratio(&report.rows[0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::report::{FORMAT, Report};
+use crate::report::{FORMAT, FORMAT_MIN, Report};
 
 /// Why a text is no report. `Display` continues a sentence that begins with the name of the file: `a.json is not JSON:
 /// …`.
@@ -25,7 +25,7 @@ impl fmt::Display for ReadError {
             ReadError::NotReport(what) => write!(f, "is not the report of a benchmark: {what}"),
             ReadError::Format(found) => write!(
                 f,
-                "is of format {found}, this program reads format {FORMAT}: use the program that wrote it"
+                "is of format {found}, this program reads formats {FORMAT_MIN} to {FORMAT}: use the program that wrote it"
             ),
         }
     }
@@ -47,13 +47,13 @@ impl Report {
     /// Reads the text of [`Report::to_json`].
     ///
     /// # Errors
-    /// If the text is no report, or was written by a program with another [`FORMAT`].
+    /// If the text is no report, or was written by a program with an older or newer [`FORMAT`].
     pub fn from_json(text: &str) -> Result<Report, ReadError> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| ReadError::NotJson(error.to_string()))?;
         let format = value.get("format").and_then(Value::as_u64);
         match format {
-            Some(format) if format == u64::from(FORMAT) => {}
+            Some(format) if (FORMAT_MIN.into()..=FORMAT.into()).contains(&format) => {}
             Some(format) => return Err(ReadError::Format(format)),
             None => return Err(ReadError::NotReport("it has no number `format`".into())),
         }
@@ -72,8 +72,10 @@ mod tests {
         report.rows[0].runs[0].others_share = Some(0.1 + 0.2);
         let text = report.to_json();
         assert_eq!(Report::from_json(&text), Ok(report));
-        assert!(text.starts_with("{\n  \"format\": 2,\n  \"version\": "), "{text}");
+        assert!(text.starts_with("{\n  \"format\": 3,\n  \"version\": "), "{text}");
         assert!(text.ends_with("}\n"));
+        let older = text.replacen("\"format\": 3", "\"format\": 2", 1).replace("\"data_point\"", "\"point\"");
+        assert_eq!(Report::from_json(&older).map(|report| report.format), Ok(2));
     }
 
     #[test]
@@ -81,8 +83,8 @@ mod tests {
         let message = |text: &str| Report::from_json(text).expect_err("no report").to_string();
         assert_eq!(message("{\n  \"format\": 2,\n}"), "is not JSON: trailing comma at line 3 column 1");
         assert_eq!(message("[]"), "is not the report of a benchmark: it has no number `format`");
-        let other = "is of format 3, this program reads format 2: use the program that wrote it";
-        assert_eq!(message("{\"format\": 3}"), other);
+        let other = "is of format 4, this program reads formats 2 to 3: use the program that wrote it";
+        assert_eq!(message("{\"format\": 4}"), other);
         let missing = message("{\"format\": 2}");
         assert_eq!(missing, "is not the report of a benchmark: missing field `version` at line 1 column 13");
         let wrong = sample().to_json().replacen("\"threads\": 8", "\"threads\": \"8\"", 1);

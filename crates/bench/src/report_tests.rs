@@ -1,4 +1,4 @@
-//! A report for tests, with everything in which reports differ: several points, kinds, a row that is not available, one
+//! A report for tests, with everything in which reports differ: several data points, kinds, a row that is not available, one
 //! that is partial, one that was never run.
 
 use std::collections::BTreeMap;
@@ -52,7 +52,7 @@ pub(crate) fn row(label: &str, threads: u32, runs: Vec<Run>) -> Row {
         isolation: "snapshot".into(),
         workload: "insert".into(),
         parameters: "20-byte keys, 100-byte values".into(),
-        point: String::new(),
+        data_point: String::new(),
         threads,
         level: "sync".into(),
         cache_bytes: 64 << 20,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::head::distinct;
 use crate::metrics::Summary;
 use crate::number::{number, ratio};
 use crate::report::{Report, Row};
@@ -132,7 +133,7 @@ pub(crate) struct Head {
 }
 
 pub(crate) struct GridRow {
-    pub cells: Vec<String>,
+    pub entries: Vec<String>,
     /// Whether it is the first row of a group that is compared.
     pub opens_group: bool,
 }
@@ -157,29 +158,30 @@ pub(crate) fn groups(report: &Report) -> Vec<Vec<&Row>> {
 }
 
 /// The properties beside the label by which rows of one report differ.
-pub(crate) struct Places {
+pub(crate) struct Differences {
     pub workload: bool,
-    pub point: bool,
+    pub data_point: bool,
     pub threads: bool,
     pub level: bool,
 }
 
-impl Places {
-    pub fn of(report: &Report) -> Places {
+impl Differences {
+    pub fn of(report: &Report) -> Differences {
         let differs = |same: fn(&Row, &Row) -> bool| {
             report.rows.first().is_some_and(|first| report.rows.iter().any(|row| !same(first, row)))
         };
-        // A property that follows from the name of the point is left out.
+        // A property that follows from the name of the data point is left out.
         let beside = |same: fn(&Row, &Row) -> bool| {
             let mut seen: BTreeMap<&str, &Row> = BTreeMap::new();
             report.rows.iter().any(|row| {
-                let first = *seen.entry(&row.point).or_insert(row);
-                !same(first, row) || row.point.is_empty() && report.rows.iter().any(|other| !same(row, other))
+                let first = *seen.entry(&row.data_point).or_insert(row);
+                !same(first, row)
+                    || row.data_point.is_empty() && report.rows.iter().any(|other| !same(row, other))
             })
         };
-        Places {
+        Differences {
             workload: beside(|a, b| a.workload == b.workload),
-            point: differs(|a, b| a.point == b.point),
+            data_point: differs(|a, b| a.data_point == b.data_point),
             threads: beside(|a, b| a.threads == b.threads),
             level: differs(|a, b| a.level == b.level),
         }
@@ -187,7 +189,7 @@ impl Places {
 
     fn heads(&self) -> Vec<Head> {
         let mut heads = Vec::new();
-        let columns = [(self.workload, "workload"), (self.point, "point")];
+        let columns = [(self.workload, "workload"), (self.data_point, "point")];
         heads.extend(columns.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text_head(text)));
         heads.push(number_head("threads"));
         heads.push(text_head("engine"));
@@ -195,29 +197,29 @@ impl Places {
         heads
     }
 
-    fn cells(&self, row: &Row) -> Vec<String> {
-        let mut cells = Vec::new();
-        cells.extend(self.workload.then(|| row.workload.clone()));
-        cells.extend(self.point.then(|| row.point.clone()));
-        cells.push(row.threads.to_string());
-        cells.push(label(row));
-        cells.extend(self.level.then(|| row.level.clone()));
-        cells
+    fn entries(&self, row: &Row) -> Vec<String> {
+        let mut entries = Vec::new();
+        entries.extend(self.workload.then(|| row.workload.clone()));
+        entries.extend(self.data_point.then(|| row.data_point.clone()));
+        entries.push(row.threads.to_string());
+        entries.push(label(row));
+        entries.extend(self.level.then(|| row.level.clone()));
+        entries
     }
 
     /// The properties of a row in words: `update A1, 8 threads`; empty if all rows are alike.
     pub fn name(&self, row: &Row) -> String {
-        let place = [
+        let names = [
             self.workload.then_some(&row.workload),
-            Some(&row.point).filter(|point| self.point && !point.is_empty()),
+            Some(&row.data_point).filter(|data_point| self.data_point && !data_point.is_empty()),
         ];
-        let mut parts = Vec::from_iter(place.into_iter().flatten().map(String::as_str)).join(" ");
+        let mut name = Vec::from_iter(names.into_iter().flatten().map(String::as_str)).join(" ");
         if self.threads {
-            let comma = if parts.is_empty() { "" } else { ", " };
-            parts +=
+            let comma = if name.is_empty() { "" } else { ", " };
+            name +=
                 &format!("{comma}{} {}", row.threads, if row.threads == 1 { "thread" } else { "threads" });
         }
-        parts
+        name
     }
 }
 
@@ -227,17 +229,12 @@ const FASTEST: &str = "▲";
 pub(crate) const RATES_TITLE: &str = "Operations a second; ▲ marks the fastest of a line";
 
 impl Grid {
-    /// The rates alone, a line for each place and a column for each label: shows the fastest engine of each place at a
-    /// glance. `None` if there is one place, or one label.
+    /// The rates alone, a line for each data point and a column for each label: shows the fastest engine of each at a
+    /// glance. `None` if there is one data point, or one label.
     pub fn of_rates(report: &Report) -> Option<Grid> {
-        let places = Places::of(report);
+        let differences = Differences::of(report);
         let groups = groups(report);
-        let mut labels: Vec<&str> = Vec::new();
-        for row in &report.rows {
-            if !labels.contains(&row.label.as_str()) {
-                labels.push(&row.label);
-            }
-        }
+        let labels = distinct(report.rows.iter().map(|row| row.label.as_str()));
         if groups.len() < 2 || labels.len() < 2 {
             return None;
         }
@@ -248,22 +245,22 @@ impl Grid {
             };
             labels.iter().map(rate).collect()
         };
-        let cells = |group: &Vec<&Row>| {
+        let entries = |group: &Vec<&Row>| {
             let rates = rates(group);
             let best = rates.iter().flatten().copied().fold(0.0, f64::max);
-            let cell = |rate: &Option<f64>| match rate {
+            let entry = |rate: &Option<f64>| match rate {
                 None => "n/a".to_string(),
                 Some(rate) if *rate == best => format!("{} {FASTEST}", number(*rate)),
                 Some(rate) => number(*rate),
             };
-            let cells = std::iter::once(places.name(group[0])).chain(rates.iter().map(cell));
-            GridRow { cells: cells.collect(), opens_group: false }
+            let entries = std::iter::once(differences.name(group[0])).chain(rates.iter().map(entry));
+            GridRow { entries: entries.collect(), opens_group: false }
         };
         Some(Grid {
             heads: std::iter::once(text_head(""))
                 .chain(labels.iter().map(|label| number_head(label)))
                 .collect(),
-            rows: groups.iter().map(cells).collect(),
+            rows: groups.iter().map(entries).collect(),
             reasons: Vec::new(),
         })
     }
@@ -274,13 +271,13 @@ impl Grid {
     /// If there is no metric of a name in `spec`.
     pub fn of(report: &Report, spec: &TableSpec) -> Grid {
         const RATE: &str = "operations_per_second";
-        let places = Places::of(report);
+        let differences = Differences::of(report);
         let compares = report.rows.iter().any(|row| row.label != report.baseline && !row.runs.is_empty());
         // After the rate, as its ratio; first if there is no rate.
         let rate = spec.metrics.iter().position(|(metric, _)| *metric == RATE);
         let ratio_at = compares.then(|| rate.map_or(0, |at| at + 1));
 
-        let mut heads = places.heads();
+        let mut heads = differences.heads();
         let first_figure = heads.len();
         heads.extend(spec.metrics.iter().map(|(_, head)| number_head(head)));
         if let Some(at) = ratio_at {
@@ -289,17 +286,17 @@ impl Grid {
         let mut grid = Grid { heads, rows: Vec::new(), reasons: Vec::new() };
         for group in groups(report) {
             for (index, row) in group.into_iter().enumerate() {
-                let mut cells = places.cells(row);
-                cells.extend(spec.metrics.iter().map(|(metric, _)| median(row.summary(metric))));
+                let mut entries = differences.entries(row);
+                entries.extend(spec.metrics.iter().map(|(metric, _)| median(row.summary(metric))));
                 if let Some(at) = ratio_at {
-                    cells.insert(first_figure + at, spread(report.ratio(row)));
+                    entries.insert(first_figure + at, spread(report.ratio(row)));
                 }
                 if let Some(state) = grid.state(row) {
-                    cells.truncate(first_figure);
-                    cells.push(state);
-                    cells.resize(grid.heads.len(), String::new());
+                    entries.truncate(first_figure);
+                    entries.push(state);
+                    entries.resize(grid.heads.len(), String::new());
                 }
-                grid.rows.push(GridRow { cells, opens_group: index == 0 });
+                grid.rows.push(GridRow { entries, opens_group: index == 0 });
             }
         }
         grid
@@ -321,14 +318,9 @@ impl Grid {
 
     /// A row for each kind of operation of each row, with a title; one grid for each workload that has several kinds.
     pub fn of_kinds(report: &Report) -> Vec<(String, Grid)> {
-        let mut workloads: Vec<&str> = Vec::new();
-        for row in &report.rows {
-            let has_kinds = row.runs.iter().any(|run| run.kinds.len() > 1);
-            if has_kinds && !workloads.contains(&row.workload.as_str()) {
-                workloads.push(&row.workload);
-            }
-        }
-        workloads
+        let has_kinds = |row: &&Row| row.runs.iter().any(|run| run.kinds.len() > 1);
+        let workloads = report.rows.iter().filter(has_kinds).map(|row| row.workload.as_str());
+        distinct(workloads)
             .into_iter()
             .map(|workload| (format!("{workload} by kind of operation"), kinds_of_workload(report, workload)))
             .collect()
@@ -336,8 +328,8 @@ impl Grid {
 }
 
 fn kinds_of_workload(report: &Report, workload: &str) -> Grid {
-    let places = Places { workload: false, ..Places::of(report) };
-    let mut heads = places.heads();
+    let differences = Differences { workload: false, ..Differences::of(report) };
+    let mut heads = differences.heads();
     heads.push(text_head("kind"));
     heads.extend(["operations/s", "p50 us", "p99 us", "rolled back"].map(number_head));
     let mut rows = Vec::new();
@@ -345,10 +337,10 @@ fn kinds_of_workload(report: &Report, workload: &str) -> Grid {
         for row in group.into_iter().filter(|row| row.workload == workload) {
             let kinds = row.counting().next().map_or(&[][..], |run| &run.kinds);
             for (index, kind) in kinds.iter().enumerate() {
-                let mut cells = places.cells(row);
-                cells.push(kind.kind.clone());
-                cells.extend(kind_figures(row, &kind.kind).map(median));
-                rows.push(GridRow { cells, opens_group: index == 0 });
+                let mut entries = differences.entries(row);
+                entries.push(kind.kind.clone());
+                entries.extend(kind_figures(row, &kind.kind).map(median));
+                rows.push(GridRow { entries, opens_group: index == 0 });
             }
         }
     }
@@ -403,7 +395,7 @@ mod tests {
     use crate::report_tests::{rounds, row, run, sample};
 
     fn lines(grid: &Grid) -> Vec<String> {
-        grid.rows.iter().map(|row| row.cells.join("|")).collect()
+        grid.rows.iter().map(|row| row.entries.join("|")).collect()
     }
 
     const SPEC: TableSpec =
@@ -421,17 +413,17 @@ mod tests {
 
     #[test]
     fn rates_side_by_side_show_the_fastest() {
-        let grid = Grid::of_rates(&sample()).expect("two places, three labels");
+        let grid = Grid::of_rates(&sample()).expect("two data points, three labels");
         let heads: Vec<&str> = grid.heads.iter().map(|head| head.text.as_str()).collect();
         assert_eq!(heads, ["", "fulgurite", "rocksdb", "lmdb"]);
         assert_eq!(lines(&grid).len(), 2);
         for line in lines(&grid) {
-            let cells: Vec<&str> = line.split('|').collect();
-            assert!(cells[1].ends_with(FASTEST) && !cells[2].ends_with(FASTEST), "{line}");
-            assert_eq!(cells[3], "n/a");
+            let entries: Vec<&str> = line.split('|').collect();
+            assert!(entries[1].ends_with(FASTEST) && !entries[2].ends_with(FASTEST), "{line}");
+            assert_eq!(entries[3], "n/a");
         }
         let one = Report { rows: sample().rows.drain(..2).collect(), ..sample() };
-        assert!(Grid::of_rates(&one).is_none(), "one place");
+        assert!(Grid::of_rates(&one).is_none(), "one data point");
     }
 
     #[test]
@@ -456,7 +448,7 @@ mod tests {
         let mut report = sample();
         report.rows.swap(1, 4);
         let grid = Grid::of(&report, &SPEC);
-        let opening = grid.rows.iter().filter(|row| row.opens_group).map(|row| row.cells[0].as_str());
+        let opening = grid.rows.iter().filter(|row| row.opens_group).map(|row| row.entries[0].as_str());
         assert_eq!(opening.collect::<Vec<_>>(), ["8", "64"]);
     }
 
@@ -464,7 +456,7 @@ mod tests {
     fn only_what_differs_has_a_column() {
         let mut report = sample();
         report.rows = vec![row("a", 1, rounds(100)), row("a", 1, vec![])];
-        report.rows[1].point = "A2".into();
+        report.rows[1].data_point = "A2".into();
         report.rows[1].level = "async:10ms".into();
         report.baseline = "a".into();
         let grid = Grid::of(&report, &SPEC);
@@ -473,8 +465,8 @@ mod tests {
             ["|1|a|sync|100|42,100", "A2|1|a|async:10ms|not run|"]
                 .map(|line| { line.replace("42,100", "320,000") })
         );
-        let places = Places::of(&report);
-        assert_eq!(report.rows.iter().map(|row| places.name(row)).collect::<Vec<_>>(), ["", "A2"]);
+        let differences = Differences::of(&report);
+        assert_eq!(report.rows.iter().map(|row| differences.name(row)).collect::<Vec<_>>(), ["", "A2"]);
     }
 
     #[test]
@@ -483,7 +475,7 @@ mod tests {
         let mut ended = run(1, 1_000);
         ended.interrupted = true;
         report.rows = vec![row("a", 1, vec![ended])];
-        assert_eq!(Grid::of(&report, &SPEC).rows[0].cells[1], "a (partial)");
+        assert_eq!(Grid::of(&report, &SPEC).rows[0].entries[1], "a (partial)");
     }
 
     #[test]

@@ -52,17 +52,17 @@ fn push_facts(text: &mut String, facts: &[(String, String)]) {
 /// The columns aligned, a blank line between groups of several rows, and the reasons below.
 pub(crate) fn push_grid(text: &mut String, grid: &Grid) {
     let width_of = |column: usize| {
-        let cells = grid.rows.iter().map(|row| &row.cells[column]);
-        let texts = cells.chain([&grid.heads[column].text]);
+        let entries = grid.rows.iter().map(|row| &row.entries[column]);
+        let texts = entries.chain([&grid.heads[column].text]);
         texts.map(|text| text.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..grid.heads.len()).map(width_of).collect();
-    let mut push_line = |cells: &mut dyn Iterator<Item = &String>| {
+    let mut push_line = |entries: &mut dyn Iterator<Item = &String>| {
         let mut line = String::new();
-        for ((cell, head), width) in cells.zip(&grid.heads).zip(&widths) {
+        for ((entry, head), width) in entries.zip(&grid.heads).zip(&widths) {
             let _ = match head.is_number {
-                true => write!(line, "{cell:>width$}  "),
-                false => write!(line, "{cell:width$}  "),
+                true => write!(line, "{entry:>width$}  "),
+                false => write!(line, "{entry:width$}  "),
             };
         }
         let _ = writeln!(text, "{}", line.trim_end());
@@ -76,7 +76,7 @@ pub(crate) fn push_grid(text: &mut String, grid: &Grid) {
         if has_gaps && row.opens_group && index > 0 {
             push_line(&mut [].iter());
         }
-        push_line(&mut row.cells.iter());
+        push_line(&mut row.entries.iter());
     }
     for (index, reason) in grid.reasons.iter().enumerate() {
         let _ = writeln!(text, "n/a ({}) {reason}", index + 1);
@@ -113,7 +113,7 @@ n/a (1) lmdb: it has no <transactions> | of several statements
         report.rows[0].label = "an-engine-with-this-name".into();
         report.baseline.clone_from(&report.rows[0].label);
         report.rows[3].workload = "update-search".into();
-        report.rows[3].point = "A1".into();
+        report.rows[3].data_point = "A1".into();
         let mut text = String::new();
         push_grid(&mut text, &Grid::of(&report, &TableSpec::TERMINAL));
         let widest = text.lines().map(|line| line.chars().count()).max();
@@ -125,7 +125,7 @@ n/a (1) lmdb: it has no <transactions> | of several statements
         let mut report = sample();
         report.machine.file_system = "tmpfs".into();
         let text = text_table(&report, &TableSpec::TERMINAL);
-        let parts = [
+        let texts = [
             "Inserts & <syncs>\n\nbenchmark    fig-5a\n",
             "\n\nfulgurite  fulgurite 1.2; snapshot\n",
             "\n\nwarning: the databases are in memory",
@@ -134,8 +134,8 @@ n/a (1) lmdb: it has no <transactions> | of several statements
             "\nnote: Keys come *in order*.\n",
         ];
         let mut from = 0;
-        for part in parts {
-            let at = text[from..].find(part).unwrap_or_else(|| panic!("{part:?} is missing in\n{text}"));
+        for words in texts {
+            let at = text[from..].find(words).unwrap_or_else(|| panic!("{words:?} is missing in\n{text}"));
             from += at;
         }
     }

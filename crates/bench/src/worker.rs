@@ -8,11 +8,11 @@ use fulgurite::env::Env;
 use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex};
 
-use crate::cell::{Limit, Load};
 use crate::engine::{Counters, Store};
 use crate::io::IoCounts;
-use crate::lane::{Lane, LaneCounts};
 use crate::machine::CpuTimes;
+use crate::measurement::{Limit, Load};
+use crate::retrying_session::{Counts, RetryingSession};
 use crate::workload::{Client, Step};
 use crate::{Error, Result};
 
@@ -25,8 +25,6 @@ pub(crate) struct Shared {
     pub store: Arc<dyn Store>,
     pub load: Load,
     pub kinds: usize,
-    /// Whether the first client that is done ends the run.
-    pub ends_with_first: bool,
     /// Threads that are still warming up.
     pub cold: AtomicU32,
     /// Threads that have not finished.
@@ -59,11 +57,12 @@ pub(crate) struct Outcome {
     pub ended_ns: u64,
     /// Measured operations.
     pub operations: u64,
-    pub counts: LaneCounts,
+    pub counts: Counts,
     pub kinds: Vec<KindOutcome>,
 }
 
 /// The results of a thread for one kind.
+#[derive(Default)]
 pub(crate) struct KindOutcome {
     pub operations: u64,
     pub rolled_back: u64,
@@ -71,35 +70,31 @@ pub(crate) struct KindOutcome {
     pub warm_operations: u64,
     pub warm_rolled_back: u64,
     pub latency_sum_ns: u64,
-    pub latency_ns: Histogram<u64>,
+    pub latency_ns: Latencies,
 }
 
-impl KindOutcome {
-    fn new() -> KindOutcome {
-        KindOutcome {
-            operations: 0,
-            rolled_back: 0,
-            warm_operations: 0,
-            warm_rolled_back: 0,
-            latency_sum_ns: 0,
-            latency_ns: histogram(),
-        }
+/// A histogram that resolves differences of one hundredth of a value.
+pub(crate) struct Latencies(pub Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        Latencies(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good"))
     }
 }
 
-/// An empty histogram: it resolves differences of one hundredth of a value.
-pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good")
-}
-
 impl Shared {
-    pub fn new(env: Arc<dyn Env>, store: Arc<dyn Store>, load: Load, kinds: usize) -> Shared {
+    pub fn new(
+        env: Arc<dyn Env>,
+        store: Arc<dyn Store>,
+        load: Load,
+        kinds: usize,
+        process_io: Option<fn() -> IoCounts>,
+    ) -> Shared {
         Shared {
             env,
             store,
             load,
             kinds,
-            ends_with_first: false,
             cold: AtomicU32::new(load.threads),
             running: AtomicU32::new(load.threads),
             stop: AtomicBool::new(false),
@@ -108,7 +103,7 @@ impl Shared {
             done: (0..load.threads).map(|_| CachePadded::default()).collect(),
             end: Mutex::new(None),
             outcomes: Mutex::default(),
-            process_io: None,
+            process_io,
         }
     }
 
@@ -191,9 +186,9 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
         thread: thread as usize,
         client,
         ended: false,
-        kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
+        kinds: (0..shared.kinds).map(|_| KindOutcome::default()).collect(),
     };
-    let warm = worker.warm_up(&mut Lane::new(&mut *session, 0).until(&shared.failed));
+    let warm = worker.warm_up(&mut RetryingSession::new(&mut *session, 0).until(&shared.failed));
     if warm.is_err() {
         // Otherwise the other threads would first warm up to their end.
         shared.fail();
@@ -202,7 +197,7 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
     shared.pass_gate();
     warm?;
     let tickets = shared.load.tickets as usize;
-    worker.measure(&mut Lane::new(&mut *session, tickets).until(&shared.failed))
+    worker.measure(&mut RetryingSession::new(&mut *session, tickets).until(&shared.failed))
 }
 
 struct Worker<'a> {
@@ -215,7 +210,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    fn warm_up(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn warm_up(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let began_ns = self.shared.now_ns();
         let mut begun = 0;
         loop {
@@ -228,7 +223,7 @@ impl Worker<'_> {
                 break;
             }
             begun += 1;
-            match self.client.step(lane)? {
+            match self.client.step(session)? {
                 Step::Done(kind) => self.kinds[kind].warm_operations += 1,
                 Step::RolledBack(kind) => self.kinds[kind].warm_rolled_back += 1,
                 Step::End => self.ended = true,
@@ -237,26 +232,28 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn measure(mut self, lane: &mut Lane<'_>) -> Result<Outcome> {
+    fn measure(mut self, session: &mut RetryingSession<'_>) -> Result<Outcome> {
         let began_ns = self.shared.now_ns();
-        let mut outcome =
-            Outcome { began_ns, ended_ns: began_ns, operations: 0, counts: lane.counts(), kinds: Vec::new() };
+        let mut outcome = Outcome {
+            began_ns,
+            ended_ns: began_ns,
+            operations: 0,
+            counts: session.counts(),
+            kinds: Vec::new(),
+        };
         let mut begun = 0;
         while !self.ended && !self.shared.stopped() && !self.is_over(begun, &outcome) {
             begun += 1;
-            match lane.tickets() {
-                0 => self.operation(lane, &mut outcome)?,
-                tickets => self.deferred_operation(lane, tickets, &mut outcome)?,
+            match session.tickets() {
+                0 => self.operation(session, &mut outcome)?,
+                tickets => self.deferred_operation(session, tickets, &mut outcome)?,
             }
         }
-        if self.ended && self.shared.ends_with_first {
-            self.shared.stop.store(true, Ordering::Relaxed);
-        }
-        while let Some(commit) = lane.pending().pop_front() {
+        while let Some(commit) = session.pending().pop_front() {
             commit.pending.wait()?;
             self.record(&mut outcome, commit.kind, false, commit.began_ns);
         }
-        outcome.counts = lane.counts();
+        outcome.counts = session.counts();
         outcome.kinds = self.kinds;
         Ok(outcome)
     }
@@ -272,9 +269,9 @@ impl Worker<'_> {
     }
 
     /// Does the next operation and waits for it. It begins where the last one ended.
-    fn operation(&mut self, lane: &mut Lane<'_>, outcome: &mut Outcome) -> Result<()> {
+    fn operation(&mut self, session: &mut RetryingSession<'_>, outcome: &mut Outcome) -> Result<()> {
         let began_ns = outcome.ended_ns;
-        match self.client.step(lane)? {
+        match self.client.step(session)? {
             Step::Done(kind) => self.record(outcome, kind, false, began_ns),
             Step::RolledBack(kind) => self.record(outcome, kind, true, began_ns),
             Step::End => self.ended = true,
@@ -285,28 +282,28 @@ impl Worker<'_> {
     /// Does the next operation; waits only if `tickets` commits are in flight already.
     fn deferred_operation(
         &mut self,
-        lane: &mut Lane<'_>,
+        session: &mut RetryingSession<'_>,
         tickets: usize,
         outcome: &mut Outcome,
     ) -> Result<()> {
-        if lane.pending().len() >= tickets
-            && let Some(commit) = lane.pending().pop_front()
+        if session.pending().len() >= tickets
+            && let Some(commit) = session.pending().pop_front()
         {
             commit.pending.wait()?;
             self.record(outcome, commit.kind, false, commit.began_ns);
         }
         let began_ns = self.shared.now_ns();
-        let before = lane.pending().len();
-        let step = self.client.step(lane)?;
-        match (step, lane.pending().get_mut(before)) {
+        let before = session.pending().len();
+        let step = self.client.step(session)?;
+        match (step, session.pending().get_mut(before)) {
             (Step::End, _) => self.ended = true,
             (Step::Done(kind), Some(commit)) => (commit.kind, commit.began_ns) = (kind, began_ns),
             (Step::Done(kind), None) => self.record(outcome, kind, false, began_ns),
             (Step::RolledBack(kind), _) => self.record(outcome, kind, true, began_ns),
         }
-        while let Some(durable) = lane.pending().front().and_then(|commit| commit.pending.poll()) {
+        while let Some(durable) = session.pending().front().and_then(|commit| commit.pending.poll()) {
             durable?;
-            if let Some(commit) = lane.pending().pop_front() {
+            if let Some(commit) = session.pending().pop_front() {
                 self.record(outcome, commit.kind, false, commit.began_ns);
             }
         }
@@ -324,7 +321,7 @@ impl Worker<'_> {
             true => kind.rolled_back += 1,
             false => kind.operations += 1,
         }
-        kind.latency_ns.saturating_record(latency_ns);
+        kind.latency_ns.0.saturating_record(latency_ns);
         kind.latency_sum_ns += latency_ns;
         self.shared.done[self.thread].store(outcome.operations, Ordering::Relaxed);
     }

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite::Options;
 use fulgurite::env::{Env, RealEnv};
-use fulgurite_bench::engine::{Direction, Level, Mode, Opening, Store, Transaction, Verdict};
-use fulgurite_bench::lane::Lane;
-use fulgurite_bench::workload::{Filling, Step, Tpcb, Tpcc, TpccScale};
+use fulgurite_bench::engine::{Level, Mode, Opening, Range, Store, Transaction, Verdict};
+use fulgurite_bench::retrying_session::RetryingSession;
+use fulgurite_bench::workload::{Step, Tpcb, Tpcc, TpccScale};
 use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
 
 const DIR: &str = "FULGURITE_CRASH_DIR";
@@ -31,8 +31,8 @@ const ACK: &str = "ack ";
 fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
     let scale = TpccScale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
     match name {
-        "tpcc" => (Box::new(Tpcc::new(scale, false)), &["orders", "history"]),
-        _ => (Box::new(Tpcb::new(3, 100)), &["history"]),
+        "tpcc" => (Box::new(Tpcc { scale, bounded: false }), &["orders", "history"]),
+        _ => (Box::new(Tpcb { branches: 3, accounts_per_branch: 100 }), &["history"]),
     }
 }
 
@@ -41,15 +41,15 @@ fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
     let options =
         Options { memtable_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
     let engine = FulguriteEngine { name: "fulgurite".into(), options, missing: None };
-    engine.open(&Opening { dir, tables: workload.tables(), cache_bytes: 1 << 26, level: Level::Sync })
+    engine.open(&Opening { dir, tables: workload.shape().tables, cache_bytes: 1 << 26, level: Level::Sync })
 }
 
 fn rows(store: &dyn Store, workload: &dyn Workload, table: &str) -> u64 {
-    let table = workload.tables().iter().position(|name| *name == table).expect("a table of that name");
+    let table = workload.shape().tables.iter().position(|name| *name == table).expect("a table of that name");
     let mut rows = 0;
     let count = &mut |transaction: &mut dyn Transaction| {
         rows = 0;
-        transaction.scan(table, None, Direction::Forward, &mut |_, _| {
+        transaction.scan(Range::all(table), &mut |_, _| {
             rows += 1;
             Ok(true)
         })?;
@@ -68,9 +68,9 @@ fn killed_process() {
     let (workload, counted) = workload(&std::env::var(WORKLOAD).expect("set with the others"));
     let steps = std::env::var(STEPS).map_or(u64::MAX, |steps| steps.parse().expect("a number"));
     let store = open(&*workload, Path::new(&dir)).expect("it opens");
-    let is_empty = rows(&*store, &*workload, workload.tables()[0]) == 0;
+    let is_empty = rows(&*store, &*workload, workload.shape().tables[0]) == 0;
     if is_empty {
-        workload.fill(&*store, &mut Filling::new(&mut |_| true)).expect("it fills");
+        workload.fill(&*store, &mut |_| true).expect("it fills");
     }
     say(BEGIN);
     std::thread::scope(|scope| {
@@ -85,9 +85,9 @@ fn killed_process() {
 fn run(store: &dyn Store, workload: &dyn Workload, thread: u32, counted: usize, steps: u64) {
     let mut client = workload.client(thread, THREADS);
     let mut session = store.session().expect("a session");
-    let mut lane = Lane::new(&mut *session, 0);
+    let mut session = RetryingSession::new(&mut *session, 0);
     for _ in 0..steps {
-        match client.step(&mut lane).expect("nothing fails") {
+        match client.step(&mut session).expect("nothing fails") {
             Step::Done(kind) if kind < counted => say(&format!("{ACK}{kind}")),
             Step::Done(_) | Step::RolledBack(_) => {}
             Step::End => panic!("it has no end"),

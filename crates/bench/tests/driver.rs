@@ -9,14 +9,18 @@ use std::time::Duration;
 use fake::{Fake, Fault, Seen};
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{Direction, Level};
-use fulgurite_bench::workload::{Extent, Insert, Oltp, Order, Read, TpccScale, UpdateSearch};
+use fulgurite_bench::workload::{self, Micro, MicroMix, Oltp, Order, Scan, ScanLength, Tpcc, TpccScale};
 use fulgurite_bench::{
-    Candidate, End, Engine, Error, Limit, Load, Place, Plan, Point, Progress, Registry, Report, Result, Run,
-    Spec, Stage, Watch, text_table,
+    Configuration, DataPoint, End, Engine, Error, Limit, Load, Plan, Process, Progress, Registry, Report,
+    Result, Run, Spec, Stage, Watch, text_table,
 };
 use fulgurite_bench::{TableSpec, markdown};
 
-const INSERT: Spec = Spec::Insert(Insert::SIZES);
+const INSERT: Spec = micro(1, MicroMix::Insert);
+const fn micro(rows: u64, mix: MicroMix) -> Spec {
+    Spec::Micro(Micro { sizes: Micro::SIZES, rows, mix })
+}
+
 /// Bytes of a key and a value of [`INSERT`].
 const ROW_BYTES: u64 = 120;
 const TWENTY: Load =
@@ -29,7 +33,7 @@ struct Watcher {
 }
 
 impl Watch for Watcher {
-    fn go_on(&mut self) -> bool {
+    fn should_continue(&mut self) -> bool {
         !self.shown.iter().any(self.until)
     }
 
@@ -53,14 +57,14 @@ impl Bench {
         let engines = ["first", "second", "third"].into_iter().zip(faults);
         let engines: Vec<Fake> = engines.map(|(name, fault)| Fake::new(name, *fault)).collect();
         let seen = engines.iter().map(|engine| engine.seen.clone()).collect();
-        let candidates = engines.iter().map(|engine| candidate(engine.name)).collect();
+        let configurations = engines.iter().map(|engine| configuration(engine.name)).collect();
         let peers = engines.into_iter().map(|engine| Box::new(engine) as Box<dyn Engine>).collect();
         let plan = Plan {
             name: "test".into(),
             title: "A test".into(),
-            candidates,
+            configurations,
             baseline: "first".into(),
-            points: vec![point("", INSERT, TWENTY)],
+            data_points: vec![data_point("", INSERT, TWENTY)],
             rounds: 1,
             assume_power_safe_cache: false,
             notes: Vec::new(),
@@ -72,15 +76,16 @@ impl Bench {
     /// Fulgurite alone.
     fn fulgurite(workload: Spec, load: Load) -> Bench {
         let mut bench = Bench::new(&[]);
-        (bench.plan.candidates, bench.plan.baseline) = (vec![candidate("fulgurite")], "fulgurite".into());
-        bench.plan.points = vec![point("", workload, load)];
+        (bench.plan.configurations, bench.plan.baseline) =
+            (vec![configuration("fulgurite")], "fulgurite".into());
+        bench.plan.data_points = vec![data_point("", workload, load)];
         bench
     }
 
     fn begin(&self, until: fn(&Progress) -> bool) -> (Result<Report>, Vec<Progress>) {
         let env: Arc<dyn Env> = RealEnv::new();
         let mut watcher = Watcher { shown: Vec::new(), until };
-        let report = self.plan.run(&env, &self.registry, &Place::Here, &mut watcher);
+        let report = self.plan.run(&env, &self.registry, &Process::Here, &mut watcher);
         let left = env.disk().list(self.dir.path()).expect("it is there");
         assert!(left.is_empty(), "left behind: {left:?}");
         (report, watcher.shown)
@@ -112,12 +117,12 @@ impl Bench {
     }
 }
 
-fn candidate(engine: &str) -> Candidate {
-    Candidate { label: engine.into(), engine: engine.into(), level: Level::Sync }
+fn configuration(engine: &str) -> Configuration {
+    Configuration { label: engine.into(), engine: engine.into(), level: Level::Sync }
 }
 
-fn point(name: &str, workload: Spec, load: Load) -> Point {
-    Point { name: name.into(), workload, load, cache_bytes: 64 << 20 }
+fn data_point(name: &str, workload: Spec, load: Load) -> DataPoint {
+    DataPoint { name: name.into(), workload, load, cache_bytes: 64 << 20 }
 }
 
 fn runs(report: &Report) -> Vec<usize> {
@@ -133,8 +138,9 @@ fn reason(report: &Report, row: usize) -> &str {
 #[test]
 fn rounds_take_turns_beside_the_bare_device() {
     let mut bench = Bench::new(&[Fault::Nothing, Fault::Nothing]);
-    bench.plan.points =
-        [("A", 1), ("B", 3)].map(|(name, threads)| point(name, INSERT, Load { threads, ..TWENTY })).into();
+    bench.plan.data_points = [("A", 1), ("B", 3)]
+        .map(|(name, threads)| data_point(name, INSERT, Load { threads, ..TWENTY }))
+        .into();
     bench.plan.rounds = 2;
     let (report, shown) = bench.begin(|_| false);
     let report = report.expect("it begins");
@@ -152,11 +158,11 @@ fn rounds_take_turns_beside_the_bare_device() {
     assert_eq!(order, whole);
     assert!(shown.iter().all(|shown| shown.rounds == 2 && shown.done_seconds >= 0.0));
     for pair in report.rows.chunks(2) {
-        let [first, second] = pair else { panic!("two engines at each point") };
-        assert!(first.is_beside(second) && first.point == second.point);
-        for (place, (one, other)) in first.runs.iter().zip(&second.runs).enumerate() {
+        let [first, second] = pair else { panic!("two engines at each data point") };
+        assert!(first.is_beside(second) && first.data_point == second.data_point);
+        for (index, (one, other)) in first.runs.iter().zip(&second.runs).enumerate() {
             let operations = 20 * u64::from(first.threads);
-            assert_eq!((one.round, other.round), (place as u32 + 1, place as u32 + 1));
+            assert_eq!((one.round, other.round), (index as u32 + 1, index as u32 + 1));
             assert_eq!((one.operations, one.counters.commits), (operations, operations));
             for run in [one, other] {
                 assert!(run.bare_writes_per_second > 0.0 && run.bare_writes_per_second_after > 0.0);
@@ -170,7 +176,7 @@ fn rounds_take_turns_beside_the_bare_device() {
 #[test]
 fn the_time_left_is_estimated_before_the_first_run_ends() {
     let mut bench = Bench::new(&[Fault::Nothing, Fault::Cannot]);
-    bench.plan.points[0].load.limit = Limit::Time(Duration::from_millis(100));
+    bench.plan.data_points[0].load.limit = Limit::Time(Duration::from_millis(100));
     bench.plan.rounds = 2;
     let (_, shown) = bench.begin(|_| false);
     let left: Vec<f64> = shown.iter().filter_map(|shown| shown.left_seconds).collect();
@@ -184,7 +190,7 @@ fn the_time_left_is_estimated_before_the_first_run_ends() {
 #[test]
 fn operations_are_those_of_each_thread() {
     let mut bench = Bench::new(&[Fault::Nothing]);
-    bench.plan.points[0].load.threads = 3;
+    bench.plan.data_points[0].load.threads = 3;
     let run = bench.only_run();
     assert_eq!((run.operations, run.counters.commits, run.conflicts), (60, 60, 0));
     assert_eq!((run.user_bytes, run.live_bytes), (60 * ROW_BYTES, Some(60 * ROW_BYTES)));
@@ -198,7 +204,7 @@ fn operations_are_those_of_each_thread() {
 fn time_ends_a_run_and_is_sampled() {
     let mut bench = Bench::new(&[Fault::IsSlow]);
     let time = Duration::from_millis(250);
-    bench.plan.points[0].load = Load { threads: 2, limit: Limit::Time(time), ..TWENTY };
+    bench.plan.data_points[0].load = Load { threads: 2, limit: Limit::Time(time), ..TWENTY };
     let run = bench.only_run();
     let elapsed = Duration::from_nanos(run.elapsed_ns);
     assert!(elapsed >= time && !run.interrupted, "{elapsed:?}");
@@ -216,10 +222,11 @@ fn time_ends_a_run_and_is_sampled() {
 
 #[test]
 fn clients_that_end_end_the_run() {
-    let workload = Spec::Load { sizes: Insert::SIZES, rows: 95, order: Order::Random, batch: 10 };
+    let workload =
+        Spec::Load(workload::Load { sizes: Micro::SIZES, rows: 95, order: Order::Random, batch: 10 });
     let mut bench = Bench::new(&[Fault::Nothing]);
     for limit in [Limit::Work, Limit::Operations(1000), Limit::Time(Duration::from_secs(100))] {
-        bench.plan.points = vec![point("", workload.clone(), Load { threads: 3, limit, ..TWENTY })];
+        bench.plan.data_points = vec![data_point("", workload.clone(), Load { threads: 3, limit, ..TWENTY })];
         let run = bench.only_run();
         assert_eq!((run.operations, run.user_bytes), (10, 95 * ROW_BYTES), "{limit:?}");
     }
@@ -231,14 +238,15 @@ fn clients_that_end_end_the_run() {
 fn warm_up_is_checked_and_not_measured() {
     for tickets in [0, 4] {
         let mut bench = Bench::new(&[Fault::Nothing]);
-        bench.plan.points[0].load = Load { threads: 3, warm_up: Limit::Operations(7), tickets, ..TWENTY };
+        bench.plan.data_points[0].load =
+            Load { threads: 3, warm_up: Limit::Operations(7), tickets, ..TWENTY };
         let run = bench.only_run();
         assert_eq!((run.operations, run.counters.commits), (60, 60));
         assert_eq!((run.user_bytes, run.live_bytes), (60 * ROW_BYTES, Some(3 * 27 * ROW_BYTES)));
         assert_eq!(run.kinds[0].operations, 60);
     }
     let mut bench = Bench::new(&[Fault::Loses]);
-    bench.plan.points[0].load.warm_up = Limit::Operations(15);
+    bench.plan.data_points[0].load.warm_up = Limit::Operations(15);
     let report = bench.run();
     assert!(reason(&report, 0).contains("holds 34 rows instead of 35"), "{}", reason(&report, 0));
 }
@@ -247,14 +255,14 @@ fn warm_up_is_checked_and_not_measured() {
 fn tickets_are_how_many_commits_are_in_flight() {
     for tickets in [1, 4, 100] {
         let mut bench = Bench::new(&[Fault::Nothing]);
-        bench.plan.points[0].load.tickets = tickets;
+        bench.plan.data_points[0].load.tickets = tickets;
         let run = bench.only_run();
         assert_eq!((run.operations, run.kinds[0].operations), (20, 20));
         let in_flight = bench.seen[0].in_flight_max.load(Ordering::Relaxed);
         assert_eq!(in_flight, u64::from(tickets.min(20)));
     }
     let load = Load { threads: 2, tickets: 8, warm_up: Limit::Operations(3), ..TWENTY };
-    for (workload, rows) in [(INSERT, 46), (Spec::UpdateSearch(UpdateSearch::SIZES, 30), 30)] {
+    for (workload, rows) in [(INSERT, 46), (micro(30, MicroMix::UpdateSearch), 30)] {
         let run = Bench::fulgurite(workload, load).only_run();
         assert_eq!((run.operations, run.live_bytes), (40, Some(rows * ROW_BYTES)));
     }
@@ -264,7 +272,7 @@ fn tickets_are_how_many_commits_are_in_flight() {
 fn conflicts_are_counted_and_run_again() {
     let mut bench = Bench::new(&[Fault::Conflicts]);
     for tickets in [0, 4] {
-        bench.plan.points[0].load = Load { threads: 3, tickets, ..TWENTY };
+        bench.plan.data_points[0].load = Load { threads: 3, tickets, ..TWENTY };
         let run = bench.only_run();
         // Every second attempt conflicts, and the last one does not.
         assert_eq!((run.operations, run.conflicts, run.counters.commits), (60, 59, 119));
@@ -277,13 +285,13 @@ fn the_kinds_are_all_operations() {
     let scale = TpccScale { warehouses: 1, items: 100, customers_per_district: 30, orders_per_district: 30 };
     let load = Load { threads: 2, limit: Limit::Operations(150), warm_up: Limit::Operations(10), ..TWENTY };
     for (workload, rolls_back) in [
-        (Spec::UpdateSearch(UpdateSearch::SIZES, 50), false),
-        (Spec::Oltp(Oltp::SIZES, 50), false),
-        (Spec::Tpcc { scale, bounded: false }, true),
+        (micro(50, MicroMix::UpdateSearch), false),
+        (Spec::Oltp(Oltp { sizes: Oltp::SIZES, rows: 50 }), false),
+        (Spec::Tpcc(Tpcc { scale, bounded: false }), true),
     ] {
         let run = Bench::fulgurite(workload.clone(), load).only_run();
         let names: Vec<&str> = run.kinds.iter().map(|kind| kind.kind.as_str()).collect();
-        assert_eq!(names, workload.build().kinds());
+        assert_eq!(names, workload.build().shape().kinds);
         let rolled_back: u64 = run.kinds.iter().map(|kind| kind.rolled_back).sum();
         let done: u64 = run.kinds.iter().map(|kind| kind.operations).sum();
         assert_eq!((done + rolled_back, run.operations), (300, 300));
@@ -295,14 +303,14 @@ fn the_kinds_are_all_operations() {
 
 #[test]
 fn a_cold_store_was_closed_and_opened_again() {
-    let workload = Spec::Read { sizes: Read::SIZES, rows: 2000, miss_percent: 20 };
+    let workload = micro(2000, MicroMix::Read { miss_percent: 20 });
     let load = Load { threads: 2, limit: Limit::Operations(300), ..TWENTY };
     for cold in [false, true] {
         let mut bench = Bench::fulgurite(workload.clone(), Load { cold, ..load });
         let counting = Fake::new("counting", Fault::Nothing);
         let seen = counting.seen.clone();
         bench.registry = Registry::new(vec![Box::new(counting)], None);
-        bench.plan.candidates.push(candidate("counting"));
+        bench.plan.configurations.push(configuration("counting"));
         let report = bench.run();
         assert_eq!((&report.end, report.rows[0].runs[0].operations), (&End::Complete, 600));
         assert_eq!(seen.opened.load(Ordering::Relaxed), if cold { 2 } else { 1 });
@@ -314,9 +322,10 @@ fn a_cold_store_was_closed_and_opened_again() {
 fn scans_count_the_rows_that_are_there() {
     let load = Load { limit: Limit::Operations(5), ..TWENTY };
     for direction in [Direction::Forward, Direction::Reverse] {
-        let workload = Spec::Scan { sizes: Read::SIZES, rows: 300, extent: Extent::Long, direction };
+        let workload =
+            Spec::Scan(Scan { sizes: Micro::SIZES, rows: 300, length: ScanLength::Long, direction });
         let mut bench = Bench::new(&[Fault::Nothing]);
-        bench.plan.points = vec![point("", workload, load)];
+        bench.plan.data_points = vec![data_point("", workload, load)];
         let run = bench.only_run();
         assert_eq!((run.operations, run.user_bytes), (5, 0));
     }
@@ -356,7 +365,7 @@ fn an_engine_that_fails_says_why_and_is_not_run_again() {
 #[test]
 fn an_engine_that_fails_while_it_warms_up_ends() {
     let mut bench = Bench::new(&[Fault::Fails, Fault::Nothing]);
-    bench.plan.points[0].load = Load { threads: 3, warm_up: Limit::Operations(1000), ..TWENTY };
+    bench.plan.data_points[0].load = Load { threads: 3, warm_up: Limit::Operations(1000), ..TWENTY };
     let report = bench.run();
     assert_eq!((reason(&report, 0), runs(&report)), ("failed: committing: the disk is gone", vec![0, 1]));
 }
@@ -380,7 +389,7 @@ fn a_thread_that_fails_or_panics_ends_those_beside_it() {
         for warm_up in [0, 15_000] {
             let mut bench = Bench::new(&[fault]);
             let limit = Limit::Time(Duration::from_secs(30));
-            bench.plan.points[0].load =
+            bench.plan.data_points[0].load =
                 Load { threads: 2, warm_up: Limit::Operations(warm_up), limit, ..TWENTY };
             let (report, shown) = bench.begin(|_| false);
             let report = report.expect("it begins");
@@ -405,7 +414,7 @@ fn an_unsupported_run_is_not_started() {
 #[test]
 fn fulgurite_has_no_staging_and_says_so() {
     let mut bench = Bench::fulgurite(INSERT, TWENTY);
-    bench.plan.candidates[0].level = Level::Staged;
+    bench.plan.configurations[0].level = Level::Staged;
     let report = bench.run();
     assert_eq!((&report.end, runs(&report)), (&End::Complete, vec![0]));
     assert!(!reason(&report, 0).is_empty() && !reason(&report, 0).starts_with("failed"));
@@ -418,12 +427,12 @@ fn an_interruption_before_anything_is_measured_leaves_nothing() {
     let bench = Bench::new(&[Fault::Nothing]);
     let report = bench.run_until(|_| true);
     assert_eq!((&report.end, bench.opened()), (&End::Interrupted, vec![0]));
-    let workload = Spec::Read { sizes: Read::SIZES, rows: 100_000, miss_percent: 0 };
+    let workload = micro(100_000, MicroMix::Read { miss_percent: 0 });
     let endless =
         Load { limit: Limit::Time(Duration::from_secs(100)), warm_up: Limit::Operations(u64::MAX), ..TWENTY };
     let bench = Bench::fulgurite(workload, endless);
     let stages: [fn(&Progress) -> bool; 2] = [
-        |progress| matches!(progress.stage, Stage::Filling(part) if part > 0.01),
+        |progress| matches!(progress.stage, Stage::Filling(share) if share > 0.01),
         |progress| progress.what != "the bare device" && progress.stage == Stage::Warming,
     ];
     for until in stages {
@@ -436,8 +445,8 @@ fn an_interruption_before_anything_is_measured_leaves_nothing() {
 #[test]
 fn an_interrupted_run_stays_and_is_marked() {
     let mut bench = Bench::new(&[Fault::IsSlow, Fault::IsSlow]);
-    bench.plan.points[0].load = Load { threads: 2, limit: Limit::Operations(u64::MAX), ..TWENTY };
-    bench.plan.points[0].workload = Spec::Read { sizes: Read::SIZES, rows: 100, miss_percent: 0 };
+    bench.plan.data_points[0].load = Load { threads: 2, limit: Limit::Operations(u64::MAX), ..TWENTY };
+    bench.plan.data_points[0].workload = micro(100, MicroMix::Read { miss_percent: 0 });
     let report = bench.run_until(|progress| matches!(progress.stage, Stage::Running(done) if done > 50));
     assert_eq!((&report.end, runs(&report)), (&End::Interrupted, vec![1, 0]));
     let (row, run) = (&report.rows[0], &report.rows[0].runs[0]);
@@ -450,7 +459,7 @@ fn an_interrupted_run_stays_and_is_marked() {
 fn an_interruption_keeps_the_rounds_that_are_complete() {
     let mut bench = Bench::new(&[Fault::IsSlow, Fault::IsSlow]);
     bench.plan.rounds = 3;
-    bench.plan.points[0].load.limit = Limit::Operations(100);
+    bench.plan.data_points[0].load.limit = Limit::Operations(100);
     let report = bench.run_until(|progress| {
         progress.round == 2 && matches!(progress.stage, Stage::Running(done) if done > 0)
     });
@@ -472,7 +481,7 @@ fn a_run_that_does_not_fit_the_disk_is_not_begun() {
         (Limit::Operations(1), u64::MAX),
         (short, u64::MAX),
     ] {
-        bench.plan.points[0].load = Load { limit, warm_up: Limit::Operations(warm_up), ..TWENTY };
+        bench.plan.data_points[0].load = Load { limit, warm_up: Limit::Operations(warm_up), ..TWENTY };
         let (error, shown) = bench.begin(|_| false);
         let error = error.expect_err("no disk is that large");
         assert!(matches!(error, Error::NoSpace { .. }), "{error}");
@@ -484,7 +493,7 @@ fn a_run_that_does_not_fit_the_disk_is_not_begun() {
 #[test]
 fn an_unknown_engine_is_an_error() {
     let mut bench = Bench::new(&[Fault::Nothing]);
-    bench.plan.candidates.push(candidate("fourth"));
+    bench.plan.configurations.push(configuration("fourth"));
     let (error, shown) = bench.begin(|_| false);
     let error = error.expect_err("it is not there");
     let expected = "choosing the engines: there is no engine `fourth`: there are fulgurite, first";

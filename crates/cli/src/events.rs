@@ -13,12 +13,12 @@ use crate::failure::Failure;
 use crate::stderr;
 
 /// The event for commits that the log does not prove durable: `open_reader` prints a note of its own for it.
-const TOLD_AS_A_NOTE: &str = "fulgurite::unproven";
+const PRINTED_AS_NOTE: &str = "fulgurite::unproven";
 
-/// Prints events from now on: those of `level` and above, more of them with -v. The variable RUST_LOG sets levels by
-/// part of the program; the parts that it does not name have the level of -v, or else `level`.
-pub(crate) fn show(verbose: u8, level: LevelFilter) -> Result<(), Failure> {
-    let targets = targets(verbose, level)?;
+/// Prints events from now on: warnings and errors, more of them with -v. The variable RUST_LOG sets levels by module;
+/// the modules that it does not name have the level of -v, or else warnings.
+pub(crate) fn show(verbose: u8) -> Result<(), Failure> {
+    let targets = targets(verbose)?;
     let lines = fmt::layer().with_writer(|| stderr::Lines).with_ansi(false).log_internal_errors(false);
     let printed = match stderr::is_for_programs() {
         true => Objects.boxed(),
@@ -29,22 +29,24 @@ pub(crate) fn show(verbose: u8, level: LevelFilter) -> Result<(), Failure> {
 }
 
 /// Which events are printed.
-fn targets(verbose: u8, level: LevelFilter) -> Result<Targets, Failure> {
-    let by_part = std::env::var("RUST_LOG").unwrap_or_default();
-    let targets = match by_part.as_str() {
+fn targets(verbose: u8) -> Result<Targets, Failure> {
+    let by_module = std::env::var("RUST_LOG").unwrap_or_default();
+    let targets = match by_module.as_str() {
         "" if verbose == 0 => {
-            return Ok(Targets::new().with_default(level).with_target(TOLD_AS_A_NOTE, LevelFilter::OFF));
+            return Ok(Targets::new()
+                .with_default(LevelFilter::WARN)
+                .with_target(PRINTED_AS_NOTE, LevelFilter::OFF));
         }
         "" => Targets::new(),
-        by_part => by_part.parse().map_err(|error| {
+        by_module => by_module.parse().map_err(|error| {
             Failure::usage(format!(
-                "RUST_LOG is `{by_part}`: {error}; an example is info,fulgurite_log=debug"
+                "RUST_LOG is `{by_module}`: {error}; an example is info,fulgurite_log=debug"
             ))
         })?,
     };
     Ok(match verbose {
         0 if targets.default_level().is_some() => targets,
-        0 => targets.with_default(level),
+        0 => targets.with_default(LevelFilter::WARN),
         1 => targets.with_default(LevelFilter::INFO),
         2 => targets.with_default(LevelFilter::DEBUG),
         _ => targets.with_default(LevelFilter::TRACE),
@@ -62,7 +64,7 @@ impl<S: Subscriber> Layer<S> for Objects {
         stderr::object(&json!({
             "event": fields.0.remove("message"),
             "level": what.level().as_str().to_lowercase(),
-            "part": what.target(),
+            "target": what.target(),
             "fields": fields.0,
         }));
     }

@@ -8,18 +8,17 @@ use serde_json::json;
 
 use crate::stderr;
 
-/// All exit codes: part of the help, of the man page and of `docs/command-line.md`.
+/// All exit codes: in the help, in the man page and in `docs/command-line.md`.
 pub(crate) const EXIT_CODES: &str = "\
 EXIT CODES:
   0    success
   1    it failed at run time
   2    the command line is wrong
-  3    the database is damaged, `export --skip-damaged` left something out, or
-       `bench compare` found a regression
+  3    the database is damaged, or `export --skip-damaged` left something out
   4    another process has the database open
   5    there is no such key
-  130  a signal (SIGINT, SIGTERM) ended a load, an export to a file, a probe or a
-       benchmark; what it reported until then holds
+  130  a signal (SIGINT, SIGTERM) ended a load, an export to a file or a probe;
+       what it reported until then holds
   143  what a shell reports of any other command that SIGTERM ended; 130 if
        SIGINT did";
 
@@ -72,16 +71,6 @@ impl Failure {
     /// The database is damaged.
     pub fn of_damage(text: impl Into<String>) -> Failure {
         Failure::Message { text: text.into(), code: DAMAGED, kind: "restore" }
-    }
-
-    /// Another part of the program failed, with an exit code of its own.
-    pub fn with_code(text: String, code: u8) -> Failure {
-        let kind = match code {
-            USAGE => "usage",
-            INTERRUPTED => "interrupted",
-            _ => "failed",
-        };
-        Failure::Message { text, code, kind }
     }
 
     /// A signal asked the command to end, and it has reported what it did until then.

@@ -40,7 +40,7 @@ pub(crate) fn remove_at_exit(path: &Path) {
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
 }
 
-/// Most often none of the files is left. There is no place to report a failure to.
+/// Most often none of the files is left. Nothing is left to report a failure to.
 fn remove_leftovers() {
     for path in LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         let _ = RealEnv::new().disk().remove(&path);

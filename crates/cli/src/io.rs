@@ -49,7 +49,7 @@ pub(crate) struct OutputFile {
     writer: BufWriter<File>,
     path: PathBuf,
     /// Its name until then; `None` for a pipe or a device, which is written directly.
-    part: Option<PathBuf>,
+    temporary: Option<PathBuf>,
     replaces: bool,
 }
 
@@ -66,16 +66,17 @@ impl OutputFile {
         }
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.part", std::process::id()));
-        let part = PathBuf::from(name);
-        let file = create_like(&part, old.as_ref());
-        let file = file.map_err(|error| Failure::file("creating", &part.display().to_string(), &error))?;
-        interrupt::remove_at_exit(&part);
-        Ok(OutputFile::new(file, path, Some(part), old.is_some()))
+        let temporary = PathBuf::from(name);
+        let file = create_like(&temporary, old.as_ref());
+        let file =
+            file.map_err(|error| Failure::file("creating", &temporary.display().to_string(), &error))?;
+        interrupt::remove_at_exit(&temporary);
+        Ok(OutputFile::new(file, path, Some(temporary), old.is_some()))
     }
 
-    fn new(file: File, path: &Path, part: Option<PathBuf>, replaces: bool) -> OutputFile {
+    fn new(file: File, path: &Path, temporary: Option<PathBuf>, replaces: bool) -> OutputFile {
         let writer = BufWriter::with_capacity(1 << 18, file);
-        OutputFile { writer, path: path.to_path_buf(), part, replaces }
+        OutputFile { writer, path: path.to_path_buf(), temporary, replaces }
     }
 
     /// Whether there was a file of that name.
@@ -88,10 +89,10 @@ impl OutputFile {
         let name = self.path.display().to_string();
         let failed = |error| Failure::file("writing", &name, &error);
         self.writer.flush().map_err(failed)?;
-        if let Some(part) = self.part.take() {
-            let named = self.writer.get_ref().sync_all().and_then(|()| fs::rename(&part, &self.path));
+        if let Some(temporary) = self.temporary.take() {
+            let named = self.writer.get_ref().sync_all().and_then(|()| fs::rename(&temporary, &self.path));
             if let Err(error) = named {
-                self.part = Some(part);
+                self.temporary = Some(temporary);
                 return Err(failed(error));
             }
             // The directory holds the name: without this sync a power cut may lose the name, and the file with it.
@@ -129,7 +130,7 @@ pub(crate) fn refuse_inside(database: &Path, file: &Path) -> Result<(), Failure>
     for dir in [database.to_path_buf(), database.join("log")] {
         if fs::canonicalize(&dir).is_ok_and(|dir| whole.starts_with(dir)) {
             return Err(Failure::usage(format!(
-                "{} is in the directory of the database, {}: choose another place for the file",
+                "{} is in the directory of the database, {}: choose another directory for the file",
                 file.display(),
                 dir.display()
             )));
@@ -150,9 +151,9 @@ impl Write for OutputFile {
 
 impl Drop for OutputFile {
     fn drop(&mut self) {
-        if let Some(part) = self.part.take() {
+        if let Some(temporary) = self.temporary.take() {
             // The partial file of a failed export. The user has to see that failure, not this one.
-            let _ = fs::remove_file(part);
+            let _ = fs::remove_file(temporary);
         }
     }
 }

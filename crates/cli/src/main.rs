@@ -1,6 +1,5 @@
 //! `fulgurite`: loads, reads, writes, exports, inspects and verifies databases from a shell.
 
-mod bench;
 mod commands;
 mod duration;
 mod events;
@@ -19,8 +18,8 @@ mod text;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::probe as probe_command;
 use crate::commands::{
@@ -46,7 +45,7 @@ EXAMPLES:
 #[command(after_help = format!("{EXIT_CODES}\n\n{EXAMPLES}"))]
 struct Cli {
     /// Print what the database does to standard error, not only warnings; -vv prints details, -vvv more of them. The
-    /// variable RUST_LOG chooses by part and level: RUST_LOG=fulgurite_log=debug; RUST_LOG=off prints none.
+    /// variable RUST_LOG chooses by module and level: RUST_LOG=fulgurite_log=debug; RUST_LOG=off prints none.
     #[arg(short, long, action = ArgAction::Count, global = true)]
     verbose: u8,
     #[command(subcommand)]
@@ -68,7 +67,6 @@ enum Command {
     Stat(stat::Args),
     Check(check::Args),
     Dump(dump::Args),
-    Bench(bench::Args),
     Probe(probe_command::Args),
     Completions(completions::Args),
     Man(man::Args),
@@ -90,7 +88,6 @@ impl Command {
             Command::Stat(args) => stat::run(args),
             Command::Check(args) => check::run(args),
             Command::Dump(args) => dump::run(args),
-            Command::Bench(args) => bench::run(args),
             Command::Probe(args) => probe_command::run(args),
             Command::Completions(args) => completions::run(args, &mut Cli::command()),
             Command::Man(args) => man::run(args, Cli::command()),
@@ -114,18 +111,7 @@ impl Command {
             Command::Check(args) => args.json,
             Command::Dump(args) => args.json,
             Command::Probe(args) => args.json,
-            // Here --json names a report.
-            Command::Bench(_) => false,
             Command::Completions(_) | Command::Man(_) => false,
-        }
-    }
-
-    /// The events that are printed without -v.
-    fn events(&self) -> LevelFilter {
-        match self {
-            // Each run is a process of its own, whose events would break the progress bar.
-            Command::Bench(_) => LevelFilter::OFF,
-            _ => LevelFilter::WARN,
         }
     }
 }
@@ -136,7 +122,7 @@ fn main() -> ExitCode {
         Err(error) => return refuse(&error),
     };
     stderr::set_for_programs(cli.command.is_for_programs());
-    let ran = events::show(cli.verbose, cli.command.events()).and_then(|()| cli.command.run());
+    let ran = events::show(cli.verbose).and_then(|()| cli.command.run());
     match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
@@ -145,11 +131,16 @@ fn main() -> ExitCode {
 
 /// The command line cannot be understood, or asks for help.
 fn refuse(error: &clap::Error) -> ExitCode {
-    let has = |wanted: &str| std::env::args_os().skip(1).any(|word| word == wanted);
-    if error.use_stderr() && has("--json") && !has("bench") {
+    stderr::set_for_programs(std::env::args_os().skip(1).any(|word| word == "--json"));
+    if matches!(error.get(ContextKind::InvalidSubcommand), Some(ContextValue::String(name)) if name == "bench")
+    {
+        let text =
+            "the benchmarks are a program of their own: run `fulgurite-bench` instead of `fulgurite bench`";
+        return Failure::usage(text).report();
+    }
+    if error.use_stderr() && stderr::is_for_programs() {
         let text = error.to_string();
         let text = text.trim().trim_start_matches("error: ").split("\n\n").next().unwrap_or_default();
-        stderr::set_for_programs(true);
         return Failure::usage(text).report();
     }
     // Clap prints help to standard output, else to standard error; the exit code suffices if no process reads it.

@@ -129,8 +129,8 @@ mod tests {
         bar.tick();
         screen.0.lock().unwrap().clear();
         line("a line of a test");
-        let told = screen.0.lock().unwrap().join("\n");
-        let (before, after) = told.split_once("cleared").unwrap_or(("nothing was cleared", ""));
-        assert!(before.is_empty() && after.contains("0/10"), "{told}");
+        let shown = screen.0.lock().unwrap().join("\n");
+        let (before, after) = shown.split_once("cleared").unwrap_or(("nothing was cleared", ""));
+        assert!(before.is_empty() && after.contains("0/10"), "{shown}");
     }
 }

@@ -102,21 +102,21 @@ pub(crate) fn utc(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day_of_month:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
-/// Rows of cells as lines of aligned columns; the columns that `right` names are aligned right.
+/// Rows of entries as lines of aligned columns; the columns that `right` names are aligned right.
 pub(crate) fn aligned(rows: &[Vec<String>], right: &[usize]) -> Vec<String> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        rows.iter().filter_map(|row| row.get(column)).map(|entry| entry.chars().count()).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let line = |row: &Vec<String>| {
         let mut text = String::new();
-        for (column, cell) in row.iter().enumerate() {
+        for (column, entry) in row.iter().enumerate() {
             let gap = if column == 0 { "" } else { "  " };
             let width = widths[column];
             match right.contains(&column) {
-                true => text.push_str(&format!("{gap}{cell:>width$}")),
-                false => text.push_str(&format!("{gap}{cell:<width$}")),
+                true => text.push_str(&format!("{gap}{entry:>width$}")),
+                false => text.push_str(&format!("{gap}{entry:<width$}")),
             }
         }
         text.trim_end().to_string()

@@ -2,89 +2,95 @@
 
 mod common;
 
-use common::Place;
+use common::Sandbox;
 
-fn elements() -> Place {
-    let place = Place::new();
+fn elements() -> Sandbox {
+    let sandbox = Sandbox::new();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/elements.tsv");
-    let said = place.ok(&["load", "--header", "db", "elements", file]);
+    let said = sandbox.ok(&["load", "--header", "db", "elements", file]);
     assert!(said.starts_with("118 rows durable in table `elements`"), "{said}");
-    place
+    sandbox
 }
 
 #[test]
 fn a_loaded_file_is_read_and_scanned() {
-    let place = elements();
-    assert_eq!(place.ok(&["get", "db", "elements", "Au"]), "79\tGold\t196.97");
+    let sandbox = elements();
+    assert_eq!(sandbox.ok(&["get", "db", "elements", "Au"]), "79\tGold\t196.97");
     assert_eq!(
-        place.ok(&["get", "db", "elements", "4175", "--hex", "--json"]),
+        sandbox.ok(&["get", "db", "elements", "4175", "--hex", "--json"]),
         concat!(r#"{"key":"Au","value":"79\tGold\t196.97"}"#, "\n")
     );
     assert_eq!(
-        place.ok(&["scan", "db", "elements", "--prefix", "A", "--keys-only"]),
+        sandbox.ok(&["scan", "db", "elements", "--prefix", "A", "--keys-only"]),
         "Ac\nAg\nAl\nAm\nAr\nAs\nAt\nAu\n"
     );
-    assert_eq!(place.ok(&["scan", "db", "elements", "--count"]), "118\n");
-    assert_eq!(place.ok(&["scan", "db", "elements", "--from", "Zn", "--to", "Zr"]), "Zn\t30\tZinc\t65.38\n");
-    assert_eq!(place.ok(&["scan", "db", "elements", "--reverse", "--limit", "2", "--keys-only"]), "Zr\nZn\n");
-    assert_eq!(place.ok(&["scan", "db", "elements", "--prefix", "4175", "--hex", "--keys-only"]), "4175\n");
+    assert_eq!(sandbox.ok(&["scan", "db", "elements", "--count"]), "118\n");
     assert_eq!(
-        place.ok(&["scan", "db", "elements", "--limit", "1", "--json"]),
+        sandbox.ok(&["scan", "db", "elements", "--from", "Zn", "--to", "Zr"]),
+        "Zn\t30\tZinc\t65.38\n"
+    );
+    assert_eq!(
+        sandbox.ok(&["scan", "db", "elements", "--reverse", "--limit", "2", "--keys-only"]),
+        "Zr\nZn\n"
+    );
+    assert_eq!(sandbox.ok(&["scan", "db", "elements", "--prefix", "4175", "--hex", "--keys-only"]), "4175\n");
+    assert_eq!(
+        sandbox.ok(&["scan", "db", "elements", "--limit", "1", "--json"]),
         "{\"key\":\"Ac\",\"value\":\"89\\tActinium\\t\"}\n"
     );
-    assert_eq!(place.ok(&["tables", "db"]), "elements  about 118 entries\n");
+    assert_eq!(sandbox.ok(&["tables", "db"]), "elements  about 118 entries\n");
 }
 
 #[test]
 fn put_get_delete() {
-    let place = Place::new();
-    assert_eq!(place.ok(&["put", "--create", "db", "t", "a", "1"]), "");
-    assert_eq!(place.run_with(&["put", "--create", "db", "t", "b", "-"], b"two\n\xff").ok(), "");
-    assert_eq!(place.run_with(&["put", "--create", "db", "t", "c"], b"").ok(), "");
-    place.ok(&["put", "--create", "db", "t", "ff00", "binary", "--hex"]);
-    assert_eq!(place.run(&["get", "db", "t", "b"]).stdout, b"two\n\xff");
-    assert_eq!(place.ok(&["get", "db", "t", "c"]), "");
-    assert!(place.ok(&["put", "--create", "db", "t", "--json", "a", "2"]).starts_with("{\"csn\":"));
-    assert_eq!(place.ok(&["get", "db", "t", "a"]), "2");
-    place.ok(&["delete", "db", "t", "a"]);
-    place.ok(&["delete", "db", "t", "a"]);
-    place.run(&["get", "db", "t", "a"]).fails(5, "table `t` has no key \"a\"");
-    assert_eq!(place.ok(&["scan", "db", "t", "--count"]), "3\n");
-    place.ok(&["delete", "db", "t", "--prefix", "ff", "--hex"]);
-    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "b\nc\n");
-    place.ok(&["delete", "db", "t", "--from", "c"]);
-    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "b\n");
-    place.ok(&["delete", "db", "t", "--prefix", ""]);
-    assert_eq!(place.ok(&["scan", "db", "t"]), "");
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.ok(&["put", "--create", "db", "t", "a", "1"]), "");
+    assert_eq!(sandbox.run_with(&["put", "--create", "db", "t", "b", "-"], b"two\n\xff").ok(), "");
+    assert_eq!(sandbox.run_with(&["put", "--create", "db", "t", "c"], b"").ok(), "");
+    sandbox.ok(&["put", "--create", "db", "t", "ff00", "binary", "--hex"]);
+    assert_eq!(sandbox.run(&["get", "db", "t", "b"]).stdout, b"two\n\xff");
+    assert_eq!(sandbox.ok(&["get", "db", "t", "c"]), "");
+    assert!(sandbox.ok(&["put", "--create", "db", "t", "--json", "a", "2"]).starts_with("{\"csn\":"));
+    assert_eq!(sandbox.ok(&["get", "db", "t", "a"]), "2");
+    sandbox.ok(&["delete", "db", "t", "a"]);
+    sandbox.ok(&["delete", "db", "t", "a"]);
+    sandbox.run(&["get", "db", "t", "a"]).fails(5, "table `t` has no key \"a\"");
+    assert_eq!(sandbox.ok(&["scan", "db", "t", "--count"]), "3\n");
+    sandbox.ok(&["delete", "db", "t", "--prefix", "ff", "--hex"]);
+    assert_eq!(sandbox.ok(&["scan", "db", "t", "--keys-only"]), "b\nc\n");
+    sandbox.ok(&["delete", "db", "t", "--from", "c"]);
+    assert_eq!(sandbox.ok(&["scan", "db", "t", "--keys-only"]), "b\n");
+    sandbox.ok(&["delete", "db", "t", "--prefix", ""]);
+    assert_eq!(sandbox.ok(&["scan", "db", "t"]), "");
 }
 
 #[test]
 fn an_entry_expires() {
-    let place = Place::new();
-    place.ok(&["put", "--create", "db", "t", "soon", "1", "--expires-in", "1ms"]);
-    place.ok(&["put", "--create", "db", "t", "late", "1", "--expires-in", "1h"]);
-    assert_eq!(place.ok(&["scan", "db", "t", "--keys-only"]), "late\n");
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["put", "--create", "db", "t", "soon", "1", "--expires-in", "1ms"]);
+    sandbox.ok(&["put", "--create", "db", "t", "late", "1", "--expires-in", "1h"]);
+    assert_eq!(sandbox.ok(&["scan", "db", "t", "--keys-only"]), "late\n");
 }
 
 #[test]
 fn tables_are_renamed_and_dropped() {
-    let place = Place::new();
-    place.ok(&["put", "--create", "db", "b", "k", "1"]);
-    place.ok(&["put", "--create", "db", "a", "k", "2"]);
-    place.ok(&["rename", "db", "b", "c"]);
-    assert_eq!(place.ok(&["get", "db", "c", "k"]), "1");
-    place.run(&["rename", "db", "a", "c"]).fails(1, "there is a table `c` already");
-    place.run(&["rename", "db", "b", "d"]).fails(1, "there is no table `b`");
-    place.ok(&["drop", "db", "a"]);
-    place.run(&["drop", "db", "a"]).fails(1, "there is no table `a`");
-    assert_eq!(place.ok(&["tables", "db", "--json"]), "{\"entries_estimate\":1,\"name\":\"c\"}\n");
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["put", "--create", "db", "b", "k", "1"]);
+    sandbox.ok(&["put", "--create", "db", "a", "k", "2"]);
+    sandbox.ok(&["rename", "db", "b", "c"]);
+    assert_eq!(sandbox.ok(&["get", "db", "c", "k"]), "1");
+    sandbox.run(&["rename", "db", "a", "c"]).fails(1, "there is a table `c` already");
+    sandbox.run(&["rename", "db", "b", "d"]).fails(1, "there is no table `b`");
+    sandbox.ok(&["drop", "db", "a"]);
+    sandbox.run(&["drop", "db", "a"]).fails(1, "there is no table `a`");
+    assert_eq!(sandbox.ok(&["tables", "db", "--json"]), "{\"entries_estimate\":1,\"name\":\"c\"}\n");
 }
 
 /// Elements whose load was killed after they were durable: their commits are still in the log.
-fn killed_elements() -> Place {
+fn killed_elements() -> Sandbox {
     use std::io::{BufRead, Write};
-    let place = Place::new();
-    let mut child = place.start(&["load", "--json", "--header", "--format", "tsv", "db", "elements"]);
+    let sandbox = Sandbox::new();
+    let mut child = sandbox.start(&["load", "--json", "--header", "--format", "tsv", "db", "elements"]);
     let rows = include_bytes!("../../../examples/elements.tsv");
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(rows).unwrap();
@@ -97,49 +103,49 @@ fn killed_elements() -> Place {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    place
+    sandbox
 }
 
 #[test]
 fn stat_and_check_and_dump() {
-    let place = killed_elements();
-    let segment = place.ok(&["dump", "db", "--segment", "1"]);
+    let sandbox = killed_elements();
+    let segment = sandbox.ok(&["dump", "db", "--segment", "1"]);
     assert!(segment.contains("table 1: put \"Au\" = \"79\\tGold\\t196.97\""), "{segment}");
-    let items = place.ok(&["dump", "db", "--segment", "1", "--json"]);
+    let items = sandbox.ok(&["dump", "db", "--segment", "1", "--json"]);
     let items: Vec<serde_json::Value> =
         items.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(items.iter().any(|item| item["item"] == "frame" && item["operations"].is_array()));
-    assert_eq!(place.ok(&["dump", "db", "--segment", "1", "--limit", "2", "--json"]).lines().count(), 2);
-    place.run(&["dump", "db", "--segment", "999"]).fails(1, "no segment 999");
-    let ran = place.run(&["stat", "db", "--json"]);
+    assert_eq!(sandbox.ok(&["dump", "db", "--segment", "1", "--limit", "2", "--json"]).lines().count(), 2);
+    sandbox.run(&["dump", "db", "--segment", "999"]).fails(1, "no segment 999");
+    let ran = sandbox.run(&["stat", "db", "--json"]);
     let note = "its log does not say whether commit";
     assert!(ran.code == Some(0) && ran.stderr.contains(note), "{}", ran.stderr);
     assert!(ran.stderr.contains("What was acknowledged at Sync had"), "{}", ran.stderr);
-    let said = place.ok(&["stat", "db"]);
+    let said = sandbox.ok(&["stat", "db"]);
     assert!(said.contains("the log does not say whether commit"), "{said}");
-    let said = place.ok(&["check", "db"]);
+    let said = sandbox.ok(&["check", "db"]);
     assert!(said.contains("read 0 entries of 1 table, and 118 operations that the log has"), "{said}");
     let stat: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
     assert_eq!((&stat["tables"], &stat["entries_estimate"]), (&1.into(), &118.into()));
-    place.ok(&["put", "db", "elements", "Au", "79\tGold\t196.97"]);
-    assert!(place.ok(&["stat", "db"]).contains("tables"));
-    let check: serde_json::Value = serde_json::from_str(&place.ok(&["check", "db", "--json"])).unwrap();
+    sandbox.ok(&["put", "db", "elements", "Au", "79\tGold\t196.97"]);
+    assert!(sandbox.ok(&["stat", "db"]).contains("tables"));
+    let check: serde_json::Value = serde_json::from_str(&sandbox.ok(&["check", "db", "--json"])).unwrap();
     assert_eq!(check["sound"], true);
     assert_eq!(
         (&check["tables"], &check["entries"], &check["recent_versions"]),
         (&1.into(), &118.into(), &0.into())
     );
-    assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
-    let dump = place.ok(&["dump", "db"]);
-    assert!(dump.starts_with("slot 0: ") && dump.contains("commit"), "{dump}");
+    assert!(sandbox.ok(&["check", "db"]).ends_with("the database is sound\n"));
+    let dump = sandbox.ok(&["dump", "db"]);
+    assert!(dump.starts_with("copy 0: ") && dump.contains("commit"), "{dump}");
 }
 
 #[test]
 fn dump_decodes_nodes() {
-    let place = elements();
+    let sandbox = elements();
     // Opening and closing for a read leaves the leaf in some segment; only one has it.
     let found = (1..20).any(|segment| {
-        let ran = place.run(&["dump", "db", "--segment", &segment.to_string(), "--json"]);
+        let ran = sandbox.run(&["dump", "db", "--segment", &segment.to_string(), "--json"]);
         let text = String::from_utf8(ran.stdout).unwrap();
         let mut items = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
         items.any(|item| {
@@ -149,16 +155,16 @@ fn dump_decodes_nodes() {
     });
     assert!(found, "the leaf with gold is dumped");
     let rows: String = (0..5000).map(|row| format!("{row:05}\tvalue {row}\n")).collect();
-    place.write("rows.tsv", rows);
-    place.ok(&["load", "db", "rows", "rows.tsv"]);
+    sandbox.write("rows.tsv", rows);
+    sandbox.ok(&["load", "db", "rows", "rows.tsv"]);
     let inner = (1..20).any(|segment| {
-        let ran = place.run(&["dump", "db", "--segment", &segment.to_string()]);
+        let ran = sandbox.run(&["dump", "db", "--segment", &segment.to_string()]);
         assert!(ran.code == Some(0) || ran.stderr.contains("no segment"), "{}", ran.stderr);
         String::from_utf8(ran.stdout).unwrap().contains("level 1, keys from \"\" to the end")
     });
     assert!(inner, "the root of the larger table is dumped");
     let people = (1..20).any(|segment| {
-        let ran = place.run(&["dump", "db", "--segment", &segment.to_string()]);
+        let ran = sandbox.run(&["dump", "db", "--segment", &segment.to_string()]);
         String::from_utf8(ran.stdout).unwrap().contains("\"Au\" = \"79\\tGold\\t196.97\", commit ")
     });
     assert!(people);
@@ -166,22 +172,22 @@ fn dump_decodes_nodes() {
 
 #[test]
 fn dump_writes_nothing() {
-    let place = killed_elements();
-    let files = |place: &Place| place.ok(&["dump", "db", "--json"]);
-    let before = files(&place);
-    place.ok(&["dump", "db", "--segment", "1"]);
-    assert_eq!(files(&place), before);
+    let sandbox = killed_elements();
+    let files = |sandbox: &Sandbox| sandbox.ok(&["dump", "db", "--json"]);
+    let before = files(&sandbox);
+    sandbox.ok(&["dump", "db", "--segment", "1"]);
+    assert_eq!(files(&sandbox), before);
 }
 
 #[test]
 fn a_clock_is_shown_and_reset() {
-    let place = Place::new();
-    place.ok(&["put", "db", "t", "k", "v", "--expires-in", "1h", "--create"]);
-    assert!(place.ok(&["stat", "db"]).contains("follows"));
-    assert!(place.ok(&["stat", "db", "--json"]).contains("\"state\":\"follows\""));
-    assert!(place.ok(&["reset-clock", "db"]).contains(" UTC, now 20"));
-    assert!(place.ok(&["reset-clock", "db", "--json"]).contains("\"after_ms\":1"));
-    assert_eq!(place.ok(&["get", "db", "t", "k"]), "v");
-    place.run(&["reset-clock", "none"]).fails(1, "none");
-    assert!(!place.file("none").exists());
+    let sandbox = Sandbox::new();
+    sandbox.ok(&["put", "db", "t", "k", "v", "--expires-in", "1h", "--create"]);
+    assert!(sandbox.ok(&["stat", "db"]).contains("follows"));
+    assert!(sandbox.ok(&["stat", "db", "--json"]).contains("\"state\":\"follows\""));
+    assert!(sandbox.ok(&["reset-clock", "db"]).contains(" UTC, now 20"));
+    assert!(sandbox.ok(&["reset-clock", "db", "--json"]).contains("\"after_ms\":1"));
+    assert_eq!(sandbox.ok(&["get", "db", "t", "k"]), "v");
+    sandbox.run(&["reset-clock", "none"]).fails(1, "none");
+    assert!(!sandbox.file("none").exists());
 }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Place;
+use common::Sandbox;
 
 /// Rows with every byte that a format might mishandle; keys in ascending order.
 fn awkward() -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -20,7 +20,7 @@ fn awkward() -> Vec<(Vec<u8>, Vec<u8>)> {
 }
 
 /// A database whose first table has the awkward rows, loaded as base64.
-fn loaded() -> Place {
+fn loaded() -> Sandbox {
     use base64::Engine;
     let base64 = |bytes: &[u8]| base64::engine::general_purpose::STANDARD.encode(bytes);
     let lines: String = awkward()
@@ -29,16 +29,16 @@ fn loaded() -> Place {
             format!("{{\"key_base64\":\"{}\",\"value_base64\":\"{}\"}}\n", base64(key), base64(value))
         })
         .collect();
-    let place = Place::new();
-    place.write("in.jsonl", lines);
-    place.ok(&["load", "db", "t", "in.jsonl"]);
-    place
+    let sandbox = Sandbox::new();
+    sandbox.write("in.jsonl", lines);
+    sandbox.ok(&["load", "db", "t", "in.jsonl"]);
+    sandbox
 }
 
 #[test]
 fn all_formats_bring_awkward_bytes_back() {
-    let place = loaded();
-    let hex: String = place.ok(&["scan", "db", "t", "--hex"]);
+    let sandbox = loaded();
+    let hex: String = sandbox.ok(&["scan", "db", "t", "--hex"]);
     assert_eq!(hex.lines().count(), awkward().len());
     for (line, (key, value)) in hex.lines().zip(awkward()) {
         let text = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
@@ -52,78 +52,78 @@ fn all_formats_bring_awkward_bytes_back() {
         ("e", "x.jsonl", "--json"),
         ("f", "x.jsonl.gz", "--json"),
     ] {
-        place.ok(&["export", "db", "t", name]);
-        place.ok(&["load", flag, "db", table, name]);
-        assert_eq!(place.ok(&["scan", "db", table, "--hex"]), hex, "{name}");
-        assert_eq!(place.read(name).starts_with(&[0x1f, 0x8b]), name.ends_with(".gz"), "{name}");
+        sandbox.ok(&["export", "db", "t", name]);
+        sandbox.ok(&["load", flag, "db", table, name]);
+        assert_eq!(sandbox.ok(&["scan", "db", table, "--hex"]), hex, "{name}");
+        assert_eq!(sandbox.read(name).starts_with(&[0x1f, 0x8b]), name.ends_with(".gz"), "{name}");
     }
-    assert!(!place.names().iter().any(|name| name.ends_with(".part")));
+    assert!(!sandbox.names().iter().any(|name| name.ends_with(".part")));
 }
 
 #[test]
 fn plain_rows_come_back_byte_by_byte() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let rows = "a\t1\ttwo\t\nb\t\nc\t\u{e9}\n";
-    place.write("rows.tsv", rows);
-    place.ok(&["load", "db", "t", "rows.tsv"]);
-    assert_eq!(place.ok(&["export", "db", "t"]), rows);
-    assert_eq!(place.ok(&["export", "db", "t", "-", "--raw"]), rows);
+    sandbox.write("rows.tsv", rows);
+    sandbox.ok(&["load", "db", "t", "rows.tsv"]);
+    assert_eq!(sandbox.ok(&["export", "db", "t"]), rows);
+    assert_eq!(sandbox.ok(&["export", "db", "t", "-", "--raw"]), rows);
 }
 
 #[test]
 fn raw_export_fails_rather_than_change_a_row() {
-    let place = Place::new();
-    place.run_with(&["put", "--create", "db", "t", "k"], b"a\\b").ok();
-    assert_eq!(place.ok(&["export", "db", "t", "--raw"]), "k\ta\\b\n");
-    assert_eq!(place.ok(&["export", "db", "t"]), "k\ta\\\\b\n");
-    place.run_with(&["put", "--create", "db", "t", "k"], b"two\nlines").ok();
-    place.run(&["export", "db", "t", "x.tsv", "--raw"]).fails(1, "the row of key \"k\" cannot be written");
-    assert!(!place.names().iter().any(|name| name.starts_with("x.tsv")), "{:?}", place.names());
+    let sandbox = Sandbox::new();
+    sandbox.run_with(&["put", "--create", "db", "t", "k"], b"a\\b").ok();
+    assert_eq!(sandbox.ok(&["export", "db", "t", "--raw"]), "k\ta\\b\n");
+    assert_eq!(sandbox.ok(&["export", "db", "t"]), "k\ta\\\\b\n");
+    sandbox.run_with(&["put", "--create", "db", "t", "k"], b"two\nlines").ok();
+    sandbox.run(&["export", "db", "t", "x.tsv", "--raw"]).fails(1, "the row of key \"k\" cannot be written");
+    assert!(!sandbox.names().iter().any(|name| name.starts_with("x.tsv")), "{:?}", sandbox.names());
 }
 
 #[test]
 fn columns_are_chosen_by_number_and_name() {
-    let place = Place::new();
-    place.write("x.tsv", "id\tname\tmass\n1\tone\t1.5\n2\ttwo\t2.5\n");
-    place.write("x.csv", "id,name,mass\r\n1,\"one, or so\",1.5\r\n2,two,2.5\r\n");
+    let sandbox = Sandbox::new();
+    sandbox.write("x.tsv", "id\tname\tmass\n1\tone\t1.5\n2\ttwo\t2.5\n");
+    sandbox.write("x.csv", "id,name,mass\r\n1,\"one, or so\",1.5\r\n2,two,2.5\r\n");
     let load = |table: &str, args: &[&str]| {
         let mut all = vec!["load", "db", table];
         all.extend_from_slice(args);
-        place.ok(&all);
-        place.ok(&["scan", "db", table])
+        sandbox.ok(&all);
+        sandbox.ok(&["scan", "db", table])
     };
     assert_eq!(load("a", &["x.tsv", "--key", "name", "--value", "mass"]), "one\t1.5\ntwo\t2.5\n");
     assert_eq!(load("b", &["x.tsv", "--key", "2", "--header"]), "one\t1\t1.5\ntwo\t2\t2.5\n");
     assert_eq!(load("c", &["x.csv", "--key", "id", "--value", "name"]), "1\tone, or so\n2\ttwo\n");
     assert_eq!(load("d", &["x.csv", "--header"]), "1\t\"one, or so\",1.5\n2\ttwo,2.5\n");
     assert_eq!(load("e", &["x.csv", "--value", "3"]), "1\t1.5\n2\t2.5\nid\tmass\n");
-    place.run(&["load", "db", "f", "x.tsv", "--key", "nope"]).fails(1, "no column \"nope\"");
+    sandbox.run(&["load", "db", "f", "x.tsv", "--key", "nope"]).fails(1, "no column \"nope\"");
 }
 
 #[test]
 fn json_fields_are_text_or_compact_json() {
-    let place = Place::new();
-    place.write(
+    let sandbox = Sandbox::new();
+    sandbox.write(
         "x.jsonl",
         concat!(
             "{\"id\": 7, \"v\": \"text\\n\"}\n",
             "{\"id\": \"k\", \"v\": { \"b\" : [1.0, 1e400] , \"a\":null } }\n"
         ),
     );
-    place.ok(&["load", "db", "t", "x.jsonl", "--key-field", "id", "--value-field", "v"]);
-    assert_eq!(place.ok(&["scan", "db", "t"]), "7\ttext\\n\nk\t{\"b\":[1.0,1e400],\"a\":null}\n");
-    place.ok(&["load", "db", "u", "x.jsonl", "--key-field", "id", "--value-field", "."]);
-    assert_eq!(place.ok(&["get", "db", "u", "7"]), "{\"id\": 7, \"v\": \"text\\n\"}");
+    sandbox.ok(&["load", "db", "t", "x.jsonl", "--key-field", "id", "--value-field", "v"]);
+    assert_eq!(sandbox.ok(&["scan", "db", "t"]), "7\ttext\\n\nk\t{\"b\":[1.0,1e400],\"a\":null}\n");
+    sandbox.ok(&["load", "db", "u", "x.jsonl", "--key-field", "id", "--value-field", "."]);
+    assert_eq!(sandbox.ok(&["get", "db", "u", "7"]), "{\"id\": 7, \"v\": \"text\\n\"}");
 }
 
 #[test]
 fn standard_input_may_be_compressed_and_without_a_last_line_break() {
-    let place = Place::new();
-    place.write("x.tsv", "a\t1\r\nb\t2");
-    place.ok(&["load", "db", "t", "x.tsv"]);
-    place.ok(&["export", "db", "t", "x.tsv.gz"]);
-    place.run_with(&["load", "db", "u", "-"], &place.read("x.tsv.gz")).ok();
-    assert_eq!(place.ok(&["export", "db", "u"]), "a\t1\nb\t2\n");
-    place.run_with(&["load", "db", "v"], b"\x1f\tone byte of a mark").ok();
-    assert_eq!(place.run(&["scan", "db", "v"]).stdout, b"\x1f\tone byte of a mark\n");
+    let sandbox = Sandbox::new();
+    sandbox.write("x.tsv", "a\t1\r\nb\t2");
+    sandbox.ok(&["load", "db", "t", "x.tsv"]);
+    sandbox.ok(&["export", "db", "t", "x.tsv.gz"]);
+    sandbox.run_with(&["load", "db", "u", "-"], &sandbox.read("x.tsv.gz")).ok();
+    assert_eq!(sandbox.ok(&["export", "db", "u"]), "a\t1\nb\t2\n");
+    sandbox.run_with(&["load", "db", "v"], b"\x1f\tone byte of a mark").ok();
+    assert_eq!(sandbox.run(&["scan", "db", "v"]).stdout, b"\x1f\tone byte of a mark\n");
 }

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::Place;
+use common::Sandbox;
 
-const COMMANDS: [&str; 15] = [
+const COMMANDS: [&str; 14] = [
     "load",
     "put",
     "get",
@@ -18,80 +18,47 @@ const COMMANDS: [&str; 15] = [
     "stat",
     "check",
     "dump",
-    "bench",
     "probe",
 ];
 
 #[test]
 fn every_help_has_examples() {
-    let place = Place::new();
-    let overview = place.ok(&["--help"]);
+    let sandbox = Sandbox::new();
+    let overview = sandbox.ok(&["--help"]);
     assert!(overview.contains("EXIT CODES:") && overview.contains("EXAMPLES:"), "{overview}");
     for command in COMMANDS {
         assert!(overview.contains(&format!("\n  {command} ")), "{command} is missing from the overview");
-        let help = place.ok(&[command, "--help"]);
+        let help = sandbox.ok(&[command, "--help"]);
         assert!(help.contains("EXAMPLES:"), "{command}: {help}");
         assert!(help.contains(&format!("fulgurite {command} ")), "{command}: {help}");
-        assert!(place.ok(&[command, "-h"]).contains("EXAMPLES:"), "{command}");
+        assert!(sandbox.ok(&[command, "-h"]).contains("EXAMPLES:"), "{command}");
     }
-}
-
-/// The commands after `bench`.
-const BENCHMARKS: [&str; 14] = [
-    "commit",
-    "ycsb",
-    "tpcc",
-    "tpcb",
-    "linkbench",
-    "wisckey",
-    "page-vs-log",
-    "mvcc-vs-lock",
-    "read",
-    "scan",
-    "load",
-    "delete-queue",
-    "job-queue",
-    "overwrite-steady",
-];
-
-#[test]
-fn every_benchmark_explains_itself() {
-    let place = Place::new();
-    let overview = place.ok(&["bench", "--help"]);
-    assert!(overview.contains("FIGURES:"), "{overview}");
-    for name in BENCHMARKS {
-        let about = overview.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{name} ")));
-        let about = about.expect("a line in the overview").trim();
-        let help = place.ok(&["bench", name, "--help"]);
-        assert!(!about.is_empty() && help.starts_with(about), "{name}: {about}: {help}");
-        for part in ["--engine <NAME,...>", "--durability", "--rounds", "--html", "Usage: fulgurite bench"] {
-            assert!(help.contains(part), "{name} has no {part}: {help}");
-        }
-        assert!(!help.contains("--scheme") && !help.contains("--transactions"), "{name}: {help}");
-    }
-    let ycsb = place.ok(&["bench", "ycsb", "--help"]);
-    let words: Vec<&str> = ycsb.split_whitespace().collect();
-    assert!(words.join(" ").contains("scrambled Zipfian"), "{ycsb}");
-    let figure = place.ok(&["bench", "figure5a", "--help"]);
-    assert!(figure.contains("Usage: fulgurite bench") && figure.contains("--out <DIR>"), "{figure}");
 }
 
 /// Regression: the usage named the key before the directory, and in that order the key was refused as no database.
 #[test]
 fn the_usage_of_delete_has_the_operands_in_their_order() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let order = "fulgurite delete [OPTIONS] <DIR> <TABLE> <KEY>";
-    assert!(place.ok(&["delete", "--help"]).contains(order));
-    assert!(place.ok(&["delete", "--help"]).contains("<DIR> <TABLE> --prefix <PREFIX>"));
-    place.run(&["delete", "db", "t"]).fails(2, order);
-    let page = place.ok(&["man", "delete"]);
+    assert!(sandbox.ok(&["delete", "--help"]).contains(order));
+    assert!(sandbox.ok(&["delete", "--help"]).contains("<DIR> <TABLE> --prefix <PREFIX>"));
+    sandbox.run(&["delete", "db", "t"]).fails(2, order);
+    let page = sandbox.ok(&["man", "delete"]);
     let synopsis = page.split(".SH DESCRIPTION").next().unwrap();
     assert!(synopsis.find("DIR") < synopsis.find("KEY"), "{synopsis}");
 }
 
 #[test]
+fn bench_names_the_program_that_has_the_benchmarks() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["bench", "ycsb", "."]).fails(2, "run `fulgurite-bench` instead");
+    let ran = sandbox.run(&["bench", "--json"]);
+    assert!(ran.code == Some(2) && ran.stderr.contains("`fulgurite-bench`"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_wrong_command_line_has_its_exit_code() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for args in [
         &["frobnicate"][..],
         &["get", "db"],
@@ -107,7 +74,7 @@ fn a_wrong_command_line_has_its_exit_code() {
         &["probe"],
         &["probe", ".", "--seconds", "0"],
     ] {
-        place.run(args).fails(2, "");
+        sandbox.run(args).fails(2, "");
     }
-    assert!(place.names().is_empty(), "a wrong command line leaves nothing behind");
+    assert!(sandbox.names().is_empty(), "a wrong command line leaves nothing behind");
 }

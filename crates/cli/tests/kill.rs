@@ -5,7 +5,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 
-use common::Place;
+use common::Sandbox;
 use fulgurite::env::{Env, RealEnv};
 
 const ROWS: u64 = 50_000;
@@ -21,8 +21,8 @@ fn lines(rows: std::ops::Range<u64>) -> Vec<u8> {
 }
 
 /// Loads the rows from `durable` on and kills the load when at least `wanted` more are reported; returns how many are.
-fn load_and_kill(place: &Place, durable: u64, wanted: u64) -> u64 {
-    let mut child = place.start(&["load", "--json", "--batch", "100", "db", "t"]);
+fn load_and_kill(sandbox: &Sandbox, durable: u64, wanted: u64) -> u64 {
+    let mut child = sandbox.start(&["load", "--json", "--batch", "100", "db", "t"]);
     let mut stdin = child.stdin.take().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
     let mut reported = 0;
@@ -46,10 +46,10 @@ fn load_and_kill(place: &Place, durable: u64, wanted: u64) -> u64 {
 }
 
 /// Checks the value of each row in the table, and returns the numbers of the rows.
-fn found(place: &Place) -> BTreeMap<u64, ()> {
+fn found(sandbox: &Sandbox) -> BTreeMap<u64, ()> {
     let mut found = BTreeMap::new();
     let by_key: BTreeMap<String, u64> = (0..ROWS).map(|row| (key(row), row)).collect();
-    for line in place.ok(&["export", "--raw", "db", "t"]).lines() {
+    for line in sandbox.ok(&["export", "--raw", "db", "t"]).lines() {
         let (key, value) = line.split_once('\t').unwrap();
         let row = by_key[key];
         assert_eq!(value, format!("value {row}"));
@@ -60,18 +60,18 @@ fn found(place: &Place) -> BTreeMap<u64, ()> {
 
 #[test]
 fn every_reported_row_survives_a_kill() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let mut durable = 0;
     for kill in 0..KILLS {
         let wanted = 1 + RealEnv::new().random_u64() % ((ROWS - durable) / 2);
-        durable += load_and_kill(&place, durable, wanted);
-        let found = found(&place);
+        durable += load_and_kill(&sandbox, durable, wanted);
+        let found = found(&sandbox);
         let lost = (0..durable).find(|row| !found.contains_key(row));
         assert_eq!(lost, None, "kill {kill} at {durable} reported rows, {} are there", found.len());
         println!("kill {kill}: {durable} rows reported, {} found", found.len());
     }
-    place.write("rest.tsv", lines(durable..ROWS));
-    place.ok(&["load", "db", "t", "rest.tsv"]);
-    assert_eq!(found(&place).len() as u64, ROWS);
-    assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
+    sandbox.write("rest.tsv", lines(durable..ROWS));
+    sandbox.ok(&["load", "db", "t", "rest.tsv"]);
+    assert_eq!(found(&sandbox).len() as u64, ROWS);
+    assert!(sandbox.ok(&["check", "db"]).ends_with("the database is sound\n"));
 }

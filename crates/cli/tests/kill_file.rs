@@ -10,14 +10,14 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::Place;
+use common::Sandbox;
 use fulgurite::env::{Env, RealEnv};
 
 const ROWS: u64 = 60_000;
 const KILLS: u64 = 2;
 
 /// The file to load, and its lines after the header.
-fn input(place: &Place) -> (PathBuf, Vec<Vec<u8>>) {
+fn input(sandbox: &Sandbox) -> (PathBuf, Vec<Vec<u8>>) {
     let path = match std::env::var_os("FULGURITE_KILL_FILE") {
         Some(path) => PathBuf::from(path),
         None => {
@@ -25,11 +25,11 @@ fn input(place: &Place) -> (PathBuf, Vec<Vec<u8>>) {
                 |row: u64| format!("{:08x}\tvalue of row {row}\n", (row as u32).wrapping_mul(0x9e37_79b1));
             let text: String =
                 std::iter::once("key\tvalue\n".to_string()).chain((0..ROWS).map(row)).collect();
-            place.write("rows.tsv", text);
-            place.file("rows.tsv")
+            sandbox.write("rows.tsv", text);
+            sandbox.file("rows.tsv")
         }
     };
-    let bytes = place.read(path.to_str().expect("the path is UTF-8"));
+    let bytes = sandbox.read(path.to_str().expect("the path is UTF-8"));
     let mut text = Vec::new();
     if bytes.starts_with(&[0x1f, 0x8b]) {
         flate2::read::MultiGzDecoder::new(&*bytes).read_to_end(&mut text).expect("the file is gzip");
@@ -40,13 +40,13 @@ fn input(place: &Place) -> (PathBuf, Vec<Vec<u8>>) {
     (path, lines.map(<[u8]>::to_vec).collect())
 }
 
-fn load(place: &Place, file: &str) {
-    place.ok(&["load", "--header", "--format", "tsv", "db", "t", file]);
+fn load(sandbox: &Sandbox, file: &str) {
+    sandbox.ok(&["load", "--header", "--format", "tsv", "db", "t", file]);
 }
 
 /// Loads the file and kills the load after `after`; returns how many rows were reported durable by then.
-fn load_and_kill(place: &Place, file: &str, after: Duration) -> u64 {
-    let mut child = place.start(&["load", "--json", "--header", "--format", "tsv", "db", "t", file]);
+fn load_and_kill(sandbox: &Sandbox, file: &str, after: Duration) -> u64 {
+    let mut child = sandbox.start(&["load", "--json", "--header", "--format", "tsv", "db", "t", file]);
     RealEnv::new().clock().sleep(after);
     let _ = child.kill();
     let output = child.wait_with_output().unwrap();
@@ -59,30 +59,33 @@ fn load_and_kill(place: &Place, file: &str, after: Duration) -> u64 {
 
 #[test]
 fn a_killed_load_leaves_a_prefix_with_all_reported_rows() {
-    let place = Place::new();
-    let (path, lines) = input(&place);
+    let sandbox = Sandbox::new();
+    let (path, lines) = input(&sandbox);
     let file = path.to_str().unwrap();
     let env = RealEnv::new();
     let start = env.clock().monotonic_ns();
-    load(&place, file);
+    load(&sandbox, file);
     let whole_ns = env.clock().monotonic_ns() - start;
     let mut sorted = lines.clone();
     sorted.sort_by(|a, b| key_of(a).cmp(key_of(b)));
-    assert!(exported(&place) == sorted, "the loaded table scans back sorted and identical");
+    assert!(exported(&sandbox) == sorted, "the loaded table scans back sorted and identical");
 
     let kills = std::env::var("FULGURITE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     for kill in 0..kills {
-        place.remove_dir("db");
+        sandbox.remove_dir("db");
         let after = Duration::from_nanos(env.random_u64() % whole_ns);
-        let reported = load_and_kill(&place, file, after);
-        if place.run(&["tables", "db"]).stdout.is_empty() {
+        let reported = load_and_kill(&sandbox, file, after);
+        if sandbox.run(&["tables", "db"]).stdout.is_empty() {
             assert_eq!(reported, 0, "kill {kill}: there is no table, and rows were reported");
-            load(&place, file);
-            assert!(exported(&place) == sorted, "kill {kill}: what it left was in the way of the next load");
+            load(&sandbox, file);
+            assert!(
+                exported(&sandbox) == sorted,
+                "kill {kill}: what it left was in the way of the next load"
+            );
             println!("kill {kill} after {after:?}: before the first commit");
             continue;
         }
-        let found = exported(&place);
+        let found = exported(&sandbox);
         assert!(
             found.len() as u64 >= reported,
             "kill {kill}: {reported} rows reported, {} found",
@@ -91,7 +94,7 @@ fn a_killed_load_leaves_a_prefix_with_all_reported_rows() {
         let mut prefix = lines[..found.len()].to_vec();
         prefix.sort_by(|a, b| key_of(a).cmp(key_of(b)));
         assert!(found == prefix, "kill {kill}: what is there is not a prefix of the file");
-        assert!(place.ok(&["check", "db"]).ends_with("the database is sound\n"));
+        assert!(sandbox.ok(&["check", "db"]).ends_with("the database is sound\n"));
         println!("kill {kill} after {after:?}: {reported} rows reported, {} found", found.len());
     }
 }
@@ -100,7 +103,7 @@ fn key_of(line: &[u8]) -> &[u8] {
     line.split(|&byte| byte == b'\t').next().unwrap_or_default()
 }
 
-fn exported(place: &Place) -> Vec<Vec<u8>> {
-    let out = place.run(&["export", "--raw", "--format", "tsv", "db", "t"]);
+fn exported(sandbox: &Sandbox) -> Vec<Vec<u8>> {
+    let out = sandbox.run(&["export", "--raw", "--format", "tsv", "db", "t"]);
     out.stdout.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(<[u8]>::to_vec).collect()
 }

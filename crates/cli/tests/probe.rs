@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Place, Ran};
+use common::{Ran, Sandbox};
 use fulgurite::env::{Env, RealEnv};
 use serde_json::Value;
 
@@ -21,9 +21,9 @@ fn rows<'v>(report: &'v Value, list: &str) -> &'v [Value] {
 
 #[test]
 fn a_short_run_has_all_rows_and_a_chart() {
-    let place = Place::new();
-    place.make_dir("d");
-    let report = json(&place.ok(&["probe", "d", "--seconds", "1", "--json", "--svg", "chart.svg"]));
+    let sandbox = Sandbox::new();
+    sandbox.make_dir("d");
+    let report = json(&sandbox.ok(&["probe", "d", "--seconds", "1", "--json", "--svg", "chart.svg"]));
     assert_eq!((&report["version"], &report["directory"]), (&Value::from(1), &Value::from("d")));
     assert!(report["device"]["file_system"].is_string());
     let direct = report["device"]["takes_direct_writes"].as_bool().expect("known");
@@ -51,11 +51,11 @@ fn a_short_run_has_all_rows_and_a_chart() {
     assert_eq!(committers.flatten().collect::<Vec<_>>(), [1, 16, 64, 256]);
     let options: Vec<_> = rows(&report, "settings").iter().map(|row| row["option"].as_str()).collect();
     assert!(options.starts_with(&[Some("research.flush_scheme"), Some("direct_io")]), "{options:?}");
-    let chart = String::from_utf8(place.read("chart.svg")).expect("text");
+    let chart = String::from_utf8(sandbox.read("chart.svg")).expect("text");
     assert!(chart.starts_with("<svg") && chart.trim_end().ends_with("</svg>"));
     let bars = chart.matches("<rect").count();
     assert!(bars > if direct { 40 } else { 20 }, "{bars} rectangles");
-    assert!(directory_is_empty(&place.file("d")));
+    assert!(directory_is_empty(&sandbox.file("d")));
 }
 
 fn check_figures(row: &Value, count_min: u64) {
@@ -86,11 +86,11 @@ fn fields(value: &Value, found: &mut BTreeSet<String>) {
 
 #[test]
 fn every_field_is_documented() {
-    let place = Place::new();
-    let report = json(&place.ok(&["probe", ".", "--seconds", "1", "--json"]));
+    let sandbox = Sandbox::new();
+    let report = json(&sandbox.ok(&["probe", ".", "--seconds", "1", "--json"]));
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/probe.md");
     let document =
-        String::from_utf8(place.read(document.to_str().expect("the path is UTF-8"))).expect("text");
+        String::from_utf8(sandbox.read(document.to_str().expect("the path is UTF-8"))).expect("text");
     let mut found = BTreeSet::new();
     fields(&report, &mut found);
     let said = |name: &str| ["`", "."].iter().any(|before| document.contains(&format!("{before}{name}")));
@@ -100,9 +100,9 @@ fn every_field_is_documented() {
 
 #[test]
 fn people_get_tables_and_reasons() {
-    let place = Place::new();
-    let text = place.ok(&["probe", ".", "--seconds", "1"]);
-    for part in [
+    let sandbox = Sandbox::new();
+    let text = sandbox.ok(&["probe", ".", "--seconds", "1"]);
+    for words in [
         "the device's cache",
         "WRITES, one thread",
         "append, fdatasync ",
@@ -115,9 +115,9 @@ fn people_get_tables_and_reasons() {
         "research.flush_scheme: combined",
         "direct_io: ",
     ] {
-        assert!(text.contains(part), "{part} is missing:\n{text}");
+        assert!(text.contains(words), "{words} is missing:\n{text}");
     }
-    assert!(place.names().is_empty());
+    assert!(sandbox.names().is_empty());
 }
 
 #[test]
@@ -127,29 +127,29 @@ fn memory_takes_no_direct_writes_and_is_not_durable() {
         return;
     }
     let path = dir.path().to_str().expect("the path is UTF-8");
-    let text = Place::new().ok(&["probe", path, "--seconds", "1"]);
+    let text = Sandbox::new().ok(&["probe", path, "--seconds", "1"]);
     assert!(text.contains("n/a") && text.contains("in memory: nothing in it is durable"), "{text}");
     assert!(text.contains("takes no direct writes: the option has no effect"), "{text}");
 }
 
 #[test]
 fn a_path_that_is_no_directory_is_refused() {
-    let place = Place::new();
-    place.write("file", "");
-    place.run(&["probe", "missing"]).fails(1, "missing does not exist");
-    place.run(&["probe", "file"]).fails(1, "file is not a directory");
-    place.run(&["probe", "/proc", "--seconds", "1"]).fails(1, "/proc");
-    place.run(&["probe", ".", "--svg", "missing/chart.svg"]).fails(1, "missing/chart.svg");
-    assert_eq!(place.names(), ["file"]);
+    let sandbox = Sandbox::new();
+    sandbox.write("file", "");
+    sandbox.run(&["probe", "missing"]).fails(1, "missing does not exist");
+    sandbox.run(&["probe", "file"]).fails(1, "file is not a directory");
+    sandbox.run(&["probe", "/proc", "--seconds", "1"]).fails(1, "/proc");
+    sandbox.run(&["probe", ".", "--svg", "missing/chart.svg"]).fails(1, "missing/chart.svg");
+    assert_eq!(sandbox.names(), ["file"]);
 }
 
 #[test]
 fn a_signal_ends_it_and_leaves_nothing() {
     for signals in [1, 2] {
-        let place = Place::new();
-        let child = place.start(&["probe", ".", "--seconds", "600", "--svg", "chart.svg"]);
+        let sandbox = Sandbox::new();
+        let child = sandbox.start(&["probe", ".", "--seconds", "600", "--svg", "chart.svg"]);
         let clock = RealEnv::new();
-        while place.names().len() < 4 {
+        while sandbox.names().len() < 4 {
             clock.clock().sleep(Duration::from_millis(5));
         }
         for _ in 0..signals {
@@ -160,7 +160,7 @@ fn a_signal_ends_it_and_leaves_nothing() {
         let ran = Ran::from(child.wait_with_output().expect("waiting"));
         assert_eq!(ran.code, Some(130), "{}", ran.stderr);
         let left: Vec<_> =
-            place.names().into_iter().filter(|name| name.starts_with("fulgurite-probe")).collect();
+            sandbox.names().into_iter().filter(|name| name.starts_with("fulgurite-probe")).collect();
         assert!(left.is_empty(), "{left:?}");
     }
 }

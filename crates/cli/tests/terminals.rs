@@ -5,10 +5,10 @@ mod common;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use common::Place;
+use common::Sandbox;
 
 /// Runs the program on a terminal of `columns` columns, made by script(1); `None` without that program.
-fn on_a_terminal(place: &Place, columns: u32, args: &str) -> Option<String> {
+fn on_a_terminal(sandbox: &Sandbox, columns: u32, args: &str) -> Option<String> {
     if Command::new("script").arg("--version").output().is_err() {
         eprintln!("skipped: there is no script(1), of the package util-linux");
         return None;
@@ -17,7 +17,7 @@ fn on_a_terminal(place: &Place, columns: u32, args: &str) -> Option<String> {
     let line = format!("stty cols {columns} rows 24; {program} {args}");
     let ran = Command::new("script")
         .args(["-qec", &line, "/dev/null"])
-        .current_dir(place.path())
+        .current_dir(sandbox.path())
         .env("TERM", "xterm")
         .output()
         .unwrap();
@@ -45,10 +45,10 @@ fn lines(text: &str) -> Vec<String> {
 /// Regression: the bar of a load was broken into several lines, and each update added more of them.
 #[test]
 fn a_progress_bar_fits_a_narrow_terminal() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let rows: String = (0..200_000).map(|row| format!("{row:07}\tsome value of row {row}\n")).collect();
-    place.write("rows.tsv", rows);
-    let Some(text) = on_a_terminal(&place, 40, "load db t rows.tsv") else { return };
+    sandbox.write("rows.tsv", rows);
+    let Some(text) = on_a_terminal(&sandbox, 40, "load db t rows.tsv") else { return };
     let bars: Vec<String> = lines(&text).into_iter().filter(|line| line.contains('%')).collect();
     assert!(
         bars.iter().any(|bar| bar.contains(" rows ") && bar.contains("/s ")),
@@ -62,13 +62,13 @@ fn a_progress_bar_fits_a_narrow_terminal() {
 /// Regression: a load without a file waited for rows without a message.
 #[test]
 fn a_load_from_the_terminal_says_that_it_reads() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     if Command::new("script").arg("--version").output().is_err() {
         return eprintln!("skipped: there is no script(1), of the package util-linux");
     }
     let line = format!("{} load db t", env!("CARGO_BIN_EXE_fulgurite"));
     let mut command = Command::new("script");
-    command.args(["-qec", &line, "/dev/null"]).current_dir(place.path()).env("TERM", "xterm");
+    command.args(["-qec", &line, "/dev/null"]).current_dir(sandbox.path()).env("TERM", "xterm");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let (mut keys, mut screen) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let (mut shown, mut chunk) = (String::new(), [0; 1024]);
@@ -86,10 +86,10 @@ fn a_load_from_the_terminal_says_that_it_reads() {
 /// Regression: the terminal broke help in the middle of words.
 #[test]
 fn help_fits_the_terminal() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     for (columns, args) in [(60, "export --help"), (60, "--help"), (80, "load --help"), (250, "load --help")]
     {
-        let Some(text) = on_a_terminal(&place, columns, args) else { return };
+        let Some(text) = on_a_terminal(&sandbox, columns, args) else { return };
         let width = lines(&text).iter().map(|line| line.chars().count()).max().unwrap_or(0);
         let most = columns.min(100) as usize;
         assert!(width <= most, "{args} on {columns} columns is {width} wide");

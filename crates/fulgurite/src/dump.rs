@@ -50,9 +50,9 @@ use crate::{Csn, Error, Lsn, Result, TableId};
 
 /// A copy of the superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Slot {
+pub enum SuperblockCopy {
     /// It decodes.
-    Valid(SlotContent),
+    Valid(SuperblockContent),
     /// It has this format version, which a newer program wrote.
     Newer(u16),
     /// It was never written, or not completely, or was damaged later.
@@ -61,7 +61,7 @@ pub enum Slot {
 
 /// The contents of a valid copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlotContent {
+pub struct SuperblockContent {
     /// The identity of the database.
     pub id: DatabaseId,
     /// Rises with each write; the copy with the higher sequence is current.
@@ -84,8 +84,8 @@ pub struct SlotContent {
     pub closed_at: Lsn,
 }
 
-impl From<Superblock> for SlotContent {
-    fn from(slot: Superblock) -> SlotContent {
+impl From<Superblock> for SuperblockContent {
+    fn from(slot: Superblock) -> SuperblockContent {
         let Superblock {
             id,
             sequence,
@@ -99,7 +99,7 @@ impl From<Superblock> for SlotContent {
             closed_at,
         } = slot;
         let confirmed_ms = clock_step.map_or(clock_ms, |step| step.confirmed_ms);
-        SlotContent {
+        SuperblockContent {
             id,
             sequence,
             epoch,
@@ -232,7 +232,7 @@ pub enum Action {
 /// # Errors
 /// [`Error::NotADatabase`] if the directory has neither a superblock nor a log, [`Error::Damaged`] if it has a log alone,
 /// [`Error::Io`].
-pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[Slot; 2]> {
+pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[SuperblockCopy; 2]> {
     let path = dir.join(FILE_NAME);
     let failed = |error| Error::io(format!("reading {}", path.display()), error);
     let home = open_home(disk, dir)?;
@@ -245,9 +245,9 @@ pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[Slot; 2]> {
     let len = file.read_at(&mut bytes, 0).map_err(failed)?;
     Ok([0, SLOT_BYTES].map(|start| {
         match Superblock::decode(bytes[..len].get(start..start + SLOT_BYTES).unwrap_or_default()) {
-            Ok(slot) => Slot::Valid(slot.into()),
-            Err(SlotFault::Newer(version)) => Slot::Newer(version),
-            Err(SlotFault::Damaged) => Slot::Invalid,
+            Ok(slot) => SuperblockCopy::Valid(slot.into()),
+            Err(SlotFault::Newer(version)) => SuperblockCopy::Newer(version),
+            Err(SlotFault::Damaged) => SuperblockCopy::Invalid,
         }
     }))
 }
@@ -341,7 +341,7 @@ mod tests {
         let db = Database::open_with(env.clone(), dir, options, |_| {}).unwrap();
         db.table("t").unwrap().put(b"k", b"v").unwrap();
         let slots = superblock(env.disk(), dir).unwrap();
-        assert!(slots.iter().any(|slot| matches!(slot, Slot::Valid(_))));
+        assert!(slots.iter().any(|slot| matches!(slot, SuperblockCopy::Valid(_))));
         let put = Action::Put { value: b"v".to_vec(), expires_at_ms: 0 };
         let found = segment_paths(env.disk(), dir).unwrap().iter().any(|(_, path)| {
             let segment = segment(env.disk(), path).unwrap();

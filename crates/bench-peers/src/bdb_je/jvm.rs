@@ -11,7 +11,7 @@ use jni::sys::jvalue;
 use jni::{AttachConfig, Env, InitArgsBuilder, JValue, JValueOwned, JavaVM, jni_sig, jni_str};
 use parking_lot::Mutex;
 
-use crate::parts::failed;
+use crate::common::failed;
 
 /// The output of the build script.
 pub(super) struct Built {

@@ -16,14 +16,15 @@ mod memory;
 use std::sync::Arc;
 
 use fulgurite_bench::engine::{
-    Direction, Ended, Engine, Level, Mode, Needs, Opening, Session, Statements, Store, Transaction, Visit,
+    Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
+    Visit,
 };
 use fulgurite_bench::{Error, Result};
 use jni::sys::jvalue;
 
 use self::jvm::{Jvm, Object, heap_bytes, jar, library};
 use self::memory::Shared;
-use crate::parts::{ALL_LEVELS, Held, copied, durability_number, not_offered, read_only, undone};
+use crate::common::{ALL_LEVELS, Held, copied, durability_number, not_offered, undone};
 
 /// The result of the methods of `PeerSession` for an entry that is not there.
 const ABSENT: i32 = -1;
@@ -130,10 +131,10 @@ impl JeSession {
     }
 
     /// Puts a key into the shared memory, and a value after it.
-    fn place(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn write_shared(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.grow(key.len() + value.len())?;
-        let (place, rest) = self.shared.content_mut().split_at_mut(key.len());
-        place.copy_from_slice(key);
+        let (start, rest) = self.shared.content_mut().split_at_mut(key.len());
+        start.copy_from_slice(key);
         rest[..value.len()].copy_from_slice(value);
         Ok(())
     }
@@ -163,7 +164,7 @@ impl JeSession {
 
     fn look_up(&mut self, table: usize, key: &[u8], update: bool, value: &mut Vec<u8>) -> Result<bool> {
         loop {
-            self.place(key, &[])?;
+            self.write_shared(key, &[])?;
             let arguments = [int(table), int(key.len()), jvalue { z: update }];
             match self.number(self.jvm.methods.get, &arguments, "reading")? {
                 ABSENT => return Ok(copied(None, value)),
@@ -175,18 +176,12 @@ impl JeSession {
         }
     }
 
-    fn show(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        update: bool,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.place(from.unwrap_or_default(), &[])?;
+    fn show(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        let Range { table, from, direction, for_update } = range;
+        self.write_shared(from.unwrap_or_default(), &[])?;
         let key_bytes = from.map_or(jvalue { i: -1 }, |from| int(from.len()));
         let reverse = jvalue { z: direction == Direction::Reverse };
-        let arguments = [int(table), key_bytes, reverse, jvalue { z: update }];
+        let arguments = [int(table), key_bytes, reverse, jvalue { z: for_update }];
         let shown =
             self.number(self.jvm.methods.scan, &arguments, "scanning").and_then(|_| self.show_all(visit));
         let ended = self.run(self.jvm.methods.end_scan, &[], "scanning");
@@ -260,7 +255,7 @@ struct Open<'a> {
 
 impl Open<'_> {
     fn may_write(&self) -> Result<()> {
-        if self.writes { Ok(()) } else { Err(read_only()) }
+        if self.writes { Ok(()) } else { Err(Error::READ_ONLY) }
     }
 }
 
@@ -275,36 +270,20 @@ impl Transaction for Open<'_> {
 
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
         self.may_write()?;
-        self.session.place(key, value)?;
+        self.session.write_shared(key, value)?;
         let arguments = [int(table), int(key.len()), int(value.len())];
         self.session.number(self.session.jvm.methods.put, &arguments, "writing").map(|_| ())
     }
 
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
         self.may_write()?;
-        self.session.place(key, &[])?;
+        self.session.write_shared(key, &[])?;
         let arguments = [int(table), int(key.len())];
         self.session.number(self.session.jvm.methods.delete, &arguments, "deleting").map(|_| ())
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.session.show(table, from, direction, false, visit)
-    }
-
-    fn scan_for_update(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
-        self.session.show(table, from, direction, self.writes, visit)
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        self.session.show(Range { for_update: range.for_update && self.writes, ..range }, visit)
     }
 }
 

@@ -39,6 +39,17 @@ pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
     }
 }
 
+/// The same, with a new store of each engine, which is closed afterwards.
+#[allow(dead_code, reason = "not every test is for all that do not sync")]
+pub fn each_store(needs: Needs, check: impl Fn(&dyn Store)) {
+    each_without_syncs(needs, |engine, level| {
+        let dir = tempfile::tempdir().unwrap();
+        let store = open(engine, dir.path(), level);
+        check(&*store);
+        store.close().unwrap();
+    });
+}
+
 fn check_one(engine: &dyn Engine, needs: Needs, level: Level, check: impl Fn(Level)) {
     match engine.cannot(needs, level) {
         Some(reason) => eprintln!("skipped {}: {reason}", engine.name()),
@@ -83,7 +94,7 @@ pub struct Traced {
 
 /// Runs a test once more, traced; prints a note and returns `None` if there is no `strace`.
 #[allow(dead_code, reason = "not every test traces")]
-pub fn trace(name: &str, told: &[(&str, &str)], calls: &str) -> Option<Traced> {
+pub fn trace(name: &str, variables: &[(&str, &str)], calls: &str) -> Option<Traced> {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: there is no strace");
         return None;
@@ -91,19 +102,19 @@ pub fn trace(name: &str, told: &[(&str, &str)], calls: &str) -> Option<Traced> {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut traced = Command::new("strace");
     traced.args(["-f", "-e", &format!("trace={calls}"), "-o"]).arg(file.path());
-    let child = child(name, told);
-    traced.arg(child.get_program()).args(child.get_args()).envs(told.iter().copied());
+    let child = child(name, variables);
+    traced.arg(child.get_program()).args(child.get_args()).envs(variables.iter().copied());
     let output = traced.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     Some(Traced { stdout, calls: std::fs::read_to_string(file.path()).unwrap() })
 }
 
-/// Runs the test `name` of this executable once more, in a process of its own with the environment variables `told`.
-pub fn child(name: &str, told: &[(&str, &str)]) -> Command {
+/// Runs the test `name` of this executable once more, in a process of its own with the environment variables `variables`.
+pub fn child(name: &str, variables: &[(&str, &str)]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
-    command.envs(told.iter().copied());
+    command.envs(variables.iter().copied());
     command
 }
 

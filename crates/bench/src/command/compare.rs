@@ -9,7 +9,7 @@ const REGRESSED: u8 = 3;
 
 /// The reports.
 #[derive(Debug, clap::Args)]
-pub struct CompareArgs {
+pub(super) struct CompareArgs {
     /// The older one, as JSON.
     old: PathBuf,
     /// The newer one, as JSON.

@@ -8,8 +8,8 @@ use clap::{CommandFactory, FromArgMatches};
 
 use super::parse::{scale, seconds, twice};
 use super::{Failure, Program, finish, output};
-use crate::figures::{Experiment, FIGURES, Figure, Settings};
-use crate::plan::Candidate;
+use crate::figures::{Experiment, Figure, Settings, figures};
+use crate::plan::Configuration;
 use crate::terminal::text_table;
 
 /// A figure or table of a paper, at a scale that takes a few minutes.
@@ -49,7 +49,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     let parsed = command.try_get_matches_from(words).and_then(|words| FigureArgs::from_arg_matches(&words));
     let args = parsed.unwrap_or_else(|error| error.exit());
     let known = |figure: &&Figure| figure.name == args.name || figure.aliases.contains(&args.name.as_str());
-    let figure = FIGURES.iter().find(known).ok_or_else(|| {
+    let figure = figures().find(known).ok_or_else(|| {
         let name = &args.name;
         Failure::usage(format!(
             "there is no workload, figure or table `{name}`: `{} list` shows all",
@@ -69,7 +69,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
         return finish(&report);
     }
-    output::print(&text_table(&report, view.terminal))?;
+    output::print(&text_table(&report, view.terminal()))?;
     for file in output::write_all(&args.out, &report, &view)? {
         eprintln!("wrote {}", file.display());
     }
@@ -83,17 +83,20 @@ fn choose(
     figure: &Figure,
     wanted: &[String],
 ) -> Result<(), Failure> {
-    let is_called =
-        |candidate: &Candidate, name: &String| *name == candidate.label || *name == candidate.engine;
-    let is_known = |candidate: &Candidate| program.registry.find(&candidate.engine, false).is_ok();
+    let is_called = |configuration: &Configuration, name: &String| {
+        *name == configuration.label || *name == configuration.engine
+    };
+    let is_known =
+        |configuration: &Configuration| program.registry.find(&configuration.engine, false).is_ok();
     for name in wanted {
-        match experiment.candidates.iter().find(|candidate| is_called(candidate, name)) {
-            Some(candidate) if is_known(candidate) => {}
+        match experiment.configurations.iter().find(|configuration| is_called(configuration, name)) {
+            Some(configuration) if is_known(configuration) => {}
             Some(_) => {
                 return Err(Failure::usage(format!("`{name}` is not in this program: bench-peers has it")));
             }
             None => {
-                let labels = experiment.candidates.iter().map(|candidate| candidate.label.as_str());
+                let labels =
+                    experiment.configurations.iter().map(|configuration| configuration.label.as_str());
                 let labels = labels.collect::<Vec<_>>().join("; ");
                 return Err(Failure::usage(format!(
                     "`{name}` is not in {}: there are {labels}",
@@ -102,12 +105,12 @@ fn choose(
             }
         }
     }
-    let total = experiment.candidates.len();
-    experiment.candidates.retain(|candidate| match wanted {
-        [] => is_known(candidate),
-        wanted => wanted.iter().any(|name| is_called(candidate, name)),
+    let total = experiment.configurations.len();
+    experiment.configurations.retain(|configuration| match wanted {
+        [] => is_known(configuration),
+        wanted => wanted.iter().any(|name| is_called(configuration, name)),
     });
-    let left = experiment.candidates.len();
+    let left = experiment.configurations.len();
     if left == 0 {
         return Err(Failure::usage(format!(
             "none of the {total} engines of {} is in this program",

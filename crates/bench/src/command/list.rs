@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::{Failure, Program, output};
 use crate::engine::{Level, Needs};
-use crate::figures::FIGURES;
+use crate::figures::figures;
 use crate::registry::FULGURITE_OPTIONS;
 
 pub(super) fn print(program: &Program) -> Result<(), Failure> {
@@ -19,7 +19,7 @@ pub(super) fn print(program: &Program) -> Result<(), Failure> {
     }
     writeln!(text, "  {:<14} with options: {FULGURITE_OPTIONS}", "fulgurite:...").expect("strings take all");
     text += "\nFIGURES AND TABLES\n";
-    for figure in FIGURES {
+    for figure in figures() {
         let names =
             std::iter::once(&figure.name).chain(figure.aliases).copied().collect::<Vec<_>>().join(", ");
         writeln!(text, "  {names}\n      {}", figure.title).expect("strings take all");

@@ -1,4 +1,4 @@
-//! The command line of the benchmarks, shared by the programs that have them: `fulgurite bench`, with Fulgurite alone,
+//! The command line of the benchmarks, shared by the programs that have them: `fulgurite-bench`, with Fulgurite alone,
 //! and `bench-peers`, which has other stores, too.
 
 mod compare;
@@ -8,49 +8,89 @@ mod options;
 mod output;
 mod parse;
 mod progress;
+mod signals;
 mod workloads;
 
 use std::ffi::OsString;
+use std::process::ExitCode;
 use std::sync::Arc;
+
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Subcommand};
 
 use fulgurite::env::{Env, RealEnv};
 
 use self::compare::CompareArgs;
 use self::options::RunArgs;
-use self::output::Outputs;
 use self::progress::Bar;
-use self::workloads::{
-    CommitArgs, DeleteQueueArgs, JobQueueArgs, LinkBenchArgs, LoadArgs, MvccVsLockArgs, OverwriteArgs,
-    PageVsLogArgs, ReadArgs, ScanArgs, TpcbArgs, TpccArgs, WiscKeyArgs, YcsbArgs,
-};
-use crate::child::{Place, with_causes};
-use crate::figures::View;
+use self::workloads::WorkloadArgs;
+use crate::child::{Process, with_causes};
+use crate::figures::workload_view;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::report::End;
 use crate::{Report, serve};
 
-/// The program that has the benchmarks.
-pub struct Program {
-    /// How users call it: `fulgurite bench`, `bench-peers`.
-    pub name: &'static str,
+const EXIT_CODES: &str = "\
+EXIT CODES:
+  0    success
+  1    it failed, or one of its rows did
+  2    the command line is wrong
+  3    `compare` found a regression
+  130  a signal (SIGINT, SIGTERM) ended it; it printed and wrote what it had measured until then";
+
+/// Measure Fulgurite, and the other stores that this program has, on this machine.
+///
+/// Each run is a process of its own with a fresh store, in a directory below DIR that is removed afterwards; what was
+/// written is checked at its end. What an engine cannot do is `n/a`: nothing weaker is run instead. Runs are
+/// repeated in rounds, and tables show medians and how far apart the rounds are. The first SIGINT or SIGTERM ends the run
+/// at hand and shows what there is, marked; a second one ends at once and leaves the directory behind.
+#[derive(clap::Parser)]
+#[command(version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// A program that has the benchmarks.
+struct Program {
+    /// How users call it: `fulgurite-bench`, `bench-peers`.
+    name: &'static str,
     /// The engines that it has.
-    pub registry: Registry,
-    /// The arguments that lead its own executable to [`Program::run`] with a hidden command, `cell`, which they do not
-    /// include.
-    pub child_args: Vec<String>,
-    /// Whether a signal has asked to end.
-    pub asked: fn() -> bool,
+    registry: Registry,
+}
+
+/// The main function of the program `name` with these engines.
+pub fn main(name: &'static str, registry: Registry) -> ExitCode {
+    let examples = format!(
+        "EXAMPLES:\n  {name} commit /mnt/disk\n  {name} ycsb /mnt/disk --threads 1,16 --seconds 10 --html ycsb.html\n  \
+         {name} compare before.json after.json"
+    );
+    let help = format!("{FIGURES_HELP}\n\n{EXIT_CODES}\n\n{examples}");
+    let workloads = WorkloadArgs::augment_subcommands(clap::Command::new(""));
+    let workloads = workloads.get_subcommands().map(clap::Command::get_name);
+    let command = Arguments::command().name(name).bin_name(name).after_help(help);
+    let command =
+        workloads.fold(command, |command, workload| command.mut_subcommand(workload, RunArgs::add_to));
+    let matches = command.get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let program = Program { name, registry };
+    match signals::listen().and_then(|()| program.run(&arguments.what, &matches)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.text.is_empty() {
+                eprintln!("error: {}", failure.text.replace('\n', " "));
+            }
+            ExitCode::from(failure.code)
+        }
+    }
 }
 
 /// Why a command ended without success.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Failure {
+struct Failure {
     /// The message for the user; empty if it was printed already.
-    pub text: String,
-    /// The exit code: 1 if it failed, 2 for a wrong command line, 3 for a regression that `compare` found, 130 if it
-    /// was interrupted.
-    pub code: u8,
+    text: String,
+    /// One of [`EXIT_CODES`].
+    code: u8,
 }
 
 impl Failure {
@@ -68,26 +108,10 @@ impl Failure {
 }
 
 /// What to run: a workload, a figure of a paper, or something with reports.
-#[expect(
-    missing_docs,
-    reason = "workloads are described at their arguments: that is the help of the command line"
-)]
-#[derive(Debug, clap::Subcommand)]
-pub enum What {
-    Commit(Box<CommitArgs>),
-    Ycsb(Box<YcsbArgs>),
-    Tpcc(Box<TpccArgs>),
-    Tpcb(Box<TpcbArgs>),
-    Linkbench(Box<LinkBenchArgs>),
-    Wisckey(Box<WiscKeyArgs>),
-    PageVsLog(Box<PageVsLogArgs>),
-    MvccVsLock(Box<MvccVsLockArgs>),
-    Read(Box<ReadArgs>),
-    Scan(Box<ScanArgs>),
-    Load(Box<LoadArgs>),
-    DeleteQueue(Box<DeleteQueueArgs>),
-    JobQueue(Box<JobQueueArgs>),
-    OverwriteSteady(Box<OverwriteArgs>),
+#[derive(clap::Subcommand)]
+enum What {
+    #[command(flatten)]
+    Workload(Box<WorkloadArgs>),
     /// Show the engines, workloads and figures.
     List,
     /// Compare two reports, and fail if the newer one is slower beyond the noise.
@@ -96,43 +120,30 @@ pub enum What {
     Page(output::PageArgs),
     /// Do one run, whose job is on standard input: this program starts itself with it.
     #[command(hide = true)]
-    Cell,
+    Run,
     /// A figure or table of a paper.
     #[command(external_subcommand)]
     Figure(Vec<OsString>),
 }
 
-/// Help that follows the list of commands.
-pub const AFTER_HELP: &str = "\
+const FIGURES_HELP: &str = "\
 FIGURES:
-  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, flashtkv-figure6a, slides-tpcb, ...; `list` shows
-  them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md, NAME.html and its plots.";
+  A figure or table of a paper is run by its name: figure5a, wisckey-figure5, slides-tpcb, ...;
+  `list` shows them all. It takes a few minutes, prints a table, and writes NAME.json, NAME.md,
+  NAME.html and its plots.";
 
 impl Program {
-    /// Runs the command.
-    ///
-    /// # Errors
-    /// The message for the user, and the exit code.
-    pub fn run(&self, what: &What) -> Result<(), Failure> {
+    fn run(&self, what: &What, matches: &ArgMatches) -> Result<(), Failure> {
         match what {
-            What::Commit(args) => self.workload(&args.run, args.view(self)?),
-            What::Ycsb(args) => self.workload(&args.run, args.view(self)?),
-            What::Tpcc(args) => self.workload(&args.run, args.view(self)?),
-            What::Tpcb(args) => self.workload(&args.run, args.view(self)?),
-            What::Linkbench(args) => self.workload(&args.run, args.view(self)?),
-            What::Wisckey(args) => self.workload(&args.run, args.view(self)?),
-            What::PageVsLog(args) => self.workload(&args.run, args.view(self)?),
-            What::MvccVsLock(args) => self.workload(&args.run, args.view(self)?),
-            What::Read(args) => self.workload(&args.run, args.view(self)?),
-            What::Scan(args) => self.workload(&args.run, args.view(self)?),
-            What::Load(args) => self.workload(&args.run, args.view(self)?),
-            What::DeleteQueue(args) => self.workload(&args.run, args.view(self)?),
-            What::JobQueue(args) => self.workload(&args.run, args.view(self)?),
-            What::OverwriteSteady(args) => self.workload(&args.run, args.view(self)?),
+            What::Workload(args) => {
+                let (_, options) = matches.subcommand().expect("a workload");
+                let run = RunArgs::from_arg_matches(options).unwrap_or_else(|error| error.exit());
+                self.workload(&run, args)
+            }
             What::List => list::print(self),
             What::Compare(args) => args.run(),
             What::Page(args) => args.run(),
-            What::Cell => {
+            What::Run => {
                 let env: Arc<dyn Env> = RealEnv::new();
                 serve(&env, &self.registry).map_err(|error| Failure::of(&error))
             }
@@ -140,10 +151,13 @@ impl Program {
         }
     }
 
-    fn workload(&self, run: &RunArgs, (plan, view): (Plan, View)) -> Result<(), Failure> {
-        let outputs = Outputs::of(run)?;
+    fn workload(&self, run: &RunArgs, args: &WorkloadArgs) -> Result<(), Failure> {
+        let plan = run.plan(self, args.wanted(run)?)?;
+        let view =
+            workload_view(&plan.name, plan.data_points.iter().map(|data_point| data_point.name.as_str()));
+        run.outputs.check()?;
         let report = self.measure(&plan)?;
-        outputs.write(&report, &view)?;
+        run.outputs.write(&report, &view)?;
         finish(&report)
     }
 
@@ -153,9 +167,8 @@ impl Program {
         let program = std::env::current_exe();
         let program =
             program.map_err(|error| Failure::new(format!("asking for the path of this program: {error}")))?;
-        let args = self.child_args.iter().cloned().chain(["cell".to_string()]).collect();
-        let mut bar = Bar::new(self.asked);
-        let report = plan.run(&env, &self.registry, &Place::Child(program, args), &mut bar);
+        let mut bar = Bar::new();
+        let report = plan.run(&env, &self.registry, &Process::Child(program, vec!["run".into()]), &mut bar);
         bar.finish();
         report.map_err(|error| Failure::of(&error))
     }

@@ -3,11 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::Args;
+use clap::builder::Resettable;
+
+use super::output::Outputs;
 use super::parse::{bytes, scale, seconds, twice, warm_up};
 use super::{Failure, Program};
-use crate::cell::{Limit, Load};
 use crate::engine::Level;
-use crate::plan::{Candidate, Plan, Point};
+use crate::measurement::{Limit, Load};
+use crate::plan::{Configuration, DataPoint, Plan};
 use crate::spec::Spec;
 
 /// More rows than any disk holds, and few enough that their bytes do not overflow.
@@ -15,7 +19,7 @@ const ROWS_MAX: f64 = 1e12;
 
 /// What to compare, how often and for how long.
 #[derive(Clone, Debug, clap::Args)]
-pub struct RunArgs {
+pub(super) struct RunArgs {
     /// A directory on the disk to be measured.
     #[arg(default_value = ".")]
     pub(super) dir: PathBuf,
@@ -57,34 +61,31 @@ pub struct RunArgs {
     /// Your word that the device's cache survives a power cut: for no-barrier on a device that says it has a volatile one.
     #[arg(long)]
     pub(super) assume_power_safe_cache: bool,
-    /// Write the report as JSON to this file; `-`: to standard output, instead of the table.
-    #[arg(long, value_name = "FILE|-")]
-    pub(super) json: Option<PathBuf>,
-    /// Write the tables as Markdown to this file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) markdown: Option<PathBuf>,
-    /// Draw the rates into this file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) svg: Option<PathBuf>,
-    /// Write everything as one page to this file.
-    #[arg(long, value_name = "FILE")]
-    pub(super) html: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) outputs: Outputs,
 }
 
 /// A workload's defaults for the command line.
 pub(super) struct Wanted {
     pub name: &'static str,
     pub title: String,
-    /// By the names of points; the name is empty if there is only one.
+    /// By the names of data points; the name is empty if there is only one.
     pub specs: Vec<(String, Spec)>,
     pub engines: &'static [&'static str],
     pub threads: &'static [u32],
     pub limit: Limit,
     pub tickets: u32,
-    pub notes: Vec<String>,
 }
 
 impl RunArgs {
+    /// Adds the options to a workload's command, whose description stays.
+    pub(super) fn add_to(workload: clap::Command) -> clap::Command {
+        let (about, long_about) = (workload.get_about().cloned(), workload.get_long_about().cloned());
+        RunArgs::augment_args(workload)
+            .about(Resettable::from(about))
+            .long_about(Resettable::from(long_about))
+    }
+
     /// Rows at this scale, at least one.
     pub(super) fn scaled(&self, rows: u64) -> Result<u64, Failure> {
         let scaled = (rows as f64 * self.scale).round();
@@ -98,8 +99,8 @@ impl RunArgs {
 
     /// The plan of the run.
     pub(super) fn plan(&self, program: &Program, wanted: Wanted) -> Result<Plan, Failure> {
-        let candidates = self.candidates(program, wanted.engines)?;
-        let baseline = self.baseline_of(&candidates)?;
+        let configurations = self.configurations(program, wanted.engines)?;
+        let baseline = self.baseline_of(&configurations)?;
         let threads = if self.threads.is_empty() { wanted.threads.to_vec() } else { self.threads.clone() };
         if let Some(threads) = twice(&threads) {
             return Err(Failure::usage(format!("--threads names {threads} twice")));
@@ -115,8 +116,8 @@ impl RunArgs {
         };
         let warm_up = self.warm_up.unwrap_or(default_warm_up);
         let load = |threads| Load { threads, limit, warm_up, tickets: wanted.tickets, cold: self.cold };
-        let points = wanted.specs.iter().flat_map(|(name, spec)| {
-            threads.iter().map(|threads| Point {
+        let data_points = wanted.specs.iter().flat_map(|(name, spec)| {
+            threads.iter().map(|threads| DataPoint {
                 name: name.clone(),
                 workload: spec.clone(),
                 load: load(*threads),
@@ -131,17 +132,17 @@ impl RunArgs {
         Ok(Plan {
             name: wanted.name.to_string(),
             title: wanted.title,
-            candidates,
+            configurations,
             baseline,
-            points: points.collect(),
+            data_points: data_points.collect(),
             rounds: self.rounds,
             assume_power_safe_cache: self.assume_power_safe_cache,
-            notes: wanted.notes,
+            notes: Vec::new(),
             dir: self.dir.clone(),
         })
     }
 
-    fn candidates(&self, program: &Program, engines: &[&str]) -> Result<Vec<Candidate>, Failure> {
+    fn configurations(&self, program: &Program, engines: &[&str]) -> Result<Vec<Configuration>, Failure> {
         let names: Vec<String> = match self.engine.is_empty() {
             true => engines.iter().map(|name| name.to_string()).collect(),
             false => self.engine.clone(),
@@ -152,7 +153,7 @@ impl RunArgs {
         if let Some(level) = twice(&self.durability) {
             return Err(Failure::usage(format!("--durability names {level} twice")));
         }
-        let mut candidates = Vec::new();
+        let mut configurations = Vec::new();
         for engine in names {
             program.registry.find(&engine, self.assume_power_safe_cache).map_err(Failure::usage)?;
             for level in &self.durability {
@@ -160,20 +161,23 @@ impl RunArgs {
                     1 => engine.clone(),
                     _ => format!("{engine}, {level}"),
                 };
-                candidates.push(Candidate { label, engine: engine.clone(), level: *level });
+                configurations.push(Configuration { label, engine: engine.clone(), level: *level });
             }
         }
-        Ok(candidates)
+        Ok(configurations)
     }
 
-    fn baseline_of(&self, candidates: &[Candidate]) -> Result<String, Failure> {
+    fn baseline_of(&self, configurations: &[Configuration]) -> Result<String, Failure> {
         let Some(baseline) = &self.baseline else {
-            return Ok(candidates.first().map_or(String::new(), |first| first.label.clone()));
+            return Ok(configurations.first().map_or(String::new(), |first| first.label.clone()));
         };
-        let found =
-            candidates.iter().find(|candidate| candidate.label == *baseline || candidate.engine == *baseline);
-        let found =
-            found.ok_or_else(|| Failure::usage(format!("--baseline {baseline} is not among what runs")))?;
+        let found = configurations
+            .iter()
+            .find(|configuration| configuration.label == *baseline || configuration.engine == *baseline);
+        let labels = || configurations.iter().map(|one| one.label.as_str()).collect::<Vec<_>>().join("; ");
+        let found = found.ok_or_else(|| {
+            Failure::usage(format!("--baseline {baseline} is not among the engines that run: {}", labels()))
+        })?;
         Ok(found.label.clone())
     }
 }

@@ -4,7 +4,6 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
-use super::options::RunArgs;
 use crate::Report;
 use crate::figures::{View, view_of};
 use crate::files::{can_write, read_text_file, write_whole};
@@ -14,28 +13,25 @@ use crate::plot::plot;
 use crate::terminal::text_table;
 
 /// The requested files.
-#[derive(Default)]
+#[derive(Clone, Debug, clap::Args)]
 pub(super) struct Outputs {
+    /// Write the report as JSON to this file; `-`: to standard output, instead of the table.
+    #[arg(long, value_name = "FILE|-")]
     json: Option<PathBuf>,
+    /// Write the tables as Markdown to this file.
+    #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
+    /// Draw the rates into this file.
+    #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write everything as one page to this file.
+    #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 impl Outputs {
-    /// The files of a workload's command line. Fails before the run if one cannot be written.
-    pub fn of(args: &RunArgs) -> Result<Outputs, Failure> {
-        let outputs = Outputs {
-            json: args.json.clone(),
-            markdown: args.markdown.clone(),
-            svg: args.svg.clone(),
-            html: args.html.clone(),
-        };
-        outputs.check()?;
-        Ok(outputs)
-    }
-
-    fn check(&self) -> Result<(), Failure> {
+    /// Fails if one of them cannot be written.
+    pub fn check(&self) -> Result<(), Failure> {
         let json = self.json.as_ref().filter(|path| *path != Path::new("-"));
         for path in
             [json, self.markdown.as_ref(), self.svg.as_ref(), self.html.as_ref()].into_iter().flatten()
@@ -65,7 +61,7 @@ impl Outputs {
         if let Some(path) = &self.html {
             write(path, &page(&[(report.clone(), view.clone())])?)?;
         }
-        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal) })
+        print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal()) })
     }
 }
 
@@ -124,7 +120,7 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
 
 /// The reports, and the page.
 #[derive(Debug, clap::Args)]
-pub struct PageArgs {
+pub(super) struct PageArgs {
     /// Reports as JSON, in the order of the page.
     #[arg(required = true)]
     reports: Vec<PathBuf>,

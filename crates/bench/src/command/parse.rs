@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::cell::Limit;
+use crate::measurement::Limit;
 use crate::workload::Sizes;
 
 /// A number of seconds, fractions included.
@@ -42,7 +42,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     number
         .checked_shl(shift)
         .filter(|bytes| bytes >> shift == number)
-        .ok_or_else(|| "that is too much".into())
+        .ok_or_else(|| "that is more than a 64-bit number of bytes".into())
 }
 
 /// A factor of sizes.
@@ -72,7 +72,7 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
 
 /// The first value that is repeated.
 pub(super) fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
-    values.iter().enumerate().find(|(place, value)| values[..*place].contains(value)).map(|(_, value)| value)
+    values.iter().enumerate().find(|(index, value)| values[..*index].contains(value)).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::cell::Stage;
+use super::signals;
+use crate::measurement::Stage;
 use crate::number::number;
 use crate::plan::{Progress, Watch};
 
@@ -10,33 +11,30 @@ use crate::plan::{Progress, Watch};
 const WHOLE: u64 = 1000;
 
 /// A progress bar, and the signals.
-pub(super) struct Bar {
-    bar: ProgressBar,
-    asked: fn() -> bool,
-}
+pub(super) struct Bar(ProgressBar);
 
 impl Bar {
-    pub fn new(asked: fn() -> bool) -> Bar {
+    pub fn new() -> Bar {
         let bar = ProgressBar::with_draw_target(Some(WHOLE), ProgressDrawTarget::stderr());
         if let Ok(style) = ProgressStyle::with_template("{bar:12} {wide_msg}") {
             bar.set_style(style);
         }
-        Bar { bar, asked }
+        Bar(bar)
     }
 
     /// Removes the bar.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.0.finish_and_clear();
     }
 }
 
 impl Watch for Bar {
-    fn go_on(&mut self) -> bool {
-        !(self.asked)()
+    fn should_continue(&mut self) -> bool {
+        !signals::asked()
     }
 
     fn show(&mut self, progress: &Progress) {
-        if self.bar.is_hidden() {
+        if self.0.is_hidden() {
             return;
         }
         let left = match progress.left_seconds {
@@ -44,16 +42,16 @@ impl Watch for Bar {
             Some(seconds) => format!("about {} left, ", span(seconds)),
         };
         let stage = match progress.stage {
-            Stage::Filling(part) => format!("filling, {:.0} %", part * 100.0),
+            Stage::Filling(share) => format!("filling, {:.0} %", share * 100.0),
             Stage::Warming => "warming up".to_string(),
             Stage::Running(operations) => format!("{} operations", number(operations as f64)),
             Stage::Checking => "checking the store".to_string(),
         };
         let Progress { round, rounds, what, .. } = progress;
-        self.bar.set_message(format!("{left}round {round} of {rounds}, {what}: {stage}"));
+        self.0.set_message(format!("{left}round {round} of {rounds}, {what}: {stage}"));
         if let Some(left) = progress.left_seconds {
-            let part = progress.done_seconds / (progress.done_seconds + left).max(f64::MIN_POSITIVE);
-            self.bar.set_position((part * WHOLE as f64) as u64);
+            let share = progress.done_seconds / (progress.done_seconds + left).max(f64::MIN_POSITIVE);
+            self.0.set_position((share * WHOLE as f64) as u64);
         }
     }
 }

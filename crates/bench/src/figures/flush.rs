@@ -1,83 +1,74 @@
 //! Son, Yeom and Han, *Design and implementation of an efficient flushing scheme for cloud key-value storage* (2017).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, engines, over_threads, rates};
-use crate::engine::Level;
-use crate::plan::Candidate;
+use super::{Experiment, Figure, Settings, engines, over_threads, rates};
 use crate::plot::X;
 use crate::spec::Spec;
 use crate::table::TableSpec;
-use crate::workload::{Insert, Oltp, UpdateSearch};
+use crate::workload::{Micro, MicroMix, Oltp};
 
 /// The schemes of the paper: the one that it found (each committer syncs for itself up to its own LSN), and the one
 /// that it proposes; and ours. After them come stores as they are.
 const SCHEMES: [&str; 3] = ["fulgurite:own-lsn", "fulgurite:aggregated", "fulgurite"];
-const THREADS: [u32; 5] = [8, 16, 32, 64, 128];
-
-fn candidates(peers: &[&str]) -> Vec<Candidate> {
-    engines(&[&SCHEMES, peers].concat(), Level::Sync)
-}
 
 fn experiment(
     settings: &Settings,
     title: &'static str,
-    workload: Spec,
+    workload: &Spec,
     peers: &[&str],
     seconds: f64,
-    table: &'static TableSpec,
 ) -> Experiment {
-    Experiment {
-        candidates: candidates(peers),
-        baseline: SCHEMES[0],
-        points: over_threads(&settings.threads(&THREADS), &workload, settings.time(seconds), ALL_IN_MEMORY),
-        rounds: 3,
-        notes: vec![
+    let threads = settings.threads(&[8, 16, 32, 64, 128]);
+    let data_points = over_threads(&threads, workload, settings.time(seconds));
+    Experiment::new(engines(&[&SCHEMES, peers].concat()), SCHEMES[0], data_points)
+        .note(
             "fulgurite:own-lsn is the scheme that the paper found in WiredTiger, fulgurite:aggregated the one it \
-             proposes, fulgurite ours"
-                .to_string(),
-        ],
-        view: View::new(table, vec![("", rates(title, X::Threads))]),
-    }
+             proposes, fulgurite ours",
+        )
+        .plot("", rates(title, X::Threads))
 }
 
-pub(super) const FIGURE_5A: Figure = Figure {
-    name: "flush-figure5a",
-    aliases: &["figure5a"],
-    title: "Single inserts, each durable: schemes of flushing, and peers (flush aggregation, Fig. 5a)",
-    build: |settings| {
-        let peers = ["wiredtiger", "rocksdb", "bdb", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
-        let workload = Spec::Insert(Insert::SIZES);
-        experiment(settings, "Single inserts", workload, &peers, 1.0, &TableSpec::FULL)
-    },
-};
+fn micro(rows: u64, mix: MicroMix) -> Spec {
+    Spec::Micro(Micro { sizes: Micro::SIZES, rows, mix })
+}
 
-pub(super) const FIGURE_5B: Figure = Figure {
-    name: "flush-figure5b",
-    aliases: &["figure5b"],
-    title: "Half updates, half searches (flush aggregation, Fig. 5b)",
-    build: |settings| {
-        let peers = ["wiredtiger", "rocksdb", "bdb", "lmdb"];
-        let workload = Spec::UpdateSearch(UpdateSearch::SIZES, settings.rows(100_000));
-        experiment(settings, "Half updates, half searches", workload, &peers, 1.0, &TableSpec::FULL)
+pub(super) const FIGURES: [Figure; 4] = [
+    Figure {
+        name: "flush-figure5a",
+        aliases: &["figure5a"],
+        title: "Single inserts, each durable: schemes of flushing, and peers (flush aggregation, Fig. 5a)",
+        build: |settings| {
+            let peers =
+                ["wiredtiger", "rocksdb", "bdb", "bdb-je", "lmdb", "leveldb", "redb", "fjall", "sqlite"];
+            experiment(settings, "Single inserts", &micro(1, MicroMix::Insert), &peers, 1.0)
+        },
     },
-};
-
-pub(super) const FIGURE_6: Figure = Figure {
-    name: "flush-figure6",
-    aliases: &["figure6"],
-    title: "Transactions like those of sysbench OLTP (flush aggregation, Fig. 6)",
-    build: |settings| {
-        let peers = ["wiredtiger", "rocksdb-txn", "bdb", "lmdb"];
-        let workload = Spec::Oltp(Oltp::SIZES, settings.rows(100_000));
-        experiment(settings, "OLTP transactions", workload, &peers, 1.0, &TableSpec::FULL)
+    Figure {
+        name: "flush-figure5b",
+        aliases: &["figure5b"],
+        title: "Half updates, half searches (flush aggregation, Fig. 5b)",
+        build: |settings| {
+            let workload = micro(settings.rows(100_000), MicroMix::UpdateSearch);
+            let peers = ["wiredtiger", "rocksdb", "bdb", "lmdb"];
+            experiment(settings, "Half updates, half searches", &workload, &peers, 1.0)
+        },
     },
-};
-
-pub(super) const TABLE_1: Figure = Figure {
-    name: "flush-table1",
-    aliases: &["table1"],
-    title: "Where the time of an insert goes, by scheme (flush aggregation, Table 1)",
-    build: |settings| {
-        let workload = Spec::Insert(Insert::SIZES);
-        experiment(settings, "Single inserts", workload, &[], 2.0, &TableSpec::TABLE_1)
+    Figure {
+        name: "flush-figure6",
+        aliases: &["figure6"],
+        title: "Transactions like those of sysbench OLTP (flush aggregation, Fig. 6)",
+        build: |settings| {
+            let workload = Spec::Oltp(Oltp { sizes: Oltp::SIZES, rows: settings.rows(100_000) });
+            let peers = ["wiredtiger", "rocksdb-txn", "bdb", "lmdb"];
+            experiment(settings, "OLTP transactions", &workload, &peers, 1.0)
+        },
     },
-};
+    Figure {
+        name: "flush-table1",
+        aliases: &["table1"],
+        title: "Where the time of an insert goes, by scheme (flush aggregation, Table 1)",
+        build: |settings| {
+            experiment(settings, "Single inserts", &micro(1, MicroMix::Insert), &[], 2.0)
+                .table(&TableSpec::TABLE_1)
+        },
+    },
+];

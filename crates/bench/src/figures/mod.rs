@@ -14,9 +14,9 @@ mod wisckey;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cell::{Limit, Load};
 use crate::engine::Level;
-use crate::plan::{Candidate, Plan, Point};
+use crate::measurement::{Limit, Load};
+use crate::plan::{Configuration, DataPoint, Plan};
 use crate::plot::{Kind, PlotSpec, X};
 use crate::report::Report;
 use crate::spec::Spec;
@@ -34,28 +34,17 @@ pub(crate) struct Figure {
 }
 
 /// All of them, by paper.
-pub(crate) const FIGURES: &[Figure] = &[
-    flush::FIGURE_5A,
-    flush::FIGURE_5B,
-    flush::FIGURE_6,
-    flush::TABLE_1,
-    wisckey::FIGURE_5,
-    wisckey::FIGURE_6,
-    flashtkv::FIGURE_5,
-    flashtkv::FIGURE_6A,
-    flashtkv::FIGURE_6B,
-    flashtkv::FIGURE_7,
-    flashtkv::TABLE_7,
-    niosit::FIGURE_9,
-    slides::TPCB,
-    slides::POLLING,
-    slides::LINKBENCH,
-    slides::YCSB,
-    peers::PEERS,
-    peers::DELETE_QUEUE,
-    peers::JOB_QUEUE,
-    peers::OVERWRITE,
-];
+pub(crate) fn figures() -> impl Iterator<Item = &'static Figure> {
+    let papers: [&[Figure]; 6] = [
+        &flush::FIGURES,
+        &wisckey::FIGURES,
+        &flashtkv::FIGURES,
+        &niosit::FIGURES,
+        &slides::FIGURES,
+        &peers::FIGURES,
+    ];
+    papers.into_iter().flatten()
+}
 
 /// The user's settings.
 #[derive(Clone, Debug)]
@@ -85,10 +74,10 @@ impl Settings {
 /// What a figure compares, and how it is shown.
 #[derive(Clone)]
 pub(crate) struct Experiment {
-    pub candidates: Vec<Candidate>,
+    pub configurations: Vec<Configuration>,
     /// The label of one of them.
     pub baseline: &'static str,
-    pub points: Vec<Point>,
+    pub data_points: Vec<DataPoint>,
     /// How many rounds to run if the user does not say.
     pub rounds: u32,
     pub notes: Vec<String>,
@@ -99,14 +88,49 @@ pub(crate) struct Experiment {
 #[derive(Clone)]
 pub(crate) struct View {
     pub table: &'static TableSpec,
-    /// The columns that fit on a terminal.
-    pub terminal: &'static TableSpec,
     /// Each with the suffix of its file's name after the name of the figure.
     pub plots: Vec<(&'static str, PlotSpec<'static>)>,
 }
 
+impl View {
+    /// The columns that fit on a terminal: special tables are not shortened.
+    pub fn terminal(&self) -> &'static TableSpec {
+        if *self.table == TableSpec::FULL { &TableSpec::TERMINAL } else { self.table }
+    }
+}
+
 impl Experiment {
-    /// The plan of the figure. The baseline is the first candidate if its own is not among them.
+    /// Three rounds, shown with all figures.
+    fn new(
+        configurations: Vec<Configuration>,
+        baseline: &'static str,
+        data_points: Vec<DataPoint>,
+    ) -> Experiment {
+        let view = View { table: &TableSpec::FULL, plots: Vec::new() };
+        Experiment { configurations, baseline, data_points, rounds: 3, notes: Vec::new(), view }
+    }
+
+    fn rounds(self, rounds: u32) -> Experiment {
+        Experiment { rounds, ..self }
+    }
+
+    fn note(mut self, note: impl Into<String>) -> Experiment {
+        self.notes.push(note.into());
+        self
+    }
+
+    fn table(mut self, table: &'static TableSpec) -> Experiment {
+        self.view.table = table;
+        self
+    }
+
+    /// Adds a plot; `suffix` is that of its file.
+    fn plot(mut self, suffix: &'static str, plot: PlotSpec<'static>) -> Experiment {
+        self.view.plots.push((suffix, plot));
+        self
+    }
+
+    /// The plan of the figure. The baseline is the first configuration if its own is not among them.
     pub fn plan(
         self,
         figure: &Figure,
@@ -114,18 +138,18 @@ impl Experiment {
         assume_power_safe_cache: bool,
         dir: PathBuf,
     ) -> Plan {
-        let is_there = self.candidates.iter().any(|candidate| candidate.label == self.baseline);
-        let first = self.candidates.first().map_or(String::new(), |first| first.label.clone());
+        let labels = || self.configurations.iter().map(|configuration| configuration.label.as_str());
+        let baseline = labels().find(|label| *label == self.baseline).or(labels().next());
         Plan {
             name: figure.name.to_string(),
             title: figure.title.to_string(),
-            candidates: self.candidates,
-            baseline: if is_there { self.baseline.to_string() } else { first },
-            points: self.points,
+            baseline: baseline.unwrap_or_default().to_string(),
+            data_points: self.data_points,
             rounds: rounds.unwrap_or(self.rounds),
             assume_power_safe_cache,
             notes: self.notes,
             dir,
+            configurations: self.configurations,
         }
     }
 }
@@ -133,20 +157,20 @@ impl Experiment {
 /// How to show a report that was read from a file: like its figure, or like a workload.
 pub(crate) fn view_of(report: &Report) -> View {
     let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
-    match FIGURES.iter().find(|figure| figure.name == report.name) {
+    match figures().find(|figure| figure.name == report.name) {
         Some(figure) => (figure.build)(&settings).view,
-        None => workload_view(&report.name, report.rows.iter().map(|row| row.point.as_str())),
+        None => workload_view(&report.name, report.rows.iter().map(|row| row.data_point.as_str())),
     }
 }
 
 /// How to show the report of a workload.
-pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a str>) -> View {
-    let first = points.next();
-    let x = if points.all(|point| Some(point) == first) { X::Threads } else { X::Points };
-    let plots = match name {
-        "delete-queue" => vec![("", over_time("Operations a second over time", "operations_per_second"))],
-        "overwrite-steady" => vec![("", over_time("Bytes on the disk over time", "disk_mib"))],
-        _ => vec![("", rates("Operations a second", x))],
+pub(crate) fn workload_view<'a>(name: &str, mut data_points: impl Iterator<Item = &'a str>) -> View {
+    let first = data_points.next();
+    let x = if data_points.all(|data_point| Some(data_point) == first) { X::Threads } else { X::DataPoints };
+    let plot = match name {
+        "delete-queue" => over_time("Operations a second over time", "operations_per_second"),
+        "overwrite-steady" => over_time("Bytes on the disk over time", "disk_mib"),
+        _ => rates("Operations a second", x),
     };
     let table = match name {
         "commit" => &TableSpec::TABLE_1,
@@ -154,15 +178,7 @@ pub(crate) fn workload_view<'a>(name: &str, mut points: impl Iterator<Item = &'a
         "page-vs-log" => &TableSpec::IO,
         _ => &TableSpec::FULL,
     };
-    View::new(table, plots)
-}
-
-impl View {
-    /// On a terminal the full table is shortened; special tables are not.
-    fn new(table: &'static TableSpec, plots: Vec<(&'static str, PlotSpec<'static>)>) -> View {
-        let terminal = if *table == TableSpec::FULL { &TableSpec::TERMINAL } else { table };
-        View { table, terminal, plots }
-    }
+    View { table, plots: vec![("", plot)] }
 }
 
 fn rates(title: &'static str, x: X) -> PlotSpec<'static> {
@@ -171,7 +187,7 @@ fn rates(title: &'static str, x: X) -> PlotSpec<'static> {
         x,
         y: "operations_per_second",
         y_label: "operations/s",
-        kind: if x == X::Points { Kind::Bars } else { Kind::Lines },
+        kind: if x == X::DataPoints { Kind::Bars } else { Kind::Lines },
         log_y: false,
     }
 }
@@ -182,33 +198,37 @@ fn over_time(title: &'static str, y: &'static str) -> PlotSpec<'static> {
 }
 
 fn bars(title: &'static str, y: &'static str, y_label: &'static str, log_y: bool) -> PlotSpec<'static> {
-    PlotSpec { title, x: X::Points, y, y_label, kind: Kind::Bars, log_y }
+    PlotSpec { title, x: X::DataPoints, y, y_label, kind: Kind::Bars, log_y }
 }
 
-/// Engines under their own names, all at one level.
-fn engines(names: &[&str], level: Level) -> Vec<Candidate> {
-    let candidate = |name: &&str| Candidate { label: name.to_string(), engine: name.to_string(), level };
-    names.iter().map(candidate).collect()
+/// Engines under their own names, each commit durable.
+fn engines(names: &[&str]) -> Vec<Configuration> {
+    names.iter().map(|name| configuration(name, name, Level::Sync)).collect()
 }
 
-/// A candidate with a label of its own.
-fn candidate(label: &str, engine: &str, level: Level) -> Candidate {
-    Candidate { label: label.to_string(), engine: engine.to_string(), level }
+/// A configuration with a label of its own.
+fn configuration(label: &str, engine: &str, level: Level) -> Configuration {
+    Configuration { label: label.to_string(), engine: engine.to_string(), level }
 }
 
-/// A point for each number of threads.
-fn over_threads(threads: &[u32], workload: &Spec, limit: Limit, cache_bytes: u64) -> Vec<Point> {
-    let point = |threads: &u32| point("", workload.clone(), *threads, limit, cache_bytes);
-    threads.iter().map(point).collect()
+/// An engine at several levels, which its labels name.
+fn at_levels(engine: &str, levels: &[Level]) -> Vec<Configuration> {
+    levels.iter().map(|level| configuration(&format!("{engine}, {level}"), engine, *level)).collect()
 }
 
-fn point(name: &str, workload: Spec, threads: u32, limit: Limit, cache_bytes: u64) -> Point {
+/// A data point for each number of threads.
+fn over_threads(threads: &[u32], workload: &Spec, limit: Limit) -> Vec<DataPoint> {
+    threads.iter().map(|threads| data_point("", workload.clone(), *threads, limit)).collect()
+}
+
+/// A data point with a cache for all data.
+fn data_point(name: &str, workload: Spec, threads: u32, limit: Limit) -> DataPoint {
     let warm_up = match limit {
         Limit::Time(time) => Limit::Time(time.min(WARM_UP)),
         _ => Limit::Operations(0),
     };
     let load = Load { threads, limit, warm_up, tickets: 0, cold: false };
-    Point { name: name.to_string(), workload, load, cache_bytes }
+    DataPoint { name: name.to_string(), workload, load, cache_bytes: ALL_IN_MEMORY }
 }
 
 /// The warm-up of runs that are limited by time.
@@ -226,21 +246,26 @@ mod tests {
     #[test]
     fn names_are_unique_and_plans_can_be_made() {
         let mut names = HashSet::new();
-        for figure in FIGURES {
+        for figure in figures() {
             for name in std::iter::once(&figure.name).chain(figure.aliases) {
                 assert!(names.insert(*name), "{name} is there twice");
             }
             let settings = Settings { scale: 0.01, seconds: None, threads: vec![2] };
             let experiment = (figure.build)(&settings);
             assert!(
-                experiment.candidates.iter().any(|one| one.label == experiment.baseline),
+                experiment.configurations.iter().any(|one| one.label == experiment.baseline),
                 "{}",
                 figure.name
             );
-            let labels: HashSet<&str> = experiment.candidates.iter().map(|one| one.label.as_str()).collect();
-            assert_eq!(labels.len(), experiment.candidates.len(), "{}", figure.name);
-            assert!(!experiment.points.is_empty() && !experiment.view.plots.is_empty(), "{}", figure.name);
-            experiment.points.iter().for_each(|point| drop(point.workload.build()));
+            let labels: HashSet<&str> =
+                experiment.configurations.iter().map(|one| one.label.as_str()).collect();
+            assert_eq!(labels.len(), experiment.configurations.len(), "{}", figure.name);
+            assert!(
+                !experiment.data_points.is_empty() && !experiment.view.plots.is_empty(),
+                "{}",
+                figure.name
+            );
+            experiment.data_points.iter().for_each(|data_point| drop(data_point.workload.build()));
         }
     }
 }

@@ -1,38 +1,30 @@
 //! *NIOSIT: efficient data access for log-structured merge-tree style storage systems* (replies from the I/O thread).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, point, rates};
+use super::{Experiment, Figure, configuration, data_point, engines, rates};
 use crate::engine::Level;
 use crate::plot::X;
 use crate::spec::Spec;
-use crate::table::TableSpec;
 use crate::workload::Mix;
 
-pub(super) const FIGURE_9: Figure = Figure {
+pub(super) const FIGURES: [Figure; 1] = [Figure {
     name: "niosit-figure9",
     aliases: &["niosit-figure10", "niosit-figure11", "niosit-figure12"],
     title: "YCSB A and B with 100-byte records: through a server, and without one (NIOSIT, Fig. 9 to 12)",
     build: |settings| {
         let records = settings.rows(100_000);
-        let mut points = Vec::new();
+        let mut data_points = Vec::new();
         for (name, mix) in [("A", Mix::A), ("B", Mix::B)] {
             for threads in settings.threads(&[1, 8, 32, 64]) {
                 let workload = Spec::Ycsb { mix, records, value_bytes: 100 };
-                points.push(point(name, workload, threads, settings.time(1.0), ALL_IN_MEMORY));
+                data_points.push(data_point(name, workload, threads, settings.time(1.0)));
             }
         }
-        Experiment {
-            candidates: vec![
-                candidate("fulgurite", "fulgurite", Level::Sync),
-                candidate("server, queued", "fulgurite:server", Level::Sync),
-                candidate("server, from the I/O thread", "fulgurite:server", Level::Sync),
-                candidate("rocksdb", "rocksdb", Level::Sync),
-                candidate("wiredtiger", "wiredtiger", Level::Sync),
-            ],
-            baseline: "fulgurite",
-            points,
-            rounds: 3,
-            notes: vec!["without a server this is the ceiling for one: the store alone".to_string()],
-            view: View::new(&TableSpec::FULL, vec![("", rates("YCSB A and B", X::Points))]),
-        }
+        let mut configurations = engines(&["fulgurite", "rocksdb", "wiredtiger"]);
+        let servers = ["server, queued", "server, from the I/O thread"];
+        configurations
+            .splice(1..1, servers.map(|label| configuration(label, "fulgurite:server", Level::Sync)));
+        Experiment::new(configurations, "fulgurite", data_points)
+            .note("without a server this is the ceiling for one: the store alone")
+            .plot("", rates("YCSB A and B", X::DataPoints))
     },
-};
+}];

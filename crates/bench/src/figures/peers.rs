@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, View, bars, engines, over_time, point};
-use crate::cell::Limit;
-use crate::engine::{Direction, Level};
-use crate::plan::Point;
+use super::{Experiment, Figure, bars, data_point, engines, over_time};
+use crate::engine::Direction;
+use crate::measurement::Limit;
 use crate::spec::Spec;
-use crate::table::TableSpec;
-use crate::workload::{Extent, Insert, JobQueue, Mix, Oltp, Order, QueueWork, TpccScale};
+use crate::workload::{
+    DeleteQueue, JobQueue, Load, Micro, MicroMix, Mix, Oltp, Order, QueueWork, Scan, ScanLength, Sizes, Tpcc,
+    TpccScale,
+};
 
 /// Every engine, once.
 const ENGINES: [&str; 14] = [
@@ -28,147 +29,105 @@ const ENGINES: [&str; 14] = [
     "fulgurite:lsm",
 ];
 
-pub(super) const PEERS: Figure = Figure {
-    name: "peers",
-    aliases: &["all"],
-    title: "Every engine with every kind of work, each commit durable",
-    build: |settings| {
-        let rows = settings.rows(100_000);
-        let sizes = Insert::SIZES;
-        let timed = |name: &str, workload: Spec, threads: u32| {
-            point(name, workload, threads, settings.time(0.8), ALL_IN_MEMORY)
-        };
-        let whole = |name: &str, workload: Spec| point(name, workload, 1, Limit::Work, ALL_IN_MEMORY);
-        let ycsb = |mix: Mix| Spec::Ycsb { mix, records: rows / 2, value_bytes: 1000 };
-        let load = |order: Order| Spec::Load { sizes, rows: 2 * rows, order, batch: 100 };
-        let scan = |extent: Extent, direction: Direction| Spec::Scan { sizes, rows, extent, direction };
-        let mut points: Vec<Point> = vec![
-            timed("insert, 1 thread", Spec::Insert(sizes), 1),
-            timed("insert, 32 threads", Spec::Insert(sizes), 32),
-            timed("oltp, 32 threads", Spec::Oltp(Oltp::SIZES, rows), 32),
-        ];
-        let mixes = [
-            ("ycsb a", Mix::A),
-            ("ycsb b", Mix::B),
-            ("ycsb c", Mix::C),
-            ("ycsb d", Mix::D),
-            ("ycsb e", Mix::E),
-            ("ycsb f", Mix::F),
-        ];
-        points.extend(mixes.map(|(name, mix)| timed(name, ycsb(mix), 8)));
-        points.extend([
-            timed("tpc-c", Spec::Tpcc { scale: TpccScale::part(settings.scale), bounded: false }, 8),
-            timed("read", Spec::Read { sizes, rows, miss_percent: 0 }, 2),
-            timed("short scans", scan(Extent::Short, Direction::Forward), 2),
-            timed("long scans", scan(Extent::Long, Direction::Forward), 1),
-            timed("long reverse scans", scan(Extent::Long, Direction::Reverse), 1),
-            whole("load, sorted", load(Order::Sorted)),
-            whole("load, random", load(Order::Random)),
-            timed("delete queue", Spec::DeleteQueue { queues: 8, backlog: 1000, value_bytes: 100 }, 8),
-        ]);
-        Experiment {
-            candidates: engines(&ENGINES, Level::Sync),
-            baseline: "fulgurite",
-            points,
-            rounds: 2,
-            notes: vec!["loads commit 100 rows at a time".to_string()],
-            view: View::new(
-                &TableSpec::FULL,
-                vec![("", bars("Rates of all engines", "operations_per_second", "operations/s", true))],
-            ),
-        }
+pub(super) const FIGURES: [Figure; 4] = [
+    Figure {
+        name: "peers",
+        aliases: &["all"],
+        title: "Every engine with every kind of work, each commit durable",
+        build: |settings| {
+            let rows = settings.rows(100_000);
+            let sizes = Micro::SIZES;
+            let micro = |mix| Spec::Micro(Micro { sizes, rows, mix });
+            let scan = |length, direction| Spec::Scan(Scan { sizes, rows, length, direction });
+            let load = |order| Spec::Load(Load { sizes, rows: 2 * rows, order, batch: 100 });
+            let mixes = ["a", "b", "c", "d", "e", "f"].into_iter().zip(Mix::ALL);
+            let ycsb = mixes.map(|(name, mix)| {
+                let workload = Spec::Ycsb { mix, records: rows / 2, value_bytes: 1000 };
+                (format!("ycsb {name}"), workload, 8)
+            });
+            let scale = TpccScale::fraction(settings.scale);
+            let queue = DeleteQueue { queues: 8, backlog: 1000, value_bytes: DeleteQueue::VALUE_BYTES };
+            let commits = [
+                ("insert, 1 thread", micro(MicroMix::Insert), 1),
+                ("insert, 32 threads", micro(MicroMix::Insert), 32),
+                ("oltp, 32 threads", Spec::Oltp(Oltp { sizes: Oltp::SIZES, rows }), 32),
+            ];
+            let others = [
+                ("tpc-c", Spec::Tpcc(Tpcc { scale, bounded: false }), 8),
+                ("read", micro(MicroMix::Read { miss_percent: 0 }), 2),
+                ("short scans", scan(ScanLength::Short, Direction::Forward), 2),
+                ("long scans", scan(ScanLength::Long, Direction::Forward), 1),
+                ("long reverse scans", scan(ScanLength::Long, Direction::Reverse), 1),
+                ("load, sorted", load(Order::Sorted), 1),
+                ("load, random", load(Order::Random), 1),
+                ("delete queue", Spec::DeleteQueue(queue), 8),
+            ];
+            let owned = |(name, workload, threads): (&str, Spec, u32)| (name.to_string(), workload, threads);
+            let all = commits.map(owned).into_iter().chain(ycsb).chain(others.map(owned));
+            let data_points = all.map(|(name, workload, threads)| {
+                let is_load = matches!(workload, Spec::Load(_));
+                let limit = if is_load { Limit::Work } else { settings.time(0.8) };
+                data_point(&name, workload, threads, limit)
+            });
+            Experiment::new(engines(&ENGINES), "fulgurite", data_points.collect())
+                .rounds(2)
+                .note("loads commit 100 rows at a time")
+                .plot("", bars("Rates of all engines", "operations_per_second", "operations/s", true))
+        },
     },
-};
-
-pub(super) const DELETE_QUEUE: Figure = Figure {
-    name: "delete-queue-over-time",
-    aliases: &["queue"],
-    title: "A queue over time: what rows that were deleted cost the next look at its head",
-    build: |settings| Experiment {
-        candidates: engines(
-            &["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"],
-            Level::Sync,
-        ),
-        baseline: "fulgurite",
-        points: vec![point(
-            "",
-            Spec::DeleteQueue { queues: 2, backlog: settings.rows(10_000), value_bytes: 100 },
-            2,
-            settings.time(10.0),
-            ALL_IN_MEMORY,
-        )],
-        rounds: 1,
-        notes: Vec::new(),
-        view: View::new(
-            &TableSpec::FULL,
-            vec![("", over_time("Puts and takes a second over time", "operations_per_second"))],
-        ),
-    },
-};
-
-pub(super) const JOB_QUEUE: Figure = Figure {
-    name: "job-queue-peers",
-    aliases: &["jobs"],
-    title: "One queue and many workers: jobs put and taken a second, each commit durable",
-    build: |settings| {
-        let jobs = settings.rows(JobQueue::JOBS);
-        let within = settings.seconds.unwrap_or(JOBS_WITHIN);
-        let points = [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)].into_iter();
-        let points = points.flat_map(|(name, work)| {
-            let spec = Spec::JobQueue { jobs, value_bytes: JobQueue::VALUE_BYTES, work };
-            let point = move |threads: u32| {
-                let limit = Limit::WorkWithin(within);
-                point(&format!("{name}, {threads}"), spec.clone(), threads, limit, ALL_IN_MEMORY)
-            };
-            settings.threads(&[1, 4, 16]).into_iter().map(point)
-        });
-        Experiment {
-            candidates: engines(&["fulgurite", "redb", "lmdb", "sqlite", "fjall"], Level::Sync),
-            baseline: "fulgurite",
-            points: points.collect(),
-            rounds: 1,
-            notes: vec![format!("a run that takes more than {} s is cut", within.as_secs_f64())],
-            view: View::new(
-                &TableSpec::FULL,
-                vec![("", bars("Jobs a second", "operations_per_second", "jobs/s", true))],
-            ),
-        }
-    },
-};
-
-/// A slower peer is cut after this time.
-const JOBS_WITHIN: Duration = Duration::from_secs(600);
-
-pub(super) const OVERWRITE: Figure = Figure {
-    name: "overwrite-over-time",
-    aliases: &["space"],
-    title: "Random overwrites over time: what the files grow to",
-    build: |settings| Experiment {
-        candidates: engines(
-            &[
+    Figure {
+        name: "delete-queue-over-time",
+        aliases: &["queue"],
+        title: "A queue over time: what rows that were deleted cost the next look at its head",
+        build: |settings| {
+            let peers = ["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"];
+            let (backlog, value_bytes) = (settings.rows(10_000), DeleteQueue::VALUE_BYTES);
+            let queues = Spec::DeleteQueue(DeleteQueue { queues: 2, backlog, value_bytes });
+            Experiment::new(
+                engines(&peers),
                 "fulgurite",
-                "rocksdb",
-                "leveldb",
-                "wiredtiger",
-                "lmdb",
-                "bdb",
-                "bdb-je",
-                "redb",
-                "fjall",
-                "sqlite",
-            ],
-            Level::Sync,
-        ),
-        baseline: "fulgurite",
-        points: vec![point(
-            "",
-            Spec::Overwrite { rows: settings.rows(100_000), key_bytes: 20, value_bytes: 1000 },
-            4,
-            settings.time(10.0),
-            ALL_IN_MEMORY,
-        )],
-        rounds: 1,
-        notes: Vec::new(),
-        view: View::new(&TableSpec::FULL, vec![("", over_time("Bytes on the disk over time", "disk_mib"))]),
+                vec![data_point("", queues, 2, settings.time(10.0))],
+            )
+            .rounds(1)
+            .plot("", over_time("Puts and takes a second over time", "operations_per_second"))
+        },
     },
-};
+    Figure {
+        name: "job-queue-peers",
+        aliases: &["jobs"],
+        title: "One queue and many workers: jobs put and taken a second, each commit durable",
+        build: |settings| {
+            let (jobs, value_bytes) = (settings.rows(JobQueue::JOBS), JobQueue::VALUE_BYTES);
+            // A slower peer is cut after this time.
+            let within = settings.seconds.unwrap_or(Duration::from_secs(600));
+            let mut data_points = Vec::new();
+            for (name, work) in [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)] {
+                for threads in settings.threads(&[1, 4, 16]) {
+                    let workload = Spec::JobQueue { jobs, value_bytes, work };
+                    let limit = Limit::WorkWithin(within);
+                    data_points.push(data_point(&format!("{name}, {threads}"), workload, threads, limit));
+                }
+            }
+            let peers = ["fulgurite", "redb", "lmdb", "sqlite", "fjall"];
+            Experiment::new(engines(&peers), "fulgurite", data_points)
+                .rounds(1)
+                .note(format!("a run that takes more than {} s is cut", within.as_secs_f64()))
+                .plot("", bars("Jobs a second", "operations_per_second", "jobs/s", true))
+        },
+    },
+    Figure {
+        name: "overwrite-over-time",
+        aliases: &["space"],
+        title: "Random overwrites over time: what the files grow to",
+        build: |settings| {
+            let peers =
+                ["rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "bdb-je", "redb", "fjall", "sqlite"];
+            let sizes = Sizes { key_bytes: 20, value_bytes: 1000 };
+            let workload = Micro { sizes, rows: settings.rows(100_000), mix: MicroMix::Overwrite };
+            let data_points = vec![data_point("", Spec::Micro(workload), 4, settings.time(10.0))];
+            Experiment::new(engines(&[&["fulgurite"], &peers[..]].concat()), "fulgurite", data_points)
+                .rounds(1)
+                .plot("", over_time("Bytes on the disk over time", "disk_mib"))
+        },
+    },
+];

@@ -1,129 +1,91 @@
 //! Sang-Won Lee, *Towards 0-Latency Durability* (talk, NVRAMOS 2014).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, View, candidate, engines, over_threads, point, rates};
 use std::time::Duration;
 
+use super::{Experiment, Figure, at_levels, bars, data_point, engines, over_threads, rates};
 use crate::engine::Level;
-use crate::plan::Candidate;
-use crate::plot::{Kind, PlotSpec, X};
+use crate::plan::Configuration;
+use crate::plot::X;
 use crate::spec::Spec;
 use crate::table::TableSpec;
+use crate::workload::{Micro, MicroMix, Sizes, Tpcb};
 
-fn levels(engine: &str) -> Vec<Candidate> {
-    [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Memory, Level::Staged]
-        .into_iter()
-        .map(|level| candidate(&format!("{engine}, {level}"), engine, level))
-        .collect()
+const LEVELS: [Level; 5] =
+    [Level::Sync, Level::NoBarrier, Level::Async(Duration::from_millis(10)), Level::Memory, Level::Staged];
+
+/// Fulgurite at all levels, and peers with and without syncs, one of them also in memory.
+fn configurations(peers: &[&str], in_memory: &str) -> Vec<Configuration> {
+    let mut configurations = at_levels("fulgurite", &LEVELS);
+    configurations.extend(peers.iter().flat_map(|engine| at_levels(engine, &[Level::Sync, Level::Unsynced])));
+    configurations.extend(at_levels(in_memory, &[Level::Memory]));
+    configurations
 }
 
-/// As many as the most clients, so that not all of them wait for the same branch.
-const BRANCHES: u32 = 120;
-
+/// As many branches as the most clients, so that not all of them wait for the same one.
 fn tpcb(accounts_per_branch: u64) -> Spec {
-    Spec::Tpcb { branches: BRANCHES, accounts_per_branch: accounts_per_branch.min(u32::MAX.into()) as u32 }
+    Spec::Tpcb(Tpcb { branches: 120, accounts_per_branch: accounts_per_branch.min(u32::MAX.into()) as u32 })
 }
 
-pub(super) const TPCB: Figure = Figure {
-    name: "slides-tpcb",
-    aliases: &["tpcb-levels"],
-    title: "TPC-B by durability, with what is written to the log's device (0-latency durability: WAL devices)",
-    build: |settings| {
-        let mut candidates = levels("fulgurite");
-        for engine in ["wiredtiger", "bdb", "rocksdb-txn"] {
-            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
-            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
-        }
-        candidates.push(candidate("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
-        let threads = settings.threads(&[10, 20, 40, 80, 120]);
-        Experiment {
-            candidates,
-            baseline: "fulgurite, sync",
-            points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(1.0), ALL_IN_MEMORY),
-            rounds: 3,
-            notes: vec![
-                "the talk compares a disk, an SSD and one with a durable cache, with asynchronous commits and a RAM \
-                 disk as what is ideal; here it is one device at each level of durability"
-                    .to_string(),
-            ],
-            view: View::new(&TableSpec::WAL, vec![("", rates("TPC-B", X::Threads))]),
-        }
+pub(super) const FIGURES: [Figure; 4] = [
+    Figure {
+        name: "slides-tpcb",
+        aliases: &["tpcb-levels"],
+        title: "TPC-B by durability, with what is written to the log's device (0-latency durability: WAL devices)",
+        build: |settings| {
+            let threads = settings.threads(&[10, 20, 40, 80, 120]);
+            let data_points = over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(1.0));
+            let configurations = configurations(&["wiredtiger", "bdb", "rocksdb-txn"], "rocksdb-txn");
+            Experiment::new(configurations, "fulgurite, sync", data_points)
+                .note(
+                    "the talk compares a disk, an SSD and one with a durable cache, with asynchronous commits and a RAM \
+                     disk as what is ideal; here it is one device at each level of durability",
+                )
+                .table(&TableSpec::WAL)
+                .plot("", rates("TPC-B", X::Threads))
+        },
     },
-};
-
-pub(super) const POLLING: Figure = Figure {
-    name: "slides-polling",
-    aliases: &["polling", "slides-table2"],
-    title: "TPC-B: blocking against polling while a commit is on its way (0-latency durability, Table 2)",
-    build: |settings| {
-        let threads = settings.threads(&[80, 100, 120]);
-        Experiment {
-            candidates: engines(&["fulgurite:block", "fulgurite:spin-then-block"], Level::Sync),
-            baseline: "fulgurite:block",
-            points: over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0), ALL_IN_MEMORY),
-            rounds: 5,
-            notes: vec!["the talk polled with a device of about 100 us on 40 cores".to_string()],
-            view: View::new(&TableSpec::WAL, vec![("", rates("Waits of a commit", X::Threads))]),
-        }
+    Figure {
+        name: "slides-polling",
+        aliases: &["polling", "slides-table2"],
+        title: "TPC-B: blocking against polling while a commit is on its way (0-latency durability, Table 2)",
+        build: |settings| {
+            let threads = settings.threads(&[80, 100, 120]);
+            let data_points = over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0));
+            let waits = ["fulgurite:block", "fulgurite:spin-then-block"];
+            Experiment::new(engines(&waits), waits[0], data_points)
+                .rounds(5)
+                .note("the talk polled with a device of about 100 us on 40 cores")
+                .table(&TableSpec::WAL)
+                .plot("", rates("Waits of a commit", X::Threads))
+        },
     },
-};
-
-pub(super) const LINKBENCH: Figure = Figure {
-    name: "slides-linkbench",
-    aliases: &["linkbench-levels"],
-    title: "The mix of LinkBench by durability (0-latency durability: storage options)",
-    build: |settings| {
-        let mut candidates = levels("fulgurite");
-        for engine in ["wiredtiger", "rocksdb-txn", "bdb", "lmdb", "sqlite"] {
-            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
-            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
-        }
-        candidates.push(candidate("rocksdb-txn, memory", "rocksdb-txn", Level::Memory));
-        let workload = Spec::LinkBench { nodes: settings.rows(20_000) };
-        Experiment {
-            candidates,
-            baseline: "fulgurite, sync",
-            points: over_threads(&settings.threads(&[32]), &workload, settings.time(3.0), ALL_IN_MEMORY),
-            rounds: 3,
-            notes: vec![
-                "the talk switches the write barrier and the double write of MySQL off; here nothing is written twice \
-                 for the sake of torn pages, and the barrier is the difference between sync and no-barrier"
-                    .to_string(),
-            ],
-            view: View::new(&TableSpec::FULL, vec![(
-                    "",
-                    PlotSpec {
-                        title: "The mix of LinkBench",
-                        x: X::Points,
-                        y: "operations_per_second",
-                        y_label: "operations/s",
-                        kind: Kind::Bars,
-                        log_y: false,
-                    },
-                )]),
-        }
+    Figure {
+        name: "slides-linkbench",
+        aliases: &["linkbench-levels"],
+        title: "The mix of LinkBench by durability (0-latency durability: storage options)",
+        build: |settings| {
+            let peers = ["wiredtiger", "rocksdb-txn", "bdb", "lmdb", "sqlite"];
+            let workload = Spec::LinkBench { nodes: settings.rows(20_000) };
+            let data_points = over_threads(&settings.threads(&[32]), &workload, settings.time(3.0));
+            Experiment::new(configurations(&peers, "rocksdb-txn"), "fulgurite, sync", data_points)
+                .note(
+                    "the talk switches the write barrier and the double write of MySQL off; here nothing is written \
+                     twice for the sake of torn pages, and the barrier is the difference between sync and no-barrier",
+                )
+                .plot("", rates("The mix of LinkBench", X::DataPoints))
+        },
     },
-};
-
-pub(super) const YCSB: Figure = Figure {
-    name: "slides-ycsb",
-    aliases: &["slides-rocksdb"],
-    title: "Random overwrites of 800-byte documents with and without syncs (0-latency durability: YCSB on RocksDB)",
-    build: |settings| {
-        let mut candidates = levels("fulgurite");
-        candidates.push(candidate("rocksdb, sync", "rocksdb", Level::Sync));
-        candidates.push(candidate("rocksdb, unsynced", "rocksdb", Level::Unsynced));
-        candidates.push(candidate("rocksdb, memory", "rocksdb", Level::Memory));
-        let workload = Spec::Overwrite { rows: settings.rows(100_000), key_bytes: 12, value_bytes: 800 };
-        Experiment {
-            candidates,
-            baseline: "rocksdb, sync",
-            points: vec![point("", workload, 1, settings.time(3.0), ALL_IN_MEMORY)],
-            rounds: 3,
-            notes: vec!["the talk has a million documents; a tenth of them is here at scale 1".to_string()],
-            view: View::new(
-                &TableSpec::FULL,
-                vec![("", super::bars("Overwrites", "operations_per_second", "operations/s", true))],
-            ),
-        }
+    Figure {
+        name: "slides-ycsb",
+        aliases: &["slides-rocksdb"],
+        title: "Random overwrites of 800-byte documents with and without syncs (0-latency durability: YCSB on RocksDB)",
+        build: |settings| {
+            let sizes = Sizes { key_bytes: 12, value_bytes: 800 };
+            let workload = Micro { sizes, rows: settings.rows(100_000), mix: MicroMix::Overwrite };
+            let data_points = vec![data_point("", Spec::Micro(workload), 1, settings.time(3.0))];
+            Experiment::new(configurations(&["rocksdb"], "rocksdb"), "rocksdb, sync", data_points)
+                .note("the talk has a million documents; a tenth of them is here at scale 1")
+                .plot("", bars("Overwrites", "operations_per_second", "operations/s", true))
+        },
     },
-};
+];

@@ -1,85 +1,58 @@
 //! *WiscKey with a write buffer in persistent memory* (WiscKey+NVDIMM), which builds on Lu et al., *WiscKey* (2016).
 
-use super::{ALL_IN_MEMORY, Experiment, Figure, Settings, View, bars, candidate, point};
-use crate::cell::Limit;
+use super::{Experiment, Figure, Settings, at_levels, bars, configuration, data_point};
 use crate::engine::Level;
+use crate::measurement::Limit;
+use crate::plan::Configuration;
 use crate::spec::Spec;
 use crate::table::TableSpec;
+use crate::workload::Micro;
 
-/// Rows beforehand, and writes: a quarter of the paper's.
-const ROWS: u64 = 65_536;
-
-fn experiment(
-    settings: &Settings,
-    candidates: Vec<crate::plan::Candidate>,
-    notes: Vec<String>,
-) -> Experiment {
-    let workload = Spec::WiscKey { base_rows: settings.rows(ROWS), writes: settings.rows(ROWS) };
-    Experiment {
-        candidates,
-        baseline: "fulgurite, sync",
-        points: vec![point("", workload, 1, Limit::Work, ALL_IN_MEMORY)],
-        rounds: 2,
-        notes,
-        view: View::new(
-            &TableSpec::WRITING,
-            vec![
-                (
-                    "",
-                    bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false),
-                ),
-                (
-                    "-syncs",
-                    bars(
-                        "4 KiB values in random order: share of the time in syncs",
-                        "sync_share",
-                        "share",
-                        false,
-                    ),
-                ),
-                (
-                    "-latency",
-                    bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true),
-                ),
-            ],
-        ),
-    }
+fn experiment(settings: &Settings, configurations: Vec<Configuration>) -> Experiment {
+    // Rows beforehand, and writes: a quarter of the paper's.
+    let rows = settings.rows(65_536);
+    let workload = Spec::Micro(Micro::wisckey(rows, rows));
+    let data_points = vec![data_point("", workload, 1, Limit::Work)];
+    Experiment::new(configurations, "fulgurite, sync", data_points)
+        .rounds(2)
+        .table(&TableSpec::WRITING)
+        .plot("", bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false))
+        .plot(
+            "-syncs",
+            bars("4 KiB values in random order: share of the time in syncs", "sync_share", "share", false),
+        )
+        .plot(
+            "-latency",
+            bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true),
+        )
 }
 
-pub(super) const FIGURE_5: Figure = Figure {
-    name: "wisckey-figure5",
-    aliases: &["wisckey-figure7", "wisckey-figure8"],
-    title: "4 KiB values in random order, with and without syncs, staged (WiscKey+NVDIMM, Fig. 5, 7, 8)",
-    build: |settings| {
-        let mut candidates = vec![
-            candidate("fulgurite, sync", "fulgurite", Level::Sync),
-            candidate("fulgurite, memory", "fulgurite", Level::Memory),
-            candidate("fulgurite, staged", "fulgurite", Level::Staged),
-        ];
-        for engine in ["rocksdb-blob", "rocksdb", "leveldb", "wiredtiger"] {
-            candidates.push(candidate(&format!("{engine}, sync"), engine, Level::Sync));
-            candidates.push(candidate(&format!("{engine}, unsynced"), engine, Level::Unsynced));
-        }
-        candidates.push(candidate("rocksdb, memory", "rocksdb", Level::Memory));
-        let notes = vec![
-            "the paper writes 2,097,152 values to WiscKey: its \"WiscKey\" is sync here, its \"without fsync\" is \
-             unsynced (memory for fulgurite, which has no unsynced), its buffers in an NVDIMM are staged"
-                .to_string(),
-        ];
-        experiment(settings, candidates, notes)
+pub(super) const FIGURES: [Figure; 2] = [
+    Figure {
+        name: "wisckey-figure5",
+        aliases: &["wisckey-figure7", "wisckey-figure8"],
+        title: "4 KiB values in random order, with and without syncs, staged (WiscKey+NVDIMM, Fig. 5, 7, 8)",
+        build: |settings| {
+            let mut configurations = at_levels("fulgurite", &[Level::Sync, Level::Memory, Level::Staged]);
+            for engine in ["rocksdb-blob", "rocksdb", "leveldb", "wiredtiger"] {
+                configurations.extend(at_levels(engine, &[Level::Sync, Level::Unsynced]));
+            }
+            configurations.extend(at_levels("rocksdb", &[Level::Memory]));
+            experiment(settings, configurations).note(
+                "the paper writes 2,097,152 values to WiscKey: its \"WiscKey\" is sync here, its \"without fsync\" is \
+                 unsynced (memory for fulgurite, which has no unsynced), its buffers in an NVDIMM are staged",
+            )
+        },
     },
-};
-
-pub(super) const FIGURE_6: Figure = Figure {
-    name: "wisckey-figure6",
-    aliases: &[],
-    title: "4 KiB values in random order by the size of the staging buffer (WiscKey+NVDIMM, Fig. 6)",
-    build: |settings| {
-        let candidates = vec![
-            candidate("fulgurite, sync", "fulgurite", Level::Sync),
-            candidate("staged, 1 MiB", "fulgurite", Level::Staged),
-            candidate("staged, 8 MiB", "fulgurite", Level::Staged),
-        ];
-        experiment(settings, candidates, Vec::new())
+    Figure {
+        name: "wisckey-figure6",
+        aliases: &[],
+        title: "4 KiB values in random order by the size of the staging buffer (WiscKey+NVDIMM, Fig. 6)",
+        build: |settings| {
+            let mut configurations = at_levels("fulgurite", &[Level::Sync]);
+            let staged = ["staged, 1 MiB", "staged, 8 MiB"];
+            configurations.extend(staged.map(|label| configuration(label, "fulgurite", Level::Staged)));
+            experiment(settings, configurations)
+        },
     },
-};
+];

@@ -32,12 +32,12 @@ impl Axis {
 
     /// The height of a value, 0 to 1.
     pub fn height(&self, value: f64) -> f64 {
-        let part = match self.is_log {
+        let share = match self.is_log {
             false => (value - self.low) / (self.high - self.low),
             true => (value / self.low).log10() / (self.high / self.low).log10(),
         };
         // A value of 0 has no logarithm: it is at the bottom.
-        if part.is_nan() { 0.0 } else { part.clamp(0.0, 1.0) }
+        if share.is_nan() { 0.0 } else { share.clamp(0.0, 1.0) }
     }
 
     /// The values of the ticks, and their texts.

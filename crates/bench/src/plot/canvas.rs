@@ -7,7 +7,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::{Error, Result};
 
-/// A point: to the right, and down.
+/// A vertex: to the right, and down.
 pub type At = (i32, i32);
 
 pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
@@ -48,7 +48,7 @@ impl Look {
     }
 }
 
-/// Which point of a text is at its position.
+/// Which vertex of a text is at its position.
 #[derive(Clone, Copy)]
 pub enum Anchor {
     /// Its start.
@@ -106,16 +106,16 @@ impl<'a> Canvas<'a> {
         self.note(done);
     }
 
-    /// A line through all points.
-    pub fn path(&mut self, points: &[At], look: Look, opacity: f64, stroke_width: u32) {
-        if points.len() < 2 {
+    /// A line through all vertices.
+    pub fn path(&mut self, vertices: &[At], look: Look, opacity: f64, stroke_width: u32) {
+        if vertices.len() < 2 {
             return;
         }
         let style = ShapeStyle { color: look.color.mix(opacity), filled: false, stroke_width };
         let done = match look.fill {
-            0 => self.backend.draw_path(points.iter().copied(), &style),
-            _ => DashedPathElement::new(points.iter().copied(), 7, 4, style).draw(
-                points.iter().copied(),
+            0 => self.backend.draw_path(vertices.iter().copied(), &style),
+            _ => DashedPathElement::new(vertices.iter().copied(), 7, 4, style).draw(
+                vertices.iter().copied(),
                 &mut self.backend,
                 self.size,
             ),

@@ -1,14 +1,15 @@
 //! The data of a plot from a report: series by category, and samples over time.
 
+use crate::head::distinct;
 use crate::metrics::Summary;
 use crate::report::{Report, Row};
 use crate::run::{Run, Sample};
-use crate::table::Places;
+use crate::table::Differences;
 use crate::{Error, Result};
 
 /// The content of a plot at one category of one series.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Cell<T> {
+pub enum Entry<T> {
     Value(T),
     /// The engine cannot do this, or the figure means nothing there.
     NotAvailable,
@@ -16,16 +17,16 @@ pub enum Cell<T> {
     Absent,
 }
 
-impl<T> Cell<T> {
+impl<T> Entry<T> {
     pub fn value(&self) -> Option<&T> {
-        if let Cell::Value(value) = self { Some(value) } else { None }
+        if let Entry::Value(value) = self { Some(value) } else { None }
     }
 
-    fn of(row: Option<&Row>, value: impl FnOnce(&Row) -> Option<T>) -> Cell<T> {
+    fn of(row: Option<&Row>, value: impl FnOnce(&Row) -> Option<T>) -> Entry<T> {
         match row {
-            None => Cell::Absent,
-            Some(row) if row.runs.is_empty() && row.not_available.is_none() => Cell::Absent,
-            Some(row) => value(row).map_or(Cell::NotAvailable, Cell::Value),
+            None => Entry::Absent,
+            Some(row) if row.runs.is_empty() && row.not_available.is_none() => Entry::Absent,
+            Some(row) => value(row).map_or(Entry::NotAvailable, Entry::Value),
         }
     }
 }
@@ -37,23 +38,23 @@ pub struct Layers<'a> {
 }
 
 impl<'a> Layers<'a> {
-    /// Threads are the categories; points belong to the series.
+    /// Threads are the categories; vertices belong to the series.
     pub fn by_threads(report: &'a Report) -> Layers<'a> {
-        let places = Places { threads: false, ..Places::of(report) };
+        let differences = Differences { threads: false, ..Differences::of(report) };
         let mut threads: Vec<u32> = report.rows.iter().map(|row| row.threads).collect();
         threads.sort_unstable();
         threads.dedup();
         let named = report.rows.iter().map(|row| {
-            let series = joined(&[series_name(report, row), places.name(row)]);
+            let series = joined(&[series_name(report, row), differences.name(row)]);
             (row.threads.to_string(), series, row)
         });
         Layers::of(threads.iter().map(u32::to_string).collect(), named.collect())
     }
 
-    /// Points, with any other difference, are the categories.
-    pub fn by_points(report: &'a Report) -> Layers<'a> {
-        let places = Places::of(report);
-        let named = report.rows.iter().map(|row| (places.name(row), series_name(report, row), row));
+    /// Data points, with any other difference, are the categories.
+    pub fn by_data_points(report: &'a Report) -> Layers<'a> {
+        let differences = Differences::of(report);
+        let named = report.rows.iter().map(|row| (differences.name(row), series_name(report, row), row));
         let named: Vec<(String, String, &Row)> = named.collect();
         Layers::of(distinct(named.iter().map(|(category, ..)| category.clone())), named)
     }
@@ -73,22 +74,22 @@ impl<'a> Layers<'a> {
     }
 
     /// A figure for each category of each series.
-    pub fn cells(&self, metric: &str) -> Vec<Vec<Cell<Summary>>> {
-        let cell = |row: &Option<&Row>| Cell::of(*row, |row| row.summary(metric));
-        self.series.iter().map(|(_, rows)| rows.iter().map(cell).collect()).collect()
+    pub fn entries(&self, metric: &str) -> Vec<Vec<Entry<Summary>>> {
+        let entry = |row: &Option<&Row>| Entry::of(*row, |row| row.summary(metric));
+        self.series.iter().map(|(_, rows)| rows.iter().map(entry).collect()).collect()
     }
 
     /// Several figures for each category of each series; a figure that means nothing is 0 if another one means
     /// something.
-    pub fn stacks(&self, metrics: &[(&str, &str)]) -> Vec<Vec<Cell<Vec<f64>>>> {
+    pub fn stacks(&self, metrics: &[(&str, &str)]) -> Vec<Vec<Entry<Vec<f64>>>> {
         let stack = |row: &Row| {
             let figures = metrics.iter().map(|(metric, _)| row.summary(metric).map(|summary| summary.median));
             let figures: Vec<Option<f64>> = figures.collect();
             let any = figures.iter().any(Option::is_some);
             any.then(|| figures.into_iter().map(|figure| figure.unwrap_or(0.0).max(0.0)).collect())
         };
-        let cell = |row: &Option<&Row>| Cell::of(*row, stack);
-        self.series.iter().map(|(_, rows)| rows.iter().map(cell).collect()).collect()
+        let entry = |row: &Option<&Row>| Entry::of(*row, stack);
+        self.series.iter().map(|(_, rows)| rows.iter().map(entry).collect()).collect()
     }
 }
 
@@ -100,7 +101,7 @@ pub struct Trace {
     /// Whether it is the median run of its row.
     pub is_median: bool,
     /// Seconds and values.
-    pub points: Vec<(f64, f64)>,
+    pub values: Vec<(f64, f64)>,
 }
 
 /// The series of a plot over time, and the samples of all counting runs.
@@ -121,8 +122,8 @@ pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)
             return Err(Error::engine("drawing a plot", what));
         }
     };
-    let places = Places::of(report);
-    let name = |row: &Row| joined(&[series_name(report, row), places.name(row)]);
+    let differences = Differences::of(report);
+    let name = |row: &Row| joined(&[series_name(report, row), differences.name(row)]);
     let of_rows: Vec<String> = report.rows.iter().map(name).collect();
     let names = distinct(of_rows.iter().cloned());
     let mut traces = Vec::new();
@@ -133,7 +134,7 @@ pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)
         runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
         for (index, run) in runs.iter().enumerate() {
             let is_median = index == (runs.len() - 1) / 2;
-            traces.push(Trace { series, is_median, points: of_run(run) });
+            traces.push(Trace { series, is_median, values: of_run(run) });
         }
     }
     Ok((names, traces))
@@ -163,19 +164,9 @@ fn series_name(report: &Report, row: &Row) -> String {
     joined(&[row.label.clone(), if differs { row.level.clone() } else { String::new() }])
 }
 
-fn joined(parts: &[String]) -> String {
-    let parts: Vec<&str> = parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
-    parts.join(", ")
-}
-
-fn distinct(values: impl Iterator<Item = String>) -> Vec<String> {
-    let mut seen = Vec::new();
-    for value in values {
-        if !seen.contains(&value) {
-            seen.push(value);
-        }
-    }
-    seen
+fn joined(texts: &[String]) -> String {
+    let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !text.is_empty()).collect();
+    texts.join(", ")
 }
 
 #[cfg(test)]
@@ -192,10 +183,10 @@ mod tests {
         assert_eq!(layers.categories, ["2", "8", "64"]);
         let names: Vec<&str> = layers.series.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["fulgurite", "rocksdb", "lmdb", "new"]);
-        let cells = layers.cells("operations_per_second");
-        assert_eq!(cells[0][0], Cell::Absent);
-        assert_eq!(cells[0][1].value().map(|rate| rate.median), Some(96_000.0));
-        assert_eq!(cells[2][1..], [Cell::NotAvailable, Cell::NotAvailable]);
+        let entries = layers.entries("operations_per_second");
+        assert_eq!(entries[0][0], Entry::Absent);
+        assert_eq!(entries[0][1].value().map(|rate| rate.median), Some(96_000.0));
+        assert_eq!(entries[2][1..], [Entry::NotAvailable, Entry::NotAvailable]);
     }
 
     #[test]
@@ -203,8 +194,8 @@ mod tests {
         let mut report = sample();
         report.rows = vec![row("a", 8, rounds(50)), row("a", 8, rounds(60)), row("b", 8, rounds(70))];
         report.rows[1].level = "async:10ms".into();
-        report.rows[2].point = "A2".into();
-        let layers = Layers::by_points(&report);
+        report.rows[2].data_point = "A2".into();
+        let layers = Layers::by_data_points(&report);
         let names: Vec<&str> = layers.series.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(
             (names, layers.categories),
@@ -218,8 +209,8 @@ mod tests {
         report.rows[0].runs.truncate(1);
         report.rows[0].runs[0].live_bytes = None;
         let stacks = Layers::by_threads(&report).stacks(&[("reads", "reads"), ("space_amplification", "")]);
-        assert_eq!(stacks[0][0], Cell::Value(vec![1_000.0, 0.0]));
-        assert_eq!(stacks[2][0], Cell::NotAvailable);
+        assert_eq!(stacks[0][0], Entry::Value(vec![1_000.0, 0.0]));
+        assert_eq!(stacks[2][0], Entry::NotAvailable);
     }
 
     #[test]
@@ -229,9 +220,9 @@ mod tests {
         let (names, traces) = traces(&report, "operations_per_second").expect("sampled");
         assert_eq!(names, ["a"]);
         assert_eq!(traces.iter().map(|trace| trace.is_median).collect::<Vec<_>>(), [false, true, false]);
-        assert_eq!(traces[1].points[..3], [(0.1, 200.0), (0.2, 200.0), (0.3, 100.0)]);
+        assert_eq!(traces[1].values[..3], [(0.1, 200.0), (0.2, 200.0), (0.3, 100.0)]);
         let space = super::traces(&report, "space_amplification").expect("sampled").1;
-        assert_eq!(space[1].points[0], (0.1, 0.3));
+        assert_eq!(space[1].values[0], (0.1, 0.3));
         assert!(super::traces(&report, "p99_latency_us").is_err());
     }
 }

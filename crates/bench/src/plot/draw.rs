@@ -1,10 +1,10 @@
 //! The data of plots: lines, bars, stacked bars, samples over time.
 
+use super::PlotSpec;
+use super::area::{Layout, PlotArea, Swatch};
 use super::axis::{Axis, nice_step, tick_text};
 use super::canvas::{Anchor, At, Canvas, INK, Look, SMALL, TEXT, width};
-use super::data::{Cell, Layers, Trace, traces};
-use super::frame::{Frame, Layout, Swatch};
-use super::{PlotSpec, X};
+use super::data::{Entry, Layers, Trace, traces};
 use crate::Result;
 use crate::metrics::Summary;
 use crate::number::number;
@@ -18,170 +18,137 @@ const GAP: i32 = 24;
 
 /// A line for each series, with the spread of the rounds.
 pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
-    let cells = layers.cells(spec.y);
+    let entries = layers.entries(spec.y);
     let (names_height, upwards) = names_room(&layers.categories, 640 / layers.categories.len().max(1) as i32);
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: 0,
-        names_height,
-        legend: legend(layers, &cells, Swatch::Line),
-        axis: axis(&cells, spec),
-    };
-    let (mut canvas, frame) = layout.draw(text);
+    let layout = Layout::new(spec, legend(layers, &entries, Swatch::Line), axis(&entries, spec));
+    let layout = Layout { names_height, ..layout };
+    let (mut canvas, area) = layout.draw(text);
     let count = layers.categories.len();
-    for (index, cells) in cells.iter().enumerate() {
+    for (index, entries) in entries.iter().enumerate() {
         let look = Look::of(index);
-        let x = |at: usize| frame.slot(at as f64 + 0.5, count).round() as i32;
-        let place = |(at, cell): (usize, &Cell<Summary>)| Some((x(at), *cell.value()?));
-        let places: Vec<Option<(i32, Summary)>> = cells.iter().enumerate().map(place).collect();
+        let x = |at: usize| area.x(at as f64 + 0.5, count).round() as i32;
+        let median = |(at, entry): (usize, &Entry<Summary>)| Some((x(at), *entry.value()?));
+        let medians: Vec<Option<(i32, Summary)>> = entries.iter().enumerate().map(median).collect();
         // A line stops where a value is missing.
-        for stretch in places.split(Option::is_none) {
+        for stretch in medians.split(Option::is_none) {
             let stretch = stretch.iter().flatten();
-            let points: Vec<At> = stretch.map(|(x, summary)| (*x, frame.y(summary.median))).collect();
-            canvas.path(&points, look, 1.0, 2);
+            let vertices: Vec<At> = stretch.map(|(x, summary)| (*x, area.y(summary.median))).collect();
+            canvas.path(&vertices, look, 1.0, 2);
         }
-        for (x, summary) in places.into_iter().flatten() {
+        for (x, summary) in medians.into_iter().flatten() {
             if summary.min < summary.max {
-                canvas.spread(x, frame.y(summary.max), frame.y(summary.min), look.color);
+                canvas.spread(x, area.y(summary.max), area.y(summary.min), look.color);
             }
-            canvas.marker((x, frame.y(summary.median)), look);
+            canvas.marker((x, area.y(summary.median)), look);
         }
     }
-    frame.draw_foot(&mut canvas);
-    frame.draw_names(&mut canvas, &layers.categories, 0, upwards);
+    area.draw_foot(&mut canvas);
+    area.draw_names(&mut canvas, &layers.categories, 0, upwards);
     canvas.finish()
 }
 
 /// A group of bars for each category, one for each series.
 pub fn bars(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
-    let cells = layers.cells(spec.y);
-    let slots = Slots::of(layers);
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: slots.data_width,
-        names_height: slots.names_height,
-        legend: legend(layers, &cells, Swatch::Bar),
-        axis: axis(&cells, spec),
-    };
-    let (mut canvas, frame) = layout.draw(text);
-    for (series, cells) in cells.iter().enumerate() {
-        for (category, cell) in cells.iter().enumerate() {
-            let (left, right) = slots.bar(&frame, category, series);
+    let entries = layers.entries(spec.y);
+    let bars = BarLayout::of(layers);
+    let layout = Layout::new(spec, legend(layers, &entries, Swatch::Bar), axis(&entries, spec));
+    let (mut canvas, area) = bars.sized(layout).draw(text);
+    for (series, entries) in entries.iter().enumerate() {
+        for (category, entry) in entries.iter().enumerate() {
+            let (left, right) = bars.bar(&area, category, series);
             let middle = (left + right) / 2;
-            match cell {
-                Cell::Absent => {}
-                Cell::NotAvailable => not_available(&mut canvas, &frame, left, right),
-                Cell::Value(summary) => {
-                    canvas.bar((left, frame.y(summary.median)), (right, frame.bottom), Look::of(series));
+            match entry {
+                Entry::Absent => {}
+                Entry::NotAvailable => not_available(&mut canvas, &area, left, right),
+                Entry::Value(summary) => {
+                    canvas.bar((left, area.y(summary.median)), (right, area.bottom), Look::of(series));
                     if summary.min < summary.max {
-                        canvas.spread(middle, frame.y(summary.max), frame.y(summary.min), INK);
+                        canvas.spread(middle, area.y(summary.max), area.y(summary.min), INK);
                     }
-                    let top = frame.y(summary.max);
+                    let top = area.y(summary.max);
                     figure(&mut canvas, &number(summary.median), (left, right), top);
                 }
             }
         }
     }
-    slots.finish(canvas, &frame, layers)
+    bars.finish(canvas, &area, layers)
 }
 
 /// A group of bars for each category, one for each series, with its name below it; each bar is a stack of figures.
 pub fn stacked(
     layers: &Layers<'_>,
     spec: &PlotSpec<'_>,
-    parts: &[(&str, &str)],
+    metrics: &[(&str, &str)],
     text: &mut String,
 ) -> Result<()> {
-    let stacks = layers.stacks(parts);
-    let mut slots = Slots::of(layers);
+    let stacks = layers.stacks(metrics);
+    let mut bars = BarLayout::of(layers);
     let names_height = layers.series.iter().map(|(name, _)| width(name, TEXT)).max().unwrap_or(0) + 6;
-    slots.names_height += names_height;
-    slots.series_names_height = names_height;
-    let sums = stacks.iter().flatten().filter_map(Cell::value).map(|stack| stack.iter().sum::<f64>());
-    let legend = parts.iter().enumerate();
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: slots.data_width,
-        names_height: slots.names_height,
-        legend: legend
-            .map(|(index, (_, name))| (name.to_string(), Swatch::Bar(Look::of(index))))
-            .rev()
-            .collect(),
-        axis: Axis::of(sums, false),
-    };
-    let (mut canvas, frame) = layout.draw(text);
-    for (series, ((name, _), cells)) in layers.series.iter().zip(&stacks).enumerate() {
-        for (category, cell) in cells.iter().enumerate() {
-            let (left, right) = slots.bar(&frame, category, series);
-            canvas.text_upwards(name, ((left + right) / 2, frame.bottom + 8), TEXT, Anchor::End);
-            match cell {
-                Cell::Absent => {}
-                Cell::NotAvailable => not_available(&mut canvas, &frame, left, right),
-                Cell::Value(stack) => {
+    bars.names_height += names_height;
+    bars.series_names_height = names_height;
+    let sums = stacks.iter().flatten().filter_map(Entry::value).map(|stack| stack.iter().sum::<f64>());
+    let swatch =
+        |(index, (_, name)): (usize, &(&str, &str))| (name.to_string(), Swatch::Bar(Look::of(index)));
+    let legend = metrics.iter().enumerate().map(swatch).rev().collect();
+    let (mut canvas, area) = bars.sized(Layout::new(spec, legend, Axis::of(sums, false))).draw(text);
+    for (series, ((name, _), entries)) in layers.series.iter().zip(&stacks).enumerate() {
+        for (category, entry) in entries.iter().enumerate() {
+            let (left, right) = bars.bar(&area, category, series);
+            canvas.text_upwards(name, ((left + right) / 2, area.bottom + 8), TEXT, Anchor::End);
+            match entry {
+                Entry::Absent => {}
+                Entry::NotAvailable => not_available(&mut canvas, &area, left, right),
+                Entry::Value(stack) => {
                     let mut sum = 0.0;
-                    for (index, part) in stack.iter().enumerate() {
-                        let foot = frame.y(sum);
-                        sum += part;
-                        canvas.bar((left, frame.y(sum)), (right, foot), Look::of(index));
+                    for (index, figure) in stack.iter().enumerate() {
+                        let foot = area.y(sum);
+                        sum += figure;
+                        canvas.bar((left, area.y(sum)), (right, foot), Look::of(index));
                     }
-                    figure(&mut canvas, &number(sum), (left, right), frame.y(sum));
+                    figure(&mut canvas, &number(sum), (left, right), area.y(sum));
                 }
             }
         }
     }
-    slots.finish(canvas, &frame, layers)
+    bars.finish(canvas, &area, layers)
 }
 
 /// A line for each run; that of the median run is fully opaque.
 pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
     let (names, traces) = traces(report, spec.y)?;
     let legend = names.iter().enumerate().map(|(index, name)| {
-        let has_any = traces.iter().any(|trace| trace.series == index && !trace.points.is_empty());
+        let has_any = traces.iter().any(|trace| trace.series == index && !trace.values.is_empty());
         let name = if has_any { name.clone() } else { format!("{name} (n/a)") };
         (name, Swatch::Line(Look::of(index)))
     });
-    let points = || traces.iter().flat_map(|trace| &trace.points);
-    let layout = Layout {
-        title: spec.title,
-        x_label: x_label(spec.x),
-        y_label: spec.y_label,
-        data_width: 0,
-        names_height: TEXT,
-        legend: legend.collect(),
-        axis: Axis::of(points().map(|(_, value)| *value), spec.log_y),
-    };
-    let (mut canvas, frame) = layout.draw(text);
-    let end = points().map(|(at, _)| *at).fold(0.0, f64::max).max(1e-9);
-    let x = |at: f64| frame.slot(at / end, 1).round() as i32;
+    let values = || traces.iter().flat_map(|trace| &trace.values);
+    let axis = Axis::of(values().map(|(_, value)| *value), spec.log_y);
+    let (mut canvas, area) = Layout::new(spec, legend.collect(), axis).draw(text);
+    let end = values().map(|(at, _)| *at).fold(0.0, f64::max).max(1e-9);
+    let x = |at: f64| area.x(at / end, 1).round() as i32;
     let (medians, others): (Vec<&Trace>, Vec<&Trace>) = traces.iter().partition(|trace| trace.is_median);
     for trace in others.into_iter().chain(medians) {
         let look = Look::of(trace.series);
-        let points: Vec<At> = trace.points.iter().map(|(at, value)| (x(*at), frame.y(*value))).collect();
+        let vertices: Vec<At> = trace.values.iter().map(|(at, value)| (x(*at), area.y(*value))).collect();
         let (opacity, stroke_width) = if trace.is_median { (1.0, 2) } else { (0.35, 1) };
-        canvas.path(&points, look, opacity, stroke_width);
+        canvas.path(&vertices, look, opacity, stroke_width);
         // Enough markers to identify the line, too few to hide it.
-        let step = points.len().div_ceil(6).max(1);
-        for point in points.iter().skip(step / 2).step_by(step).filter(|_| trace.is_median) {
-            canvas.marker(*point, look);
+        let step = vertices.len().div_ceil(6).max(1);
+        for vertex in vertices.iter().skip(step / 2).step_by(step).filter(|_| trace.is_median) {
+            canvas.marker(*vertex, look);
         }
     }
-    frame.draw_foot(&mut canvas);
+    area.draw_foot(&mut canvas);
     let step = nice_step(end / 8.0);
     for at in (0..).map(|index| f64::from(index) * step).take_while(|at| *at <= end * 1.000_001) {
-        canvas.line((x(at), frame.bottom), (x(at), frame.bottom + 4), INK);
-        canvas.text(&tick_text(at), (x(at), frame.bottom + 10 + TEXT / 2), TEXT, Anchor::Middle);
+        canvas.line((x(at), area.bottom), (x(at), area.bottom + 4), INK);
+        canvas.text(&tick_text(at), (x(at), area.bottom + 10 + TEXT / 2), TEXT, Anchor::Middle);
     }
     canvas.finish()
 }
 
 /// The positions of bars and of the names below them.
-struct Slots {
+struct BarLayout {
     data_width: i32,
     names_height: i32,
     /// The height of the names of series within it.
@@ -191,70 +158,67 @@ struct Slots {
     series: usize,
 }
 
-impl Slots {
-    fn of(layers: &Layers<'_>) -> Slots {
+impl BarLayout {
+    fn of(layers: &Layers<'_>) -> BarLayout {
         let (categories, series) = (layers.categories.len().max(1), layers.series.len().max(1));
         let data_width = (categories as i32 * (series as i32 * BAR_MIN + GAP)).max(640);
         let (names_height, upwards) = names_room(&layers.categories, data_width / categories as i32);
-        Slots { data_width, names_height, series_names_height: 0, upwards, categories, series }
+        BarLayout { data_width, names_height, series_names_height: 0, upwards, categories, series }
+    }
+
+    /// A layout with room for the bars and their names.
+    fn sized<'a>(&self, layout: Layout<'a>) -> Layout<'a> {
+        Layout { data_width: self.data_width, names_height: self.names_height, ..layout }
     }
 
     /// The left and the right end of a bar.
-    fn bar(&self, frame: &Frame, category: usize, series: usize) -> (i32, i32) {
-        let slot = (frame.right - frame.left) / self.categories as i32;
-        let bar = ((slot - GAP) / self.series as i32).clamp(1, BAR_MAX);
-        let middle = frame.slot(category as f64 + 0.5, self.categories).round() as i32;
+    fn bar(&self, area: &PlotArea, category: usize, series: usize) -> (i32, i32) {
+        let category_width = (area.right - area.left) / self.categories as i32;
+        let bar = ((category_width - GAP) / self.series as i32).clamp(1, BAR_MAX);
+        let middle = area.x(category as f64 + 0.5, self.categories).round() as i32;
         let left = middle - bar * self.series as i32 / 2 + bar * series as i32;
         (left + 1, left + bar)
     }
 
-    fn finish(&self, mut canvas: Canvas<'_>, frame: &Frame, layers: &Layers<'_>) -> Result<()> {
-        frame.draw_foot(&mut canvas);
+    fn finish(&self, mut canvas: Canvas<'_>, area: &PlotArea, layers: &Layers<'_>) -> Result<()> {
+        area.draw_foot(&mut canvas);
         let offset = self.series_names_height;
-        frame.draw_names(&mut canvas, &layers.categories, offset, self.upwards);
+        area.draw_names(&mut canvas, &layers.categories, offset, self.upwards);
         canvas.finish()
     }
 }
 
 /// An axis for medians and their spread.
-fn axis(cells: &[Vec<Cell<Summary>>], spec: &PlotSpec<'_>) -> Axis {
-    let summaries = cells.iter().flatten().filter_map(Cell::value);
+fn axis(entries: &[Vec<Entry<Summary>>], spec: &PlotSpec<'_>) -> Axis {
+    let summaries = entries.iter().flatten().filter_map(Entry::value);
     Axis::of(summaries.flat_map(|summary| [summary.min, summary.max]), spec.log_y)
 }
 
-/// The height of the names below slots of this width, and whether they have to be vertical.
-fn names_room(names: &[String], slot: i32) -> (i32, bool) {
+/// The height of the names below categories of this width, and whether they have to be vertical.
+fn names_room(names: &[String], category_width: i32) -> (i32, bool) {
     let widest = names.iter().map(|name| width(name, TEXT)).max().unwrap_or(0);
-    if widest + 8 <= slot { (TEXT, false) } else { (widest, true) }
+    if widest + 8 <= category_width { (TEXT, false) } else { (widest, true) }
 }
 
 /// Marks the series that have no values at all.
 fn legend(
     layers: &Layers<'_>,
-    cells: &[Vec<Cell<Summary>>],
+    entries: &[Vec<Entry<Summary>>],
     swatch: fn(Look) -> Swatch,
 ) -> Vec<(String, Swatch)> {
-    let names = layers.series.iter().zip(cells).enumerate();
+    let names = layers.series.iter().zip(entries).enumerate();
     names
-        .map(|(index, ((name, _), cells))| {
-            let is_empty = cells.iter().all(|cell| cell.value().is_none());
+        .map(|(index, ((name, _), entries))| {
+            let is_empty = entries.iter().all(|entry| entry.value().is_none());
             let name = if is_empty { format!("{name} (n/a)") } else { name.clone() };
             (name, swatch(Look::of(index)))
         })
         .collect()
 }
 
-fn x_label(x: X) -> &'static str {
-    match x {
-        X::Threads => "threads",
-        X::Points => "",
-        X::Time => "seconds",
-    }
-}
-
 /// `n/a` instead of a bar.
-fn not_available(canvas: &mut Canvas<'_>, frame: &Frame, left: i32, right: i32) {
-    canvas.text_upwards("n/a", ((left + right) / 2, frame.bottom - 4), SMALL, Anchor::Start);
+fn not_available(canvas: &mut Canvas<'_>, area: &PlotArea, left: i32, right: i32) {
+    canvas.text_upwards("n/a", ((left + right) / 2, area.bottom - 4), SMALL, Anchor::Start);
 }
 
 /// A figure above a bar: horizontal if there is room.

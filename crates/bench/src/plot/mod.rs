@@ -1,10 +1,10 @@
-//! A report as a picture: lines, bars or stacked bars by threads or by points, and samples over time.
+//! A report as a picture: lines, bars or stacked bars by threads or by vertices, and samples over time.
 
+mod area;
 mod axis;
 mod canvas;
 mod data;
 mod draw;
-mod frame;
 #[cfg(test)]
 mod plot_tests;
 
@@ -15,10 +15,10 @@ use crate::report::Report;
 /// The horizontal axis of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum X {
-    /// Numbers of threads, evenly spaced. Where points differ, they belong to the names of the series.
+    /// Numbers of threads, evenly spaced. Where vertices differ, they belong to the names of the series.
     Threads,
-    /// Points, with workload and threads where those differ.
-    Points,
+    /// DataPoints, with workload and threads where those differ.
+    DataPoints,
     /// The time of a run: always lines. `y` is one of `operations_per_second`, `disk_mib` and `space_amplification`;
     /// the last is computed with the bytes that are live at the end.
     Time,
@@ -27,7 +27,7 @@ pub enum X {
 /// How a plot shows its figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A line for each engine; a bar through a point spans the smallest to the largest round.
+    /// A line for each engine; a bar through a vertex spans the smallest to the largest round.
     Lines,
     /// A bar for each engine, grouped; `n/a` where the engine cannot do it.
     Bars,
@@ -69,12 +69,12 @@ pub fn plot(report: &Report, spec: &PlotSpec<'_>) -> Result<String> {
             return Ok(text);
         }
         X::Threads => Layers::by_threads(report),
-        X::Points => Layers::by_points(report),
+        X::DataPoints => Layers::by_data_points(report),
     };
     match spec.kind {
         Kind::Lines => draw::lines(&layers, spec, &mut text)?,
         Kind::Bars => draw::bars(&layers, spec, &mut text)?,
-        Kind::Stacked(parts) => draw::stacked(&layers, spec, parts, &mut text)?,
+        Kind::Stacked(metrics) => draw::stacked(&layers, spec, metrics, &mut text)?,
     }
     Ok(text)
 }

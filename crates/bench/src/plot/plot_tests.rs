@@ -26,14 +26,15 @@ fn values(svg: &str, element: &str, attribute: &str) -> Vec<i32> {
     elements.filter_map(value).collect()
 }
 
-/// Fourteen engines at three points, one of them not available at one.
+/// Fourteen engines at three vertices, one of them not available at one.
 fn many() -> Report {
     let mut report = sample();
     report.rows.clear();
-    for (threads, point) in [(1, "A1"), (8, "B1"), (64, "C1")] {
+    for (threads, data_point) in [(1, "A1"), (8, "B1"), (64, "C1")] {
         for engine in 0..14 {
-            let mut row = Row { point: point.into(), ..row(&format!("engine-{engine}"), threads, vec![]) };
-            match (engine, point) {
+            let mut row =
+                Row { data_point: data_point.into(), ..row(&format!("engine-{engine}"), threads, vec![]) };
+            match (engine, data_point) {
                 (3, "B1") => row.not_available = Some("no scans".into()),
                 _ => row.runs = rounds((engine + 3) * 977 * u64::from(threads + 4)),
             }
@@ -58,14 +59,14 @@ fn bars_have_figures_and_missing_ones_say_so() {
 #[test]
 fn the_legend_is_beside_the_data() {
     for kind in [Kind::Lines, Kind::Bars] {
-        let svg = plot(&many(), &PlotSpec { kind, x: X::Points, ..SPEC }).expect("drawn");
+        let svg = plot(&many(), &PlotSpec { kind, x: X::DataPoints, ..SPEC }).expect("drawn");
         let foot = values(&svg, "line", "x2").into_iter().max().expect("a foot");
         let legend =
             svg.split("<text ").filter(|text| text.contains("\nengine-") || text.contains(">\nengine-"));
-        let places = legend.map(|text| values(&format!("<text {text}"), "text", "x")[0]);
-        let places: Vec<i32> = places.collect();
-        assert_eq!(places.len(), 14);
-        assert!(places.iter().all(|x| *x > foot), "{places:?} at {foot}");
+        let differences = legend.map(|text| values(&format!("<text {text}"), "text", "x")[0]);
+        let differences: Vec<i32> = differences.collect();
+        assert_eq!(differences.len(), 14);
+        assert!(differences.iter().all(|x| *x > foot), "{differences:?} at {foot}");
     }
 }
 
@@ -108,7 +109,7 @@ fn time_has_a_line_for_each_run() {
 fn a_report_without_figures_is_an_empty_picture() {
     let mut report = sample();
     report.rows.clear();
-    for (x, kind) in [(X::Threads, Kind::Lines), (X::Points, Kind::Bars), (X::Time, Kind::Lines)] {
+    for (x, kind) in [(X::Threads, Kind::Lines), (X::DataPoints, Kind::Bars), (X::Time, Kind::Lines)] {
         let svg = plot(&report, &PlotSpec { x, kind, ..SPEC }).expect("drawn");
         assert_eq!(texts(&svg)[0], "Durable &lt;inserts&gt;");
     }

@@ -79,11 +79,11 @@ impl Zipfian {
     /// A rank.
     pub fn next(&self, random: &mut Random) -> u64 {
         let unit = random.unit();
-        let place = unit * self.zeta;
-        if place < 1.0 || self.items == 1 {
+        let mass = unit * self.zeta;
+        if mass < 1.0 || self.items == 1 {
             return 0;
         }
-        if place < zeta_of_two(self.theta) || self.items == 2 {
+        if mass < zeta_of_two(self.theta) || self.items == 2 {
             return 1;
         }
         let share = (self.eta * unit - self.eta + 1.0).powf(1.0 / (1.0 - self.theta));

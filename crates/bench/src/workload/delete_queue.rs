@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, Writes, check_seals};
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Store, Verdict};
-use crate::lane::Lane;
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Range, Store, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// A queue in a table, in which a store that marks deleted rows and removes them later must skip ever more tombstones.
@@ -17,11 +17,14 @@ use crate::{Error, Result};
 /// transaction. A client pushes and pops in turn, so that a given number of rows is in the queue after each pop. The
 /// rows of the first queues are loaded, the others begin with as many pushes. The figure of interest is the time of a
 /// pop as time passes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct DeleteQueue {
-    queues: u32,
-    backlog: u64,
-    value_bytes: usize,
+    /// Those that are filled beforehand, best as many as there are threads.
+    pub queues: u32,
+    /// Rows in each, at least one.
+    pub backlog: u64,
+    /// The length of values, at least 24.
+    pub value_bytes: usize,
 }
 
 const PUSH: usize = 0;
@@ -31,19 +34,11 @@ const KEY_BYTES: usize = 12;
 impl DeleteQueue {
     /// Values, in bytes.
     pub const VALUE_BYTES: usize = 100;
-    /// The shortest value, in bytes.
-    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
     /// Rows in a queue.
     pub const BACKLOG: u64 = 1000;
 
-    /// `queues` queues are filled beforehand, best as many as there are threads, with `backlog` rows each, at least
-    /// one, and values of `value_bytes`.
-    pub fn new(queues: u32, backlog: u64, value_bytes: usize) -> DeleteQueue {
-        DeleteQueue { queues, backlog, value_bytes }
-    }
-
-    fn row_bytes(&self) -> u64 {
-        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }.row_bytes()
+    fn sizes(&self) -> Sizes {
+        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
     }
 
     fn loaded_rows(&self) -> u64 {
@@ -57,12 +52,12 @@ impl DeleteQueue {
 
 /// A position in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Position {
     queue: u32,
     at: u64,
 }
 
-impl Place {
+impl Position {
     fn key(self) -> [u8; KEY_BYTES] {
         let mut key = [0; KEY_BYTES];
         key[..4].copy_from_slice(&self.queue.to_be_bytes());
@@ -70,46 +65,32 @@ impl Place {
         key
     }
 
-    fn of(key: &[u8]) -> Option<Place> {
+    fn of(key: &[u8]) -> Option<Position> {
         let (queue, at) = key.split_first_chunk()?;
-        Some(Place { queue: u32::from_be_bytes(*queue), at: u64::from_be_bytes(at.try_into().ok()?) })
+        Some(Position { queue: u32::from_be_bytes(*queue), at: u64::from_be_bytes(at.try_into().ok()?) })
     }
 }
 
 impl Workload for DeleteQueue {
-    fn name(&self) -> &'static str {
-        "delete-queue"
-    }
-
-    fn about(&self) -> String {
-        format!(
-            "{} queues of {} rows, {KEY_BYTES}-byte keys, {}-byte values",
-            self.queues, self.backlog, self.value_bytes
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["queue"]
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["push", "pop"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.loaded_rows() * self.row_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        (self.row_bytes() + KEY_BYTES as u64) / 2
+    fn shape(&self) -> Shape {
+        let sizes = self.sizes();
+        Shape {
+            name: "delete-queue",
+            about: format!("{} queues of {} rows, {sizes}", self.queues, self.backlog),
+            tables: &["queue"],
+            kinds: &["push", "pop"],
+            loaded_bytes: self.loaded_rows() * sizes.row_bytes(),
+            bytes_per_operation: (sizes.row_bytes() + KEY_BYTES as u64) / 2,
+            ..Shape::default()
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut value = vec![0; self.value_bytes];
-        fill(store, self.loaded_rows(), self.row_bytes(), filling, |row, open| {
-            let place = Place { queue: (row / self.backlog) as u32, at: row % self.backlog };
-            Seal { row: place.at, write: 0 }.write_over(&mut value);
-            open.put(0, &place.key(), &value)
+        fill(store, self.loaded_rows(), self.sizes().row_bytes(), filling, |row, open| {
+            let position = Position { queue: (row / self.backlog) as u32, at: row % self.backlog };
+            Seal { row: position.at, write: 0 }.write_over(&mut value);
+            open.put(0, &position.key(), &value)
         })
     }
 
@@ -129,7 +110,7 @@ impl Workload for DeleteQueue {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut queues = BTreeMap::new();
         let found = check_seals(store, "queue", |key, seal| {
-            let Some(Place { queue, at }) = Place::of(key) else { return false };
+            let Some(Position { queue, at }) = Position::of(key) else { return false };
             let rows = queues.entry(queue).or_insert(at..at);
             let follows = rows.end == at;
             rows.end = at + 1;
@@ -152,7 +133,7 @@ impl Workload for DeleteQueue {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some(self.rows_after(done) * self.row_bytes())
+        Some(self.rows_after(done) * self.sizes().row_bytes())
     }
 }
 
@@ -168,37 +149,37 @@ struct DeleteQueueClient {
 }
 
 impl Client for DeleteQueueClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.tail - self.head > self.backlog {
-            self.pop(lane)?;
+            self.pop(session)?;
             return Ok(Step::Done(POP));
         }
-        let place = Place { queue: self.queue, at: self.tail };
-        Seal { row: place.at, write: self.writes.next() }.write_over(&mut self.value);
-        lane.write(|open| open.put(0, &place.key(), &self.value).map(|()| Verdict::Commit))?;
+        let position = Position { queue: self.queue, at: self.tail };
+        Seal { row: position.at, write: self.writes.next() }.write_over(&mut self.value);
+        session.write(|open| open.put(0, &position.key(), &self.value).map(|()| Verdict::Commit))?;
         self.tail += 1;
         Ok(Step::Done(PUSH))
     }
 }
 
 impl DeleteQueueClient {
-    fn pop(&mut self, lane: &mut Lane<'_>) -> Result<()> {
-        let beginning = Place { queue: self.queue, at: 0 }.key();
-        let head = Place { queue: self.queue, at: self.head };
-        lane.read(|open| {
+    fn pop(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
+        let beginning = Position { queue: self.queue, at: 0 }.key();
+        let head = Position { queue: self.queue, at: self.head };
+        session.read(|open| {
             let mut first = None;
-            open.scan(0, Some(&beginning), Direction::Forward, &mut |key, _| {
-                first = Place::of(key);
+            open.scan(Range::forward(0, Some(&beginning)), &mut |key, _| {
+                first = Position::of(key);
                 Ok(false)
             })?;
             match first {
                 Some(first) if first == head => Ok(()),
                 // The pop of this row was acknowledged before it became visible.
-                Some(Place { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
+                Some(Position { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
                 _ => Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}"))),
             }
         })?;
-        lane.write(|open| open.delete(0, &head.key()).map(|()| Verdict::Commit))?;
+        session.write(|open| open.delete(0, &head.key()).map(|()| Verdict::Commit))?;
         self.head += 1;
         Ok(())
     }
@@ -210,7 +191,7 @@ mod tests {
     use crate::testing::{checked, tamper};
 
     fn small() -> DeleteQueue {
-        DeleteQueue::new(2, 50, 100)
+        DeleteQueue { queues: 2, backlog: 50, value_bytes: 100 }
     }
 
     #[test]
@@ -229,18 +210,18 @@ mod tests {
         let (_dir, store, done) = checked(&workload, 1, 20);
         let mut value = vec![0; 100];
         Seal { row: 9, write: 0 }.write_over(&mut value);
-        tamper(&store, |open| open.put(0, &Place { queue: 0, at: 9 }.key(), &value));
+        tamper(&store, |open| open.put(0, &Position { queue: 0, at: 9 }.key(), &value));
         assert!(workload.check(&*store, Some(&done)).is_err(), "a popped row is back");
         workload.check(&*store, None).expect("before the last pop it was there");
-        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 15 }.key()));
+        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 15 }.key()));
         assert!(workload.check(&*store, None).is_err(), "a row in the middle is gone");
     }
 
     #[test]
     fn an_empty_queue_is_noticed() {
-        let workload = DeleteQueue::new(1, 1, 100);
+        let workload = DeleteQueue { queues: 1, backlog: 1, value_bytes: 100 };
         let (_dir, store, _) = checked(&workload, 1, 2);
-        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 1 }.key()));
+        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 1 }.key()));
         assert!(workload.check(&*store, None).is_err());
     }
 
@@ -250,9 +231,9 @@ mod tests {
         let (_dir, store, _) = checked(&workload, 0, 0);
         let mut client = workload.client(0, 1);
         let mut session = store.session().expect("a session");
-        let mut lane = Lane::new(&mut *session, 0);
-        client.step(&mut lane).expect("a push");
-        tamper(&store, |open| open.delete(0, &Place { queue: 0, at: 0 }.key()));
-        assert!(client.step(&mut lane).is_err());
+        let mut session = RetryingSession::new(&mut *session, 0);
+        client.step(&mut session).expect("a push");
+        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 0 }.key()));
+        assert!(client.step(&mut session).is_err());
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, check_seals};
-use super::{Client, Done, Filling, Step, Workload};
+use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Needs, Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// The work of the workers.
@@ -65,42 +65,26 @@ fn job_of(key: &[u8]) -> Option<u64> {
 }
 
 impl Workload for JobQueue {
-    fn name(&self) -> &'static str {
-        "job-queue"
-    }
-
-    fn about(&self) -> String {
-        let work = match self.work {
-            Work::Enqueue => "put into",
-            Work::Take => "taken from",
-        };
-        format!(
-            "{} jobs {work} one queue, {KEY_BYTES}-byte keys, {}-byte values",
-            self.jobs, self.value_bytes
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["jobs"]
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: self.work == Work::Take, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
+    fn shape(&self) -> Shape {
+        let sizes = Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes };
+        let about = |work: &str| format!("{} jobs {work} one queue, {sizes}", self.jobs);
+        let shape = Shape { name: "job-queue", tables: &["jobs"], ..Shape::default() };
         match self.work {
-            Work::Enqueue => &["enqueue"],
-            Work::Take => &["take"],
+            Work::Enqueue => Shape {
+                about: about("put into"),
+                kinds: &["enqueue"],
+                bytes_per_operation: sizes.row_bytes(),
+                ..shape
+            },
+            Work::Take => Shape {
+                about: about("taken from"),
+                needs: Needs { transactions: true, ..Needs::default() },
+                kinds: &["take"],
+                loaded_bytes: self.jobs * sizes.row_bytes(),
+                bytes_per_operation: KEY_BYTES as u64,
+                ..shape
+            },
         }
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        if self.work == Work::Take { self.jobs * self.row_bytes() } else { 0 }
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        if self.work == Work::Take { KEY_BYTES as u64 } else { self.row_bytes() }
     }
 
     fn work(&self, _: u32) -> Option<u64> {
@@ -108,11 +92,9 @@ impl Workload for JobQueue {
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        if self.work == Work::Enqueue {
-            return store.settle();
-        }
+        let jobs = if self.work == Work::Take { self.jobs } else { 0 };
         let mut value = vec![0; self.value_bytes];
-        fill(store, self.jobs, self.row_bytes(), filling, |job, open| {
+        fill(store, jobs, self.row_bytes(), filling, |job, open| {
             Seal { row: job, write: 0 }.write_over(&mut value);
             open.put(0, &job.to_be_bytes(), &value)
         })
@@ -144,7 +126,7 @@ struct JobQueueClient {
 }
 
 impl Client for JobQueueClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let JobQueueClient { queue, key, value } = self;
         if queue.work == Work::Enqueue {
             let job = queue.next.fetch_add(1, Ordering::Relaxed);
@@ -152,10 +134,10 @@ impl Client for JobQueueClient {
                 return Ok(Step::End);
             }
             Seal { row: job, write: 0 }.write_over(value);
-            lane.write(|open| open.put(0, &job.to_be_bytes(), value).map(|()| Verdict::Commit))?;
+            session.write(|open| open.put(0, &job.to_be_bytes(), value).map(|()| Verdict::Commit))?;
             return Ok(Step::Done(0));
         }
-        let took = lane.write(|open| {
+        let took = session.write(|open| {
             let found = open.take_first(0, key, value)?;
             Ok(if found { Verdict::Commit } else { Verdict::Rollback })
         })?;

@@ -3,9 +3,9 @@
 use super::rows::{Sizes, write_key};
 use super::sealed::{Seal, check_seals};
 use super::shuffle::Shuffle;
-use super::{Client, Done, Filling, Step, Workload};
+use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Loads rows into an empty table, as `fillseq`, `fillrandom` and `fillbatch` of LevelDB's benchmark do.
@@ -13,12 +13,16 @@ use crate::{Error, Result};
 /// The rows come in an order ([`Order`]) and are cut into batches; each transaction puts one batch, the last of which
 /// may be smaller. Each thread has a contiguous share of the batches. A client is done when it has loaded its share;
 /// the time until the last one is done is the result. Keys are the numbers of the rows in decimal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Load {
-    sizes: Sizes,
-    rows: u64,
-    order: Order,
-    batch: u64,
+    /// How long keys and values are: values at least [`Load::VALUE_BYTES_MIN`].
+    pub sizes: Sizes,
+    /// At least one.
+    pub rows: u64,
+    /// Their order.
+    pub order: Order,
+    /// The rows of a transaction, at least one.
+    pub batch: u64,
 }
 
 /// The order in which rows are loaded.
@@ -32,15 +36,8 @@ pub enum Order {
 }
 
 impl Load {
-    /// 20-byte keys, 100-byte values.
-    pub const SIZES: Sizes = Sizes { key_bytes: 20, value_bytes: 100 };
     /// The shortest value, in bytes.
     pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
-
-    /// Loads `rows` rows, at least one, of that size; `batch` of them, at least one, a transaction.
-    pub fn new(sizes: Sizes, rows: u64, order: Order, batch: u64) -> Load {
-        Load { sizes, rows, order, batch }
-    }
 
     fn batches(&self) -> u64 {
         self.rows.div_ceil(self.batch)
@@ -58,36 +55,17 @@ impl Load {
 }
 
 impl Workload for Load {
-    fn name(&self) -> &'static str {
-        "load"
-    }
-
-    fn about(&self) -> String {
-        let Sizes { key_bytes, value_bytes } = self.sizes;
-        let order = match self.order {
-            Order::Sorted => "sorted",
-            Order::Random => "random",
-        };
-        format!(
-            "{} rows in {order} order, {key_bytes}-byte keys, {value_bytes}-byte values, {} rows a transaction",
-            self.rows, self.batch
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["rows"]
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["batch"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        0
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        self.batch.min(self.rows) * self.sizes.row_bytes()
+    fn shape(&self) -> Shape {
+        let Load { sizes, rows, order, batch } = *self;
+        let order = if order == Order::Sorted { "sorted" } else { "random" };
+        Shape {
+            name: "load",
+            about: format!("{rows} rows in {order} order, {sizes}, {batch} rows a transaction"),
+            tables: &["rows"],
+            kinds: &["batch"],
+            bytes_per_operation: batch.min(rows) * sizes.row_bytes(),
+            ..Shape::default()
+        }
     }
 
     fn work(&self, _: u32) -> Option<u64> {
@@ -154,19 +132,19 @@ struct LoadClient {
 }
 
 impl Client for LoadClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.next == self.end {
             return Ok(Step::End);
         }
         let batch = self.next;
         self.next += 1;
         let first = batch * self.workload.batch;
-        let places = first..first + self.workload.rows_of_batch(batch);
-        lane.write(|open| {
-            for place in places.clone() {
+        let indexes = first..first + self.workload.rows_of_batch(batch);
+        session.write(|open| {
+            for index in indexes.clone() {
                 let row = match self.workload.order {
-                    Order::Sorted => place,
-                    Order::Random => self.shuffle.item_at(place),
+                    Order::Sorted => index,
+                    Order::Random => self.shuffle.item_at(index),
                 };
                 write_key(&mut self.key, row);
                 Seal { row, write: batch }.write_over(&mut self.value);
@@ -182,6 +160,11 @@ impl Client for LoadClient {
 mod tests {
     use super::*;
     use crate::testing::{checked, run, store, tamper};
+    use crate::workload::Micro;
+
+    fn load(rows: u64, order: Order, batch: u64) -> Load {
+        Load { sizes: Micro::SIZES, rows, order, batch }
+    }
 
     const ORDERS: [Order; 2] = [Order::Sorted, Order::Random];
 
@@ -189,7 +172,7 @@ mod tests {
     fn all_rows_are_loaded_once() {
         for order in ORDERS {
             for (rows, batch, threads) in [(1, 1, 4), (1000, 1, 1), (1000, 7, 4), (1000, 5000, 4)] {
-                let workload = Load::new(Load::SIZES, rows, order, batch);
+                let workload = load(rows, order, batch);
                 let (_dir, _store, done) = checked(&workload, threads, u64::MAX);
                 assert_eq!(done.operations(), rows.div_ceil(batch));
                 assert_eq!(workload.live_bytes(&done), Some(rows * 120));
@@ -199,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_load_may_end_early() {
-        let workload = Load::new(Load::SIZES, 1000, Order::Random, 10);
+        let workload = load(1000, Order::Random, 10);
         let (_dir, store) = store(&workload);
         let mut done = run(&workload, &store, 4, 3);
         assert_eq!(done.operations(), 12);
@@ -210,7 +193,7 @@ mod tests {
 
     #[test]
     fn half_a_batch_is_noticed() {
-        let workload = Load::new(Load::SIZES, 100, Order::Sorted, 10);
+        let workload = load(100, Order::Sorted, 10);
         let (_dir, store, done) = checked(&workload, 1, u64::MAX);
         tamper(&store, |open| open.delete(0, b"00000000000000000055"));
         assert!(workload.check(&*store, Some(&done)).is_err());

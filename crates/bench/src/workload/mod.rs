@@ -2,72 +2,42 @@
 
 mod choose;
 mod delete_queue;
-mod insert;
 mod job_queue;
 mod linkbench;
 mod load;
+mod micro;
 mod mvcc_vs_lock;
 mod oltp;
-mod overwrite_steady;
-mod page_vs_log;
-mod read;
 pub(crate) mod rows;
 mod scan;
-mod sealed;
+pub(crate) mod sealed;
 mod shuffle;
 mod tpcb;
 mod tpcc;
-mod update_search;
-mod wisckey;
 mod ycsb;
 
 pub use self::delete_queue::DeleteQueue;
-pub use self::insert::Insert;
 pub use self::job_queue::{JobQueue, Work as QueueWork};
 pub use self::linkbench::LinkBench;
 pub use self::load::{Load, Order};
-pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock, MvccVsLockParameters};
+pub use self::micro::{Micro, MicroMix, Updates};
+pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock};
 pub use self::oltp::Oltp;
-pub use self::overwrite_steady::OverwriteSteady;
-pub use self::page_vs_log::{PageVsLog, Updates};
-pub use self::read::Read;
 pub use self::rows::Sizes;
-pub use self::scan::{Extent, Scan};
+pub use self::scan::{Scan, ScanLength};
 pub use self::tpcb::Tpcb;
 pub use self::tpcc::{Scale as TpccScale, Tpcc};
-pub use self::update_search::UpdateSearch;
-pub use self::wisckey::Wisckey;
 pub use self::ycsb::{Mix, Ycsb};
 
 use crate::Result;
 use crate::engine::{Needs, Store};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 
 /// A workload with its parameters. All its randomness is from fixed seeds, so that every engine gets the same
 /// operations.
 pub trait Workload: Send + Sync {
-    /// The name on command lines and in reports.
-    fn name(&self) -> &'static str;
-
-    /// Its parameters in words, for the head of a report: `1,000,000 rows, 20-byte keys, 100-byte values`.
-    fn about(&self) -> String;
-
-    /// Its tables.
-    fn tables(&self) -> &'static [&'static str];
-
-    /// Its needs of an engine.
-    fn needs(&self) -> Needs {
-        Needs::default()
-    }
-
-    /// The kinds of its operations: latencies and counts are kept for each.
-    fn kinds(&self) -> &'static [&'static str];
-
-    /// Bytes of keys and values that are loaded beforehand.
-    fn loaded_bytes(&self) -> u64;
-
-    /// About how many bytes of keys and values an operation writes.
-    fn bytes_per_operation(&self) -> u64;
+    /// Its name, its tables, its operations and its size.
+    fn shape(&self) -> Shape;
 
     /// How many operations `threads` clients do until all of them are done, for a workload whose clients end.
     fn work(&self, threads: u32) -> Option<u64> {
@@ -78,17 +48,11 @@ pub trait Workload: Send + Sync {
     /// Fills the tables of an empty store, and settles it.
     ///
     /// # Errors
-    /// The engine's error, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` returned it.
+    /// The engine's error, and [`Error::Interrupted`](crate::Error::Interrupted) if `filling` ended it.
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()>;
 
     /// The client of thread number `thread` of `threads`.
     fn client(&self, thread: u32, threads: u32) -> Box<dyn Client>;
-
-    /// Whether the run ends with the first client that is done, rather than with the last one: for clients that only
-    /// accompany others.
-    fn ends_with_first(&self) -> bool {
-        false
-    }
 
     /// Checks that the store holds what it must after `done`; for a run that was killed `done` is `None`, and the check
     /// is of what holds at any moment.
@@ -100,23 +64,39 @@ pub trait Workload: Send + Sync {
     /// Bytes of the keys and values in the store after `done`, if that is known: the base of space amplification.
     fn live_bytes(&self, done: &Done) -> Option<u64> {
         let _ = done;
-        None
+        Some(self.shape().loaded_bytes)
     }
+}
+
+/// What does not change while a workload runs.
+#[derive(Clone, Debug, Default)]
+pub struct Shape {
+    /// The name on command lines and in reports.
+    pub name: &'static str,
+    /// Its parameters in words, for the head of a report: `1000000 rows, 20-byte keys, 100-byte values`.
+    pub about: String,
+    /// Its tables.
+    pub tables: &'static [&'static str],
+    /// Its needs of an engine.
+    pub needs: Needs,
+    /// The kinds of its operations: latencies and counts are kept for each.
+    pub kinds: &'static [&'static str],
+    /// Bytes of keys and values that are loaded beforehand.
+    pub loaded_bytes: u64,
+    /// About how many bytes of keys and values an operation writes.
+    pub bytes_per_operation: u64,
 }
 
 /// The operations of one thread.
 pub trait Client: Send {
     /// Does the next operation, and returns its kind.
-    ///
-    /// # Errors
-    /// The engine's error.
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step>;
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step>;
 }
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// It is of this kind, an index into [`Workload::kinds`].
+    /// It is of this kind, an index into [`Shape::kinds`].
     Done(usize),
     /// It is of this kind, and the workload rolled it back.
     RolledBack(usize),
@@ -140,25 +120,5 @@ impl Done {
     }
 }
 
-/// Reports the progress of filling.
-pub struct Filling<'a> {
-    go_on: &'a mut dyn FnMut(f64) -> bool,
-}
-
-impl<'a> Filling<'a> {
-    /// Passes `go_on` the share that is done, 0 to 1, and ends the filling if it returns false.
-    pub fn new(go_on: &'a mut dyn FnMut(f64) -> bool) -> Filling<'a> {
-        Filling { go_on }
-    }
-
-    /// Reports that `done` of `all` is done.
-    ///
-    /// # Errors
-    /// [`Error::Interrupted`](crate::Error::Interrupted) if the filling is to end.
-    pub fn done(&mut self, done: u64, all: u64) -> Result<()> {
-        match (self.go_on)(done as f64 / all.max(1) as f64) {
-            true => Ok(()),
-            false => Err(crate::Error::Interrupted),
-        }
-    }
-}
+/// Called with the share that is filled, 0 to 1; returns whether to continue.
+pub type Filling<'a> = dyn FnMut(f64) -> bool + 'a;

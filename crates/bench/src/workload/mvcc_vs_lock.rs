@@ -5,9 +5,9 @@ use std::ops::Range;
 
 use super::rows::{Random, Sizes, expect_rows, write_key};
 use super::sealed::{Seal, check_seals, expect_row, fill_sealed};
-use super::{Client, Done, Filling, Step, Workload};
+use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// The workloads B1 to B3 that FlashTKV compares multiple versions and locks with (Table V; measured in Fig. 7).
@@ -22,10 +22,21 @@ use crate::{Error, Result};
 /// the lower end, because only then do readers meet writers more often as the range becomes narrower: with ten writers,
 /// all reads of [`Conflicts::B3`] are of pairs that are being written. And a transaction updates all of them, so that
 /// the check can detect a transaction that took effect in part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MvccVsLock {
-    conflicts: Conflicts,
-    parameters: MvccVsLockParameters,
+    /// How much readers get in the way of writers.
+    pub conflicts: Conflicts,
+    /// The pairs, at least ten and as many as there are writers.
+    pub pairs: u64,
+    /// How long keys and values are: values at least 24.
+    pub sizes: Sizes,
+    /// How many of a hundred threads write, 0 to 100. At least one writes, and if there are two and this is below 100,
+    /// at least one reads.
+    pub writers_percent: u32,
+    /// How many transactions each writer does.
+    pub writes: u64,
+    /// How many each reader does.
+    pub reads: u64,
 }
 
 /// How much readers get in the way of writers.
@@ -53,120 +64,71 @@ impl Conflicts {
     }
 }
 
-/// The parameters of [`MvccVsLock`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MvccVsLockParameters {
-    /// The pairs, at least ten and as many as there are writers.
-    pub pairs: u64,
-    /// The lengths of keys and values.
-    pub sizes: Sizes,
-    /// How many of a hundred threads write, 0 to 100. At least one writes, and if there are two and this is below 100,
-    /// at least one reads.
-    pub writers_percent: u32,
-    /// How many transactions each writer does.
-    pub writes_per_thread: u64,
-    /// How many each reader does.
-    pub reads_per_thread: u64,
-}
-
-impl Default for MvccVsLockParameters {
-    /// The paper's pairs; half of the threads write. The paper has no numbers of operations: a writer does 1,000, a
-    /// reader 100,000.
-    fn default() -> MvccVsLockParameters {
-        MvccVsLockParameters {
-            pairs: 10_000,
-            sizes: Sizes { key_bytes: 20, value_bytes: 80 },
-            writers_percent: 50,
-            writes_per_thread: 1000,
-            reads_per_thread: 100_000,
-        }
-    }
-}
-
 const WRITE: usize = 0;
 const READ: usize = 1;
 /// Most pairs of a writer.
 const PAIRS_OF_WRITER: u64 = 100;
 
 impl MvccVsLock {
-    /// The shortest value, in bytes.
-    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
-
-    /// The workload with these parameters.
-    pub fn new(conflicts: Conflicts, parameters: MvccVsLockParameters) -> MvccVsLock {
-        MvccVsLock { conflicts, parameters }
+    /// The paper's pairs; half of the threads write.
+    pub fn new(conflicts: Conflicts, writes: u64, reads: u64) -> MvccVsLock {
+        let sizes = Sizes { key_bytes: 20, value_bytes: 80 };
+        MvccVsLock { conflicts, pairs: 10_000, sizes, writers_percent: 50, writes, reads }
     }
 
     /// The pairs that readers take, from the first one on.
     fn pairs_read(&self) -> u64 {
-        self.parameters.pairs * self.conflicts.tenths_read() / 10
+        self.pairs * self.conflicts.tenths_read() / 10
     }
 
     fn writers(&self, threads: u32) -> u32 {
-        let percent = self.parameters.writers_percent;
+        let percent = self.writers_percent;
         let most = if percent < 100 { (threads - 1).max(1) } else { threads };
         ((u64::from(threads) * u64::from(percent)).div_ceil(100) as u32).clamp(1, most)
     }
 }
 
 impl Workload for MvccVsLock {
-    fn name(&self) -> &'static str {
-        match self.conflicts {
-            Conflicts::B1 => "mvcc-vs-lock-b1",
-            Conflicts::B2 => "mvcc-vs-lock-b2",
-            Conflicts::B3 => "mvcc-vs-lock-b3",
+    fn shape(&self) -> Shape {
+        let MvccVsLock { conflicts, pairs, sizes, writers_percent, writes, reads } = *self;
+        let writers = u64::from(writers_percent.max(1));
+        let [all_writes, all_reads] = [writes * writers, reads * (100 - writers)];
+        Shape {
+            name: match conflicts {
+                Conflicts::B1 => "mvcc-vs-lock-b1",
+                Conflicts::B2 => "mvcc-vs-lock-b2",
+                Conflicts::B3 => "mvcc-vs-lock-b3",
+            },
+            about: format!(
+                "{pairs} pairs, {sizes}, {writers_percent} % of the threads write {writes} times {PAIRS_OF_WRITER} pairs \
+                 each, the others read {reads} of the first {} pairs each",
+                self.pairs_read()
+            ),
+            tables: &["pairs"],
+            kinds: &["write", "read"],
+            loaded_bytes: pairs * sizes.row_bytes(),
+            bytes_per_operation: PAIRS_OF_WRITER * sizes.row_bytes() * all_writes
+                / (all_writes + all_reads).max(1),
+            ..Shape::default()
         }
     }
 
-    fn about(&self) -> String {
-        let MvccVsLockParameters { pairs, sizes: Sizes { key_bytes, value_bytes }, .. } = self.parameters;
-        let MvccVsLockParameters { writers_percent, writes_per_thread, reads_per_thread, .. } =
-            self.parameters;
-        format!(
-            "{pairs} pairs, {key_bytes}-byte keys, {value_bytes}-byte values, {writers_percent} % of the threads \
-             write {writes_per_thread} times {PAIRS_OF_WRITER} pairs each, the others read {reads_per_thread} of the \
-             first {} pairs each",
-            self.pairs_read()
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["pairs"]
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["write", "read"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.parameters.pairs * self.parameters.sizes.row_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        let MvccVsLockParameters { sizes, writers_percent, writes_per_thread, reads_per_thread, .. } =
-            self.parameters;
-        let writers = u64::from(writers_percent.max(1));
-        let [writes, reads] = [writes_per_thread * writers, reads_per_thread * (100 - writers)];
-        PAIRS_OF_WRITER * sizes.row_bytes() * writes / (writes + reads).max(1)
-    }
-
     fn work(&self, threads: u32) -> Option<u64> {
-        let MvccVsLockParameters { writes_per_thread, reads_per_thread, .. } = self.parameters;
         let writers = self.writers(threads);
-        Some(u64::from(writers) * writes_per_thread + u64::from(threads - writers) * reads_per_thread)
+        Some(u64::from(writers) * self.writes + u64::from(threads - writers) * self.reads)
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        fill_sealed(store, self.parameters.sizes, self.parameters.pairs, filling)
+        fill_sealed(store, self.sizes, self.pairs, filling)
     }
 
     fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
-        let MvccVsLockParameters { pairs, sizes, writes_per_thread, reads_per_thread, .. } = self.parameters;
+        let MvccVsLock { pairs, sizes, writes, reads, .. } = *self;
         let key = vec![0; sizes.key_bytes];
         let writers = self.writers(threads);
         if thread >= writers {
             return Box::new(Reader {
-                left: reads_per_thread,
+                left: reads,
                 pairs: self.pairs_read(),
                 random: Random::new(u64::from(thread) << 32),
                 key,
@@ -177,7 +139,7 @@ impl Workload for MvccVsLock {
         Box::new(Writer {
             number: thread.into(),
             done: 0,
-            all: writes_per_thread,
+            all: writes,
             pairs: u64::from(thread) * width..(u64::from(thread) + 1) * width,
             key,
             value: vec![0; sizes.value_bytes],
@@ -187,7 +149,7 @@ impl Workload for MvccVsLock {
     /// All pairs are there, each with a value of its own. Those of a writer are all from one of its transactions; the
     /// numbers of these transactions add up to the acknowledged ones.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
-        let MvccVsLockParameters { pairs, sizes, .. } = self.parameters;
+        let MvccVsLock { pairs, sizes, .. } = *self;
         let mut written = BTreeMap::new();
         let mut key_of_pair = vec![0; sizes.key_bytes];
         let found = check_seals(store, "pairs", |key, seal| {
@@ -208,15 +170,11 @@ impl Workload for MvccVsLock {
             }
         }
         match done.map(|done| done.kinds[WRITE]) {
-            Some(answered) if answered != transactions => Err(Error::Wrong(format!(
-                "the writers did {answered} transactions, and the pairs are of number {transactions}"
+            Some(acknowledged) if acknowledged != transactions => Err(Error::Wrong(format!(
+                "the writers did {acknowledged} transactions, and the pairs are of number {transactions}"
             ))),
             _ => Ok(()),
         }
-    }
-
-    fn live_bytes(&self, _: &Done) -> Option<u64> {
-        Some(self.loaded_bytes())
     }
 }
 
@@ -252,14 +210,14 @@ impl Stamp {
 }
 
 impl Client for Writer {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.done == self.all {
             return Ok(Step::End);
         }
         self.done += 1;
         let width = self.pairs.end - self.pairs.start;
         let write = Stamp { writer: self.number, width, transaction: self.done }.pack();
-        lane.write(|open| {
+        session.write(|open| {
             for row in self.pairs.clone() {
                 write_key(&mut self.key, row);
                 Seal { row, write }.write_over(&mut self.value);
@@ -281,14 +239,14 @@ struct Reader {
 }
 
 impl Client for Reader {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         if self.left == 0 {
             return Ok(Step::End);
         }
         self.left -= 1;
         let pair = self.random.below(self.pairs);
         write_key(&mut self.key, pair);
-        lane.read(|open| {
+        session.read(|open| {
             let found = open.get(0, &self.key, &mut self.value)?;
             expect_row(found, &self.key, &self.value, pair)
         })?;
@@ -302,13 +260,7 @@ mod tests {
     use crate::testing::{checked, tamper};
 
     fn small(conflicts: Conflicts) -> MvccVsLock {
-        let parameters = MvccVsLockParameters {
-            pairs: 1000,
-            writes_per_thread: 20,
-            reads_per_thread: 300,
-            ..MvccVsLockParameters::default()
-        };
-        MvccVsLock::new(conflicts, parameters)
+        MvccVsLock { pairs: 1000, ..MvccVsLock::new(conflicts, 20, 300) }
     }
 
     #[test]
@@ -323,8 +275,7 @@ mod tests {
     #[test]
     fn threads_are_shared_out() {
         let writers = |writers_percent, threads| {
-            let parameters = MvccVsLockParameters { writers_percent, ..MvccVsLockParameters::default() };
-            MvccVsLock::new(Conflicts::B1, parameters).writers(threads)
+            MvccVsLock { writers_percent, ..small(Conflicts::B1) }.writers(threads)
         };
         assert_eq!([1, 2, 3, 4, 10].map(|threads| writers(50, threads)), [1, 1, 2, 2, 5]);
         assert_eq!([1, 2, 10].map(|threads| writers(0, threads)), [1, 1, 1]);

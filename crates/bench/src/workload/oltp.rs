@@ -1,11 +1,11 @@
 //! `oltp`: several statements a transaction, with a secondary index.
 
 use super::rows::{Random, Sizes, check_rows, fill, write_key};
-use super::update_search::missing;
-use super::{Client, Done, Filling, Step, Workload};
+use super::sealed::missing;
+use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::Result;
-use crate::engine::{Needs, Store, Verdict};
-use crate::lane::{Lane, Open};
+use crate::engine::{Needs, Store, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 
 const ROWS: usize = 0;
 const BY_K: usize = 1;
@@ -25,10 +25,12 @@ const BY_K: usize = 1;
 ///
 /// That is three reads, four puts and deletes in `rows` and four in `by_k`. A transaction that conflicts with another
 /// on the same row is retried. There are as many rows and entries afterwards as before.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Oltp {
-    sizes: Sizes,
-    rows: u64,
+    /// How long keys and values are: values at least [`Oltp::VALUE_BYTES_MIN`].
+    pub sizes: Sizes,
+    /// At least one.
+    pub rows: u64,
 }
 
 impl Oltp {
@@ -36,11 +38,6 @@ impl Oltp {
     pub const SIZES: Sizes = Sizes { key_bytes: 20, value_bytes: 188 };
     /// The shortest value: k.
     pub const VALUE_BYTES_MIN: usize = K_BYTES;
-
-    /// The workload on `rows` rows, at least one, of that size.
-    pub fn new(sizes: Sizes, rows: u64) -> Oltp {
-        Oltp { sizes, rows }
-    }
 
     fn entry_bytes(&self) -> u64 {
         (self.sizes.key_bytes + K_BYTES) as u64
@@ -50,33 +47,17 @@ impl Oltp {
 const K_BYTES: usize = 8;
 
 impl Workload for Oltp {
-    fn name(&self) -> &'static str {
-        "oltp"
-    }
-
-    fn about(&self) -> String {
-        let Sizes { key_bytes, value_bytes } = self.sizes;
-        format!("{} rows, {key_bytes}-byte keys, {value_bytes}-byte values", self.rows)
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["rows", "by_k"]
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: true, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["transaction"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.rows * (self.sizes.row_bytes() + self.entry_bytes())
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        3 * self.sizes.row_bytes() + 4 * self.entry_bytes()
+    fn shape(&self) -> Shape {
+        let (row_bytes, entry_bytes) = (self.sizes.row_bytes(), self.entry_bytes());
+        Shape {
+            name: "oltp",
+            about: format!("{} rows, {}", self.rows, self.sizes),
+            tables: &["rows", "by_k"],
+            needs: Needs { transactions: true, ..Needs::default() },
+            kinds: &["transaction"],
+            loaded_bytes: self.rows * (row_bytes + entry_bytes),
+            bytes_per_operation: 3 * row_bytes + 4 * entry_bytes,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
@@ -102,10 +83,6 @@ impl Workload for Oltp {
     fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
         check_rows(store, ROWS, "rows", self.rows)?;
         check_rows(store, BY_K, "by_k", self.rows)
-    }
-
-    fn live_bytes(&self, _: &Done) -> Option<u64> {
-        Some(self.loaded_bytes())
     }
 }
 
@@ -135,7 +112,7 @@ impl Buffers {
         random.fill(&mut self.value[K_BYTES..]);
     }
 
-    fn read(&mut self, open: &mut Open<'_>, row: u64) -> Result<()> {
+    fn read(&mut self, open: &mut dyn Transaction, row: u64) -> Result<()> {
         write_key(&mut self.key, row);
         match open.get_for_update(ROWS, &self.key, &mut self.value)? {
             true => Ok(()),
@@ -151,17 +128,17 @@ struct OltpClient {
 }
 
 impl Client for OltpClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let picked = [(); 3].map(|()| self.random.below(self.rows));
         let seed = self.random.next();
-        lane.write(|open| statements(open, &mut self.buffers, picked, seed, self.rows))?;
+        session.write(|open| statements(open, &mut self.buffers, picked, seed, self.rows))?;
         Ok(Step::Done(0))
     }
 }
 
 /// The new texts are made from `seed`.
 fn statements(
-    open: &mut Open<'_>,
+    open: &mut dyn Transaction,
     buffers: &mut Buffers,
     [indexed, plain, replaced]: [u64; 3],
     seed: u64,

@@ -1,8 +1,10 @@
 //! Keys, values and random numbers.
 
+use std::fmt;
+
 use super::Filling;
-use crate::engine::{Direction, Mode, Store, Verdict};
-use crate::lane::{Lane, Open};
+use crate::engine::{Mode, Range, Store, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// A commit of the filling has about this many bytes.
@@ -27,6 +29,12 @@ impl Sizes {
 
     pub(crate) fn row_bytes(self) -> u64 {
         (self.key_bytes + self.value_bytes) as u64
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-byte keys, {}-byte values", self.key_bytes, self.value_bytes)
     }
 }
 
@@ -94,20 +102,22 @@ pub(crate) fn fill(
     rows: u64,
     row_bytes: u64,
     filling: &mut Filling<'_>,
-    mut row: impl FnMut(u64, &mut Open<'_>) -> Result<()>,
+    mut row: impl FnMut(u64, &mut dyn Transaction) -> Result<()>,
 ) -> Result<()> {
     let batch = (BATCH_BYTES / row_bytes.max(1)).max(1);
     let mut session = store.session()?;
-    let mut lane = Lane::new(&mut *session, 0);
+    let mut session = RetryingSession::new(&mut *session, 0);
     let mut first = 0;
     while first < rows {
         let end = (first + batch).min(rows);
-        lane.write(|open| {
+        session.write(|open| {
             (first..end).try_for_each(|number| row(number, open))?;
             Ok(Verdict::Commit)
         })?;
         first = end;
-        filling.done(first, rows)?;
+        if !filling(first as f64 / rows as f64) {
+            return Err(Error::Interrupted);
+        }
     }
     drop(session);
     store.settle()
@@ -118,7 +128,7 @@ pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
     let mut rows = 0;
     store.session()?.transact(Mode::Read, &mut |transaction| {
         rows = 0;
-        transaction.scan(table, None, Direction::Forward, &mut |_, _| {
+        transaction.scan(Range::all(table), &mut |_, _| {
             rows += 1;
             Ok(true)
         })?;
@@ -129,16 +139,16 @@ pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
 
 /// Shows all rows of a table to `visit`, in the order of their keys, and returns its result. It starts again after a
 /// conflict.
-pub(crate) fn fold<S: Default>(
+pub(crate) fn visit_rows<S: Default>(
     store: &dyn Store,
     table: usize,
     mut visit: impl FnMut(&mut S, &[u8], &[u8]) -> Result<()>,
 ) -> Result<S> {
     let mut session = store.session()?;
     let mut state = S::default();
-    Lane::new(&mut *session, 0).read(|open| {
+    RetryingSession::new(&mut *session, 0).read(|open| {
         state = S::default();
-        open.scan(table, None, Direction::Forward, &mut |key, value| {
+        open.scan(Range::all(table), &mut |key, value| {
             visit(&mut state, key, value)?;
             Ok(true)
         })

@@ -2,9 +2,9 @@
 
 use super::rows::{Random, Sizes, write_key};
 use super::sealed::{Seal, check_sealed, fill_sealed};
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Store};
-use crate::lane::Lane;
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Direction, Range, Store};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Scans of a table without writers, as `readseq`, `readreverse` and `seekrandom` of LevelDB's benchmark are.
@@ -13,18 +13,22 @@ use crate::{Error, Result};
 /// are fewer) from a row on; all rows that have enough rows after them are equally likely. A long one reads the whole
 /// table. Each client checks that it sees exactly the expected keys, in their order; so each operation is as many rows
 /// as [`Scan::rows_per_scan`] says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Scan {
-    sizes: Sizes,
-    rows: u64,
-    extent: Extent,
-    direction: Direction,
+    /// How long keys and values are: values at least [`Scan::VALUE_BYTES_MIN`].
+    pub sizes: Sizes,
+    /// At least one.
+    pub rows: u64,
+    /// How many of them a scan reads.
+    pub length: ScanLength,
+    /// From small keys to large ones, or the other way round.
+    pub direction: Direction,
 }
 
-/// The extent of a scan.
+/// How much a scan reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Extent {
+pub enum ScanLength {
     /// A few rows, from a random one on.
     Short,
     /// All rows.
@@ -32,60 +36,35 @@ pub enum Extent {
 }
 
 impl Scan {
-    /// 20-byte keys, 100-byte values.
-    pub const SIZES: Sizes = Sizes { key_bytes: 20, value_bytes: 100 };
     /// The shortest value, in bytes.
     pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
     /// The rows of a short scan.
     pub const SHORT_ROWS: u64 = 100;
 
-    /// Scans of `rows` rows, at least one, of that size.
-    pub fn new(sizes: Sizes, rows: u64, extent: Extent, direction: Direction) -> Scan {
-        Scan { sizes, rows, extent, direction }
-    }
-
     /// How many rows each operation reads.
     pub fn rows_per_scan(&self) -> u64 {
-        match self.extent {
-            Extent::Short => Scan::SHORT_ROWS.min(self.rows),
-            Extent::Long => self.rows,
+        match self.length {
+            ScanLength::Short => Scan::SHORT_ROWS.min(self.rows),
+            ScanLength::Long => self.rows,
         }
     }
 }
 
 impl Workload for Scan {
-    fn name(&self) -> &'static str {
-        "scan"
-    }
-
-    fn about(&self) -> String {
-        let Sizes { key_bytes, value_bytes } = self.sizes;
-        format!(
-            "{} rows, {key_bytes}-byte keys, {value_bytes}-byte values, {} rows a scan",
-            self.rows,
-            self.rows_per_scan()
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["rows"]
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        match (self.direction, self.extent) {
-            (Direction::Forward, Extent::Short) => &["short-forward"],
-            (Direction::Forward, Extent::Long) => &["long-forward"],
-            (Direction::Reverse, Extent::Short) => &["short-reverse"],
-            (Direction::Reverse, Extent::Long) => &["long-reverse"],
+    fn shape(&self) -> Shape {
+        Shape {
+            name: "scan",
+            about: format!("{} rows, {}, {} rows a scan", self.rows, self.sizes, self.rows_per_scan()),
+            tables: &["rows"],
+            kinds: match (self.direction, self.length) {
+                (Direction::Forward, ScanLength::Short) => &["short-forward"],
+                (Direction::Forward, ScanLength::Long) => &["long-forward"],
+                (Direction::Reverse, ScanLength::Short) => &["short-reverse"],
+                (Direction::Reverse, ScanLength::Long) => &["long-reverse"],
+            },
+            loaded_bytes: self.rows * self.sizes.row_bytes(),
+            ..Shape::default()
         }
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.rows * self.sizes.row_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        0
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
@@ -104,10 +83,6 @@ impl Workload for Scan {
     fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
         check_sealed(store, "rows", self.rows)
     }
-
-    fn live_bytes(&self, _: &Done) -> Option<u64> {
-        Some(self.loaded_bytes())
-    }
 }
 
 struct ScanClient {
@@ -119,8 +94,8 @@ struct ScanClient {
 }
 
 impl Client for ScanClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
-        let Scan { rows, extent, direction, .. } = self.workload;
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
+        let Scan { rows, length, direction, .. } = self.workload;
         let wanted = self.workload.rows_per_scan();
         let skipped = self.random.below(rows - wanted + 1);
         write_key(
@@ -130,18 +105,18 @@ impl Client for ScanClient {
                 Direction::Reverse => rows - 1 - skipped,
             },
         );
-        let from = (extent == Extent::Short).then_some(&self.first[..]);
+        let from = (length == ScanLength::Short).then_some(&self.first[..]);
         let mut seen = 0;
-        lane.read(|open| {
+        session.read(|open| {
             seen = 0;
             self.next.copy_from_slice(&self.first);
-            open.scan(0, from, direction, &mut |key, value| {
+            open.scan(Range { direction, ..Range::forward(0, from) }, &mut |key, value| {
                 if key != self.next || value.len() != self.workload.sizes.value_bytes {
                     return Err(unexpected(key, &self.next));
                 }
                 seen += 1;
                 turn(&mut self.next, direction);
-                Ok(extent == Extent::Long || seen < wanted)
+                Ok(length == ScanLength::Long || seen < wanted)
             })
         })?;
         match seen == wanted {
@@ -175,19 +150,20 @@ fn turn(key: &mut [u8], direction: Direction) {
 mod tests {
     use super::*;
     use crate::testing::{checked, tamper};
+    use crate::workload::Micro;
 
-    const VARIANTS: [(Extent, Direction); 4] = [
-        (Extent::Short, Direction::Forward),
-        (Extent::Short, Direction::Reverse),
-        (Extent::Long, Direction::Forward),
-        (Extent::Long, Direction::Reverse),
+    const VARIANTS: [(ScanLength, Direction); 4] = [
+        (ScanLength::Short, Direction::Forward),
+        (ScanLength::Short, Direction::Reverse),
+        (ScanLength::Long, Direction::Forward),
+        (ScanLength::Long, Direction::Reverse),
     ];
 
     #[test]
     fn scans_see_all_rows_in_their_order() {
-        for (extent, direction) in VARIANTS {
+        for (length, direction) in VARIANTS {
             for (rows, threads) in [(1, 1), (99, 1), (100, 4), (1234, 4)] {
-                let workload = Scan::new(Scan::SIZES, rows, extent, direction);
+                let workload = Scan { sizes: Micro::SIZES, rows, length, direction };
                 let (_dir, _store, done) = checked(&workload, threads, 20);
                 assert_eq!(done.operations(), 20 * u64::from(threads));
             }
@@ -196,12 +172,12 @@ mod tests {
 
     #[test]
     fn a_row_that_is_missing_or_too_much_is_noticed() {
-        for (extent, direction) in VARIANTS {
-            let workload = Scan::new(Scan::SIZES, 100, extent, direction);
+        for (length, direction) in VARIANTS {
+            let workload = Scan { sizes: Micro::SIZES, rows: 100, length, direction };
             let (_dir, store, done) = checked(&workload, 1, 1);
             let scan = || {
                 let mut session = store.session().expect("a session");
-                workload.client(0, 1).step(&mut Lane::new(&mut *session, 0))
+                workload.client(0, 1).step(&mut RetryingSession::new(&mut *session, 0))
             };
             tamper(&store, |open| open.put(0, b"000000000000000000505", b"between"));
             assert!(scan().is_err());

@@ -2,8 +2,7 @@
 
 use super::Filling;
 use super::rows::{Random, Sizes, expect_rows, fill, read_key, write_key};
-use super::update_search::missing;
-use crate::engine::{Direction, Ended, Mode, Store, Verdict, Visit};
+use crate::engine::{Ended, Mode, Range, Store, Verdict, Visit};
 use crate::{Error, Result};
 
 /// The content of a value: the row and the write in eight bytes each, lowest first; the rest of the value is derived
@@ -55,6 +54,11 @@ pub(crate) fn expect_row(found: bool, key: &[u8], value: &[u8], row: u64) -> Res
             format!("{} has the value of another row", String::from_utf8_lossy(key)),
         )),
     }
+}
+
+/// The error for a missing row that was loaded, and that no transaction leaves deleted.
+pub(crate) fn missing(key: &[u8]) -> Error {
+    Error::engine("searching", format!("the row {} is not there", String::from_utf8_lossy(key)))
 }
 
 /// The writes of one thread, numbered so that no two writes of a run have the same number.
@@ -125,7 +129,7 @@ pub(crate) fn check_seals(
 /// Shows all entries of a table in one transaction, when there is no writer.
 pub(crate) fn read_all(store: &dyn Store, table: usize, visit: Visit<'_>) -> Result<()> {
     let ended = store.session()?.transact(Mode::Read, &mut |transaction| {
-        transaction.scan(table, None, Direction::Forward, visit)?;
+        transaction.scan(Range::all(table), visit)?;
         Ok(Verdict::Commit)
     })?;
     match ended {

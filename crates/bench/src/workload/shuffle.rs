@@ -20,8 +20,8 @@ impl Shuffle {
     }
 
     /// The number at an index below the bound.
-    pub fn item_at(&self, place: u64) -> u64 {
-        let mut item = self.once(place);
+    pub fn item_at(&self, index: u64) -> u64 {
+        let mut item = self.once(index);
         while item >= self.bound {
             item = self.once(item);
         }
@@ -47,7 +47,7 @@ mod tests {
     fn shuffling_is_a_permutation_far_from_sorted() {
         for bound in [1, 2, 3, 16, 17, 1000] {
             let shuffle = Shuffle::new(bound);
-            let mut items: Vec<u64> = (0..bound).map(|place| shuffle.item_at(place)).collect();
+            let mut items: Vec<u64> = (0..bound).map(|index| shuffle.item_at(index)).collect();
             if bound == 1000 {
                 let rises = items.windows(2).filter(|pair| pair[0] < pair[1]).count();
                 assert!((400..600).contains(&rises), "{rises} rises");

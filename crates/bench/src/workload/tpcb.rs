@@ -6,10 +6,10 @@ mod tests;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-use super::rows::{Random, check_rows, fill, fold};
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Needs, Store, Verdict};
-use crate::lane::{Lane, Open};
+use super::rows::{Random, check_rows, fill, visit_rows};
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Needs, Range, Store, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 const BRANCHES: usize = 0;
@@ -25,7 +25,7 @@ const ROW_BYTES: usize = 100;
 /// A row of the history: key and value.
 const HISTORY_BYTES: usize = 50;
 /// The largest amount of a transaction.
-const DELTA_MAX: u64 = 999_999;
+const AMOUNT_MAX: u64 = 999_999;
 
 /// TPC-B by its specification 2.0, on key-value tables.
 ///
@@ -36,21 +36,15 @@ const DELTA_MAX: u64 = 999_999;
 ///
 /// Branches, tellers and accounts have numbers as keys, big-endian, and 100 bytes with key and value; a row of history
 /// has 50, and as its key the thread and the number of the transaction in it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tpcb {
-    branches: u32,
-    accounts_per_branch: u32,
+    /// At least one, with ten tellers each.
+    pub branches: u32,
+    /// At least one; the specification has 100,000.
+    pub accounts_per_branch: u32,
 }
 
 impl Tpcb {
-    /// The specification's number.
-    pub const ACCOUNTS_PER_BRANCH: u32 = 100_000;
-
-    /// The workload with that many rows, both at least 1. There are ten tellers a branch.
-    pub fn new(branches: u32, accounts_per_branch: u32) -> Tpcb {
-        Tpcb { branches, accounts_per_branch }
-    }
-
     fn tellers(&self) -> u32 {
         self.branches * TELLERS_PER_BRANCH
     }
@@ -65,33 +59,17 @@ impl Tpcb {
 }
 
 impl Workload for Tpcb {
-    fn name(&self) -> &'static str {
-        "tpcb"
-    }
-
-    fn about(&self) -> String {
+    fn shape(&self) -> Shape {
         let Tpcb { branches, accounts_per_branch } = self;
-        format!("{branches} branches with 10 tellers and {accounts_per_branch} accounts each")
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        TABLES
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: true, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["transaction"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.rows() * ROW_BYTES as u64
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        (3 * ROW_BYTES + HISTORY_BYTES) as u64
+        Shape {
+            name: "tpcb",
+            about: format!("{branches} branches with 10 tellers and {accounts_per_branch} accounts each"),
+            tables: TABLES,
+            needs: Needs { transactions: true, ..Needs::default() },
+            kinds: &["transaction"],
+            loaded_bytes: self.rows() * ROW_BYTES as u64,
+            bytes_per_operation: (3 * ROW_BYTES + HISTORY_BYTES) as u64,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
@@ -122,7 +100,7 @@ impl Workload for Tpcb {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some(self.loaded_bytes() + done.operations() * HISTORY_BYTES as u64)
+        Some(self.shape().loaded_bytes + done.operations() * HISTORY_BYTES as u64)
     }
 }
 
@@ -136,7 +114,7 @@ impl Sums {
     /// From the tables.
     fn of_balances(store: &dyn Store) -> Result<Sums> {
         let of_table = |table| {
-            fold(store, table, |sums: &mut BTreeMap<u64, i64>, key, value| {
+            visit_rows(store, table, |sums: &mut BTreeMap<u64, i64>, key, value| {
                 let (number, balance) = number(key).zip(balance(value)).ok_or_else(|| strange(table))?;
                 if balance != 0 {
                     sums.insert(number, balance);
@@ -149,14 +127,14 @@ impl Sums {
 
     /// From the history.
     fn of_history(store: &dyn Store, bank: &Tpcb) -> Result<Sums> {
-        let mut sums = fold(store, HISTORY, |sums: &mut Sums, _, value| {
+        let mut sums = visit_rows(store, HISTORY, |sums: &mut Sums, _, value| {
             let row = History::decode(value).ok_or_else(|| strange(HISTORY))?;
             if row.teller >= bank.tellers() || row.branch != row.teller / TELLERS_PER_BRANCH {
                 return Err(strange(HISTORY));
             }
             let numbers = [row.branch.into(), row.teller.into(), row.account];
             for (sums, number) in sums.tables.iter_mut().zip(numbers) {
-                *sums.entry(number).or_default() += row.delta;
+                *sums.entry(number).or_default() += row.amount;
             }
             Ok(())
         })?;
@@ -212,20 +190,20 @@ impl Terminal {
         };
         let within = self.random.below(accounts_per_branch.into());
         let account = u64::from(account_branch) * u64::from(accounts_per_branch) + within;
-        let delta = self.random.within(0, 2 * DELTA_MAX) as i64 - DELTA_MAX as i64;
-        History { account, teller, branch: home, delta, time: 0 }
+        let amount = self.random.within(0, 2 * AMOUNT_MAX) as i64 - AMOUNT_MAX as i64;
+        History { account, teller, branch: home, amount, time: 0 }
     }
 
     /// The number after the newest one that the store has of this thread.
-    fn next_number(&mut self, lane: &mut Lane<'_>) -> Result<u64> {
+    fn next_number(&mut self, session: &mut RetryingSession<'_>) -> Result<u64> {
         if let Some(next) = self.next {
             return Ok(next);
         }
         let mut next = 0;
         let end = history_key(self.thread, u64::MAX);
-        lane.read(|open| {
+        session.read(|open| {
             next = 0;
-            open.scan(HISTORY, Some(&end), Direction::Reverse, &mut |key, _| {
+            open.scan(Range::reverse(HISTORY, Some(&end)), &mut |key, _| {
                 let number =
                     key.strip_prefix(&self.thread.to_be_bytes()).and_then(|rest| rest.try_into().ok());
                 next = number.map_or(0, |number| u64::from_be_bytes(number) + 1);
@@ -237,11 +215,11 @@ impl Terminal {
 }
 
 impl Client for Terminal {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
-        let number = self.next_number(lane)?;
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
+        let number = self.next_number(session)?;
         let transaction = History { time: number, ..self.pick() };
         let key = history_key(self.thread, number);
-        lane.write(|open| {
+        session.write(|open| {
             black_box(transaction.run(open, &key, &mut self.value)?);
             Ok(Verdict::Commit)
         })?;
@@ -256,18 +234,18 @@ struct History {
     account: u64,
     teller: u32,
     branch: u32,
-    delta: i64,
+    amount: i64,
     /// By a clock that ticks once a transaction of the thread.
     time: u64,
 }
 
 impl History {
     /// The new balance of the account.
-    fn run(&self, open: &mut Open<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<i64> {
-        let balance = add(open, ACCOUNTS, &self.account.to_be_bytes(), self.delta, value)?;
+    fn run(&self, open: &mut dyn Transaction, key: &[u8], value: &mut Vec<u8>) -> Result<i64> {
+        let balance = add(open, ACCOUNTS, &self.account.to_be_bytes(), self.amount, value)?;
         open.put(HISTORY, key, &self.encode())?;
-        add(open, TELLERS, &self.teller.to_be_bytes(), self.delta, value)?;
-        add(open, BRANCHES, &self.branch.to_be_bytes(), self.delta, value)?;
+        add(open, TELLERS, &self.teller.to_be_bytes(), self.amount, value)?;
+        add(open, BRANCHES, &self.branch.to_be_bytes(), self.amount, value)?;
         Ok(balance)
     }
 
@@ -277,7 +255,7 @@ impl History {
         row[..8].copy_from_slice(&self.account.to_le_bytes());
         row[8..12].copy_from_slice(&self.teller.to_le_bytes());
         row[12..16].copy_from_slice(&self.branch.to_le_bytes());
-        row[16..24].copy_from_slice(&self.delta.to_le_bytes());
+        row[16..24].copy_from_slice(&self.amount.to_le_bytes());
         row[24..32].copy_from_slice(&self.time.to_le_bytes());
         row
     }
@@ -288,7 +266,7 @@ impl History {
             account: u64::from_le_bytes(row[..8].try_into().ok()?),
             teller: u32::from_le_bytes(row[8..12].try_into().ok()?),
             branch: u32::from_le_bytes(row[12..16].try_into().ok()?),
-            delta: i64::from_le_bytes(row[16..24].try_into().ok()?),
+            amount: i64::from_le_bytes(row[16..24].try_into().ok()?),
             time: u64::from_le_bytes(row[24..32].try_into().ok()?),
         })
     }
@@ -304,7 +282,7 @@ fn history_key(thread: u32, number: u64) -> [u8; HISTORY_KEY_BYTES] {
 }
 
 /// Writes a row with this balance: eight bytes, little-endian, and blanks.
-fn put_balance(open: &mut Open<'_>, table: usize, key: &[u8], balance: i64) -> Result<()> {
+fn put_balance(open: &mut dyn Transaction, table: usize, key: &[u8], balance: i64) -> Result<()> {
     let mut row = [b' '; ROW_BYTES];
     row[..8].copy_from_slice(&balance.to_le_bytes());
     open.put(table, key, &row[..ROW_BYTES - key.len()])
@@ -321,12 +299,18 @@ fn balance(row: &[u8]) -> Option<i64> {
 }
 
 /// Adds to a balance, and returns the new one.
-fn add(open: &mut Open<'_>, table: usize, key: &[u8], delta: i64, value: &mut Vec<u8>) -> Result<i64> {
+fn add(
+    open: &mut dyn Transaction,
+    table: usize,
+    key: &[u8],
+    amount: i64,
+    value: &mut Vec<u8>,
+) -> Result<i64> {
     if !open.get_for_update(table, key, value)? {
         let what = format!("a row of the table `{}` that was filled in is not there", TABLES[table]);
         return Err(Error::engine("reading", what));
     }
-    let balance = balance(value).ok_or_else(|| strange(table))? + delta;
+    let balance = balance(value).ok_or_else(|| strange(table))? + amount;
     put_balance(open, table, key, balance)?;
     Ok(balance)
 }

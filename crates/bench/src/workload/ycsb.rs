@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::choose::{Chooser, fnv1a_64};
-use super::rows::{Random, expect_rows, fill, write_key};
-use super::sealed::{Seal, Writes, check_seals, expect_row};
-use super::update_search::missing;
-use super::{Client, Done, Filling, Step, Workload};
-use crate::engine::{Direction, Needs, Store, Verdict};
-use crate::lane::Lane;
+use super::rows::{Random, Sizes, expect_rows, fill, write_key};
+use super::sealed::{Seal, Writes, check_seals, expect_row, missing};
+use super::{Client, Done, Filling, Shape, Step, Workload};
+use crate::engine::{Needs, Range, Store, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// The core workloads of YCSB (Cooper, Silberstein, Tam, Ramakrishnan and Sears, SoCC 2010, Table 2).
@@ -42,7 +41,7 @@ pub struct Ycsb {
 }
 
 /// The core workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mix {
     /// Update heavy: half reads, half updates.
@@ -113,8 +112,8 @@ impl Ycsb {
         Ycsb { chooser: Chooser::Uniform, ..self }
     }
 
-    fn record_bytes(&self) -> u64 {
-        (KEY_BYTES + self.value_bytes) as u64
+    fn sizes(&self) -> Sizes {
+        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
     }
 
     fn inserts_of(&self, done: &Done) -> u64 {
@@ -128,18 +127,7 @@ fn write_user(key: &mut [u8], record: u64) {
 }
 
 impl Workload for Ycsb {
-    fn name(&self) -> &'static str {
-        match self.mix {
-            Mix::A => "ycsb-a",
-            Mix::B => "ycsb-b",
-            Mix::C => "ycsb-c",
-            Mix::D => "ycsb-d",
-            Mix::E => "ycsb-e",
-            Mix::F => "ycsb-f",
-        }
-    }
-
-    fn about(&self) -> String {
+    fn shape(&self) -> Shape {
         let percent = self.mix.first_percent();
         let shares: Vec<String> = (self.mix.kinds().iter().zip([percent, 100 - percent]))
             .map(|(kind, percent)| format!("{percent} % {kind}"))
@@ -149,39 +137,29 @@ impl Workload for Ycsb {
             Chooser::Scrambled { .. } => "zipfian",
             Chooser::Latest(_) => "latest",
         };
-        format!(
-            "{} records, {KEY_BYTES}-byte keys, {}-byte values, {}, {choice}",
-            self.records,
-            self.value_bytes,
-            shares.join(", ")
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["usertable"]
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: self.mix == Mix::F, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        self.mix.kinds()
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.records * self.record_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        self.record_bytes() * (100 - self.mix.first_percent()) / 100
+        Shape {
+            name: match self.mix {
+                Mix::A => "ycsb-a",
+                Mix::B => "ycsb-b",
+                Mix::C => "ycsb-c",
+                Mix::D => "ycsb-d",
+                Mix::E => "ycsb-e",
+                Mix::F => "ycsb-f",
+            },
+            about: format!("{} records, {}, {}, {choice}", self.records, self.sizes(), shares.join(", ")),
+            tables: &["usertable"],
+            needs: Needs { transactions: self.mix == Mix::F, ..Needs::default() },
+            kinds: self.mix.kinds(),
+            loaded_bytes: self.records * self.sizes().row_bytes(),
+            bytes_per_operation: self.sizes().row_bytes() * (100 - percent) / 100,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         self.inserted.restart(self.records);
         let mut key = vec![0; KEY_BYTES];
         let mut value = vec![0; self.value_bytes];
-        fill(store, self.records, self.record_bytes(), filling, |row, open| {
+        fill(store, self.records, self.sizes().row_bytes(), filling, |row, open| {
             write_user(&mut key, row);
             Seal { row, write: 0 }.write_over(&mut value);
             open.put(0, &key, &value)
@@ -214,7 +192,7 @@ impl Workload for Ycsb {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some((self.records + self.inserts_of(done)) * self.record_bytes())
+        Some((self.records + self.inserts_of(done)) * self.sizes().row_bytes())
     }
 }
 
@@ -227,22 +205,22 @@ struct YcsbClient {
 }
 
 impl Client for YcsbClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let mix = self.workload.mix;
         if self.random.below(100) < mix.first_percent() {
             let record = self.choose();
             match mix {
-                Mix::E => self.scan(lane, record)?,
-                _ => self.read(lane, record)?,
+                Mix::E => self.scan(session, record)?,
+                _ => self.read(session, record)?,
             }
             return Ok(Step::Done(0));
         }
         match mix {
-            Mix::D | Mix::E => self.insert(lane)?,
-            Mix::F => self.modify(lane)?,
+            Mix::D | Mix::E => self.insert(session)?,
+            Mix::F => self.modify(session)?,
             Mix::A | Mix::B | Mix::C => {
                 let record = self.choose();
-                self.write(lane, record)?;
+                self.write(session, record)?;
             }
         }
         Ok(Step::Done(SECOND))
@@ -252,31 +230,31 @@ impl Client for YcsbClient {
 impl YcsbClient {
     /// Chooses a record, and puts its key into `self.key`.
     fn choose(&mut self) -> u64 {
-        let records = self.workload.inserted.answered();
+        let records = self.workload.inserted.acknowledged();
         let record = self.workload.chooser.next(&mut self.random, records);
         write_user(&mut self.key, record);
         record
     }
 
-    fn read(&mut self, lane: &mut Lane<'_>, record: u64) -> Result<()> {
-        let found = lane.get(0, &self.key, &mut self.value)?;
-        if !found && self.may_be_unseen(lane, record) {
+    fn read(&mut self, session: &mut RetryingSession<'_>, record: u64) -> Result<()> {
+        let found = session.get(0, &self.key, &mut self.value)?;
+        if !found && self.may_be_unseen(session, record) {
             return Ok(());
         }
         expect_row(found, &self.key, &self.value, record)
     }
 
     /// With tickets an insert may be acknowledged before it is visible to other threads.
-    fn may_be_unseen(&self, lane: &Lane<'_>, record: u64) -> bool {
-        record >= self.workload.records && lane.tickets() > 0
+    fn may_be_unseen(&self, session: &RetryingSession<'_>, record: u64) -> bool {
+        record >= self.workload.records && session.tickets() > 0
     }
 
-    fn scan(&mut self, lane: &mut Lane<'_>, record: u64) -> Result<()> {
+    fn scan(&mut self, session: &mut RetryingSession<'_>, record: u64) -> Result<()> {
         let wanted = self.random.within(1, SCAN_RECORDS_MAX);
         let mut is_first = false;
-        lane.read(|open| {
+        session.read(|open| {
             let mut seen = 0;
-            open.scan(0, Some(&self.key), Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(0, Some(&self.key)), &mut |key, _| {
                 if seen == 0 {
                     is_first = key == self.key;
                 }
@@ -285,28 +263,28 @@ impl YcsbClient {
             })
         })?;
         // A scan must begin with the record of its start key.
-        if is_first || self.may_be_unseen(lane, record) { Ok(()) } else { Err(missing(&self.key)) }
+        if is_first || self.may_be_unseen(session, record) { Ok(()) } else { Err(missing(&self.key)) }
     }
 
-    fn insert(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn insert(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let record = self.workload.inserted.begin();
         write_user(&mut self.key, record);
-        self.write(lane, record)?;
-        self.workload.inserted.answer(record);
+        self.write(session, record)?;
+        self.workload.inserted.acknowledge(record);
         Ok(())
     }
 
-    fn write(&mut self, lane: &mut Lane<'_>, record: u64) -> Result<()> {
+    fn write(&mut self, session: &mut RetryingSession<'_>, record: u64) -> Result<()> {
         self.value.resize(self.workload.value_bytes, 0);
         Seal { row: record, write: self.writes.next() }.write_over(&mut self.value);
-        lane.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
+        session.write(|open| open.put(0, &self.key, &self.value).map(|()| Verdict::Commit))?;
         Ok(())
     }
 
-    fn modify(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn modify(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let record = self.choose();
         let write = self.writes.next();
-        lane.write(|open| {
+        session.write(|open| {
             let found = open.get_for_update(0, &self.key, &mut self.value)?;
             expect_row(found, &self.key, &self.value, record)?;
             Seal { row: record, write }.write_over(&mut self.value);
@@ -317,11 +295,11 @@ impl YcsbClient {
     }
 }
 
-/// The records that are inserted, by all threads together. Reads may choose those below [`Inserted::answered`].
+/// The records that are inserted, by all threads together. Reads may choose those below [`Inserted::acknowledged`].
 #[derive(Debug)]
 struct Inserted {
     next: AtomicU64,
-    answered: AtomicU64,
+    acknowledged: AtomicU64,
     /// Acknowledged ones, with earlier ones that are not acknowledged yet.
     early: Mutex<BTreeSet<u64>>,
 }
@@ -329,32 +307,32 @@ struct Inserted {
 impl Inserted {
     fn new(records: u64) -> Inserted {
         let next = AtomicU64::new(records);
-        Inserted { next, answered: AtomicU64::new(records), early: Mutex::default() }
+        Inserted { next, acknowledged: AtomicU64::new(records), early: Mutex::default() }
     }
 
     /// Resets it for a new store with `records` loaded ones.
     fn restart(&self, records: u64) {
         self.early.lock().clear();
         self.next.store(records, Ordering::Relaxed);
-        self.answered.store(records, Ordering::Release);
+        self.acknowledged.store(records, Ordering::Release);
     }
 
     fn begin(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn answer(&self, record: u64) {
+    fn acknowledge(&self, record: u64) {
         let mut early = self.early.lock();
         early.insert(record);
-        let mut answered = self.answered.load(Ordering::Relaxed);
-        while early.remove(&answered) {
-            answered += 1;
+        let mut acknowledged = self.acknowledged.load(Ordering::Relaxed);
+        while early.remove(&acknowledged) {
+            acknowledged += 1;
         }
-        self.answered.store(answered, Ordering::Release);
+        self.acknowledged.store(acknowledged, Ordering::Release);
     }
 
-    fn answered(&self) -> u64 {
-        self.answered.load(Ordering::Acquire)
+    fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Acquire)
     }
 }
 
@@ -422,11 +400,11 @@ mod tests {
     fn inserts_count_in_their_order() {
         let inserted = Inserted::new(10);
         assert_eq!([(); 3].map(|()| inserted.begin()), [10, 11, 12]);
-        inserted.answer(11);
-        assert_eq!(inserted.answered(), 10);
-        inserted.answer(10);
-        assert_eq!(inserted.answered(), 12);
+        inserted.acknowledge(11);
+        assert_eq!(inserted.acknowledged(), 10);
+        inserted.acknowledge(10);
+        assert_eq!(inserted.acknowledged(), 12);
         inserted.restart(4);
-        assert_eq!((inserted.answered(), inserted.begin()), (4, 4));
+        assert_eq!((inserted.acknowledged(), inserted.begin()), (4, 4));
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fulgurite::env::{Env, OpenOptions, RealEnv};
 use fulgurite_bench::engine::{
-    Counters, Direction, Ended, Level, Mode, Needs, Opening, Pending, Session, Statements, Store,
+    Counters, Direction, Ended, Level, Mode, Needs, Opening, Pending, Range, Session, Statements, Store,
     Transaction, Verdict, Visit,
 };
 use fulgurite_bench::{Engine, Error, Result};
@@ -250,13 +250,8 @@ impl Transaction for FakeTransaction<'_> {
         Ok(())
     }
 
-    fn scan(
-        &mut self,
-        table: usize,
-        from: Option<&[u8]>,
-        direction: Direction,
-        visit: Visit<'_>,
-    ) -> Result<()> {
+    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
+        let Range { table, from, direction, .. } = range;
         assert!(self.writes.is_empty(), "no workload of these tests scans what it wrote");
         let rows = &self.tables[table];
         let mut forward = rows.iter().filter(|(key, _)| from.is_none_or(|from| key.as_slice() >= from));

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use fulgurite::dump::{
-    self, Action, Body, BulkKind, Chunks, Frame, GroupHeader, Item, Operation, Segment, Slot, SlotContent,
-    Stream,
+    self, Action, Body, BulkKind, Chunks, Frame, GroupHeader, Item, Operation, Segment, Stream,
+    SuperblockContent, SuperblockCopy,
 };
 use fulgurite::env::{Disk, Env, RealEnv};
 use serde_json::json;
@@ -46,19 +46,22 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let env = RealEnv::new();
-    let slots = dump::superblock(env.disk(), &args.dir)?;
+    let copies = dump::superblock(env.disk(), &args.dir)?;
     let paths = dump::segment_paths(env.disk(), &args.dir)?;
     let limit = args.limit.unwrap_or(usize::MAX);
     let mut output = Output::new();
     let decodes = match args.segment {
         Some(wanted) => {
             let Some((_, path)) = paths.iter().find(|(number, _)| *number == wanted) else {
-                return Err(Failure::new(format!("{} has no segment {wanted}", args.dir.display())));
+                return Err(Failure::new(format!(
+                    "{} has no segment {wanted}: `fulgurite dump` lists them",
+                    args.dir.display()
+                )));
             };
             print_items(&dump::segment(env.disk(), path)?, limit, args.json, &mut output)?
         }
         None => {
-            let decodes = print_slots(&slots, args.json, &mut output)?;
+            let decodes = print_superblock(&copies, args.json, &mut output)?;
             let paths = &paths[..paths.len().min(limit)];
             print_segments(env.disk(), paths, args.json, &mut output)? && decodes
         }
@@ -67,16 +70,16 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if decodes { Ok(()) } else { Err(Failure::damaged()) }
 }
 
-/// Prints the superblock; returns whether any slot decodes. In a young database only one does.
-fn print_slots(slots: &[Slot], json: bool, output: &mut Output) -> Result<bool, Failure> {
-    for (index, slot) in slots.iter().enumerate() {
+/// Prints the superblock; returns whether any copy decodes. In a young database only one does.
+fn print_superblock(copies: &[SuperblockCopy], json: bool, output: &mut Output) -> Result<bool, Failure> {
+    for (index, copy) in copies.iter().enumerate() {
         if json {
-            output.json(&dump_json::slot(index, slot))?
+            output.json(&dump_json::superblock_copy(index, copy))?
         } else {
-            output.line(slot_line(index, slot))?
+            output.line(copy_line(index, copy))?
         }
     }
-    Ok(slots.iter().any(|slot| !matches!(slot, Slot::Invalid)))
+    Ok(copies.iter().any(|copy| !matches!(copy, SuperblockCopy::Invalid)))
 }
 
 /// Prints the list of segments; returns whether all of them decode.
@@ -107,18 +110,27 @@ fn print_segments(
 
 const SEGMENT_HEAD: [&str; 8] = ["segment", "stream", "epoch", "first", "used", "bytes", "holds", ""];
 
-fn slot_line(index: usize, slot: &Slot) -> String {
-    match slot {
-        Slot::Valid(SlotContent { id, sequence, epoch, checkpoint, replay, covered, durable, .. }) => {
+fn copy_line(index: usize, copy: &SuperblockCopy) -> String {
+    match copy {
+        SuperblockCopy::Valid(SuperblockContent {
+            id,
+            sequence,
+            epoch,
+            checkpoint,
+            replay,
+            covered,
+            durable,
+            ..
+        }) => {
             format!(
-                "slot {index}: write {sequence}, epoch {epoch}, database {id}, checkpoint at \
+                "copy {index}: write {sequence}, epoch {epoch}, database {id}, checkpoint at \
                  {checkpoint} covers commit {covered}, replay from {replay}, commit {durable} was durable"
             )
         }
-        Slot::Newer(version) => {
-            format!("slot {index}: format version {version}, which this program does not know")
+        SuperblockCopy::Newer(version) => {
+            format!("copy {index}: format version {version}, which this program does not know")
         }
-        Slot::Invalid => format!("slot {index}: not valid, or never written"),
+        SuperblockCopy::Invalid => format!("copy {index}: not valid, or never written"),
     }
 }
 

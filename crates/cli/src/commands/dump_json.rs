@@ -1,16 +1,16 @@
 //! The JSON output of `dump`.
 
-use fulgurite::dump::{Action, Body, ChunkRef, Frame, GroupKind, Item, Operation, Segment, Slot};
+use fulgurite::dump::{Action, Body, ChunkRef, Frame, GroupKind, Item, Operation, Segment, SuperblockCopy};
 use serde_json::{Map, Value, json};
 
 use super::dump::{bulk_kind, first_group, stream_name};
 use super::dump_node;
 use crate::rows::bytes_field;
 
-pub(super) fn slot(index: usize, slot: &Slot) -> Value {
-    match slot {
-        Slot::Valid(content) => json!({
-            "slot": index,
+pub(super) fn superblock_copy(index: usize, copy: &SuperblockCopy) -> Value {
+    match copy {
+        SuperblockCopy::Valid(content) => json!({
+            "copy": index,
             "valid": true,
             "database": content.id.to_string(),
             "sequence": content.sequence,
@@ -21,8 +21,8 @@ pub(super) fn slot(index: usize, slot: &Slot) -> Value {
             "durable_csn": content.durable.0,
             "clock_ms": content.clock_ms,
         }),
-        Slot::Newer(version) => json!({ "slot": index, "valid": false, "format_version": version }),
-        Slot::Invalid => json!({ "slot": index, "valid": false }),
+        SuperblockCopy::Newer(version) => json!({ "copy": index, "valid": false, "format_version": version }),
+        SuperblockCopy::Invalid => json!({ "copy": index, "valid": false }),
     }
 }
 

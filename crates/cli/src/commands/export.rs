@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let otherwise = if args.names_tables() { Format::Jsonl } else { Format::Tsv };
     let format = args.format.resolve(file, otherwise)?;
     if args.raw && format != Format::Tsv {
-        return Err(Failure::usage("--raw goes with TSV only"));
+        return Err(Failure::usage("--raw goes with TSV only: add --format tsv"));
     }
     if args.names_tables() && format != Format::Jsonl {
         return Err(Failure::usage("only JSON lines name the table of a row: give --format jsonl"));
@@ -131,10 +131,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     })?;
     match left_out {
         0 => Ok(()),
-        parts => Err(Failure::of_damage(format!(
+        ranges => Err(Failure::of_damage(format!(
             "the export is not complete: {} could not be read and {} named above",
-            text::count(parts, "part"),
-            if parts == 1 { "is" } else { "are" },
+            text::count(ranges, "range"),
+            if ranges == 1 { "is" } else { "are" },
         ))),
     }
 }
@@ -188,7 +188,7 @@ impl Export<'_> {
                 );
             }
             false => {
-                let instead = if replaces { ", in place of the file that was there" } else { "" };
+                let instead = if replaces { ", instead of the file that was there" } else { "" };
                 let (rows, tables) = (text::count(self.rows, "row"), text::count(tables, "table"));
                 stderr::line(&format!("{rows} of {tables} written to {file}{instead}"));
             }
@@ -236,9 +236,9 @@ impl Export<'_> {
                     write_row(&mut self.writer, entry, out, failed)?;
                     self.rows += 1;
                 }
-                Salvaged::LeftOut(part) => {
+                Salvaged::LeftOut(left_out) => {
                     self.left_out += 1;
-                    tell(&table.name(), &part, self.args.json);
+                    report(&table.name(), &left_out, self.args.json);
                 }
             }
         }
@@ -265,19 +265,19 @@ fn write_row(
 }
 
 /// Reports on standard error a range that was left out.
-fn tell(table: &str, part: &LeftOut, as_json: bool) {
-    let error = failure::with_causes(&part.error);
+fn report(table: &str, left_out: &LeftOut, as_json: bool) {
+    let error = failure::with_causes(&left_out.error);
     match as_json {
-        true => stderr::object(&left_out_as_json(table, part, &error)),
+        true => stderr::object(&left_out_as_json(table, left_out, &error)),
         false => {
-            let line = format!("left out of table `{table}`: {}: {error}", keys(part));
+            let line = format!("left out of table `{table}`: {}: {error}", keys(left_out));
             stderr::line(&line.replace('\n', " "));
         }
     }
 }
 
-fn keys(part: &LeftOut) -> String {
-    match &part.keys {
+fn keys(left_out: &LeftOut) -> String {
+    match &left_out.keys {
         (Bound::Included(one), Bound::Included(last)) if one == last => {
             format!("key {}", text::quoted(one))
         }
@@ -297,14 +297,14 @@ fn keys(part: &LeftOut) -> String {
 }
 
 /// `from` and `to` are bytes, `to` is exclusive; a single key is `key`.
-fn left_out_as_json(table: &str, part: &LeftOut, error: &str) -> Value {
+fn left_out_as_json(table: &str, left_out: &LeftOut, error: &str) -> Value {
     let mut object = Map::new();
     object.insert("left_out".into(), table.into());
     let mut put = |name: &str, bytes: &[u8]| {
         let (name, text) = bytes_field(name, bytes);
         object.insert(name, json!(text));
     };
-    match &part.keys {
+    match &left_out.keys {
         (Bound::Included(one), Bound::Included(last)) if one == last => put("key", one),
         (start, end) => {
             if let Bound::Included(key) | Bound::Excluded(key) = start {

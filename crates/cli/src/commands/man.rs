@@ -38,9 +38,9 @@ pub(crate) fn run(args: &Args, mut program: Command) -> Result<(), Failure> {
     }
     let command = match &args.command {
         None => &program,
-        Some(name) => commands()
-            .find(|command| command.get_name() == name)
-            .ok_or_else(|| Failure::usage(format!("there is no command `{name}`")))?,
+        Some(name) => commands().find(|command| command.get_name() == name).ok_or_else(|| {
+            Failure::usage(format!("there is no command `{name}`: `fulgurite --help` lists them"))
+        })?,
     };
     let mut output = Output::new();
     output.bytes(&page(command).map_err(Failure::output)?)?;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fulgurite::dump::{self, Slot};
+use fulgurite::dump::{self, SuperblockCopy};
 use fulgurite::env::{Env, LockHolder, OpenOptions, RealEnv};
 use serde_json::json;
 
@@ -12,9 +12,9 @@ use crate::text::{aligned, number, size};
 
 pub(crate) fn run(dir: &Path, holder: &LockHolder, as_json: bool) -> Result<(), Failure> {
     let env = RealEnv::new();
-    let slots = dump::superblock(env.disk(), dir)?;
-    let newest = slots.iter().filter_map(|slot| match slot {
-        Slot::Valid(content) => Some(content),
+    let copies = dump::superblock(env.disk(), dir)?;
+    let newest = copies.iter().filter_map(|copy| match copy {
+        SuperblockCopy::Valid(content) => Some(content),
         _ => None,
     });
     let newest = newest.max_by_key(|content| content.sequence);

@@ -39,10 +39,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
                 output.json(&json!({ "name": name, "entries_estimate": entries }))?;
             }
         } else {
-            let cells = |(name, entries): &(String, u64)| {
+            let columns = |(name, entries): &(String, u64)| {
                 vec![text::printable(name.as_bytes()), format!("about {}", text::count(*entries, "entry"))]
             };
-            let rows: Vec<_> = tables.iter().map(cells).collect();
+            let rows: Vec<_> = tables.iter().map(columns).collect();
             for line in text::aligned(&rows, &[]) {
                 output.line(line)?;
             }

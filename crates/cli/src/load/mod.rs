@@ -221,9 +221,9 @@ impl Loaded {
             true => String::new(),
             false => format!(", {} rows/s", text::number(self.rows_per_second() as u64)),
         };
-        let place = input.table.map_or_else(String::new, |table| format!(" in table `{table}`"));
+        let in_table = input.table.map_or_else(String::new, |table| format!(" in table `{table}`"));
         output.line(format!(
-            "{} durable{place}{}{}: {}, {:.3} s{rate}",
+            "{} durable{in_table}{}{}: {}, {:.3} s{rate}",
             text::count(rows, "row"),
             self.replaced(),
             self.expired(),

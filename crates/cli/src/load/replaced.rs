@@ -106,7 +106,7 @@ impl Counter {
 fn count_all(batches: &Receiver<(Transaction, Vec<Batch>)>, counted: &Sender<Keys>) {
     while let Ok((before, batches)) = batches.recv() {
         for Batch { table, replaced, mut keys } in batches {
-            replaced.lock().unwrap_or_else(PoisonError::into_inner).settle(&table, &keys, &before);
+            replaced.lock().unwrap_or_else(PoisonError::into_inner).count(&table, &keys, &before);
             keys.clear();
             // At the end of a load there is no receiver.
             let _ = counted.send(keys);
@@ -118,7 +118,7 @@ fn count_all(batches: &Receiver<(Transaction, Vec<Batch>)>, counted: &Sender<Key
 pub(super) struct Replaced {
     /// No key that was there before the load is greater; `None`: there was none.
     table_last: Option<Vec<u8>>,
-    /// The keys of the load that were settled.
+    /// The keys of the load that were counted.
     seen: Filter,
     replaced: u64,
     unknown: u64,
@@ -134,7 +134,7 @@ impl Replaced {
     }
 
     /// Counts rows with these keys. `before` does not see those rows, but all before them.
-    pub fn settle(&mut self, table: &Table, keys: &Keys, before: &Transaction) {
+    pub fn count(&mut self, table: &Table, keys: &Keys, before: &Transaction) {
         let hashes: Vec<u64> = keys.iter().map(xxh3_64).collect();
         let mut by_hash = None;
         for ((index, key), &hash) in keys.iter().enumerate().zip(&hashes) {
@@ -191,15 +191,15 @@ struct ByHash(Vec<(u64, usize)>);
 
 impl ByHash {
     fn of(hashes: &[u64]) -> ByHash {
-        let mut places: Vec<_> = hashes.iter().copied().zip(0..).collect();
-        places.sort_unstable();
-        ByHash(places)
+        let mut pairs: Vec<_> = hashes.iter().copied().zip(0..).collect();
+        pairs.sort_unstable();
+        ByHash(pairs)
     }
 
     /// Whether the key at `index` is also at an earlier one.
     fn is_repeated(&self, keys: &Keys, hash: u64, index: usize) -> bool {
         let first = self.0.partition_point(|&(other, _)| other < hash);
-        let mut earlier = self.0[first..].iter().take_while(|&&place| place < (hash, index));
+        let mut earlier = self.0[first..].iter().take_while(|&&pair| pair < (hash, index));
         earlier.any(|&(_, earlier)| keys.get(earlier) == keys.get(index))
     }
 }

@@ -34,7 +34,7 @@ impl Target {
     pub fn count(&self, key: &[u8], transaction: &Transaction) {
         let mut keys = Keys::default();
         keys.push(key);
-        lock(&self.replaced).settle(&self.table, &keys, transaction);
+        lock(&self.replaced).count(&self.table, &keys, transaction);
     }
 }
 
@@ -91,7 +91,7 @@ impl Targets {
                 let keys = std::mem::replace(&mut target.keys, counter.empty_keys());
                 later.push(Batch { table: target.table.clone(), replaced: target.replaced.clone(), keys });
             } else {
-                lock(&target.replaced).settle(&target.table, &target.keys, &before);
+                lock(&target.replaced).count(&target.table, &target.keys, &before);
                 target.keys.clear();
             }
         }

@@ -128,9 +128,9 @@ fn remove(env: &dyn Env, path: &Path) {
 fn fill(file: &dyn File, chunk: &[u8], len: u64) -> io::Result<()> {
     let mut at = 0;
     while at < len && !interrupt::asked() {
-        let part = chunk.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
-        file.write_at(&chunk[..part], at)?;
-        at += part as u64;
+        let count = chunk.len().min(usize::try_from(len - at).unwrap_or(usize::MAX));
+        file.write_at(&chunk[..count], at)?;
+        at += count as u64;
     }
     file.sync_data()
 }

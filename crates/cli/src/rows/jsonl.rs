@@ -139,9 +139,9 @@ fn string(field: &str, json: &str) -> Result<String, String> {
 
 /// The error without its position: its line is relative to the object, its column perhaps to a field.
 fn without_place(error: &serde_json::Error) -> String {
-    let place = format!(" at line {} column {}", error.line(), error.column());
+    let position = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
-    text.strip_suffix(&place).map(String::from).unwrap_or(text)
+    text.strip_suffix(&position).map(String::from).unwrap_or(text)
 }
 
 /// Appends valid JSON without the blanks between its tokens; numbers and the order of fields stay as they are.

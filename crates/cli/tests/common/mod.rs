@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
 /// A directory for a database, `db`, and files.
-pub struct Place {
+pub struct Sandbox {
     dir: TempDir,
 }
 
@@ -21,9 +21,9 @@ pub struct Ran {
     pub stderr: String,
 }
 
-impl Place {
-    pub fn new() -> Place {
-        Place { dir: tempfile::tempdir().expect("a directory for the test") }
+impl Sandbox {
+    pub fn new() -> Sandbox {
+        Sandbox { dir: tempfile::tempdir().expect("a directory for the test") }
     }
 
     pub fn path(&self) -> &Path {
@@ -181,10 +181,10 @@ impl Ran {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Checks that the run failed with `code` and one line that contains `part`.
-    pub fn fails(self, code: i32, part: &str) {
+    /// Checks that the run failed with `code` and one line that contains `words`.
+    pub fn fails(self, code: i32, words: &str) {
         assert_eq!(self.code, Some(code), "{}", self.stderr);
-        assert!(self.stderr.starts_with("error: ") && self.stderr.contains(part), "{}", self.stderr);
+        assert!(self.stderr.starts_with("error: ") && self.stderr.contains(words), "{}", self.stderr);
         assert!(code == 2 || self.stderr.lines().count() == 1, "{}", self.stderr);
     }
 }

@@ -7,8 +7,8 @@ use super::graph::{
     loaded_links, node_data, write_node,
 };
 use super::{LinkBench, Operation, Popularity};
-use crate::engine::{Direction, Verdict};
-use crate::lane::{Lane, Open};
+use crate::engine::{Range, Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::workload::rows::Random;
 use crate::workload::sealed::{Seal, expect_row};
 use crate::workload::{Client, Step};
@@ -45,20 +45,20 @@ impl LinkBenchClient {
 }
 
 impl Client for LinkBenchClient {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         self.time += self.step;
         let operation = Operation::drawn(&mut self.random);
         match operation {
-            Operation::AddLink => self.put_link(lane, ADDED_EXISTS)?,
-            Operation::DeleteLink => self.delete_link(lane)?,
-            Operation::UpdateLink => self.put_link(lane, UPDATED_EXISTS)?,
-            Operation::CountLinks => self.count_links(lane)?,
-            Operation::MultigetLink => self.multiget_link(lane)?,
-            Operation::GetLinkList => self.get_link_list(lane)?,
-            Operation::AddNode => self.add_node(lane)?,
-            Operation::UpdateNode => self.update_node(lane)?,
-            Operation::DeleteNode => self.delete_node(lane)?,
-            Operation::GetNode => self.get_node(lane)?,
+            Operation::AddLink => self.put_link(session, ADDED_EXISTS)?,
+            Operation::DeleteLink => self.delete_link(session)?,
+            Operation::UpdateLink => self.put_link(session, UPDATED_EXISTS)?,
+            Operation::CountLinks => self.count_links(session)?,
+            Operation::MultigetLink => self.multiget_link(session)?,
+            Operation::GetLinkList => self.get_link_list(session)?,
+            Operation::AddNode => self.add_node(session)?,
+            Operation::UpdateNode => self.update_node(session)?,
+            Operation::DeleteNode => self.delete_node(session)?,
+            Operation::GetNode => self.get_node(session)?,
         }
         Ok(Step::Done(operation as usize))
     }
@@ -76,11 +76,11 @@ impl LinkBenchClient {
         list.id1 + self.random.below(ends(list, exists_percent))
     }
 
-    fn put_link(&mut self, lane: &mut Lane<'_>, exists_percent: u64) -> Result<()> {
+    fn put_link(&mut self, session: &mut RetryingSession<'_>, exists_percent: u64) -> Result<()> {
         let list = self.list(Popularity::LinkWrites);
         let id2 = self.other_end(list, exists_percent);
         let time = self.time;
-        lane.write(|open| {
+        session.write(|open| {
             let before = self.read_link(open, list, id2)?;
             let version = before.map_or(0, |link| link.version + 1);
             let link = Link { list, id2, is_visible: true, version, time };
@@ -96,10 +96,10 @@ impl LinkBenchClient {
     }
 
     /// A deleted link stays, hidden.
-    fn delete_link(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn delete_link(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let list = self.list(Popularity::LinkWrites);
         let id2 = self.other_end(list, DELETED_EXISTS);
-        lane.write(|open| {
+        session.write(|open| {
             if let Some(before) = self.read_link(open, list, id2)?.filter(|link| link.is_visible) {
                 let hidden = Link { is_visible: false, version: before.version + 1, ..before };
                 open.delete(BY_TIME, &before.index_key())?;
@@ -111,7 +111,7 @@ impl LinkBenchClient {
         Ok(())
     }
 
-    fn read_link(&mut self, open: &mut Open<'_>, list: List, id2: u64) -> Result<Option<Link>> {
+    fn read_link(&mut self, open: &mut dyn Transaction, list: List, id2: u64) -> Result<Option<Link>> {
         let key = list.link_key(id2);
         if !open.get_for_update(LINKS, &key, &mut self.value)? {
             return Ok(None);
@@ -119,7 +119,7 @@ impl LinkBenchClient {
         Link::of(&key, &self.value).map(Some).ok_or_else(|| broken("link", &key))
     }
 
-    fn change_count(&mut self, open: &mut Open<'_>, list: List, by: i64) -> Result<()> {
+    fn change_count(&mut self, open: &mut dyn Transaction, list: List, by: i64) -> Result<()> {
         let key = list.key();
         let before = match open.get_for_update(COUNTS, &key, &mut self.value)? {
             true => Count::of(&self.value).ok_or_else(|| broken("count", &key))?,
@@ -130,15 +130,15 @@ impl LinkBenchClient {
         open.put(COUNTS, &key, &after.value())
     }
 
-    fn count_links(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn count_links(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let key = self.list(Popularity::LinkReads).key();
-        match lane.get(COUNTS, &key, &mut self.value)? && Count::of(&self.value).is_none() {
+        match session.get(COUNTS, &key, &mut self.value)? && Count::of(&self.value).is_none() {
             true => Err(broken("count", &key)),
             false => Ok(()),
         }
     }
 
-    fn multiget_link(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn multiget_link(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let list = self.list(Popularity::LinkReads);
         let mut links = 1;
         while links < MULTIGET_LINKS_MAX && self.random.unit() >= MULTIGET_ENDS {
@@ -146,7 +146,7 @@ impl LinkBenchClient {
         }
         let ends = ends(list, GOT_EXISTS).max(links);
         let first = self.random.below(ends);
-        lane.read(|open| {
+        session.read(|open| {
             for id2 in (0..links).map(|link| list.id1 + (first + link) % ends) {
                 let key = list.link_key(id2);
                 if open.get(LINKS, &key, &mut self.value)? && Link::of(&key, &self.value).is_none() {
@@ -157,11 +157,11 @@ impl LinkBenchClient {
         })
     }
 
-    fn get_link_list(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn get_link_list(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let list = self.list(Popularity::LinkReads).key();
-        lane.read(|open| {
+        session.read(|open| {
             let mut links = 0;
-            open.scan(BY_TIME, Some(&list), Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(BY_TIME, Some(&list)), &mut |key, _| {
                 links += 1;
                 Ok(key[..LIST_BYTES] == list && links < LINKS_MAX)
             })
@@ -177,18 +177,18 @@ fn ends(list: List, exists_percent: u64) -> u64 {
 
 /// Of nodes.
 impl LinkBenchClient {
-    fn add_node(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn add_node(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let id = self.workload.next_node.fetch_add(1, Ordering::Relaxed);
         write_node(&mut self.value, id, 0, self.time);
-        lane.write(|open| open.put(NODES, &id.to_be_bytes(), &self.value).map(|()| Verdict::Commit))?;
+        session.write(|open| open.put(NODES, &id.to_be_bytes(), &self.value).map(|()| Verdict::Commit))?;
         Ok(())
     }
 
     /// The node may have been deleted; then nothing is written.
-    fn update_node(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn update_node(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let id = self.workload.node(Popularity::NodeUpdates, &mut self.random);
         let key = id.to_be_bytes();
-        lane.write(|open| {
+        session.write(|open| {
             if open.get_for_update(NODES, &key, &mut self.value)? {
                 let seal = Seal::of(node_data(&self.value)).filter(|seal| seal.row == id);
                 let version = seal.ok_or_else(|| broken("node", &key))?.write + 1;
@@ -200,16 +200,16 @@ impl LinkBenchClient {
         Ok(())
     }
 
-    fn delete_node(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn delete_node(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let id = self.random.below(self.workload.nodes);
-        lane.write(|open| open.delete(NODES, &id.to_be_bytes()).map(|()| Verdict::Commit))?;
+        session.write(|open| open.delete(NODES, &id.to_be_bytes()).map(|()| Verdict::Commit))?;
         Ok(())
     }
 
-    fn get_node(&mut self, lane: &mut Lane<'_>) -> Result<()> {
+    fn get_node(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
         let id = self.workload.node(Popularity::NodeReads, &mut self.random);
         let key = id.to_be_bytes();
-        match lane.get(NODES, &key, &mut self.value)? {
+        match session.get(NODES, &key, &mut self.value)? {
             true => expect_row(true, &key, node_data(&self.value), id),
             false => Ok(()),
         }

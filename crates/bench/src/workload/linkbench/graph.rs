@@ -155,13 +155,13 @@ impl Count {
     }
 }
 
-/// The parts one after another; together they are `N` bytes.
-fn concat<const N: usize, const PARTS: usize>(parts: [&[u8]; PARTS]) -> [u8; N] {
+/// The fields one after another; together they are `N` bytes.
+fn concat<const N: usize, const COUNT: usize>(fields: [&[u8]; COUNT]) -> [u8; N] {
     let mut whole = [0; N];
     let mut at = 0;
-    for part in parts {
-        whole[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
+    for field in fields {
+        whole[at..at + field.len()].copy_from_slice(field);
+        at += field.len();
     }
     debug_assert_eq!(at, N);
     whole

@@ -16,10 +16,9 @@ use self::graph::{
 use super::choose::Zipfian;
 use super::rows::{Random, fill};
 use super::shuffle::Shuffle;
-use super::{Client, Done, Filling, Workload};
+use super::{Client, Done, Filling, Shape, Workload};
 use crate::Result;
-use crate::engine::{Needs, Store};
-use crate::lane::Open;
+use crate::engine::{Needs, Store, Transaction};
 
 /// A social graph under the mix of operations of LinkBench (Armstrong, Ponnekanti, Borthakur and Callaghan, SIGMOD
 /// 2013), as key-value transactions.
@@ -72,7 +71,7 @@ enum Popularity {
 /// Of [`Popularity`], in its order.
 const SKEWS: [f64; 4] = [0.8, 0.741, 0.625, 0.606];
 
-/// An operation: an index into [`KINDS`].
+/// An operation: an index into [`MIX`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     AddLink,
@@ -87,39 +86,36 @@ enum Operation {
     GetNode,
 }
 
-const KINDS: &[&str] = &[
-    "add-link",
-    "delete-link",
-    "update-link",
-    "count-links",
-    "multiget-link",
-    "get-link-list",
-    "add-node",
-    "update-node",
-    "delete-node",
-    "get-node",
+/// The operations, their names, and how many of ten thousand are of each.
+const MIX: [(Operation, &str, u64); 10] = [
+    (Operation::AddLink, "add-link", 899),
+    (Operation::DeleteLink, "delete-link", 299),
+    (Operation::UpdateLink, "update-link", 801),
+    (Operation::CountLinks, "count-links", 489),
+    (Operation::MultigetLink, "multiget-link", 53),
+    (Operation::GetLinkList, "get-link-list", 5072),
+    (Operation::AddNode, "add-node", 257),
+    (Operation::UpdateNode, "update-node", 736),
+    (Operation::DeleteNode, "delete-node", 101),
+    (Operation::GetNode, "get-node", 1293),
 ];
 
-/// The operations, and how many of ten thousand are of each.
-const MIX: [(Operation, u64); 10] = [
-    (Operation::AddLink, 899),
-    (Operation::DeleteLink, 299),
-    (Operation::UpdateLink, 801),
-    (Operation::CountLinks, 489),
-    (Operation::MultigetLink, 53),
-    (Operation::GetLinkList, 5072),
-    (Operation::AddNode, 257),
-    (Operation::UpdateNode, 736),
-    (Operation::DeleteNode, 101),
-    (Operation::GetNode, 1293),
-];
+const KINDS: [&str; MIX.len()] = {
+    let mut kinds = [""; MIX.len()];
+    let mut index = 0;
+    while index < kinds.len() {
+        kinds[index] = MIX[index].1;
+        index += 1;
+    }
+    kinds
+};
 
 impl Operation {
     fn drawn(random: &mut Random) -> Operation {
-        let mut place = random.below(10_000);
-        for (operation, share) in MIX {
-            match place.checked_sub(share) {
-                Some(rest) => place = rest,
+        let mut rest = random.below(10_000);
+        for (operation, _, share) in MIX {
+            match rest.checked_sub(share) {
+                Some(left) => rest = left,
                 None => return operation,
             }
         }
@@ -164,45 +160,30 @@ fn lists(id1: u64) -> impl Iterator<Item = List> {
 }
 
 impl Workload for LinkBench {
-    fn name(&self) -> &'static str {
-        "linkbench"
-    }
-
-    fn about(&self) -> String {
-        format!("{} nodes, about {} links, {LINK_TYPES} types of links", self.nodes, self.links())
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        &["nodes", "links", "by_time", "counts"]
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: true, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        KINDS
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES) + self.links() * LINK_BYTES
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        let written = MIX.map(|(operation, share)| match operation {
+    fn shape(&self) -> Shape {
+        let written = MIX.map(|(operation, _, share)| match operation {
             Operation::AddLink | Operation::DeleteLink | Operation::UpdateLink => {
                 share * (LINK_BYTES + COUNT_BYTES)
             }
             Operation::AddNode | Operation::UpdateNode => share * NODE_BYTES,
             _ => 0,
         });
-        written.iter().sum::<u64>() / 10_000
+        Shape {
+            name: "linkbench",
+            about: format!("{} nodes, about {} links, {LINK_TYPES} types of links", self.nodes, self.links()),
+            tables: &["nodes", "links", "by_time", "counts"],
+            needs: Needs { transactions: true, ..Needs::default() },
+            kinds: &KINDS,
+            loaded_bytes: self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES)
+                + self.links() * LINK_BYTES,
+            bytes_per_operation: written.iter().sum::<u64>() / 10_000,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         self.next_node.store(self.nodes, Ordering::Relaxed);
         let mut value = Vec::new();
-        let bytes = self.loaded_bytes() / self.nodes;
+        let bytes = self.shape().loaded_bytes / self.nodes;
         fill(store, self.nodes, bytes, filling, |id, open| load_node(open, id, &mut value))
     }
 
@@ -213,10 +194,15 @@ impl Workload for LinkBench {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         check::check(self, store, done)
     }
+
+    /// How many links are there depends on the chosen nodes.
+    fn live_bytes(&self, _: &Done) -> Option<u64> {
+        None
+    }
 }
 
 /// Puts a node, its links with the newest last, and their counts.
-fn load_node(open: &mut Open<'_>, id: u64, value: &mut Vec<u8>) -> Result<()> {
+fn load_node(open: &mut dyn Transaction, id: u64, value: &mut Vec<u8>) -> Result<()> {
     write_node(value, id, 0, 0);
     open.put(NODES, &id.to_be_bytes(), value)?;
     for list in lists(id) {
@@ -234,6 +220,7 @@ fn load_node(open: &mut Open<'_>, id: u64, value: &mut Vec<u8>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Range;
     use crate::testing::{checked, store, tamper};
     use crate::workload::rows::count_rows;
 
@@ -260,14 +247,14 @@ mod tests {
 
     #[test]
     fn operations_are_as_frequent_as_in_the_paper() {
-        assert_eq!(MIX.iter().map(|(_, share)| share).sum::<u64>(), 10_000);
-        assert!((0..).zip(MIX).all(|(place, (operation, _))| operation as usize == place));
+        assert_eq!(MIX.iter().map(|(_, _, share)| share).sum::<u64>(), 10_000);
+        assert!((0..).zip(MIX).all(|(index, (operation, ..))| operation as usize == index));
         let mut random = Random::new(1);
         let mut drawn = [0u64; 10];
         for _ in 0..100_000 {
             drawn[Operation::drawn(&mut random) as usize] += 1;
         }
-        for ((operation, share), drawn) in MIX.into_iter().zip(drawn) {
+        for ((operation, _, share), drawn) in MIX.into_iter().zip(drawn) {
             let expected = share * 10;
             let slack = 4 * expected.isqrt();
             assert!(drawn.abs_diff(expected) < slack, "{drawn} of {operation:?} instead of {expected}");
@@ -303,7 +290,7 @@ mod tests {
             let mut links = 0;
             open.put(LINKS, &hidden.key(), &hidden.value())?;
             open.delete(BY_TIME, &link.index_key())?;
-            open.scan(BY_TIME, Some(&list.key()), crate::engine::Direction::Forward, &mut |key, _| {
+            open.scan(Range::forward(BY_TIME, Some(&list.key())), &mut |key, _| {
                 let is_of_list = key.starts_with(&list.key());
                 links += u64::from(is_of_list);
                 Ok(is_of_list)

@@ -11,7 +11,7 @@ fn filling_leaves_the_rows_it_says() {
     assert_eq!([BRANCHES, TELLERS, ACCOUNTS, HISTORY].map(|table| bed.rows(table).len()), [3, 30, 150, 0]);
     let mut rows = bed.tables().into_iter().flatten();
     assert!(rows.all(|(key, value)| key.len() + value.len() == 100 && balance(&value) == Some(0)));
-    assert_eq!(bed.bytes(), SMALL.loaded_bytes());
+    assert_eq!(bed.bytes(), SMALL.shape().loaded_bytes);
     bed.check(Some(&Done { kinds: vec![0], rolled_back: vec![0] })).expect("all are 0");
 }
 
@@ -22,7 +22,7 @@ fn four_threads_keep_the_sums() {
     assert_eq!(done.kinds, [2000]);
     bed.check(Some(&done)).expect("the sums are the same");
     assert_eq!(Some(bed.bytes()), SMALL.live_bytes(&done));
-    assert_eq!(counts.user_bytes, 2000 * SMALL.bytes_per_operation());
+    assert_eq!(counts.user_bytes, 2000 * SMALL.shape().bytes_per_operation);
     done.kinds[0] += 1;
     let error = bed.check(Some(&done)).expect_err("one is missing");
     assert!(error.to_string().contains("`history` holds 2000 rows instead of 2001"), "{error}");
@@ -86,8 +86,8 @@ fn amounts_and_branches_are_as_the_rules_want() {
         Terminal { bank: SMALL, thread: 0, random: Random::new(1), next: None, value: Vec::new() };
     let (mut at_home, mut tellers) = (0, [0; 30]);
     for _ in 0..20_000 {
-        let History { account, teller, branch, delta, .. } = terminal.pick();
-        assert!(delta.unsigned_abs() <= DELTA_MAX && branch == teller / 10 && account < 150);
+        let History { account, teller, branch, amount, .. } = terminal.pick();
+        assert!(amount.unsigned_abs() <= AMOUNT_MAX && branch == teller / 10 && account < 150);
         at_home += u32::from(account / 50 == u64::from(branch));
         tellers[teller as usize] += 1;
     }
@@ -99,7 +99,7 @@ fn amounts_and_branches_are_as_the_rules_want() {
 
 #[test]
 fn history_is_read_as_it_was_written() {
-    let row = History { account: u64::MAX, teller: 1, branch: 2, delta: -3, time: 4 };
+    let row = History { account: u64::MAX, teller: 1, branch: 2, amount: -3, time: 4 };
     assert_eq!(History::decode(&row.encode()), Some(row));
     assert_eq!(History::decode(&row.encode()[1..]), None);
 }

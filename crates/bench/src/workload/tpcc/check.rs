@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::rows::{check_rows, count_rows, fold};
+use super::super::rows::{check_rows, count_rows, visit_rows};
 use super::rows::{District, Order, Row, Warehouse};
 use super::schema::{
     self, CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, DistrictId, HISTORY, NEW_ORDER, ORDER_LINE, ORDERS,
@@ -27,7 +27,7 @@ struct Numbers {
 
 /// The conditions 1 to 4.
 pub(super) fn conditions(store: &dyn Store) -> Result<()> {
-    let districts = fold(store, DISTRICT, |all: &mut ByDistrict<(i64, u32)>, key, value| {
+    let districts = visit_rows(store, DISTRICT, |all: &mut ByDistrict<(i64, u32)>, key, value| {
         let row: District<'_> = written(value)?;
         all.insert(district_of(DISTRICT, key)?, (row.ytd, row.next_order));
         Ok(())
@@ -36,7 +36,7 @@ pub(super) fn conditions(store: &dyn Store) -> Result<()> {
 
     let orders = numbers(store, ORDERS)?;
     let new_orders = numbers(store, NEW_ORDER)?;
-    let lines = fold(store, ORDER_LINE, |all: &mut ByDistrict<u64>, key, _| {
+    let lines = visit_rows(store, ORDER_LINE, |all: &mut ByDistrict<u64>, key, _| {
         *all.entry(district_of(ORDER_LINE, key)?).or_default() += 1;
         Ok(())
     })?;
@@ -62,7 +62,7 @@ fn condition_1(store: &dyn Store, districts: &ByDistrict<(i64, u32)>) -> Result<
     for (id, (ytd, _)) in districts {
         *sums.entry(id.warehouse).or_default() += ytd;
     }
-    let said = fold(store, WAREHOUSE, |all: &mut BTreeMap<u16, i64>, key, value| {
+    let said = visit_rows(store, WAREHOUSE, |all: &mut BTreeMap<u16, i64>, key, value| {
         let row: Warehouse<'_> = written(value)?;
         let number = key.try_into().map(u16::from_be_bytes);
         all.insert(number.map_err(|_| strange(WAREHOUSE))?, row.ytd);
@@ -137,7 +137,7 @@ pub(super) fn counts(store: &dyn Store, scale: &Scale, done: &Done) -> Result<()
 
 /// The orders of each district in a table with the key of an order.
 fn numbers(store: &dyn Store, table: usize) -> Result<ByDistrict<Numbers>> {
-    fold(store, table, |all: &mut ByDistrict<Numbers>, key, value| {
+    visit_rows(store, table, |all: &mut ByDistrict<Numbers>, key, value| {
         let number = schema::last_number(key).ok_or_else(|| strange(table))?;
         let lines = match table {
             ORDERS => written::<Order>(value)?.lines.into(),

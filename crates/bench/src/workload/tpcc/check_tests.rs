@@ -11,7 +11,7 @@ use crate::testing::{Bed, Rows};
 
 /// A store after some transactions.
 fn bed() -> Bed<Tpcc> {
-    let bed = Bed::new(Tpcc::new(SMALL, false));
+    let bed = Bed::new(Tpcc { scale: SMALL, bounded: false });
     let (done, _) = bed.run(2, 100);
     bed.check(Some(&done)).expect("nothing is wrong yet");
     bed
@@ -106,7 +106,7 @@ fn a_row_that_is_no_row_is_found() {
 
 #[test]
 fn acknowledged_transactions_must_be_there() {
-    let bed = Bed::new(Tpcc::new(SMALL, false));
+    let bed = Bed::new(Tpcc { scale: SMALL, bounded: false });
     let (done, _) = bed.run(2, 100);
     for (kind, table) in [(super::NEW_ORDER, "`orders`"), (super::PAYMENT, "`history`")] {
         let mut more = done.clone();

@@ -4,8 +4,7 @@ use super::random::Text;
 use super::rows::bad;
 use super::schema::{CUSTOMER_BY_NAME, CustomerId, DistrictId, last_number};
 use crate::Result;
-use crate::engine::Direction;
-use crate::lane::Open;
+use crate::engine::{Range, Transaction};
 
 /// How a customer is found.
 pub(super) enum Choice {
@@ -16,14 +15,14 @@ pub(super) enum Choice {
 
 impl Choice {
     /// The customer; `key` is for scratch.
-    pub fn find(&self, open: &mut Open<'_>, key: &mut Vec<u8>) -> Result<CustomerId> {
+    pub fn find(&self, open: &mut dyn Transaction, key: &mut Vec<u8>) -> Result<CustomerId> {
         let (home, last) = match self {
             Choice::Number(customer) => return Ok(*customer),
             Choice::Name(home, last) => (*home, last),
         };
         home.name_prefix(last, key);
         let mut customers = Vec::new();
-        open.scan(CUSTOMER_BY_NAME, Some(key), Direction::Forward, &mut |entry, _| {
+        open.scan(Range::forward(CUSTOMER_BY_NAME, Some(key)), &mut |entry, _| {
             let is_same = entry.starts_with(key);
             customers.extend(last_number(entry).filter(|_| is_same));
             Ok(is_same)

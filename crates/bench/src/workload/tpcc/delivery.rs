@@ -3,8 +3,7 @@
 use super::rows::{Customer, Order, OrderLine, get_for_update, put};
 use super::schema::{CustomerId, DISTRICTS, DistrictId, NEW_ORDER, OrderId, last_number};
 use super::terminal::{Buffers, Terminal};
-use crate::engine::{Direction, Verdict};
-use crate::lane::Open;
+use crate::engine::{Range, Transaction, Verdict};
 use crate::{Error, Result};
 
 /// The input of the terminal.
@@ -20,7 +19,7 @@ impl Delivery {
         Delivery { warehouse: terminal.warehouse, carrier, date_ms: terminal.tick() }
     }
 
-    pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<Verdict> {
+    pub fn run(&self, open: &mut dyn Transaction, buffers: &mut Buffers) -> Result<Verdict> {
         for district in 1..=DISTRICTS {
             let district = DistrictId { warehouse: self.warehouse, district };
             if let Some(order) = oldest(open, district)? {
@@ -30,7 +29,7 @@ impl Delivery {
         Ok(Verdict::Commit)
     }
 
-    fn deliver(&self, open: &mut Open<'_>, id: OrderId, buffers: &mut Buffers) -> Result<()> {
+    fn deliver(&self, open: &mut dyn Transaction, id: OrderId, buffers: &mut Buffers) -> Result<()> {
         let Buffers { row, out, .. } = buffers;
         if !open.get_for_update(NEW_ORDER, &id.key(), row)? {
             // Another thread delivered it after the scan: this engine's scans do not lock.
@@ -59,10 +58,10 @@ impl Delivery {
 }
 
 /// The oldest order of a district that is not delivered.
-fn oldest(open: &mut Open<'_>, district: DistrictId) -> Result<Option<OrderId>> {
+fn oldest(open: &mut dyn Transaction, district: DistrictId) -> Result<Option<OrderId>> {
     let mut oldest = None;
     let begin = OrderId { district, order: 0 }.key();
-    open.scan_for_update(NEW_ORDER, Some(&begin), Direction::Forward, &mut |key, _| {
+    open.scan(Range::forward(NEW_ORDER, Some(&begin)).for_update(), &mut |key, _| {
         oldest = last_number(key).filter(|_| key.starts_with(&district.key()));
         Ok(false)
     })?;

@@ -24,14 +24,14 @@ pub use self::scale::Scale;
 use self::populate::Population;
 use self::terminal::Terminal;
 use super::rows::fill;
-use super::{Client, Done, Filling, Workload};
+use super::{Client, Done, Filling, Shape, Workload};
 use crate::Result;
 use crate::engine::{Needs, Store};
 
 /// The seed of all random numbers.
 const SEED: u64 = 5_110_000;
 
-/// The indexes of the transactions in [`Tpcc::kinds`].
+/// The indexes of the transactions in [`Shape::kinds`].
 const NEW_ORDER: usize = 0;
 const PAYMENT: usize = 1;
 const ORDER_STATUS: usize = 2;
@@ -54,56 +54,35 @@ const STOCK_LEVEL: usize = 4;
 ///   without one is skipped.
 /// - Order-status and stock-level only read.
 /// - Dates are those of a clock of the terminal that ticks once a transaction that writes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Tpcc {
-    scale: Scale,
-    bounded: bool,
-}
-
-impl Tpcc {
-    /// The workload with that many rows. If it is `bounded`, engines must keep to their memory limit.
-    pub fn new(scale: Scale, bounded: bool) -> Tpcc {
-        Tpcc { scale, bounded }
-    }
+    /// The rows.
+    pub scale: Scale,
+    /// Whether engines must keep to their memory limit.
+    pub bounded: bool,
 }
 
 impl Workload for Tpcc {
-    fn name(&self) -> &'static str {
-        "tpcc"
-    }
-
-    fn about(&self) -> String {
+    fn shape(&self) -> Shape {
         let Scale { warehouses, items, customers_per_district, orders_per_district } = self.scale;
-        format!(
-            "{warehouses} warehouses with {items} items and 10 districts, {customers_per_district} customers and \
-             {orders_per_district} orders a district, no think times"
-        )
-    }
-
-    fn tables(&self) -> &'static [&'static str] {
-        schema::TABLES
-    }
-
-    fn needs(&self) -> Needs {
-        Needs { transactions: true, bounded_memory: self.bounded, ..Needs::default() }
-    }
-
-    fn kinds(&self) -> &'static [&'static str] {
-        &["new-order", "payment", "order-status", "delivery", "stock-level"]
-    }
-
-    fn loaded_bytes(&self) -> u64 {
-        self.scale.loaded_bytes()
-    }
-
-    fn bytes_per_operation(&self) -> u64 {
-        scale::WRITTEN_BYTES
+        Shape {
+            name: "tpcc",
+            about: format!(
+                "{warehouses} warehouses with {items} items and 10 districts, {customers_per_district} customers and \
+                 {orders_per_district} orders a district, no think times"
+            ),
+            tables: schema::TABLES,
+            needs: Needs { transactions: true, bounded_memory: self.bounded, ..Needs::default() },
+            kinds: &["new-order", "payment", "order-status", "delivery", "stock-level"],
+            loaded_bytes: self.scale.loaded_bytes(),
+            bytes_per_operation: scale::WRITTEN_BYTES,
+        }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         let mut population = Population::new(self.scale);
         let units = Population::units(&self.scale);
-        let unit_bytes = self.loaded_bytes() / units;
+        let unit_bytes = self.scale.loaded_bytes() / units;
         fill(store, units, unit_bytes, filling, |unit, open| population.put(unit, open))
     }
 
@@ -120,6 +99,6 @@ impl Workload for Tpcc {
     /// To about a percent: the bytes that payments add to the data of customers are not known.
     fn live_bytes(&self, done: &Done) -> Option<u64> {
         let [orders, payments] = [NEW_ORDER, PAYMENT].map(|kind| done.kinds.get(kind).copied());
-        Some(self.loaded_bytes() + orders? * scale::ORDER_BYTES + payments? * scale::HISTORY_BYTES)
+        Some(self.scale.loaded_bytes() + orders? * scale::ORDER_BYTES + payments? * scale::HISTORY_BYTES)
     }
 }

@@ -9,8 +9,7 @@ use super::rows::{
 use super::schema::{self, CustomerId, DistrictId, ITEM, OrderId};
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
-use crate::engine::Verdict;
-use crate::lane::Open;
+use crate::engine::{Transaction, Verdict};
 
 /// The input of the terminal.
 pub(super) struct NewOrder {
@@ -43,7 +42,7 @@ impl NewOrder {
         NewOrder { customer, entered_ms: terminal.tick(), lines }
     }
 
-    pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<Verdict> {
+    pub fn run(&self, open: &mut dyn Transaction, buffers: &mut Buffers) -> Result<Verdict> {
         let home = self.customer.home;
         let warehouse: Warehouse<'_> = get(open, &schema::warehouse_key(home.warehouse), &mut buffers.row)?;
         let warehouse_tax = warehouse.tax;
@@ -70,7 +69,7 @@ impl NewOrder {
         Ok(Verdict::Commit)
     }
 
-    fn put_order(&self, open: &mut Open<'_>, order: OrderId, out: &mut Vec<u8>) -> Result<()> {
+    fn put_order(&self, open: &mut dyn Transaction, order: OrderId, out: &mut Vec<u8>) -> Result<()> {
         let home = self.customer.home.warehouse;
         let row = Order {
             customer: self.customer.customer,
@@ -94,7 +93,7 @@ impl Line {
     }
 
     /// Takes the item from the stock and writes the line; its amount, `None` if there is no such item.
-    fn sell(&self, open: &mut Open<'_>, order: OrderId, buffers: &mut Buffers) -> Result<Option<u32>> {
+    fn sell(&self, open: &mut dyn Transaction, order: OrderId, buffers: &mut Buffers) -> Result<Option<u32>> {
         let DistrictId { warehouse: home, district } = order.district;
         let Buffers { row, other, out, .. } = buffers;
         let item_key = schema::item_key(self.item);
@@ -147,7 +146,7 @@ mod tests {
 
     #[test]
     fn orders_are_as_the_rules_want() {
-        let scale = Scale { warehouses: 2, items: 1000, ..Scale::part(0.01) };
+        let scale = Scale { warehouses: 2, items: 1000, ..Scale::fraction(0.01) };
         let mut terminal = Terminal::new(scale, 0);
         let (mut unused, mut remote, mut lines) = (0, 0, 0);
         for _ in 0..20_000 {

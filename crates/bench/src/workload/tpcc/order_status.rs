@@ -7,8 +7,7 @@ use super::rows::{Customer, Order, OrderLine, bad, decoded, get};
 use super::schema::{CustomerId, ORDER_LINE, ORDERS_BY_CUSTOMER, OrderId, last_number};
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
-use crate::engine::Direction;
-use crate::lane::Open;
+use crate::engine::{Range, Transaction};
 
 /// The input of the terminal.
 pub(super) struct OrderStatus {
@@ -22,7 +21,7 @@ impl OrderStatus {
     }
 
     /// The newest order; `None` for a customer without orders.
-    pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<Option<OrderId>> {
+    pub fn run(&self, open: &mut dyn Transaction, buffers: &mut Buffers) -> Result<Option<OrderId>> {
         let customer = self.customer.find(open, &mut buffers.key)?;
         let row: Customer<'_> = get(open, &customer.key(), &mut buffers.row)?;
         black_box(row.balance);
@@ -35,10 +34,10 @@ impl OrderStatus {
     }
 }
 
-fn newest_order(open: &mut Open<'_>, customer: CustomerId) -> Result<Option<OrderId>> {
+fn newest_order(open: &mut dyn Transaction, customer: CustomerId) -> Result<Option<OrderId>> {
     let mut newest = None;
     let end = customer.order_key(u32::MAX);
-    open.scan(ORDERS_BY_CUSTOMER, Some(&end), Direction::Reverse, &mut |key, _| {
+    open.scan(Range::reverse(ORDERS_BY_CUSTOMER, Some(&end)), &mut |key, _| {
         newest = last_number(key).filter(|_| key.starts_with(&customer.key()));
         Ok(false)
     })?;
@@ -46,9 +45,9 @@ fn newest_order(open: &mut Open<'_>, customer: CustomerId) -> Result<Option<Orde
 }
 
 /// The sum of an order's lines, cents.
-fn lines_amount(open: &mut Open<'_>, id: OrderId, order: &Order) -> Result<u64> {
+fn lines_amount(open: &mut dyn Transaction, id: OrderId, order: &Order) -> Result<u64> {
     let (mut lines, mut amount) = (0, 0);
-    open.scan(ORDER_LINE, Some(&id.line_key(1)), Direction::Forward, &mut |key, value| {
+    open.scan(Range::forward(ORDER_LINE, Some(&id.line_key(1))), &mut |key, value| {
         if !key.starts_with(&id.key()) {
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use super::random::{NAMES, Skews, data, digits, last_name, letters, permutation,
 use super::rows::{Address, Customer, District, History, Item, Order, OrderLine, Stock, Warehouse, put};
 use super::schema::{self, CustomerId, DISTRICTS, DistrictId, OrderId};
 use crate::Result;
-use crate::lane::Open;
+use crate::engine::Transaction;
 
 /// The time of the filling, 2026-01-01: the run begins a day later.
 const FILLED_MS: u64 = 1_767_225_600_000;
@@ -40,7 +40,7 @@ impl Population {
     }
 
     /// Puts the rows of a unit.
-    pub fn put(&mut self, unit: u64, open: &mut Open<'_>) -> Result<()> {
+    pub fn put(&mut self, unit: u64, open: &mut dyn Transaction) -> Result<()> {
         let mut random = Random::new(super::SEED ^ unit << 8);
         let items = u64::from(self.scale.items);
         let Some(rest) = unit.checked_sub(items) else {
@@ -65,9 +65,9 @@ impl Population {
         }
     }
 
-    fn item(&mut self, item: u32, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
+    fn item(&mut self, item: u32, random: &mut Random, open: &mut dyn Transaction) -> Result<()> {
         let row = Item {
-            image: random.within(1, 10_000) as u32,
+            image_id: random.within(1, 10_000) as u32,
             name: &text::<24>(random, 14),
             price: random.within(100, 10_000) as u32,
             data: &data(random),
@@ -75,7 +75,7 @@ impl Population {
         put(open, &schema::item_key(item), &row, &mut self.buffer)
     }
 
-    fn warehouse(&mut self, warehouse: u16, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
+    fn warehouse(&mut self, warehouse: u16, random: &mut Random, open: &mut dyn Transaction) -> Result<()> {
         let address = RandomAddress::new(random);
         let row = Warehouse {
             name: &text::<10>(random, 6),
@@ -86,7 +86,13 @@ impl Population {
         put(open, &schema::warehouse_key(warehouse), &row, &mut self.buffer)
     }
 
-    fn stock(&mut self, warehouse: u16, item: u32, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
+    fn stock(
+        &mut self,
+        warehouse: u16,
+        item: u32,
+        random: &mut Random,
+        open: &mut dyn Transaction,
+    ) -> Result<()> {
         let row = Stock {
             quantity: random.within(10, 100) as u16,
             district_infos: &letters(random),
@@ -98,7 +104,7 @@ impl Population {
         put(open, &schema::stock_key(warehouse, item), &row, &mut self.buffer)
     }
 
-    fn district(&mut self, id: DistrictId, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
+    fn district(&mut self, id: DistrictId, random: &mut Random, open: &mut dyn Transaction) -> Result<()> {
         let address = RandomAddress::new(random);
         let row = District {
             name: &text::<10>(random, 6),
@@ -112,7 +118,7 @@ impl Population {
     }
 
     /// A customer, its index entry and its payment.
-    fn customer(&mut self, id: CustomerId, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
+    fn customer(&mut self, id: CustomerId, random: &mut Random, open: &mut dyn Transaction) -> Result<()> {
         let name = match id.customer {
             first @ 1..=NAMES => first - 1,
             _ => self.skews.name.pick(random, 0, NAMES - 1),
@@ -151,7 +157,7 @@ impl Population {
     }
 
     /// An order, its index entry and its lines; of the last three in ten, which are not delivered, also the new order.
-    fn order(&mut self, id: OrderId, random: &mut Random, open: &mut Open<'_>) -> Result<()> {
+    fn order(&mut self, id: OrderId, random: &mut Random, open: &mut dyn Transaction) -> Result<()> {
         let customer = self.customer_of(id);
         let delivered = id.order <= self.scale.delivered_per_district();
         let carrier = random.within(1, 10) as u8;

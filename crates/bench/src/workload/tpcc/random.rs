@@ -46,8 +46,8 @@ pub(super) fn text<const N: usize>(random: &mut Random, min: usize) -> Text<N> {
 pub(super) fn data(random: &mut Random) -> Text<50> {
     let mut data = text(random, 26);
     if random.below(10) == 0 {
-        let place = random.below((data.length - ORIGINAL.len() + 1) as u64) as usize;
-        data.bytes[place..place + ORIGINAL.len()].copy_from_slice(ORIGINAL);
+        let start = random.below((data.length - ORIGINAL.len() + 1) as u64) as usize;
+        data.bytes[start..start + ORIGINAL.len()].copy_from_slice(ORIGINAL);
     }
     data
 }
@@ -73,8 +73,8 @@ pub(super) fn last_name(number: u32) -> Text<16> {
 /// The numbers from 1 to `count` in a random order.
 pub(super) fn permutation(random: &mut Random, count: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (1..=count).collect();
-    for place in (1..numbers.len()).rev() {
-        numbers.swap(place, random.below(place as u64 + 1) as usize);
+    for index in (1..numbers.len()).rev() {
+        numbers.swap(index, random.below(index as u64 + 1) as usize);
     }
     numbers
 }

@@ -5,7 +5,7 @@
 //! read borrows its text from the buffer that it was read into.
 
 use super::schema::{self, TABLES};
-use crate::lane::Open;
+use crate::engine::Transaction;
 use crate::{Error, Result};
 
 /// A field of a row.
@@ -199,7 +199,7 @@ record! {
 
 record! {
     Item<'a> {
-        image: u32,
+        image_id: u32,
         name: &'a [u8],
         price: u32,
         data: &'a [u8],
@@ -246,7 +246,11 @@ impl<'a> Stock<'a> {
 }
 
 /// The row of a key that must be there, read into `buffer`.
-pub(super) fn get<'a, R: Row<'a>>(open: &mut Open<'_>, key: &[u8], buffer: &'a mut Vec<u8>) -> Result<R> {
+pub(super) fn get<'a, R: Row<'a>>(
+    open: &mut dyn Transaction,
+    key: &[u8],
+    buffer: &'a mut Vec<u8>,
+) -> Result<R> {
     match open.get(R::TABLE, key, buffer)? {
         true => decoded(key, buffer),
         false => Err(bad(R::TABLE, key, "is not there")),
@@ -255,7 +259,7 @@ pub(super) fn get<'a, R: Row<'a>>(open: &mut Open<'_>, key: &[u8], buffer: &'a m
 
 /// Like [`get`], for a row that is going to be written.
 pub(super) fn get_for_update<'a, R: Row<'a>>(
-    open: &mut Open<'_>,
+    open: &mut dyn Transaction,
     key: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> Result<R> {
@@ -267,7 +271,7 @@ pub(super) fn get_for_update<'a, R: Row<'a>>(
 
 /// Writes a row, encoded in `buffer`.
 pub(super) fn put<'a, R: Row<'a>>(
-    open: &mut Open<'_>,
+    open: &mut dyn Transaction,
     key: &[u8],
     row: &R,
     buffer: &mut Vec<u8>,
@@ -330,7 +334,7 @@ mod tests {
                 item: 100_000, supplier: 65_535, delivered_ms: 0, quantity: 10, amount: 999_999,
                 district_info: &[b'd'; 24],
             } => OrderLine,
-            Item { image: 1, name: b"name", price: 10_000, data: &long[..128] } => Item,
+            Item { image_id: 1, name: b"name", price: 10_000, data: &long[..128] } => Item,
             Stock {
                 quantity: 91, district_infos: &[b's'; 240], ytd: 1, orders: 2, remote_orders: 3, data: &long[..129],
             } => Stock,
@@ -342,15 +346,15 @@ mod tests {
         let mut bytes = Vec::new();
         Order { customer: 0x0102, entered_ms: 3, carrier: 4, lines: 5, all_local: 1 }.encode(&mut bytes);
         assert_eq!(bytes, [2, 1, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 4, 5, 1]);
-        Item { image: 1, name: b"ab", price: 2, data: &[9; 300] }.encode(&mut bytes);
+        Item { image_id: 1, name: b"ab", price: 2, data: &[9; 300] }.encode(&mut bytes);
         assert_eq!(bytes[..13], [1, 0, 0, 0, 2, b'a', b'b', 2, 0, 0, 0, 0x81, 0x2c]);
     }
 
     #[test]
     fn each_district_has_its_own_info() {
         let mut infos = [0; 240];
-        for (place, byte) in infos.iter_mut().enumerate() {
-            *byte = (place / 24 + 1) as u8;
+        for (index, byte) in infos.iter_mut().enumerate() {
+            *byte = (index / 24 + 1) as u8;
         }
         let data = b"";
         let stock = Stock { quantity: 0, district_infos: &infos, ytd: 0, orders: 0, remote_orders: 0, data };

@@ -23,10 +23,10 @@ impl Scale {
 
     /// The rows for this many warehouses, to the next whole one, at least one; with less than one warehouse, that share
     /// of one's rows, which the specification does not allow.
-    pub fn part(warehouses: f64) -> Scale {
+    pub fn fraction(warehouses: f64) -> Scale {
         let full = Scale::full(warehouses.round().clamp(1.0, u16::MAX.into()) as u16);
-        let part = warehouses.clamp(0.0, 1.0);
-        let shrunk = |rows: u32, min: u32| ((f64::from(rows) * part) as u32).max(min);
+        let fraction = warehouses.clamp(0.0, 1.0);
+        let shrunk = |rows: u32, min: u32| ((f64::from(rows) * fraction) as u32).max(min);
         Scale {
             warehouses: full.warehouses,
             items: shrunk(full.items, 100),
@@ -103,13 +103,13 @@ mod tests {
 
     #[test]
     fn a_part_of_a_warehouse_is_one_with_fewer_rows() {
-        assert_eq!(Scale::part(1.0), Scale::full(1));
-        assert_eq!(Scale::part(2.6), Scale::full(3));
-        assert_eq!(Scale::part(1e9).warehouses, u16::MAX);
+        assert_eq!(Scale::fraction(1.0), Scale::full(1));
+        assert_eq!(Scale::fraction(2.6), Scale::full(3));
+        assert_eq!(Scale::fraction(1e9).warehouses, u16::MAX);
         let tenth =
             Scale { warehouses: 1, items: 10_000, customers_per_district: 300, orders_per_district: 300 };
-        assert_eq!(Scale::part(0.1), tenth);
-        assert_eq!(Scale::part(0.0).items, 100);
+        assert_eq!(Scale::fraction(0.1), tenth);
+        assert_eq!(Scale::fraction(0.0).items, 100);
     }
 
     #[test]

@@ -4,8 +4,7 @@ use super::rows::{District, OrderLine, Stock, decoded, get};
 use super::schema::{self, DistrictId, ORDER_LINE, OrderId};
 use super::terminal::{Buffers, Terminal};
 use crate::Result;
-use crate::engine::Direction;
-use crate::lane::Open;
+use crate::engine::{Range, Transaction};
 
 /// How many orders it reads.
 const ORDERS: u32 = 20;
@@ -24,7 +23,7 @@ impl StockLevel {
     }
 
     /// The number of items whose stock is below the threshold.
-    pub fn run(&self, open: &mut Open<'_>, buffers: &mut Buffers) -> Result<u64> {
+    pub fn run(&self, open: &mut dyn Transaction, buffers: &mut Buffers) -> Result<u64> {
         let district: District<'_> = get(open, &self.district.key(), &mut buffers.row)?;
         let mut low = 0;
         for item in self.items(open, district.next_order)? {
@@ -36,11 +35,11 @@ impl StockLevel {
     }
 
     /// The items of the last orders, each once.
-    fn items(&self, open: &mut Open<'_>, next_order: u32) -> Result<Vec<u32>> {
+    fn items(&self, open: &mut dyn Transaction, next_order: u32) -> Result<Vec<u32>> {
         let first = OrderId { district: self.district, order: next_order.saturating_sub(ORDERS) };
         let end = OrderId { district: self.district, order: next_order }.key();
         let mut items = Vec::new();
-        open.scan(ORDER_LINE, Some(&first.key()), Direction::Forward, &mut |key, value| {
+        open.scan(Range::forward(ORDER_LINE, Some(&first.key())), &mut |key, value| {
             if key >= &end[..] {
                 return Ok(false);
             }

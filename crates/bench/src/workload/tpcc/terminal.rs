@@ -15,7 +15,7 @@ use super::schema::{CustomerId, DISTRICTS, DistrictId};
 use super::stock_level::StockLevel;
 use super::{DELIVERY, NEW_ORDER, ORDER_STATUS, PAYMENT, STOCK_LEVEL, Scale};
 use crate::Result;
-use crate::lane::Lane;
+use crate::retrying_session::RetryingSession;
 
 /// How many cards of each kind a deck has, in the order of the kinds.
 const CARDS: [usize; 5] = [10, 10, 1, 1, 1];
@@ -63,9 +63,9 @@ impl Terminal {
         self.now_ms
     }
 
-    /// True in `parts` of `of` cases.
-    pub fn chance(&mut self, parts: u64, of: u64) -> bool {
-        self.random.below(of) < parts
+    /// True in `cases` of `of` cases.
+    pub fn chance(&mut self, cases: u64, of: u64) -> bool {
+        self.random.below(of) < cases
     }
 
     /// Any district of a warehouse.
@@ -99,20 +99,20 @@ impl Terminal {
 }
 
 impl Client for Terminal {
-    fn step(&mut self, lane: &mut Lane<'_>) -> Result<Step> {
+    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let kind = self.deck.draw(&mut self.random);
         let committed = match kind {
             NEW_ORDER => {
                 let input = NewOrder::pick(self);
-                lane.write(|open| input.run(open, &mut self.buffers))?
+                session.write(|open| input.run(open, &mut self.buffers))?
             }
             PAYMENT => {
                 let input = Payment::pick(self);
-                lane.write(|open| input.run(open, &mut self.buffers))?
+                session.write(|open| input.run(open, &mut self.buffers))?
             }
             ORDER_STATUS => {
                 let input = OrderStatus::pick(self);
-                lane.read(|open| {
+                session.read(|open| {
                     black_box(input.run(open, &mut self.buffers)?);
                     Ok(())
                 })?;
@@ -120,11 +120,11 @@ impl Client for Terminal {
             }
             DELIVERY => {
                 let input = Delivery::pick(self);
-                lane.write(|open| input.run(open, &mut self.buffers))?
+                session.write(|open| input.run(open, &mut self.buffers))?
             }
             _ => {
                 let input = StockLevel::pick(self);
-                lane.read(|open| {
+                session.read(|open| {
                     black_box(input.run(open, &mut self.buffers)?);
                     Ok(())
                 })?;
@@ -154,8 +154,8 @@ impl Deck {
     fn draw(&mut self, random: &mut Random) -> usize {
         if self.drawn == self.cards.len() {
             self.drawn = 0;
-            for place in (1..self.cards.len()).rev() {
-                self.cards.swap(place, random.below(place as u64 + 1) as usize);
+            for index in (1..self.cards.len()).rev() {
+                self.cards.swap(index, random.below(index as u64 + 1) as usize);
             }
         }
         self.drawn += 1;
@@ -182,14 +182,11 @@ mod tests {
 
     #[test]
     fn terminals_are_spread_over_warehouses_and_districts() {
-        let places = |warehouses, thread| {
+        let home = |warehouses, thread| {
             let terminal = Terminal::new(Scale::full(warehouses), thread);
             (terminal.warehouse, terminal.district)
         };
-        assert_eq!(
-            [0, 1, 2, 3, 30].map(|thread| places(3, thread)),
-            [(1, 1), (2, 1), (3, 1), (1, 2), (1, 1)]
-        );
+        assert_eq!([0, 1, 2, 3, 30].map(|thread| home(3, thread)), [(1, 1), (2, 1), (3, 1), (1, 2), (1, 1)]);
     }
 
     #[test]

@@ -17,8 +17,8 @@ use super::stock_level::StockLevel;
 use super::terminal::Buffers;
 use super::{Done, Scale, Tpcc, Workload};
 use crate::Result;
-use crate::engine::Verdict;
-use crate::lane::{Lane, Open};
+use crate::engine::{Transaction, Verdict};
+use crate::retrying_session::RetryingSession;
 use crate::testing::{Bed, is_near};
 
 /// Small enough for a test, with two warehouses, so that some items are remote.
@@ -28,20 +28,20 @@ pub(super) const SMALL: Scale =
 const HOME: DistrictId = DistrictId { warehouse: 1, district: 4 };
 
 fn bed() -> Bed<Tpcc> {
-    Bed::new(Tpcc::new(SMALL, false))
+    Bed::new(Tpcc { scale: SMALL, bounded: false })
 }
 
 /// Runs a transaction; returns whether it was committed.
-fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<Verdict>) -> bool {
+fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<Verdict>) -> bool {
     let mut session = bed.store.session().expect("a session");
     let mut buffers = Buffers::default();
-    Lane::new(&mut *session, 0).write(|open| run(open, &mut buffers)).expect("it works")
+    RetryingSession::new(&mut *session, 0).write(|open| run(open, &mut buffers)).expect("it works")
 }
 
-fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut Open<'_>, &mut Buffers) -> Result<T>) -> T {
+fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<T>) -> T {
     let mut session = bed.store.session().expect("a session");
     let (mut buffers, mut result) = (Buffers::default(), None);
-    let read = Lane::new(&mut *session, 0).read(|open| {
+    let read = RetryingSession::new(&mut *session, 0).read(|open| {
         result = Some(run(open, &mut buffers)?);
         Ok(())
     });
@@ -82,7 +82,7 @@ fn filling_leaves_the_rows_it_says() {
     assert_eq!([ORDERS, ORDERS_BY_CUSTOMER, NEW_ORDER].map(count), [600, 600, 180]);
     let nothing = Done { kinds: vec![0; 5], rolled_back: vec![0; 5] };
     bed.check(Some(&nothing)).expect("all conditions hold");
-    assert!(is_near(bed.bytes(), bed.workload.loaded_bytes(), 2), "{}", bed.bytes());
+    assert!(is_near(bed.bytes(), bed.workload.shape().loaded_bytes, 2), "{}", bed.bytes());
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn customers_are_as_the_rules_want() {
 #[test]
 fn names_after_the_thousandth_are_skewed() {
     let scale = Scale { warehouses: 1, items: 1, customers_per_district: 1500, orders_per_district: 0 };
-    let rows = Bed::new(Tpcc::new(scale, false)).rows(CUSTOMER);
+    let rows = Bed::new(Tpcc { scale, bounded: false }).rows(CUSTOMER);
     let mut counts = BTreeMap::<Vec<u8>, u32>::new();
     for (_, bytes) in rows {
         *counts.entry(Customer::decode(&bytes).expect("a customer").last.to_vec()).or_default() += 1;
@@ -203,7 +203,7 @@ fn a_payment_is_noted_everywhere() {
     for (made, customer) in [(1, number(*b"GC")), (2, number(*b"BC"))] {
         let id = CustomerId { home: elsewhere, customer };
         let before = row!(&bed, Customer, CUSTOMER, id.key());
-        let payment = Payment { place: HOME, customer: Choice::Number(id), amount: 1234, date_ms: 5 };
+        let payment = Payment { at: HOME, customer: Choice::Number(id), amount: 1234, date_ms: 5 };
         assert!(write(&bed, |open, buffers| payment.run(open, buffers)));
 
         let after = row!(&bed, Customer, CUSTOMER, id.key());
@@ -227,9 +227,9 @@ fn the_middle_one_of_customers_with_a_name_is_taken() {
     let bed = bed();
     let name = b"CALLYCALLYCALLY";
     let mut expected = Vec::new();
-    for (place, first) in ["m", "b", "z", "c"].iter().enumerate() {
+    for (index, first) in ["m", "b", "z", "c"].iter().enumerate() {
         let mut key = Vec::new();
-        let customer = 100 + place as u32;
+        let customer = 100 + index as u32;
         CustomerId { home: HOME, customer }.name_key(name, first.as_bytes(), &mut key);
         bed.write(CUSTOMER_BY_NAME, &key, Some(&[]));
         let choice = Choice::Name(HOME, last_name(777));
@@ -305,5 +305,5 @@ fn four_threads_keep_the_conditions() {
     let live = bed.workload.live_bytes(&done).expect("it is known");
     assert!(is_near(bed.bytes(), live, 3), "{} for {live}", bed.bytes());
     let written = counts.user_bytes / (4 * 23 * 40);
-    assert!(is_near(written, bed.workload.bytes_per_operation(), 15), "{written}");
+    assert!(is_near(written, bed.workload.shape().bytes_per_operation, 15), "{written}");
 }

@@ -1,4 +1,4 @@
-//! `fulgurite bench` with wrong command lines, without space, interrupted and killed.
+//! `fulgurite-bench` with wrong command lines, without space, interrupted and killed.
 #![expect(clippy::disallowed_methods, reason = "the tests look at processes, and wait for them")]
 
 mod common;
@@ -6,14 +6,14 @@ mod common;
 use std::process::{Child, Command};
 use std::time::Duration;
 
-use common::{Place, Ran};
+use common::{Ran, Sandbox};
 use serde_json::Value;
 
 #[test]
 fn an_unknown_name_is_refused_with_the_known_ones() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let commit = |args: &[&'static str]| [&["commit"], args].concat();
-    for (args, part) in [
+    for (args, words) in [
         (commit(&["--engine", "rocksdb"]), "there are fulgurite"),
         (commit(&["--engine", "fulgurite:fast"]), "own-lsn, aggregated, combined"),
         (commit(&["--engine", "fulgurite,fulgurite"]), "fulgurite twice"),
@@ -44,23 +44,23 @@ fn an_unknown_name_is_refused_with_the_known_ones() {
             "`fast` is not in flush-figure5a: there are fulgurite:own-lsn",
         ),
         (vec!["figure5a", "--threads", "2,2"], "2 twice"),
-        (vec!["figure5a", "--fast"], "Usage: fulgurite bench <NAME> [DIR]"),
+        (vec!["figure5a", "--fast"], "Usage: fulgurite-bench <NAME> [DIR]"),
         (vec!["figure5a", "--threads", "0"], "1..=4096"),
         (vec!["figure5a", "--scale", "0"], "0.0001 to 10000"),
         (vec!["page", "--out", "x.html"], "REPORTS"),
         (vec![], "Usage:"),
     ] {
-        let ran = place.run(&[&["bench"], &args[..]].concat());
+        let ran = sandbox.run(&args);
         assert_eq!(ran.code, Some(2), "{args:?}: {}", ran.stderr);
-        assert!(ran.stderr.contains(part), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains(words), "{args:?}: {}", ran.stderr);
     }
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_run_that_cannot_work_is_refused_before_it_starts() {
-    let place = Place::new();
-    for (args, part) in [
+    let sandbox = Sandbox::new();
+    for (args, words) in [
         (&["commit", "missing"][..], "missing: No such file or directory"),
         (&["commit", "--operations", "1000000000000"], "give another directory"),
         (&["read", "--rows", "100000000000"], "give another directory"),
@@ -70,13 +70,13 @@ fn a_run_that_cannot_work_is_refused_before_it_starts() {
         (&["figure5a", "--out", "/proc/x"], "/proc/x"),
         (&["compare", "none.json", "none.json"], "none.json: No such file or directory"),
     ] {
-        place.run(&[&["bench"], args].concat()).fails(1, part);
+        sandbox.run(args).fails(1, words);
     }
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
-    place.write("text.json", "none");
-    place.write("other.json", "{\"format\": 1}");
-    place.run(&["bench", "compare", "text.json", "text.json"]).fails(1, "text.json is not JSON");
-    place.run(&["bench", "page", "other.json", "--out", "x.html"]).fails(1, "other.json is of format 1");
+    sandbox.assert_empty();
+    sandbox.write("text.json", "none");
+    sandbox.write("other.json", "{\"format\": 1}");
+    sandbox.run(&["compare", "text.json", "text.json"]).fails(1, "text.json is not JSON");
+    sandbox.run(&["page", "other.json", "--out", "x.html"]).fails(1, "other.json is of format 1");
 }
 
 fn pause(ms: u64) {
@@ -89,39 +89,38 @@ fn signal(name: &str, process: u32) {
 }
 
 /// The process of the current run, once its store exists.
-fn child_of(place: &Place, parent: &mut Child) -> u32 {
+fn child_of(sandbox: &Sandbox, parent: &mut Child) -> u32 {
     for _ in 0..1000 {
-        let is_there = |name: &String| place.file(name).join("store/log").exists();
+        let is_there = |name: &String| sandbox.file(name).join("store/log").exists();
         let children = format!("/proc/{0}/task/{0}/children", parent.id());
         let children = std::fs::read_to_string(children).unwrap_or_default();
-        if let Some(child) = children.split_whitespace().next().filter(|_| place.names().iter().any(is_there))
+        if let Some(child) =
+            children.split_whitespace().next().filter(|_| sandbox.names().iter().any(is_there))
         {
             return child.parse().expect("a number");
         }
         assert_eq!(parent.try_wait().expect("a child of the test"), None, "it ended too early");
         pause(10);
     }
-    panic!("the run has not begun: {:?}", place.names());
+    panic!("the run has not begun: {:?}", sandbox.names());
 }
 
 /// Starts a benchmark with runs of twenty seconds.
-fn start(place: &Place, args: &[&str]) -> Child {
-    place.start(
-        &[&["bench"], args, &["--seconds", "20", "--warm-up", "0", "--json", "-", "--threads", "2"]].concat(),
-    )
+fn start(sandbox: &Sandbox, args: &[&str]) -> Child {
+    sandbox.start(&[args, &["--seconds", "20", "--warm-up", "0", "--json", "-", "--threads", "2"]].concat())
 }
 
 fn ended(child: Child) -> (Ran, Value) {
-    let ran: Ran = child.wait_with_output().expect("waiting for the program").into();
-    let report = serde_json::from_slice(&ran.stdout).unwrap_or_default();
+    let ran = Ran::of(child);
+    let report = serde_json::from_str(&ran.stdout).unwrap_or_default();
     (ran, report)
 }
 
 #[test]
 fn a_signal_ends_the_run_and_prints_what_there_is() {
-    let place = Place::new();
-    let mut child = start(&place, &["commit", "--engine", "fulgurite", "--rounds", "2"]);
-    child_of(&place, &mut child);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["commit", "--engine", "fulgurite", "--rounds", "2"]);
+    child_of(&sandbox, &mut child);
     pause(500);
     signal("-INT", child.id());
     let (ran, report) = ended(child);
@@ -129,29 +128,29 @@ fn a_signal_ends_the_run_and_prints_what_there_is() {
     let runs = report["rows"][0]["runs"].as_array().expect("a list");
     assert_eq!((&report["end"], runs.len()), (&"interrupted".into(), 1));
     assert!(runs[0]["interrupted"] == true && runs[0]["operations"].as_u64() > Some(0), "{report}");
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_signal_while_a_store_is_filled_leaves_nothing() {
-    let place = Place::new();
-    let mut child = start(&place, &["read", "--rows", "20000000"]);
-    child_of(&place, &mut child);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["read", "--rows", "20000000"]);
+    child_of(&sandbox, &mut child);
     pause(200);
     signal("-TERM", child.id());
     let (ran, _) = ended(child);
     assert_eq!((ran.code, ran.stdout.len()), (Some(130), 0), "{}", ran.stderr);
     assert_eq!(ran.stderr, "error: interrupted: nothing was measured\n");
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_run_that_is_killed_fails_and_leaves_the_others() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let engines = ["commit", "--engine", "fulgurite:own-lsn,fulgurite", "--rounds", "1"];
     let args = ["--threads", "2", "--seconds", "1.5", "--json", "-"];
-    let mut child = place.start(&[&["bench"], &engines[..], &args].concat());
-    let run = child_of(&place, &mut child);
+    let mut child = sandbox.start(&[&engines[..], &args].concat());
+    let run = child_of(&sandbox, &mut child);
     signal("-KILL", run);
     let (ran, report) = ended(child);
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
@@ -164,14 +163,14 @@ fn a_run_that_is_killed_fails_and_leaves_the_others() {
         "{killed}"
     );
     assert_eq!(other["runs"].as_array().map(Vec::len), Some(1), "{other}");
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
+    sandbox.assert_empty();
 }
 
 #[test]
 fn a_run_ends_with_its_parent() {
-    let place = Place::new();
-    let mut child = start(&place, &["commit", "--engine", "fulgurite", "--rounds", "1"]);
-    let run = child_of(&place, &mut child);
+    let sandbox = Sandbox::new();
+    let mut child = start(&sandbox, &["commit", "--engine", "fulgurite", "--rounds", "1"]);
+    let run = child_of(&sandbox, &mut child);
     signal("-KILL", child.id());
     child.wait().expect("waiting for the program");
     // A process that ended and was not reaped has no command line any more.
@@ -185,12 +184,11 @@ fn a_run_ends_with_its_parent() {
 
 #[test]
 fn a_reader_that_left_is_no_failure() {
-    let place = Place::new();
-    let args =
-        ["bench", "commit", "--engine", "fulgurite", "--threads", "1", "--operations", "20", "--rounds", "1"];
-    let mut child = place.start(&args);
+    let sandbox = Sandbox::new();
+    let args = ["commit", "--engine", "fulgurite", "--threads", "1", "--operations", "20", "--rounds", "1"];
+    let mut child = sandbox.start(&args);
     drop(child.stdout.take());
-    let ran: Ran = child.wait_with_output().expect("waiting for the program").into();
+    let ran = Ran::of(child);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
+    sandbox.assert_empty();
 }

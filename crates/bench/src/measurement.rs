@@ -8,13 +8,14 @@ use std::time::Duration;
 use fulgurite::env::{Env, Joiner};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Engine, Level, Opening, Store};
+use crate::child::Job;
+use crate::engine::{Engine, Opening, Store};
 use crate::files;
 use crate::io::IoCounts;
 use crate::machine::{self, CpuUse};
 use crate::run::{KindRun, Latency, Run, Sample};
-use crate::worker::{KindOutcome, Moment, Outcome, Shared, histogram, outcomes, work};
-use crate::workload::{Done, Filling, Workload};
+use crate::worker::{KindOutcome, Latencies, Moment, Outcome, Shared, outcomes, work};
+use crate::workload::{Done, Workload};
 use crate::{Error, Result};
 
 /// How often the watcher is asked whether to continue.
@@ -70,22 +71,16 @@ pub enum Stage {
     Checking,
 }
 
-/// The setting of a run.
-pub struct Cell<'a> {
+/// A run with all that it needs.
+pub(crate) struct Measurement<'a> {
     /// Files, time and threads.
     pub env: &'a Arc<dyn Env>,
-    /// What the threads do.
+    /// Its settings.
+    pub job: &'a Job,
+    /// The job's workload.
     pub workload: &'a dyn Workload,
-    /// The engine.
+    /// The job's engine.
     pub engine: &'a dyn Engine,
-    /// The directory of the store; empty.
-    pub dir: &'a Path,
-    /// The memory of the engine for data.
-    pub cache_bytes: u64,
-    /// When commits are acknowledged.
-    pub level: Level,
-    /// The load on the store.
-    pub load: Load,
     /// Counts the calls of this process for files, for stores that do not count their own.
     pub process_io: Option<fn() -> IoCounts>,
 }
@@ -93,25 +88,21 @@ pub struct Cell<'a> {
 /// Called with the stage of the run, many times a second; returns whether to continue.
 pub type Watcher<'a> = &'a mut dyn FnMut(Stage) -> bool;
 
-impl Cell<'_> {
+impl Measurement<'_> {
     /// Makes the store, fills it, measures, checks its content, and closes it. `None` if the watcher ended the run
-    /// before anything was measured.
-    ///
-    /// # Errors
-    /// The engine's error; [`Error::Wrong`] if the store does not hold what it must.
+    /// before anything was measured. [`Error::Wrong`] if the store does not hold what it must.
     pub fn run(&self, watcher: Watcher<'_>) -> Result<Option<Run>> {
         let began_ns = self.env.clock().monotonic_ns();
         let mut store = self.open()?;
-        let filled =
-            self.workload.fill(&*store, &mut Filling::new(&mut |part| watcher(Stage::Filling(part))));
+        let filled = self.workload.fill(&*store, &mut |share| watcher(Stage::Filling(share)));
         match filled {
             Err(Error::Interrupted) => return store.close().map(|()| None),
             filled => filled?,
         }
-        if self.load.cold {
+        if self.load().cold {
             store.close()?;
             drop(store);
-            files::drop_from_page_cache(self.env, self.dir)?;
+            files::drop_from_page_cache(self.env, &self.job.dir)?;
             store = self.open()?;
         }
         let fill_ns = self.env.clock().monotonic_ns() - began_ns;
@@ -121,19 +112,22 @@ impl Cell<'_> {
         closed.map(|()| run.map(|run| Run { fill_ns, ..run }))
     }
 
+    fn load(&self) -> Load {
+        self.job.data_point.load
+    }
+
     fn open(&self) -> Result<Arc<dyn Store>> {
         self.engine.open(&Opening {
-            dir: self.dir,
-            tables: self.workload.tables(),
-            cache_bytes: self.cache_bytes,
-            level: self.level,
+            dir: &self.job.dir,
+            tables: self.workload.shape().tables,
+            cache_bytes: self.job.data_point.cache_bytes,
+            level: self.job.configuration.level,
         })
     }
 
     fn measure(&self, store: &Arc<dyn Store>, watcher: Watcher<'_>) -> Result<Option<Run>> {
-        let mut shared = Shared::new(self.env.clone(), store.clone(), self.load, self.workload.kinds().len());
-        shared.ends_with_first = self.workload.ends_with_first();
-        shared.process_io = self.process_io;
+        let kinds = self.workload.shape().kinds;
+        let shared = Shared::new(self.env.clone(), store.clone(), self.load(), kinds.len(), self.process_io);
         let shared = Arc::new(shared);
         let (threads, started) = self.start(&shared);
         let mut interrupted = false;
@@ -148,11 +142,11 @@ impl Cell<'_> {
             poll(Stage::Warming);
         }
         let too_early = shared.stop.load(Ordering::Relaxed);
-        let written_back = files::write_back(self.dir);
+        let written_back = files::write_back(&self.job.dir);
         if written_back.is_err() {
             shared.stop.store(true, Ordering::Relaxed);
         }
-        let device_bytes = machine::device_bytes(&**self.env, self.dir);
+        let device_bytes = machine::device_bytes(&**self.env, &self.job.dir);
         let begin = shared.moment();
         let mut sampler = Sampler::new(self);
         let mut sampled = Ok(());
@@ -171,16 +165,16 @@ impl Cell<'_> {
             return Ok(None);
         }
         store.settle()?;
-        files::write_back(self.dir)?;
-        let after = machine::device_bytes(&**self.env, self.dir);
+        files::write_back(&self.job.dir)?;
+        let after = machine::device_bytes(&**self.env, &self.job.dir);
         let written = after.zip(device_bytes).map(|(after, before)| after.saturating_sub(before));
-        let mut run = self.run_of(&outcomes, &begin, &end);
+        let mut run = self.run_of(kinds, &outcomes, &begin, &end);
         run.interrupted = interrupted;
         run.device_bytes = written;
-        run.disk_bytes = files::disk_bytes(self.env, self.dir)?;
+        run.disk_bytes = files::disk_bytes(self.env, &self.job.dir)?;
         run.samples = sampler.samples;
         run.peak_memory_bytes = machine::peak_memory_bytes(&**self.env);
-        let done = done_of(&outcomes, self.workload.kinds().len());
+        let done = done_of(&outcomes, kinds.len());
         run.live_bytes = self.workload.live_bytes(&done);
         watcher(Stage::Checking);
         self.workload.check(&**store, Some(&done))?;
@@ -190,8 +184,8 @@ impl Cell<'_> {
     /// Starts the threads; if one cannot be started, those already started end at once.
     fn start(&self, shared: &Arc<Shared>) -> (Vec<Box<dyn Joiner>>, Result<()>) {
         let mut threads = Vec::new();
-        for thread in 0..self.load.threads {
-            let client = self.workload.client(thread, self.load.threads);
+        for thread in 0..self.load().threads {
+            let client = self.workload.client(thread, self.load().threads);
             let theirs = shared.clone();
             let started =
                 self.env.spawn(&format!("bench-{thread}"), Box::new(move || work(&theirs, thread, client)));
@@ -199,8 +193,8 @@ impl Cell<'_> {
                 Ok(joiner) => threads.push(joiner),
                 Err(error) => {
                     shared.stop.store(true, Ordering::Relaxed);
-                    shared.running.fetch_sub(self.load.threads - thread, Ordering::AcqRel);
-                    let what = format!("starting thread {} of {}", thread + 1, self.load.threads);
+                    shared.running.fetch_sub(self.load().threads - thread, Ordering::AcqRel);
+                    let what = format!("starting thread {} of {}", thread + 1, self.load().threads);
                     return (threads, Err(Error::io(what)(error)));
                 }
             }
@@ -208,24 +202,23 @@ impl Cell<'_> {
         (threads, Ok(()))
     }
 
-    fn run_of(&self, outcomes: &[Outcome], begin: &Moment, end: &Moment) -> Run {
+    fn run_of(&self, kinds: &[&str], outcomes: &[Outcome], begin: &Moment, end: &Moment) -> Run {
         let CpuUse { own_ns, idle_share, others_share } = end.cpu.since(&begin.cpu);
         let began_ns = outcomes.iter().map(|outcome| outcome.began_ns).min().unwrap_or(0);
         let ended_ns = outcomes.iter().map(|outcome| outcome.ended_ns).max().unwrap_or(0);
-        let kinds = self.workload.kinds().iter().enumerate();
         Run {
             operations: outcomes.iter().map(|outcome| outcome.operations).sum(),
             elapsed_ns: ended_ns - began_ns,
             conflicts: outcomes.iter().map(|outcome| outcome.counts.conflicts).sum(),
             user_bytes: outcomes.iter().map(|outcome| outcome.counts.user_bytes).sum(),
             latency: latency_of(outcomes.iter().flat_map(|outcome| &outcome.kinds)),
-            kinds: kinds.map(|(kind, name)| kind_of(outcomes, kind, name)).collect(),
+            kinds: kinds.iter().enumerate().map(|(kind, name)| kind_of(outcomes, kind, name)).collect(),
             counters: end.counters.since(&begin.counters),
             io: end.io.since(&begin.io),
             cpu_ns: own_ns,
             idle_share,
             others_share,
-            fairness: matches!(self.load.limit, Limit::Time(_)).then(|| fairness_of(outcomes)),
+            fairness: matches!(self.load().limit, Limit::Time(_)).then(|| fairness_of(outcomes)),
             ..Run::default()
         }
     }
@@ -242,13 +235,13 @@ struct Sampler<'a> {
 }
 
 impl<'a> Sampler<'a> {
-    fn new(cell: &Cell<'a>) -> Sampler<'a> {
-        let every_ns = match cell.load.limit {
+    fn new(run: &Measurement<'a>) -> Sampler<'a> {
+        let every_ns = match run.load().limit {
             Limit::Time(time) => (time.as_nanos() as u64 / SAMPLES).max(1),
             _ => SAMPLE_NS,
         };
-        let began_ns = cell.env.clock().monotonic_ns();
-        Sampler { env: cell.env, dir: cell.dir, began_ns, every_ns, next_ns: 0, samples: Vec::new() }
+        let began_ns = run.env.clock().monotonic_ns();
+        Sampler { env: run.env, dir: &run.job.dir, began_ns, every_ns, next_ns: 0, samples: Vec::new() }
     }
 
     fn look(&mut self, operations: u64) -> Result<()> {
@@ -259,10 +252,10 @@ impl<'a> Sampler<'a> {
         self.next_ns = at_ns + self.every_ns;
         self.samples.push(Sample { at_ns, operations, disk_bytes: files::disk_bytes(self.env, self.dir)? });
         if self.samples.len() >= SAMPLES_MAX {
-            let mut place = 0;
+            let mut index = 0;
             self.samples.retain(|_| {
-                place += 1;
-                place % 2 == 1
+                index += 1;
+                index % 2 == 1
             });
             self.every_ns *= 2;
         }
@@ -293,10 +286,10 @@ fn kind_of(outcomes: &[Outcome], kind: usize, name: &str) -> KindRun {
 }
 
 fn latency_of<'a>(kinds: impl Iterator<Item = &'a KindOutcome>) -> Latency {
-    let mut all = histogram();
+    let mut all = Latencies::default().0;
     let (mut sum_ns, mut count) = (0, 0);
     for kind in kinds {
-        all.add(&kind.latency_ns).expect("all histograms have the same bounds");
+        all.add(&kind.latency_ns.0).expect("all histograms have the same bounds");
         sum_ns += kind.latency_sum_ns;
         count += kind.operations + kind.rolled_back;
     }

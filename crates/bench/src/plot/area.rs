@@ -1,9 +1,10 @@
-//! The frame of the data: title, axes, legend. Each has room of its own, so that nothing overlaps.
+//! The area of the data: title, axes, legend. Each has room of its own, so that nothing overlaps.
 
 use super::axis::Axis;
 use super::canvas::{Anchor, At, Canvas, INK, Look, PALE, TEXT, width};
+use super::{PlotSpec, X};
 
-/// The settings of a frame.
+/// The settings of a area.
 pub struct Layout<'a> {
     pub title: &'a str,
     pub x_label: &'a str,
@@ -24,7 +25,7 @@ pub enum Swatch {
 }
 
 /// The area of the data.
-pub struct Frame {
+pub struct PlotArea {
     pub left: i32,
     pub right: i32,
     pub top: i32,
@@ -39,9 +40,20 @@ const DATA_HEIGHT: i32 = 380;
 const LEGEND_LINE: i32 = 20;
 const SWATCH: i32 = 30;
 
-impl Layout<'_> {
+impl<'a> Layout<'a> {
+    /// The least width, and room for one line of names.
+    pub fn new(spec: &PlotSpec<'a>, legend: Vec<(String, Swatch)>, axis: Axis) -> Layout<'a> {
+        let x_label = match spec.x {
+            X::Threads => "threads",
+            X::DataPoints => "",
+            X::Time => "seconds",
+        };
+        let (title, y_label) = (spec.title, spec.y_label);
+        Layout { title, x_label, y_label, data_width: 0, names_height: TEXT, legend, axis }
+    }
+
     /// Draws it on a new picture of the size that it needs.
-    pub fn draw<'text>(&self, text: &'text mut String) -> (Canvas<'text>, Frame) {
+    pub fn draw<'text>(&self, text: &'text mut String) -> (Canvas<'text>, PlotArea) {
         let ticks = self.axis.ticks();
         let ticks_width = ticks.iter().map(|(_, text)| width(text, TEXT)).max().unwrap_or(0);
         let legend_width = self.legend.iter().map(|(name, _)| width(name, TEXT) + SWATCH).max();
@@ -56,12 +68,12 @@ impl Layout<'_> {
         let picture_height = bottom + 10 + self.names_height + label_height + MARGIN;
 
         let mut canvas = Canvas::new(text, picture_width, picture_height);
-        let frame = Frame { left, right, top, bottom, axis: self.axis };
+        let area = PlotArea { left, right, top, bottom, axis: self.axis };
         for (line, y) in title.iter().zip((MARGIN + TITLE / 2..).step_by(TITLE as usize + 6)) {
             canvas.bold(line, (MARGIN, y), TITLE);
         }
         for (value, text) in ticks {
-            let y = frame.y(value);
+            let y = area.y(value);
             canvas.line((left, y), (right, y), PALE);
             canvas.text(&text, (left - 8, y), TEXT, Anchor::End);
         }
@@ -70,7 +82,7 @@ impl Layout<'_> {
         let below = picture_height - MARGIN - TEXT / 2;
         canvas.text(self.x_label, ((left + right) / 2, below), TEXT, Anchor::Middle);
         self.draw_legend(&mut canvas, (right + MARGIN, top));
-        (canvas, frame)
+        (canvas, area)
     }
 
     fn draw_legend(&self, canvas: &mut Canvas<'_>, (x, top): At) {
@@ -89,16 +101,16 @@ impl Layout<'_> {
     }
 }
 
-impl Frame {
+impl PlotArea {
     /// The vertical position of a value.
     pub fn y(&self, value: f64) -> i32 {
         self.bottom - (self.axis.height(value) * f64::from(self.bottom - self.top)).round() as i32
     }
 
-    /// The left end of one of `count` slots that share the width; `slot` may be a fraction, and `count` is the end of
-    /// the last.
-    pub fn slot(&self, slot: f64, count: usize) -> f64 {
-        f64::from(self.left) + slot * f64::from(self.right - self.left) / count.max(1) as f64
+    /// The left end of one of `count` categories that share the width; `category` may be a fraction, and `count` is
+    /// the end of the last.
+    pub fn x(&self, category: f64, count: usize) -> f64 {
+        f64::from(self.left) + category * f64::from(self.right - self.left) / count.max(1) as f64
     }
 
     /// The bottom line of the data, drawn after them.
@@ -106,10 +118,10 @@ impl Frame {
         canvas.line((self.left, self.bottom), (self.right, self.bottom), INK);
     }
 
-    /// The names of slots `offset` below the bottom line, vertical if `upwards` is set.
+    /// The names of categories `offset` below the bottom line, vertical if `upwards` is set.
     pub fn draw_names(&self, canvas: &mut Canvas<'_>, names: &[String], offset: i32, upwards: bool) {
         for (index, name) in names.iter().enumerate() {
-            let x = self.slot(index as f64 + 0.5, names.len()).round() as i32;
+            let x = self.x(index as f64 + 0.5, names.len()).round() as i32;
             match upwards {
                 true => canvas.text_upwards(name, (x, self.bottom + offset + 8), TEXT, Anchor::End),
                 false => canvas.text(name, (x, self.bottom + offset + 10 + TEXT / 2), TEXT, Anchor::Middle),

@@ -1,16 +1,16 @@
-//! `fulgurite bench`: every workload and most figures at a tiny scale, the reports written of them, and reports side by
+//! `fulgurite-bench`: every workload and most figures at a tiny scale, the reports written of them, and reports side by
 //! side.
 
 mod common;
 
-use common::Place;
+use common::Sandbox;
 use serde_json::Value;
 
 /// The report of a benchmark of one round that has to succeed and to leave no files.
-fn bench(place: &Place, args: &[&str]) -> Value {
-    let all = [&["bench"], args, &["--rounds", "1", "--json", "-"]].concat();
-    let report: Value = serde_json::from_str(&place.ok(&all)).expect("JSON");
-    assert!(place.names().is_empty(), "left behind: {:?}", place.names());
+fn bench(sandbox: &Sandbox, args: &[&str]) -> Value {
+    let all = [args, &["--rounds", "1", "--json", "-"]].concat();
+    let report: Value = serde_json::from_str(&sandbox.ok(&all)).expect("JSON");
+    sandbox.assert_empty();
     report
 }
 
@@ -30,8 +30,8 @@ fn runs(report: &Value) -> Vec<&Value> {
 
 /// The report of a workload with this many rows, each of which did something and passed the checks.
 fn smoke(args: &[&str], rows: usize) -> Value {
-    let place = Place::new();
-    let report = bench(&place, args);
+    let sandbox = Sandbox::new();
+    let report = bench(&sandbox, args);
     assert_eq!((&report["end"], &report["name"]), (&"complete".into(), &args[0].into()));
     let runs = runs(&report);
     assert_eq!(runs.len(), rows, "{args:?}");
@@ -97,15 +97,15 @@ fn workloads_without_an_end() {
 }
 
 #[test]
-fn levels_are_candidates_and_a_missing_one_has_a_reason() {
-    let place = Place::new();
+fn levels_are_configurations_and_a_missing_one_has_a_reason() {
+    let sandbox = Sandbox::new();
     let levels = "sync,memory,async:5ms,no-barrier,staged";
-    let args = ["bench", "commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
+    let args = ["commit", "--engine", "fulgurite", "--durability", levels, "--threads", "2"];
     let rest = ["--operations", "30", "--rounds", "1", "--json", "-", "--assume-power-safe-cache"];
-    let ran = place.run(&[&args[..], &rest].concat());
+    let ran = sandbox.run(&[&args[..], &rest].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.starts_with("warning: what no-barrier acknowledges"), "{}", ran.stderr);
-    let report: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
     let rows = list(&report, "rows");
     let labels: Vec<&str> = rows.iter().map(|row| row["label"].as_str().expect("a label")).collect();
     assert_eq!(
@@ -121,23 +121,23 @@ fn levels_are_candidates_and_a_missing_one_has_a_reason() {
 
 #[test]
 fn the_requested_files_are_written() {
-    let place = Place::new();
+    let sandbox = Sandbox::new();
     let files = ["--json", "a.json", "--markdown", "a.md", "--svg", "a.svg", "--html", "a.html"];
-    let args = ["bench", "commit", "--threads", "1,2", "--operations", "30", "--rounds", "1"];
-    let said = place.ok(&[&args[..], &files].concat());
+    let args = ["commit", "--threads", "1,2", "--operations", "30", "--rounds", "1"];
+    let said = sandbox.ok(&[&args[..], &files].concat());
     for words in ["Single inserts", "bare device", "aggregation", "fulgurite:own-lsn"] {
         assert!(said.contains(words), "{words} is missing:\n{said}");
     }
-    let mut names = place.names();
+    let mut names = sandbox.names();
     names.sort();
     assert_eq!(names, ["a.html", "a.json", "a.md", "a.svg"]);
-    let text = |name: &str| String::from_utf8(place.read(name)).expect("text");
+    let text = |name: &str| sandbox.read(name);
     let report: Value = serde_json::from_str(&text("a.json")).expect("JSON");
     assert_eq!(list(&report, "rows").len(), 6);
     is_svg(&text("a.svg"));
     assert!(text("a.md").contains("| fulgurite:aggregated |"), "{}", text("a.md"));
     is_page(&text("a.html"));
-    place.ok(&["bench", "page", "a.json", "a.json", "--out", "b.html"]);
+    sandbox.ok(&["page", "a.json", "a.json", "--out", "b.html"]);
     is_page(&text("b.html"));
     assert_eq!(text("b.html").matches("<svg").count(), 2 * text("a.html").matches("<svg").count());
 }
@@ -164,8 +164,8 @@ const LONG_FIGURES: [&str; 2] = ["flashtkv-figure5", "peers"];
 
 #[test]
 fn figures_write_all_there_is() {
-    let place = Place::new();
-    let said = place.ok(&["bench", "list"]);
+    let sandbox = Sandbox::new();
+    let said = sandbox.ok(&["list"]);
     assert!(said.contains("ENGINES\n  fulgurite ") && said.contains("isolation: snapshot"), "{said}");
     let figures = said.split("FIGURES AND TABLES\n").nth(1).expect("a list of figures").lines();
     let names = figures.filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')));
@@ -174,10 +174,10 @@ fn figures_write_all_there_is() {
     for name in names.into_iter().filter(|name| !LONG_FIGURES.contains(name)) {
         let tiny =
             ["--scale", "0.01", "--seconds", "0.05", "--rounds", "1", "--threads", "2", "--out", "out"];
-        let ran = place.run(&[&["bench", name], &tiny[..]].concat());
+        let ran = sandbox.run(&[&[name], &tiny[..]].concat());
         assert_eq!(ran.code, Some(0), "{name}: {}", ran.stderr);
-        assert_eq!(place.names(), ["out"], "{name}");
-        let text = |end: &str| String::from_utf8(place.read(&format!("out/{name}{end}"))).expect("text");
+        assert_eq!(sandbox.names(), ["out"], "{name}");
+        let text = |end: &str| sandbox.read(&format!("out/{name}{end}"));
         let report: Value = serde_json::from_str(&text(".json")).expect("JSON");
         assert_eq!((&report["end"], &report["name"]), (&"complete".into(), &name.into()));
         for row in list(&report, "rows") {
@@ -191,8 +191,7 @@ fn figures_write_all_there_is() {
             .stderr
             .lines()
             .filter_map(|line| line.strip_prefix("wrote ").filter(|file| file.ends_with(".svg")));
-        let plots: Vec<String> =
-            plots.map(|file| String::from_utf8(place.read(file)).expect("text")).collect();
+        let plots: Vec<String> = plots.map(|file| sandbox.read(file)).collect();
         assert!(!plots.is_empty(), "{name}: {}", ran.stderr);
         plots.iter().for_each(|plot| is_svg(plot));
     }
@@ -200,20 +199,20 @@ fn figures_write_all_there_is() {
 
 #[test]
 fn a_slower_report_is_a_regression_and_the_same_one_is_not() {
-    let place = Place::new();
-    let args = ["bench", "commit", "--engine", "fulgurite", "--threads", "1", "--operations", "30"];
-    place.ok(&[&args[..], &["--rounds", "3", "--json", "old.json"]].concat());
-    let said = place.ok(&["bench", "compare", "old.json", "old.json"]);
+    let sandbox = Sandbox::new();
+    let args = ["commit", "--engine", "fulgurite", "--threads", "1", "--operations", "30"];
+    sandbox.ok(&[&args[..], &["--rounds", "3", "--json", "old.json"]].concat());
+    let said = sandbox.ok(&["compare", "old.json", "old.json"]);
     assert!(said.contains("0 worse, 0 better, 2 the same"), "{said}");
-    let mut report: Value = serde_json::from_slice(&place.read("old.json")).expect("JSON");
+    let mut report: Value = serde_json::from_str(&sandbox.read("old.json")).expect("JSON");
     for run in report["rows"][0]["runs"].as_array_mut().expect("a list") {
         run["elapsed_ns"] = (run["elapsed_ns"].as_u64().expect("a number") * 100).into();
     }
-    place.write("new.json", report.to_string());
-    let ran = place.run(&["bench", "compare", "old.json", "new.json"]);
-    let said = String::from_utf8(ran.stdout).expect("text");
+    sandbox.write("new.json", &report.to_string());
+    let ran = sandbox.run(&["compare", "old.json", "new.json"]);
+    let said = ran.stdout;
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(3), ""), "{said}");
     let row = said.lines().find(|line| line.contains("WORSE")).expect("a row");
     assert!(row.contains("insert") && row.contains("fulgurite") && row.contains("-9"), "{said}");
-    assert!(place.ok(&["bench", "compare", "new.json", "old.json"]).contains("1 better"));
+    assert!(sandbox.ok(&["compare", "new.json", "old.json"]).contains("1 better"));
 }

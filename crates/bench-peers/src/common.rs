@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_bench::engine::{Direction, Ended, Level, Needs, Verdict};
+use fulgurite_bench::engine::{Direction, Ended, Level, Needs, Range, Verdict};
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
 
@@ -55,10 +55,10 @@ pub(crate) fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
     found.is_some()
 }
 
-/// The keys of a scan that begins at `from`, or at that end of the table.
-pub(crate) fn bounds(from: Option<&[u8]>, direction: Direction) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    let near = from.map_or(Bound::Unbounded, Bound::Included);
-    match direction {
+/// The keys of a scan.
+pub(crate) fn bounds(range: Range<'_>) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    let near = range.from.map_or(Bound::Unbounded, Bound::Included);
+    match range.direction {
         Direction::Forward => (near, Bound::Unbounded),
         Direction::Reverse => (Bound::Unbounded, near),
     }
@@ -70,11 +70,6 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     move |source| Error::engine(what, source)
-}
-
-/// The error of a write in a transaction that reads.
-pub(crate) fn read_only() -> Error {
-    Error::Unsupported("writes in a transaction that reads")
 }
 
 /// The levels of engines that can also acknowledge commits before they are written.
