@@ -24,15 +24,15 @@ use fulgurite_types::{Csn, Lsn, TableId};
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
 use crate::commit::quiet::is_in_callback;
-use crate::core::Core;
 use crate::debt::Debt;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::maintenance::Progress;
 use crate::space::Space;
 use crate::superblock::{Superblock, SuperblockFile};
 use crate::{Error, Result};
 
-/// What merging and checkpoints own; guarded by [`Core::maintenance`].
+/// What merging and checkpoints own; guarded by [`Engine::maintenance`].
 pub(crate) struct Maintenance {
     pub superblock: SuperblockFile,
     pub space: Space,
@@ -85,7 +85,7 @@ impl Maintenance {
     }
 }
 
-impl Core {
+impl Engine {
     /// The CSNs at which tables are read from now on. The CSN at which later reads begin is loaded before the snapshot
     /// slots (INV-TXN-1).
     pub fn readers(&self) -> Readers {

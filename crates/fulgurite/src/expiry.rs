@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::live_reads::ReadFor;
 
 use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
@@ -48,13 +48,13 @@ impl Expiry {
     }
 
     /// The stored form, in milliseconds since 1970-01-01 UTC; 0 is never.
-    fn stored_ms(self, core: &Core) -> u64 {
+    fn stored_ms(self, engine: &Engine) -> u64 {
         match self {
             Expiry::Never => 0,
             Expiry::At(time) => {
                 time.duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| whole_ms(since).max(1))
             }
-            Expiry::After(duration) => core.now_ms().saturating_add(whole_ms(duration)).max(1),
+            Expiry::After(duration) => engine.now_ms().saturating_add(whole_ms(duration)).max(1),
         }
     }
 
@@ -99,7 +99,7 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<()> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.write_bytes(table, key.as_ref(), Some(value.as_ref()), expires_at_ms)
     }
 
@@ -114,7 +114,7 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<()> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.insert_bytes(table, key.as_ref(), value.as_ref(), expires_at_ms)
     }
 
@@ -130,7 +130,7 @@ impl Transaction {
         new: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<bool> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.swap_bytes(table, key.as_ref(), expected, Some(new.as_ref()), expires_at_ms)
     }
 
@@ -154,7 +154,7 @@ impl Transaction {
         key: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<bool> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.set_expiry(table, key.as_ref(), expires_at_ms)
     }
 
@@ -201,7 +201,7 @@ impl Table {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<Commit> {
-        let expires_at_ms = expiry.into().stored_ms(&self.core);
+        let expires_at_ms = expiry.into().stored_ms(&self.engine);
         self.write_bytes(key.as_ref(), Some(value.as_ref()), expires_at_ms)
     }
 
@@ -217,7 +217,7 @@ impl Table {
     ) -> Result<Commit> {
         let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
         let insert = |txn: &mut Transaction| txn.insert_expiring(self, key, value, expiry);
-        self.core.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
+        self.engine.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
     }
 
     /// Like [`Table::compare_and_swap`] with a new value, which gets an expiry.
@@ -265,6 +265,6 @@ impl Table {
     }
 
     fn retry_bool(&self, body: impl FnMut(&mut Transaction) -> Result<bool>) -> Result<bool> {
-        self.core.retry(Isolation::Snapshot, body).map(|(done, _)| done)
+        self.engine.retry(Isolation::Snapshot, body).map(|(done, _)| done)
     }
 }

@@ -11,7 +11,7 @@ use fulgurite_index::table::{Cursor, ReadPoint};
 use fulgurite_types::TableId;
 
 use crate::catalog::TableState;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::live_reads::{LiveReads, ReadFor};
@@ -276,23 +276,23 @@ pub struct Range<'a> {
     /// Records the returned values that expire, for a transaction.
     live: Option<&'a LiveReads>,
     _snapshot: Option<Arc<SnapshotGuard>>,
-    core: Handle,
+    engine: Handle,
 }
 
 impl<'a> Range<'a> {
     pub(crate) fn new(
-        core: &Handle,
+        engine: &Handle,
         table: &Arc<TableState>,
         at: ReadPoint,
         bounds: Bounds,
         own: Option<&'a TableWrites>,
         snapshot: Option<Arc<SnapshotGuard>>,
     ) -> Result<Range<'a>> {
-        core.check_open()?;
-        core.counters.scans.count();
+        engine.check_open()?;
+        engine.counters.scans.count();
         let own = own.filter(|own| !own.ops.is_empty() || !own.ranges.is_empty());
         Ok(Range {
-            core: core.clone(),
+            engine: engine.clone(),
             table: table.clone(),
             at,
             bounds,
@@ -385,7 +385,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
+        let entry = side.lend(&self.engine, self.table.id, &mut self.lent);
         self.done = entry.is_err();
         entry.map(Some)
     }
@@ -399,7 +399,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
+        let entry = side.lend(&self.engine, self.table.id, &mut self.lent);
         self.done = entry.is_err();
         entry.map(|(key, value)| Some((key, value, side.expires_at())))
     }
@@ -413,7 +413,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.give(&self.core, self.table.id, self.at.now_ms);
+        let entry = side.give(&self.engine, self.table.id, self.at.now_ms);
         self.done = entry.is_err();
         entry.map(Some)
     }
@@ -424,7 +424,7 @@ impl<'a> Range<'a> {
             return Ok(false);
         }
         self.done = true;
-        self.core.check_open()?;
+        self.engine.check_open()?;
         let (side, other) = match direction {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),
@@ -495,14 +495,14 @@ impl<'a> Side<'a> {
     #[inline]
     fn lend<'s>(
         &'s self,
-        core: &Core,
+        engine: &Engine,
         table: TableId,
         read: &'s mut Option<Value>,
     ) -> Result<(&'s [u8], &'s [u8])> {
         if let Stand::GivenOwn(key, op) = self.stand {
             let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
-                WriteValue::Chunks(spilled) => core.read_own_value(table, key, &spilled.1)?,
+                WriteValue::Chunks(spilled) => engine.read_own_value(table, key, &spilled.1)?,
                 WriteValue::Delete => unreachable!("an iteration does not return a delete"),
             };
             return Ok((key, read.insert(value)));
@@ -511,19 +511,19 @@ impl<'a> Side<'a> {
         if !version.flags.is_out_of_line() {
             return Ok((key, version.payload));
         }
-        Ok((key, read.insert(core.read_value(table, key, version.csn, version.payload)?)))
+        Ok((key, read.insert(engine.read_value(table, key, version.csn, version.payload)?)))
     }
 
     /// The current entry, owned.
-    fn give(&self, core: &Core, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
+    fn give(&self, engine: &Engine, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
         if let Stand::GivenOwn(key, op) = self.stand {
             let value =
-                core.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
+                engine.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
             return Ok((Value::from(key.to_vec()), value));
         }
         let (key, version) = (self.cursor.pinned_key(), self.cursor.version());
         let value = if version.flags.is_out_of_line() {
-            core.read_value(table, &key, version.csn, version.payload)?
+            engine.read_value(table, &key, version.csn, version.payload)?
         } else {
             Value(self.cursor.pinned_payload())
         };

@@ -20,13 +20,13 @@ use crate::{KeyRange, Result, Table, Value};
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,
-    core: Handle,
+    engine: Handle,
 }
 
 impl Snapshot {
-    pub(crate) fn take(core: &Handle) -> Snapshot {
-        let guard = core.snapshot(|| core.pipeline.read_csn());
-        Snapshot { core: core.clone(), guard: Arc::new(guard) }
+    pub(crate) fn take(engine: &Handle) -> Snapshot {
+        let guard = engine.snapshot(|| engine.pipeline.read_csn());
+        Snapshot { engine: engine.clone(), guard: Arc::new(guard) }
     }
 
     /// The number of the newest commit in it.
@@ -45,15 +45,15 @@ impl Snapshot {
 
     fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         let version = self.version(table, key)?;
-        version.map(|version| self.core.resolve(table.state.id, key, version)).transpose()
+        version.map(|version| self.engine.resolve(table.state.id, key, version)).transpose()
     }
 
     pub(crate) fn version(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
-        self.core.state_of(table)?;
+        self.engine.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
         let hash = hash_key(table.state.id, key);
-        self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
+        self.engine.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
     }
 
     /// The entries of `range` in key order; `.rev()` iterates backward. `..` is the whole table.
@@ -83,10 +83,10 @@ impl Snapshot {
     }
 
     fn range_of(&self, table: &Table, bounds: Bounds) -> Result<Range<'static>> {
-        self.core.state_of(table)?;
+        self.engine.state_of(table)?;
         table.state.check_seen(self.guard.csn)?;
         let at = ReadPoint { csn: self.guard.csn, now_ms: self.guard.now_ms };
-        Range::new(&self.core, &table.state, at, bounds, None, Some(self.guard.clone()))
+        Range::new(&self.engine, &table.state, at, bounds, None, Some(self.guard.clone()))
     }
 }
 

@@ -24,7 +24,7 @@ use crate::{Commit, Error, Isolation, KeyRange, Result, Value};
 #[derive(Clone)]
 pub struct Table {
     pub(crate) state: Arc<TableState>,
-    pub(crate) core: Handle,
+    pub(crate) engine: Handle,
 }
 
 impl Table {
@@ -45,7 +45,7 @@ impl Table {
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let pin = crossbeam_epoch::pin();
         match self.live_version(key, &pin) {
-            Ok(Some(version)) => self.core.resolve(self.state.id, key, version).map(Some),
+            Ok(Some(version)) => self.engine.resolve(self.state.id, key, version).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
@@ -73,17 +73,17 @@ impl Table {
         seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
     ) -> Result<Option<Version>> {
         check_key(key)?;
-        self.core.check_open()?;
-        self.core.counters.gets.count();
+        self.engine.check_open()?;
+        self.engine.counters.gets.count();
         let hash = hash_key(self.state.id, key);
-        let at = self.core.pipeline.read_csn();
+        let at = self.engine.pipeline.read_csn();
         self.state.check_seen(at)?;
-        self.core.hooks.reached("read CSN taken");
+        self.engine.hooks.reached("read CSN taken");
         // Looked at where it is: moving a version costs about as much as judging it.
         let found = newest(hash, at);
-        self.core.hooks.reached("newest version found");
+        self.engine.hooks.reached("newest version found");
         match &found {
-            Ok(version) if !self.core.is_settled(version.as_ref(), at) => {
+            Ok(version) if !self.engine.is_settled(version.as_ref(), at) => {
                 self.version_in_a_snapshot(hash, seen)
             }
             _ => found,
@@ -96,7 +96,7 @@ impl Table {
         hash: u64,
         seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
     ) -> Result<Option<Version>> {
-        let snapshot = self.core.snapshot(|| self.core.pipeline.read_csn());
+        let snapshot = self.engine.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
         seen(hash, ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms })
     }
@@ -121,7 +121,7 @@ impl Table {
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
-        self.core.resolve(self.state.id, key, version).map(Some)
+        self.engine.resolve(self.state.id, key, version).map(Some)
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]
@@ -168,7 +168,7 @@ impl Table {
     }
 
     fn insert_bytes(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
-        self.core.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
+        self.engine.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
@@ -186,7 +186,7 @@ impl Table {
     }
 
     fn swap_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
-        self.core
+        self.engine
             .retry(Isolation::Snapshot, |txn| txn.compare_and_swap(self, key, expected, new))
             .map(|(swapped, _)| swapped)
     }
@@ -196,7 +196,7 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::range`].
     pub fn range(&self, range: impl KeyRange) -> Result<Range<'static>> {
-        Snapshot::take(&self.core).range(self, range)
+        Snapshot::take(&self.engine).range(self, range)
     }
 
     /// The entries whose keys start with `prefix`, in order, at a snapshot of now.
@@ -204,17 +204,17 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::range`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
-        Snapshot::take(&self.core).prefix(self, prefix)
+        Snapshot::take(&self.engine).prefix(self, prefix)
     }
 
     /// About how many keys the table has: within some percent, unless snapshots keep many old versions. Expired keys
     /// are left out only where they are recent. It samples the tree, and takes up to some milliseconds. 0 in a child of
     /// the process that opened the database ([`Error::Forked`]).
     pub fn len_estimate(&self) -> u64 {
-        if self.core.check_process().is_err() {
+        if self.engine.check_process().is_err() {
             return 0;
         }
-        let at = ReadPoint { csn: self.core.pipeline.read_csn(), now_ms: self.core.now_ms() };
+        let at = ReadPoint { csn: self.engine.pipeline.read_csn(), now_ms: self.engine.now_ms() };
         let _pin = crossbeam_epoch::pin();
         self.state.index.len_estimate(at)
     }
@@ -232,7 +232,7 @@ impl Table {
     }
 
     fn begin(&self) -> Transaction {
-        Transaction::begin(&self.core, Isolation::Snapshot)
+        Transaction::begin(&self.engine, Isolation::Snapshot)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::claims::Claim;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
-use crate::core::Core;
 use crate::deleted_ranges::DeletedRange;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::live_reads::ReadFor;
@@ -71,18 +71,18 @@ pub struct Transaction {
     /// Identifies its savepoints and claims; 0 until there is one.
     id: u64,
     new_table: Option<Arc<TableState>>,
-    core: Handle,
+    engine: Handle,
 }
 
 impl Transaction {
-    pub(crate) fn begin(core: &Handle, isolation: Isolation) -> Transaction {
-        let snapshot = core.snapshot(|| core.pipeline.visible());
+    pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
+        let snapshot = engine.snapshot(|| engine.pipeline.visible());
         Transaction {
             // Read after the snapshot was taken, so that no synchronous commit in it is above.
-            reads: ReadSet::new(isolation, core.pipeline.newest_synchronous()),
+            reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
             snapshot,
-            durability: core.options.durability,
-            core: core.clone(),
+            durability: engine.options.durability,
+            engine: engine.clone(),
             isolation,
             writes: WriteSet::default(),
             spill: None,
@@ -106,7 +106,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::UnsupportedDurability`]: the transaction keeps its level and continues.
     pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
-        self.core.check_level(durability)?;
+        self.engine.check_level(durability)?;
         self.durability = durability;
         Ok(())
     }
@@ -118,7 +118,7 @@ impl Transaction {
 
     /// The state of a table handle, if it belongs to this database.
     fn mine<'t>(&self, table: &'t Table) -> Result<&'t Arc<TableState>> {
-        self.core.state_of(table)
+        self.engine.state_of(table)
     }
 
     /// The value of `key`, or `None`.
@@ -167,17 +167,17 @@ impl Transaction {
     /// The budget of reads: what the writes and the savepoints leave of the transaction's one budget.
     fn budget_of_reads(&self) -> Budget {
         let others = self.writes.cost.memory + self.savepoints.bytes();
-        Budget::new(self.core.options.transaction_bytes_max).beside(others)
+        Budget::new(self.engine.options.transaction_bytes_max).beside(others)
     }
 
     fn budget_of_writes(&self) -> Budget {
         let others = self.reads.bytes() + self.savepoints.bytes();
-        Budget::new(self.core.options.transaction_bytes_max).beside(others)
+        Budget::new(self.engine.options.transaction_bytes_max).beside(others)
     }
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
         let Some(op) = own else { return Ok(None) };
-        self.core.own_value(table.id, key, op, self.snapshot.now_ms)
+        self.engine.own_value(table.id, key, op, self.snapshot.now_ms)
     }
 
     fn read(
@@ -188,7 +188,7 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Value>> {
         let version = self.version(table, key, hash, read_for)?;
-        version.map(|version| self.core.resolve(table.id, key, version)).transpose()
+        version.map(|version| self.engine.resolve(table.id, key, version)).transpose()
     }
 
     fn version(
@@ -199,7 +199,7 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Version>> {
         table.check_seen(self.snapshot.csn)?;
-        let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
+        let Some(version) = self.engine.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
         else {
             // Any commit of the snapshot may have deleted the key.
             self.reads.saw(self.snapshot.csn);
@@ -230,8 +230,8 @@ impl Transaction {
         Ok(version.map(|version| version.expires_at_ms))
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Writes `key`, whether or not it exists. The new value does not expire, even if the old one did; see
@@ -267,7 +267,7 @@ impl Transaction {
         value: Option<&[u8]>,
         expires_at_ms: u64,
     ) -> Result<()> {
-        self.write(self.core.state_of(table)?, key, value, expires_at_ms, false)
+        self.write(self.engine.state_of(table)?, key, value, expires_at_ms, false)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`]. Counts as a read of the key. The value
@@ -289,7 +289,7 @@ impl Transaction {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: key.into() });
         }
-        self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms, true)
+        self.write(self.engine.state_of(table)?, key, Some(value), expires_at_ms, true)
     }
 
     /// Writes `new` (`None` deletes the key) if the value equals `expected` (`None`: the key does not exist). Returns
@@ -320,7 +320,7 @@ impl Transaction {
         if found.as_deref() != expected {
             return Ok(false);
         }
-        self.write(self.core.state_of(table)?, key, new, expires_at_ms, true)?;
+        self.write(self.engine.state_of(table)?, key, new, expires_at_ms, true)?;
         Ok(true)
     }
 
@@ -350,16 +350,16 @@ impl Transaction {
     fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
         check_value(value)?;
         let used = self.writes.cost.memory + self.reads.bytes() + self.savepoints.bytes() + value.len();
-        let budget_half_used = used > self.core.options.transaction_bytes_max / 2;
+        let budget_half_used = used > self.engine.options.transaction_bytes_max / 2;
         let spills = value.len() >= limits::SPILL_BYTES_MIN
-            || (budget_half_used && value.len() > self.core.options.inline_bytes_max);
+            || (budget_half_used && value.len() > self.engine.options.inline_bytes_max);
         if !spills {
             return Ok(WriteValue::Inline(value.into()));
         }
-        self.core.check_writable()?;
-        self.core.check_room()?;
-        self.core.stir_for_part();
-        let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
+        self.engine.check_writable()?;
+        self.engine.check_room()?;
+        self.engine.stir_for_part();
+        let spill = self.spill.get_or_insert_with(|| self.engine.new_spill());
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
     }
 
@@ -422,7 +422,7 @@ impl Transaction {
         self.reads.saw(self.snapshot.csn);
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        let range = Range::new(&self.core, &table.state, at, bounds, own, None)?;
+        let range = Range::new(&self.engine, &table.state, at, bounds, own, None)?;
         Ok(range.noting(self.reads.live()))
     }
 
@@ -479,17 +479,17 @@ impl Transaction {
     /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the
     /// commits that it read are not known to be durable.
     pub fn commit(mut self) -> Result<Commit> {
-        let core = self.core.clone();
-        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
+        let engine = self.engine.clone();
+        let (timed, needs) = (engine.pipeline.stopwatch().start(self.durability), self.reads.needs());
         let syncs = self.durability.waits();
-        let Some(csn) = self.submit(&core, None, syncs)? else {
+        let Some(csn) = self.submit(&engine, None, syncs)? else {
             let csn = self.snapshot.csn;
             drop(self);
-            core.pipeline.wait(needs)?;
+            engine.pipeline.wait(needs)?;
             return Ok(Commit { csn });
         };
         drop(self);
-        core.pipeline.wait_acknowledged(csn, needs, timed)?;
+        engine.pipeline.wait_acknowledged(csn, needs, timed)?;
         Ok(Commit { csn })
     }
 
@@ -515,11 +515,11 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::commit`].
     pub fn commit_deferred(mut self) -> Result<Ticket> {
-        let core = self.core.clone();
-        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        match self.submit(&core, None, false)? {
-            Some(csn) => core.pipeline.acknowledge_deferred(csn, needs, timed),
-            None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
+        let engine = self.engine.clone();
+        let (timed, needs) = (engine.pipeline.stopwatch().start(self.durability), self.reads.needs());
+        match self.submit(&engine, None, false)? {
+            Some(csn) => engine.pipeline.acknowledge_deferred(csn, needs, timed),
+            None => Ok(engine.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
     }
 
@@ -529,10 +529,10 @@ impl Transaction {
     /// Discards the transaction, and returns when all synchronous commits that it read are durable: only then may an
     /// error that depends on its reads leave the process.
     pub(crate) fn rollback_durable(self) -> Result<()> {
-        let (core, needs) = (self.core.clone(), self.reads.needs());
+        let (engine, needs) = (self.engine.clone(), self.reads.needs());
         drop(self);
-        core.check_process()?;
-        core.pipeline.wait(needs)
+        engine.check_process()?;
+        engine.pipeline.wait(needs)
     }
 
     /// Writes a row of the catalog. Applying the commit creates the table.
@@ -542,24 +542,24 @@ impl Transaction {
         row: &[u8],
         new_table: Option<Arc<TableState>>,
     ) -> Result<()> {
-        let root = self.core.catalog.root.clone();
+        let root = self.engine.catalog.root.clone();
         self.new_table = new_table.or(self.new_table.take());
         self.write(&root, key, Some(row), 0, false)
     }
 
     pub(crate) fn delete_catalog(&mut self, key: &[u8]) -> Result<()> {
-        let root = self.core.catalog.root.clone();
+        let root = self.engine.catalog.root.clone();
         self.write(&root, key, None, 0, false)
     }
 
     /// Commits a definition that drops or renames `changed`. It is durable when this returns.
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
-        let core = self.core.clone();
+        let engine = self.engine.clone();
         self.durability = Durability::Sync;
-        let timed = core.pipeline.stopwatch().start(self.durability);
-        let csn = self.submit(&core, changed, true)?.expect("a definition writes the catalog");
+        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let csn = self.submit(&engine, changed, true)?.expect("a definition writes the catalog");
         drop(self);
-        core.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
+        engine.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 
@@ -569,31 +569,31 @@ impl Transaction {
     /// commit's group syncs them before it writes.
     fn submit(
         &mut self,
-        core: &Core,
+        engine: &Engine,
         exclusive: Option<Arc<TableState>>,
         syncs: bool,
     ) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
-            core.check_open()?;
+            engine.check_open()?;
             return Ok(None);
         }
-        core.check_writable()?;
+        engine.check_writable()?;
         // Deletes need no check. Search for puts only where the disk is short of room.
-        if core.is_short_of_room() && self.writes.has_puts() {
-            core.check_room()?;
+        if engine.is_short_of_room() && self.writes.has_puts() {
+            engine.check_room()?;
         }
-        core.check_room_to_delete()?;
+        engine.check_room_to_delete()?;
         for writes in &self.writes.tables {
-            core.wait_for_merging(&writes.table)?;
+            engine.wait_for_merging(&writes.table)?;
         }
-        let inline_max = core.options.inline_bytes_max;
+        let inline_max = engine.options.inline_bytes_max;
         let prepared = prepare(
-            &core.catalog,
+            &engine.catalog,
             &mut self.writes,
             self.new_table.take(),
             inline_max,
-            &|| core.readers(),
-            &|| core.new_spill(),
+            &|| engine.readers(),
+            &|| engine.new_spill(),
             &mut self.spill,
         )?;
         if let Some(spill) = self.spill.as_ref().filter(|_| syncs) {
@@ -605,23 +605,23 @@ impl Transaction {
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let outcome = self.validate_and_submit(core, prepared, set, &reads);
+        let outcome = self.validate_and_submit(engine, prepared, set, &reads);
         if let Err(Error::Conflict(lost)) = &outcome {
-            core.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+            engine.counters.conflicts.fetch_add(1, Ordering::Relaxed);
             // INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was
             // too late could begin before the deadline of a commit that it does not see. The commits up to the awaited
             // CSN have numbers and are being filled and applied, so the wait is short.
             let is_late = matches!(lost.on, Contended::Expired(_));
-            core.pipeline.wait_visible(if is_late { core.deadlines.newest() } else { lost.csn });
+            engine.pipeline.wait_visible(if is_late { engine.deadlines.newest() } else { lost.csn });
         }
         let csn = outcome?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
         for writes in &self.writes.tables {
-            core.freeze_if_grown(&writes.table);
+            engine.freeze_if_grown(&writes.table);
         }
-        core.stir();
+        engine.stir();
         Ok(Some(csn))
     }
 
@@ -645,7 +645,7 @@ impl Transaction {
 
     fn validate_and_submit(
         &self,
-        core: &Core,
+        engine: &Engine,
         prepared: Prepared,
         mut set: LatchSet<'_>,
         reads: &Validated,
@@ -653,17 +653,17 @@ impl Transaction {
         // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
         // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
         // be first in line.
-        let _quiet = core.pipeline.quiet();
-        let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
-        core.hooks.reached("admitted");
+        let _quiet = engine.pipeline.quiet();
+        let admission = engine.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
+        engine.hooks.reached("admitted");
         loop {
-            let held = core.latches.acquire(&mut set);
+            let held = engine.latches.acquire(&mut set);
             match self.validate(reads, true) {
                 Ok(()) => {
-                    core.hooks.reached("validated");
+                    engine.hooks.reached("validated");
                     let before_ms = reads.live_until_ms();
-                    let read_csn = || core.pipeline.read_csn();
-                    let (time, beginning) = core.deadlines.begin(before_ms, || core.now_ms(), read_csn);
+                    let read_csn = || engine.pipeline.read_csn();
+                    let (time, beginning) = engine.deadlines.begin(before_ms, || engine.now_ms(), read_csn);
                     let frame = Frame {
                         kind: prepared.kind,
                         body: &prepared.body,
@@ -676,10 +676,10 @@ impl Transaction {
                         if let Some(beginning) = beginning {
                             beginning.numbered(csn);
                         }
-                        core.hooks.reached("numbered");
+                        engine.hooks.reached("numbered");
                     };
                     let (level, work) = (self.durability, prepared.work);
-                    let csn = core.pipeline.submit(admission, level, &frame, work, on_numbered);
+                    let csn = engine.pipeline.submit(admission, level, &frame, work, on_numbered);
                     drop(held);
                     return csn.ok_or_else(|| reads.too_late());
                 }
@@ -715,7 +715,7 @@ impl Transaction {
                 if table.index.any_newer_in_range((start, end), than).or_error()? {
                     let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
                     // The table's gate is held, so the winning commit has its number already.
-                    return Err(conflict(table, on, self.core.log.reserved_csn()));
+                    return Err(conflict(table, on, self.engine.log.reserved_csn()));
                 }
             }
         }

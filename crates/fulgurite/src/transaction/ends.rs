@@ -195,7 +195,7 @@ impl Transaction {
     fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        Range::new(&self.core, &table.state, at, bounds, own, None)
+        Range::new(&self.engine, &table.state, at, bounds, own, None)
     }
 
     fn pop(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
@@ -320,7 +320,8 @@ impl Table {
     }
 
     fn pop(&self, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let popped = self.core.retry(Isolation::Snapshot, |txn| txn.pop_unclaimed(self, bounds.clone(), end));
+        let popped =
+            self.engine.retry(Isolation::Snapshot, |txn| txn.pop_unclaimed(self, bounds.clone(), end));
         popped.map(|(entry, _)| entry)
     }
 }

@@ -33,7 +33,7 @@ use crate::write_set::{WriteOp, WriteValue};
 use crate::{CsnRange, Error, Options, Result, Value};
 
 /// An open database.
-pub(crate) struct Core {
+pub(crate) struct Engine {
     // Constant after opening.
     pub env: Arc<dyn Env>,
     /// The directory, open.
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
-impl Core {
+impl Engine {
     /// Milliseconds since 1970-01-01 UTC; never less than an earlier call returned.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms(self.env.clock())
@@ -87,7 +87,7 @@ impl Core {
     /// The state of a handle's table. Fails for a handle of another database, where table ids mean other tables.
     pub fn state_of<'t>(&self, table: &'t crate::Table) -> Result<&'t Arc<TableState>> {
         self.check_process()?;
-        if std::ptr::eq(self, &*table.core) {
+        if std::ptr::eq(self, &*table.engine) {
             Ok(&table.state)
         } else {
             Err(Error::WrongDatabase { table: table.name() })
