@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_types::{Csn, hash_key};
+use fulgurite_types::{Csn, KeySpan, hash_key};
 
 use crate::handle::Handle;
+use crate::key_range::{given, span_of, span_of_prefix};
 use crate::salvage::Salvage;
-use crate::scan::{Bounds, Range};
+use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
 use crate::{KeyRange, Result, Table, Value};
@@ -61,7 +62,7 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Transaction::range`](crate::Transaction::range), except [`Error::TooLarge`](crate::Error::TooLarge).
     pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<Range<'static>> {
-        self.range_of(table, Bounds::new(range.start(), range.end())?)
+        self.range_of(table, span_of(&range)?)
     }
 
     /// The entries whose keys start with `prefix`, in key order.
@@ -69,7 +70,7 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::range`].
     pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
-        self.range_of(table, Bounds::prefix(prefix.as_ref())?)
+        self.range_of(table, span_of_prefix(prefix.as_ref())?)
     }
 
     /// The entries of `range` in key order, without those that cannot be read: the iterator names each range that it
@@ -79,14 +80,16 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::range`].
     pub fn salvage(&self, table: &Table, range: impl KeyRange) -> Result<Salvage> {
-        Ok(Salvage::new(self.range(table, range)?))
+        let span = span_of(&range)?;
+        let given = given(&range, &span);
+        Ok(Salvage::new(self.range_of(table, span.clone())?, given))
     }
 
-    fn range_of(&self, table: &Table, bounds: Bounds) -> Result<Range<'static>> {
+    fn range_of(&self, table: &Table, span: KeySpan) -> Result<Range<'static>> {
         self.engine.state_of(table)?;
         table.state.check_seen(self.guard.csn)?;
         let at = ReadPoint { csn: self.guard.csn, now_ms: self.guard.now_ms };
-        Range::new(&self.engine, &table.state, at, bounds, None, Some(self.guard.clone()))
+        Range::new(&self.engine, &table.state, at, span, None, Some(self.guard.clone()))
     }
 }
 

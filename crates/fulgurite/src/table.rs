@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_types::{Csn, hash_key};
+use fulgurite_types::{Csn, KeySpan, hash_key};
 
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::handle::Handle;
-use crate::scan::{Bounds, Range};
+use crate::key_range::{span_of, span_of_prefix};
+use crate::scan::Range;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::write_set::check_key;
@@ -147,7 +148,7 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::delete_range`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_range(&self, range: impl KeyRange) -> Result<Commit> {
-        self.delete_bounds(&Bounds::new(range.start(), range.end())?)
+        self.delete_span(span_of(&range)?)
     }
 
     /// Deletes all keys that start with `prefix`; costs the same however many there are.
@@ -155,7 +156,7 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Commit> {
-        self.delete_bounds(&Bounds::prefix(prefix.as_ref())?)
+        self.delete_span(span_of_prefix(prefix.as_ref())?)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
@@ -225,9 +226,9 @@ impl Table {
         txn.commit()
     }
 
-    fn delete_bounds(&self, bounds: &Bounds) -> Result<Commit> {
+    fn delete_span(&self, span: KeySpan) -> Result<Commit> {
         let mut txn = self.begin();
-        txn.delete_bounds(self, bounds)?;
+        txn.delete_span(self, span)?;
         txn.commit()
     }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_log::{BulkPosition, Durability};
-use fulgurite_types::{Csn, hash_key, limits};
+use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
 use self::savepoints::Savepoints;
 use self::taken::Taken;
@@ -19,13 +19,13 @@ use crate::claims::Claim;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
-use crate::deleted_ranges::DeletedRange;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
+use crate::key_range::{GivenRange, given, span_of, span_of_prefix};
 use crate::live_reads::ReadFor;
 use crate::read_set::{ReadSet, Validated};
-use crate::scan::{Bounds, Range};
+use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
 use crate::spill::Spill;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
@@ -369,7 +369,7 @@ impl Transaction {
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`]. Nothing was changed; the
     /// transaction continues.
     pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<()> {
-        self.delete_bounds(table, &Bounds::new(range.start(), range.end())?)
+        self.delete_span(table, span_of(&range)?)
     }
 
     /// Deletes all keys that start with `prefix`. The cost does not depend on how many there are.
@@ -377,16 +377,15 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::delete_range`].
     pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_bounds(table, &Bounds::prefix(prefix.as_ref())?)
+        self.delete_span(table, span_of_prefix(prefix.as_ref())?)
     }
 
-    pub(crate) fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
+    pub(crate) fn delete_span(&mut self, table: &Table, span: KeySpan) -> Result<()> {
         self.mine(table)?;
-        if let Some((start, end)) = bounds.half_open()? {
-            let range = DeletedRange { start, end };
+        if let Some(range) = span.storable() {
             let budget = self.budget_of_writes();
             self.writes.delete_range(&table.state, range.clone(), budget)?;
-            self.reads.delete_range(&table.state, &range);
+            self.reads.delete_range(&table.state, range.borrowed());
         }
         Ok(())
     }
@@ -403,7 +402,9 @@ impl Transaction {
     /// [`Error::Closed`]. Each entry may fail with [`Error::Damaged`], [`Error::Io`] or [`Error::Closed`], which ends
     /// the iteration.
     pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
-        self.range_of(table, Bounds::new(range.start(), range.end())?)
+        let span = span_of(&range)?;
+        self.record_range(table, given(&range, &span))?;
+        self.range_of(table, span)
     }
 
     /// The entries whose keys start with `prefix`, in key order; see [`Transaction::range`].
@@ -411,18 +412,23 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::range`].
     pub fn prefix<'a>(&'a self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'a>> {
-        self.range_of(table, Bounds::prefix(prefix.as_ref())?)
+        let span = span_of_prefix(prefix.as_ref())?;
+        self.record_range(table, GivenRange::new(span.borrowed()))?;
+        self.range_of(table, span)
     }
 
-    fn range_of<'a>(&'a self, table: &Table, bounds: Bounds) -> Result<Range<'a>> {
+    fn record_range(&self, table: &Table, range: GivenRange<'_>) -> Result<()> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
-        let (start, end) = bounds.as_ref();
-        self.reads.range(&table.state, start, end, self.budget_of_reads())?;
+        self.reads.range(&table.state, range, self.budget_of_reads())?;
         self.reads.saw(self.snapshot.csn);
+        Ok(())
+    }
+
+    fn range_of<'a>(&'a self, table: &Table, span: KeySpan) -> Result<Range<'a>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        let range = Range::new(&self.engine, &table.state, at, bounds, own, None)?;
+        let range = Range::new(&self.engine, &table.state, at, span, own, None)?;
         Ok(range.noting(self.reads.live()))
     }
 
@@ -711,8 +717,9 @@ impl Transaction {
             validate_key(read.table, read.key, read.hash(), than, resident)?;
         }
         for (table, ranges) in reads.ranges() {
-            for (start, end) in ranges.iter() {
-                if table.index.any_newer_in_range((start, end), than).or_error()? {
+            for range in ranges.iter() {
+                if table.index.any_newer_in_range(range.span, than).or_error()? {
+                    let (start, end) = range.bounds();
                     let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
                     // The table's gate is held, so the winning commit has its number already.
                     return Err(conflict(table, on, self.engine.log.reserved_csn()));

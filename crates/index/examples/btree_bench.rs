@@ -8,7 +8,6 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -101,7 +100,7 @@ fn merge(tree: &BTree, keys: &[Vec<u8>], csn: u64) {
 fn scan(tree: &BTree, pins: bool) -> u64 {
     let mut cursor = tree.cursor(Csn::MAX);
     let mut rows = 0;
-    cursor.seek(Bound::Unbounded).unwrap();
+    cursor.seek(&[]).unwrap();
     while cursor.key().is_some() {
         if pins {
             black_box((cursor.pinned_key(), cursor.version()));

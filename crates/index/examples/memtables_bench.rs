@@ -1,6 +1,5 @@
 //! Prints the cost of each operation on memtables: `cargo run --release -p fulgurite-index --example memtables_bench`.
 
-use std::ops::Bound;
 use std::time::Instant;
 
 use fulgurite_index::VersionFlags;
@@ -132,7 +131,7 @@ fn recovery() {
 fn scan(memtables: &Memtables) {
     let mut cursor = memtables.cursor(Csn::MAX);
     let rows = measure("forward scan of the memtables, random inserts", ENTRIES, || {
-        memtables.seek(&mut cursor, Bound::Unbounded);
+        memtables.seek(&mut cursor, &[]);
         let mut rows = 0;
         while cursor.key().is_some() {
             rows += 1;

@@ -4,10 +4,9 @@
 //! wait for it, and it never waits for readers.
 
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
+use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, TableId};
 
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
@@ -167,7 +166,7 @@ pub trait Base: Send + Sync {
     fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError>;
 
     /// Whether a version in the range is newer than `than`.
-    fn any_newer_in_range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), than: Csn) -> Result<bool, IndexError>;
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError>;
 
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
@@ -177,7 +176,7 @@ pub trait Base: Send + Sync {
     fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Prunes the leaves that overlap the range, without adding versions.
-    fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError>;
+    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Writes every dirty leaf and every inner node above one, bottom-up, and reports the root's LSN.
     fn write_out(&self) -> Result<WriteOutReport, IndexError>;
@@ -210,10 +209,10 @@ pub trait Base: Send + Sync {
 /// find nodes older than the step. So a cursor is right while nodes change under it if its owner uses the list of
 /// memtables that it took before it sought the cursor (INV-IDX-1).
 pub trait BaseCursor: Send {
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
-    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
-    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;
+    /// Moves to the first key at or after `start`.
+    fn seek(&mut self, start: &[u8]) -> Result<(), IndexError>;
+    /// Moves to the last key before `end`; `None`: to the last key of all.
+    fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError>;
     /// Moves to the next key.
     fn next(&mut self) -> Result<(), IndexError>;
     /// Moves to the previous key.
@@ -246,13 +245,4 @@ pub trait BaseCursor: Send {
     fn skip_unread(&mut self, _forward: bool) -> Result<(), IndexError> {
         Ok(())
     }
-}
-
-/// The keys at or after `from` and before `to`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeySpan {
-    /// Its first key.
-    pub from: Box<[u8]>,
-    /// The first key after it; `None`: it has no upper bound.
-    pub to: Option<Box<[u8]>>,
 }

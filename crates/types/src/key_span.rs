@@ -85,6 +85,16 @@ impl<'k> KeySpan<&'k [u8]> {
     /// All keys.
     pub const ALL: KeySpan<&'static [u8]> = KeySpan { start: &[], end: None };
 
+    /// The keys before `end`.
+    pub fn before(end: &'k [u8]) -> KeySpan<&'k [u8]> {
+        KeySpan { start: &[], end: Some(end) }
+    }
+
+    /// The keys at or after `start`.
+    pub fn from(start: &'k [u8]) -> KeySpan<&'k [u8]> {
+        KeySpan { start, end: None }
+    }
+
     /// The same range with keys of its own.
     pub fn owned<K: From<&'k [u8]>>(self) -> KeySpan<K> {
         KeySpan { start: self.start.into(), end: self.end.map(K::from) }
@@ -104,8 +114,8 @@ impl<'k> KeySpan<&'k [u8]> {
 
     /// Its keys before and after those of `hole`; `None`: it has none there.
     pub fn without(self, hole: KeySpan<&'k [u8]>) -> [Option<KeySpan<&'k [u8]>>; 2] {
-        let before = self.intersection(KeySpan { start: &[], end: Some(hole.start) });
-        let after = hole.end.map(|start| self.intersection(KeySpan { start, end: None }));
+        let before = self.intersection(KeySpan::before(hole.start));
+        let after = hole.end.map(|start| self.intersection(KeySpan::from(start)));
         [Some(before), after].map(|span| span.filter(|span| !span.is_empty()))
     }
 }

@@ -1,15 +1,14 @@
 //! The cursor over a tree.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, KeySpan};
 
 use super::load::Core;
 use super::node::leaf::EntryPlace;
 use super::path::{Path, Target};
 use super::read;
-use crate::{BaseCursor, IndexError, KeySpan, Pinned, VersionRef};
+use crate::{BaseCursor, IndexError, Pinned, VersionRef};
 
 /// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps its current leaf, and the inner nodes above it, in
 /// memory.
@@ -58,31 +57,15 @@ impl BTreeCursor {
 }
 
 impl BaseCursor for BTreeCursor {
-    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        let target = match bound {
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            Bound::Unbounded => Target::First,
-        };
-        self.path.seek(&self.core, target)?;
-        let from = self.path.leaf().map_or(0, |leaf| match bound {
-            Bound::Included(key) => leaf.lower_bound(key),
-            Bound::Excluded(key) => leaf.upper_bound(key),
-            Bound::Unbounded => 0,
-        });
+    fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
+        self.path.seek(&self.core, Target::Key(start))?;
+        let from = self.path.leaf().map_or(0, |leaf| leaf.lower_bound(start));
         self.forward(from)
     }
 
-    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        let target = match bound {
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            Bound::Unbounded => Target::Last,
-        };
-        self.path.seek(&self.core, target)?;
-        let end = self.path.leaf().map_or(0, |leaf| match bound {
-            Bound::Included(key) => leaf.upper_bound(key),
-            Bound::Excluded(key) => leaf.lower_bound(key),
-            Bound::Unbounded => leaf.count(),
-        });
+    fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
+        self.path.seek(&self.core, end.map_or(Target::Last, Target::Key))?;
+        let end = self.path.leaf().map_or(0, |leaf| end.map_or(leaf.count(), |end| leaf.lower_bound(end)));
         self.backward(end)
     }
 
@@ -127,7 +110,7 @@ impl BaseCursor for BTreeCursor {
     }
 
     fn unread(&self) -> Option<KeySpan> {
-        self.path.unread().map(|place| KeySpan { from: place.lower.into(), to: place.upper.map(Into::into) })
+        self.path.unread().map(|place| KeySpan::new(place.lower, place.upper).owned())
     }
 
     fn skip_unread(&mut self, forward: bool) -> Result<(), IndexError> {

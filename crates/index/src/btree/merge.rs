@@ -5,9 +5,10 @@
 //! new parent retires the slots that it no longer names. So after an error halfway the accounts are right: installed
 //! changes stay, the others are lost, and merging the batch again completes it.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use fulgurite_types::KeySpan;
 
 use super::load::Core;
 use super::merge_leaf::LeafMerger;
@@ -22,7 +23,7 @@ use crate::{IndexError, MergeSource, PruneRules};
 pub(crate) enum Work<'a> {
     /// A batch of new versions.
     Merge(&'a mut dyn MergeSource),
-    /// Pruning all keys between two bounds.
+    /// Pruning all keys of a range.
     Purge(Purge<'a>),
 }
 
@@ -30,7 +31,7 @@ pub(crate) enum Work<'a> {
 pub(crate) struct Purge<'a> {
     /// The key to continue from; `None` at the end.
     position: Option<Vec<u8>>,
-    end: Bound<&'a [u8]>,
+    range: KeySpan<&'a [u8]>,
 }
 
 impl Work<'_> {
@@ -47,12 +48,7 @@ impl Work<'_> {
 impl Purge<'_> {
     /// Records that the leaf whose upper fence is `upper` was purged.
     pub(crate) fn advance(&mut self, upper: Option<&[u8]>) {
-        let inside = |upper: &&[u8]| match self.end {
-            Bound::Included(end) => *upper <= end,
-            Bound::Excluded(end) => *upper < end,
-            Bound::Unbounded => true,
-        };
-        self.position = upper.filter(inside).map(<[u8]>::to_vec);
+        self.position = upper.filter(|upper| self.range.ends_after(upper)).map(<[u8]>::to_vec);
     }
 }
 
@@ -86,16 +82,8 @@ impl Core {
     }
 
     /// See [`crate::Base::purge`].
-    pub(crate) fn purge(
-        &self,
-        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
-        rules: &PruneRules,
-    ) -> Result<(), IndexError> {
-        let position = match start {
-            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
-            Bound::Unbounded => Vec::new(),
-        };
-        self.run(Work::Purge(Purge { position: Some(position), end }), rules)
+    pub(crate) fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+        self.run(Work::Purge(Purge { position: Some(range.start.to_vec()), range }), rules)
     }
 
     fn run(&self, work: Work<'_>, rules: &PruneRules) -> Result<(), IndexError> {

@@ -43,11 +43,10 @@ mod slot;
 mod walk;
 mod write_out;
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fulgurite_types::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
     AccountChange, Base, IndexError, MergeSource, NodeStore, PruneRules, TryError, Version, WriteOutReport,
@@ -176,7 +175,7 @@ impl Base for BTree {
         self.core.newest_csn(key)
     }
 
-    fn any_newer_in_range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         self.core.any_newer_in_range(range, than)
     }
 
@@ -188,7 +187,7 @@ impl Base for BTree {
         self.core.merge(batch, rules)
     }
 
-    fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError> {
+    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
         self.core.purge(range, rules)
     }
 

@@ -1,10 +1,9 @@
 //! Point reads: wait-free while every node on their path is in memory.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_epoch::{self as epoch, Guard};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use super::load::{Core, Missing};
 use super::node::entry::Entry;
@@ -92,38 +91,17 @@ impl Core {
     }
 
     /// See [`crate::Base::any_newer_in_range`].
-    pub(crate) fn any_newer_in_range(
-        &self,
-        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
-        than: Csn,
-    ) -> Result<bool, IndexError> {
+    pub(crate) fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         let mut path = Path::default();
-        let target = match start {
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            Bound::Unbounded => Target::First,
-        };
-        path.seek(self, target)?;
+        path.seek(self, Target::Key(range.start))?;
         let mut is_first = true;
         while let Some(leaf) = path.leaf() {
-            let is_last = leaf.place().upper.is_none_or(|upper| match end {
-                Bound::Included(key) => upper > key,
-                Bound::Excluded(key) => upper >= key,
-                Bound::Unbounded => false,
-            });
+            let is_last = leaf.place().upper.is_none_or(|upper| !range.ends_after(upper));
             if leaf.max_csn() > than {
                 // A search in a leaf is valid only for keys between its fences.
-                let from = match start {
-                    Bound::Included(key) if is_first => leaf.lower_bound(key),
-                    Bound::Excluded(key) if is_first => leaf.upper_bound(key),
-                    _ => 0,
-                };
-                let is_inside = |key: &[u8]| match end {
-                    Bound::Included(end) => key <= end,
-                    Bound::Excluded(end) => key < end,
-                    Bound::Unbounded => true,
-                };
+                let from = if is_first { leaf.lower_bound(range.start) } else { 0 };
                 let mut entries = (from..leaf.count()).map(|index| leaf.entry(index));
-                if entries.any(|entry| entry.csn > than && (!is_last || is_inside(entry.key))) {
+                if entries.any(|entry| entry.csn > than && (!is_last || range.ends_after(entry.key))) {
                     return Ok(true);
                 }
             }

@@ -1,16 +1,14 @@
 //! A cursor over a table's memtables at one CSN: one version a key, merged over all of them.
 
 use std::cmp::Ordering;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, KeySpan};
 
-use super::KeyRange;
 use super::lent::{Held, LENT_MAX, Lent, Slot};
 use super::list::{ListCell, MemtableList};
 use super::memtable::Memtable;
-use super::node::{NodeRef, Position, key_prefix};
+use super::node::{NodeRef, Position};
 use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the memtables that its table had at the last seek. It sees each key's newest version at or below its
@@ -90,14 +88,14 @@ impl MemtableCursor {
         (self.index, self.last, self.asked, self.forward) = (0, 0, 1, forward);
     }
 
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound, in the current memtables.
-    pub(super) fn seek(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
-        self.seek_in(lists, true, |memtable, at| first_visible(memtable, bound, at));
+    /// Moves to the first key at or after `start`, in the current memtables.
+    pub(super) fn seek(&mut self, lists: &ListCell, start: &[u8]) {
+        self.seek_in(lists, true, |memtable, at| first_visible(memtable, start, at));
     }
 
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound, in the current memtables.
-    pub(super) fn seek_back(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
-        self.seek_in(lists, false, |memtable, at| last_visible(memtable, bound, at));
+    /// Moves to the last key before `end`, in the current memtables.
+    pub(super) fn seek_back(&mut self, lists: &ListCell, end: Option<&[u8]>) {
+        self.seek_in(lists, false, |memtable, at| last_visible(memtable, end, at));
     }
 
     /// Moves to the next entry in the direction of the last seek.
@@ -150,7 +148,7 @@ impl MemtableCursor {
             if let Some(node) = *place
                 && node.has_key_of(current)
             {
-                let found = last_visible(memtable, Bound::Excluded(current.key()), self.at);
+                let found = last_visible(memtable, Some(current.key()), self.at);
                 // SAFETY: as in `seek_in`.
                 *place = found.map(|node| unsafe { node.detach() });
             }
@@ -226,35 +224,17 @@ fn next_visible(node: NodeRef<'_>, at: Csn) -> Option<NodeRef<'_>> {
     next
 }
 
-fn first_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
-    let list = memtable.list();
-    match bound {
-        Bound::Unbounded => skip_invisible(list.first(), at),
-        Bound::Included(key) => skip_invisible(list.at_or_after(&Position::new(key, at)), at),
-        Bound::Excluded(key) => {
-            let prefix = key_prefix(key);
-            let mut node = list.at_or_after(&Position { prefix, key, csn: Csn::ZERO });
-            // Only a version with CSN 0 could have this key here.
-            while let Some(same) = node
-                && same.has_key(prefix, key)
-            {
-                node = same.next(0);
-            }
-            skip_invisible(node, at)
-        }
-    }
+/// The newest visible version of the first key at or after `start` that has one.
+fn first_visible<'g>(memtable: &'g Memtable, start: &[u8], at: Csn) -> Option<NodeRef<'g>> {
+    skip_invisible(memtable.list().at_or_after(&Position::new(start, at)), at)
 }
 
-fn last_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
+/// The newest visible version of the last key before `end` that has one.
+fn last_visible<'g>(memtable: &'g Memtable, end: Option<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
     let list = memtable.list();
-    if let Bound::Included(key) = bound
-        && let Some(found) = memtable.find(key, at)
-    {
-        return Some(found);
-    }
-    let mut oldest = match bound {
-        Bound::Unbounded => list.last(),
-        Bound::Included(key) | Bound::Excluded(key) => list.before(&Position::new(key, Csn::MAX)),
+    let mut oldest = match end {
+        None => list.last(),
+        Some(end) => list.before(&Position::new(end, Csn::MAX)),
     };
     while let Some(node) = oldest {
         // `node` is its key's oldest version: if it is not visible, none is.
@@ -267,25 +247,21 @@ fn last_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Opt
 }
 
 /// Whether a version in the range is newer than `than`.
-pub(super) fn any_newer(memtable: &Memtable, range: KeyRange<'_>, than: Csn) -> bool {
+pub(super) fn any_newer(memtable: &Memtable, range: KeySpan<&[u8]>, than: Csn) -> bool {
     any(memtable, range, |version| version.csn() > than)
 }
 
 /// Whether a version in the range is newer than `than` and no tombstone.
-pub(super) fn any_newer_value(memtable: &Memtable, range: KeyRange<'_>, than: Csn) -> bool {
+pub(super) fn any_newer_value(memtable: &Memtable, range: KeySpan<&[u8]>, than: Csn) -> bool {
     any(memtable, range, |version| version.csn() > than && !version.flags().is_tombstone())
 }
 
-fn any(memtable: &Memtable, range: KeyRange<'_>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
-    let mut node = first_visible(memtable, range.0, Csn::MAX);
+fn any(memtable: &Memtable, range: KeySpan<&[u8]>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
+    let mut node = first_visible(memtable, range.start, Csn::MAX);
     while let Some(version) = node {
-        let inside = match range.1 {
-            Bound::Unbounded => true,
-            Bound::Included(end) => version.key() <= end,
-            Bound::Excluded(end) => version.key() < end,
-        };
-        if !inside || wanted(version) {
-            return inside;
+        let is_inside = range.ends_after(version.key());
+        if !is_inside || wanted(version) {
+            return is_inside;
         }
         node = version.next(0);
     }

@@ -50,11 +50,10 @@ mod sample;
 mod skip_list;
 
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_epoch as epoch;
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, KeySpan, Lsn};
 use parking_lot::Mutex;
 
 pub use block::{Block, BlockBuilder, BlockOp, BlockRef};
@@ -67,9 +66,6 @@ use crate::version::Version;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
 use lent::Slots;
 use list::{ListCell, MemtableList};
-
-/// Keys between two bounds.
-pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 /// The memtables of a table: its recent versions.
 pub struct Memtables {
@@ -173,12 +169,12 @@ impl Memtables {
     }
 
     /// Whether a version in the range is newer than `than`.
-    pub fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> bool {
+    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> bool {
         self.any_newer_in_range_and_merged(range, than).0
     }
 
     /// Whether a version in the range is newer than `than`, and [`Memtables::merged`] at the moment of that look-up.
-    pub fn any_newer_in_range_and_merged(&self, range: KeyRange<'_>, than: Csn) -> (bool, Csn) {
+    pub fn any_newer_in_range_and_merged(&self, range: KeySpan<&[u8]>, than: Csn) -> (bool, Csn) {
         self.list.with(|list| {
             let mut recent = list.newest_first().iter().filter(|memtable| than < memtable.boundary());
             (recent.any(|memtable| cursor::any_newer(memtable, range, than)), list.merged())
@@ -193,16 +189,15 @@ impl Memtables {
     /// Records a range as empty that a reader at `at` has found empty, unless a key was written there after `at`
     /// (INV-IDX-9).
     pub(crate) fn record_empty(&self, range: EmptyRange, at: Csn) {
-        let (start, end) = (range.start.clone(), range.end.clone());
+        let span: KeySpan = range.span().owned();
         if !self.empty_ranges.announce(range) {
             return;
         }
-        let keys = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
         // Counted, and not epoch-pinned: the look-up may take a while.
         let list = self.list.keep();
         let mut recent = list.newest_first().iter().filter(|memtable| at < memtable.boundary());
-        let is_written =
-            at < list.merged() || recent.any(|memtable| cursor::any_newer_value(memtable, keys, at));
+        let is_written = at < list.merged()
+            || recent.any(|memtable| cursor::any_newer_value(memtable, span.borrowed(), at));
         self.empty_ranges.finish(is_written);
     }
 
@@ -257,18 +252,17 @@ impl Memtables {
         MemtableCursor::new(self.slots.take(), at)
     }
 
-    /// Moves a cursor over these memtables, in their current list, to the first key at or after (`Included`), or after
-    /// (`Excluded`), the bound.
+    /// Moves a cursor over these memtables, in their current list, to the first key at or after `start`.
     #[inline]
-    pub fn seek(&self, cursor: &mut MemtableCursor, bound: Bound<&[u8]>) {
-        cursor.seek(&self.list, bound);
+    pub fn seek(&self, cursor: &mut MemtableCursor, start: &[u8]) {
+        cursor.seek(&self.list, start);
     }
 
-    /// Moves a cursor over these memtables, in their current list, to the last key at or before (`Included`), or before
-    /// (`Excluded`), the bound.
+    /// Moves a cursor over these memtables, in their current list, to the last key before `end`; `None`: to the last
+    /// key of all.
     #[inline]
-    pub fn seek_back(&self, cursor: &mut MemtableCursor, bound: Bound<&[u8]>) {
-        cursor.seek_back(&self.list, bound);
+    pub fn seek_back(&self, cursor: &mut MemtableCursor, end: Option<&[u8]>) {
+        cursor.seek_back(&self.list, end);
     }
 
     /// Leaves a cursor's slot to a later cursor. A cursor that is dropped without this makes the next one cost more.

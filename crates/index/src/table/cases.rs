@@ -1,6 +1,5 @@
 //! Follows one operation through a table.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, hash_key, seal_checksum};
@@ -89,7 +88,7 @@ fn recovered_operations_are_found_once_each() {
         table.apply_recovered(builder.finish());
     }
     let mut cursor = table.cursor(ReadPoint { csn: Csn(1500), now_ms: 0 });
-    cursor.seek(Bound::Unbounded).unwrap();
+    cursor.seek(&[]).unwrap();
     let mut keys = 0;
     while let Some(key) = cursor.key() {
         let key = key.to_vec();
@@ -151,10 +150,10 @@ fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
         let mut keys: Vec<u64> = (0..100).collect();
         let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
         if forward {
-            cursor.seek(Bound::Unbounded).unwrap();
+            cursor.seek(&[]).unwrap();
         } else {
             keys.reverse();
-            cursor.seek_back(Bound::Unbounded).unwrap();
+            cursor.seek_back(None).unwrap();
         }
         for (row, key) in keys.into_iter().enumerate() {
             if row == rows {

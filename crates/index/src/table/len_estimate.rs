@@ -1,8 +1,6 @@
 //! About how many keys a table has: the base's own estimate, minus the share that range tombstones hide, plus the
 //! change by the keys of the memtables.
 
-use std::ops::Bound;
-
 use fulgurite_types::Csn;
 
 use super::{ReadPoint, Table, is_seen};
@@ -42,7 +40,7 @@ impl<S: Base> Table<S> {
         let mut cursor = self.base.cursor(Csn::MAX);
         let mut is_hidden = |place: &&Vec<u8>| {
             self.range_deletes.covering(place, at.csn).is_some()
-                && cursor.seek(Bound::Included(place)).is_ok()
+                && cursor.seek(place).is_ok()
                 && cursor.key().is_some_and(|key| {
                     // A version that was written after the range delete, and merged, is not hidden.
                     let deleted = self.range_deletes.covering(key, at.csn);

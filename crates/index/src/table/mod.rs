@@ -18,13 +18,13 @@ mod threads;
 use std::fmt;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 use parking_lot::Mutex;
 
 pub use cursor::Cursor;
 
 use crate::base::{Base, IndexError, PruneRules, TryError};
-use crate::memtables::{Block, KeyRange, Memtables, RecoveredBatch};
+use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
 use crate::version::{Version, VersionRef};
 
@@ -209,7 +209,7 @@ impl<S: Base> Table<S> {
     }
 
     /// Whether anything in the range was written after `than`.
-    pub fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
+    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         if self.range_deletes.any_newer_in_range(range, than) {
             return Ok(true);
         }
@@ -217,16 +217,15 @@ impl<S: Base> Table<S> {
             return self.any_newer_version(range, than);
         }
         // For a reader, a range that was empty at `than` and still is was not written.
-        for (start, end) in self.memtables.empty_ranges().outside(range, than) {
-            let part = (start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..]));
-            if self.any_newer_version(part, than)? {
+        for rest in self.memtables.empty_ranges().outside(range, than) {
+            if self.any_newer_version(rest.borrowed(), than)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn any_newer_version(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_version(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         let (newer, merged) = self.memtables.any_newer_in_range_and_merged(range, than);
         if newer || than >= merged {
             return Ok(newer);
@@ -251,9 +250,9 @@ impl<S: Base> Table<S> {
         self.memtables.apply_recovered(batch);
     }
 
-    /// Makes a commit's range delete of `[start, end)`, or of everything from `start` on, visible.
-    pub fn apply_range_delete(&self, start: &[u8], end: Option<&[u8]>, csn: Csn, readers: &Readers) {
-        self.range_deletes.insert(start, end, csn, readers);
+    /// Makes a commit's range delete visible.
+    pub fn apply_range_delete(&self, keys: KeySpan<&[u8]>, csn: Csn, readers: &Readers) {
+        self.range_deletes.insert(keys, csn, readers);
     }
 
     /// Freezes the mutable memtable; see [`Memtables::freeze`].

@@ -1,10 +1,9 @@
 //! A table against a model, under random interleavings of everything that one thread can do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key, key_after};
 use proptest::prelude::*;
 
 use super::map_base::MapBase;
@@ -140,7 +139,8 @@ impl World {
                 self.last = self.last.next();
                 let PruneRules { horizon, snapshots, .. } = self.rules();
                 let readers = Readers { from: horizon, snapshots };
-                self.table.apply_range_delete(KEYS[start], end.map(|end| KEYS[end]), self.last, &readers);
+                let keys = KeySpan::new(KEYS[start], end.map(|end| KEYS[end]));
+                self.table.apply_range_delete(keys, self.last, &readers);
                 self.ranges.push((self.last, start, end));
             }
             Step::DeleteRange(..) => {}
@@ -204,7 +204,7 @@ impl World {
         let rules = self.rules();
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
         let up_to = rules.horizon.min(oldest).min(self.table.memtables().merged());
-        self.table.with_maintenance(|map| map.purge((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
+        self.table.with_maintenance(|map| map.purge(KeySpan::ALL, &rules)).unwrap();
         self.table.range_deletes().drop_up_to(up_to);
     }
 
@@ -214,10 +214,10 @@ impl World {
         let mut cursor = self.table.cursor(at);
         let mut keys = KEYS.iter().copied().filter(|key| self.value_at(key, at).is_some());
         let expected = if forward {
-            cursor.seek(Bound::Excluded(key)).unwrap();
+            cursor.seek(&key_after(key)).unwrap();
             keys.find(|k| *k > key)
         } else {
-            cursor.seek_back(Bound::Included(key)).unwrap();
+            cursor.seek_back(Some(&key_after(key))).unwrap();
             keys.rfind(|k| *k <= key)
         };
         assert_eq!(cursor.key(), expected);
@@ -288,7 +288,8 @@ impl World {
             "{key:?} than {than}: {got:?}, not {newest:?}"
         );
         assert_eq!(self.table.try_newest_csn(key, hash, than).unwrap(), got);
-        let one = (Bound::Included(key), Bound::Included(key));
+        let after = key_after(key);
+        let one = KeySpan::new(key, Some(&after));
         let newer = self.table.any_newer_in_range(one, than).unwrap();
         assert!(newer == got.is_some() || (!newer && unchanged), "{key:?} than {than}");
     }

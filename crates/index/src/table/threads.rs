@@ -1,6 +1,5 @@
 //! A table under real threads: appliers, readers and a maintainer, each of which checks what it can know.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -107,8 +106,7 @@ impl Engine {
             }
             let mut cursor = self.table.cursor(at);
             for forward in [true, false] {
-                if forward { cursor.seek(Bound::Unbounded) } else { cursor.seek_back(Bound::Unbounded) }
-                    .unwrap();
+                if forward { cursor.seek(&[]) } else { cursor.seek_back(None) }.unwrap();
                 let mut keys: Vec<u64> = (0..KEYS).filter(|&i| written_at(i, at.csn.0).is_some()).collect();
                 if !forward {
                     keys.reverse();

@@ -2,7 +2,7 @@
 
 use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{Base, IndexError, NodeKind};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use crate::support::*;
 
@@ -121,7 +121,7 @@ fn many_versions_of_one_key() {
         assert_eq!(get(&tree, b"hot", at).unwrap().0, at.min(3000));
         assert_eq!(rows(&tree, at).len(), 3);
     }
-    tree.purge((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded), &rules(3000, &[5])).unwrap();
+    tree.purge(KeySpan::ALL, &rules(3000, &[5])).unwrap();
     assert_eq!(tree.newest_csn(b"hot").unwrap(), Some(Csn(3000)));
     assert_eq!(get(&tree, b"hot", 5).unwrap().0, 5);
     assert_eq!(shape(&tree).entries, 2 + 2 + 2);

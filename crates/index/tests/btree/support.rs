@@ -128,7 +128,7 @@ pub fn get(tree: &BTree, key: &[u8], at: u64) -> Option<(u64, Vec<u8>)> {
 pub fn rows(tree: &BTree, at: u64) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
     let mut cursor = tree.cursor(Csn(at));
     let mut forward = Vec::new();
-    cursor.seek(std::ops::Bound::Unbounded).unwrap();
+    cursor.seek(&[]).unwrap();
     while let Some(key) = cursor.key() {
         let version = cursor.version();
         assert_eq!(&*cursor.pinned_key(), key);
@@ -136,7 +136,7 @@ pub fn rows(tree: &BTree, at: u64) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
         cursor.next().unwrap();
     }
     let mut backward = Vec::new();
-    cursor.seek_back(std::ops::Bound::Unbounded).unwrap();
+    cursor.seek_back(None).unwrap();
     while let Some(key) = cursor.key() {
         let version = cursor.version();
         backward.push((key.to_vec(), version.csn.0, version.payload.to_vec()));

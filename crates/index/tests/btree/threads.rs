@@ -53,7 +53,7 @@ fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
 fn check_scans(tree: &BTree, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut cursor = tree.cursor(Csn::MAX);
-        cursor.seek(std::ops::Bound::Unbounded).unwrap();
+        cursor.seek(&[]).unwrap();
         let mut last: Option<Vec<u8>> = None;
         let mut always = 0;
         let mut pins = Vec::new();

@@ -173,21 +173,11 @@ impl Leaf {
     /// How many entries have a key below `key`.
     #[inline]
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
-        self.count_below(key, |own| own < key)
-    }
-
-    /// How many entries have a key at or below `key`.
-    pub(crate) fn upper_bound(&self, key: &[u8]) -> usize {
-        self.count_below(key, |own| own <= key)
-    }
-
-    #[inline]
-    fn count_below(&self, key: &[u8], is_below: impl Fn(&[u8]) -> bool) -> usize {
         debug_assert!(key >= self.place().lower && self.place().admits(key), "searched outside the fences");
         let heap = self.heap();
         search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
-            is_below(entry.key)
+            entry.key < key
         })
     }
 
