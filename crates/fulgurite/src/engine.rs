@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use fulgurite_env::{Dir, Env, Lock, Process};
 use fulgurite_index::table::ReadPoint;
-use fulgurite_index::{OutOfLine, Version};
+use fulgurite_index::{Io, OutOfLine, Version};
 use fulgurite_log::{Durability, Log};
 use fulgurite_types::{Csn, TableId};
 use parking_lot::{Condvar, Mutex};
@@ -158,7 +158,7 @@ impl Engine {
         self.check_open()?;
         self.counters.gets.count();
         let _pin = crossbeam_epoch::pin();
-        table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
+        table.index.get(key, hash, ReadPoint { csn, now_ms }, Io::Allowed).or_error()
     }
 
     /// Whether a single operation may return what it `found` at `at`, in the memtables or else in the base.

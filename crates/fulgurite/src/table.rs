@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_types::{Csn, KeySpan, hash_key};
+use fulgurite_index::{Io, Version};
+use fulgurite_types::{KeySpan, hash_key};
 
 use crate::catalog::TableState;
 use crate::error::OrError;
@@ -45,34 +45,17 @@ impl Table {
 
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let pin = crossbeam_epoch::pin();
-        match self.live_version(key, &pin) {
+        match self.live_version(key, &pin, Io::Allowed) {
             Ok(Some(version)) => self.engine.resolve(self.state.id, key, version).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The newest version of a key, if it is live.
+    /// The newest version of a key, if it is live: asks for the newest version, and if that does not settle the read,
+    /// for the version of a snapshot (INV-TXN-14).
     #[inline]
-    pub(crate) fn live_version(&self, key: &[u8], pin: &Guard) -> Result<Option<Version>> {
-        let index = &self.state.index;
-        self.live_version_by(
-            key,
-            pin,
-            |hash, at| index.get_newest(key, hash, at, 0).or_error(),
-            |hash, at| index.get(key, hash, at).or_error(),
-        )
-    }
-
-    /// Asks for the newest version, and if that does not settle the read, for the version of a snapshot (INV-TXN-14).
-    #[inline]
-    fn live_version_by(
-        &self,
-        key: &[u8],
-        _pin: &Guard,
-        newest: impl FnOnce(u64, Csn) -> Result<Option<Version>>,
-        seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
-    ) -> Result<Option<Version>> {
+    pub(crate) fn live_version(&self, key: &[u8], _pin: &Guard, io: Io) -> Result<Option<Version>> {
         check_key(key)?;
         self.engine.check_open()?;
         self.engine.counters.gets.count();
@@ -81,25 +64,22 @@ impl Table {
         self.state.check_seen(at)?;
         self.engine.hooks.reached("read CSN taken");
         // Looked at where it is: moving a version costs about as much as judging it.
-        let found = newest(hash, at);
+        let found = self.state.index.get_newest(key, hash, at, 0, io).or_error();
         self.engine.hooks.reached("newest version found");
         match &found {
             Ok(version) if !self.engine.is_settled(version.as_ref(), at) => {
-                self.version_in_a_snapshot(hash, seen)
+                self.version_in_a_snapshot(key, hash, io)
             }
             _ => found,
         }
     }
 
     #[cold]
-    fn version_in_a_snapshot(
-        &self,
-        hash: u64,
-        seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
-    ) -> Result<Option<Version>> {
+    fn version_in_a_snapshot(&self, key: &[u8], hash: u64, io: Io) -> Result<Option<Version>> {
         let snapshot = self.engine.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
-        seen(hash, ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms })
+        let at = ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms };
+        self.state.index.get(key, hash, at, io).or_error()
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
@@ -111,13 +91,7 @@ impl Table {
     }
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
-        let index = &self.state.index;
-        let version = self.live_version_by(
-            key,
-            &crossbeam_epoch::pin(),
-            |hash, at| index.try_get_newest(key, hash, at, 0).or_error(),
-            |hash, at| index.try_get(key, hash, at).or_error(),
-        )?;
+        let version = self.live_version(key, &crossbeam_epoch::pin(), Io::MemoryOnly)?;
         let Some(version) = version else { return Ok(None) };
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);

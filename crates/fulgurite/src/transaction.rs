@@ -7,8 +7,8 @@ mod taken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
+use fulgurite_index::{Io, Version};
 use fulgurite_log::{BulkPosition, Durability};
 use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
@@ -664,7 +664,7 @@ impl Transaction {
         engine.hooks.reached("admitted");
         loop {
             let held = engine.latches.acquire(&mut set);
-            match self.validate(reads, true) {
+            match self.validate(reads, Io::MemoryOnly) {
                 Ok(()) => {
                     engine.hooks.reached("validated");
                     let before_ms = reads.live_until_ms();
@@ -691,16 +691,16 @@ impl Transaction {
                 }
                 Err(Error::WouldBlock) => {
                     drop(held);
-                    self.validate(reads, false)?;
+                    self.validate(reads, Io::Allowed)?;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// First committer wins: fails if a key or range to validate was written since the snapshot. With `resident` keys
-    /// are validated from memory only, or fail with `WouldBlock`.
-    fn validate(&self, reads: &Validated, resident: bool) -> Result<()> {
+    /// First committer wins: fails if a key or range to validate was written since the snapshot. `io` is for the
+    /// keys: without it their validation may fail with `WouldBlock`.
+    fn validate(&self, reads: &Validated, io: Io) -> Result<()> {
         let than = self.snapshot.csn;
         let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
         let read = reads.keys().map(|key| key.table).chain(reads.ranges().map(|(table, _)| table));
@@ -710,11 +710,11 @@ impl Transaction {
         }
         for writes in written {
             for (key, op) in writes.ops.iter().filter(|(_, op)| op.read_before) {
-                validate_key(&writes.table, key, op.hash, than, resident)?;
+                validate_key(&writes.table, key, op.hash, than, io)?;
             }
         }
         for read in reads.keys() {
-            validate_key(read.table, read.key, read.hash(), than, resident)?;
+            validate_key(read.table, read.key, read.hash(), than, io)?;
         }
         for (table, ranges) in reads.ranges() {
             for range in ranges.iter() {
@@ -730,13 +730,8 @@ impl Transaction {
     }
 }
 
-fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, resident: bool) -> Result<()> {
-    let newer = if resident {
-        table.index.try_newest_csn(key, hash, than).or_error()?
-    } else {
-        table.index.newest_csn(key, hash, than).or_error()?
-    };
-    match newer {
+fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, io: Io) -> Result<()> {
+    match table.index.newest_csn(key, hash, than, io).or_error()? {
         None => Ok(()),
         Some(csn) => Err(conflict(table, Contended::Key(key.into()), csn)),
     }

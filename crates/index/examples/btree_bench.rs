@@ -13,7 +13,8 @@ use std::time::Instant;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    Base, BaseCursor, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError, VersionFlags,
+    Base, BaseCursor, Io, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError,
+    VersionFlags,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -139,12 +140,12 @@ fn main() {
     for _ in 0..3 {
         measure("get, random, newest", KEYS, || {
             for key in &random {
-                black_box(tree.get(key, Csn::MAX).unwrap().unwrap());
+                black_box(tree.get(key, Csn::MAX, Io::Allowed).unwrap().unwrap());
             }
         });
         measure("get, random, absent", KEYS, || {
             for _ in 0..KEYS {
-                black_box(tree.get(&key(rng.next()), Csn::MAX).unwrap());
+                black_box(tree.get(&key(rng.next()), Csn::MAX, Io::Allowed).unwrap());
             }
         });
         let rows = tree.len_estimate();

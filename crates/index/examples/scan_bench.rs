@@ -7,7 +7,7 @@ use std::time::Instant;
 use fulgurite_index::memtables::{BlockBuilder, BlockOp};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
-    Base, BaseCursor, IndexError, MergeSource, Owner, Pinned, PruneRules, TryError, Version, VersionFlags,
+    Base, BaseCursor, IndexError, Io, MergeSource, Owner, Pinned, PruneRules, Version, VersionFlags,
     VersionRef, WriteOutReport,
 };
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
@@ -63,13 +63,10 @@ impl BaseCursor for NumberCursor {
 impl Base for Numbers {
     type Cursor = NumberCursor;
 
-    fn get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, IndexError> {
+    fn get(&self, _key: &[u8], _at: Csn, _io: Io) -> Result<Option<Version>, IndexError> {
         Ok(None)
     }
-    fn try_get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, TryError> {
-        Ok(None)
-    }
-    fn newest_csn(&self, _key: &[u8]) -> Result<Option<Csn>, IndexError> {
+    fn newest_csn(&self, _key: &[u8], _io: Io) -> Result<Option<Csn>, IndexError> {
         Ok(None)
     }
     fn any_newer_in_range(&self, _range: KeySpan<&[u8]>, _than: Csn) -> Result<bool, IndexError> {

@@ -56,6 +56,8 @@ pub enum IndexError {
         /// The wrong field and its offset.
         what: String,
     },
+    /// The result needs a read from the store, and the caller allowed none.
+    WouldBlock,
 }
 
 impl IndexError {
@@ -74,6 +76,7 @@ impl fmt::Display for IndexError {
             IndexError::Corrupt { table, lsn, what } => {
                 write!(f, "table {table}: the node record at {lsn} is damaged: {what}")
             }
+            IndexError::WouldBlock => f.write_str("the result needs a read from the store"),
         }
     }
 }
@@ -82,24 +85,18 @@ impl std::error::Error for IndexError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             IndexError::Store { source, .. } => Some(source.as_ref()),
-            IndexError::Corrupt { .. } => None,
+            IndexError::Corrupt { .. } | IndexError::WouldBlock => None,
         }
     }
 }
 
-/// Why a `try_` method returned no result.
-#[derive(Debug)]
-pub enum TryError {
-    /// The result needs a read from disk, or a wait.
-    WouldBlock,
-    /// The operation failed.
-    Index(IndexError),
-}
-
-impl From<IndexError> for TryError {
-    fn from(error: IndexError) -> TryError {
-        TryError::Index(error)
-    }
+/// Whether an operation may read from the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// It loads what is not in memory.
+    Allowed,
+    /// It fails with [`IndexError::WouldBlock`] instead.
+    MemoryOnly,
 }
 
 /// One version on its way from the memtables into the base.
@@ -157,13 +154,10 @@ pub trait Base: Send + Sync {
     type Cursor: BaseCursor;
 
     /// The newest version of `key` at or below `at`, tombstones and expired versions included.
-    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError>;
-
-    /// Like [`Base::get`], from memory only.
-    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError>;
+    fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError>;
 
     /// The CSN of the newest version of `key`.
-    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError>;
+    fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError>;
 
     /// Whether a version in the range is newer than `than`.
     fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError>;

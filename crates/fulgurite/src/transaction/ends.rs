@@ -1,5 +1,6 @@
 //! The first and the last entry of a table or range: reading them, and popping them, as from a queue or a stack.
 
+use fulgurite_index::Io;
 use fulgurite_index::table::ReadPoint;
 use fulgurite_types::{KeySpan, hash_key, key_after};
 
@@ -251,7 +252,8 @@ impl Transaction {
             // A claim ends after its transaction was applied, so this check sees what the last claimer of the key
             // wrote.
             let hash = hash_key(table.state.id, &key);
-            if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
+            if table.state.index.newest_csn(&key, hash, self.snapshot.csn, Io::Allowed).or_error()?.is_none()
+            {
                 return Ok(Some(Unclaimed { key, value, claim, hash }));
             }
             *passed = Some(key);

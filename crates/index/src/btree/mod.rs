@@ -49,7 +49,7 @@ use std::sync::atomic::Ordering;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
-    AccountChange, Base, IndexError, MergeSource, NodeStore, PruneRules, TryError, Version, WriteOutReport,
+    AccountChange, Base, IndexError, Io, MergeSource, NodeStore, PruneRules, Version, WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -163,16 +163,12 @@ impl Core {
 impl Base for BTree {
     type Cursor = BTreeCursor;
 
-    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
-        self.core.get(key, at)
+    fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError> {
+        self.core.get(key, at, io)
     }
 
-    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
-        self.core.try_get(key, at)
-    }
-
-    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        self.core.newest_csn(key)
+    fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
+        self.core.newest_csn(key, io)
     }
 
     fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {

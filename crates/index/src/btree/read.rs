@@ -11,7 +11,7 @@ use super::node::format::Place;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
 use super::slot::{Loaded, Node, Ref};
-use crate::{IndexError, OutOfLine, Owner, Pinned, TryError, Version};
+use crate::{IndexError, Io, OutOfLine, Owner, Pinned, Version};
 
 /// The version of an entry, which pins the entry's leaf.
 pub(crate) fn version(leaf: Arc<Leaf>, entry: &Entry<'_>) -> Version {
@@ -49,13 +49,14 @@ impl Core {
         }
     }
 
-    /// The leaf whose range contains `key`, loaded if necessary.
-    pub(crate) fn leaf_for(&self, key: &[u8]) -> Result<Arc<Leaf>, IndexError> {
+    /// The leaf whose range contains `key`, loaded if necessary and allowed.
+    pub(crate) fn leaf_for(&self, key: &[u8], io: Io) -> Result<Arc<Leaf>, IndexError> {
         loop {
             let missing = {
                 let guard = epoch::pin();
                 match self.descend(key, &guard) {
                     Ok(leaf) => return Ok(leaf.to_arc()),
+                    Err(_) if io == Io::MemoryOnly => return Err(IndexError::WouldBlock),
                     Err(missing) => missing,
                 }
             };
@@ -66,27 +67,20 @@ impl Core {
     }
 
     /// See [`crate::Base::get`].
-    pub(crate) fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
+    pub(crate) fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError> {
         {
             let guard = epoch::pin();
             if let Ok(leaf) = self.descend(key, &guard) {
                 return Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)));
             }
         }
-        let leaf = self.leaf_for(key)?;
+        let leaf = self.leaf_for(key, io)?;
         Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
     }
 
-    /// See [`crate::Base::try_get`].
-    pub(crate) fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
-        let guard = epoch::pin();
-        let leaf = self.descend(key, &guard).map_err(|_| TryError::WouldBlock)?;
-        Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)))
-    }
-
     /// See [`crate::Base::newest_csn`].
-    pub(crate) fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        let leaf = self.leaf_for(key)?;
+    pub(crate) fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
+        let leaf = self.leaf_for(key, io)?;
         Ok(leaf.find(key, Csn::MAX).map(|entry| entry.csn))
     }
 
@@ -116,7 +110,7 @@ impl Core {
 
     /// See [`crate::Base::references`].
     pub(crate) fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
-        let leaf = self.leaf_for(key)?;
+        let leaf = self.leaf_for(key, Io::Allowed)?;
         Ok(leaf.group(key).any(|index| {
             let entry = leaf.entry(index);
             entry.version_flags().is_out_of_line()

@@ -38,7 +38,7 @@ fn long_inline_values_merge_into_references_to_the_log() {
     assert!(!table.merge_oldest(&rules_at(Csn(4), &table)).unwrap());
     assert!(table.merge_oldest(&rules_at(Csn(5), &table)).unwrap());
     assert_eq!((table.memtables().entries(), table.memtables().merged()), (0, Csn(5)));
-    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0).unwrap().unwrap();
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0, Io::Allowed).unwrap().unwrap();
     assert!(version.flags.is_out_of_line());
     let place = OutOfLine::decode(&version.payload).unwrap();
     assert_eq!((place.len, place.checksum), (4, seal_checksum(99, Csn(5))));
@@ -51,7 +51,7 @@ fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
     let mut payload = Vec::new();
     OutOfLine { len: 0, checksum: 99, extents: Vec::new() }.encode(&mut payload);
     table.apply(one_op(VersionFlags::OUT_OF_LINE, &payload, None), Csn(6), Lsn::new(3, 100));
-    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(6), 0).unwrap().unwrap();
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(6), 0, Io::Allowed).unwrap().unwrap();
     assert_eq!(OutOfLine::decode(&version.payload).unwrap().checksum, seal_checksum(99, Csn(6)));
 }
 
@@ -59,7 +59,7 @@ fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
 fn a_version_outlives_its_memtable() {
     let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
     table.apply(one_op(0, b"value", None), Csn(1), Lsn::NULL);
-    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0).unwrap().unwrap();
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0, Io::Allowed).unwrap().unwrap();
     table.freeze(Csn(1));
     table.merge_oldest(&rules_at(Csn(1), &table)).unwrap();
     drop(table);

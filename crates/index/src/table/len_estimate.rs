@@ -4,7 +4,7 @@
 use fulgurite_types::Csn;
 
 use super::{ReadPoint, Table, is_seen};
-use crate::base::{Base, BaseCursor};
+use crate::base::{Base, BaseCursor, Io};
 
 /// Of a memtable with more versions than this, a sample of between a quarter of this and this is read.
 const VERSIONS_MAX: u64 = 4096;
@@ -19,12 +19,12 @@ impl<S: Base> Table<S> {
     pub fn len_estimate(&self, at: ReadPoint) -> u64 {
         if self.base.len_estimate() == 0 {
             // A base learns its size when its root is read.
-            let _ = self.base.get(&[], Csn::ZERO);
+            let _ = self.base.get(&[], Csn::ZERO, Io::Allowed);
         }
         let merged = self.base.len_estimate() as f64 * self.share_not_hidden(at);
         let recent = self.memtables.sum_of_keys(self.id, at.csn, VERSIONS_MAX, |key, version| {
             let deleted = self.range_deletes.covering(key, at.csn);
-            let below = self.base.try_get(key, Csn::MAX).ok()?;
+            let below = self.base.get(key, Csn::MAX, Io::MemoryOnly).ok()?;
             let was_there = below.is_some_and(|below| is_seen(below.borrowed(), deleted, at.now_ms));
             Some(i64::from(is_seen(version, deleted, at.now_ms)) - i64::from(was_there))
         });

@@ -39,16 +39,12 @@ fn prune(key: &[u8], versions: &mut Vec<Version>, rules: &PruneRules) {
 impl Base for MapBase {
     type Cursor = MapCursor;
 
-    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
+    fn get(&self, key: &[u8], at: Csn, _io: Io) -> Result<Option<Version>, IndexError> {
         Ok(self.0.read().get(key).and_then(|versions| newest(versions, at)).cloned())
     }
 
-    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
-        Ok(self.get(key, at)?)
-    }
-
-    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        Ok(self.get(key, Csn::MAX)?.map(|version| version.csn))
+    fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
+        Ok(self.get(key, Csn::MAX, io)?.map(|version| version.csn))
     }
 
     fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {

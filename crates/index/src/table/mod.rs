@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 pub use cursor::Cursor;
 
-use crate::base::{Base, IndexError, PruneRules, TryError};
+use crate::base::{Base, IndexError, Io, PruneRules};
 use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
 use crate::version::{Version, VersionRef};
@@ -105,21 +105,10 @@ impl<S: Base> Table<S> {
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
     /// expired, or is hidden by a range tombstone. `hash` is the key's [`fulgurite_types::hash_key`].
     #[inline]
-    pub fn get(&self, key: &[u8], hash: u64, at: ReadPoint) -> Result<Option<Version>, IndexError> {
+    pub fn get(&self, key: &[u8], hash: u64, at: ReadPoint, io: Io) -> Result<Option<Version>, IndexError> {
         let deleted = self.range_deletes.covering(key, at.csn);
         let found = match self.memtables.get(key, hash, at.csn) {
-            None => self.base.get(key, at.csn)?,
-            found => found,
-        };
-        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, at.now_ms)))
-    }
-
-    /// Like [`Table::get`], from memory only.
-    #[inline]
-    pub fn try_get(&self, key: &[u8], hash: u64, at: ReadPoint) -> Result<Option<Version>, TryError> {
-        let deleted = self.range_deletes.covering(key, at.csn);
-        let found = match self.memtables.get(key, hash, at.csn) {
-            None => self.base.try_get(key, at.csn)?,
+            None => self.base.get(key, at.csn, io)?,
             found => found,
         };
         Ok(found.filter(|version| is_seen(version.borrowed(), deleted, at.now_ms)))
@@ -148,27 +137,11 @@ impl<S: Base> Table<S> {
         hash: u64,
         memtables_at: Csn,
         now_ms: u64,
+        io: Io,
     ) -> Result<Option<Version>, IndexError> {
         let (memtables_at, deleted) = self.range_deletes.covering_at_or_after(key, memtables_at);
         let found = match self.memtables.get(key, hash, memtables_at) {
-            None => self.base.get(key, Csn::MAX)?,
-            found => found,
-        };
-        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
-    }
-
-    /// Like [`Table::get_newest`], from memory only.
-    #[inline]
-    pub fn try_get_newest(
-        &self,
-        key: &[u8],
-        hash: u64,
-        memtables_at: Csn,
-        now_ms: u64,
-    ) -> Result<Option<Version>, TryError> {
-        let (memtables_at, deleted) = self.range_deletes.covering_at_or_after(key, memtables_at);
-        let found = match self.memtables.get(key, hash, memtables_at) {
-            None => self.base.try_get(key, Csn::MAX)?,
+            None => self.base.get(key, Csn::MAX, io)?,
             found => found,
         };
         Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
@@ -178,34 +151,11 @@ impl<S: Base> Table<S> {
     ///
     /// Reads the base only if `than` is below [`Memtables::merged`]. A write that was pruned together with everything
     /// that it replaced is not found: for a reader at `than`, whose snapshot is registered, it changed nothing.
-    pub fn newest_csn(&self, key: &[u8], hash: u64, than: Csn) -> Result<Option<Csn>, IndexError> {
-        match self.newest_recent(key, hash, than) {
-            Recent::Found(csn) => Ok(csn),
-            Recent::AskBase(deleted) => {
-                let merged = self.base.newest_csn(key)?;
-                Ok(deleted.max(merged).filter(|&csn| csn > than))
-            }
-        }
-    }
-
-    /// Like [`Table::newest_csn`], from memory only.
-    pub fn try_newest_csn(&self, key: &[u8], hash: u64, than: Csn) -> Result<Option<Csn>, TryError> {
-        match self.newest_recent(key, hash, than) {
-            Recent::Found(csn) => Ok(csn),
-            Recent::AskBase(deleted) => {
-                let merged = self.base.try_get(key, Csn::MAX)?.map(|version| version.csn);
-                Ok(deleted.max(merged).filter(|&csn| csn > than))
-            }
-        }
-    }
-
-    fn newest_recent(&self, key: &[u8], hash: u64, than: Csn) -> Recent {
+    pub fn newest_csn(&self, key: &[u8], hash: u64, than: Csn, io: Io) -> Result<Option<Csn>, IndexError> {
         let deleted = self.range_deletes.newest_covering(key);
-        let (written, merged) = self.memtables.newest_csn_and_merged(key, hash);
-        if written.is_none() && than < merged {
-            return Recent::AskBase(deleted);
-        }
-        Recent::Found(written.max(deleted).filter(|&csn| csn > than))
+        let (recent, merged) = self.memtables.newest_csn_and_merged(key, hash);
+        let written = if recent.is_none() && than < merged { self.base.newest_csn(key, io)? } else { recent };
+        Ok(written.max(deleted).filter(|&csn| csn > than))
     }
 
     /// Whether anything in the range was written after `than`.
@@ -288,12 +238,6 @@ impl<S: Base> Table<S> {
     pub fn cursor(self: &Arc<Self>, at: ReadPoint) -> Cursor<S> {
         Cursor::new(self.clone(), at)
     }
-}
-
-enum Recent {
-    Found(Option<Csn>),
-    /// The base may have a newer write; with the CSN of the newest range tombstone that covers the key.
-    AskBase(Option<Csn>),
 }
 
 /// Whether a reader sees a value in this version. Older versions are not seen in any case.

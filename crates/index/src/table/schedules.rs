@@ -94,15 +94,19 @@ fn a_version_is_always_in_the_list_or_in_the_base() {
             cursor.seek(&[]).unwrap();
             for key in [b"a", b"c"] {
                 let hash = hash_key(TABLE, key);
-                let found = table.get(key, hash, ReadPoint { csn: Csn(1), now_ms: 0 }).unwrap().unwrap();
+                let found =
+                    table.get(key, hash, ReadPoint { csn: Csn(1), now_ms: 0 }, Io::Allowed).unwrap().unwrap();
                 assert_eq!(found.payload[0], 1);
                 assert_eq!((cursor.key(), cursor.version().payload[0]), (Some(&key[..]), 1));
                 cursor.next().unwrap();
-                assert!(table.get_newest(key, hash, Csn(2), 0).unwrap().is_some());
+                assert!(table.get_newest(key, hash, Csn(2), 0, Io::Allowed).unwrap().is_some());
             }
-            assert!(table.newest_csn(b"a", hash_key(TABLE, b"a"), Csn(1)).unwrap() >= Some(Csn(2)));
+            assert!(
+                table.newest_csn(b"a", hash_key(TABLE, b"a"), Csn(1), Io::Allowed).unwrap() >= Some(Csn(2))
+            );
             maintainer.join().unwrap();
-            let newest = table.get_newest(b"c", hash_key(TABLE, b"c"), Csn(3), 0).unwrap().unwrap();
+            let newest =
+                table.get_newest(b"c", hash_key(TABLE, b"c"), Csn(3), 0, Io::Allowed).unwrap().unwrap();
             assert_eq!(newest.csn, Csn(3));
         },
         10_000,

@@ -268,9 +268,9 @@ impl World {
         for key in KEYS {
             let hash = hash_key(TABLE, key);
             let payload = |version: Option<Version>| version.map(|version| version.payload.to_vec());
-            let got = self.table.get(key, hash, ReadPoint { csn: at, now_ms: NOW_MS }).unwrap();
+            let got = self.table.get(key, hash, ReadPoint { csn: at, now_ms: NOW_MS }, Io::Allowed).unwrap();
             assert_eq!(payload(got).as_deref(), self.value(key, at), "{key:?} at {at}");
-            let got = self.table.get_newest(key, hash, visible, NOW_MS).unwrap();
+            let got = self.table.get_newest(key, hash, visible, NOW_MS, Io::Allowed).unwrap();
             assert_eq!(payload(got).as_deref(), self.value(key, visible), "the newest of {key:?}");
             if self.late.is_empty() {
                 self.check_newest(key, hash, at);
@@ -281,13 +281,13 @@ impl World {
     fn check_newest(&self, key: &[u8], hash: u64, than: Csn) {
         let written = self.writes.get(key).and_then(|writes| writes.last()).map(|(csn, _)| *csn);
         let newest = written.max(self.hidden_by(key, Csn::MAX)).filter(|&csn| csn > than);
-        let got = self.table.newest_csn(key, hash, than).unwrap();
+        let got = self.table.newest_csn(key, hash, than, Io::Allowed).unwrap();
         let unchanged = self.value(key, than).is_none() && self.value(key, Csn::MAX).is_none();
         assert!(
             got == newest || (got <= newest && unchanged),
             "{key:?} than {than}: {got:?}, not {newest:?}"
         );
-        assert_eq!(self.table.try_newest_csn(key, hash, than).unwrap(), got);
+        assert_eq!(self.table.newest_csn(key, hash, than, Io::MemoryOnly).unwrap(), got);
         let after = key_after(key);
         let one = KeySpan::new(key, Some(&after));
         let newer = self.table.any_newer_in_range(one, than).unwrap();

@@ -101,7 +101,7 @@ impl Engine {
         self.with_snapshot(|at| {
             for i in 0..KEYS {
                 let key = i.to_be_bytes();
-                let found = self.table.get(&key, hash_key(TABLE, &key), at).unwrap();
+                let found = self.table.get(&key, hash_key(TABLE, &key), at, Io::Allowed).unwrap();
                 assert_eq!(found.map(|version| number(&version.payload)), written_at(i, at.csn.0));
             }
             let mut cursor = self.table.cursor(at);
@@ -122,7 +122,8 @@ impl Engine {
         for i in 0..KEYS {
             let key = i.to_be_bytes();
             let before = self.visible.load(Ordering::Acquire);
-            let found = self.table.get_newest(&key, hash_key(TABLE, &key), Csn(before), 0).unwrap();
+            let found =
+                self.table.get_newest(&key, hash_key(TABLE, &key), Csn(before), 0, Io::Allowed).unwrap();
             let after = self.visible.load(Ordering::Acquire);
             let found = found.map(|version| number(&version.payload));
             assert!((before..=after + COMMITTERS).any(|at| written_at(i, at) == found));

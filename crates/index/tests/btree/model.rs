@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
-use fulgurite_index::{Base, BaseCursor, TryError, WriteOutReport};
+use fulgurite_index::{Base, BaseCursor, IndexError, Io, WriteOutReport};
 use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 use proptest::prelude::*;
 
@@ -187,10 +187,10 @@ impl World {
                 let alive = seen(versions).filter(|put| put.flags == 0).map(|put| (put.csn, put.payload));
                 let found = get(&self.tree, key, at).filter(|(csn, _)| versions[csn].flags == 0);
                 assert_eq!(found, alive);
-                match self.tree.try_get(key, Csn(at)) {
+                match self.tree.get(key, Csn(at), Io::MemoryOnly) {
                     Ok(version) => assert_eq!(version.is_some(), get(&self.tree, key, at).is_some()),
-                    Err(TryError::WouldBlock) => {}
-                    Err(TryError::Index(error)) => panic!("{error}"),
+                    Err(IndexError::WouldBlock) => {}
+                    Err(error) => panic!("{error}"),
                 }
             }
         }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    Base, BaseCursor, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError, VersionFlags,
+    Base, BaseCursor, Io, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError,
+    VersionFlags,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -121,7 +122,7 @@ pub fn merge(tree: &BTree, batch: &Batch, rules: &PruneRules) {
 }
 
 pub fn get(tree: &BTree, key: &[u8], at: u64) -> Option<(u64, Vec<u8>)> {
-    tree.get(key, Csn(at)).unwrap().map(|version| (version.csn.0, version.payload.to_vec()))
+    tree.get(key, Csn(at), Io::Allowed).unwrap().map(|version| (version.csn.0, version.payload.to_vec()))
 }
 
 /// All rows at a CSN, read forward and compared with a backward read.
