@@ -4,16 +4,16 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, KeySpan};
 
-use super::load::Core;
 use super::node::leaf::EntryPlace;
 use super::path::{Path, Target};
 use super::read;
+use super::tree::Tree;
 use crate::{BaseCursor, IndexError, Pinned, VersionRef};
 
 /// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps its current leaf, and the inner nodes above it, in
 /// memory.
 pub struct BTreeCursor {
-    core: Arc<Core>,
+    tree: Arc<Tree>,
     at: Csn,
     path: Path,
     /// The current entry of the path's leaf.
@@ -23,8 +23,8 @@ pub struct BTreeCursor {
 }
 
 impl BTreeCursor {
-    pub(crate) fn new(core: Arc<Core>, at: Csn) -> BTreeCursor {
-        BTreeCursor { core, at, path: Path::default(), index: 0, entry: EntryPlace::default() }
+    pub(crate) fn new(tree: Arc<Tree>, at: Csn) -> BTreeCursor {
+        BTreeCursor { tree, at, path: Path::default(), index: 0, entry: EntryPlace::default() }
     }
 
     /// Moves to the first visible entry at or after entry `from` of the path's leaf, which starts a key.
@@ -35,7 +35,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            self.path.next_leaf(&self.core)?;
+            self.path.next_leaf(&self.tree.nodes)?;
             from = 0;
         }
         Ok(())
@@ -49,7 +49,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            self.path.previous_leaf(&self.core)?;
+            self.path.previous_leaf(&self.tree.nodes)?;
             end = self.path.leaf().map_or(0, |leaf| leaf.count());
         }
         Ok(())
@@ -58,13 +58,13 @@ impl BTreeCursor {
 
 impl BaseCursor for BTreeCursor {
     fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
-        self.path.seek(&self.core, Target::Key(start))?;
+        self.path.seek(&self.tree, Target::Key(start))?;
         let from = self.path.leaf().map_or(0, |leaf| leaf.lower_bound(start));
         self.forward(from)
     }
 
     fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
-        self.path.seek(&self.core, end.map_or(Target::Last, Target::Key))?;
+        self.path.seek(&self.tree, end.map_or(Target::Last, Target::Key))?;
         let end = self.path.leaf().map_or(0, |leaf| end.map_or(leaf.count(), |end| leaf.lower_bound(end)));
         self.backward(end)
     }
@@ -78,7 +78,7 @@ impl BaseCursor for BTreeCursor {
             self.entry.set(leaf, index);
             return Ok(());
         }
-        self.path.next_leaf(&self.core)?;
+        self.path.next_leaf(&self.tree.nodes)?;
         self.forward(0)
     }
 
@@ -118,10 +118,10 @@ impl BaseCursor for BTreeCursor {
             return Ok(());
         }
         if forward {
-            self.path.next_leaf(&self.core)?;
+            self.path.next_leaf(&self.tree.nodes)?;
             return self.forward(0);
         }
-        self.path.previous_leaf(&self.core)?;
+        self.path.previous_leaf(&self.tree.nodes)?;
         let end = self.path.leaf().map_or(0, |leaf| leaf.count());
         self.backward(end)
     }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::load::Core;
 use super::merge::Merger;
 use super::node::format::{HEADER_BYTES, Place};
 use super::node::inner::{Child, Inner, child_weight};
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
 use super::slot::{Node, Slot};
+use super::tree::Tree;
 use crate::IndexError;
 
-impl Core {
+impl Tree {
     /// Whether a node is so small that it should join a neighbour.
     pub(crate) fn is_small(&self, slot: &Slot) -> bool {
         slot.node().is_ok_and(|node| match &node {
@@ -39,7 +39,7 @@ impl Merger<'_, '_> {
         appends: bool,
     ) -> Vec<(Box<[u8]>, Inner)> {
         let fences = place.lower.len() + place.upper.map_or(0, <[u8]>::len);
-        let target = self.core.options.inner_bytes;
+        let target = self.tree.options.inner_bytes;
         let room = target.saturating_sub(HEADER_BYTES + fences).max(target / 4);
         let mut rest_weight: usize = children.iter().map(|child| child_weight(&child.lower)).sum();
         let mut nodes = Vec::new();
@@ -65,7 +65,7 @@ impl Merger<'_, '_> {
             let upper = rest.get(end).map(|child| &*child.lower).or(place.upper);
             let lower = rest[0].lower.clone();
             let own = Place { lower: &lower, upper, level: Some(level) };
-            let node = Inner::build(self.core.table, own, level, &rest[..end]);
+            let node = Inner::build(self.tree.nodes.table, own, level, &rest[..end]);
             nodes.push((lower, node));
             rest = &rest[end..];
             rest_weight -= weight;
@@ -76,7 +76,7 @@ impl Merger<'_, '_> {
     pub(crate) fn place_in_slots(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
         let child = |(lower, node)| Child {
             lower,
-            slot: self.core.fresh_slot(Node::Inner(Arc::new(node))),
+            slot: self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node))),
             may_be_small: false,
         };
         nodes.into_iter().map(child).collect()
@@ -102,7 +102,7 @@ impl Merger<'_, '_> {
             if let Some(last) = last
                 && let Some(mut node) = self.join(last, &child, upper.as_deref(), level, retired)?
             {
-                node.may_be_small = self.core.is_small(&node.slot);
+                node.may_be_small = self.tree.is_small(&node.slot);
                 retired.push(Arc::clone(&child.slot));
                 let last = joined.last_mut().expect("it was just looked at");
                 retired.push(std::mem::replace(last, node).slot);
@@ -131,28 +131,29 @@ impl Merger<'_, '_> {
         if !must && !both_resident {
             return Ok(None);
         }
-        let nodes = (self.core.node_of(&left.slot, place)?, self.core.node_of(&right.slot, right_place)?);
+        let nodes =
+            (self.tree.nodes.node_of(&left.slot, place)?, self.tree.nodes.node_of(&right.slot, right_place)?);
         let place = Place { upper, ..place };
         let slot = match nodes {
             (Node::Leaf(a), Node::Leaf(b)) => {
-                if !must && a.bytes().len() + b.bytes().len() > self.core.options.leaf_bytes * 3 / 4 {
+                if !must && a.bytes().len() + b.bytes().len() > self.tree.options.leaf_bytes * 3 / 4 {
                     return Ok(None);
                 }
-                self.core.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, place))))
+                self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, place))))
             }
             (Node::Inner(a), Node::Inner(b)) => {
-                if !must && a.len() + b.len() > self.core.options.inner_bytes * 3 / 4 {
+                if !must && a.len() + b.len() > self.tree.options.inner_bytes * 3 / 4 {
                     return Ok(None);
                 }
                 let mut children = a.to_children();
                 let boundary = children.len();
                 children.extend(b.to_children());
                 for child in &mut children[boundary - 1..=boundary] {
-                    child.may_be_small = self.core.is_small(&child.slot);
+                    child.may_be_small = self.tree.is_small(&child.slot);
                 }
                 self.join_small(&mut children, upper, level - 1, retired)?;
-                let node = Inner::build(self.core.table, place, level, &children);
-                self.core.fresh_slot(Node::Inner(Arc::new(node)))
+                let node = Inner::build(self.tree.nodes.table, place, level, &children);
+                self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node)))
             }
             _ => unreachable!("neighbours have one level"),
         };
@@ -160,7 +161,7 @@ impl Merger<'_, '_> {
     }
 
     fn join_leaves(&self, left: &Leaf, right: &Leaf, place: Place<'_>) -> Leaf {
-        let mut writer = LeafWriter::new(self.core.table, usize::MAX / 1024);
+        let mut writer = LeafWriter::new(self.tree.nodes.table, usize::MAX / 1024);
         writer.begin(place.lower);
         writer.copy(left, 0..left.count());
         writer.copy(right, 0..right.count());

@@ -6,16 +6,15 @@
 //! changes stay, the others are lost, and merging the batch again completes it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fulgurite_types::KeySpan;
 
-use super::load::Core;
 use super::merge_leaf::LeafMerger;
 use super::node::format::Place;
 use super::node::inner::{Child, Inner};
 use super::node::leaf::Leaf;
 use super::slot::{DIRTY_BELOW, Node, Slot};
+use super::tree::Tree;
 use super::write_out::Pending;
 use crate::{IndexError, MergeSource, PruneRules};
 
@@ -69,13 +68,13 @@ pub(crate) struct Replacement {
 }
 
 pub(crate) struct Merger<'a, 'w> {
-    pub core: &'a Core,
+    pub tree: &'a Tree,
     pub work: Work<'w>,
     pub leaves: LeafMerger<'a>,
     pub pending: &'a mut Pending,
 }
 
-impl Core {
+impl Tree {
     /// See [`crate::Base::merge`].
     pub(crate) fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
         self.run(Work::Merge(batch), rules)
@@ -90,16 +89,16 @@ impl Core {
         let mut maintenance = self.maintenance.lock();
         let pending = &mut maintenance.pending;
         let leaves = LeafMerger::new(self, rules);
-        let mut merger = Merger { core: self, work, leaves, pending };
+        let mut merger = Merger { tree: self, work, leaves, pending };
         let result = merger.merge_root().and_then(|()| merger.shrink_root());
-        self.len.fetch_add(merger.leaves.added, Ordering::Relaxed);
+        self.nodes.len.add(merger.leaves.added);
         result
     }
 }
 
 impl Merger<'_, '_> {
     fn merge_root(&mut self) -> Result<(), IndexError> {
-        let root = Arc::clone(&self.core.root);
+        let root = Arc::clone(&self.tree.root);
         if self.work.peek(None).is_none() {
             return Ok(());
         }
@@ -115,7 +114,7 @@ impl Merger<'_, '_> {
             let mut nodes = self.cut_inners(Place::ROOT, level, children, false);
             if nodes.len() == 1 {
                 let (_, node) = nodes.remove(0);
-                self.core.replace(&root, Node::Inner(Arc::new(node)), None);
+                self.tree.replace(&root, Node::Inner(Arc::new(node)), None);
                 break;
             }
             children = self.place_in_slots(nodes);
@@ -127,18 +126,18 @@ impl Merger<'_, '_> {
 
     /// While the root has one child, the child's node becomes the root.
     fn shrink_root(&mut self) -> Result<(), IndexError> {
-        let root = Arc::clone(&self.core.root);
+        let root = Arc::clone(&self.tree.root);
         while let Ok(Node::Inner(inner)) = root.node() {
             let [child] = inner.children() else { break };
-            let node = self.core.child_of(&inner, 0)?;
-            self.core.replace(&root, node, None);
-            self.core.retire(child, self.pending);
+            let node = self.tree.nodes.child_of(&inner, 0)?;
+            self.tree.replace(&root, node, None);
+            self.tree.retire(child, self.pending);
         }
         Ok(())
     }
 
     fn merge_slot(&mut self, slot: &Arc<Slot>, place: Place<'_>) -> Result<Outcome, IndexError> {
-        match self.core.node_of(slot, place)? {
+        match self.tree.nodes.node_of(slot, place)? {
             Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, place)),
             Node::Inner(inner) => {
                 let result = self.merge_inner(slot, &inner, place);
@@ -154,12 +153,12 @@ impl Merger<'_, '_> {
         let Some(mut pieces) = self.leaves.merge(leaf, place, &mut self.work) else { return Outcome::Same };
         if pieces.len() == 1 {
             let leaf = pieces.remove(0).leaf;
-            self.core.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
+            self.tree.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
             return Outcome::Changed;
         }
         let child = |piece: super::node::leaf_writer::Piece| Child {
             lower: piece.lower.into_boxed_slice(),
-            slot: self.core.fresh_slot(Node::Leaf(Arc::new(piece.leaf))),
+            slot: self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(piece.leaf))),
             may_be_small: false,
         };
         let children = pieces.into_iter().map(child).collect();
@@ -181,7 +180,7 @@ impl Merger<'_, '_> {
             let child = &inner.children()[index];
             match self.merge_slot(child, inner.child_place(index))? {
                 Outcome::Same => continue,
-                Outcome::Changed if self.core.is_small(child) => small.push(index),
+                Outcome::Changed if self.tree.is_small(child) => small.push(index),
                 Outcome::Changed => {}
                 Outcome::Replaced(replacement) => {
                     edits.push((index, replacement.children));
@@ -204,7 +203,7 @@ impl Merger<'_, '_> {
         let mut nodes = self.cut_inners(place, inner.level(), children, appends);
         if nodes.len() == 1 {
             let (_, node) = nodes.remove(0);
-            self.core.replace(slot, Node::Inner(Arc::new(node)), None);
+            self.tree.replace(slot, Node::Inner(Arc::new(node)), None);
             self.retire(&retired);
             return Ok(Outcome::Changed);
         }
@@ -214,8 +213,8 @@ impl Merger<'_, '_> {
 
     fn retire(&mut self, slots: &[Arc<Slot>]) {
         for slot in slots {
-            if !Arc::ptr_eq(slot, &self.core.root) {
-                self.core.retire(slot, self.pending);
+            if !Arc::ptr_eq(slot, &self.tree.root) {
+                self.tree.retire(slot, self.pending);
             }
         }
     }

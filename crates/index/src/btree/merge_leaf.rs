@@ -1,12 +1,12 @@
 //! Merges a batch into one leaf, or prunes the leaf.
 
-use super::load::Core;
 use super::merge::Work;
 use super::node::entry::{Stamped, VERSION_FLAGS};
 use super::node::format::Place;
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter, Piece};
 use super::prune::Pruner;
+use super::tree::Tree;
 use crate::btree::account::push_key;
 use crate::{MergeSource, MergeVersion, PruneRules, VersionFlags};
 
@@ -25,11 +25,11 @@ pub(crate) struct LeafMerger<'a> {
 }
 
 impl<'a> LeafMerger<'a> {
-    pub(crate) fn new(core: &Core, rules: &'a PruneRules) -> LeafMerger<'a> {
+    pub(crate) fn new(tree: &Tree, rules: &'a PruneRules) -> LeafMerger<'a> {
         LeafMerger {
             pruner: Pruner::new(rules),
             rules,
-            writer: LeafWriter::new(core.table, core.options.leaf_bytes),
+            writer: LeafWriter::new(tree.nodes.table, tree.options.leaf_bytes),
             key: Vec::new(),
             batch: Vec::new(),
             merged: Vec::new(),

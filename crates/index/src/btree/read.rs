@@ -5,12 +5,13 @@ use std::sync::Arc;
 use crossbeam_epoch::{self as epoch, Guard};
 use fulgurite_types::{Csn, KeySpan, Lsn};
 
-use super::load::{Core, Missing};
+use super::load::Missing;
 use super::node::entry::Entry;
 use super::node::format::Place;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
 use super::slot::{Loaded, Node, Ref};
+use super::tree::Tree;
 use crate::{IndexError, Io, OutOfLine, Owner, Pinned, Version};
 
 /// The version of an entry, which pins the entry's leaf.
@@ -26,7 +27,7 @@ pub(crate) fn pin(leaf: Arc<Leaf>, bytes: &[u8]) -> Pinned {
     unsafe { Pinned::new(Owner::Leaf(leaf), bytes) }
 }
 
-impl Core {
+impl Tree {
     /// The leaf whose range contains `key`, or the first node on the path that is on disk.
     #[inline]
     pub(crate) fn descend<'a>(&'a self, key: &[u8], guard: &'a Guard) -> Result<Ref<'a, Leaf>, Box<Missing>> {
@@ -60,7 +61,7 @@ impl Core {
                     Err(missing) => missing,
                 }
             };
-            if let Node::Leaf(leaf) = self.fetch(&missing)? {
+            if let Node::Leaf(leaf) = self.nodes.fetch(&missing)? {
                 return Ok(leaf);
             }
         }
@@ -103,7 +104,7 @@ impl Core {
                 break;
             }
             is_first = false;
-            path.next_leaf(self)?;
+            path.next_leaf(&self.nodes)?;
         }
         Ok(false)
     }

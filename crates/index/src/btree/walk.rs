@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use fulgurite_types::{Csn, Lsn};
 
 use super::account::DiskState;
-use super::load::Core;
 use super::node::format::{Header, Place};
 use super::slot::Node;
+use super::tree::Nodes;
 use crate::{AccountChange, IndexError, NodeKind, VersionFlags};
 
 /// A node record of the written tree.
@@ -50,7 +50,7 @@ pub trait TreeVisitor {
     }
 }
 
-impl Core {
+impl Nodes {
     /// See [`super::BTree::walk_written`].
     pub(crate) fn walk(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
         match root {
@@ -97,9 +97,9 @@ impl Core {
     }
 
     /// See [`super::BTree::live_accounts`].
-    pub(crate) fn live_accounts(&self) -> Result<Vec<AccountChange>, IndexError> {
+    pub(crate) fn live_accounts(&self, root: Lsn) -> Result<Vec<AccountChange>, IndexError> {
         let mut live = BTreeMap::new();
-        match self.root.lsn() {
+        match root {
             Lsn::NULL => {}
             root => self.sum_accounts(root, Place::ROOT, &mut live)?,
         }
