@@ -52,8 +52,8 @@ fn single_inserts() -> Memtables {
         (0..ENTRIES).map(build).collect()
     });
     let mut blocks = blocks.into_iter().zip(1..);
-    for part in 1..=4u64 {
-        let what = format!("random insert, one a commit, up to {} entries", ENTRIES / 4 * part);
+    for quarters in 1..=4u64 {
+        let what = format!("random insert, one a commit, up to {} entries", ENTRIES / 4 * quarters);
         measure(&what, ENTRIES / 4, || {
             for (block, csn) in blocks.by_ref().take((ENTRIES / 4) as usize) {
                 memtables.apply(block, Csn(csn), Lsn::new(1, 0));

@@ -191,7 +191,7 @@ pub trait Base: Send + Sync {
 
     /// At most about `max` keys that cut the base into ranges of about the same size, from memory only. The base need
     /// not contain them.
-    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+    fn separators(&self, max: usize) -> Vec<Vec<u8>> {
         let _ = max;
         Vec::new()
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, KeySpan};
 
-use super::node::leaf::EntryPlace;
+use super::node::leaf::CurrentEntry;
 use super::path::{Path, Target};
 use super::read;
 use super::tree::Tree;
@@ -19,12 +19,12 @@ pub struct BTreeCursor {
     /// The current entry of the path's leaf.
     index: usize,
     /// That entry, decoded.
-    entry: EntryPlace,
+    entry: CurrentEntry,
 }
 
 impl BTreeCursor {
     pub(crate) fn new(tree: Arc<Tree>, at: Csn) -> BTreeCursor {
-        BTreeCursor { tree, at, path: Path::default(), index: 0, entry: EntryPlace::default() }
+        BTreeCursor { tree, at, path: Path::default(), index: 0, entry: CurrentEntry::default() }
     }
 
     /// Moves to the first visible entry at or after entry `from` of the path's leaf, which starts a key.
@@ -110,7 +110,7 @@ impl BaseCursor for BTreeCursor {
     }
 
     fn unread(&self) -> Option<KeySpan> {
-        self.path.unread().map(|place| KeySpan::new(place.lower, place.upper).owned())
+        self.path.unread().map(|fences| KeySpan::new(fences.lower, fences.upper).owned())
     }
 
     fn skip_unread(&mut self, forward: bool) -> Result<(), IndexError> {

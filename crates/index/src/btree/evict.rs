@@ -86,7 +86,7 @@ impl Clock<'_> {
             }
             if inner.level() == 1 {
                 self.hand.at.clear();
-                self.hand.at.extend_from_slice(inner.child_place(index).lower);
+                self.hand.at.extend_from_slice(inner.child_fences(index).lower);
                 self.visit_leaf(child);
             } else if child.is_resident() {
                 self.visit(child);

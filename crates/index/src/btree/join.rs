@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::merge::Merger;
-use super::node::format::{HEADER_BYTES, Place};
+use super::node::format::{Fences, HEADER_BYTES};
 use super::node::inner::{Child, Inner, child_weight};
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
@@ -33,14 +33,14 @@ impl Merger<'_, '_> {
     /// Cuts `children` into inner nodes of the target size, each with its lower fence.
     pub(crate) fn cut_inners(
         &self,
-        place: Place<'_>,
+        fences: Fences<'_>,
         level: u8,
         children: Vec<Child>,
         appends: bool,
     ) -> Vec<(Box<[u8]>, Inner)> {
-        let fences = place.lower.len() + place.upper.map_or(0, <[u8]>::len);
+        let fence_bytes = fences.lower.len() + fences.upper.map_or(0, <[u8]>::len);
         let target = self.tree.options.inner_bytes;
-        let room = target.saturating_sub(HEADER_BYTES + fences).max(target / 4);
+        let room = target.saturating_sub(HEADER_BYTES + fence_bytes).max(target / 4);
         let mut rest_weight: usize = children.iter().map(|child| child_weight(&child.lower)).sum();
         let mut nodes = Vec::new();
         let mut rest = children.as_slice();
@@ -62,9 +62,9 @@ impl Merger<'_, '_> {
                 weight += child_weight(&rest[end].lower);
                 end += 1;
             }
-            let upper = rest.get(end).map(|child| &*child.lower).or(place.upper);
+            let upper = rest.get(end).map(|child| &*child.lower).or(fences.upper);
             let lower = rest[0].lower.clone();
-            let own = Place { lower: &lower, upper, level: Some(level) };
+            let own = Fences { lower: &lower, upper, level: Some(level) };
             let node = Inner::build(self.tree.nodes.table, own, level, &rest[..end]);
             nodes.push((lower, node));
             rest = &rest[end..];
@@ -73,7 +73,7 @@ impl Merger<'_, '_> {
         nodes
     }
 
-    pub(crate) fn place_in_slots(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
+    pub(crate) fn into_slots(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
         let child = |(lower, node)| Child {
             lower,
             slot: self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node))),
@@ -123,23 +123,25 @@ impl Merger<'_, '_> {
         level: u8,
         retired: &mut Vec<Arc<Slot>>,
     ) -> Result<Option<Child>, IndexError> {
-        let place = Place { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
-        let right_place = Place { lower: &right.lower, upper, level: Some(level) };
+        let fences = Fences { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
+        let right_fences = Fences { lower: &right.lower, upper, level: Some(level) };
         let empty = |child: &Child| child.slot.node().is_ok_and(|node| is_empty(&node));
         let must = empty(left) || empty(right);
         let both_resident = left.slot.is_resident() && right.slot.is_resident();
         if !must && !both_resident {
             return Ok(None);
         }
-        let nodes =
-            (self.tree.nodes.node_of(&left.slot, place)?, self.tree.nodes.node_of(&right.slot, right_place)?);
-        let place = Place { upper, ..place };
+        let nodes = (
+            self.tree.nodes.node_of(&left.slot, fences)?,
+            self.tree.nodes.node_of(&right.slot, right_fences)?,
+        );
+        let fences = Fences { upper, ..fences };
         let slot = match nodes {
             (Node::Leaf(a), Node::Leaf(b)) => {
                 if !must && a.bytes().len() + b.bytes().len() > self.tree.options.leaf_bytes * 3 / 4 {
                     return Ok(None);
                 }
-                self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, place))))
+                self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, fences))))
             }
             (Node::Inner(a), Node::Inner(b)) => {
                 if !must && a.len() + b.len() > self.tree.options.inner_bytes * 3 / 4 {
@@ -152,7 +154,7 @@ impl Merger<'_, '_> {
                     child.may_be_small = self.tree.is_small(&child.slot);
                 }
                 self.join_small(&mut children, upper, level - 1, retired)?;
-                let node = Inner::build(self.tree.nodes.table, place, level, &children);
+                let node = Inner::build(self.tree.nodes.table, fences, level, &children);
                 self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node)))
             }
             _ => unreachable!("neighbours have one level"),
@@ -160,11 +162,11 @@ impl Merger<'_, '_> {
         Ok(Some(Child { lower: left.lower.clone(), slot, may_be_small: false }))
     }
 
-    fn join_leaves(&self, left: &Leaf, right: &Leaf, place: Place<'_>) -> Leaf {
+    fn join_leaves(&self, left: &Leaf, right: &Leaf, fences: Fences<'_>) -> Leaf {
         let mut writer = LeafWriter::new(self.tree.nodes.table, usize::MAX / 1024);
-        writer.begin(place.lower);
+        writer.begin(fences.lower);
         writer.copy(left, 0..left.count());
         writer.copy(right, 0..right.count());
-        writer.finish(place.upper, Fill::Even).pop().expect("there is a leaf").leaf
+        writer.finish(fences.upper, Fill::Even).pop().expect("there is a leaf").leaf
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fulgurite_types::{DecodeError, Lsn};
 
 use super::node::delta::LeafDelta;
-use super::node::format::{Header, Place};
+use super::node::format::{Fences, Header};
 use super::node::inner::Inner;
 use super::node::leaf::{Leaf, Origin};
 use super::slot::{Absent, Node, Slot};
@@ -22,13 +22,13 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
-    pub(crate) fn new(slot: &Arc<Slot>, absent: Absent, place: &Place<'_>) -> Box<Missing> {
+    pub(crate) fn new(slot: &Arc<Slot>, absent: Absent, fences: &Fences<'_>) -> Box<Missing> {
         Box::new(Missing {
             slot: Arc::clone(slot),
             absent,
-            lower: place.lower.to_vec(),
-            upper: place.upper.map(<[u8]>::to_vec),
-            level: place.level,
+            lower: fences.lower.to_vec(),
+            upper: fences.upper.map(<[u8]>::to_vec),
+            level: fences.level,
         })
     }
 }
@@ -37,30 +37,30 @@ impl Nodes {
     /// Loads a missing node, or returns it if another thread has loaded it.
     pub(crate) fn fetch(&self, missing: &Missing) -> Result<Node, IndexError> {
         let Missing { slot, lower, upper, level, .. } = missing;
-        let place = Place { lower, upper: upper.as_deref(), level: *level };
-        self.fetch_slot(slot, missing.absent, place)
+        let fences = Fences { lower, upper: upper.as_deref(), level: *level };
+        self.fetch_slot(slot, missing.absent, fences)
     }
 
     /// The slot's node, loaded if necessary.
-    pub(crate) fn node_of(&self, slot: &Slot, place: Place<'_>) -> Result<Node, IndexError> {
-        slot.node().or_else(|absent| self.fetch_slot(slot, absent, place))
+    pub(crate) fn node_of(&self, slot: &Slot, fences: Fences<'_>) -> Result<Node, IndexError> {
+        slot.node().or_else(|absent| self.fetch_slot(slot, absent, fences))
     }
 
     /// Child `index` of an inner node, loaded if necessary.
     pub(crate) fn child_of(&self, inner: &Inner, index: usize) -> Result<Node, IndexError> {
         let slot = &inner.children()[index];
-        slot.node().or_else(|absent| self.fetch_slot(slot, absent, inner.child_place(index)))
+        slot.node().or_else(|absent| self.fetch_slot(slot, absent, inner.child_fences(index)))
     }
 
     /// Pins the epoch before it loads the record's LSN: segments are freed only after all pins from before have ended.
-    fn fetch_slot(&self, slot: &Slot, mut absent: Absent, place: Place<'_>) -> Result<Node, IndexError> {
+    fn fetch_slot(&self, slot: &Slot, mut absent: Absent, fences: Fences<'_>) -> Result<Node, IndexError> {
         let _pinned = crossbeam_epoch::pin();
         loop {
-            let read = self.read(slot.lsn(), &place);
+            let read = self.read(slot.lsn(), &fences);
             if let Ok(node) = &read
                 && slot.install(absent, node.clone())
             {
-                if place.level.is_none() {
+                if fences.level.is_none() {
                     self.len.learn(node);
                 }
                 return read;
@@ -75,28 +75,28 @@ impl Nodes {
     }
 
     /// The node whose newest record is at `lsn`, read from the store.
-    pub(crate) fn read(&self, lsn: Lsn, place: &Place<'_>) -> Result<Node, IndexError> {
+    pub(crate) fn read(&self, lsn: Lsn, fences: &Fences<'_>) -> Result<Node, IndexError> {
         let corrupt = |lsn| move |error: DecodeError| IndexError::decode(self.table, lsn, error);
         let body = self.read_body(lsn)?;
         let header = Header::decode(&body).map_err(corrupt(lsn))?;
         match header.kind {
             NodeKind::Internal => {
                 let (inner, entries) =
-                    Inner::decode(body, self.table, place, &self.residency).map_err(corrupt(lsn))?;
-                if place.level.is_none() {
+                    Inner::decode(body, self.table, fences, &self.residency).map_err(corrupt(lsn))?;
+                if fences.level.is_none() {
                     self.len.read_in_root(entries);
                 }
                 Ok(Node::Inner(Arc::new(inner)))
             }
             NodeKind::Leaf => {
                 let full_len = body.len();
-                let leaf = Leaf::decode(body, self.table, place).map_err(corrupt(lsn))?;
+                let leaf = Leaf::decode(body, self.table, fences).map_err(corrupt(lsn))?;
                 Ok(Node::Leaf(Arc::new(leaf.with_origin(Origin { full: lsn, full_len, delta: None }))))
             }
             NodeKind::LeafDelta => {
-                let delta = LeafDelta::decode(body, self.table, place).map_err(corrupt(lsn))?;
+                let delta = LeafDelta::decode(body, self.table, fences).map_err(corrupt(lsn))?;
                 let full = self.read_body(delta.full())?;
-                let full = Leaf::decode(full, self.table, place).map_err(corrupt(delta.full()))?;
+                let full = Leaf::decode(full, self.table, fences).map_err(corrupt(delta.full()))?;
                 Ok(Node::Leaf(Arc::new(delta.apply(&full, self.table))))
             }
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fulgurite_types::KeySpan;
 
 use super::merge_leaf::LeafMerger;
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::inner::{Child, Inner};
 use super::node::leaf::Leaf;
 use super::slot::{DIRTY_BELOW, Node, Slot};
@@ -102,7 +102,8 @@ impl Merger<'_, '_> {
         if self.work.peek(None).is_none() {
             return Ok(());
         }
-        let Outcome::Replaced(Replacement { mut children, retired }) = self.merge_slot(&root, Place::ROOT)?
+        let Outcome::Replaced(Replacement { mut children, retired }) =
+            self.merge_slot(&root, Fences::ROOT)?
         else {
             return Ok(());
         };
@@ -111,13 +112,13 @@ impl Merger<'_, '_> {
             _ => 1,
         };
         loop {
-            let mut nodes = self.cut_inners(Place::ROOT, level, children, false);
+            let mut nodes = self.cut_inners(Fences::ROOT, level, children, false);
             if nodes.len() == 1 {
                 let (_, node) = nodes.remove(0);
                 self.tree.replace(&root, Node::Inner(Arc::new(node)), None);
                 break;
             }
-            children = self.place_in_slots(nodes);
+            children = self.into_slots(nodes);
             level += 1;
         }
         self.retire(&retired);
@@ -136,11 +137,11 @@ impl Merger<'_, '_> {
         Ok(())
     }
 
-    fn merge_slot(&mut self, slot: &Arc<Slot>, place: Place<'_>) -> Result<Outcome, IndexError> {
-        match self.tree.nodes.node_of(slot, place)? {
-            Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, place)),
+    fn merge_slot(&mut self, slot: &Arc<Slot>, fences: Fences<'_>) -> Result<Outcome, IndexError> {
+        match self.tree.nodes.node_of(slot, fences)? {
+            Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, fences)),
             Node::Inner(inner) => {
-                let result = self.merge_inner(slot, &inner, place);
+                let result = self.merge_inner(slot, &inner, fences);
                 if !matches!(result, Ok(Outcome::Same)) {
                     slot.mark(DIRTY_BELOW);
                 }
@@ -149,8 +150,8 @@ impl Merger<'_, '_> {
         }
     }
 
-    fn merge_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, place: Place<'_>) -> Outcome {
-        let Some(mut pieces) = self.leaves.merge(leaf, place, &mut self.work) else { return Outcome::Same };
+    fn merge_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, fences: Fences<'_>) -> Outcome {
+        let Some(mut pieces) = self.leaves.merge(leaf, fences, &mut self.work) else { return Outcome::Same };
         if pieces.len() == 1 {
             let leaf = pieces.remove(0).leaf;
             self.tree.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
@@ -169,16 +170,16 @@ impl Merger<'_, '_> {
         &mut self,
         slot: &Arc<Slot>,
         inner: &Inner,
-        place: Place<'_>,
+        fences: Fences<'_>,
     ) -> Result<Outcome, IndexError> {
         let mut edits: Vec<(usize, Vec<Child>)> = Vec::new();
         let mut retired = Vec::new();
         let mut small = Vec::new();
         let mut changed = false;
-        while let Some(key) = self.work.peek(place.upper) {
+        while let Some(key) = self.work.peek(fences.upper) {
             let index = inner.child_index(key);
             let child = &inner.children()[index];
-            match self.merge_slot(child, inner.child_place(index))? {
+            match self.merge_slot(child, inner.child_fences(index))? {
                 Outcome::Same => continue,
                 Outcome::Changed if self.tree.is_small(child) => small.push(index),
                 Outcome::Changed => {}
@@ -196,11 +197,11 @@ impl Merger<'_, '_> {
         let rebuilt = !edits.is_empty();
         let mut children = edit(inner, edits, &small);
         let before = children.len();
-        self.join_small(&mut children, place.upper, inner.level() - 1, &mut retired)?;
+        self.join_small(&mut children, fences.upper, inner.level() - 1, &mut retired)?;
         if !rebuilt && children.len() == before {
             return Ok(Outcome::Changed);
         }
-        let mut nodes = self.cut_inners(place, inner.level(), children, appends);
+        let mut nodes = self.cut_inners(fences, inner.level(), children, appends);
         if nodes.len() == 1 {
             let (_, node) = nodes.remove(0);
             self.tree.replace(slot, Node::Inner(Arc::new(node)), None);
@@ -208,7 +209,7 @@ impl Merger<'_, '_> {
             return Ok(Outcome::Changed);
         }
         retired.push(Arc::clone(slot));
-        Ok(Outcome::Replaced(Replacement { children: self.place_in_slots(nodes), retired }))
+        Ok(Outcome::Replaced(Replacement { children: self.into_slots(nodes), retired }))
     }
 
     fn retire(&mut self, slots: &[Arc<Slot>]) {

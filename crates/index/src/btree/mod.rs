@@ -8,7 +8,7 @@
 //! **INV-IDX-1.** *A reader that took the list of memtables before it loads the root finds every version that it may
 //! see, in that list or in the tree.* Let T be the moment at which the reader took the list. The list holds every
 //! version that is merged after T; the reader uses that list, or the entries that it was lent from it, until it takes a
-//! new one (`memtables/lent.rs`). It remains to show that every node on the reader's descent holds, for the keys that
+//! new one (`memtables/cursor_slot.rs`). It remains to show that every node on the reader's descent holds, for the keys that
 //! lead there, at least the versions that were merged before T.
 //! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; nodes that a cut
 //!    or a join produces get new slots. (The root's fences are open.)
@@ -128,9 +128,9 @@ impl BTree {
 }
 
 impl Tree {
-    /// See [`Base::places`]: the lower fences of the nodes of the highest level that has enough nodes, or the leaves'
+    /// See [`Base::separators`]: the lower fences of the nodes of the highest level that has enough nodes, or the leaves'
     /// keys.
-    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+    fn separators(&self, max: usize) -> Vec<Vec<u8>> {
         let mut nodes = vec![(Vec::new(), self.root.node().ok())];
         while nodes.len() < max {
             let mut below = Vec::new();
@@ -138,7 +138,7 @@ impl Tree {
                 match node {
                     Some(Node::Inner(inner)) => below.extend((0..inner.children().len()).map(|index| {
                         let node = inner.children()[index].node().ok();
-                        (inner.child_place(index).lower.to_vec(), node)
+                        (inner.child_fences(index).lower.to_vec(), node)
                     })),
                     Some(Node::Leaf(leaf)) => {
                         below.extend(leaf.entries().map(|entry| (entry.key.to_vec(), None)));
@@ -203,7 +203,7 @@ impl Base for BTree {
         self.tree.nodes.len.get()
     }
 
-    fn places(&self, max: usize) -> Vec<Vec<u8>> {
-        self.tree.places(max)
+    fn separators(&self, max: usize) -> Vec<Vec<u8>> {
+        self.tree.separators(max)
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::slot::Node;
@@ -42,15 +42,16 @@ impl Path {
     }
 
     /// The key range of the node that the last move failed to read. A move to a neighbour passes over it.
-    pub(crate) fn unread(&self) -> Option<Place<'_>> {
-        self.failed.then(|| self.steps.last().map_or(Place::ROOT, |(inner, index)| inner.child_place(*index)))
+    pub(crate) fn unread(&self) -> Option<Fences<'_>> {
+        self.failed
+            .then(|| self.steps.last().map_or(Fences::ROOT, |(inner, index)| inner.child_fences(*index)))
     }
 
     /// Moves to the target's leaf.
     pub(crate) fn seek(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
         self.clear();
         self.failed = true;
-        let root = tree.nodes.node_of(&tree.root, Place::ROOT)?;
+        let root = tree.nodes.node_of(&tree.root, Fences::ROOT)?;
         self.descend(&tree.nodes, root, target)
     }
 

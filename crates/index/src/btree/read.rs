@@ -7,7 +7,7 @@ use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use super::load::Missing;
 use super::node::entry::Entry;
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
 use super::slot::{Loaded, Node, Ref};
@@ -43,8 +43,8 @@ impl Tree {
                     parent = Some((inner, index));
                 }
                 Loaded::Absent(absent) => {
-                    let place = parent.map_or(Place::ROOT, |(inner, index)| inner.child_place(index));
-                    return Err(Missing::new(slot, absent, &place));
+                    let fences = parent.map_or(Fences::ROOT, |(inner, index)| inner.child_fences(index));
+                    return Err(Missing::new(slot, absent, &fences));
                 }
             }
         }
@@ -91,7 +91,7 @@ impl Tree {
         path.seek(self, Target::Key(range.start))?;
         let mut is_first = true;
         while let Some(leaf) = path.leaf() {
-            let is_last = leaf.place().upper.is_none_or(|upper| !range.ends_after(upper));
+            let is_last = leaf.fences().upper.is_none_or(|upper| !range.ends_after(upper));
             if leaf.max_csn() > than {
                 // A search in a leaf is valid only for keys between its fences.
                 let from = if is_first { leaf.lower_bound(range.start) } else { 0 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use fulgurite_types::{Csn, Lsn};
 
 use super::account::DiskState;
-use super::node::format::{Header, Place};
+use super::node::format::{Fences, Header};
 use super::slot::Node;
 use super::tree::Nodes;
 use crate::{AccountChange, IndexError, NodeKind, VersionFlags};
@@ -55,24 +55,24 @@ impl Nodes {
     pub(crate) fn walk(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
         match root {
             Lsn::NULL => Ok(()),
-            root => self.walk_record(root, Place::ROOT, visitor),
+            root => self.walk_record(root, Fences::ROOT, visitor),
         }
     }
 
     fn walk_record(
         &self,
         lsn: Lsn,
-        place: Place<'_>,
+        fences: Fences<'_>,
         visitor: &mut dyn TreeVisitor,
     ) -> Result<(), IndexError> {
-        let node = match self.report(lsn, visitor).and_then(|()| self.read(lsn, &place)) {
+        let node = match self.report(lsn, visitor).and_then(|()| self.read(lsn, &fences)) {
             Ok(node) => node,
             Err(error) => return visitor.problem(error),
         };
         match node {
             Node::Inner(inner) => {
                 for (index, child) in inner.children().iter().enumerate() {
-                    self.walk_record(child.lsn(), inner.child_place(index), visitor)?;
+                    self.walk_record(child.lsn(), inner.child_fences(index), visitor)?;
                 }
             }
             Node::Leaf(leaf) => {
@@ -101,7 +101,7 @@ impl Nodes {
         let mut live = BTreeMap::new();
         match root {
             Lsn::NULL => {}
-            root => self.sum_accounts(root, Place::ROOT, &mut live)?,
+            root => self.sum_accounts(root, Fences::ROOT, &mut live)?,
         }
         Ok(live.into_iter().collect())
     }
@@ -109,16 +109,16 @@ impl Nodes {
     fn sum_accounts(
         &self,
         lsn: Lsn,
-        place: Place<'_>,
+        fences: Fences<'_>,
         live: &mut BTreeMap<u32, i64>,
     ) -> Result<(), IndexError> {
-        let node = self.read(lsn, &place)?;
+        let node = self.read(lsn, &fences)?;
         for (segment, bytes) in DiskState::of_loaded(&node, lsn, &*self.store).counted {
             *live.entry(segment).or_default() += bytes;
         }
         if let Node::Inner(inner) = &node {
             for (index, child) in inner.children().iter().enumerate() {
-                self.sum_accounts(child.lsn(), inner.child_place(index), live)?;
+                self.sum_accounts(child.lsn(), inner.child_fences(index), live)?;
             }
         }
         Ok(())

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, KeySpan};
 
-use super::lent::{Held, LENT_MAX, Lent, Slot};
-use super::list::{ListCell, MemtableList};
+use super::cursor_slot::{CursorSlot, Held, LENT_MAX, Lent};
+use super::list::{CurrentList, MemtableList};
 use super::memtable::Memtable;
 use super::node::{NodeRef, Position};
 use crate::version::{Pinned, VersionRef};
@@ -19,7 +19,7 @@ use crate::version::{Pinned, VersionRef};
 /// asking the memtables for more fails with [`TakenBack`] and changes nothing.
 pub struct MemtableCursor {
     /// `None` once it was left to a later cursor.
-    slot: Option<Arc<Slot>>,
+    slot: Option<Arc<CursorSlot>>,
     at: Csn,
     /// The address of the last seek's list, only for comparisons.
     list: usize,
@@ -41,7 +41,7 @@ pub struct MemtableCursor {
 pub struct TakenBack;
 
 impl MemtableCursor {
-    pub(super) fn new(slot: Arc<Slot>, at: Csn) -> MemtableCursor {
+    pub(super) fn new(slot: Arc<CursorSlot>, at: Csn) -> MemtableCursor {
         MemtableCursor {
             slot: Some(slot),
             at,
@@ -62,26 +62,26 @@ impl MemtableCursor {
         self.list == list.addr()
     }
 
-    pub(super) fn take_slot(&mut self) -> Option<Arc<Slot>> {
+    pub(super) fn take_slot(&mut self) -> Option<Arc<CursorSlot>> {
         self.current = None;
         self.slot.take()
     }
 
     fn seek_in(
         &mut self,
-        lists: &ListCell,
+        lists: &CurrentList,
         forward: bool,
         mut find: impl FnMut(&Memtable, Csn) -> Option<NodeRef<'_>>,
     ) {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock_current(lists);
-        let Held { list: Some(list), places, lent, .. } = &mut *held else {
+        let Held { list: Some(list), next_nodes, lent, .. } = &mut *held else {
             unreachable!("`lock_current` sets the list")
         };
-        for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
-            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as `places` is used.
-            *place = find(memtable, self.at).map(|node| unsafe { node.detach() });
+        for (next, memtable) in next_nodes.iter_mut().zip(list.newest_first()) {
+            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as `next_nodes` is used.
+            *next = find(memtable, self.at).map(|node| unsafe { node.detach() });
         }
-        self.current = nearest(places, forward);
+        self.current = nearest(next_nodes, forward);
         *lent = Lent::default();
         lent[0] = self.current;
         self.list = Arc::as_ptr(list).addr();
@@ -89,12 +89,12 @@ impl MemtableCursor {
     }
 
     /// Moves to the first key at or after `start`, in the current memtables.
-    pub(super) fn seek(&mut self, lists: &ListCell, start: &[u8]) {
+    pub(super) fn seek(&mut self, lists: &CurrentList, start: &[u8]) {
         self.seek_in(lists, true, |memtable, at| first_visible(memtable, start, at));
     }
 
     /// Moves to the last key before `end`, in the current memtables.
-    pub(super) fn seek_back(&mut self, lists: &ListCell, end: Option<&[u8]>) {
+    pub(super) fn seek_back(&mut self, lists: &CurrentList, end: Option<&[u8]>) {
         self.seek_in(lists, false, |memtable, at| last_visible(memtable, end, at));
     }
 
@@ -116,21 +116,21 @@ impl MemtableCursor {
     #[inline(never)]
     fn ask_next(&mut self, mut current: NodeRef<'static>) -> Result<(), TakenBack> {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock();
-        let Held { list: Some(_), places, lent, .. } = &mut *held else { return Err(TakenBack) };
+        let Held { list: Some(_), next_nodes, lent, .. } = &mut *held else { return Err(TakenBack) };
         // A scan that has come far is lent more at once; a short one must not pay for entries that it does not read.
         let wanted = (self.asked / 4).clamp(1, LENT_MAX);
         self.asked += wanted;
         self.last = 0;
         *lent = Lent::default();
         for (i, entry) in lent.iter_mut().take(wanted).enumerate() {
-            for place in &mut *places {
-                if let Some(node) = *place
+            for next in &mut *next_nodes {
+                if let Some(node) = *next
                     && node.has_key_of(current)
                 {
-                    *place = next_visible(node, self.at);
+                    *next = next_visible(node, self.at);
                 }
             }
-            *entry = nearest(places, true);
+            *entry = nearest(next_nodes, true);
             self.last = i;
             let Some(next) = *entry else { break };
             current = next;
@@ -143,17 +143,17 @@ impl MemtableCursor {
 
     fn ask_previous(&mut self, current: NodeRef<'static>) -> Result<(), TakenBack> {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock();
-        let Held { list: Some(list), places, lent, .. } = &mut *held else { return Err(TakenBack) };
-        for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
-            if let Some(node) = *place
+        let Held { list: Some(list), next_nodes, lent, .. } = &mut *held else { return Err(TakenBack) };
+        for (next, memtable) in next_nodes.iter_mut().zip(list.newest_first()) {
+            if let Some(node) = *next
                 && node.has_key_of(current)
             {
                 let found = last_visible(memtable, Some(current.key()), self.at);
                 // SAFETY: as in `seek_in`.
-                *place = found.map(|node| unsafe { node.detach() });
+                *next = found.map(|node| unsafe { node.detach() });
             }
         }
-        self.current = nearest(places, false);
+        self.current = nearest(next_nodes, false);
         lent[0] = self.current;
         Ok(())
     }
@@ -196,9 +196,9 @@ impl MemtableCursor {
 }
 
 /// The node with the nearest key; among equal keys the newest memtable's, which comes first.
-fn nearest(places: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
+fn nearest(next_nodes: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
     let wanted = if forward { Ordering::Less } else { Ordering::Greater };
-    places.iter().flatten().copied().reduce(|best, node| {
+    next_nodes.iter().flatten().copied().reduce(|best, node| {
         let order = node.cmp_key(best.header().prefix, best.key());
         if order == wanted { node } else { best }
     })

@@ -40,9 +40,9 @@ fn long_inline_values_merge_into_references_to_the_log() {
     assert_eq!((table.memtables().entries(), table.memtables().merged()), (0, Csn(5)));
     let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0, Io::Allowed).unwrap().unwrap();
     assert!(version.flags.is_out_of_line());
-    let place = OutOfLine::decode(&version.payload).unwrap();
-    assert_eq!((place.len, place.checksum), (4, seal_checksum(99, Csn(5))));
-    assert_eq!((place.extents[0].lsn, place.extents[0].len), (Lsn::new(3, 110), 4));
+    let stored = OutOfLine::decode(&version.payload).unwrap();
+    assert_eq!((stored.len, stored.checksum), (4, seal_checksum(99, Csn(5))));
+    assert_eq!((stored.extents[0].lsn, stored.extents[0].len), (Lsn::new(3, 110), 4));
 }
 
 #[test]

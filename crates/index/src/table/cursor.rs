@@ -48,7 +48,7 @@ enum Source {
 /// Whether the reader sees the nearest version.
 enum Seen {
     Yes,
-    /// Nor does any reader at or above this point, unless the key is written.
+    /// Nor does any reader at or above this read point, unless the key is written.
     No(ReadPoint),
     /// Range tombstones were removed since the view was taken: it may still have versions that they hid.
     Unknown,
@@ -83,7 +83,7 @@ impl<S: Base> Cursor<S> {
         self.take_view();
         self.at_end_on_error(|cursor| {
             cursor.seek_both(start)?;
-            cursor.settle()
+            cursor.find_visible()
         })
     }
 
@@ -92,7 +92,7 @@ impl<S: Base> Cursor<S> {
         self.take_view();
         self.at_end_on_error(|cursor| {
             cursor.seek_both_back(end)?;
-            cursor.settle()
+            cursor.find_visible()
         })
     }
 
@@ -193,7 +193,7 @@ impl<S: Base> Cursor<S> {
         self.at_end_on_error(|cursor| {
             cursor.base.skip_unread(cursor.forward)?;
             cursor.passed.restart();
-            cursor.settle()
+            cursor.find_visible()
         })
     }
 
@@ -218,7 +218,7 @@ impl<S: Base> Cursor<S> {
             } else {
                 cursor.step_by_key(forward)?;
             }
-            cursor.settle()
+            cursor.find_visible()
         })
     }
 
@@ -290,7 +290,7 @@ impl<S: Base> Cursor<S> {
 
     /// From the positions of the two cursors, moves to the first key that the reader sees.
     #[inline]
-    fn settle(&mut self) -> Result<(), IndexError> {
+    fn find_visible(&mut self) -> Result<(), IndexError> {
         loop {
             self.source = self.nearest();
             if self.source == Source::End {

@@ -10,7 +10,7 @@ use crate::base::{Base, BaseCursor, Io};
 const VERSIONS_MAX: u64 = 4096;
 
 /// How many keys of the base are checked for whether range tombstones hide them.
-const PLACES_MAX: usize = 64;
+const SEPARATORS_MAX: usize = 64;
 
 impl<S: Base> Table<S> {
     /// About how many keys the reader sees; it needs no snapshot. Right within some percent in a table without old
@@ -36,18 +36,18 @@ impl<S: Base> Table<S> {
         if self.range_deletes.is_empty() {
             return 1.0;
         }
-        let places = self.base.places(PLACES_MAX);
+        let separators = self.base.separators(SEPARATORS_MAX);
         let mut cursor = self.base.cursor(Csn::MAX);
-        let mut is_hidden = |place: &&Vec<u8>| {
-            self.range_deletes.covering(place, at.csn).is_some()
-                && cursor.seek(place).is_ok()
+        let mut is_hidden = |separator: &&Vec<u8>| {
+            self.range_deletes.covering(separator, at.csn).is_some()
+                && cursor.seek(separator).is_ok()
                 && cursor.key().is_some_and(|key| {
                     // A version that was written after the range delete, and merged, is not hidden.
                     let deleted = self.range_deletes.covering(key, at.csn);
                     deleted.is_some_and(|deleted| cursor.version().csn < deleted)
                 })
         };
-        let hidden = places.iter().filter(&mut is_hidden).count();
-        if places.is_empty() { 1.0 } else { 1.0 - hidden as f64 / places.len() as f64 }
+        let hidden = separators.iter().filter(&mut is_hidden).count();
+        if separators.is_empty() { 1.0 } else { 1.0 - hidden as f64 / separators.len() as f64 }
     }
 }

@@ -28,7 +28,7 @@ pub(super) struct Passed {
     /// range's end.
     begin: Vec<u8>,
     has_begin: bool,
-    /// Readers at or above this point do not see the keys either.
+    /// Readers at or above this read point do not see the keys either.
     since: ReadPoint,
 }
 
@@ -92,7 +92,7 @@ impl Passed {
     }
 }
 
-/// The point from which on readers do not see a version, the newest that a reader finds of its key: it is a tombstone,
+/// The read point from which on readers do not see a version, the newest that a reader finds of its key: it is a tombstone,
 /// is hidden by the range tombstone at `deleted`, or has expired.
 pub(super) fn unseen_since(version: VersionRef<'_>, deleted: Option<Csn>) -> ReadPoint {
     if version.flags.is_tombstone() {

@@ -233,7 +233,7 @@ impl World {
         }
         let i = i % self.cursors.len();
         let mut open = self.cursors.swap_remove(i);
-        self.check_place(&open);
+        self.check_position(&open);
         for &forward in moves {
             let mut keys = KEYS.iter().copied().filter(|key| self.value_at(key, open.at).is_some());
             let last = open.key.clone();
@@ -247,13 +247,13 @@ impl World {
             } else {
                 open.cursor.prev().unwrap()
             }
-            self.check_place(&open);
+            self.check_position(&open);
         }
         self.cursors.push(open);
     }
 
     /// Called long after the last step, too: the current entry stays while other operations write and merge.
-    fn check_place(&self, open: &OpenCursor) {
+    fn check_position(&self, open: &OpenCursor) {
         assert_eq!(open.cursor.key(), open.key.as_deref());
         if let Some(key) = &open.key {
             assert_eq!(&open.cursor.pinned_key()[..], &key[..]);
