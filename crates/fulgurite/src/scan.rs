@@ -32,9 +32,9 @@ enum Direction {
 
 /// The position of one end of an iteration.
 #[derive(Clone, Copy)]
-enum Stand<'a> {
+enum Position<'a> {
     /// The iteration has not started.
-    Fresh,
+    NotStarted,
     /// The cursor is at the entry that was returned last.
     Given,
     /// This own entry was returned last, or skipped because it is not live; the cursor is at the next stored entry.
@@ -50,7 +50,7 @@ struct Side<'a> {
     own: Option<&'a TableWrites>,
     /// The next own entry in this direction.
     own_next: Option<(&'a [u8], &'a WriteOp)>,
-    stand: Stand<'a>,
+    position: Position<'a>,
 }
 
 /// The entries of a range of a table, in key order. Keys and values that are in memory are not copied. An error ends
@@ -183,7 +183,7 @@ impl<'a> Range<'a> {
     pub(crate) fn pass_unread(&mut self) {
         assert!(self.own.is_none() && self.back.is_none(), "only a forward scan of a snapshot continues");
         if let Some(front) = self.front.as_mut().filter(|front| front.cursor.unread().is_some()) {
-            front.stand = Stand::Unread;
+            front.position = Position::Unread;
         }
         self.done = false;
     }
@@ -248,13 +248,13 @@ impl<'a> Range<'a> {
                 cursor: self.table.index.cursor(self.at),
                 own: self.own,
                 own_next: None,
-                stand: Stand::Fresh,
+                position: Position::NotStarted,
             }),
         };
         if !side.step(&self.span, self.at.now_ms)? {
             return Ok(false);
         }
-        if let (Some(live), Stand::Given) = (self.live, side.stand) {
+        if let (Some(live), Position::Given) = (self.live, side.position) {
             let key = side.cursor.key().expect("it stepped to an entry");
             live.note(&self.table, key, side.cursor.version().expires_at_ms, ReadFor::Reading);
         }
@@ -286,19 +286,19 @@ impl DoubleEndedIterator for Range<'_> {
 impl<'a> Side<'a> {
     /// The key of the current entry.
     fn key(&self) -> Option<&[u8]> {
-        match self.stand {
-            Stand::Fresh | Stand::Unread => None,
-            Stand::Given => self.cursor.key(),
-            Stand::GivenOwn(key, _) => Some(key),
+        match self.position {
+            Position::NotStarted | Position::Unread => None,
+            Position::Given => self.cursor.key(),
+            Position::GivenOwn(key, _) => Some(key),
         }
     }
 
     /// When the current entry expires; `None`: never.
     fn expires_at(&self) -> Option<SystemTime> {
-        let expires_at_ms = match self.stand {
-            Stand::GivenOwn(_, op) => op.expires_at_ms,
-            Stand::Given if self.cursor.key().is_some() => self.cursor.version().expires_at_ms,
-            Stand::Fresh | Stand::Given | Stand::Unread => 0,
+        let expires_at_ms = match self.position {
+            Position::GivenOwn(_, op) => op.expires_at_ms,
+            Position::Given if self.cursor.key().is_some() => self.cursor.version().expires_at_ms,
+            Position::NotStarted | Position::Given | Position::Unread => 0,
         };
         (expires_at_ms != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(expires_at_ms))
     }
@@ -311,7 +311,7 @@ impl<'a> Side<'a> {
         table: TableId,
         read: &'s mut Option<Value>,
     ) -> Result<(&'s [u8], &'s [u8])> {
-        if let Stand::GivenOwn(key, op) = self.stand {
+        if let Position::GivenOwn(key, op) = self.position {
             let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
                 WriteValue::Chunks(spilled) => engine.read_own_value(table, key, &spilled.1)?,
@@ -328,7 +328,7 @@ impl<'a> Side<'a> {
 
     /// The current entry, owned.
     fn give(&self, engine: &Engine, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
-        if let Stand::GivenOwn(key, op) = self.stand {
+        if let Position::GivenOwn(key, op) = self.position {
             let value =
                 engine.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
             return Ok((Value::from(key.to_vec()), value));
@@ -345,7 +345,7 @@ impl<'a> Side<'a> {
     /// Moves to the next entry; false if there is none. Pins nothing: the registered snapshot keeps the values that it
     /// sees in the accounts, and so their segments; a thread that loads a node pins it.
     fn step(&mut self, span: &KeySpan, now_ms: u64) -> Result<bool> {
-        if matches!(self.stand, Stand::Given) {
+        if matches!(self.position, Position::Given) {
             self.move_cursor()?;
         } else {
             self.resume(span)?;
@@ -369,7 +369,7 @@ impl<'a> Side<'a> {
                     self.pass_deleted(span, range)?;
                     continue;
                 }
-                self.stand = Stand::Given;
+                self.position = Position::Given;
                 return Ok(true);
             }
             let (key, op) = self.own_next.expect("compared above");
@@ -387,10 +387,10 @@ impl<'a> Side<'a> {
     #[cold]
     #[inline(never)]
     fn resume(&mut self, span: &KeySpan) -> Result<()> {
-        match self.stand {
-            Stand::Fresh => self.start(span),
-            Stand::Unread => self.cursor.skip_unread().or_error(),
-            Stand::Given | Stand::GivenOwn(..) => Ok(()),
+        match self.position {
+            Position::NotStarted => self.start(span),
+            Position::Unread => self.cursor.skip_unread().or_error(),
+            Position::Given | Position::GivenOwn(..) => Ok(()),
         }
     }
 
@@ -429,7 +429,7 @@ impl<'a> Side<'a> {
             }
         }
         .map(|(key, op)| (&**key, op));
-        self.stand = Stand::GivenOwn(key, op);
+        self.position = Position::GivenOwn(key, op);
         Ok(())
     }
 
