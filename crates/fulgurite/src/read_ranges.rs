@@ -31,7 +31,7 @@ fn memory(span: KeySpan<&[u8]>) -> usize {
     OVERHEAD_BYTES + span.start.len() + span.end.map_or(0, <[u8]>::len)
 }
 
-fn range_of<'r>((start, rest): (&'r Box<[u8]>, &'r Rest)) -> GivenRange<'r> {
+fn range_of<'r>(start: &'r [u8], rest: &'r Rest) -> GivenRange<'r> {
     let &Rest { ref end, starts_after_key, ends_with_key } = rest;
     GivenRange { span: KeySpan::new(start, end.as_deref()), starts_after_key, ends_with_key }
 }
@@ -48,7 +48,7 @@ impl ReadRanges {
 
     /// All ranges, in key order.
     pub fn iter(&self) -> impl Iterator<Item = GivenRange<'_>> {
-        self.map.iter().map(range_of)
+        self.map.iter().map(|(start, rest)| range_of(start, rest))
     }
 
     #[inline]
@@ -59,13 +59,14 @@ impl ReadRanges {
     #[inline(never)]
     fn find(&self, key: &[u8]) -> bool {
         let last = self.map.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
-        last.is_some_and(|entry| range_of(entry).span.contains(key))
+        last.is_some_and(|(start, rest)| range_of(start, rest).span.contains(key))
     }
 
     /// The ranges that overlap or touch a given one, the last one first.
     fn touching<'r>(&'r self, span: KeySpan<&'r [u8]>) -> impl Iterator<Item = GivenRange<'r>> {
         let last = span.end.map_or(Bound::Unbounded, Bound::Included);
-        let before = self.map.range::<[u8], _>((Bound::Unbounded, last)).rev().map(range_of);
+        let before = self.map.range::<[u8], _>((Bound::Unbounded, last)).rev();
+        let before = before.map(|(start, rest)| range_of(start, rest));
         before.take_while(move |range| range.span.touches(&span))
     }
 

@@ -73,7 +73,7 @@ impl Merger<'_, '_> {
         nodes
     }
 
-    pub(crate) fn into_slots(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
+    pub(crate) fn new_children(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
         let child = |(lower, node)| Child {
             lower,
             slot: self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node))),

@@ -118,7 +118,7 @@ impl Merger<'_, '_> {
                 self.tree.replace(&root, Node::Inner(Arc::new(node)), None);
                 break;
             }
-            children = self.into_slots(nodes);
+            children = self.new_children(nodes);
             level += 1;
         }
         self.retire(&retired);
@@ -209,7 +209,7 @@ impl Merger<'_, '_> {
             return Ok(Outcome::Changed);
         }
         retired.push(Arc::clone(slot));
-        Ok(Outcome::Replaced(Replacement { children: self.into_slots(nodes), retired }))
+        Ok(Outcome::Replaced(Replacement { children: self.new_children(nodes), retired }))
     }
 
     fn retire(&mut self, slots: &[Arc<Slot>]) {
