@@ -2,8 +2,8 @@
 //!
 //! It sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
 //! [`TICK`]. The wakers are:
-//! - a commit, or a transaction that writes chunks ahead: [`Core::stir`], one load of a word while the merger is awake;
-//! - a committer that waits for merging: [`Core::wait_for_merging`];
+//! - a commit, or a transaction that writes chunks ahead: [`Engine::stir`], one load of a word while the merger is awake;
+//! - a committer that waits for merging: [`Engine::wait_for_merging`];
 //! - a checkpoint on another thread, which retires segments;
 //! - the closer.
 //!
@@ -18,7 +18,7 @@ use fulgurite_env::Joiner;
 use fulgurite_log::{Signal, Sleep};
 use fulgurite_types::Csn;
 
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::{Error, Result};
 
@@ -30,7 +30,7 @@ const RETRY_MAX: Duration = Duration::from_millis(320);
 
 /// The running thread.
 pub(crate) struct Background {
-    core: Arc<Core>,
+    engine: Arc<Engine>,
     thread: Box<dyn Joiner>,
 }
 
@@ -51,19 +51,19 @@ impl Wakeups {
 }
 
 impl Background {
-    pub fn start(core: &Arc<Core>) -> Result<Background> {
-        let body = core.clone();
-        let thread = core
+    pub fn start(engine: &Arc<Engine>) -> Result<Background> {
+        let body = engine.clone();
+        let thread = engine
             .env
             .spawn("fulgurite-merge", Box::new(move || run(&body)))
             .map_err(|error| Error::io("starting a thread", error))?;
-        Ok(Background { core: core.clone(), thread })
+        Ok(Background { engine: engine.clone(), thread })
     }
 
     /// Ends the thread after its current round.
     pub fn stop(self) {
-        self.core.wakeups.stop.store(true, Ordering::SeqCst);
-        self.core.wakeups.wake();
+        self.engine.wakeups.stop.store(true, Ordering::SeqCst);
+        self.engine.wakeups.wake();
         if !self.thread.join() {
             tracing::error!("the merger panicked");
         }
@@ -74,7 +74,7 @@ const DIED: &str = "the merger panicked";
 
 /// Poisons the log unless it is forgotten: the merger panicked, nothing merges any more, and committers would wait for
 /// it forever.
-struct Dying<'a>(&'a Core);
+struct Dying<'a>(&'a Engine);
 
 impl Drop for Dying<'_> {
     fn drop(&mut self) {
@@ -92,15 +92,15 @@ struct Round {
     left: bool,
 }
 
-fn run(core: &Core) {
-    let dying = Dying(core);
-    let stopped = || core.wakeups.stop.load(Ordering::SeqCst);
+fn run(engine: &Engine) {
+    let dying = Dying(engine);
+    let stopped = || engine.wakeups.stop.load(Ordering::SeqCst);
     let mut retry = TICK;
     while !stopped() {
-        let seen = core.activity();
-        let sleep = match core.maintain_tables() {
+        let seen = engine.activity();
+        let sleep = match engine.maintain_tables() {
             Ok(Round { worked: true, .. }) => continue,
-            _ if core.log.poisoned().is_some() => Sleep::Rest,
+            _ if engine.log.poisoned().is_some() => Sleep::Rest,
             Ok(round) => {
                 retry = TICK;
                 if round.left { Sleep::Nap(TICK) } else { Sleep::Rest }
@@ -110,18 +110,18 @@ fn run(core: &Core) {
                 Sleep::Nap(retry)
             }
         };
-        core.wakeups.signal.sleep(|| match sleep {
+        engine.wakeups.signal.sleep(|| match sleep {
             _ if stopped() => Sleep::No,
             // Commits arrive: nap, so that they need not wake the merger each time.
-            Sleep::Rest if core.activity() != seen => Sleep::Nap(TICK),
+            Sleep::Rest if engine.activity() != seen => Sleep::Nap(TICK),
             sleep => sleep,
         });
     }
     std::mem::forget(dying);
 }
 
-impl Core {
-    /// A value that changes whenever there may be new work: before [`Core::stir`] is called.
+impl Engine {
+    /// A value that changes whenever there may be new work: before [`Engine::stir`] is called.
     fn activity(&self) -> (Csn, u64) {
         (self.pipeline.newest(), self.wakeups.parts.load(Ordering::SeqCst))
     }

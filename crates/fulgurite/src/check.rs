@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::Result;
 use crate::catalog::TableState;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::error::readable;
 
@@ -128,14 +128,14 @@ struct CheckedTable {
 
 impl View<'_> {
     /// Taken under the lock of maintenance: no tree is half written, and the accounts match the trees.
-    fn take(core: &Core) -> Result<View<'_>> {
-        let maintenance = core.maintenance.lock();
-        core.check_open()?;
-        let mut segments = core.log.segments();
-        let checking = core.checks.begin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
+    fn take(engine: &Engine) -> Result<View<'_>> {
+        let maintenance = engine.maintenance.lock();
+        engine.check_open()?;
+        let mut segments = engine.log.segments();
+        let checking = engine.checks.begin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
         // Nothing refers to a retired segment.
         segments.retain(|segment| !maintenance.is_retiring(segment.number));
-        let tables = core.catalog.all().into_iter().filter(|table| table.dropped().is_none());
+        let tables = engine.catalog.all().into_iter().filter(|table| table.dropped().is_none());
         let tables = tables.map(|state| CheckedTable {
             root: state.index.base().written_root(),
             booked: maintenance.space.of_table(state.id),
@@ -147,11 +147,11 @@ impl View<'_> {
 
 /// Verifies every table as it was written last, and the kept log. Neither commits nor maintenance wait for it; segments
 /// that become free meanwhile are freed after it. Fails if the database is closed meanwhile.
-pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
-    let view = View::take(core)?;
+pub(crate) fn check(engine: &Engine, mut progress: impl FnMut(CheckProgress)) -> Result<CheckReport> {
+    let view = View::take(engine)?;
     let mut report = CheckReport::default();
     for table in &view.tables {
-        let recount = check_table(core, table, &mut report, &mut progress)?;
+        let recount = check_table(engine, table, &mut report, &mut progress)?;
         let booked = &table.booked;
         if let Some(recount) = recount.filter(|recount| recount != booked) {
             report.problem(format!(
@@ -164,10 +164,10 @@ pub(crate) fn check(core: &Core, mut progress: impl FnMut(CheckProgress)) -> Res
             report.recent_versions += table.state.index.memtables().entries();
         }
     }
-    report.superblock(core)?;
-    check_log(core, &view.segments, &mut report, &mut progress)?;
+    report.superblock(engine)?;
+    check_log(engine, &view.segments, &mut report, &mut progress)?;
     // After a close the files may have changed: a problem found since then proves nothing.
-    core.check_open()?;
+    engine.check_open()?;
     Ok(report)
 }
 
@@ -183,7 +183,7 @@ impl CheckReport {
 
 /// Counts the entries and records of one table; returns its live bytes by segment.
 fn check_table(
-    core: &Core,
+    engine: &Engine,
     table: &CheckedTable,
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
@@ -192,7 +192,7 @@ fn check_table(
     let total = tree.len_estimate();
     let name = table.state.name();
     let mut checker = Checker {
-        core,
+        engine,
         table: table.state.id,
         name: &name,
         report,
@@ -208,7 +208,7 @@ fn check_table(
 }
 
 struct Checker<'c> {
-    core: &'c Core,
+    engine: &'c Engine,
     table: TableId,
     name: &'c str,
     report: &'c mut CheckReport,
@@ -222,7 +222,7 @@ struct Checker<'c> {
 impl Checker<'_> {
     fn check_open(&self, lsn: Lsn) -> Result<(), IndexError> {
         let closed = |_| IndexError::Store { table: self.table, lsn, source: Box::new(LogError::Closed) };
-        self.core.check_open().map_err(closed)
+        self.engine.check_open().map_err(closed)
     }
 
     fn count(&mut self, lsn: Lsn, bytes: u32) {
@@ -241,7 +241,9 @@ impl TreeVisitor for Checker<'_> {
     fn problem(&mut self, error: IndexError) -> Result<(), IndexError> {
         self.damaged = true;
         match error {
-            error @ IndexError::Corrupt { .. } => self.report.problem(error.to_string()),
+            error @ (IndexError::Corrupt { .. } | IndexError::WouldBlock) => {
+                self.report.problem(error.to_string())
+            }
             IndexError::Store { table, lsn, source } => match source.downcast::<LogError>() {
                 Ok(error) if matches!(*error, LogError::Damaged(_)) => {
                     self.report.problem(format!("table `{}`: {error}", self.name));
@@ -264,7 +266,7 @@ impl TreeVisitor for Checker<'_> {
             });
         }
         if self.table == TableId::CATALOG {
-            self.report.catalog_row(self.core, &entry);
+            self.report.catalog_row(self.engine, &entry);
         }
         if !entry.flags.is_out_of_line() {
             return Ok(());
@@ -274,7 +276,7 @@ impl TreeVisitor for Checker<'_> {
                 self.count(extent.lsn, extent.len);
             }
         }
-        match self.core.read_value(self.table, entry.key, entry.csn, entry.payload) {
+        match self.engine.read_value(self.table, entry.key, entry.csn, entry.payload) {
             Ok(value) => {
                 self.report.values += 1;
                 self.report.value_bytes += value.len() as u64;
@@ -290,7 +292,7 @@ impl TreeVisitor for Checker<'_> {
 
 /// Decodes every segment in use, except those that are being written.
 fn check_log(
-    core: &Core,
+    engine: &Engine,
     segments: &[SegmentInfo],
     report: &mut CheckReport,
     progress: &mut dyn FnMut(CheckProgress),
@@ -298,17 +300,17 @@ fn check_log(
     let total = segments.iter().map(|segment| u64::from(segment.bytes)).sum();
     let mut done = 0;
     for segment in segments {
-        core.check_open()?;
+        engine.check_open()?;
         report.segments += 1;
         let needed = segment.stream.is_some() && !segment.open;
         if needed {
-            let scan = core.log.scan_segment(segment.number).or_error()?;
+            let scan = engine.log.scan_segment(segment.number).or_error()?;
             for item in &scan.items {
                 report.frames += u64::from(matches!(item, ScanItem::Frame { .. }));
             }
             // Bytes after the end of an epoch, or after a dead bulk tail, are dead by definition. Only damage before
             // live data counts; the walk of the tables and the next open find that.
-            if segment.stream == Some(Stream::Commit) && segment.epoch == core.log.epoch() {
+            if segment.stream == Some(Stream::Commit) && segment.epoch == engine.log.epoch() {
                 for problem in &scan.problems {
                     report.problem(format!(
                         "{} at byte {}: {}",

@@ -2,15 +2,15 @@
 
 use crate::Result;
 use crate::check::CheckReport;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::superblock::FILE_NAME;
 
 impl CheckReport {
     /// Verifies both copies of the superblock.
-    pub(crate) fn superblock(&mut self, core: &Core) -> Result<()> {
-        let maintenance = core.maintenance.lock();
-        core.check_open()?;
-        let path = core.dir.join(FILE_NAME);
+    pub(crate) fn superblock(&mut self, engine: &Engine) -> Result<()> {
+        let maintenance = engine.maintenance.lock();
+        engine.check_open()?;
+        let path = engine.dir.join(FILE_NAME);
         let path = path.display();
         match (maintenance.superblock.damaged_now()?, maintenance.superblock.damaged_at_open()) {
             (Some(slot), _) => {

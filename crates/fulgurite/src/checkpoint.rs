@@ -13,26 +13,25 @@
 //! in which the tombstone has nothing left to hide.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fulgurite_index::range_delete::{RangeDelete, Readers};
 use fulgurite_index::{Base, PruneRules, WriteOutReport};
-use fulgurite_types::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::catalog::TableState;
 use crate::checkpoint_record::{Accounts, CheckpointRecord, TableRecord};
 use crate::commit::quiet::is_in_callback;
-use crate::core::Core;
 use crate::debt::Debt;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::maintenance::Progress;
 use crate::space::Space;
 use crate::superblock::{Superblock, SuperblockFile};
 use crate::{Error, Result};
 
-/// What merging and checkpoints own; guarded by [`Core::maintenance`].
+/// What merging and checkpoints own; guarded by [`Engine::maintenance`].
 pub(crate) struct Maintenance {
     pub superblock: SuperblockFile,
     pub space: Space,
@@ -85,7 +84,7 @@ impl Maintenance {
     }
 }
 
-impl Core {
+impl Engine {
     /// The CSNs at which tables are read from now on. The CSN at which later reads begin is loaded before the snapshot
     /// slots (INV-TXN-1).
     pub fn readers(&self) -> Readers {
@@ -341,11 +340,8 @@ impl Core {
         let written = table
             .index
             .with_maintenance(|tree| {
-                for (start, end) in unions(&fresh) {
-                    tree.purge(
-                        (Bound::Included(start), end.map_or(Bound::Unbounded, Bound::Excluded)),
-                        &rules,
-                    )?;
+                for range in unions(&fresh) {
+                    tree.purge(range, &rules)?;
                 }
                 tree.write_out()
             })
@@ -514,20 +510,14 @@ impl Core {
 }
 
 /// The union of the ranges, as disjoint ranges: keys that many range deletes share are purged once.
-fn unions(ranges: &[RangeDelete]) -> Vec<(&[u8], Option<&[u8]>)> {
-    let mut sorted: Vec<(&[u8], Option<&[u8]>)> =
-        ranges.iter().map(|range| (&*range.start, range.end.as_deref())).collect();
-    sorted.sort_unstable();
-    let mut apart: Vec<(&[u8], Option<&[u8]>)> = Vec::new();
-    for (start, end) in sorted {
+fn unions(ranges: &[RangeDelete]) -> Vec<KeySpan<&[u8]>> {
+    let mut sorted: Vec<KeySpan<&[u8]>> = ranges.iter().map(|range| range.keys.borrowed()).collect();
+    sorted.sort_unstable_by_key(|span| span.start);
+    let mut apart: Vec<KeySpan<&[u8]>> = Vec::new();
+    for span in sorted {
         match apart.last_mut() {
-            Some((_, reached)) if reached.is_none_or(|reached| start <= reached) => {
-                *reached = match (*reached, end) {
-                    (Some(reached), Some(end)) => Some(reached.max(end)),
-                    _ => None,
-                };
-            }
-            _ => apart.push((start, end)),
+            Some(last) if last.touches(&span) => *last = last.union(span),
+            _ => apart.push(span),
         }
     }
     apart
@@ -552,8 +542,7 @@ mod tests {
     fn unions_are_apart() {
         let range = |csn, start: &str, end: Option<&str>| RangeDelete {
             csn: Csn(csn),
-            start: start.as_bytes().into(),
-            end: end.map(|end| end.as_bytes().into()),
+            keys: KeySpan::new(start.as_bytes(), end.map(str::as_bytes)).owned(),
         };
         let ranges = [
             range(1, "f", Some("h")),
@@ -566,8 +555,8 @@ mod tests {
         ];
         let text: Vec<_> = unions(&ranges)
             .into_iter()
-            .map(|(start, end)| {
-                [start, end.unwrap_or(b"")].map(|key| String::from_utf8_lossy(key).into_owned())
+            .map(|span| {
+                [span.start, span.end.unwrap_or(b"")].map(|key| String::from_utf8_lossy(key).into_owned())
             })
             .collect();
         assert_eq!(text, [["a", "e"], ["f", "h"], ["x", ""]]);

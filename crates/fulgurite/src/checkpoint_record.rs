@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fulgurite_index::range_delete::RangeDelete;
 use fulgurite_log::{BulkKind, Log};
-use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer, crc32c, limits};
+use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, Reader, TableId, Writer, crc32c, limits};
 
 use crate::error::OrError;
 use crate::{Error, Result};
@@ -43,9 +43,9 @@ impl CheckpointRecord {
             out.put_u64(table.root.0);
             out.put_varint(table.range_deletes.len() as u64);
             for range in &table.range_deletes {
-                out.put_prefixed(&range.start);
-                out.put_u8(u8::from(range.end.is_some()));
-                out.put_prefixed(range.end.as_deref().unwrap_or_default());
+                out.put_prefixed(&range.keys.start);
+                out.put_u8(u8::from(range.keys.end.is_some()));
+                out.put_prefixed(range.keys.end.as_deref().unwrap_or_default());
                 out.put_u64(range.csn.0);
             }
             out.put_varint(table.accounts.len() as u64);
@@ -70,11 +70,13 @@ impl CheckpointRecord {
             let root = Lsn(reader.u64("root")?);
             let mut table = TableRecord { root, ..TableRecord::default() };
             for _ in 0..reader.varint("range delete count")? {
-                let start = reader.prefixed(limits::KEY_BYTES_MAX, "start of range")?.into();
+                let start = reader.prefixed(limits::KEY_BYTES_MAX, "start of range")?;
                 let bounded = reader.u8("whether the range ends")? != 0;
                 let end = reader.prefixed(limits::KEY_BYTES_MAX, "end of range")?;
                 let csn = Csn(reader.u64("csn of range delete")?);
-                table.range_deletes.push(RangeDelete { start, end: bounded.then(|| end.into()), csn });
+                table
+                    .range_deletes
+                    .push(RangeDelete { csn, keys: KeySpan::new(start, bounded.then_some(end)).owned() });
             }
             for _ in 0..reader.varint("account count")? {
                 let segment = reader.u32("segment")?;
@@ -146,8 +148,8 @@ mod tests {
         let table = TableRecord {
             root: Lsn::new(3, 4096),
             range_deletes: vec![
-                RangeDelete { start: b"a".as_slice().into(), end: Some(b"b".as_slice().into()), csn: Csn(7) },
-                RangeDelete { start: b"".as_slice().into(), end: None, csn: Csn(8) },
+                RangeDelete { csn: Csn(7), keys: KeySpan::new(&b"a"[..], Some(b"b")).owned() },
+                RangeDelete { csn: Csn(8), keys: KeySpan::ALL.owned() },
             ],
             accounts: BTreeMap::from([(3, 100), (9, 1 << 40)]),
         };

@@ -364,11 +364,11 @@ impl Database {
     ) -> Result<ClockReset> {
         let options = Options { background: false, create: false, ..options };
         let db = Database::open_with(env, path, options, |_| {})?;
-        let core = db.core();
-        let before_ms = core.now_ms();
-        core.clock.reset(core.env.clock());
-        let after_ms = core.now_ms();
-        tracing::info!(path = %core.dir.display(), before_ms, after_ms, "the clock was set to the machine's");
+        let engine = db.engine();
+        let before_ms = engine.now_ms();
+        engine.clock.reset(engine.env.clock());
+        let after_ms = engine.now_ms();
+        tracing::info!(path = %engine.dir.display(), before_ms, after_ms, "the clock was set to the machine's");
         // Replay advances the clock to the times of commits, so a checkpoint has to cover the earlier ones. Closing
         // writes the other copy of the superblock.
         db.checkpoint()?;

@@ -9,9 +9,9 @@ use fulgurite_types::{Csn, Epoch, Lsn};
 
 use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::open::open_core;
+use crate::open::open_engine;
 use crate::recovery::RecoveryProgress;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
@@ -47,7 +47,7 @@ use crate::{Error, Isolation, Options, Result, Table, Ticket};
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    core: Handle,
+    engine: Handle,
 }
 
 impl Database {
@@ -97,8 +97,8 @@ impl Database {
         options: Options,
         mut progress: impl FnMut(RecoveryProgress),
     ) -> Result<Database> {
-        let core = open_core(env, path.as_ref(), options, &mut progress)?;
-        Ok(Database { core: Handle::new(core)? })
+        let engine = open_engine(env, path.as_ref(), options, &mut progress)?;
+        Ok(Database { engine: Handle::new(engine)? })
     }
 
     /// A handle to the table `name`, which is created if it does not exist.
@@ -121,11 +121,14 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], [`Error::BadTableName`], [`Error::Closed`].
     pub fn open_table(&self, name: &str) -> Result<Table> {
-        self.core.check_open()?;
+        self.engine.check_open()?;
         check_name(name)?;
-        let state =
-            self.core.catalog.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
-        Ok(Table { core: self.core.clone(), state })
+        let state = self
+            .engine
+            .catalog
+            .by_name(name)
+            .ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
+        Ok(Table { engine: self.engine.clone(), state })
     }
 
     /// Creates the table `name`, which must not exist; durable when it returns.
@@ -133,22 +136,22 @@ impl Database {
     /// # Errors
     /// [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn create_table(&self, name: &str) -> Result<Table> {
-        self.core.check_writable()?;
+        self.engine.check_writable()?;
         check_name(name)?;
-        let catalog = &self.core.catalog;
-        let _quiet = self.core.pipeline.quiet();
+        let catalog = &self.engine.catalog;
+        let _quiet = self.engine.pipeline.quiet();
         let _definitions = catalog.definitions.lock();
         if catalog.by_name(name).is_some() {
             return Err(Error::TableExists { name: name.to_string() });
         }
         let id = catalog.next_id();
         let state = catalog.prepare(id, name, Lsn::NULL);
-        let mut txn = Transaction::begin(&self.core, Isolation::Snapshot);
+        let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
         txn.put_catalog(name.as_bytes(), &encode_row(id), Some(state.clone()))?;
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
         txn.commit_definition(None)?;
-        tracing::info!(path = %self.core.dir.display(), table = name, "made a table");
-        Ok(Table { core: self.core.clone(), state })
+        tracing::info!(path = %self.engine.dir.display(), table = name, "made a table");
+        Ok(Table { engine: self.engine.clone(), state })
     }
 
     /// Drops the table `name` with all its keys; durable when it returns. Open snapshots still see it; its space is
@@ -157,14 +160,14 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], and those of [`Transaction::commit`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.core.check_writable()?;
-        let _quiet = self.core.pipeline.quiet();
-        let _definitions = self.core.catalog.definitions.lock();
+        self.engine.check_writable()?;
+        let _quiet = self.engine.pipeline.quiet();
+        let _definitions = self.engine.catalog.definitions.lock();
         let table = self.open_table(name)?;
-        let mut txn = Transaction::begin(&self.core, Isolation::Snapshot);
+        let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
         txn.delete_catalog(name.as_bytes())?;
         txn.commit_definition(Some(table.state))?;
-        tracing::info!(path = %self.core.dir.display(), table = name, "dropped a table");
+        tracing::info!(path = %self.engine.dir.display(), table = name, "dropped a table");
         Ok(())
     }
 
@@ -173,40 +176,40 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownTable`], [`Error::TableExists`], [`Error::BadTableName`], and those of [`Transaction::commit`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.core.check_writable()?;
+        self.engine.check_writable()?;
         check_name(to)?;
-        let _quiet = self.core.pipeline.quiet();
-        let _definitions = self.core.catalog.definitions.lock();
+        let _quiet = self.engine.pipeline.quiet();
+        let _definitions = self.engine.catalog.definitions.lock();
         let table = self.open_table(from)?;
         if from == to {
             return Ok(());
         }
-        if self.core.catalog.by_name(to).is_some() {
+        if self.engine.catalog.by_name(to).is_some() {
             return Err(Error::TableExists { name: to.to_string() });
         }
-        let mut txn = Transaction::begin(&self.core, Isolation::Snapshot);
+        let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
         txn.delete_catalog(from.as_bytes())?;
         txn.put_catalog(to.as_bytes(), &encode_row(table.state.id), None)?;
         txn.commit_definition(Some(table.state))?;
-        tracing::info!(path = %self.core.dir.display(), table = from, to, "renamed a table");
+        tracing::info!(path = %self.engine.dir.display(), table = from, to, "renamed a table");
         Ok(())
     }
 
     /// All tables, by name.
     pub fn tables(&self) -> Result<Vec<Table>> {
-        self.core.check_open()?;
-        let tables = self.core.catalog.list().into_iter();
-        Ok(tables.map(|state| Table { core: self.core.clone(), state }).collect())
+        self.engine.check_open()?;
+        let tables = self.engine.catalog.list().into_iter();
+        Ok(tables.map(|state| Table { engine: self.engine.clone(), state }).collect())
     }
 
     /// Begins a read-write transaction under snapshot isolation.
     pub fn begin(&self) -> Transaction {
-        Transaction::begin(&self.core, Isolation::Snapshot)
+        Transaction::begin(&self.engine, Isolation::Snapshot)
     }
 
     /// Begins a read-write transaction.
     pub fn begin_with(&self, isolation: Isolation) -> Transaction {
-        Transaction::begin(&self.core, isolation)
+        Transaction::begin(&self.engine, isolation)
     }
 
     /// Runs `body` in a transaction and commits it. On a conflict it runs `body` again, at most
@@ -259,7 +262,7 @@ impl Database {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Commit)> {
-        self.core.retry(isolation, body)
+        self.engine.retry(isolation, body)
     }
 
     /// Like [`Database::transact`] for a `body` with errors of the application, which wrap an [`Error`] with `From`.
@@ -321,7 +324,7 @@ impl Database {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Commit), E> {
-        self.core.retry_as(isolation, body)
+        self.engine.retry_as(isolation, body)
     }
 
     /// Like [`Database::transact`], but does not wait until the commit is durable: the [`Ticket`] that it returns
@@ -364,7 +367,7 @@ impl Database {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        self.core.retry_deferred(isolation, body)
+        self.engine.retry_deferred(isolation, body)
     }
 
     /// Like [`Database::transact_deferred`] for a `body` with errors of the application, as [`Database::transact_as`]
@@ -388,13 +391,13 @@ impl Database {
         isolation: Isolation,
         body: impl FnMut(&mut Transaction) -> Result<T, E>,
     ) -> Result<(T, Ticket), E> {
-        self.core.retry_deferred_as(isolation, body)
+        self.engine.retry_deferred_as(isolation, body)
     }
 
     /// A snapshot of now: every commit that it sees is durable, or was acknowledged at a level that does not wait for
     /// durability.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::take(&self.core)
+        Snapshot::take(&self.engine)
     }
 
     /// Waits until the commit `csn` and all before it are durable, whatever their levels. Requests the flush.
@@ -402,11 +405,11 @@ impl Database {
     /// # Errors
     /// [`Error::UnknownCommit`] if no commit has that number, [`Error::OutcomeUnknown`] if the log failed.
     pub fn wait_durable(&self, csn: Csn) -> Result<()> {
-        self.core.check_process()?;
-        if csn > self.core.log.reserved_csn() {
+        self.engine.check_process()?;
+        if csn > self.engine.log.reserved_csn() {
             return Err(Error::UnknownCommit { csn });
         }
-        self.core.pipeline.wait(csn)
+        self.engine.pipeline.wait(csn)
     }
 
     /// Writes a checkpoint now, so that the next open has little to replay. The database writes one without this call
@@ -416,39 +419,39 @@ impl Database {
     /// [`Error::NoSpace`], [`Error::Io`], [`Error::Damaged`]: the last checkpoint stays valid, try again.
     /// [`Error::Poisoned`], [`Error::Closed`].
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
-        self.core.check_writable()?;
-        self.core.checkpoint()
+        self.engine.check_writable()?;
+        self.engine.checkpoint()
     }
 
     /// One round of the background threads' work: merge, checkpoint if one is due, keep segments ready. For databases
     /// opened with [`Options::background`] off; returns whether there was work.
     pub fn maintain(&self) -> Result<bool> {
-        self.core.check_open()?;
-        if self.core.options.read_only {
+        self.engine.check_open()?;
+        if self.engine.options.read_only {
             return Ok(false);
         }
-        self.core.maintain()
+        self.engine.maintain()
     }
 
     /// Counters and sizes; all 0 in a child of the process that opened the database ([`Error::Forked`]).
     pub fn stats(&self) -> Stats {
-        if self.core.check_process().is_err() {
+        if self.engine.check_process().is_err() {
             return Stats::default();
         }
-        Stats::read(&self.core)
+        Stats::read(&self.engine)
     }
 
     /// The log's own counters; all 0 where those of [`Database::stats`] are.
     pub fn log_stats(&self) -> LogStats {
-        if self.core.check_process().is_err() {
+        if self.engine.check_process().is_err() {
             return LogStats::default();
         }
-        self.core.log.stats()
+        self.engine.log.stats()
     }
 
     /// The database's directory: the path that it had when it was opened.
     pub fn path(&self) -> &Path {
-        &self.core.dir
+        &self.engine.dir
     }
 
     /// Verifies everything: node records, values, the log, the accounts. Reads, writes and maintenance run meanwhile
@@ -461,7 +464,7 @@ impl Database {
         &self,
         progress: impl FnMut(crate::check::CheckProgress),
     ) -> Result<crate::check::CheckReport> {
-        crate::check::check(&self.core, progress)
+        crate::check::check(&self.engine, progress)
     }
 
     /// Closes the database with a checkpoint, for all handles: operations on every other handle, transaction, snapshot
@@ -484,17 +487,17 @@ impl Database {
     /// If there is a bug. The database is closed even so, without a checkpoint, and the log flushes the acknowledged
     /// commits if it still can.
     pub fn close(self) -> Result<()> {
-        self.core.close()
+        self.engine.close()
     }
 
-    pub(crate) fn core(&self) -> &Arc<Core> {
-        self.core.core()
+    pub(crate) fn engine(&self) -> &Arc<Engine> {
+        self.engine.engine()
     }
 }
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Database({})", self.core.dir.display())
+        write!(f, "Database({})", self.engine.dir.display())
     }
 }
 

@@ -10,7 +10,7 @@
 use fulgurite_log::{LogError, RecoveryReport};
 use fulgurite_types::limits;
 
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::space::Space;
 use crate::{Options, Result};
@@ -77,7 +77,7 @@ fn due_bytes(options: &Options, space: &Space) -> u64 {
     options.checkpoint_log_bytes.min((space.live_bytes() / 20).max(CHECKPOINT_LOG_BYTES_MIN))
 }
 
-impl Core {
+impl Engine {
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn checkpoint_is_due(&self) -> bool {
         let Some(maintenance) = self.maintenance.try_lock() else { return false };

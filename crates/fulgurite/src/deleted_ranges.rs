@@ -3,18 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-/// A range to delete: `[start, end)`; an `end` of `None` is the end of the table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct DeletedRange {
-    pub start: Box<[u8]>,
-    pub end: Option<Box<[u8]>>,
-}
-
-impl DeletedRange {
-    pub fn covers(&self, key: &[u8]) -> bool {
-        *self.start <= *key && self.end.as_deref().is_none_or(|end| key < end)
-    }
-}
+use fulgurite_types::KeySpan;
 
 /// Ranges that neither overlap nor touch: ends by starts.
 #[derive(Default)]
@@ -24,9 +13,9 @@ pub(crate) struct DeletedRanges(BTreeMap<Box<[u8]>, Option<Box<[u8]>>>);
 #[derive(Debug)]
 pub(crate) struct Joined {
     /// The resulting range.
-    pub range: DeletedRange,
+    pub range: KeySpan,
     /// The earlier ranges that it replaced, the last one first.
-    pub parts: Vec<DeletedRange>,
+    pub replaced: Vec<KeySpan>,
 }
 
 impl DeletedRanges {
@@ -35,56 +24,42 @@ impl DeletedRanges {
     }
 
     /// All ranges, in key order.
-    pub fn iter(&self) -> impl Iterator<Item = (&[u8], Option<&[u8]>)> {
-        self.0.iter().map(|(start, end)| (&**start, end.as_deref()))
+    pub fn iter(&self) -> impl Iterator<Item = KeySpan<&[u8]>> {
+        self.0.iter().map(|(start, end)| KeySpan::new(&**start, end.as_deref()))
     }
 
-    /// The start and the end of the range that covers the key.
+    /// The range that has the key.
     #[inline]
-    pub fn covering(&self, key: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    pub fn covering(&self, key: &[u8]) -> Option<KeySpan<&[u8]>> {
         if self.0.is_empty() { None } else { self.find(key) }
     }
 
     #[inline(never)]
-    fn find(&self, key: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
+    fn find(&self, key: &[u8]) -> Option<KeySpan<&[u8]>> {
         let (start, end) = self.0.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
-        end.as_deref().is_none_or(|end| key < end).then_some((&**start, end.as_deref()))
+        Some(KeySpan::new(&**start, end.as_deref())).filter(|range| range.ends_after(key))
     }
 
     /// Adds a range that is not empty, joined with those that it overlaps or touches.
-    pub fn add(&mut self, mut range: DeletedRange) -> Joined {
-        let mut parts = Vec::new();
+    pub fn add(&mut self, mut range: KeySpan) -> Joined {
+        let mut replaced = Vec::new();
         loop {
-            let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Included);
-            let Some((start, end)) = self.0.range::<[u8], _>((Bound::Unbounded, upper)).next_back() else {
-                break;
-            };
-            if end.as_deref().is_some_and(|end| *end < *range.start) {
-                break;
-            }
-            let part = DeletedRange { start: start.clone(), end: end.clone() };
-            self.0.remove(&part.start);
-            if part.start < range.start {
-                range.start.clone_from(&part.start);
-            }
-            let is_longer = match (&part.end, &range.end) {
-                (_, None) => false,
-                (None, Some(_)) => true,
-                (Some(end), Some(other)) => end > other,
-            };
-            if is_longer {
-                range.end.clone_from(&part.end);
-            }
-            parts.push(part);
+            let last = range.end.as_deref().map_or(Bound::Unbounded, Bound::Included);
+            let before = self.0.range::<[u8], _>((Bound::Unbounded, last)).next_back();
+            let own = before.map(|(start, end)| KeySpan::new(&**start, end.as_deref()));
+            let Some(own) = own.filter(|own| own.touches(&range)).map(KeySpan::owned) else { break };
+            self.0.remove(&own.start);
+            range = range.borrowed().union(own.borrowed()).owned();
+            replaced.push(own);
         }
         self.0.insert(range.start.clone(), range.end.clone());
-        Joined { range, parts }
+        Joined { range, replaced }
     }
 
     /// Undoes the last [`DeletedRanges::add`] that was not undone yet.
     pub fn undo(&mut self, joined: &Joined) {
         self.0.remove(&joined.range.start).expect("it was added last");
-        self.0.extend(joined.parts.iter().map(|part| (part.start.clone(), part.end.clone())));
+        self.0.extend(joined.replaced.iter().map(|range| (range.start.clone(), range.end.clone())));
     }
 }
 
@@ -92,9 +67,9 @@ impl DeletedRanges {
 mod tests {
     use super::*;
 
-    fn range((start, len): (u8, u8)) -> DeletedRange {
+    fn range((start, len): (u8, u8)) -> KeySpan {
         let end = start.checked_add(len).map(|end| Box::from([end]));
-        DeletedRange { start: Box::from([start]), end }
+        KeySpan { start: Box::from([start]), end }
     }
 
     fn keys(ranges: &DeletedRanges) -> Vec<bool> {
@@ -111,11 +86,11 @@ mod tests {
             for range in added.into_iter().map(range) {
                 let before = keys(&ranges);
                 let expected: Vec<bool> =
-                    (0..=255).map(|key| before[usize::from(key)] || range.covers(&[key])).collect();
+                    (0..=255).map(|key| before[usize::from(key)] || range.contains(&[key])).collect();
                 steps.push((ranges.add(range), before));
                 assert_eq!(keys(&ranges), expected);
                 let all: Vec<_> = ranges.iter().collect();
-                assert!(all.is_sorted_by(|(_, end), (start, _)| end.is_some_and(|end| end < *start)), "{all:?}");
+                assert!(all.is_sorted_by(|a, b| a.end.is_some_and(|end| end < b.start)), "{all:?}");
             }
             for (joined, before) in steps.into_iter().rev() {
                 ranges.undo(&joined);

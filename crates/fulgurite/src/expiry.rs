@@ -3,7 +3,9 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::core::Core;
+use fulgurite_index::Io;
+
+use crate::engine::Engine;
 use crate::live_reads::ReadFor;
 
 use crate::{Commit, Isolation, Result, Snapshot, Table, Transaction};
@@ -49,13 +51,13 @@ impl Expiry {
     }
 
     /// The stored form, in milliseconds since 1970-01-01 UTC; 0 is never.
-    fn stored_ms(self, core: &Core) -> u64 {
+    fn stored_ms(self, engine: &Engine) -> u64 {
         match self {
             Expiry::Never => 0,
             Expiry::At(time) => {
                 time.duration_since(SystemTime::UNIX_EPOCH).map_or(1, |since| whole_ms(since).max(1))
             }
-            Expiry::After(duration) => core.now_ms().saturating_add(whole_ms(duration)).max(1),
+            Expiry::After(duration) => engine.now_ms().saturating_add(whole_ms(duration)).max(1),
         }
     }
 
@@ -100,7 +102,7 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<()> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.write_bytes(table, key.as_ref(), Some(value.as_ref()), expires_at_ms)
     }
 
@@ -115,7 +117,7 @@ impl Transaction {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<()> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.insert_bytes(table, key.as_ref(), value.as_ref(), expires_at_ms)
     }
 
@@ -131,7 +133,7 @@ impl Transaction {
         new: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<bool> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.swap_bytes(table, key.as_ref(), expected, Some(new.as_ref()), expires_at_ms)
     }
 
@@ -155,7 +157,7 @@ impl Transaction {
         key: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<bool> {
-        let expires_at_ms = expiry.into().stored_ms(self.core());
+        let expires_at_ms = expiry.into().stored_ms(self.engine());
         self.set_expiry(table, key.as_ref(), expires_at_ms)
     }
 
@@ -202,7 +204,7 @@ impl Table {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<Commit> {
-        let expires_at_ms = expiry.into().stored_ms(&self.core);
+        let expires_at_ms = expiry.into().stored_ms(&self.engine);
         self.write_bytes(key.as_ref(), Some(value.as_ref()), expires_at_ms)
     }
 
@@ -218,7 +220,7 @@ impl Table {
     ) -> Result<Commit> {
         let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
         let insert = |txn: &mut Transaction| txn.insert_expiring(self, key, value, expiry);
-        self.core.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
+        self.engine.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
     }
 
     /// Like [`Table::compare_and_swap`] with a new value, which gets an expiry.
@@ -241,7 +243,7 @@ impl Table {
     /// # Errors
     /// Those of [`Table::get`].
     pub fn expiry(&self, key: impl AsRef<[u8]>) -> Result<Option<Expiry>> {
-        let version = self.live_version(key.as_ref(), &crossbeam_epoch::pin())?;
+        let version = self.live_version(key.as_ref(), &crossbeam_epoch::pin(), Io::Allowed)?;
         Ok(version.map(|version| Expiry::from_stored(version.expires_at_ms)))
     }
 
@@ -266,6 +268,6 @@ impl Table {
     }
 
     fn retry_bool(&self, body: impl FnMut(&mut Transaction) -> Result<bool>) -> Result<bool> {
-        self.core.retry(Isolation::Snapshot, body).map(|(done, _)| done)
+        self.engine.retry(Isolation::Snapshot, body).map(|(done, _)| done)
     }
 }

@@ -9,12 +9,12 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::background::Background;
 use crate::commit::quiet::is_in_callback;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::{Error, Result};
 
 /// A share of an open database: databases, tables, transactions, snapshots and ranges each own one. The threads of the
-/// database itself own only the [`Core`], so that they do not keep it open.
+/// database itself own only the [`Engine`], so that they do not keep it open.
 ///
 /// A struct that owns a `Handle` declares it last, so that its other fields are dropped before the database closes.
 #[derive(Clone)]
@@ -25,7 +25,7 @@ pub(crate) struct Handle(Arc<Closer>);
 /// Any thread may be the closer, also one of the database's own: a ticket's callback may drop the last handle. The
 /// closer holds no lock, because closing runs the callbacks of tickets, and joins threads that may be in one.
 struct Closer {
-    core: Arc<Core>,
+    engine: Arc<Engine>,
     background: Mutex<Option<Background>>,
     state: Mutex<State>,
     closed: Condvar,
@@ -42,11 +42,11 @@ enum State {
 
 impl Handle {
     /// The first share of a database that was just opened.
-    pub fn new(core: Core) -> Result<Handle> {
-        let core = Arc::new(core);
-        let background = if core.options.background { Some(Background::start(&core)?) } else { None };
+    pub fn new(engine: Engine) -> Result<Handle> {
+        let engine = Arc::new(engine);
+        let background = if engine.options.background { Some(Background::start(&engine)?) } else { None };
         let (background, state) = (Mutex::new(background), Mutex::new(State::Open));
-        Ok(Handle(Arc::new(Closer { core, background, state, closed: Condvar::new() })))
+        Ok(Handle(Arc::new(Closer { engine, background, state, closed: Condvar::new() })))
     }
 
     /// Closes the database for all handles.
@@ -54,22 +54,22 @@ impl Handle {
         self.0.close()
     }
 
-    pub fn core(&self) -> &Arc<Core> {
-        &self.0.core
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.0.engine
     }
 }
 
 impl Deref for Handle {
-    type Target = Core;
+    type Target = Engine;
 
-    fn deref(&self) -> &Core {
-        &self.0.core
+    fn deref(&self) -> &Engine {
+        &self.0.engine
     }
 }
 
 impl Closer {
     fn close(&self) -> Result<()> {
-        self.core.check_process()?;
+        self.engine.check_process()?;
         let mut state = self.state.lock();
         loop {
             match *state {
@@ -84,13 +84,13 @@ impl Closer {
         *state = State::Closing;
         drop(state);
         let mut end = End { closer: self, state: State::ClosedWithError, has_panicked: true };
-        let start_ns = self.core.env.clock().monotonic_ns();
+        let start_ns = self.engine.env.clock().monotonic_ns();
         let outcome = self.close_once();
         end.has_panicked = false;
         if outcome.is_ok() {
             end.state = State::Closed;
-            let ns = self.core.env.clock().monotonic_ns().saturating_sub(start_ns);
-            tracing::info!(path = %self.core.dir.display(), took_ms = ns / 1_000_000, "closed");
+            let ns = self.engine.env.clock().monotonic_ns().saturating_sub(start_ns);
+            tracing::info!(path = %self.engine.dir.display(), took_ms = ns / 1_000_000, "closed");
         }
         outcome
     }
@@ -100,23 +100,23 @@ impl Closer {
         if let Some(background) = background {
             background.stop();
         }
-        let core = &self.core;
-        if core.options.read_only {
-            core.closed.store(true, Ordering::Release);
-            core.lock.lock().take();
+        let engine = &self.engine;
+        if engine.options.read_only {
+            engine.closed.store(true, Ordering::Release);
+            engine.lock.lock().take();
             return Ok(());
         }
-        let outcome = if core.log.poisoned().is_none() { core.checkpoint().map(|_| ()) } else { Ok(()) };
+        let outcome = if engine.log.poisoned().is_none() { engine.checkpoint().map(|_| ()) } else { Ok(()) };
         {
             // Waits for a running merge or checkpoint; a later one reads the flag under the lock.
-            let _maintenance = core.maintenance.lock();
-            core.closed.store(true, Ordering::Release);
+            let _maintenance = engine.maintenance.lock();
+            engine.closed.store(true, Ordering::Release);
         }
-        core.pipeline.begin_close();
-        let closed = core.log.close().or_error().and_then(|()| core.note_clean_close());
-        core.lock.lock().take();
+        engine.pipeline.begin_close();
+        let closed = engine.log.close().or_error().and_then(|()| engine.note_clean_close());
+        engine.lock.lock().take();
         // Runs callbacks, which may open the database again.
-        core.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
+        engine.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
         outcome.and(closed)
     }
 }
@@ -133,14 +133,14 @@ struct End<'a> {
 
 impl Drop for End<'_> {
     fn drop(&mut self) {
-        let core = &self.closer.core;
+        let engine = &self.closer.engine;
         if self.has_panicked {
-            core.closed.store(true, Ordering::Release);
-            core.pipeline.begin_close();
-            if !core.options.read_only {
+            engine.closed.store(true, Ordering::Release);
+            engine.pipeline.begin_close();
+            if !engine.options.read_only {
                 let close_log = || {
-                    if let Err(error) = core.log.close() {
-                        tracing::warn!(%error, path = %core.dir.display(), "closing a log after a panic");
+                    if let Err(error) = engine.log.close() {
+                        tracing::warn!(%error, path = %engine.dir.display(), "closing a log after a panic");
                     }
                 };
                 let _ = std::panic::catch_unwind(AssertUnwindSafe(close_log));
@@ -149,7 +149,7 @@ impl Drop for End<'_> {
         *self.closer.state.lock() = self.state;
         self.closer.closed.notify_all();
         if self.has_panicked {
-            core.pipeline.fail_tickets("closing the database panicked");
+            engine.pipeline.fail_tickets("closing the database panicked");
         }
     }
 }
@@ -159,9 +159,9 @@ impl Closer {
     /// does not have, and take locks that they may hold. Only the child's copies of the descriptors that hold the
     /// directory's lock are closed, so that the lock ends with the parent.
     fn leave_to_the_parent(&mut self) {
-        std::mem::forget(self.core.clone());
+        std::mem::forget(self.engine.clone());
         std::mem::forget(self.background.get_mut().take());
-        if let Some(mut lock) = self.core.lock.try_lock() {
+        if let Some(mut lock) = self.engine.lock.try_lock() {
             drop(lock.take());
         }
     }
@@ -169,14 +169,14 @@ impl Closer {
 
 impl Drop for Closer {
     fn drop(&mut self) {
-        if self.core.check_process().is_err() {
+        if self.engine.check_process().is_err() {
             return self.leave_to_the_parent();
         }
         if *self.state.get_mut() != State::Open {
             return;
         }
         if let Err(error) = self.close() {
-            tracing::warn!(%error, path = %self.core.dir.display(), "closing a database");
+            tracing::warn!(%error, path = %self.engine.dir.display(), "closing a database");
         }
     }
 }

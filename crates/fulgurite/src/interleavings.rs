@@ -28,7 +28,7 @@ fn open(env: &Arc<SimEnv>) -> Database {
 /// Runs `work` the first time that a thread reaches the hook `place`.
 fn once(db: &Database, place: &'static str, work: impl Fn() + Send + Sync + 'static) {
     let done = AtomicBool::new(false);
-    db.core().hooks.set(place, move || {
+    db.engine().hooks.set(place, move || {
         if !done.swap(true, Ordering::AcqRel) {
             work();
         }
@@ -52,7 +52,7 @@ fn a_commit_that_is_overtaken_by_a_close_is_not_acknowledged() {
     once(&db, "validated", move || closer.lock().take().unwrap().close().unwrap());
     let outcome = table.put(b"late", b"2");
     assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
-    db.core().hooks.clear();
+    db.engine().hooks.clear();
     drop((table, db));
     let db = open(&env.crash(CrashKind::PowerCut, 1));
     let table = db.open_table("t").unwrap();
@@ -81,7 +81,7 @@ fn names_that_moved_while_a_checkpoint_was_written_keep_their_tables() {
         }
     });
     db.checkpoint().unwrap();
-    db.core().hooks.clear();
+    db.engine().hooks.clear();
     let db = crash(&env, db);
     for (name, value) in [("b", b"a"), ("a", b"c")] {
         let table = db.open_table(name).unwrap();
@@ -105,7 +105,7 @@ fn a_table_that_was_made_while_a_checkpoint_was_written_has_right_accounts() {
         }
     });
     db.checkpoint().unwrap();
-    db.core().hooks.clear();
+    db.engine().hooks.clear();
     let db = crash(&env, db);
     db.checkpoint().unwrap();
     assert_eq!(db.open_table("t").unwrap().range(..).unwrap().count(), 1000);
@@ -141,8 +141,8 @@ fn committers_do_not_wait_for_a_merging_thread_that_panicked() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path(), Options { background: true, ..options() }).unwrap();
     let table = db.table("t").unwrap();
-    db.core().hooks.set("maintenance", || panic!("as a test demands"));
+    db.engine().hooks.set("maintenance", || panic!("as a test demands"));
     let outcome = (0..2000u32).try_for_each(|n| table.put(&n.to_be_bytes(), &[7; 5000]).map(|_| ()));
     assert!(matches!(outcome, Err(Error::Poisoned { .. } | Error::OutcomeUnknown { .. })), "{outcome:?}");
-    db.core().hooks.clear();
+    db.engine().hooks.clear();
 }

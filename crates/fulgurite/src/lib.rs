@@ -53,13 +53,13 @@ mod checkpoint_record;
 mod claims;
 mod clock;
 mod commit;
-mod core;
 mod counters;
 mod database;
 mod deadlines;
 mod debt;
 mod deleted_ranges;
 pub mod dump;
+mod engine;
 mod error;
 mod expiry;
 #[cfg(feature = "fuzzing")]

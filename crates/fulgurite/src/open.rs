@@ -20,11 +20,11 @@ use crate::checkpoint_record::CheckpointRecord;
 use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
-use crate::core::Core;
 use crate::counters::Counters;
 use crate::database::{FIRST_EPOCH, LOG_NAME};
 use crate::deadlines::Deadlines;
 use crate::debt::Debt;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
@@ -48,12 +48,12 @@ pub(crate) enum Found {
 }
 
 /// Opens or creates the database in `dir`.
-pub(crate) fn open_core(
+pub(crate) fn open_engine(
     env: Arc<dyn Env>,
     dir: &Path,
     mut options: Options,
     progress: &mut dyn FnMut(RecoveryProgress),
-) -> Result<Core> {
+) -> Result<Engine> {
     options.validate()?;
     let start_ns = env.clock().monotonic_ns();
     let read_only = options.read_only;
@@ -78,7 +78,7 @@ pub(crate) fn open_core(
         Opened { is_new: current.epoch == FIRST_EPOCH, was_closed: !current.closed_at.is_null(), debt };
     let replayed = report.last_csn.0 - current.covered.0.min(report.last_csn.0);
     let maintenance = Maintenance::new(superblock, space, debt);
-    let core = Core {
+    let engine = Engine {
         pipeline: Pipeline::new(
             log.clone(),
             report.last_csn,
@@ -112,10 +112,10 @@ pub(crate) fn open_core(
         env,
     };
     if !read_only {
-        core.settle_former_lives()?;
+        engine.settle_former_lives()?;
     }
-    found.tell(&core, replayed, start_ns);
-    Ok(core)
+    found.tell(&engine, replayed, start_ns);
+    Ok(engine)
 }
 
 /// Opens the directory, creates it first if the options say so, and locks it. From here on the opener uses the open
@@ -151,15 +151,15 @@ struct Opened {
 }
 
 impl Opened {
-    fn tell(&self, core: &Core, replayed_commits: u64, start_ns: u64) {
+    fn tell(&self, engine: &Engine, replayed_commits: u64, start_ns: u64) {
         let found = match self {
             Opened { is_new: true, .. } => "nothing",
             Opened { was_closed: true, .. } => "a closed database",
             _ => "a database that was not closed",
         };
-        let took_ms = core.env.clock().monotonic_ns().saturating_sub(start_ns) / 1_000_000;
-        let (replayed_bytes, tables) = (self.debt.replayed_bytes(), core.catalog.list().len());
-        let path = core.dir.display();
+        let took_ms = engine.env.clock().monotonic_ns().saturating_sub(start_ns) / 1_000_000;
+        let (replayed_bytes, tables) = (self.debt.replayed_bytes(), engine.catalog.list().len());
+        let path = engine.dir.display();
         tracing::info!(%path, found, replayed_commits, replayed_bytes, tables, took_ms, "opened");
     }
 }

@@ -11,8 +11,8 @@ use crate::Result;
 use crate::catalog::TableState;
 use crate::write_set::Budget;
 
-/// Records begin in the first this many bytes of a chunk.
-const CHUNK_BYTES: usize = 1 << 16;
+/// Records begin in the first this many bytes of a page.
+const PAGE_BYTES: usize = 1 << 16;
 const HEADER_BYTES: usize = 4;
 /// A bit of a record's table number: commit validates the key whatever the isolation.
 const VALIDATED: u16 = 1 << 15;
@@ -22,17 +22,17 @@ const FEW: u32 = 8;
 
 const _: () = assert!(limits::KEY_BYTES_MAX <= u16::MAX as usize);
 
-/// The position of a record: its chunk and the offset in it.
+/// The position of a record: its page and the offset in it.
 #[derive(Clone, Copy)]
-struct Place(u32);
+struct Position(u32);
 
-impl Place {
-    fn new(chunk: usize, offset: usize) -> Option<Place> {
-        debug_assert!(offset < CHUNK_BYTES);
-        Some(Place(u32::from(u16::try_from(chunk).ok()?) << 16 | offset as u32))
+impl Position {
+    fn new(page: usize, offset: usize) -> Option<Position> {
+        debug_assert!(offset < PAGE_BYTES);
+        Some(Position(u32::from(u16::try_from(page).ok()?) << 16 | offset as u32))
     }
 
-    fn chunk(self) -> usize {
+    fn page(self) -> usize {
         (self.0 >> 16) as usize
     }
 
@@ -60,18 +60,18 @@ impl ReadKey<'_> {
 pub(crate) struct ReadKeys {
     /// Records name tables by their indices here; mostly there is one.
     tables: SmallVec<[Arc<TableState>; 2]>,
-    chunks: Vec<Vec<u8>>,
+    pages: Vec<Vec<u8>>,
     /// The positions of all records; empty while there are at most [`FEW`].
-    index: HashTable<Place>,
+    index: HashTable<Position>,
     count: u32,
-    /// The memory of the full chunks, in bytes.
+    /// The memory of the full pages, in bytes.
     full_bytes: usize,
 }
 
 impl ReadKeys {
     /// How many bytes of memory they take.
     pub fn bytes(&self) -> usize {
-        let last = self.chunks.last().map_or(0, Vec::capacity);
+        let last = self.pages.last().map_or(0, Vec::capacity);
         self.full_bytes + last + self.index.allocation_size()
     }
 
@@ -84,23 +84,23 @@ impl ReadKeys {
         is_validated: bool,
         budget: Budget,
     ) -> Result<()> {
-        if let Some(place) = self.find(table.id, key, hash) {
+        if let Some(position) = self.find(table.id, key, hash) {
             if is_validated {
-                self.validate(place);
+                self.validate(position);
             }
             return Ok(());
         }
         self.reserve(HEADER_BYTES + key.len(), budget)?;
-        let place = self.push(table, key, is_validated, budget)?;
+        let position = self.push(table, key, is_validated, budget)?;
         self.count += 1;
-        let Self { index, chunks, tables, .. } = self;
-        let hash_of = |place: &Place| record(chunks, tables, *place).hash();
+        let Self { index, pages, tables, .. } = self;
+        let hash_of = |position: &Position| record(pages, tables, *position).hash();
         if self.count == FEW + 1 {
-            for place in places(chunks) {
-                index.insert_unique(hash_of(&place), place, hash_of);
+            for position in positions(pages) {
+                index.insert_unique(hash_of(&position), position, hash_of);
             }
         } else if self.count > FEW {
-            index.insert_unique(hash, place, hash_of);
+            index.insert_unique(hash, position, hash_of);
         }
         Ok(())
     }
@@ -118,7 +118,7 @@ impl ReadKeys {
         key: &[u8],
         is_validated: bool,
         budget: Budget,
-    ) -> Result<Place> {
+    ) -> Result<Position> {
         let number = match self.tables.iter().rposition(|known| known.id == table.id) {
             Some(number) => number,
             None if self.tables.len() == TABLES_MAX => return Err(budget.exceeded(self.bytes())),
@@ -128,28 +128,30 @@ impl ReadKeys {
             }
         };
         let bytes = HEADER_BYTES + key.len();
-        if self.chunks.last().is_none_or(|last| last.len() + bytes > CHUNK_BYTES) {
-            let is_first = self.chunks.is_empty();
-            self.full_bytes += self.chunks.last().map_or(0, Vec::capacity);
-            self.chunks.push(Vec::with_capacity(if is_first { 0 } else { CHUNK_BYTES.max(bytes) }));
+        if self.pages.last().is_none_or(|last| last.len() + bytes > PAGE_BYTES) {
+            let is_first = self.pages.is_empty();
+            self.full_bytes += self.pages.last().map_or(0, Vec::capacity);
+            self.pages.push(Vec::with_capacity(if is_first { 0 } else { PAGE_BYTES.max(bytes) }));
         }
         let number = number as u16 | if is_validated { VALIDATED } else { 0 };
-        let chunk = self.chunks.len() - 1;
-        let last = &mut self.chunks[chunk];
-        let Some(place) = Place::new(chunk, last.len()) else { return Err(budget.exceeded(self.bytes())) };
+        let page = self.pages.len() - 1;
+        let last = &mut self.pages[page];
+        let Some(position) = Position::new(page, last.len()) else {
+            return Err(budget.exceeded(self.bytes()));
+        };
         last.extend_from_slice(&number.to_le_bytes());
         last.extend_from_slice(&(key.len() as u16).to_le_bytes());
         last.extend_from_slice(key);
-        Ok(place)
+        Ok(position)
     }
 
-    fn find(&self, table: TableId, key: &[u8], hash: u64) -> Option<Place> {
-        let is_it = |place: &Place| {
-            let record = self.at(*place);
+    fn find(&self, table: TableId, key: &[u8], hash: u64) -> Option<Position> {
+        let is_it = |position: &Position| {
+            let record = self.at(*position);
             record.table.id == table && record.key == key
         };
         if self.count <= FEW {
-            return places(&self.chunks).find(is_it);
+            return positions(&self.pages).find(is_it);
         }
         self.index.find(hash, is_it).copied()
     }
@@ -158,30 +160,30 @@ impl ReadKeys {
         self.find(table, key, hash).is_some()
     }
 
-    fn validate(&mut self, place: Place) {
+    fn validate(&mut self, position: Position) {
         // The second byte of the table number holds its highest bit.
-        self.chunks[place.chunk()][place.offset() + 1] |= (VALIDATED >> 8) as u8;
+        self.pages[position.page()][position.offset() + 1] |= (VALIDATED >> 8) as u8;
     }
 
     /// Has commit validate the keys that `select` selects.
     pub fn validate_if(&mut self, select: impl Fn(TableId, &[u8]) -> bool) {
-        let selected: Vec<Place> = places(&self.chunks)
-            .filter(|place| select(self.at(*place).table.id, self.at(*place).key))
+        let selected: Vec<Position> = positions(&self.pages)
+            .filter(|position| select(self.at(*position).table.id, self.at(*position).key))
             .collect();
-        selected.into_iter().for_each(|place| self.validate(place));
+        selected.into_iter().for_each(|position| self.validate(position));
     }
 
-    fn at(&self, place: Place) -> ReadKey<'_> {
-        record(&self.chunks, &self.tables, place)
+    fn at(&self, position: Position) -> ReadKey<'_> {
+        record(&self.pages, &self.tables, position)
     }
 
     pub fn iter(&self) -> impl Iterator<Item = ReadKey<'_>> {
-        places(&self.chunks).map(|place| self.at(place))
+        positions(&self.pages).map(|position| self.at(position))
     }
 }
 
-fn record<'r>(chunks: &'r [Vec<u8>], tables: &'r [Arc<TableState>], place: Place) -> ReadKey<'r> {
-    let bytes = &chunks[place.chunk()][place.offset()..];
+fn record<'r>(pages: &'r [Vec<u8>], tables: &'r [Arc<TableState>], position: Position) -> ReadKey<'r> {
+    let bytes = &pages[position.page()][position.offset()..];
     let number = u16::from_le_bytes([bytes[0], bytes[1]]);
     let len = usize::from(u16::from_le_bytes([bytes[2], bytes[3]]));
     ReadKey {
@@ -192,14 +194,14 @@ fn record<'r>(chunks: &'r [Vec<u8>], tables: &'r [Arc<TableState>], place: Place
 }
 
 /// The positions of all records, in the order in which they were recorded.
-fn places(chunks: &[Vec<u8>]) -> impl Iterator<Item = Place> {
-    chunks.iter().enumerate().flat_map(|(chunk, bytes)| {
+fn positions(pages: &[Vec<u8>]) -> impl Iterator<Item = Position> {
+    pages.iter().enumerate().flat_map(|(page, bytes)| {
         let mut offset = 0;
         std::iter::from_fn(move || {
             let header = bytes.get(offset..offset + HEADER_BYTES)?;
-            let place = Place::new(chunk, offset);
+            let position = Position::new(page, offset);
             offset += HEADER_BYTES + usize::from(u16::from_le_bytes([header[2], header[3]]));
-            place
+            position
         })
     })
 }

@@ -3,86 +3,37 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use fulgurite_types::KeySpan;
+
 use crate::Result;
+use crate::key_range::GivenRange;
 use crate::write_set::Budget;
 
-/// The start of a range: a key, and whether the range begins after that key. Tuples compare as starts do.
-type Lower<'b> = (&'b [u8], bool);
-
-/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare
-/// as ends do.
-type Upper<'b> = (bool, &'b [u8], bool);
-
-pub(crate) type Bounds<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
-
-/// Ranges by start key; they neither overlap nor touch, and none is empty. At most one range has a given start key: a
-/// range that begins before the key contains it, and touches one that begins after it.
+/// Ranges by their first key; they neither overlap nor touch, and none is empty.
 #[derive(Default)]
 pub(crate) struct ReadRanges {
     map: BTreeMap<Box<[u8]>, Rest>,
     bytes: usize,
 }
 
-/// A range without its start key.
+/// A range without its first key; see [`GivenRange`].
 struct Rest {
-    /// Whether it begins after that key.
-    is_behind: bool,
-    end: Bound<Box<[u8]>>,
+    end: Option<Box<[u8]>>,
+    starts_after_key: bool,
+    ends_with_key: bool,
 }
 
 /// Memory of an entry in a map node, of which about half is used, and of two allocations.
 const OVERHEAD_BYTES: usize = 2 * size_of::<(Box<[u8]>, Rest)>() + 32;
 
-fn lower(start: Bound<&[u8]>) -> Lower<'_> {
-    match start {
-        Bound::Included(key) => (key, false),
-        Bound::Excluded(key) => (key, true),
-        Bound::Unbounded => (&[], false),
-    }
-}
-
-fn upper(end: Bound<&[u8]>) -> Upper<'_> {
-    match end {
-        Bound::Included(key) => (false, key, true),
-        Bound::Excluded(key) => (false, key, false),
-        Bound::Unbounded => (true, &[], false),
-    }
-}
-
-fn start_of((key, is_behind): Lower<'_>) -> Bound<&[u8]> {
-    match (key, is_behind) {
-        (key, true) => Bound::Excluded(key),
-        ([], false) => Bound::Unbounded,
-        (key, false) => Bound::Included(key),
-    }
-}
-
-fn end_of((is_unbounded, key, is_behind): Upper<'_>) -> Bound<&[u8]> {
-    match (is_unbounded, is_behind) {
-        (true, _) => Bound::Unbounded,
-        (false, true) => Bound::Included(key),
-        (false, false) => Bound::Excluded(key),
-    }
-}
-
-/// Whether a range that ends at `end` reaches one that begins at the other bound: they overlap or touch.
-fn reaches(end: Upper<'_>, (key, is_behind): Lower<'_>) -> bool {
-    end >= (false, key, is_behind)
-}
-
-fn is_empty((key, is_behind): Lower<'_>, end: Upper<'_>) -> bool {
-    (false, key, is_behind) >= end
-}
-
 /// About how many bytes of memory a range takes.
-fn memory((key, _): Lower<'_>, (_, end, _): Upper<'_>) -> usize {
-    OVERHEAD_BYTES + key.len() + end.len()
+fn memory(span: KeySpan<&[u8]>) -> usize {
+    OVERHEAD_BYTES + span.start.len() + span.end.map_or(0, <[u8]>::len)
 }
 
-impl Rest {
-    fn upper(&self) -> Upper<'_> {
-        upper(self.end.as_ref().map(|key| &**key))
-    }
+fn range_of<'r>(start: &'r [u8], rest: &'r Rest) -> GivenRange<'r> {
+    let &Rest { ref end, starts_after_key, ends_with_key } = rest;
+    GivenRange { span: KeySpan::new(start, end.as_deref()), starts_after_key, ends_with_key }
 }
 
 impl ReadRanges {
@@ -96,8 +47,8 @@ impl ReadRanges {
     }
 
     /// All ranges, in key order.
-    pub fn iter(&self) -> impl Iterator<Item = Bounds<'_>> {
-        self.map.iter().map(|(key, rest)| (start_of((key, rest.is_behind)), end_of(rest.upper())))
+    pub fn iter(&self) -> impl Iterator<Item = GivenRange<'_>> {
+        self.map.iter().map(|(start, rest)| range_of(start, rest))
     }
 
     #[inline]
@@ -107,64 +58,54 @@ impl ReadRanges {
 
     #[inline(never)]
     fn find(&self, key: &[u8]) -> bool {
-        // If a range begins right after this key, no earlier range reaches the key.
         let last = self.map.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back();
-        last.is_some_and(|(start, rest)| {
-            (&**start, rest.is_behind) <= (key, false) && reaches(rest.upper(), (key, true))
-        })
+        last.is_some_and(|(start, rest)| range_of(start, rest).span.contains(key))
     }
 
     /// The ranges that overlap or touch a given one, the last one first.
-    fn reached<'r>(&'r self, from: Lower<'r>, to: Upper<'r>) -> impl Iterator<Item = (Lower<'r>, Upper<'r>)> {
-        let behind = if to.0 { Bound::Unbounded } else { Bound::Included(to.1) };
-        let before = self.map.range::<[u8], _>((Bound::Unbounded, behind)).rev();
-        let before = before.map(|(key, rest)| ((&**key, rest.is_behind), rest.upper()));
-        // Only a range that begins after the key `to.1` may begin too late.
-        before
-            .skip_while(move |(start, _)| !reaches(to, *start))
-            .take_while(move |(_, end)| reaches(*end, from))
+    fn touching<'r>(&'r self, span: KeySpan<&'r [u8]>) -> impl Iterator<Item = GivenRange<'r>> {
+        let last = span.end.map_or(Bound::Unbounded, Bound::Included);
+        let before = self.map.range::<[u8], _>((Bound::Unbounded, last)).rev();
+        let before = before.map(|(start, rest)| range_of(start, rest));
+        before.take_while(move |range| range.span.touches(&span))
     }
 
-    fn last_reached(&self, from: Lower<'_>, to: Upper<'_>) -> Option<Box<[u8]>> {
-        self.reached(from, to).next().map(|((key, _), _)| key.into())
+    fn last_touching(&self, span: KeySpan<&[u8]>) -> Option<Box<[u8]>> {
+        self.touching(span).next().map(|own| own.span.start.into())
     }
 
     /// The intersections with a range.
-    pub fn common<'r>(&'r self, (start, end): Bounds<'r>) -> impl Iterator<Item = Bounds<'r>> {
-        let (from, to) = (lower(start), upper(end));
-        let parts = self.reached(from, to).map(move |(start, end)| (start.max(from), end.min(to)));
-        parts
-            .filter(|(start, end)| !is_empty(*start, *end))
-            .map(|(start, end)| (start_of(start), end_of(end)))
+    pub fn common<'r>(&'r self, range: GivenRange<'r>) -> impl Iterator<Item = GivenRange<'r>> {
+        let common = self.touching(range.span).map(move |own| range.intersection(own));
+        common.filter(|range| !range.span.is_empty())
     }
 
     /// Adds a range. Fails, changing nothing, if the ranges would exceed the budget.
-    pub fn add(&mut self, (start, end): Bounds<'_>, budget: Budget) -> Result<()> {
-        let (from, to) = (lower(start), upper(end));
-        if is_empty(from, to) {
+    pub fn add(&mut self, range: GivenRange<'_>, budget: Budget) -> Result<()> {
+        if range.span.is_empty() {
             return Ok(());
         }
-        let (mut first, mut last, mut count, mut freed) = (from, to, 0, 0);
-        let mut is_longer = false;
-        for (start, end) in self.reached(from, to) {
-            is_longer = start <= from;
-            if is_longer && end >= to {
+        let (mut joined, mut count, mut freed) = (range, 0, 0);
+        let mut starts_there = false;
+        for own in self.touching(range.span) {
+            if own.span.covers(&range.span) {
                 return Ok(());
             }
-            (first, last) = (first.min(start), last.max(end));
-            (count, freed) = (count + 1, freed + memory(start, end));
+            joined = joined.union(own);
+            starts_there = own.span.start <= range.span.start;
+            (count, freed) = (count + 1, freed + memory(own.span));
         }
-        let bytes = self.bytes - freed + memory(first, last);
+        let bytes = self.bytes - freed + memory(joined.span);
         budget.check(bytes)?;
-        let (start, is_behind) = (Box::<[u8]>::from(first.0), first.1);
-        let rest = Rest { is_behind, end: end_of(last).map(Box::from) };
+        let GivenRange { span, starts_after_key, ends_with_key } = joined;
+        let KeySpan { start, end } = span.owned();
         // A range that only ends later keeps its map entry.
-        if count > 1 || !is_longer {
-            while let Some(key) = self.last_reached(from, to) {
+        if count > 1 || !starts_there {
+            while let Some(key) = self.last_touching(range.span) {
                 self.map.remove(&key);
             }
         }
-        self.map.insert(start, rest);
+        self.map.insert(start, Rest { end, starts_after_key, ends_with_key });
         self.bytes = bytes;
         Ok(())
     }
@@ -173,6 +114,13 @@ impl ReadRanges {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
+    use crate::key_range::{given, span_of};
+
+    type Bounds<'b> = (Bound<&'b [u8]>, Bound<&'b [u8]>);
+
+    fn add(ranges: &mut ReadRanges, bounds: Bounds<'_>, budget: Budget) -> Result<()> {
+        ranges.add(given(&bounds, &span_of(&bounds)?), budget)
+    }
 
     const ALL: Budget = Budget::new(usize::MAX);
 
@@ -199,7 +147,7 @@ mod tests {
     }
 
     fn expected_bytes(ranges: &ReadRanges) -> usize {
-        ranges.iter().map(|(start, end)| memory(lower(start), upper(end))).sum()
+        ranges.iter().map(|range| memory(range.span)).sum()
     }
 
     proptest::proptest! {
@@ -215,11 +163,11 @@ mod tests {
             };
             let (mut ranges, mut model) = (ReadRanges::default(), Vec::new());
             for range in added.into_iter().map(range) {
-                let before: Vec<_> = ranges.iter().map(|(start, end)| (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))).collect();
-                match ranges.add(range, Budget::new(max)) {
+                let before = format!("{:?}", ranges.iter().collect::<Vec<_>>());
+                match add(&mut ranges, range, Budget::new(max)) {
                     Ok(()) => model.push(range),
                     Err(_) => {
-                        let after: Vec<_> = ranges.iter().map(|(start, end)| (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))).collect();
+                        let after = format!("{:?}", ranges.iter().collect::<Vec<_>>());
                         assert_eq!(before, after, "what was refused changed something");
                     }
                 }
@@ -227,17 +175,18 @@ mod tests {
                 for key in &keys {
                     let expected = model.iter().any(|range| has(*range, key));
                     assert_eq!(ranges.contains(key), expected, "{key:?}");
-                    assert_eq!(ranges.iter().any(|range| has(range, key)), expected, "{key:?}");
+                    assert_eq!(ranges.iter().any(|range| has(range.bounds(), key)), expected, "{key:?}");
                 }
-                let all: Vec<_> = ranges.iter().collect();
-                assert!(all.is_sorted_by(|(_, end), (start, _)| !reaches(upper(*end), lower(*start))), "{all:?}");
-                assert!(all.iter().all(|(start, end)| !is_empty(lower(*start), upper(*end))), "{all:?}");
+                let all: Vec<_> = ranges.iter().map(|range| range.span).collect();
+                assert!(all.is_sorted_by(|a, b| a.end.is_some_and(|end| end < b.start)), "{all:?}");
+                assert!(all.iter().all(|span| !span.is_empty()), "{all:?}");
             }
             let other = range(other);
-            let common: Vec<_> = ranges.common(other).collect();
+            let span = span_of(&other).unwrap();
+            let common: Vec<_> = if span.is_empty() { Vec::new() } else { ranges.common(given(&other, &span)).collect() };
             for key in &keys {
                 let expected = ranges.contains(key) && has(other, key);
-                assert_eq!(common.iter().filter(|range| has(**range, key)).count(), usize::from(expected), "{key:?}");
+                assert_eq!(common.iter().filter(|range| has(range.bounds(), key)).count(), usize::from(expected), "{key:?}");
             }
         }
     }
@@ -251,8 +200,8 @@ mod tests {
             (Bound::Included(b"c"), Bound::Excluded(b"d")),
             (Bound::Excluded(b"d"), Bound::Unbounded),
         ];
-        read.iter().rev().for_each(|range| ranges.add(*range, ALL).unwrap());
-        assert_eq!(ranges.iter().collect::<Vec<_>>(), read);
+        read.iter().rev().for_each(|range| add(&mut ranges, *range, ALL).unwrap());
+        assert_eq!(ranges.iter().map(GivenRange::bounds).collect::<Vec<_>>(), read);
     }
 
     #[test]
@@ -260,13 +209,13 @@ mod tests {
         let mut ranges = ReadRanges::default();
         let key = |n: u16| n.to_be_bytes();
         for n in 0..1000 {
-            ranges.add((Bound::Included(&key(2 * n)), Bound::Excluded(&key(2 * n + 1))), ALL).unwrap();
+            add(&mut ranges, (Bound::Included(&key(2 * n)), Bound::Excluded(&key(2 * n + 1))), ALL).unwrap();
         }
         let all = ranges.bytes();
         // The budget is used up, but joining two ranges takes none of it.
-        ranges.add((Bound::Included(&key(1)), Bound::Excluded(&key(2))), Budget::new(all)).unwrap();
+        add(&mut ranges, (Bound::Included(&key(1)), Bound::Excluded(&key(2))), Budget::new(all)).unwrap();
         assert_eq!((ranges.iter().count(), ranges.bytes()), (999, all - all / 1000));
-        ranges.add((Bound::Unbounded, Bound::Unbounded), Budget::new(all)).unwrap();
+        add(&mut ranges, (Bound::Unbounded, Bound::Unbounded), Budget::new(all)).unwrap();
         assert_eq!((ranges.iter().count(), ranges.bytes()), (1, OVERHEAD_BYTES));
     }
 }

@@ -1,14 +1,13 @@
 //! The reads of a read-write transaction, for validation at commit.
 
 use std::cell::RefCell;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, TableId};
+use fulgurite_types::{Csn, KeySpan, TableId};
 use smallvec::SmallVec;
 
 use crate::catalog::TableState;
-use crate::deleted_ranges::DeletedRange;
+use crate::key_range::GivenRange;
 use crate::live_reads::{LiveRead, LiveReads};
 use crate::read_keys::{ReadKey, ReadKeys};
 use crate::read_ranges::ReadRanges;
@@ -19,7 +18,7 @@ use crate::{Error, Isolation, Result};
 struct TableRanges {
     table: Arc<TableState>,
     all: ReadRanges,
-    /// The parts of them that the transaction deleted afterwards.
+    /// What the transaction deleted of them afterwards.
     deleted: ReadRanges,
 }
 
@@ -51,12 +50,12 @@ impl Inner {
     }
 
     /// The index of a table's ranges, or `Err` with the index to insert them at.
-    fn place(&self, table: TableId) -> std::result::Result<usize, usize> {
+    fn index_of(&self, table: TableId) -> std::result::Result<usize, usize> {
         self.ranges.binary_search_by_key(&table, |ranges| ranges.table.id)
     }
 
     fn has_range_with(&self, table: TableId, key: &[u8]) -> bool {
-        self.place(table).is_ok_and(|place| self.ranges[place].all.contains(key))
+        self.index_of(table).is_ok_and(|index| self.ranges[index].all.contains(key))
     }
 }
 
@@ -136,42 +135,35 @@ impl ReadSet {
 
     /// Records a read of a range. Fails like [`ReadSet::key`]. Adjoining ranges become one: entries that are popped one
     /// by one from the end of a table take the memory of one range.
-    pub fn range(
-        &self,
-        table: &Arc<TableState>,
-        start: Bound<&[u8]>,
-        end: Bound<&[u8]>,
-        budget: Budget,
-    ) -> Result<()> {
+    pub fn range(&self, table: &Arc<TableState>, range: GivenRange<'_>, budget: Budget) -> Result<()> {
         let mut inner = self.inner.borrow_mut();
-        let place = inner.place(table.id).or_else(|place| {
+        let index = inner.index_of(table.id).or_else(|index| {
             budget.check(inner.bytes() + size_of::<TableRanges>())?;
             let (all, deleted) = (ReadRanges::default(), ReadRanges::default());
-            inner.ranges.insert(place, TableRanges { table: table.clone(), all, deleted });
+            inner.ranges.insert(index, TableRanges { table: table.clone(), all, deleted });
             inner.range_bytes += size_of::<TableRanges>();
-            Ok::<_, Error>(place)
+            Ok::<_, Error>(index)
         })?;
-        let others = inner.bytes() - inner.ranges[place].all.bytes();
-        let all = &mut inner.ranges[place].all;
+        let others = inner.bytes() - inner.ranges[index].all.bytes();
+        let all = &mut inner.ranges[index].all;
         let before = all.bytes();
-        let added = all.add((start, end), budget.beside(others));
-        inner.range_bytes = inner.range_bytes - before + inner.ranges[place].all.bytes();
+        let added = all.add(range, budget.beside(others));
+        inner.range_bytes = inner.range_bytes - before + inner.ranges[index].all.bytes();
         added
     }
 
     /// Records a range delete: what was read inside the range now counts as read and written.
-    pub fn delete_range(&self, table: &Arc<TableState>, range: &DeletedRange) {
+    pub fn delete_range(&self, table: &Arc<TableState>, range: KeySpan<&[u8]>) {
         if self.isolation == Isolation::Serializable {
             return;
         }
         let mut inner = self.inner.borrow_mut();
-        inner.keys.validate_if(|id, key| id == table.id && range.covers(key));
-        let Ok(place) = inner.place(table.id) else { return };
-        let TableRanges { all, deleted, .. } = &mut inner.ranges[place];
+        inner.keys.validate_if(|id, key| id == table.id && range.contains(key));
+        let Ok(index) = inner.index_of(table.id) else { return };
+        let TableRanges { all, deleted, .. } = &mut inner.ranges[index];
         let before = deleted.bytes();
-        let end = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        for part in all.common((Bound::Included(&range.start), end)) {
-            deleted.add(part, Budget::new(usize::MAX)).expect("anything fits");
+        for common in all.common(GivenRange::new(range)) {
+            deleted.add(common, Budget::new(usize::MAX)).expect("anything fits");
         }
         let after = deleted.bytes();
         inner.range_bytes = inner.range_bytes - before + after;

@@ -9,12 +9,11 @@ use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
 use fulgurite_log::{ChunkRef, Log, RecoveredFrame, RecoverySink};
-use fulgurite_types::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 
 use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
 use crate::checkpoint_record::CheckpointRecord;
-use crate::deleted_ranges::DeletedRange;
 use crate::error::OrError;
 use crate::spill::{SpillPins, resolve_places};
 use crate::values::read_value;
@@ -43,7 +42,7 @@ pub(crate) struct Replay<'p> {
 
 struct RecoveredTable {
     ops: RecoveredBuilder,
-    ranges: Vec<(DeletedRange, Csn)>,
+    ranges: Vec<(KeySpan, Csn)>,
 }
 
 struct InChunks {
@@ -97,7 +96,7 @@ impl<'p> Replay<'p> {
             let inline_max = inline_max_of(table, self.inline_max);
             let recovered = self.table(table);
             if let Op::DeleteRange { start, end } = op {
-                recovered.ranges.push((DeletedRange { start: start.into(), end: end.map(Into::into) }, csn));
+                recovered.ranges.push((KeySpan::new(start, end).owned(), csn));
                 continue;
             }
             recovered.ops.push(recovered_op(
@@ -151,8 +150,7 @@ impl<'p> Replay<'p> {
             // A later commit dropped the table: no reader can ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
             for (range, csn) in recovered.ranges {
-                let (start, end) = (&range.start, range.end.as_deref());
-                table.index.apply_range_delete(start, end, csn, &Readers::NONE_YET);
+                table.index.apply_range_delete(range.borrowed(), csn, &Readers::NONE_YET);
             }
             table.index.apply_recovered(recovered.ops.finish());
         }
@@ -278,7 +276,7 @@ pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &Checkpo
     restore_range_deletes(&catalog.root, record);
     let mut cursor =
         catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
-    cursor.seek(std::ops::Bound::Unbounded).or_error()?;
+    cursor.seek(&[]).or_error()?;
     while let Some(key) = cursor.key() {
         if key != crate::catalog::NEXT_ID_KEY {
             let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
@@ -305,7 +303,6 @@ pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Res
 fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {
     let ranges = record.tables.get(&table.id).map(|table| table.range_deletes.as_slice()).unwrap_or_default();
     for range in ranges {
-        let (start, end) = (&range.start, range.end.as_deref());
-        table.index.apply_range_delete(start, end, range.csn, &Readers::NONE_YET);
+        table.index.apply_range_delete(range.keys.borrowed(), range.csn, &Readers::NONE_YET);
     }
 }

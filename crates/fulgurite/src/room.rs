@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_types::limits;
 
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::{Error, Result};
 
 /// The disk's free space as maintenance last found it.
@@ -23,7 +23,7 @@ pub(crate) struct Room {
 /// segments that are being made, records of a checkpoint, the next opening.
 const RESERVE_BYTES: u64 = 6 << 20;
 
-impl Core {
+impl Engine {
     /// Reads the disk's free space: puts are refused while a checkpoint of all memtables would not fit. If the file
     /// system does not report its free space, no write is refused here; a write that does not fit fails itself.
     pub fn look_at_room(&self) -> Result<()> {

@@ -3,7 +3,10 @@
 use std::ops::Bound;
 use std::time::SystemTime;
 
-use crate::scan::{Bounds, Range};
+use fulgurite_types::{KeySpan, key_after};
+
+use crate::key_range::GivenRange;
+use crate::scan::Range;
 use crate::{Error, Result, Value};
 
 /// An item of a [`Salvage`].
@@ -89,16 +92,36 @@ pub struct LeftOut {
 /// ```
 pub struct Salvage {
     range: Range<'static>,
+    /// The keys that were asked for, and the form of their bounds; see [`GivenRange`].
+    asked: KeySpan,
+    starts_after_key: bool,
+    ends_with_key: bool,
     /// The range that was named last: a scan that seeks its position again meets the same node a second time.
-    named: Option<Bounds>,
+    named: Option<KeySpan>,
 }
 
 impl Salvage {
-    pub(crate) fn new(range: Range<'static>) -> Salvage {
-        Salvage { range, named: None }
+    pub(crate) fn new(range: Range<'static>, asked: GivenRange<'_>) -> Salvage {
+        let GivenRange { span, starts_after_key, ends_with_key } = asked;
+        Salvage { range, asked: span.owned(), starts_after_key, ends_with_key, named: None }
     }
 
-    fn go_on(&mut self) -> Result<Option<Salvaged>> {
+    /// The keys that were asked for and not read, with bounds as the caller gave them.
+    fn left_out(&self, unread: &KeySpan) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+        let Salvage { asked, starts_after_key, ends_with_key, .. } = self;
+        let asked = GivenRange {
+            span: asked.borrowed(),
+            starts_after_key: *starts_after_key,
+            ends_with_key: *ends_with_key,
+        };
+        let is_one_key = unread.end.as_ref().is_some_and(|end| *end == key_after(&unread.start));
+        let unread = GivenRange { ends_with_key: is_one_key, ..GivenRange::new(unread.borrowed()) };
+        let (start, end) = asked.intersection(unread).bounds();
+        let start = if start == Bound::Unbounded { Bound::Included(&[][..]) } else { start };
+        (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))
+    }
+
+    fn next_item(&mut self) -> Result<Option<Salvaged>> {
         loop {
             let error = match self.range.next_kept() {
                 Ok(entry) => {
@@ -116,7 +139,7 @@ impl Salvage {
             if self.named.as_ref() == Some(&unread) {
                 continue;
             }
-            let keys = unread.to_keep();
+            let keys = self.left_out(&unread);
             self.named = Some(unread);
             return Ok(Some(Salvaged::LeftOut(LeftOut { keys, error })));
         }
@@ -127,6 +150,6 @@ impl Iterator for Salvage {
     type Item = Result<Salvaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.go_on().transpose()
+        self.next_item().transpose()
     }
 }

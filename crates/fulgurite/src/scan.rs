@@ -5,201 +5,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fulgurite_index::KeySpan;
 use fulgurite_index::btree::BTree;
 use fulgurite_index::table::{Cursor, ReadPoint};
-use fulgurite_types::TableId;
+use fulgurite_types::{KeySpan, TableId, key_after};
 
 use crate::catalog::TableState;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::live_reads::{LiveReads, ReadFor};
 use crate::snapshots::SnapshotGuard;
-use crate::write_set::{TableWrites, WriteOp, WriteValue, check_key};
+use crate::write_set::{TableWrites, WriteOp, WriteValue};
 use crate::{Result, Value};
-
-/// An owned range of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bounds {
-    start: Bound<Box<[u8]>>,
-    end: Bound<Box<[u8]>>,
-}
-
-impl Bounds {
-    pub fn new(start: Bound<&[u8]>, end: Bound<&[u8]>) -> Result<Bounds> {
-        let own = |bound: Bound<&[u8]>| -> Result<Bound<Box<[u8]>>> {
-            Ok(match bound {
-                Bound::Included(key) => Bound::Included(checked(key)?),
-                Bound::Excluded(key) => Bound::Excluded(checked(key)?),
-                Bound::Unbounded => Bound::Unbounded,
-            })
-        };
-        Ok(Bounds { start: own(start)?, end: own(end)? })
-    }
-
-    /// The same bounds with keys as vectors.
-    pub fn to_keep(&self) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
-        let (start, end) = self.as_ref();
-        (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))
-    }
-
-    /// All keys that start with `prefix`.
-    pub fn prefix(prefix: &[u8]) -> Result<Bounds> {
-        check_key(prefix)?;
-        let mut end = prefix.to_vec();
-        while end.last() == Some(&0xff) {
-            end.pop();
-        }
-        let end = match end.last_mut() {
-            Some(last) => {
-                *last += 1;
-                Bound::Excluded(end.into())
-            }
-            None => Bound::Unbounded,
-        };
-        Ok(Bounds { start: Bound::Included(prefix.into()), end })
-    }
-
-    pub fn as_ref(&self) -> (Bound<&[u8]>, Bound<&[u8]>) {
-        (as_ref(&self.start), as_ref(&self.end))
-    }
-
-    /// As `[start, end)`; `None` if it is empty.
-    #[expect(clippy::type_complexity, reason = "a start and an optional end")]
-    pub fn half_open(&self) -> Result<Option<(Box<[u8]>, Option<Box<[u8]>>)>> {
-        let start = match &self.start {
-            Bound::Included(key) => key.clone(),
-            Bound::Excluded(key) => successor(key),
-            Bound::Unbounded => Box::default(),
-        };
-        let end = match &self.end {
-            Bound::Included(key) => Some(successor(key)),
-            Bound::Excluded(key) => Some(key.clone()),
-            Bound::Unbounded => None,
-        };
-        // The successor of a key of the greatest length is one byte too long to store. Replace it by the smallest
-        // storable key that is greater: no storable key is between the two.
-        let (start, end) = (shorten(start), end.map(shorten));
-        let Some(start) = start else { return Ok(None) };
-        let end = end.flatten();
-        Ok(end.as_ref().is_none_or(|end| *end > start).then_some((start, end)))
-    }
-
-    /// The part of `other` inside this range.
-    fn clip(&self, other: Bounds) -> Bounds {
-        let start = if self.lower() > other.lower() { self.start.clone() } else { other.start };
-        let end = if self.upper() < upper(&other.end) { self.end.clone() } else { other.end };
-        Bounds { start, end }
-    }
-
-    /// The start: a key, and whether the range begins after it. Tuples compare as starts do.
-    fn lower(&self) -> (&[u8], bool) {
-        match &self.start {
-            Bound::Included(key) => (key, false),
-            Bound::Excluded(key) => (key, true),
-            Bound::Unbounded => (&[], false),
-        }
-    }
-
-    /// The end; see [`Upper`].
-    fn upper(&self) -> Upper<'_> {
-        upper(&self.end)
-    }
-
-    pub fn contains(&self, key: &[u8]) -> bool {
-        !self.is_before_start(key) && !self.is_past_end(key)
-    }
-
-    /// Whether it contains all keys of `other`.
-    pub fn covers(&self, other: &Bounds) -> bool {
-        self.lower() <= other.lower() && other.upper() <= self.upper()
-    }
-
-    /// The parts of it before and after `hole`; `None` for an empty one.
-    pub fn without(&self, hole: &Bounds) -> [Option<Bounds>; 2] {
-        let (start, end) = (self.start.clone(), self.end.clone());
-        let before = match &hole.start {
-            Bound::Unbounded => None,
-            Bound::Included(key) => Some(Bounds { start, end: Bound::Excluded(key.clone()) }),
-            Bound::Excluded(key) => Some(Bounds { start, end: Bound::Included(key.clone()) }),
-        };
-        let behind = match &hole.end {
-            Bound::Unbounded => None,
-            Bound::Included(key) => Some(Bounds { start: Bound::Excluded(key.clone()), end }),
-            Bound::Excluded(key) => Some(Bounds { start: Bound::Included(key.clone()), end }),
-        };
-        [before, behind].map(|part| part.map(|part| self.clip(part)).filter(|part| !part.is_empty()))
-    }
-
-    fn is_empty(&self) -> bool {
-        let (begin, after) = self.lower();
-        (false, begin, after) >= self.upper()
-    }
-
-    fn is_past_end(&self, key: &[u8]) -> bool {
-        match &self.end {
-            Bound::Included(end) => key > &**end,
-            Bound::Excluded(end) => key >= &**end,
-            Bound::Unbounded => false,
-        }
-    }
-
-    fn is_before_start(&self, key: &[u8]) -> bool {
-        match &self.start {
-            Bound::Included(start) => key < &**start,
-            Bound::Excluded(start) => key <= &**start,
-            Bound::Unbounded => false,
-        }
-    }
-}
-
-/// The end of a range: whether it is unbounded, else a key, and whether the range ends after that key. Tuples compare
-/// as ends do.
-type Upper<'b> = (bool, &'b [u8], bool);
-
-fn upper(end: &Bound<Box<[u8]>>) -> Upper<'_> {
-    match end {
-        Bound::Included(key) => (false, key, true),
-        Bound::Excluded(key) => (false, key, false),
-        Bound::Unbounded => (true, &[], false),
-    }
-}
-
-fn checked(key: &[u8]) -> Result<Box<[u8]>> {
-    check_key(key)?;
-    Ok(key.into())
-}
-
-/// The smallest key after `key`.
-fn successor(key: &[u8]) -> Box<[u8]> {
-    let mut next = Vec::with_capacity(key.len() + 1);
-    next.extend_from_slice(key);
-    next.push(0);
-    next.into()
-}
-
-/// The smallest storable key that is at or after `key`; `None` if there is none.
-fn shorten(key: Box<[u8]>) -> Option<Box<[u8]>> {
-    if key.len() <= fulgurite_types::limits::KEY_BYTES_MAX {
-        return Some(key);
-    }
-    let mut key = key.into_vec();
-    key.truncate(fulgurite_types::limits::KEY_BYTES_MAX);
-    while key.last() == Some(&0xff) {
-        key.pop();
-    }
-    *key.last_mut()? += 1;
-    Some(key.into())
-}
-
-fn as_ref(bound: &Bound<Box<[u8]>>) -> Bound<&[u8]> {
-    match bound {
-        Bound::Included(key) => Bound::Included(key),
-        Bound::Excluded(key) => Bound::Excluded(key),
-        Bound::Unbounded => Bound::Unbounded,
-    }
-}
 
 /// A key and its value, both borrowed, and when they expire; `None`: never.
 ///
@@ -228,9 +45,9 @@ enum Direction {
 
 /// The position of one end of an iteration.
 #[derive(Clone, Copy)]
-enum Stand<'a> {
+enum Position<'a> {
     /// The iteration has not started.
-    Fresh,
+    NotStarted,
     /// The cursor is at the entry that was returned last.
     Given,
     /// This own entry was returned last, or skipped because it is not live; the cursor is at the next stored entry.
@@ -246,7 +63,7 @@ struct Side<'a> {
     own: Option<&'a TableWrites>,
     /// The next own entry in this direction.
     own_next: Option<(&'a [u8], &'a WriteOp)>,
-    stand: Stand<'a>,
+    position: Position<'a>,
 }
 
 /// The entries of a range of a table, in key order. Keys and values that are in memory are not copied. An error ends
@@ -279,7 +96,7 @@ struct Side<'a> {
 pub struct Range<'a> {
     table: Arc<TableState>,
     at: ReadPoint,
-    bounds: Bounds,
+    span: KeySpan,
     own: Option<&'a TableWrites>,
     front: Option<Side<'a>>,
     back: Option<Side<'a>>,
@@ -289,26 +106,26 @@ pub struct Range<'a> {
     /// Records the returned values that expire, for a transaction.
     live: Option<&'a LiveReads>,
     _snapshot: Option<Arc<SnapshotGuard>>,
-    core: Handle,
+    engine: Handle,
 }
 
 impl<'a> Range<'a> {
     pub(crate) fn new(
-        core: &Handle,
+        engine: &Handle,
         table: &Arc<TableState>,
         at: ReadPoint,
-        bounds: Bounds,
+        span: KeySpan,
         own: Option<&'a TableWrites>,
         snapshot: Option<Arc<SnapshotGuard>>,
     ) -> Result<Range<'a>> {
-        core.check_open()?;
-        core.counters.scans.count();
+        engine.check_open()?;
+        engine.counters.scans.count();
         let own = own.filter(|own| !own.ops.is_empty() || !own.ranges.is_empty());
         Ok(Range {
-            core: core.clone(),
+            engine: engine.clone(),
             table: table.clone(),
             at,
-            bounds,
+            span,
             own,
             front: None,
             back: None,
@@ -368,23 +185,18 @@ impl<'a> Range<'a> {
         Ok(entry.map(|(key, value)| (key, value, expires_at)))
     }
 
-    /// The keys that the error which ended this iteration left unread: the span of a node, or the one key whose value
-    /// could not be read. For forward iterations without own writes.
-    pub(crate) fn unread(&self) -> Option<Bounds> {
+    /// The keys that the error which ended this iteration left unread: those of a node, or the one whose value could
+    /// not be read. For forward iterations without own writes.
+    pub(crate) fn unread(&self) -> Option<KeySpan> {
         let cursor = &self.front.as_ref()?.cursor;
-        if let Some(KeySpan { from, to }) = cursor.unread() {
-            let end = to.map_or(Bound::Unbounded, Bound::Excluded);
-            return Some(self.bounds.clip(Bounds { start: Bound::Included(from), end }));
-        }
-        let key: Box<[u8]> = cursor.key()?.into();
-        Some(Bounds { start: Bound::Included(key.clone()), end: Bound::Included(key) })
+        cursor.unread().or_else(|| cursor.key().map(|key| KeySpan::new(key.into(), Some(key_after(key)))))
     }
 
     /// Continues after an error: the next entry is the first one after those that [`Range::unread`] names.
     pub(crate) fn pass_unread(&mut self) {
         assert!(self.own.is_none() && self.back.is_none(), "only a forward scan of a snapshot continues");
         if let Some(front) = self.front.as_mut().filter(|front| front.cursor.unread().is_some()) {
-            front.stand = Stand::Unread;
+            front.position = Position::Unread;
         }
         self.done = false;
     }
@@ -398,7 +210,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
+        let entry = side.lend(&self.engine, self.table.id, &mut self.lent);
         self.done = entry.is_err();
         entry.map(Some)
     }
@@ -412,7 +224,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.lend(&self.core, self.table.id, &mut self.lent);
+        let entry = side.lend(&self.engine, self.table.id, &mut self.lent);
         self.done = entry.is_err();
         entry.map(|(key, value)| Some((key, value, side.expires_at())))
     }
@@ -426,7 +238,7 @@ impl<'a> Range<'a> {
             Direction::Backward => &self.back,
         };
         let side = side.as_ref().expect("it was advanced");
-        let entry = side.give(&self.core, self.table.id, self.at.now_ms);
+        let entry = side.give(&self.engine, self.table.id, self.at.now_ms);
         self.done = entry.is_err();
         entry.map(Some)
     }
@@ -437,7 +249,7 @@ impl<'a> Range<'a> {
             return Ok(false);
         }
         self.done = true;
-        self.core.check_open()?;
+        self.engine.check_open()?;
         let (side, other) = match direction {
             Direction::Forward => (&mut self.front, &self.back),
             Direction::Backward => (&mut self.back, &self.front),
@@ -449,13 +261,13 @@ impl<'a> Range<'a> {
                 cursor: self.table.index.cursor(self.at),
                 own: self.own,
                 own_next: None,
-                stand: Stand::Fresh,
+                position: Position::NotStarted,
             }),
         };
-        if !side.step(&self.bounds, self.at.now_ms)? {
+        if !side.step(&self.span, self.at.now_ms)? {
             return Ok(false);
         }
-        if let (Some(live), Stand::Given) = (self.live, side.stand) {
+        if let (Some(live), Position::Given) = (self.live, side.position) {
             let key = side.cursor.key().expect("it stepped to an entry");
             live.note(&self.table, key, side.cursor.version().expires_at_ms, ReadFor::Reading);
         }
@@ -487,19 +299,19 @@ impl DoubleEndedIterator for Range<'_> {
 impl<'a> Side<'a> {
     /// The key of the current entry.
     fn key(&self) -> Option<&[u8]> {
-        match self.stand {
-            Stand::Fresh | Stand::Unread => None,
-            Stand::Given => self.cursor.key(),
-            Stand::GivenOwn(key, _) => Some(key),
+        match self.position {
+            Position::NotStarted | Position::Unread => None,
+            Position::Given => self.cursor.key(),
+            Position::GivenOwn(key, _) => Some(key),
         }
     }
 
     /// When the current entry expires; `None`: never.
     fn expires_at(&self) -> Option<SystemTime> {
-        let expires_at_ms = match self.stand {
-            Stand::GivenOwn(_, op) => op.expires_at_ms,
-            Stand::Given if self.cursor.key().is_some() => self.cursor.version().expires_at_ms,
-            Stand::Fresh | Stand::Given | Stand::Unread => 0,
+        let expires_at_ms = match self.position {
+            Position::GivenOwn(_, op) => op.expires_at_ms,
+            Position::Given if self.cursor.key().is_some() => self.cursor.version().expires_at_ms,
+            Position::NotStarted | Position::Given | Position::Unread => 0,
         };
         (expires_at_ms != 0).then(|| SystemTime::UNIX_EPOCH + Duration::from_millis(expires_at_ms))
     }
@@ -508,14 +320,14 @@ impl<'a> Side<'a> {
     #[inline]
     fn lend<'s>(
         &'s self,
-        core: &Core,
+        engine: &Engine,
         table: TableId,
         read: &'s mut Option<Value>,
     ) -> Result<(&'s [u8], &'s [u8])> {
-        if let Stand::GivenOwn(key, op) = self.stand {
+        if let Position::GivenOwn(key, op) = self.position {
             let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
-                WriteValue::Chunks(spilled) => core.read_own_value(table, key, &spilled.1)?,
+                WriteValue::Chunks(spilled) => engine.read_own_value(table, key, &spilled.1)?,
                 WriteValue::Delete => unreachable!("an iteration does not return a delete"),
             };
             return Ok((key, read.insert(value)));
@@ -524,19 +336,19 @@ impl<'a> Side<'a> {
         if !version.flags.is_out_of_line() {
             return Ok((key, version.payload));
         }
-        Ok((key, read.insert(core.read_value(table, key, version.csn, version.payload)?)))
+        Ok((key, read.insert(engine.read_value(table, key, version.csn, version.payload)?)))
     }
 
     /// The current entry, owned.
-    fn give(&self, core: &Core, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
-        if let Stand::GivenOwn(key, op) = self.stand {
+    fn give(&self, engine: &Engine, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
+        if let Position::GivenOwn(key, op) = self.position {
             let value =
-                core.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
+                engine.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
             return Ok((Value::from(key.to_vec()), value));
         }
         let (key, version) = (self.cursor.pinned_key(), self.cursor.version());
         let value = if version.flags.is_out_of_line() {
-            core.read_value(table, &key, version.csn, version.payload)?
+            engine.read_value(table, &key, version.csn, version.payload)?
         } else {
             Value(self.cursor.pinned_payload())
         };
@@ -545,11 +357,11 @@ impl<'a> Side<'a> {
 
     /// Moves to the next entry; false if there is none. Pins nothing: the registered snapshot keeps the values that it
     /// sees in the accounts, and so their segments; a thread that loads a node pins it.
-    fn step(&mut self, bounds: &Bounds, now_ms: u64) -> Result<bool> {
-        if matches!(self.stand, Stand::Given) {
+    fn step(&mut self, span: &KeySpan, now_ms: u64) -> Result<bool> {
+        if matches!(self.position, Position::Given) {
             self.move_cursor()?;
         } else {
-            self.resume(bounds)?;
+            self.resume(span)?;
         }
         loop {
             let stored = self.cursor.key();
@@ -561,20 +373,20 @@ impl<'a> Side<'a> {
                 (Some(stored), Some((own, _))) => own.cmp(stored),
             };
             if let (Ordering::Less, Some(key)) = (order, stored) {
-                if self.outside(bounds, key) {
+                if self.is_past(span, key) {
                     return Ok(false);
                 }
                 if let Some(own) = self.own
                     && let Some(range) = own.ranges.covering(key)
                 {
-                    self.pass_deleted(bounds, range)?;
+                    self.pass_deleted(span, range)?;
                     continue;
                 }
-                self.stand = Stand::Given;
+                self.position = Position::Given;
                 return Ok(true);
             }
             let (key, op) = self.own_next.expect("compared above");
-            if self.outside(bounds, key) {
+            if self.is_past(span, key) {
                 return Ok(false);
             }
             self.pass_own(key, op, order)?;
@@ -587,34 +399,28 @@ impl<'a> Side<'a> {
     /// Moves the cursor to the next stored entry, unless it is there already.
     #[cold]
     #[inline(never)]
-    fn resume(&mut self, bounds: &Bounds) -> Result<()> {
-        match self.stand {
-            Stand::Fresh => self.start(bounds),
-            Stand::Unread => self.cursor.skip_unread().or_error(),
-            Stand::Given | Stand::GivenOwn(..) => Ok(()),
+    fn resume(&mut self, span: &KeySpan) -> Result<()> {
+        match self.position {
+            Position::NotStarted => self.start(span),
+            Position::Unread => self.cursor.skip_unread().or_error(),
+            Position::Given | Position::GivenOwn(..) => Ok(()),
         }
     }
 
     /// Moves the cursor from a key in a range that the transaction deletes to the first key past that range. Reads
     /// nothing past the end of the scan, because nodes there were not asked for, and may be damaged.
     #[inline(never)]
-    fn pass_deleted(&mut self, bounds: &Bounds, (start, end): (&[u8], Option<&[u8]>)) -> Result<()> {
+    fn pass_deleted(&mut self, span: &KeySpan, deleted: KeySpan<&[u8]>) -> Result<()> {
         for _ in 0..STEPS_BEFORE_SEEK {
             self.move_cursor()?;
-            let is_inside = |key: &[u8]| match self.direction {
-                Direction::Forward => end.is_none_or(|end| key < end),
-                Direction::Backward => start <= key,
-            };
-            if !self.cursor.key().is_some_and(|key| is_inside(key) && !self.outside(bounds, key)) {
+            if !self.cursor.key().is_some_and(|key| deleted.contains(key) && !self.is_past(span, key)) {
                 return Ok(());
             }
         }
-        match (self.direction, end) {
-            (Direction::Forward, Some(end)) if bounds.upper() > (false, end, false) => {
-                self.cursor.seek(Bound::Included(end)).or_error()
-            }
-            (Direction::Backward, _) if bounds.lower() < (start, false) => {
-                self.cursor.seek_back(Bound::Excluded(start)).or_error()
+        match (self.direction, deleted.end) {
+            (Direction::Forward, Some(end)) if span.ends_after(end) => self.cursor.seek(end).or_error(),
+            (Direction::Backward, _) if *span.start < *deleted.start => {
+                self.cursor.seek_back(Some(deleted.start)).or_error()
             }
             _ => {
                 self.cursor.end();
@@ -636,20 +442,20 @@ impl<'a> Side<'a> {
             }
         }
         .map(|(key, op)| (&**key, op));
-        self.stand = Stand::GivenOwn(key, op);
+        self.position = Position::GivenOwn(key, op);
         Ok(())
     }
 
-    fn start(&mut self, bounds: &Bounds) -> Result<()> {
-        let (start, end) = bounds.as_ref();
+    fn start(&mut self, span: &KeySpan) -> Result<()> {
+        let KeySpan { start, end } = span.borrowed();
         let first = match self.direction {
             Direction::Forward => {
                 self.cursor.seek(start).or_error()?;
-                self.own.and_then(|own| own.ops.range::<[u8], _>((start, Bound::Unbounded)).next())
+                self.own.and_then(|own| own.ops.range::<[u8], _>(KeySpan::from(start)).next())
             }
             Direction::Backward => {
                 self.cursor.seek_back(end).or_error()?;
-                self.own.and_then(|own| own.ops.range::<[u8], _>((Bound::Unbounded, end)).next_back())
+                self.own.and_then(|own| own.ops.range::<[u8], _>(KeySpan { end, ..KeySpan::ALL }).next_back())
             }
         };
         self.own_next = first.map(|(key, op)| (&**key, op));
@@ -664,10 +470,11 @@ impl<'a> Side<'a> {
         Ok(())
     }
 
-    fn outside(&self, bounds: &Bounds, key: &[u8]) -> bool {
+    /// Whether the key is beyond the end of the scan in its direction.
+    fn is_past(&self, span: &KeySpan, key: &[u8]) -> bool {
         match self.direction {
-            Direction::Forward => bounds.is_past_end(key),
-            Direction::Backward => bounds.is_before_start(key),
+            Direction::Forward => !span.ends_after(key),
+            Direction::Backward => span.starts_after(key),
         }
     }
 }

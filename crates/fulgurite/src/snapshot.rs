@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_types::{Csn, hash_key};
+use fulgurite_types::{Csn, KeySpan, hash_key};
 
 use crate::handle::Handle;
+use crate::key_range::{given, span_of, span_of_prefix};
 use crate::salvage::Salvage;
-use crate::scan::{Bounds, Range};
+use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
 use crate::write_set::check_key;
 use crate::{KeyRange, Result, Table, Value};
@@ -34,13 +35,13 @@ use crate::{KeyRange, Result, Table, Value};
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,
-    core: Handle,
+    engine: Handle,
 }
 
 impl Snapshot {
-    pub(crate) fn take(core: &Handle) -> Snapshot {
-        let guard = core.snapshot(|| core.pipeline.read_csn());
-        Snapshot { core: core.clone(), guard: Arc::new(guard) }
+    pub(crate) fn take(engine: &Handle) -> Snapshot {
+        let guard = engine.snapshot(|| engine.pipeline.read_csn());
+        Snapshot { engine: engine.clone(), guard: Arc::new(guard) }
     }
 
     /// The number of the newest commit in it.
@@ -59,15 +60,15 @@ impl Snapshot {
 
     fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         let version = self.version(table, key)?;
-        version.map(|version| self.core.resolve(table.state.id, key, version)).transpose()
+        version.map(|version| self.engine.resolve(table.state.id, key, version)).transpose()
     }
 
     pub(crate) fn version(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {
-        self.core.state_of(table)?;
+        self.engine.state_of(table)?;
         check_key(key)?;
         table.state.check_seen(self.guard.csn)?;
         let hash = hash_key(table.state.id, key);
-        self.core.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
+        self.engine.read_at(&table.state, key, hash, self.guard.csn, self.guard.now_ms)
     }
 
     /// The entries of `range` in key order; `.rev()` iterates backward. `..` is the whole table.
@@ -75,7 +76,7 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Transaction::range`](crate::Transaction::range), except [`Error::TooLarge`](crate::Error::TooLarge).
     pub fn range(&self, table: &Table, range: impl KeyRange) -> Result<Range<'static>> {
-        self.range_of(table, Bounds::new(range.start(), range.end())?)
+        self.range_of(table, span_of(&range)?)
     }
 
     /// The entries whose keys start with `prefix`, in key order.
@@ -83,7 +84,7 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::range`].
     pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
-        self.range_of(table, Bounds::prefix(prefix.as_ref())?)
+        self.range_of(table, span_of_prefix(prefix.as_ref())?)
     }
 
     /// The entries of `range` in key order, without those that cannot be read: the iterator names each range that it
@@ -93,14 +94,16 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::range`].
     pub fn salvage(&self, table: &Table, range: impl KeyRange) -> Result<Salvage> {
-        Ok(Salvage::new(self.range(table, range)?))
+        let span = span_of(&range)?;
+        let given = given(&range, &span);
+        Ok(Salvage::new(self.range_of(table, span.clone())?, given))
     }
 
-    fn range_of(&self, table: &Table, bounds: Bounds) -> Result<Range<'static>> {
-        self.core.state_of(table)?;
+    fn range_of(&self, table: &Table, span: KeySpan) -> Result<Range<'static>> {
+        self.engine.state_of(table)?;
         table.state.check_seen(self.guard.csn)?;
         let at = ReadPoint { csn: self.guard.csn, now_ms: self.guard.now_ms };
-        Range::new(&self.core, &table.state, at, bounds, None, Some(self.guard.clone()))
+        Range::new(&self.engine, &table.state, at, span, None, Some(self.guard.clone()))
     }
 }
 

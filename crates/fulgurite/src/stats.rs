@@ -8,7 +8,7 @@ use fulgurite_types::Csn;
 
 use crate::CsnRange;
 use crate::clock::ClockStatus;
-use crate::core::Core;
+use crate::engine::Engine;
 use crate::latency::Latencies;
 use crate::maintenance::{MaintenanceError, WorkTimes};
 
@@ -129,14 +129,14 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn read(core: &Core) -> Stats {
-        let progress = &core.progress;
-        let tables = core.catalog.all();
-        let (snapshots, _) = core.snapshots.open();
-        let (open, oldest_ms) = core.snapshots.count_and_oldest_ms();
+    pub(crate) fn read(engine: &Engine) -> Stats {
+        let progress = &engine.progress;
+        let tables = engine.catalog.all();
+        let (snapshots, _) = engine.snapshots.open();
+        let (open, oldest_ms) = engine.snapshots.count_and_oldest_ms();
         let mut segments = [0; 3];
         let mut segment_bytes = 0;
-        for segment in core.log.segments() {
+        for segment in engine.log.segments() {
             segment_bytes += u64::from(segment.bytes);
             segments[match segment.stream {
                 Some(Stream::Commit) => 0,
@@ -145,38 +145,39 @@ impl Stats {
             }] += 1;
         }
         Stats {
-            visible: core.pipeline.visible(),
-            durable: core.pipeline.stable(),
-            synced: core.pipeline.floor(),
+            visible: engine.pipeline.visible(),
+            durable: engine.pipeline.stable(),
+            synced: engine.pipeline.floor(),
             checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
             merges: progress.merges.count(),
             merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
-            epoch: core.log.epoch().0,
-            tables: core.catalog.list().len() as u64,
+            epoch: engine.log.epoch().0,
+            tables: engine.catalog.list().len() as u64,
             memtable_bytes: tables.iter().map(|table| table.index.memtables().bytes()).sum(),
             memtable_entries: tables.iter().map(|table| table.index.memtables().entries()).sum(),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
-            oldest_snapshot_age: oldest_ms.map(|ms| Duration::from_millis(core.now_ms().saturating_sub(ms))),
-            gets: core.counters.gets.read(),
-            scans: core.counters.scans.read(),
-            conflicts: core.counters.conflicts.load(Ordering::Relaxed),
-            retries: core.counters.retries.load(Ordering::Relaxed),
+            oldest_snapshot_age: oldest_ms
+                .map(|ms| Duration::from_millis(engine.now_ms().saturating_sub(ms))),
+            gets: engine.counters.gets.read(),
+            scans: engine.counters.scans.read(),
+            conflicts: engine.counters.conflicts.load(Ordering::Relaxed),
+            retries: engine.counters.retries.load(Ordering::Relaxed),
             live_bytes: progress.live_bytes.load(Ordering::Acquire),
             segment_bytes,
             segments,
-            poisoned: core.log.poisoned().map(|why| why.to_string()),
-            at_risk: core.pipeline.at_risk(),
-            read_only: core.options.read_only,
-            unproven: core.unproven,
-            clock: core.clock.status(core.env.clock()),
-            latency: core.pipeline.stopwatch().read(),
-            direct_io: core.log.is_direct(),
-            flush_scheme: core.options.research.flush_scheme,
-            log: core.log.stats(),
+            poisoned: engine.log.poisoned().map(|why| why.to_string()),
+            at_risk: engine.pipeline.at_risk(),
+            read_only: engine.options.read_only,
+            unproven: engine.unproven,
+            clock: engine.clock.status(engine.env.clock()),
+            latency: engine.pipeline.stopwatch().read(),
+            direct_io: engine.log.is_direct(),
+            flush_scheme: engine.options.research.flush_scheme,
+            log: engine.log.stats(),
         }
     }
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use crossbeam_epoch::Guard;
-use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_types::{Csn, hash_key};
+use fulgurite_index::{Io, Version};
+use fulgurite_types::{KeySpan, hash_key};
 
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::handle::Handle;
-use crate::scan::{Bounds, Range};
+use crate::key_range::{span_of, span_of_prefix};
+use crate::scan::Range;
 use crate::snapshot::Snapshot;
 use crate::transaction::Transaction;
 use crate::write_set::check_key;
@@ -42,7 +43,7 @@ use crate::{Commit, Error, Isolation, KeyRange, Result, Value};
 #[derive(Clone)]
 pub struct Table {
     pub(crate) state: Arc<TableState>,
-    pub(crate) core: Handle,
+    pub(crate) engine: Handle,
 }
 
 impl Table {
@@ -62,61 +63,41 @@ impl Table {
 
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let pin = crossbeam_epoch::pin();
-        match self.live_version(key, &pin) {
-            Ok(Some(version)) => self.core.resolve(self.state.id, key, version).map(Some),
+        match self.live_version(key, &pin, Io::Allowed) {
+            Ok(Some(version)) => self.engine.resolve(self.state.id, key, version).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// The newest version of a key, if it is live.
+    /// The newest version of a key, if it is live: asks for the newest version, and if that does not settle the read,
+    /// for the version of a snapshot (INV-TXN-14).
     #[inline]
-    pub(crate) fn live_version(&self, key: &[u8], pin: &Guard) -> Result<Option<Version>> {
-        let index = &self.state.index;
-        self.live_version_by(
-            key,
-            pin,
-            |hash, at| index.get_newest(key, hash, at, 0).or_error(),
-            |hash, at| index.get(key, hash, at).or_error(),
-        )
-    }
-
-    /// Asks for the newest version, and if that does not settle the read, for the version of a snapshot (INV-TXN-14).
-    #[inline]
-    fn live_version_by(
-        &self,
-        key: &[u8],
-        _pin: &Guard,
-        newest: impl FnOnce(u64, Csn) -> Result<Option<Version>>,
-        seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
-    ) -> Result<Option<Version>> {
+    pub(crate) fn live_version(&self, key: &[u8], _pin: &Guard, io: Io) -> Result<Option<Version>> {
         check_key(key)?;
-        self.core.check_open()?;
-        self.core.counters.gets.count();
+        self.engine.check_open()?;
+        self.engine.counters.gets.count();
         let hash = hash_key(self.state.id, key);
-        let at = self.core.pipeline.read_csn();
+        let at = self.engine.pipeline.read_csn();
         self.state.check_seen(at)?;
-        self.core.hooks.reached("read CSN taken");
+        self.engine.hooks.reached("read CSN taken");
         // Looked at where it is: moving a version costs about as much as judging it.
-        let found = newest(hash, at);
-        self.core.hooks.reached("newest version found");
+        let found = self.state.index.get_newest(key, hash, at, 0, io).or_error();
+        self.engine.hooks.reached("newest version found");
         match &found {
-            Ok(version) if !self.core.is_settled(version.as_ref(), at) => {
-                self.version_in_a_snapshot(hash, seen)
+            Ok(version) if !self.engine.is_settled(version.as_ref(), at) => {
+                self.version_in_a_snapshot(key, hash, io)
             }
             _ => found,
         }
     }
 
     #[cold]
-    fn version_in_a_snapshot(
-        &self,
-        hash: u64,
-        seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
-    ) -> Result<Option<Version>> {
-        let snapshot = self.core.snapshot(|| self.core.pipeline.read_csn());
+    fn version_in_a_snapshot(&self, key: &[u8], hash: u64, io: Io) -> Result<Option<Version>> {
+        let snapshot = self.engine.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
-        seen(hash, ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms })
+        let at = ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms };
+        self.state.index.get(key, hash, at, io).or_error()
     }
 
     /// Like [`Table::get`], but [`Error::WouldBlock`] instead of a read from disk.
@@ -128,18 +109,12 @@ impl Table {
     }
 
     fn try_get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
-        let index = &self.state.index;
-        let version = self.live_version_by(
-            key,
-            &crossbeam_epoch::pin(),
-            |hash, at| index.try_get_newest(key, hash, at, 0).or_error(),
-            |hash, at| index.try_get(key, hash, at).or_error(),
-        )?;
+        let version = self.live_version(key, &crossbeam_epoch::pin(), Io::MemoryOnly)?;
         let Some(version) = version else { return Ok(None) };
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
-        self.core.resolve(self.state.id, key, version).map(Some)
+        self.engine.resolve(self.state.id, key, version).map(Some)
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]
@@ -165,7 +140,7 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::delete_range`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_range(&self, range: impl KeyRange) -> Result<Commit> {
-        self.delete_bounds(&Bounds::new(range.start(), range.end())?)
+        self.delete_span(span_of(&range)?)
     }
 
     /// Deletes all keys that start with `prefix`; costs the same however many there are.
@@ -173,7 +148,7 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::put`] and [`Transaction::commit`]; the operation is blind and never conflicts.
     pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Commit> {
-        self.delete_bounds(&Bounds::prefix(prefix.as_ref())?)
+        self.delete_span(span_of_prefix(prefix.as_ref())?)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`].
@@ -186,7 +161,7 @@ impl Table {
     }
 
     fn insert_bytes(&self, key: &[u8], value: &[u8]) -> Result<Commit> {
-        self.core.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
+        self.engine.retry(Isolation::Snapshot, |txn| txn.insert(self, key, value)).map(|((), commit)| commit)
     }
 
     /// Writes `new` (`None` deletes) if the value is `expected` (`None`: the key does not exist). Returns whether it
@@ -204,7 +179,7 @@ impl Table {
     }
 
     fn swap_bytes(&self, key: &[u8], expected: Option<&[u8]>, new: Option<&[u8]>) -> Result<bool> {
-        self.core
+        self.engine
             .retry(Isolation::Snapshot, |txn| txn.compare_and_swap(self, key, expected, new))
             .map(|(swapped, _)| swapped)
     }
@@ -214,7 +189,7 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::range`].
     pub fn range(&self, range: impl KeyRange) -> Result<Range<'static>> {
-        Snapshot::take(&self.core).range(self, range)
+        Snapshot::take(&self.engine).range(self, range)
     }
 
     /// The entries whose keys start with `prefix`, in order, at a snapshot of now.
@@ -222,17 +197,17 @@ impl Table {
     /// # Errors
     /// Those of [`Transaction::range`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range<'static>> {
-        Snapshot::take(&self.core).prefix(self, prefix)
+        Snapshot::take(&self.engine).prefix(self, prefix)
     }
 
     /// About how many keys the table has: within some percent, unless snapshots keep many old versions. Expired keys
     /// are left out only where they are recent. It samples the tree, and takes up to some milliseconds. 0 in a child of
     /// the process that opened the database ([`Error::Forked`]).
     pub fn len_estimate(&self) -> u64 {
-        if self.core.check_process().is_err() {
+        if self.engine.check_process().is_err() {
             return 0;
         }
-        let at = ReadPoint { csn: self.core.pipeline.read_csn(), now_ms: self.core.now_ms() };
+        let at = ReadPoint { csn: self.engine.pipeline.read_csn(), now_ms: self.engine.now_ms() };
         let _pin = crossbeam_epoch::pin();
         self.state.index.len_estimate(at)
     }
@@ -243,14 +218,14 @@ impl Table {
         txn.commit()
     }
 
-    fn delete_bounds(&self, bounds: &Bounds) -> Result<Commit> {
+    fn delete_span(&self, span: KeySpan) -> Result<Commit> {
         let mut txn = self.begin();
-        txn.delete_bounds(self, bounds)?;
+        txn.delete_span(self, span)?;
         txn.commit()
     }
 
     fn begin(&self) -> Transaction {
-        Transaction::begin(&self.core, Isolation::Snapshot)
+        Transaction::begin(&self.engine, Isolation::Snapshot)
     }
 }
 

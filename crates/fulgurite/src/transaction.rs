@@ -7,10 +7,10 @@ mod taken;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
+use fulgurite_index::{Io, Version};
 use fulgurite_log::{BulkPosition, Durability};
-use fulgurite_types::{Csn, hash_key, limits};
+use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
 use self::savepoints::Savepoints;
 use self::taken::Taken;
@@ -19,13 +19,13 @@ use crate::claims::Claim;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::{Prepared, prepare};
 use crate::commit::{Frame, ticket::Ticket};
-use crate::core::Core;
-use crate::deleted_ranges::DeletedRange;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
+use crate::key_range::{GivenRange, given, span_of, span_of_prefix};
 use crate::live_reads::ReadFor;
 use crate::read_set::{ReadSet, Validated};
-use crate::scan::{Bounds, Range};
+use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
 use crate::spill::Spill;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
@@ -116,18 +116,18 @@ pub struct Transaction {
     /// Identifies its savepoints and claims; 0 until there is one.
     id: u64,
     new_table: Option<Arc<TableState>>,
-    core: Handle,
+    engine: Handle,
 }
 
 impl Transaction {
-    pub(crate) fn begin(core: &Handle, isolation: Isolation) -> Transaction {
-        let snapshot = core.snapshot(|| core.pipeline.visible());
+    pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
+        let snapshot = engine.snapshot(|| engine.pipeline.visible());
         Transaction {
             // Read after the snapshot was taken, so that no synchronous commit in it is above.
-            reads: ReadSet::new(isolation, core.pipeline.newest_synchronous()),
+            reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
             snapshot,
-            durability: core.options.durability,
-            core: core.clone(),
+            durability: engine.options.durability,
+            engine: engine.clone(),
             isolation,
             writes: WriteSet::default(),
             spill: None,
@@ -151,7 +151,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::UnsupportedDurability`]: the transaction keeps its level and continues.
     pub fn set_durability(&mut self, durability: Durability) -> Result<()> {
-        self.core.check_level(durability)?;
+        self.engine.check_level(durability)?;
         self.durability = durability;
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Transaction {
 
     /// The state of a table handle, if it belongs to this database.
     fn mine<'t>(&self, table: &'t Table) -> Result<&'t Arc<TableState>> {
-        self.core.state_of(table)
+        self.engine.state_of(table)
     }
 
     /// The value of `key`, or `None`.
@@ -212,17 +212,17 @@ impl Transaction {
     /// The budget of reads: what the writes and the savepoints leave of the transaction's one budget.
     fn budget_of_reads(&self) -> Budget {
         let others = self.writes.cost.memory + self.savepoints.bytes();
-        Budget::new(self.core.options.transaction_bytes_max).beside(others)
+        Budget::new(self.engine.options.transaction_bytes_max).beside(others)
     }
 
     fn budget_of_writes(&self) -> Budget {
         let others = self.reads.bytes() + self.savepoints.bytes();
-        Budget::new(self.core.options.transaction_bytes_max).beside(others)
+        Budget::new(self.engine.options.transaction_bytes_max).beside(others)
     }
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
         let Some(op) = own else { return Ok(None) };
-        self.core.own_value(table.id, key, op, self.snapshot.now_ms)
+        self.engine.own_value(table.id, key, op, self.snapshot.now_ms)
     }
 
     fn read(
@@ -233,7 +233,7 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Value>> {
         let version = self.version(table, key, hash, read_for)?;
-        version.map(|version| self.core.resolve(table.id, key, version)).transpose()
+        version.map(|version| self.engine.resolve(table.id, key, version)).transpose()
     }
 
     fn version(
@@ -244,7 +244,7 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Version>> {
         table.check_seen(self.snapshot.csn)?;
-        let Some(version) = self.core.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
+        let Some(version) = self.engine.read_at(table, key, hash, self.snapshot.csn, self.snapshot.now_ms)?
         else {
             // Any commit of the snapshot may have deleted the key.
             self.reads.saw(self.snapshot.csn);
@@ -275,8 +275,8 @@ impl Transaction {
         Ok(version.map(|version| version.expires_at_ms))
     }
 
-    pub(crate) fn core(&self) -> &Core {
-        &self.core
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Writes `key`, whether or not it exists. The new value does not expire, even if the old one did; see
@@ -312,7 +312,7 @@ impl Transaction {
         value: Option<&[u8]>,
         expires_at_ms: u64,
     ) -> Result<()> {
-        self.write(self.core.state_of(table)?, key, value, expires_at_ms, false)
+        self.write(self.engine.state_of(table)?, key, value, expires_at_ms, false)
     }
 
     /// Writes `key` if it does not exist, else fails with [`Error::KeyExists`]. Counts as a read of the key. The value
@@ -334,7 +334,7 @@ impl Transaction {
         if self.get(table, key)?.is_some() {
             return Err(Error::KeyExists { table: table.name(), key: key.into() });
         }
-        self.write(self.core.state_of(table)?, key, Some(value), expires_at_ms, true)
+        self.write(self.engine.state_of(table)?, key, Some(value), expires_at_ms, true)
     }
 
     /// Writes `new` (`None` deletes the key) if the value equals `expected` (`None`: the key does not exist). Returns
@@ -365,7 +365,7 @@ impl Transaction {
         if found.as_deref() != expected {
             return Ok(false);
         }
-        self.write(self.core.state_of(table)?, key, new, expires_at_ms, true)?;
+        self.write(self.engine.state_of(table)?, key, new, expires_at_ms, true)?;
         Ok(true)
     }
 
@@ -395,16 +395,16 @@ impl Transaction {
     fn write_value(&mut self, table: &TableState, key: &[u8], value: &[u8]) -> Result<WriteValue> {
         check_value(value)?;
         let used = self.writes.cost.memory + self.reads.bytes() + self.savepoints.bytes() + value.len();
-        let budget_half_used = used > self.core.options.transaction_bytes_max / 2;
+        let budget_half_used = used > self.engine.options.transaction_bytes_max / 2;
         let spills = value.len() >= limits::SPILL_BYTES_MIN
-            || (budget_half_used && value.len() > self.core.options.inline_bytes_max);
+            || (budget_half_used && value.len() > self.engine.options.inline_bytes_max);
         if !spills {
             return Ok(WriteValue::Inline(value.into()));
         }
-        self.core.check_writable()?;
-        self.core.check_room()?;
-        self.core.stir_for_part();
-        let spill = self.spill.get_or_insert_with(|| self.core.new_spill());
+        self.engine.check_writable()?;
+        self.engine.check_room()?;
+        self.engine.stir_for_part();
+        let spill = self.spill.get_or_insert_with(|| self.engine.new_spill());
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
     }
 
@@ -414,7 +414,7 @@ impl Transaction {
     /// [`Error::WrongDatabase`], [`Error::KeyTooLong`] for a bound, [`Error::TooLarge`]. Nothing was changed; the
     /// transaction continues.
     pub fn delete_range(&mut self, table: &Table, range: impl KeyRange) -> Result<()> {
-        self.delete_bounds(table, &Bounds::new(range.start(), range.end())?)
+        self.delete_span(table, span_of(&range)?)
     }
 
     /// Deletes all keys that start with `prefix`. The cost does not depend on how many there are.
@@ -422,16 +422,15 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::delete_range`].
     pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<()> {
-        self.delete_bounds(table, &Bounds::prefix(prefix.as_ref())?)
+        self.delete_span(table, span_of_prefix(prefix.as_ref())?)
     }
 
-    pub(crate) fn delete_bounds(&mut self, table: &Table, bounds: &Bounds) -> Result<()> {
+    pub(crate) fn delete_span(&mut self, table: &Table, span: KeySpan) -> Result<()> {
         self.mine(table)?;
-        if let Some((start, end)) = bounds.half_open()? {
-            let range = DeletedRange { start, end };
+        if let Some(range) = span.storable() {
             let budget = self.budget_of_writes();
             self.writes.delete_range(&table.state, range.clone(), budget)?;
-            self.reads.delete_range(&table.state, &range);
+            self.reads.delete_range(&table.state, range.borrowed());
         }
         Ok(())
     }
@@ -448,7 +447,9 @@ impl Transaction {
     /// [`Error::Closed`]. Each entry may fail with [`Error::Damaged`], [`Error::Io`] or [`Error::Closed`], which ends
     /// the iteration.
     pub fn range<'a>(&'a self, table: &Table, range: impl KeyRange) -> Result<Range<'a>> {
-        self.range_of(table, Bounds::new(range.start(), range.end())?)
+        let span = span_of(&range)?;
+        self.record_range(table, given(&range, &span))?;
+        self.range_of(table, span)
     }
 
     /// The entries whose keys start with `prefix`, in key order; see [`Transaction::range`].
@@ -456,18 +457,23 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::range`].
     pub fn prefix<'a>(&'a self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<Range<'a>> {
-        self.range_of(table, Bounds::prefix(prefix.as_ref())?)
+        let span = span_of_prefix(prefix.as_ref())?;
+        self.record_range(table, GivenRange::new(span.borrowed()))?;
+        self.range_of(table, span)
     }
 
-    fn range_of<'a>(&'a self, table: &Table, bounds: Bounds) -> Result<Range<'a>> {
+    fn record_range(&self, table: &Table, range: GivenRange<'_>) -> Result<()> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
-        let (start, end) = bounds.as_ref();
-        self.reads.range(&table.state, start, end, self.budget_of_reads())?;
+        self.reads.range(&table.state, range, self.budget_of_reads())?;
         self.reads.saw(self.snapshot.csn);
+        Ok(())
+    }
+
+    fn range_of<'a>(&'a self, table: &Table, span: KeySpan) -> Result<Range<'a>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        let range = Range::new(&self.core, &table.state, at, bounds, own, None)?;
+        let range = Range::new(&self.engine, &table.state, at, span, own, None)?;
         Ok(range.noting(self.reads.live()))
     }
 
@@ -524,17 +530,17 @@ impl Transaction {
     /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the
     /// commits that it read are not known to be durable.
     pub fn commit(mut self) -> Result<Commit> {
-        let core = self.core.clone();
-        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
+        let engine = self.engine.clone();
+        let (timed, needs) = (engine.pipeline.stopwatch().start(self.durability), self.reads.needs());
         let syncs = self.durability.waits();
-        let Some(csn) = self.submit(&core, None, syncs)? else {
+        let Some(csn) = self.submit(&engine, None, syncs)? else {
             let csn = self.snapshot.csn;
             drop(self);
-            core.pipeline.wait(needs)?;
+            engine.pipeline.wait(needs)?;
             return Ok(Commit { csn });
         };
         drop(self);
-        core.pipeline.wait_acknowledged(csn, needs, timed)?;
+        engine.pipeline.wait_acknowledged(csn, needs, timed)?;
         Ok(Commit { csn })
     }
 
@@ -560,11 +566,11 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::commit`].
     pub fn commit_deferred(mut self) -> Result<Ticket> {
-        let core = self.core.clone();
-        let (timed, needs) = (core.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        match self.submit(&core, None, false)? {
-            Some(csn) => core.pipeline.acknowledge_deferred(csn, needs, timed),
-            None => Ok(core.pipeline.ticket(self.snapshot.csn, needs, None)),
+        let engine = self.engine.clone();
+        let (timed, needs) = (engine.pipeline.stopwatch().start(self.durability), self.reads.needs());
+        match self.submit(&engine, None, false)? {
+            Some(csn) => engine.pipeline.acknowledge_deferred(csn, needs, timed),
+            None => Ok(engine.pipeline.ticket(self.snapshot.csn, needs, None)),
         }
     }
 
@@ -574,10 +580,10 @@ impl Transaction {
     /// Discards the transaction, and returns when all synchronous commits that it read are durable: only then may an
     /// error that depends on its reads leave the process.
     pub(crate) fn rollback_durable(self) -> Result<()> {
-        let (core, needs) = (self.core.clone(), self.reads.needs());
+        let (engine, needs) = (self.engine.clone(), self.reads.needs());
         drop(self);
-        core.check_process()?;
-        core.pipeline.wait(needs)
+        engine.check_process()?;
+        engine.pipeline.wait(needs)
     }
 
     /// Writes a row of the catalog. Applying the commit creates the table.
@@ -587,24 +593,24 @@ impl Transaction {
         row: &[u8],
         new_table: Option<Arc<TableState>>,
     ) -> Result<()> {
-        let root = self.core.catalog.root.clone();
+        let root = self.engine.catalog.root.clone();
         self.new_table = new_table.or(self.new_table.take());
         self.write(&root, key, Some(row), 0, false)
     }
 
     pub(crate) fn delete_catalog(&mut self, key: &[u8]) -> Result<()> {
-        let root = self.core.catalog.root.clone();
+        let root = self.engine.catalog.root.clone();
         self.write(&root, key, None, 0, false)
     }
 
     /// Commits a definition that drops or renames `changed`. It is durable when this returns.
     pub(crate) fn commit_definition(mut self, changed: Option<Arc<TableState>>) -> Result<Commit> {
-        let core = self.core.clone();
+        let engine = self.engine.clone();
         self.durability = Durability::Sync;
-        let timed = core.pipeline.stopwatch().start(self.durability);
-        let csn = self.submit(&core, changed, true)?.expect("a definition writes the catalog");
+        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let csn = self.submit(&engine, changed, true)?.expect("a definition writes the catalog");
         drop(self);
-        core.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
+        engine.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
         Ok(Commit { csn })
     }
 
@@ -614,31 +620,31 @@ impl Transaction {
     /// commit's group syncs them before it writes.
     fn submit(
         &mut self,
-        core: &Core,
+        engine: &Engine,
         exclusive: Option<Arc<TableState>>,
         syncs: bool,
     ) -> Result<Option<Csn>> {
         if self.writes.is_empty() {
-            core.check_open()?;
+            engine.check_open()?;
             return Ok(None);
         }
-        core.check_writable()?;
+        engine.check_writable()?;
         // Deletes need no check. Search for puts only where the disk is short of room.
-        if core.is_short_of_room() && self.writes.has_puts() {
-            core.check_room()?;
+        if engine.is_short_of_room() && self.writes.has_puts() {
+            engine.check_room()?;
         }
-        core.check_room_to_delete()?;
+        engine.check_room_to_delete()?;
         for writes in &self.writes.tables {
-            core.wait_for_merging(&writes.table)?;
+            engine.wait_for_merging(&writes.table)?;
         }
-        let inline_max = core.options.inline_bytes_max;
+        let inline_max = engine.options.inline_bytes_max;
         let prepared = prepare(
-            &core.catalog,
+            &engine.catalog,
             &mut self.writes,
             self.new_table.take(),
             inline_max,
-            &|| core.readers(),
-            &|| core.new_spill(),
+            &|| engine.readers(),
+            &|| engine.new_spill(),
             &mut self.spill,
         )?;
         if let Some(spill) = self.spill.as_ref().filter(|_| syncs) {
@@ -650,23 +656,23 @@ impl Transaction {
         if let Some(table) = &exclusive {
             set.gate(table, Gate::Exclusive);
         }
-        let outcome = self.validate_and_submit(core, prepared, set, &reads);
+        let outcome = self.validate_and_submit(engine, prepared, set, &reads);
         if let Err(Error::Conflict(lost)) = &outcome {
-            core.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+            engine.counters.conflicts.fetch_add(1, Ordering::Relaxed);
             // INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was
             // too late could begin before the deadline of a commit that it does not see. The commits up to the awaited
             // CSN have numbers and are being filled and applied, so the wait is short.
             let is_late = matches!(lost.on, Contended::Expired(_));
-            core.pipeline.wait_visible(if is_late { core.deadlines.newest() } else { lost.csn });
+            engine.pipeline.wait_visible(if is_late { engine.deadlines.newest() } else { lost.csn });
         }
         let csn = outcome?;
         if let Some(spill) = self.spill.take() {
             spill.committed(csn);
         }
         for writes in &self.writes.tables {
-            core.freeze_if_grown(&writes.table);
+            engine.freeze_if_grown(&writes.table);
         }
-        core.stir();
+        engine.stir();
         Ok(Some(csn))
     }
 
@@ -690,7 +696,7 @@ impl Transaction {
 
     fn validate_and_submit(
         &self,
-        core: &Core,
+        engine: &Engine,
         prepared: Prepared,
         mut set: LatchSet<'_>,
         reads: &Validated,
@@ -698,17 +704,17 @@ impl Transaction {
         // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
         // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
         // be first in line.
-        let _quiet = core.pipeline.quiet();
-        let admission = core.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
-        core.hooks.reached("admitted");
+        let _quiet = engine.pipeline.quiet();
+        let admission = engine.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
+        engine.hooks.reached("admitted");
         loop {
-            let held = core.latches.acquire(&mut set);
-            match self.validate(reads, true) {
+            let held = engine.latches.acquire(&mut set);
+            match self.validate(reads, Io::MemoryOnly) {
                 Ok(()) => {
-                    core.hooks.reached("validated");
+                    engine.hooks.reached("validated");
                     let before_ms = reads.live_until_ms();
-                    let read_csn = || core.pipeline.read_csn();
-                    let (time, beginning) = core.deadlines.begin(before_ms, || core.now_ms(), read_csn);
+                    let read_csn = || engine.pipeline.read_csn();
+                    let (time, beginning) = engine.deadlines.begin(before_ms, || engine.now_ms(), read_csn);
                     let frame = Frame {
                         kind: prepared.kind,
                         body: &prepared.body,
@@ -721,25 +727,25 @@ impl Transaction {
                         if let Some(beginning) = beginning {
                             beginning.numbered(csn);
                         }
-                        core.hooks.reached("numbered");
+                        engine.hooks.reached("numbered");
                     };
                     let (level, work) = (self.durability, prepared.work);
-                    let csn = core.pipeline.submit(admission, level, &frame, work, on_numbered);
+                    let csn = engine.pipeline.submit(admission, level, &frame, work, on_numbered);
                     drop(held);
                     return csn.ok_or_else(|| reads.too_late());
                 }
                 Err(Error::WouldBlock) => {
                     drop(held);
-                    self.validate(reads, false)?;
+                    self.validate(reads, Io::Allowed)?;
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// First committer wins: fails if a key or range to validate was written since the snapshot. With `resident` keys
-    /// are validated from memory only, or fail with `WouldBlock`.
-    fn validate(&self, reads: &Validated, resident: bool) -> Result<()> {
+    /// First committer wins: fails if a key or range to validate was written since the snapshot. `io` is for the
+    /// keys: without it their validation may fail with `WouldBlock`.
+    fn validate(&self, reads: &Validated, io: Io) -> Result<()> {
         let than = self.snapshot.csn;
         let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
         let read = reads.keys().map(|key| key.table).chain(reads.ranges().map(|(table, _)| table));
@@ -749,18 +755,19 @@ impl Transaction {
         }
         for writes in written {
             for (key, op) in writes.ops.iter().filter(|(_, op)| op.read_before) {
-                validate_key(&writes.table, key, op.hash, than, resident)?;
+                validate_key(&writes.table, key, op.hash, than, io)?;
             }
         }
         for read in reads.keys() {
-            validate_key(read.table, read.key, read.hash(), than, resident)?;
+            validate_key(read.table, read.key, read.hash(), than, io)?;
         }
         for (table, ranges) in reads.ranges() {
-            for (start, end) in ranges.iter() {
-                if table.index.any_newer_in_range((start, end), than).or_error()? {
+            for range in ranges.iter() {
+                if table.index.any_newer_in_range(range.span, than).or_error()? {
+                    let (start, end) = range.bounds();
                     let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
                     // The table's gate is held, so the winning commit has its number already.
-                    return Err(conflict(table, on, self.core.log.reserved_csn()));
+                    return Err(conflict(table, on, self.engine.log.reserved_csn()));
                 }
             }
         }
@@ -768,13 +775,8 @@ impl Transaction {
     }
 }
 
-fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, resident: bool) -> Result<()> {
-    let newer = if resident {
-        table.index.try_newest_csn(key, hash, than).or_error()?
-    } else {
-        table.index.newest_csn(key, hash, than).or_error()?
-    };
-    match newer {
+fn validate_key(table: &TableState, key: &[u8], hash: u64, than: Csn, io: Io) -> Result<()> {
+    match table.index.newest_csn(key, hash, than, io).or_error()? {
         None => Ok(()),
         Some(csn) => Err(conflict(table, Contended::Key(key.into()), csn)),
     }

@@ -2,16 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_index::OutOfLine;
-use fulgurite_types::{TableId, limits};
+use fulgurite_types::{KeySpan, TableId, limits};
 use smallvec::SmallVec;
 
 use crate::body::{self, ChunksRef};
 use crate::catalog::TableState;
-use crate::deleted_ranges::{DeletedRange, DeletedRanges, Joined};
+use crate::deleted_ranges::{DeletedRanges, Joined};
 use crate::{Error, Result};
 
 /// The write of one key.
@@ -85,7 +84,7 @@ impl Cost {
         Cost { memory: ENTRY_OVERHEAD_BYTES + key.len() + inline, operations }
     }
 
-    fn of_range(range: &DeletedRange) -> Cost {
+    fn of_range(range: &KeySpan) -> Cost {
         let end = range.end.as_ref().map_or(0, |end| end.len());
         Cost {
             memory: ENTRY_OVERHEAD_BYTES + range.start.len() + end,
@@ -101,8 +100,8 @@ impl Cost {
 
     /// The cost of the undo entry that a savepoint keeps for joined ranges.
     fn of_joined(joined: &Joined) -> Cost {
-        let parts: usize = joined.parts.iter().map(|part| Cost::of_range(part).memory).sum();
-        Cost { memory: size_of::<Undo>() + Cost::of_range(&joined.range).memory + parts, operations: 0 }
+        let replaced: usize = joined.replaced.iter().map(|range| Cost::of_range(range).memory).sum();
+        Cost { memory: size_of::<Undo>() + Cost::of_range(&joined.range).memory + replaced, operations: 0 }
     }
 
     fn plus(self, other: Cost) -> Cost {
@@ -238,22 +237,13 @@ impl WriteSet {
 
     /// Deletes a range, and removes the operations that it covers. Fails, changing nothing, if the entries would exceed
     /// the budget.
-    pub fn delete_range(
-        &mut self,
-        table: &Arc<TableState>,
-        range: DeletedRange,
-        budget: Budget,
-    ) -> Result<()> {
+    pub fn delete_range(&mut self, table: &Arc<TableState>, range: KeySpan, budget: Budget) -> Result<()> {
         // Joining it with other ranges does not raise the cost further.
         self.cost.plus(Cost::of_range(&range)).check(budget)?;
         let keep_undo = self.savepoints > 0;
         let writes = self.writes(table);
-        let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-        let covered: Vec<Box<[u8]>> = writes
-            .ops
-            .range::<[u8], _>((Bound::Included(&*range.start), upper))
-            .map(|(key, _)| key.clone())
-            .collect();
+        let covered: Vec<Box<[u8]>> =
+            writes.ops.range::<[u8], _>(range.borrowed()).map(|(key, _)| key.clone()).collect();
         let mut removed = Vec::with_capacity(covered.len());
         for key in covered {
             let before = writes.ops.remove(&key);
@@ -261,7 +251,7 @@ impl WriteSet {
         }
         let joined = writes.ranges.add(range);
         self.cost = self.cost.plus(Cost::of_range(&joined.range));
-        self.cost = joined.parts.iter().fold(self.cost, |cost, part| cost.minus(Cost::of_range(part)));
+        self.cost = joined.replaced.iter().fold(self.cost, |cost, range| cost.minus(Cost::of_range(range)));
         for (key, before) in removed {
             if let Some(before) = &before {
                 self.cost = self.cost.minus(Cost::of(&key, before));
@@ -291,7 +281,8 @@ impl WriteSet {
                 Undo::Range { table, joined } => {
                     self.written(table).ranges.undo(&joined);
                     let cost = self.cost.minus(Cost::of_joined(&joined));
-                    let cost = joined.parts.iter().fold(cost, |cost, part| cost.plus(Cost::of_range(part)));
+                    let cost =
+                        joined.replaced.iter().fold(cost, |cost, range| cost.plus(Cost::of_range(range)));
                     self.cost = cost.minus(Cost::of_range(&joined.range));
                 }
                 Undo::Op { table, key, before } => {

@@ -8,13 +8,13 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hint::black_box;
-use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    Base, BaseCursor, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError, VersionFlags,
+    Base, BaseCursor, Io, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError,
+    VersionFlags,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -101,7 +101,7 @@ fn merge(tree: &BTree, keys: &[Vec<u8>], csn: u64) {
 fn scan(tree: &BTree, pins: bool) -> u64 {
     let mut cursor = tree.cursor(Csn::MAX);
     let mut rows = 0;
-    cursor.seek(Bound::Unbounded).unwrap();
+    cursor.seek(&[]).unwrap();
     while cursor.key().is_some() {
         if pins {
             black_box((cursor.pinned_key(), cursor.version()));
@@ -140,12 +140,12 @@ fn main() {
     for _ in 0..3 {
         measure("get, random, newest", KEYS, || {
             for key in &random {
-                black_box(tree.get(key, Csn::MAX).unwrap().unwrap());
+                black_box(tree.get(key, Csn::MAX, Io::Allowed).unwrap().unwrap());
             }
         });
         measure("get, random, absent", KEYS, || {
             for _ in 0..KEYS {
-                black_box(tree.get(&key(rng.next()), Csn::MAX).unwrap());
+                black_box(tree.get(&key(rng.next()), Csn::MAX, Io::Allowed).unwrap());
             }
         });
         let rows = tree.len_estimate();

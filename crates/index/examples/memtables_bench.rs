@@ -1,6 +1,5 @@
 //! Prints the cost of each operation on memtables: `cargo run --release -p fulgurite-index --example memtables_bench`.
 
-use std::ops::Bound;
 use std::time::Instant;
 
 use fulgurite_index::VersionFlags;
@@ -53,8 +52,8 @@ fn single_inserts() -> Memtables {
         (0..ENTRIES).map(build).collect()
     });
     let mut blocks = blocks.into_iter().zip(1..);
-    for part in 1..=4u64 {
-        let what = format!("random insert, one a commit, up to {} entries", ENTRIES / 4 * part);
+    for quarters in 1..=4u64 {
+        let what = format!("random insert, one a commit, up to {} entries", ENTRIES / 4 * quarters);
         measure(&what, ENTRIES / 4, || {
             for (block, csn) in blocks.by_ref().take((ENTRIES / 4) as usize) {
                 memtables.apply(block, Csn(csn), Lsn::new(1, 0));
@@ -132,7 +131,7 @@ fn recovery() {
 fn scan(memtables: &Memtables) {
     let mut cursor = memtables.cursor(Csn::MAX);
     let rows = measure("forward scan of the memtables, random inserts", ENTRIES, || {
-        memtables.seek(&mut cursor, Bound::Unbounded);
+        memtables.seek(&mut cursor, &[]);
         let mut rows = 0;
         while cursor.key().is_some() {
             rows += 1;

@@ -1,17 +1,16 @@
 //! Prints the cost of a table's merging cursor for each row of a scan over a base that costs next to nothing:
 //! `cargo run --release -p fulgurite-index --example scan_bench`.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use fulgurite_index::memtables::{BlockBuilder, BlockOp, KeyRange};
+use fulgurite_index::memtables::{BlockBuilder, BlockOp};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
-    Base, BaseCursor, IndexError, MergeSource, Owner, Pinned, PruneRules, TryError, Version, VersionFlags,
+    Base, BaseCursor, IndexError, Io, MergeSource, Owner, Pinned, PruneRules, Version, VersionFlags,
     VersionRef, WriteOutReport,
 };
-use fulgurite_types::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
 
 const ROWS: u64 = 4_000_000;
 
@@ -20,45 +19,41 @@ struct Numbers(Arc<Vec<[u8; 8]>>);
 
 struct NumberCursor {
     keys: Arc<Vec<[u8; 8]>>,
-    place: usize,
+    index: usize,
 }
 
 impl NumberCursor {
     fn pin(&self) -> Pinned {
         // SAFETY: the vector is never changed, and the owner keeps it.
-        unsafe { Pinned::new(Owner::Shared(self.keys.clone()), &self.keys[self.place]) }
+        unsafe { Pinned::new(Owner::Shared(self.keys.clone()), &self.keys[self.index]) }
     }
 }
 
 impl BaseCursor for NumberCursor {
-    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        self.place = match bound {
-            Bound::Unbounded => 0,
-            Bound::Included(key) => self.keys.partition_point(|k| &k[..] < key),
-            Bound::Excluded(key) => self.keys.partition_point(|k| &k[..] <= key),
-        };
+    fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
+        self.index = self.keys.partition_point(|k| &k[..] < start);
         Ok(())
     }
-    fn seek_back(&mut self, _bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        self.place = usize::MAX;
+    fn seek_back(&mut self, _end: Option<&[u8]>) -> Result<(), IndexError> {
+        self.index = usize::MAX;
         Ok(())
     }
     fn next(&mut self) -> Result<(), IndexError> {
-        self.place += 1;
+        self.index += 1;
         Ok(())
     }
     fn prev(&mut self) -> Result<(), IndexError> {
-        self.place = self.place.wrapping_sub(1);
+        self.index = self.index.wrapping_sub(1);
         Ok(())
     }
     fn key(&self) -> Option<&[u8]> {
-        self.keys.get(self.place).map(|key| &key[..])
+        self.keys.get(self.index).map(|key| &key[..])
     }
     fn pinned_key(&self) -> Pinned {
         self.pin()
     }
     fn version(&self) -> VersionRef<'_> {
-        VersionRef { csn: Csn(1), flags: VersionFlags(0), expires_at_ms: 0, payload: &self.keys[self.place] }
+        VersionRef { csn: Csn(1), flags: VersionFlags(0), expires_at_ms: 0, payload: &self.keys[self.index] }
     }
     fn pinned_payload(&self) -> Pinned {
         self.pin()
@@ -68,25 +63,22 @@ impl BaseCursor for NumberCursor {
 impl Base for Numbers {
     type Cursor = NumberCursor;
 
-    fn get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, IndexError> {
+    fn get(&self, _key: &[u8], _at: Csn, _io: Io) -> Result<Option<Version>, IndexError> {
         Ok(None)
     }
-    fn try_get(&self, _key: &[u8], _at: Csn) -> Result<Option<Version>, TryError> {
+    fn newest_csn(&self, _key: &[u8], _io: Io) -> Result<Option<Csn>, IndexError> {
         Ok(None)
     }
-    fn newest_csn(&self, _key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        Ok(None)
-    }
-    fn any_newer_in_range(&self, _range: KeyRange<'_>, _than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_in_range(&self, _range: KeySpan<&[u8]>, _than: Csn) -> Result<bool, IndexError> {
         Ok(false)
     }
     fn cursor(&self, _at: Csn) -> NumberCursor {
-        NumberCursor { keys: self.0.clone(), place: usize::MAX }
+        NumberCursor { keys: self.0.clone(), index: usize::MAX }
     }
     fn merge(&self, _batch: &mut dyn MergeSource, _rules: &PruneRules) -> Result<(), IndexError> {
         Ok(())
     }
-    fn purge(&self, _range: KeyRange<'_>, _rules: &PruneRules) -> Result<(), IndexError> {
+    fn purge(&self, _range: KeySpan<&[u8]>, _rules: &PruneRules) -> Result<(), IndexError> {
         Ok(())
     }
     fn write_out(&self) -> Result<WriteOutReport, IndexError> {
@@ -111,7 +103,7 @@ fn scan(table: &Arc<Table<Numbers>>, what: &str) {
     let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 1 });
     let start = Instant::now();
     let (mut rows, mut bytes) = (0u64, 0);
-    cursor.seek(Bound::Unbounded).expect("the base does not fail");
+    cursor.seek(&[]).expect("the base does not fail");
     while cursor.key().is_some() {
         rows += 1;
         bytes += cursor.version().payload.len();
@@ -153,7 +145,7 @@ fn scan_memtables(memtables: u64, rows: u64) {
     let mut cursor = table.cursor(at);
     for _ in 0..3 {
         let (start, mut seen) = (Instant::now(), 0);
-        cursor.seek(Bound::Unbounded).expect("the base does not fail");
+        cursor.seek(&[]).expect("the base does not fail");
         while cursor.key().is_some() {
             seen += 1;
             cursor.next().expect("the base does not fail");
@@ -161,7 +153,7 @@ fn scan_memtables(memtables: u64, rows: u64) {
         report("forward", start, seen);
     }
     let (start, mut seen) = (Instant::now(), 0);
-    cursor.seek_back(Bound::Unbounded).expect("the base does not fail");
+    cursor.seek_back(None).expect("the base does not fail");
     while cursor.key().is_some() {
         seen += 1;
         cursor.prev().expect("the base does not fail");
@@ -171,7 +163,7 @@ fn scan_memtables(memtables: u64, rows: u64) {
     for i in 0..short {
         let mut cursor = table.cursor(at);
         let key = (i * 7919 % rows).to_be_bytes();
-        cursor.seek(Bound::Included(&key)).expect("the base does not fail");
+        cursor.seek(&key).expect("the base does not fail");
         for _ in 0..10 {
             cursor.next().expect("the base does not fail");
         }
@@ -198,7 +190,7 @@ fn main() {
     }
     table.apply(builder.finish(), Csn(2), Lsn::NULL);
     scan(&table, "one row in 100 from the memtables");
-    table.apply_range_delete(b"\xff", None, Csn(3), &Default::default());
+    table.apply_range_delete(KeySpan::from(b"\xff"), Csn(3), &Default::default());
     scan(&table, "and a range delete elsewhere");
     scan_memtables(1, 400_000);
     scan_memtables(4, 400_000);

@@ -4,10 +4,9 @@
 //! wait for it, and it never waits for readers.
 
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, DecodeError, Lsn, TableId};
+use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, TableId};
 
 use crate::version::{Pinned, Version, VersionFlags, VersionRef};
 
@@ -57,6 +56,8 @@ pub enum IndexError {
         /// The wrong field and its offset.
         what: String,
     },
+    /// The result needs a read from the store, and the caller allowed none.
+    WouldBlock,
 }
 
 impl IndexError {
@@ -75,6 +76,7 @@ impl fmt::Display for IndexError {
             IndexError::Corrupt { table, lsn, what } => {
                 write!(f, "table {table}: the node record at {lsn} is damaged: {what}")
             }
+            IndexError::WouldBlock => f.write_str("the result needs a read from the store"),
         }
     }
 }
@@ -83,24 +85,18 @@ impl std::error::Error for IndexError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             IndexError::Store { source, .. } => Some(source.as_ref()),
-            IndexError::Corrupt { .. } => None,
+            IndexError::Corrupt { .. } | IndexError::WouldBlock => None,
         }
     }
 }
 
-/// Why a `try_` method returned no result.
-#[derive(Debug)]
-pub enum TryError {
-    /// The result needs a read from disk, or a wait.
-    WouldBlock,
-    /// The operation failed.
-    Index(IndexError),
-}
-
-impl From<IndexError> for TryError {
-    fn from(error: IndexError) -> TryError {
-        TryError::Index(error)
-    }
+/// Whether an operation may read from the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// It loads what is not in memory.
+    Allowed,
+    /// It fails with [`IndexError::WouldBlock`] instead.
+    MemoryOnly,
 }
 
 /// One version on its way from the memtables into the base.
@@ -158,16 +154,13 @@ pub trait Base: Send + Sync {
     type Cursor: BaseCursor;
 
     /// The newest version of `key` at or below `at`, tombstones and expired versions included.
-    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError>;
-
-    /// Like [`Base::get`], from memory only.
-    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError>;
+    fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError>;
 
     /// The CSN of the newest version of `key`.
-    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError>;
+    fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError>;
 
     /// Whether a version in the range is newer than `than`.
-    fn any_newer_in_range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), than: Csn) -> Result<bool, IndexError>;
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError>;
 
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
@@ -177,7 +170,7 @@ pub trait Base: Send + Sync {
     fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Prunes the leaves that overlap the range, without adding versions.
-    fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError>;
+    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError>;
 
     /// Writes every dirty leaf and every inner node above one, bottom-up, and reports the root's LSN.
     fn write_out(&self) -> Result<WriteOutReport, IndexError>;
@@ -198,7 +191,7 @@ pub trait Base: Send + Sync {
 
     /// At most about `max` keys that cut the base into ranges of about the same size, from memory only. The base need
     /// not contain them.
-    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+    fn separators(&self, max: usize) -> Vec<Vec<u8>> {
         let _ = max;
         Vec::new()
     }
@@ -210,10 +203,10 @@ pub trait Base: Send + Sync {
 /// find nodes older than the step. So a cursor is right while nodes change under it if its owner uses the list of
 /// memtables that it took before it sought the cursor (INV-IDX-1).
 pub trait BaseCursor: Send {
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
-    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
-    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError>;
+    /// Moves to the first key at or after `start`.
+    fn seek(&mut self, start: &[u8]) -> Result<(), IndexError>;
+    /// Moves to the last key before `end`; `None`: to the last key of all.
+    fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError>;
     /// Moves to the next key.
     fn next(&mut self) -> Result<(), IndexError>;
     /// Moves to the previous key.
@@ -246,13 +239,4 @@ pub trait BaseCursor: Send {
     fn skip_unread(&mut self, _forward: bool) -> Result<(), IndexError> {
         Ok(())
     }
-}
-
-/// The keys at or after `from` and before `to`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeySpan {
-    /// Its first key.
-    pub from: Box<[u8]>,
-    /// The first key after it; `None`: it has no upper bound.
-    pub to: Option<Box<[u8]>>,
 }

@@ -11,7 +11,7 @@ pub mod table;
 mod version;
 
 pub use base::{
-    AccountChange, Base, BaseCursor, IndexError, KeySpan, MergeSource, MergeVersion, NodeKind, NodeStore,
-    PruneRules, StoreError, TryError, WriteOutReport,
+    AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
+    PruneRules, StoreError, WriteOutReport,
 };
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

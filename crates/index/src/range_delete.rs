@@ -14,20 +14,18 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, KeySpan};
 use parking_lot::RwLock;
 
 type Key = Arc<[u8]>;
 
 /// A range tombstone: a range of keys that one operation deleted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeDelete {
     /// The commit that deleted it.
     pub csn: Csn,
-    /// The first key that it covers.
-    pub start: Key,
-    /// The first key after it; `None`: it covers everything from `start` on.
-    pub end: Option<Key>,
+    /// The keys that it covers.
+    pub keys: KeySpan<Key>,
 }
 
 /// The CSNs at which a table is, or will be, read. Stays right over time: later readers are at or above `from`.
@@ -43,9 +41,9 @@ impl Readers {
     /// While a database is opened, no table is read before everything is replayed.
     pub const NONE_YET: Readers = Readers { from: Csn::MAX, snapshots: Vec::new() };
 
-    fn any_in(&self, first: Csn, behind: Csn) -> bool {
+    fn any_in(&self, first: Csn, end: Csn) -> bool {
         let next = self.snapshots.partition_point(|snapshot| *snapshot < first);
-        behind > self.from || self.snapshots.get(next).is_some_and(|snapshot| *snapshot < behind)
+        end > self.from || self.snapshots.get(next).is_some_and(|snapshot| *snapshot < end)
     }
 }
 
@@ -64,9 +62,9 @@ impl Covering {
 
     /// Inserts `csn` in order: at the front, except for the few commits that are applied before an older one.
     fn add(&mut self, csn: Csn) {
-        let place = self.0.partition_point(|covering| *covering > csn);
-        if self.0.get(place) != Some(&csn) {
-            self.0.insert(place, csn);
+        let index = self.0.partition_point(|covering| *covering > csn);
+        if self.0.get(index) != Some(&csn) {
+            self.0.insert(index, csn);
         }
     }
 
@@ -146,17 +144,17 @@ impl RangeDeletes {
         RangeState(self.state.load(Ordering::Acquire))
     }
 
-    /// Adds the range tombstone of `[start, end)`, and drops older ones in that range that no reader can tell from it
-    /// or from each other. A range without keys is left out.
+    /// Adds a range tombstone, and drops older ones in its range that no reader can tell from it or from each other. A
+    /// range without keys is left out.
     ///
     /// Costs O(log n) for each fragment that it overlaps, most of which it joins.
-    pub fn insert(&self, start: &[u8], end: Option<&[u8]>, csn: Csn, readers: &Readers) {
-        if end.is_some_and(|end| end <= start) {
+    pub fn insert(&self, keys: KeySpan<&[u8]>, csn: Csn, readers: &Readers) {
+        if keys.is_empty() {
             return;
         }
-        let range = RangeDelete { csn, start: start.into(), end: end.map(Key::from) };
+        let keys: KeySpan<Key> = keys.owned();
         let mut ranges = self.ranges.write();
-        ranges.cover(&range, readers);
+        ranges.cover(&keys, csn, readers);
         self.state.fetch_or(1, Ordering::Release);
     }
 
@@ -196,32 +194,13 @@ impl RangeDeletes {
     }
 
     /// Whether a range tombstone newer than `than` covers a key of the range.
-    pub fn any_newer_in_range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), than: Csn) -> bool {
-        if self.is_empty() || is_without_keys(range) {
+    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> bool {
+        if self.is_empty() || range.is_empty() {
             return false;
         }
         let ranges = self.ranges.read();
-        let first = match range.0 {
-            Bound::Unbounded => None,
-            Bound::Included(key) | Bound::Excluded(key) => ranges.first_meeting(key),
-        };
-        let from = first.map_or(Bound::Unbounded, |key| Bound::Included(key.clone()));
-        let reaches = |fragment: &Fragment| match (range.0, &fragment.end) {
-            (Bound::Unbounded, _) | (_, None) => true,
-            (Bound::Included(key), Some(end)) => key < end,
-            (Bound::Excluded(key), Some(end)) => key < end && !is_successor(key, end),
-        };
-        let begins = |start: &[u8]| match range.1 {
-            Bound::Unbounded => true,
-            Bound::Included(end) => start <= end,
-            Bound::Excluded(end) => start < end,
-        };
-        let mut meeting =
-            ranges.fragments.range::<[u8], _>((from.as_ref().map(|key| &**key), Bound::Unbounded));
-        meeting
-            .by_ref()
-            .take_while(|(start, _)| begins(start))
-            .any(|(_, fragment)| reaches(fragment) && fragment.covering.newest() > than)
+        ranges.fragment_of(range.start).is_some_and(|first| first.covering.newest() > than)
+            || ranges.fragments.range::<[u8], _>(range).any(|(_, other)| other.covering.newest() > than)
     }
 
     /// The ranges that a reader at `up_to` sees deleted by commits above `after`: disjoint, oldest first.
@@ -231,13 +210,13 @@ impl RangeDeletes {
         for (start, fragment) in &ranges.fragments {
             let Some(csn) = fragment.covering.newest_at(up_to).filter(|csn| *csn > after) else { continue };
             match list.last_mut() {
-                Some(last) if last.csn == csn && last.end.as_ref() == Some(start) => {
-                    last.end.clone_from(&fragment.end);
+                Some(last) if last.csn == csn && last.keys.end.as_ref() == Some(start) => {
+                    last.keys.end.clone_from(&fragment.end);
                 }
-                _ => list.push(RangeDelete { csn, start: start.clone(), end: fragment.end.clone() }),
+                _ => list.push(RangeDelete { csn, keys: KeySpan::new(start.clone(), fragment.end.clone()) }),
             }
         }
-        list.sort_unstable();
+        list.sort_unstable_by(|a, b| (a.csn, &a.keys.start).cmp(&(b.csn, &b.keys.start)));
         list
     }
 
@@ -277,48 +256,40 @@ impl Ranges {
         fragment.end.as_deref().is_none_or(|end| key < end).then_some(fragment)
     }
 
-    /// The start of the last fragment that starts at or before `key`.
-    fn first_meeting(&self, key: &[u8]) -> Option<&Key> {
-        let mut before = self.fragments.range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
-        before.next_back().map(|(start, _)| start)
-    }
-
-    fn cover(&mut self, range: &RangeDelete, readers: &Readers) {
-        self.cut(&range.start);
-        if let Some(end) = &range.end {
+    fn cover(&mut self, keys: &KeySpan<Key>, csn: Csn, readers: &Readers) {
+        self.cut(&keys.start);
+        if let Some(end) = &keys.end {
             self.cut(end);
         }
         let kept_at = self.kept_at;
         let mut compacted_to = self.compacted_to;
-        let upper = range.end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut touched = Vec::new();
         let mut gaps = Vec::new();
-        let mut reached = Some(range.start.clone());
-        for (start, fragment) in self.fragments.range_mut::<[u8], _>((Bound::Included(&*range.start), upper))
-        {
+        let mut reached = Some(keys.start.clone());
+        for (start, fragment) in self.fragments.range_mut::<[u8], _>(keys.borrowed()) {
             let gap_start = reached.expect("an unbounded fragment is the last one");
             if gap_start < *start {
                 gaps.push((gap_start, Some(start.clone())));
             }
-            fragment.covering.add(range.csn);
+            fragment.covering.add(csn);
             compacted_to = compacted_to.max(fragment.covering.compact(readers, kept_at).unwrap_or_default());
             touched.push(start.clone());
             reached = fragment.end.clone();
         }
         if let Some(gap_start) = reached
-            && range.end.as_ref().is_none_or(|end| gap_start < *end)
+            && keys.ends_after(&gap_start)
         {
-            gaps.push((gap_start, range.end.clone()));
+            gaps.push((gap_start, keys.end.clone()));
         }
         self.compacted_to = compacted_to;
         for (start, end) in gaps {
             touched.push(start.clone());
-            self.fragments.insert(start, Fragment { end, covering: Covering(vec![range.csn]) });
+            self.fragments.insert(start, Fragment { end, covering: Covering(vec![csn]) });
         }
         for start in &touched {
             self.join_with_previous(start);
         }
-        if let Some(end) = &range.end {
+        if let Some(end) = &keys.end {
             self.join_with_previous(end);
         }
     }
@@ -373,23 +344,6 @@ impl Ranges {
         if let Some(end) = end {
             self.join_with_previous(&end);
         }
-    }
-}
-
-/// Whether `next` is `key` followed by a zero byte, the next key after it.
-fn is_successor(key: &[u8], next: &[u8]) -> bool {
-    next.strip_prefix(key) == Some(&[0])
-}
-
-fn is_without_keys(range: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
-    match range {
-        (Bound::Included(start), Bound::Included(end)) => start > end,
-        (Bound::Excluded(start), Bound::Excluded(end)) => start >= end || is_successor(start, end),
-        (Bound::Included(start), Bound::Excluded(end)) | (Bound::Excluded(start), Bound::Included(end)) => {
-            start >= end
-        }
-        (Bound::Unbounded, Bound::Excluded(end)) => end.is_empty(),
-        _ => false,
     }
 }
 

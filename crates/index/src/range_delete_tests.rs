@@ -1,3 +1,5 @@
+use std::ops::RangeBounds;
+
 use super::*;
 use proptest::prelude::*;
 
@@ -7,11 +9,6 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 
 fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
     prop_oneof![key().prop_map(Bound::Included), key().prop_map(Bound::Excluded), Just(Bound::Unbounded)]
-}
-
-fn is_inside(key: &[u8], range: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
-    use std::ops::RangeBounds;
-    range.contains(&key.to_vec())
 }
 
 /// Every key over three letters of up to six bytes: any two overlapping ranges with shorter ends have one of these in
@@ -53,15 +50,15 @@ proptest! {
             deletes.keep_at(Csn(kept_at.min(newest.0)));
             from = from.max(Csn(*visible).min(newest));
             let readers = Readers { from, snapshots: snapshots.clone() };
-            deletes.insert(start, end.as_deref(), csn, &readers);
+            let keys = KeySpan::new(start.as_slice(), end.as_deref());
+            deletes.insert(keys, csn, &readers);
             if end.as_ref().is_none_or(|end| start < end) {
-                let (start, end) = (start.as_slice().into(), end.as_deref().map(Key::from));
-                all.push(RangeDelete { csn, start, end });
+                all.push(RangeDelete { csn, keys: keys.owned() });
             }
         }
         let kept_at = Csn(kept_at.min(ranges.len() as u64 * 2));
         let covers = |range: &RangeDelete, key: &[u8]| {
-            *range.start <= *key && range.end.as_ref().is_none_or(|end| *key < **end)
+            *range.keys.start <= *key && range.keys.end.as_ref().is_none_or(|end| *key < **end)
         };
         let newest = |key: &[u8], at: Csn| {
             all.iter().filter(|r| r.csn <= at && covers(r, key)).map(|r| r.csn).max()
@@ -93,9 +90,9 @@ proptest! {
             let range = (start, end);
             let newer = keys
                 .iter()
-                .any(|key| is_inside(key, &range) && all.iter().any(|r| r.csn > at && covers(r, key)));
-            let bounds = (range.0.as_ref().map(|k| &k[..]), range.1.as_ref().map(|k| &k[..]));
-            prop_assert_eq!(deletes.any_newer_in_range(bounds, at), newer, "{:?} than {}", range, at);
+                .any(|key| RangeBounds::<Vec<u8>>::contains(&range, key) && all.iter().any(|r| r.csn > at && covers(r, key)));
+            let span = KeySpan::of_bounds(range.0.as_ref().map(|k| &k[..]), range.1.as_ref().map(|k| &k[..]));
+            prop_assert_eq!(deletes.any_newer_in_range(span.borrowed(), at), newer, "{:?} than {}", range, at);
         }
     }
 }
@@ -108,7 +105,7 @@ fn deletes_up_to_a_rising_key_take_no_more_room_than_the_readers_need() {
     for i in 1..200_000u32 {
         let known = snapshots.partition_point(|snapshot| snapshot.0 < u64::from(i));
         let readers = Readers { from: Csn(u64::from(i) - 1), snapshots: snapshots[..known].to_vec() };
-        deletes.insert(&[], Some(&i.to_be_bytes()), Csn(i.into()), &readers);
+        deletes.insert(KeySpan::new(&[], Some(&i.to_be_bytes())), Csn(i.into()), &readers);
         assert!(deletes.len() <= 2 + known, "{} fragments after {i}", deletes.len());
         assert!(deletes.links() <= 20, "{} links after {i}", deletes.links());
     }
@@ -125,7 +122,9 @@ fn many_fragments_are_dropped_up_to_a_commit() {
     let deletes = RangeDeletes::new();
     let key = |i: u32| i.to_be_bytes();
     for i in 0..10_000 {
-        deletes.insert(&key(i), Some(&key(i + 1)), Csn(u64::from(i) + 1), &Readers::NONE_YET);
+        let (start, end) = (key(i), key(i + 1));
+        let keys = KeySpan::new(&start[..], Some(&end));
+        deletes.insert(keys, Csn(u64::from(i) + 1), &Readers::NONE_YET);
     }
     deletes.drop_up_to(Csn(9_000));
     assert_eq!((deletes.len(), deletes.links()), (1_000, 1_000));

@@ -206,7 +206,7 @@ impl OutOfLine {
         let mut extents = Vec::with_capacity(usize::from(count).min(reader.remaining() / 12));
         let mut total = 0u64;
         for _ in 0..count {
-            let extent = Extent { lsn: Lsn(reader.u64("extent place")?), len: reader.u32("extent length")? };
+            let extent = Extent { lsn: Lsn(reader.u64("extent LSN")?), len: reader.u32("extent length")? };
             total += u64::from(extent.len);
             extents.push(extent);
         }

@@ -1,4 +1,5 @@
-//! The basic types of Fulgurite: positions, sequence numbers, checksums, encodings, limits, locks. No I/O.
+//! The basic types of Fulgurite: positions, sequence numbers, checksums, encodings, key ranges, limits, locks. No
+//! I/O.
 //!
 //! All other crates share these types: the log assigns an [`Lsn`] and a [`Csn`] together, the index stores them, and
 //! neither knows the other.
@@ -7,6 +8,7 @@ mod checksum;
 mod codec;
 mod hash;
 mod ids;
+mod key_span;
 pub mod limits;
 pub mod sync;
 
@@ -14,3 +16,4 @@ pub use checksum::{Crc32c, crc32c, seal_checksum, value_checksum};
 pub use codec::{DecodeError, Reader, Writer, varint_len};
 pub use hash::hash_key;
 pub use ids::{Csn, DatabaseId, Epoch, Lsn, TableId};
+pub use key_span::{KeySpan, key_after};

@@ -6,14 +6,13 @@ use fulgurite_index::VersionFlags;
 use fulgurite_index::memtables::{Block, BlockBuilder, BlockOp};
 use fulgurite_index::range_delete::Readers;
 use fulgurite_log::{ChunkRef, FRAME_HEADER_BYTES, local_record_bytes};
-use fulgurite_types::{Csn, Lsn, TableId, crc32c, limits, value_checksum};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, limits, value_checksum};
 use smallvec::SmallVec;
 
 use crate::Result;
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op};
 use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
 use crate::commit::Apply;
-use crate::deleted_ranges::DeletedRange;
 use crate::spill::Spill;
 use crate::write_set::{TableWrites, WriteSet, WriteValue};
 
@@ -81,7 +80,7 @@ fn bytes_max(writes: &WriteSet) -> usize {
         let ranges = writes
             .ranges
             .iter()
-            .map(|(start, end)| body::op_bytes_max(start.len(), end.map_or(0, <[u8]>::len)));
+            .map(|range| body::op_bytes_max(range.start.len(), range.end.map_or(0, <[u8]>::len)));
         ops.sum::<usize>() + ranges.sum::<usize>()
     };
     writes.tables.iter().map(table).sum()
@@ -106,7 +105,7 @@ fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> 
 fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
     let table = writes.table.id;
     let inline_max = inline_max_of(table, inline_max);
-    for (start, end) in writes.ranges.iter() {
+    for KeySpan { start, end } in writes.ranges.iter() {
         body::encode_op(table, &Op::DeleteRange { start, end }, out);
     }
     let bytes_mark = writes.ops.iter().map(|(key, op)| match &op.value {
@@ -164,18 +163,14 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     work.tables.push(TableWork {
         table: writes.table.clone(),
         block: (!writes.ops.is_empty()).then(|| block.finish()),
-        ranges: writes
-            .ranges
-            .iter()
-            .map(|(start, end)| DeletedRange { start: start.into(), end: end.map(Box::from) })
-            .collect(),
+        ranges: writes.ranges.iter().map(KeySpan::owned).collect(),
     });
 }
 
 struct TableWork {
     table: Arc<TableState>,
     block: Option<Block>,
-    ranges: Vec<DeletedRange>,
+    ranges: Vec<KeySpan>,
 }
 
 /// What a commit does to memory.
@@ -203,7 +198,7 @@ impl Apply for ApplyWrites {
         }
         for work in self.tables {
             for range in &work.ranges {
-                work.table.index.apply_range_delete(&range.start, range.end.as_deref(), csn, &self.readers);
+                work.table.index.apply_range_delete(range.borrowed(), csn, &self.readers);
             }
             if let Some(block) = work.block {
                 work.table.index.apply(block, csn, body_lsn);

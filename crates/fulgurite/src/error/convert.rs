@@ -1,7 +1,7 @@
 //! Conversion of the lower crates' errors. Not by `From`: that would be public, and `?` would convert an error without
 //! a decision about what the caller may believe.
 
-use fulgurite_index::{IndexError, TryError};
+use fulgurite_index::IndexError;
 use fulgurite_log::LogError;
 
 use super::{CsnRange, Damage, Error, Result};
@@ -23,15 +23,6 @@ impl<T> OrError<T> for Result<T, IndexError> {
     }
 }
 
-impl<T> OrError<T> for Result<T, TryError> {
-    fn or_error(self) -> Result<T> {
-        self.map_err(|error| match error {
-            TryError::WouldBlock => Error::WouldBlock,
-            TryError::Index(error) => Error::of_index(error),
-        })
-    }
-}
-
 impl Error {
     #[cold]
     pub(crate) fn of_index(error: IndexError) -> Error {
@@ -43,6 +34,7 @@ impl Error {
                     source,
                 },
             },
+            IndexError::WouldBlock => Error::WouldBlock,
             IndexError::Corrupt { table, lsn, what } => {
                 let mut damage = Damage::new(format!("the node record of table {table} there: {what}"));
                 damage.path = Some(format!("{:010}.seg", lsn.segment()).into());

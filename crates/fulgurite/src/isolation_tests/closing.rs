@@ -177,10 +177,10 @@ fn a_failed_write_ends_every_wait() {
 #[test]
 fn a_panic_before_a_commit_has_its_number_poisons_nothing() {
     let (db, table) = one_table();
-    db.core().hooks.set("validated", || panic!("on purpose, before the commit has a number"));
+    db.engine().hooks.set("validated", || panic!("on purpose, before the commit has a number"));
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| table.put(b"k", b"v")));
     assert!(outcome.is_err());
-    db.core().hooks.clear();
+    db.engine().hooks.clear();
     table.put(b"k", b"w").unwrap();
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"w");
 }
@@ -194,7 +194,7 @@ fn a_close_that_panics_ends_every_wait() {
     table.put(b"k", b"v").unwrap();
     let closing = Meeting::new();
     let hook = closing.clone();
-    db.core().hooks.set("checkpoint boundary", move || {
+    db.engine().hooks.set("checkpoint boundary", move || {
         hook.hold_first();
         panic!("on purpose, while the database closes");
     });
@@ -222,7 +222,7 @@ fn a_close_that_panics_ends_every_wait() {
             let told = told.recv_timeout(Duration::from_secs(20));
             let (which, error) = told.unwrap_or_else(|_| {
                 // Lets the test end.
-                db.core().closed.store(true, std::sync::atomic::Ordering::Release);
+                db.engine().closed.store(true, std::sync::atomic::Ordering::Release);
                 panic!("a thread waits for ever")
             });
             assert!(matches!(error, Some(Error::Closed)), "{which}: {error:?}");
@@ -245,10 +245,10 @@ fn a_close_that_panics_keeps_what_was_acknowledged() {
     txn.set_durability(crate::Durability::Async { interval: Duration::from_secs(5) }).unwrap();
     txn.put(&table, b"k", b"v").unwrap();
     txn.commit().unwrap();
-    db.core().hooks.set("checkpoint boundary", || panic!("on purpose, while the database closes"));
+    db.engine().hooks.set("checkpoint boundary", || panic!("on purpose, while the database closes"));
     let close = std::panic::AssertUnwindSafe(|| db.clone().close());
     assert!(std::panic::catch_unwind(close).is_err());
-    db.core().hooks.clear();
+    db.engine().hooks.clear();
     drop((table, db));
     let db = open(&env, options);
     assert_eq!(db.open_table("t").unwrap().get(b"k").unwrap().unwrap(), b"v");

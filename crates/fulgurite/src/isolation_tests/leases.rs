@@ -90,15 +90,15 @@ fn a_snapshot_a_range_and_single_operations_do_not_see_it_expired_either() {
 #[test]
 fn a_lease_is_not_pruned_under_a_snapshot_that_begins_before_it_expired() {
     let (env, db, table) = leased();
-    db.core().log.at_reserved(|csn| table.state.index.freeze(csn));
-    db.core().pipeline.wait_horizon(db.core().pipeline.visible()).unwrap();
+    db.engine().log.at_reserved(|csn| table.state.index.freeze(csn));
+    db.engine().pipeline.wait_horizon(db.engine().pipeline.visible()).unwrap();
     let mut holder = db.begin_with(Isolation::Serializable);
     assert!(holder.read(&table, b"lease").is_some());
     holder.put(&table, b"a", b"the lease is mine").unwrap();
     // Visible and not durable: no snapshot shows it.
     let ticket = holder.commit_deferred().unwrap();
     env.advance(Duration::from_secs(2));
-    assert!(db.core().merge_all().unwrap(), "the lease is merged");
+    assert!(db.engine().merge_all().unwrap(), "the lease is merged");
     assert_eq!(seen(&db.snapshot(), &table), (true, false));
     assert_eq!(seen(&db.begin(), &table), (false, true));
     ticket.wait().unwrap();
@@ -184,10 +184,10 @@ fn single_operations_find_a_lease_that_is_renewed_in_time_and_pruned_meanwhile()
     for is_found in SINGLE_OPERATIONS {
         let world = leased();
         let (_, db, table) = &world;
-        db.core().log.at_reserved(|csn| table.state.index.freeze(csn));
+        db.engine().log.at_reserved(|csn| table.state.index.freeze(csn));
         let renew_and_prune = || {
             renew_in_time(&world);
-            assert!(db.core().merge_all().unwrap());
+            assert!(db.engine().merge_all().unwrap());
         };
         let found = found_beside(db, "read CSN taken", || is_found(table, b"lease"), renew_and_prune);
         assert!(found, "there was no moment without the lease");
@@ -200,13 +200,13 @@ fn single_operations_find_a_key_that_is_replaced_with_a_range_delete_and_pruned_
     for is_found in SINGLE_OPERATIONS {
         let (_, db, table) = leased();
         table.put(b"key", b"old").unwrap();
-        db.core().log.at_reserved(|csn| table.state.index.freeze(csn));
+        db.engine().log.at_reserved(|csn| table.state.index.freeze(csn));
         let replace_and_prune = || {
             let mut txn = db.begin();
             txn.delete_range(&table, ..).unwrap();
             txn.put(&table, b"key", b"new").unwrap();
             txn.commit().unwrap();
-            assert!(db.core().merge_all().unwrap());
+            assert!(db.engine().merge_all().unwrap());
         };
         let found = found_beside(&db, "read CSN taken", || is_found(&table, b"key"), replace_and_prune);
         assert!(found, "there was no moment without the key");

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use fulgurite_types::{hash_key, limits};
+use fulgurite_types::{KeySpan, hash_key, limits};
 
 use super::support::*;
 use crate::Error;
 use crate::catalog::TableState;
-use crate::deleted_ranges::DeletedRange;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue};
 
 /// A budget that no transaction here reaches.
@@ -44,7 +43,7 @@ fn a_transaction_that_recovery_could_not_read_is_refused_at_the_put() {
         } else {
             assert_eq!(writes.cost, before, "nothing was changed");
             assert!(writes.is_empty());
-            let range = DeletedRange { start: Box::default(), end: Some(vec![1; one].into()) };
+            let range = KeySpan { start: Box::default(), end: Some(vec![1; one].into()) };
             assert!(matches!(
                 writes.delete_range(state, range, Budget::new(BUDGET)),
                 Err(Error::TooLarge { .. })
@@ -66,7 +65,7 @@ fn the_cost_of_operations_that_are_undone_is_taken_back() {
     let (mark, before) = (writes.savepoint(), writes.cost);
     put(&mut writes, b"a", 1000);
     put(&mut writes, b"b", 20);
-    let range = DeletedRange { start: Box::default(), end: Some(b"b".as_slice().into()) };
+    let range = KeySpan { start: Box::default(), end: Some(b"b".as_slice().into()) };
     writes.delete_range(state, range, Budget::new(BUDGET)).unwrap();
     put(&mut writes, b"c", 0);
     assert_ne!(writes.cost, before);

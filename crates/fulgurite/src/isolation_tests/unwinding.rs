@@ -47,7 +47,7 @@ fn a_commit_in_a_destructor_of_an_unwinding_thread_does_not_poison_the_database(
     for (name, db, table) in databases() {
         while_unwinding(|| table.put(b"session", b"closed"))
             .unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(db.core().log.poisoned().is_none(), "{name}");
+        assert!(db.engine().log.poisoned().is_none(), "{name}");
         table.put(b"next", b"1").unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(text(table.get(b"session").unwrap().unwrap()), "closed");
         while_unwinding(|| db.checkpoint()).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -77,7 +77,7 @@ fn a_ticket_in_a_destructor_of_an_unwinding_thread_does_not_poison_the_database(
             db.wait_durable(commit.csn)
         });
         asynchronous.unwrap_or_else(|error| panic!("{name}: {error}"));
-        assert!(db.core().log.poisoned().is_none(), "{name}");
+        assert!(db.engine().log.poisoned().is_none(), "{name}");
         db.close().unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }

@@ -1,15 +1,15 @@
 //! The first and the last entry of a table or range: reading them, and popping them, as from a queue or a stack.
 
-use std::ops::Bound;
-
+use fulgurite_index::Io;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_types::hash_key;
+use fulgurite_types::{KeySpan, hash_key, key_after};
 
 use super::Transaction;
 use crate::claims::{Claim, Claiming};
 use crate::error::OrError;
+use crate::key_range::{given, span_of};
 use crate::live_reads::ReadFor;
-use crate::scan::{Bounds, Range};
+use crate::scan::Range;
 use crate::snapshot::Snapshot;
 use crate::{Isolation, KeyRange, Result, Table, Value};
 
@@ -38,10 +38,6 @@ struct Unclaimed {
     hash: u64,
 }
 
-fn bounds(range: &impl KeyRange) -> Result<Bounds> {
-    Bounds::new(range.start(), range.end())
-}
-
 impl Transaction {
     /// The entry of `range` with the smallest key, own writes included; `None` if there is none. Counts as a read of
     /// the range up to and including that key, not of the rest.
@@ -49,7 +45,7 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::range`] and of its entries; the transaction continues.
     pub fn first(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
-        self.end_of(table, bounds(&range)?, End::First)
+        self.end_of(table, &range, End::First)
     }
 
     /// The entry of `range` with the greatest key; see [`Transaction::first`]. Counts as a read of the range from that
@@ -58,7 +54,7 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::first`].
     pub fn last(&self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
-        self.end_of(table, bounds(&range)?, End::Last)
+        self.end_of(table, &range, End::Last)
     }
 
     /// Deletes the entry of `range` with the smallest key, and returns it; `None` if there is none.
@@ -71,7 +67,7 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::first`] and [`Transaction::delete`]: nothing was deleted, the transaction continues.
     pub fn pop_first(&mut self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
-        self.pop(table, bounds(&range)?, End::First)
+        self.pop(table, &range, End::First)
     }
 
     /// Deletes the entry of `range` with the greatest key, and returns it; see [`Transaction::pop_first`].
@@ -79,7 +75,7 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::pop_first`].
     pub fn pop_last(&mut self, table: &Table, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
-        self.pop(table, bounds(&range)?, End::Last)
+        self.pop(table, &range, End::Last)
     }
 
     /// Deletes and returns the entry of `range` with the smallest key that no other open transaction has popped, by
@@ -117,7 +113,7 @@ impl Transaction {
         table: &Table,
         range: impl KeyRange,
     ) -> Result<Option<(Value, Value)>> {
-        self.pop_unclaimed(table, bounds(&range)?, End::First)
+        self.pop_unclaimed(table, span_of(&range)?, End::First)
     }
 
     /// Deletes and returns the entry of `range` with the greatest key that no other open transaction has popped; see
@@ -130,77 +126,81 @@ impl Transaction {
         table: &Table,
         range: impl KeyRange,
     ) -> Result<Option<(Value, Value)>> {
-        self.pop_unclaimed(table, bounds(&range)?, End::Last)
+        self.pop_unclaimed(table, span_of(&range)?, End::Last)
     }
 
-    fn end_of(&self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
+    fn end_of(&self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
+        let span = span_of(range)?;
         let mut found = None;
-        for part in self.parts(table, &bounds, end)? {
+        for part in self.parts(table, &span, end)? {
             let range = self.unread_range(table, part)?;
             found = end.next(&mut range.noting(self.reads.live()))?;
             if found.is_some() {
                 break;
             }
         }
-        let (mut first, mut last) = bounds.as_ref();
-        if let Some((key, _)) = &found {
-            match end {
-                End::First => last = Bound::Included(key),
-                End::Last => first = Bound::Included(key),
+        let mut read = given(range, &span);
+        let after = found.as_ref().map(|(key, _)| key_after(key));
+        match (&found, end) {
+            (None, _) => {}
+            (Some(_), End::First) => {
+                read.span.end = after.as_deref();
+                read.ends_with_key = true;
+            }
+            (Some((key, _)), End::Last) => {
+                read.span.start = key;
+                read.starts_after_key = false;
             }
         }
-        self.reads.range(&table.state, first, last, self.budget_of_reads())?;
+        self.reads.range(&table.state, read, self.budget_of_reads())?;
         Ok(found)
     }
 
     /// The parts of a range where this transaction may find entries, starting at `end`. Records that the snapshot was
     /// seen.
-    fn parts(&self, table: &Table, bounds: &Bounds, end: End) -> Result<Vec<Bounds>> {
+    fn parts(&self, table: &Table, span: &KeySpan, end: End) -> Result<Vec<KeySpan>> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
         self.reads.saw(self.snapshot.csn);
-        let mut parts = self.taken.around(table.state.id, bounds.clone());
+        let mut parts = self.taken.around(table.state.id, span.clone());
         if end == End::Last {
             parts.reverse();
         }
         Ok(parts)
     }
 
-    /// Deletes the entry of `key`. No entry is left between it and the end of `bounds` or, if entries were skipped on
+    /// Deletes the entry of `key`. No entry is left between it and the end of `span` or, if entries were skipped on
     /// the way to it, the key that was `passed` last.
     fn take(
         &mut self,
         table: &Table,
-        bounds: &Bounds,
+        span: &KeySpan,
         end: End,
         passed: Option<&[u8]>,
         key: &[u8],
     ) -> Result<()> {
         self.delete(table, key)?;
-        let (start, last) = bounds.as_ref();
-        match end {
+        let keys = match end {
             End::First => {
-                let start = passed.map_or(start, Bound::Excluded);
-                self.taken.took(table.state.id, start, Bound::Included(key));
+                let start = passed.map_or_else(|| span.start.clone(), key_after);
+                KeySpan::new(start, Some(key_after(key)))
             }
-            End::Last => {
-                let last = passed.map_or(last, Bound::Excluded);
-                self.taken.took(table.state.id, Bound::Included(key), last);
-            }
-        }
+            End::Last => KeySpan::new(key.into(), passed.map(Box::from).or_else(|| span.end.clone())),
+        };
+        self.taken.took(table.state.id, keys);
         Ok(())
     }
 
     /// The entries of one of [`Transaction::parts`]. Does not count as a read.
-    fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
+    fn unread_range(&self, table: &Table, span: KeySpan) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
-        Range::new(&self.core, &table.state, at, bounds, own, None)
+        Range::new(&self.engine, &table.state, at, span, own, None)
     }
 
-    fn pop(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let Some((key, value)) = self.end_of(table, bounds.clone(), end)? else { return Ok(None) };
-        self.take(table, &bounds, end, None, &key)?;
+    fn pop(&mut self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
+        let Some((key, value)) = self.end_of(table, range, end)? else { return Ok(None) };
+        self.take(table, &span_of(range)?, end, None, &key)?;
         let (id, savepoints) = (self.identity(), self.savepoints.made());
         // If another transaction has claimed the key, the first of the two to commit wins.
         if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
@@ -209,11 +209,11 @@ impl Transaction {
         Ok(Some((key, value)))
     }
 
-    fn pop_unclaimed(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
+    fn pop_unclaimed(&mut self, table: &Table, span: KeySpan, end: End) -> Result<Option<(Value, Value)>> {
         let (id, savepoints) = (self.identity(), self.savepoints.made());
         let mut passed = None;
         let mut popped = None;
-        for part in self.parts(table, &bounds, end)? {
+        for part in self.parts(table, &span, end)? {
             popped = self.next_unclaimed(table, part, end, (id, savepoints), &mut passed)?;
             if popped.is_some() {
                 break;
@@ -225,7 +225,7 @@ impl Transaction {
             // A serializable transaction may commit only before the entry expires.
             self.version(&table.state, &key, hash, ReadFor::Reading)?;
         }
-        self.take(table, &bounds, end, passed.as_deref(), &key)?;
+        self.take(table, &span, end, passed.as_deref(), &key)?;
         self.claims.extend(claim);
         Ok(Some((key, value)))
     }
@@ -234,7 +234,7 @@ impl Transaction {
     fn next_unclaimed(
         &self,
         table: &Table,
-        range: Bounds,
+        range: KeySpan,
         end: End,
         (id, savepoints): (u64, u64),
         passed: &mut Option<Value>,
@@ -252,7 +252,8 @@ impl Transaction {
             // A claim ends after its transaction was applied, so this check sees what the last claimer of the key
             // wrote.
             let hash = hash_key(table.state.id, &key);
-            if table.state.index.newest_csn(&key, hash, self.snapshot.csn).or_error()?.is_none() {
+            if table.state.index.newest_csn(&key, hash, self.snapshot.csn, Io::Allowed).or_error()?.is_none()
+            {
                 return Ok(Some(Unclaimed { key, value, claim, hash }));
             }
             *passed = Some(key);
@@ -308,7 +309,7 @@ impl Table {
     /// [`Error::TooManyConflicts`](crate::Error::TooManyConflicts), and those of [`Transaction::pop_first`] and
     /// [`Transaction::commit`]. After [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) the entry may be gone.
     pub fn pop_first(&self, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
-        self.pop(bounds(&range)?, End::First)
+        self.pop(span_of(&range)?, End::First)
     }
 
     /// Deletes and returns the entry of `range` with the greatest key; see [`Table::pop_first`].
@@ -316,11 +317,11 @@ impl Table {
     /// # Errors
     /// Those of [`Table::pop_first`].
     pub fn pop_last(&self, range: impl KeyRange) -> Result<Option<(Value, Value)>> {
-        self.pop(bounds(&range)?, End::Last)
+        self.pop(span_of(&range)?, End::Last)
     }
 
-    fn pop(&self, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let popped = self.core.retry(Isolation::Snapshot, |txn| txn.pop_unclaimed(self, bounds.clone(), end));
+    fn pop(&self, span: KeySpan, end: End) -> Result<Option<(Value, Value)>> {
+        let popped = self.engine.retry(Isolation::Snapshot, |txn| txn.pop_unclaimed(self, span.clone(), end));
         popped.map(|(entry, _)| entry)
     }
 }

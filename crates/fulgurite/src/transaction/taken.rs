@@ -1,11 +1,7 @@
 //! The key ranges that a transaction has emptied by pops: later pops skip them at once, and do not step over each
 //! deleted key.
 
-use std::ops::Bound;
-
-use fulgurite_types::TableId;
-
-use crate::scan::Bounds;
+use fulgurite_types::{KeySpan, TableId};
 
 /// The most runs over all tables. More are not worth their seeks, because a pop mostly extends an existing run.
 const RUNS_MAX: usize = 4;
@@ -14,7 +10,7 @@ const RUNS_MAX: usize = 4;
 /// until the transaction writes one of the keys, or undoes writes.
 struct Run {
     table: TableId,
-    keys: Bounds,
+    keys: KeySpan,
     /// How many entries it popped there.
     taken: u64,
 }
@@ -25,17 +21,19 @@ pub(super) struct Taken(Vec<Run>);
 
 impl Taken {
     /// The parts of a range where the transaction may see entries, in key order.
-    pub fn around(&self, table: TableId, range: Bounds) -> Vec<Bounds> {
+    pub fn around(&self, table: TableId, range: KeySpan) -> Vec<KeySpan> {
         let mut parts = vec![range];
         for run in self.0.iter().filter(|run| run.table == table) {
-            parts = parts.iter().flat_map(|part| part.without(&run.keys)).flatten().collect();
+            let outside = |part: &KeySpan| {
+                part.borrowed().without(run.keys.borrowed()).map(|rest| rest.map(KeySpan::owned))
+            };
+            parts = parts.iter().flat_map(outside).flatten().collect();
         }
         parts
     }
 
-    /// The transaction popped an entry, and sees no other one between these bounds.
-    pub fn took(&mut self, table: TableId, start: Bound<&[u8]>, end: Bound<&[u8]>) {
-        let Ok(keys) = Bounds::new(start, end) else { return };
+    /// The transaction popped an entry, and sees no other one in this range.
+    pub fn took(&mut self, table: TableId, keys: KeySpan) {
         let mut taken = 1;
         self.0.retain(|run| {
             let is_part = run.table == table && keys.covers(&run.keys);

@@ -3,7 +3,9 @@
 use fulgurite_types::Lsn;
 
 use super::node::leaf::Leaf;
-use super::slot::Node;
+use super::slot::{Node, Slot};
+use super::tree::Tree;
+use super::write_out::Pending;
 use crate::{AccountChange, NodeStore, OutOfLine};
 
 /// The keys that changed since the full record: `(length u16, key)*`, ascending; or too many to list.
@@ -94,6 +96,44 @@ impl DiskState {
         let full_bytes = store.node_bytes(full_len);
         count(&mut counted, full.segment(), i64::from(full_bytes));
         DiskState { full, full_bytes, deltas, changed: Changed::Keys(changed), counted }
+    }
+}
+
+impl Slot {
+    /// Records the accounts of the slot's record before its node changes.
+    pub(crate) fn remember(&self, store: &dyn NodeStore) {
+        let lsn = self.lsn();
+        let mut disk = self.disk();
+        if disk.is_none()
+            && !lsn.is_null()
+            && let Ok(node) = self.node()
+        {
+            *disk = Some(Box::new(DiskState::of_loaded(&node, lsn, store)));
+        }
+    }
+}
+
+impl Tree {
+    /// Replaces a slot's node, after recording the accounts of its record. `touched` lists the keys of a leaf that
+    /// changed; `None`: too many to list, or an inner node.
+    pub(crate) fn replace(&self, slot: &Slot, node: Node, touched: Option<&[u8]>) {
+        slot.remember(&*self.nodes.store);
+        if let Some(disk) = &mut *slot.disk() {
+            match touched {
+                Some(touched) => disk.changed.add(touched, self.options.leaf_bytes / 4),
+                None => disk.changed = Changed::Whole,
+            }
+        }
+        slot.replace(node);
+    }
+
+    /// Retires a slot that left the tree: its record no longer counts as live.
+    pub(crate) fn retire(&self, slot: &Slot, pending: &mut Pending) {
+        slot.remember(&*self.nodes.store);
+        if let Some(disk) = slot.disk().take() {
+            pending.subtract(&disk.counted);
+        }
+        slot.retire();
     }
 }
 

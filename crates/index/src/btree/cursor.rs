@@ -1,31 +1,30 @@
 //! The cursor over a tree.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, KeySpan};
 
-use super::load::Core;
-use super::node::leaf::EntryPlace;
+use super::node::leaf::CurrentEntry;
 use super::path::{Path, Target};
 use super::read;
-use crate::{BaseCursor, IndexError, KeySpan, Pinned, VersionRef};
+use super::tree::Tree;
+use crate::{BaseCursor, IndexError, Pinned, VersionRef};
 
 /// A cursor over a [`super::BTree`]; see [`BaseCursor`]. It keeps its current leaf, and the inner nodes above it, in
 /// memory.
 pub struct BTreeCursor {
-    core: Arc<Core>,
+    tree: Arc<Tree>,
     at: Csn,
     path: Path,
     /// The current entry of the path's leaf.
     index: usize,
     /// That entry, decoded.
-    entry: EntryPlace,
+    entry: CurrentEntry,
 }
 
 impl BTreeCursor {
-    pub(crate) fn new(core: Arc<Core>, at: Csn) -> BTreeCursor {
-        BTreeCursor { core, at, path: Path::default(), index: 0, entry: EntryPlace::default() }
+    pub(crate) fn new(tree: Arc<Tree>, at: Csn) -> BTreeCursor {
+        BTreeCursor { tree, at, path: Path::default(), index: 0, entry: CurrentEntry::default() }
     }
 
     /// Moves to the first visible entry at or after entry `from` of the path's leaf, which starts a key.
@@ -36,7 +35,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            self.path.next_leaf(&self.core)?;
+            self.path.next_leaf(&self.tree.nodes)?;
             from = 0;
         }
         Ok(())
@@ -50,7 +49,7 @@ impl BTreeCursor {
                 self.entry.set(leaf, index);
                 return Ok(());
             }
-            self.path.previous_leaf(&self.core)?;
+            self.path.previous_leaf(&self.tree.nodes)?;
             end = self.path.leaf().map_or(0, |leaf| leaf.count());
         }
         Ok(())
@@ -58,31 +57,15 @@ impl BTreeCursor {
 }
 
 impl BaseCursor for BTreeCursor {
-    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        let target = match bound {
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            Bound::Unbounded => Target::First,
-        };
-        self.path.seek(&self.core, target)?;
-        let from = self.path.leaf().map_or(0, |leaf| match bound {
-            Bound::Included(key) => leaf.lower_bound(key),
-            Bound::Excluded(key) => leaf.upper_bound(key),
-            Bound::Unbounded => 0,
-        });
+    fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
+        self.path.seek(&self.tree, Target::Key(start))?;
+        let from = self.path.leaf().map_or(0, |leaf| leaf.lower_bound(start));
         self.forward(from)
     }
 
-    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        let target = match bound {
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            Bound::Unbounded => Target::Last,
-        };
-        self.path.seek(&self.core, target)?;
-        let end = self.path.leaf().map_or(0, |leaf| match bound {
-            Bound::Included(key) => leaf.upper_bound(key),
-            Bound::Excluded(key) => leaf.lower_bound(key),
-            Bound::Unbounded => leaf.count(),
-        });
+    fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
+        self.path.seek(&self.tree, end.map_or(Target::Last, Target::Key))?;
+        let end = self.path.leaf().map_or(0, |leaf| end.map_or(leaf.count(), |end| leaf.lower_bound(end)));
         self.backward(end)
     }
 
@@ -95,7 +78,7 @@ impl BaseCursor for BTreeCursor {
             self.entry.set(leaf, index);
             return Ok(());
         }
-        self.path.next_leaf(&self.core)?;
+        self.path.next_leaf(&self.tree.nodes)?;
         self.forward(0)
     }
 
@@ -127,7 +110,7 @@ impl BaseCursor for BTreeCursor {
     }
 
     fn unread(&self) -> Option<KeySpan> {
-        self.path.unread().map(|place| KeySpan { from: place.lower.into(), to: place.upper.map(Into::into) })
+        self.path.unread().map(|fences| KeySpan::new(fences.lower, fences.upper).owned())
     }
 
     fn skip_unread(&mut self, forward: bool) -> Result<(), IndexError> {
@@ -135,10 +118,10 @@ impl BaseCursor for BTreeCursor {
             return Ok(());
         }
         if forward {
-            self.path.next_leaf(&self.core)?;
+            self.path.next_leaf(&self.tree.nodes)?;
             return self.forward(0);
         }
-        self.path.previous_leaf(&self.core)?;
+        self.path.previous_leaf(&self.tree.nodes)?;
         let end = self.path.leaf().map_or(0, |leaf| leaf.count());
         self.backward(end)
     }

@@ -53,30 +53,30 @@ pub struct EntryDescription {
 pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
     let header = Header::decode(&body)?;
     let copy = body.clone();
-    let (place, _) = format::fences(&copy, &header)?;
+    let (fences, _) = format::stored_fences(&copy, &header)?;
     let mut node = NodeDescription {
         kind: header.kind,
         table: header.table,
         level: header.level,
-        lower: place.lower.to_vec(),
-        upper: place.upper.map(<[u8]>::to_vec),
+        lower: fences.lower.to_vec(),
+        upper: fences.upper.map(<[u8]>::to_vec),
         full_record: None,
         children: Vec::new(),
         entries: Vec::new(),
     };
     match header.kind {
         NodeKind::Internal => {
-            let (inner, _) = Inner::decode(body, header.table, &place, &Arc::default())?;
+            let (inner, _) = Inner::decode(body, header.table, &fences, &Arc::default())?;
             let child =
-                |index: usize| (inner.child_place(index).lower.to_vec(), inner.children()[index].lsn());
+                |index: usize| (inner.child_fences(index).lower.to_vec(), inner.children()[index].lsn());
             node.children = (0..inner.children().len()).map(child).collect();
         }
         NodeKind::Leaf => {
-            let leaf = Leaf::decode(body, header.table, &place)?;
+            let leaf = Leaf::decode(body, header.table, &fences)?;
             node.entries = leaf.entries().map(|entry| describe_entry(&entry)).collect();
         }
         NodeKind::LeafDelta => {
-            let delta = LeafDelta::decode(body, header.table, &place)?;
+            let delta = LeafDelta::decode(body, header.table, &fences)?;
             node.full_record = Some(delta.full());
             node.entries = delta.entries().map(|entry| describe_entry(&entry)).collect();
         }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::load::Core;
 use super::merge::Merger;
-use super::node::format::{HEADER_BYTES, Place};
+use super::node::format::{Fences, HEADER_BYTES};
 use super::node::inner::{Child, Inner, child_weight};
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
 use super::slot::{Node, Slot};
+use super::tree::Tree;
 use crate::IndexError;
 
-impl Core {
+impl Tree {
     /// Whether a node is so small that it should join a neighbour.
     pub(crate) fn is_small(&self, slot: &Slot) -> bool {
         slot.node().is_ok_and(|node| match &node {
@@ -33,14 +33,14 @@ impl Merger<'_, '_> {
     /// Cuts `children` into inner nodes of the target size, each with its lower fence.
     pub(crate) fn cut_inners(
         &self,
-        place: Place<'_>,
+        fences: Fences<'_>,
         level: u8,
         children: Vec<Child>,
         appends: bool,
     ) -> Vec<(Box<[u8]>, Inner)> {
-        let fences = place.lower.len() + place.upper.map_or(0, <[u8]>::len);
-        let target = self.core.options.inner_bytes;
-        let room = target.saturating_sub(HEADER_BYTES + fences).max(target / 4);
+        let fence_bytes = fences.lower.len() + fences.upper.map_or(0, <[u8]>::len);
+        let target = self.tree.options.inner_bytes;
+        let room = target.saturating_sub(HEADER_BYTES + fence_bytes).max(target / 4);
         let mut rest_weight: usize = children.iter().map(|child| child_weight(&child.lower)).sum();
         let mut nodes = Vec::new();
         let mut rest = children.as_slice();
@@ -62,10 +62,10 @@ impl Merger<'_, '_> {
                 weight += child_weight(&rest[end].lower);
                 end += 1;
             }
-            let upper = rest.get(end).map(|child| &*child.lower).or(place.upper);
+            let upper = rest.get(end).map(|child| &*child.lower).or(fences.upper);
             let lower = rest[0].lower.clone();
-            let own = Place { lower: &lower, upper, level: Some(level) };
-            let node = Inner::build(self.core.table, own, level, &rest[..end]);
+            let own = Fences { lower: &lower, upper, level: Some(level) };
+            let node = Inner::build(self.tree.nodes.table, own, level, &rest[..end]);
             nodes.push((lower, node));
             rest = &rest[end..];
             rest_weight -= weight;
@@ -73,10 +73,10 @@ impl Merger<'_, '_> {
         nodes
     }
 
-    pub(crate) fn place_in_slots(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
+    pub(crate) fn new_children(&self, nodes: Vec<(Box<[u8]>, Inner)>) -> Vec<Child> {
         let child = |(lower, node)| Child {
             lower,
-            slot: self.core.fresh_slot(Node::Inner(Arc::new(node))),
+            slot: self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node))),
             may_be_small: false,
         };
         nodes.into_iter().map(child).collect()
@@ -102,7 +102,7 @@ impl Merger<'_, '_> {
             if let Some(last) = last
                 && let Some(mut node) = self.join(last, &child, upper.as_deref(), level, retired)?
             {
-                node.may_be_small = self.core.is_small(&node.slot);
+                node.may_be_small = self.tree.is_small(&node.slot);
                 retired.push(Arc::clone(&child.slot));
                 let last = joined.last_mut().expect("it was just looked at");
                 retired.push(std::mem::replace(last, node).slot);
@@ -123,47 +123,50 @@ impl Merger<'_, '_> {
         level: u8,
         retired: &mut Vec<Arc<Slot>>,
     ) -> Result<Option<Child>, IndexError> {
-        let place = Place { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
-        let right_place = Place { lower: &right.lower, upper, level: Some(level) };
+        let fences = Fences { lower: &left.lower, upper: Some(&right.lower), level: Some(level) };
+        let right_fences = Fences { lower: &right.lower, upper, level: Some(level) };
         let empty = |child: &Child| child.slot.node().is_ok_and(|node| is_empty(&node));
         let must = empty(left) || empty(right);
         let both_resident = left.slot.is_resident() && right.slot.is_resident();
         if !must && !both_resident {
             return Ok(None);
         }
-        let nodes = (self.core.node_of(&left.slot, place)?, self.core.node_of(&right.slot, right_place)?);
-        let place = Place { upper, ..place };
+        let nodes = (
+            self.tree.nodes.node_of(&left.slot, fences)?,
+            self.tree.nodes.node_of(&right.slot, right_fences)?,
+        );
+        let fences = Fences { upper, ..fences };
         let slot = match nodes {
             (Node::Leaf(a), Node::Leaf(b)) => {
-                if !must && a.bytes().len() + b.bytes().len() > self.core.options.leaf_bytes * 3 / 4 {
+                if !must && a.bytes().len() + b.bytes().len() > self.tree.options.leaf_bytes * 3 / 4 {
                     return Ok(None);
                 }
-                self.core.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, place))))
+                self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(self.join_leaves(&a, &b, fences))))
             }
             (Node::Inner(a), Node::Inner(b)) => {
-                if !must && a.len() + b.len() > self.core.options.inner_bytes * 3 / 4 {
+                if !must && a.len() + b.len() > self.tree.options.inner_bytes * 3 / 4 {
                     return Ok(None);
                 }
                 let mut children = a.to_children();
                 let boundary = children.len();
                 children.extend(b.to_children());
                 for child in &mut children[boundary - 1..=boundary] {
-                    child.may_be_small = self.core.is_small(&child.slot);
+                    child.may_be_small = self.tree.is_small(&child.slot);
                 }
                 self.join_small(&mut children, upper, level - 1, retired)?;
-                let node = Inner::build(self.core.table, place, level, &children);
-                self.core.fresh_slot(Node::Inner(Arc::new(node)))
+                let node = Inner::build(self.tree.nodes.table, fences, level, &children);
+                self.tree.nodes.fresh_slot(Node::Inner(Arc::new(node)))
             }
             _ => unreachable!("neighbours have one level"),
         };
         Ok(Some(Child { lower: left.lower.clone(), slot, may_be_small: false }))
     }
 
-    fn join_leaves(&self, left: &Leaf, right: &Leaf, place: Place<'_>) -> Leaf {
-        let mut writer = LeafWriter::new(self.core.table, usize::MAX / 1024);
-        writer.begin(place.lower);
+    fn join_leaves(&self, left: &Leaf, right: &Leaf, fences: Fences<'_>) -> Leaf {
+        let mut writer = LeafWriter::new(self.tree.nodes.table, usize::MAX / 1024);
+        writer.begin(fences.lower);
         writer.copy(left, 0..left.count());
         writer.copy(right, 0..right.count());
-        writer.finish(place.upper, Fill::Even).pop().expect("there is a leaf").leaf
+        writer.finish(fences.upper, Fill::Even).pop().expect("there is a leaf").leaf
     }
 }

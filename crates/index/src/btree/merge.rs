@@ -5,16 +5,16 @@
 //! new parent retires the slots that it no longer names. So after an error halfway the accounts are right: installed
 //! changes stay, the others are lost, and merging the batch again completes it.
 
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use super::load::Core;
+use fulgurite_types::KeySpan;
+
 use super::merge_leaf::LeafMerger;
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::inner::{Child, Inner};
 use super::node::leaf::Leaf;
 use super::slot::{DIRTY_BELOW, Node, Slot};
+use super::tree::Tree;
 use super::write_out::Pending;
 use crate::{IndexError, MergeSource, PruneRules};
 
@@ -22,7 +22,7 @@ use crate::{IndexError, MergeSource, PruneRules};
 pub(crate) enum Work<'a> {
     /// A batch of new versions.
     Merge(&'a mut dyn MergeSource),
-    /// Pruning all keys between two bounds.
+    /// Pruning all keys of a range.
     Purge(Purge<'a>),
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum Work<'a> {
 pub(crate) struct Purge<'a> {
     /// The key to continue from; `None` at the end.
     position: Option<Vec<u8>>,
-    end: Bound<&'a [u8]>,
+    range: KeySpan<&'a [u8]>,
 }
 
 impl Work<'_> {
@@ -47,12 +47,7 @@ impl Work<'_> {
 impl Purge<'_> {
     /// Records that the leaf whose upper fence is `upper` was purged.
     pub(crate) fn advance(&mut self, upper: Option<&[u8]>) {
-        let inside = |upper: &&[u8]| match self.end {
-            Bound::Included(end) => *upper <= end,
-            Bound::Excluded(end) => *upper < end,
-            Bound::Unbounded => true,
-        };
-        self.position = upper.filter(inside).map(<[u8]>::to_vec);
+        self.position = upper.filter(|upper| self.range.ends_after(upper)).map(<[u8]>::to_vec);
     }
 }
 
@@ -73,49 +68,42 @@ pub(crate) struct Replacement {
 }
 
 pub(crate) struct Merger<'a, 'w> {
-    pub core: &'a Core,
+    pub tree: &'a Tree,
     pub work: Work<'w>,
     pub leaves: LeafMerger<'a>,
     pub pending: &'a mut Pending,
 }
 
-impl Core {
+impl Tree {
     /// See [`crate::Base::merge`].
     pub(crate) fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
         self.run(Work::Merge(batch), rules)
     }
 
     /// See [`crate::Base::purge`].
-    pub(crate) fn purge(
-        &self,
-        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
-        rules: &PruneRules,
-    ) -> Result<(), IndexError> {
-        let position = match start {
-            Bound::Included(key) | Bound::Excluded(key) => key.to_vec(),
-            Bound::Unbounded => Vec::new(),
-        };
-        self.run(Work::Purge(Purge { position: Some(position), end }), rules)
+    pub(crate) fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+        self.run(Work::Purge(Purge { position: Some(range.start.to_vec()), range }), rules)
     }
 
     fn run(&self, work: Work<'_>, rules: &PruneRules) -> Result<(), IndexError> {
         let mut maintenance = self.maintenance.lock();
         let pending = &mut maintenance.pending;
         let leaves = LeafMerger::new(self, rules);
-        let mut merger = Merger { core: self, work, leaves, pending };
+        let mut merger = Merger { tree: self, work, leaves, pending };
         let result = merger.merge_root().and_then(|()| merger.shrink_root());
-        self.len.fetch_add(merger.leaves.added, Ordering::Relaxed);
+        self.nodes.len.add(merger.leaves.added);
         result
     }
 }
 
 impl Merger<'_, '_> {
     fn merge_root(&mut self) -> Result<(), IndexError> {
-        let root = Arc::clone(&self.core.root);
+        let root = Arc::clone(&self.tree.root);
         if self.work.peek(None).is_none() {
             return Ok(());
         }
-        let Outcome::Replaced(Replacement { mut children, retired }) = self.merge_slot(&root, Place::ROOT)?
+        let Outcome::Replaced(Replacement { mut children, retired }) =
+            self.merge_slot(&root, Fences::ROOT)?
         else {
             return Ok(());
         };
@@ -124,13 +112,13 @@ impl Merger<'_, '_> {
             _ => 1,
         };
         loop {
-            let mut nodes = self.cut_inners(Place::ROOT, level, children, false);
+            let mut nodes = self.cut_inners(Fences::ROOT, level, children, false);
             if nodes.len() == 1 {
                 let (_, node) = nodes.remove(0);
-                self.core.replace(&root, Node::Inner(Arc::new(node)), None);
+                self.tree.replace(&root, Node::Inner(Arc::new(node)), None);
                 break;
             }
-            children = self.place_in_slots(nodes);
+            children = self.new_children(nodes);
             level += 1;
         }
         self.retire(&retired);
@@ -139,21 +127,21 @@ impl Merger<'_, '_> {
 
     /// While the root has one child, the child's node becomes the root.
     fn shrink_root(&mut self) -> Result<(), IndexError> {
-        let root = Arc::clone(&self.core.root);
+        let root = Arc::clone(&self.tree.root);
         while let Ok(Node::Inner(inner)) = root.node() {
             let [child] = inner.children() else { break };
-            let node = self.core.child_of(&inner, 0)?;
-            self.core.replace(&root, node, None);
-            self.core.retire(child, self.pending);
+            let node = self.tree.nodes.child_of(&inner, 0)?;
+            self.tree.replace(&root, node, None);
+            self.tree.retire(child, self.pending);
         }
         Ok(())
     }
 
-    fn merge_slot(&mut self, slot: &Arc<Slot>, place: Place<'_>) -> Result<Outcome, IndexError> {
-        match self.core.node_of(slot, place)? {
-            Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, place)),
+    fn merge_slot(&mut self, slot: &Arc<Slot>, fences: Fences<'_>) -> Result<Outcome, IndexError> {
+        match self.tree.nodes.node_of(slot, fences)? {
+            Node::Leaf(leaf) => Ok(self.merge_leaf(slot, &leaf, fences)),
             Node::Inner(inner) => {
-                let result = self.merge_inner(slot, &inner, place);
+                let result = self.merge_inner(slot, &inner, fences);
                 if !matches!(result, Ok(Outcome::Same)) {
                     slot.mark(DIRTY_BELOW);
                 }
@@ -162,16 +150,16 @@ impl Merger<'_, '_> {
         }
     }
 
-    fn merge_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, place: Place<'_>) -> Outcome {
-        let Some(mut pieces) = self.leaves.merge(leaf, place, &mut self.work) else { return Outcome::Same };
+    fn merge_leaf(&mut self, slot: &Arc<Slot>, leaf: &Leaf, fences: Fences<'_>) -> Outcome {
+        let Some(mut pieces) = self.leaves.merge(leaf, fences, &mut self.work) else { return Outcome::Same };
         if pieces.len() == 1 {
             let leaf = pieces.remove(0).leaf;
-            self.core.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
+            self.tree.replace(slot, Node::Leaf(Arc::new(leaf)), Some(&self.leaves.touched));
             return Outcome::Changed;
         }
         let child = |piece: super::node::leaf_writer::Piece| Child {
             lower: piece.lower.into_boxed_slice(),
-            slot: self.core.fresh_slot(Node::Leaf(Arc::new(piece.leaf))),
+            slot: self.tree.nodes.fresh_slot(Node::Leaf(Arc::new(piece.leaf))),
             may_be_small: false,
         };
         let children = pieces.into_iter().map(child).collect();
@@ -182,18 +170,18 @@ impl Merger<'_, '_> {
         &mut self,
         slot: &Arc<Slot>,
         inner: &Inner,
-        place: Place<'_>,
+        fences: Fences<'_>,
     ) -> Result<Outcome, IndexError> {
         let mut edits: Vec<(usize, Vec<Child>)> = Vec::new();
         let mut retired = Vec::new();
         let mut small = Vec::new();
         let mut changed = false;
-        while let Some(key) = self.work.peek(place.upper) {
+        while let Some(key) = self.work.peek(fences.upper) {
             let index = inner.child_index(key);
             let child = &inner.children()[index];
-            match self.merge_slot(child, inner.child_place(index))? {
+            match self.merge_slot(child, inner.child_fences(index))? {
                 Outcome::Same => continue,
-                Outcome::Changed if self.core.is_small(child) => small.push(index),
+                Outcome::Changed if self.tree.is_small(child) => small.push(index),
                 Outcome::Changed => {}
                 Outcome::Replaced(replacement) => {
                     edits.push((index, replacement.children));
@@ -209,25 +197,25 @@ impl Merger<'_, '_> {
         let rebuilt = !edits.is_empty();
         let mut children = edit(inner, edits, &small);
         let before = children.len();
-        self.join_small(&mut children, place.upper, inner.level() - 1, &mut retired)?;
+        self.join_small(&mut children, fences.upper, inner.level() - 1, &mut retired)?;
         if !rebuilt && children.len() == before {
             return Ok(Outcome::Changed);
         }
-        let mut nodes = self.cut_inners(place, inner.level(), children, appends);
+        let mut nodes = self.cut_inners(fences, inner.level(), children, appends);
         if nodes.len() == 1 {
             let (_, node) = nodes.remove(0);
-            self.core.replace(slot, Node::Inner(Arc::new(node)), None);
+            self.tree.replace(slot, Node::Inner(Arc::new(node)), None);
             self.retire(&retired);
             return Ok(Outcome::Changed);
         }
         retired.push(Arc::clone(slot));
-        Ok(Outcome::Replaced(Replacement { children: self.place_in_slots(nodes), retired }))
+        Ok(Outcome::Replaced(Replacement { children: self.new_children(nodes), retired }))
     }
 
     fn retire(&mut self, slots: &[Arc<Slot>]) {
         for slot in slots {
-            if !Arc::ptr_eq(slot, &self.core.root) {
-                self.core.retire(slot, self.pending);
+            if !Arc::ptr_eq(slot, &self.tree.root) {
+                self.tree.retire(slot, self.pending);
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Merges a batch into one leaf, or prunes the leaf.
 
-use super::load::Core;
 use super::merge::Work;
 use super::node::entry::{Stamped, VERSION_FLAGS};
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter, Piece};
 use super::prune::Pruner;
+use super::tree::Tree;
 use crate::btree::account::push_key;
 use crate::{MergeSource, MergeVersion, PruneRules, VersionFlags};
 
@@ -25,11 +25,11 @@ pub(crate) struct LeafMerger<'a> {
 }
 
 impl<'a> LeafMerger<'a> {
-    pub(crate) fn new(core: &Core, rules: &'a PruneRules) -> LeafMerger<'a> {
+    pub(crate) fn new(tree: &Tree, rules: &'a PruneRules) -> LeafMerger<'a> {
         LeafMerger {
             pruner: Pruner::new(rules),
             rules,
-            writer: LeafWriter::new(core.table, core.options.leaf_bytes),
+            writer: LeafWriter::new(tree.nodes.table, tree.options.leaf_bytes),
             key: Vec::new(),
             batch: Vec::new(),
             merged: Vec::new(),
@@ -39,15 +39,20 @@ impl<'a> LeafMerger<'a> {
     }
 
     /// Does the work on a leaf, up to its upper fence; `None` if that changes nothing.
-    pub(crate) fn merge(&mut self, leaf: &Leaf, place: Place<'_>, work: &mut Work<'_>) -> Option<Vec<Piece>> {
-        self.writer.begin(place.lower);
+    pub(crate) fn merge(
+        &mut self,
+        leaf: &Leaf,
+        fences: Fences<'_>,
+        work: &mut Work<'_>,
+    ) -> Option<Vec<Piece>> {
+        self.writer.begin(fences.lower);
         self.touched.clear();
         let added_before = self.added;
         let fill = match work {
-            Work::Merge(source) => self.merge_groups(leaf, place, *source),
+            Work::Merge(source) => self.merge_groups(leaf, fences, *source),
             Work::Purge(purge) => {
                 self.purge(leaf);
-                purge.advance(place.upper);
+                purge.advance(fences.upper);
                 Fill::Even
             }
         };
@@ -55,14 +60,14 @@ impl<'a> LeafMerger<'a> {
             self.added = added_before;
             return None;
         }
-        Some(self.writer.finish(place.upper, fill))
+        Some(self.writer.finish(fences.upper, fill))
     }
 
-    fn merge_groups(&mut self, leaf: &Leaf, place: Place<'_>, source: &mut dyn MergeSource) -> Fill {
+    fn merge_groups(&mut self, leaf: &Leaf, fences: Fences<'_>, source: &mut dyn MergeSource) -> Fill {
         let mut copied = 0;
         let mut fill = None;
         let mut is_first = true;
-        while let Some(key) = source.peek_key().filter(|key| place.admits(key)) {
+        while let Some(key) = source.peek_key().filter(|key| fences.admits(key)) {
             assert!(is_first || key > self.key.as_slice(), "a batch's keys must ascend");
             is_first = false;
             self.key.clear();

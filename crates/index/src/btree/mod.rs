@@ -8,7 +8,7 @@
 //! **INV-IDX-1.** *A reader that took the list of memtables before it loads the root finds every version that it may
 //! see, in that list or in the tree.* Let T be the moment at which the reader took the list. The list holds every
 //! version that is merged after T; the reader uses that list, or the entries that it was lent from it, until it takes a
-//! new one (`memtables/lent.rs`). It remains to show that every node on the reader's descent holds, for the keys that
+//! new one (`memtables/cursor_slot.rs`). It remains to show that every node on the reader's descent holds, for the keys that
 //! lead there, at least the versions that were merged before T.
 //! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; nodes that a cut
 //!    or a join produces get new slots. (The root's fences are open.)
@@ -40,17 +40,16 @@ mod prune;
 mod read;
 mod relocate;
 mod slot;
+mod tree;
 mod walk;
 mod write_out;
 
-use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use fulgurite_types::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
-    AccountChange, Base, IndexError, MergeSource, NodeStore, PruneRules, TryError, Version, WriteOutReport,
+    AccountChange, Base, IndexError, Io, MergeSource, NodeStore, PruneRules, Version, WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -59,13 +58,13 @@ pub use node::leaf::Leaf;
 pub use options::{BTreeOptions, DeltaRule, DeltaShape};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
 
-use load::Core;
 use slot::Node;
+use tree::Tree;
 
 /// A B+tree over a store of node records. Cloning it gives another handle to the same tree.
 #[derive(Clone)]
 pub struct BTree {
-    core: Arc<Core>,
+    tree: Arc<Tree>,
 }
 
 impl BTree {
@@ -83,59 +82,55 @@ impl BTree {
     /// # Panics
     /// If the options are invalid ([`BTreeOptions::validate`]).
     pub fn open(table: TableId, root: Lsn, store: Arc<dyn NodeStore>, options: BTreeOptions) -> BTree {
-        BTree { core: Arc::new(Core::new(table, root, store, options)) }
+        BTree { tree: Arc::new(Tree::new(table, root, store, options)) }
     }
 
     /// The table that the tree belongs to.
     pub fn table(&self) -> TableId {
-        self.core.table
+        self.tree.nodes.table
     }
 
     /// About how many bytes of memory the resident nodes take.
     pub fn resident_bytes(&self) -> usize {
-        self.core.residency.bytes()
+        self.tree.nodes.residency.bytes()
     }
 
     /// The LSN of the newest root record; [`Lsn::NULL`] if the written tree is empty. A concurrent write-out may
     /// replace it at any time, unless the caller excludes write-outs.
     pub fn written_root(&self) -> Lsn {
-        self.core.root.lsn()
+        self.tree.root.lsn()
     }
 
     /// [`BTree::walk_written`] from the newest written root.
     pub fn walk(&self, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
-        self.core.walk(self.written_root(), visitor)
+        self.tree.nodes.walk(self.written_root(), visitor)
     }
 
     /// Visits every record and every entry of the tree whose root record is at `root`. Reads all of them from the store
     /// and verifies order, fences, levels, and that every child exists. Changes nothing in memory; the tree may change
     /// and be written out meanwhile. The records must stay readable: on a live database the caller pins them.
     pub fn walk_written(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
-        self.core.walk(root, visitor)
+        self.tree.nodes.walk(root, visitor)
     }
 
     /// The live bytes of the written tree by segment, recounted from its records: the sum of the changes that
     /// [`Base::write_out`] has reported so far.
     pub fn live_accounts(&self) -> Result<Vec<AccountChange>, IndexError> {
-        self.core.live_accounts()
+        self.tree.nodes.live_accounts(self.written_root())
     }
 
     /// Makes the next write-out rewrite the node whose record is at `lsn`, if that record is still live: as the node's
     /// newest record, or as the full record of a leaf delta record. `body` is the record's body. Garbage collection
     /// moves node records this way.
     pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
-        self.core.rewrite_if_live(lsn, body)
+        self.tree.rewrite_if_live(lsn, body)
     }
 }
 
-impl Core {
-    fn len_estimate(&self) -> u64 {
-        u64::try_from(self.len.load(Ordering::Relaxed)).unwrap_or(0)
-    }
-
-    /// See [`Base::places`]: the lower fences of the nodes of the highest level that has enough nodes, or the leaves'
+impl Tree {
+    /// See [`Base::separators`]: the lower fences of the nodes of the highest level that has enough nodes, or the leaves'
     /// keys.
-    fn places(&self, max: usize) -> Vec<Vec<u8>> {
+    fn separators(&self, max: usize) -> Vec<Vec<u8>> {
         let mut nodes = vec![(Vec::new(), self.root.node().ok())];
         while nodes.len() < max {
             let mut below = Vec::new();
@@ -143,7 +138,7 @@ impl Core {
                 match node {
                     Some(Node::Inner(inner)) => below.extend((0..inner.children().len()).map(|index| {
                         let node = inner.children()[index].node().ok();
-                        (inner.child_place(index).lower.to_vec(), node)
+                        (inner.child_fences(index).lower.to_vec(), node)
                     })),
                     Some(Node::Leaf(leaf)) => {
                         below.extend(leaf.entries().map(|entry| (entry.key.to_vec(), None)));
@@ -164,55 +159,51 @@ impl Core {
 impl Base for BTree {
     type Cursor = BTreeCursor;
 
-    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
-        self.core.get(key, at)
+    fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError> {
+        self.tree.get(key, at, io)
     }
 
-    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
-        self.core.try_get(key, at)
+    fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
+        self.tree.newest_csn(key, io)
     }
 
-    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        self.core.newest_csn(key)
-    }
-
-    fn any_newer_in_range(&self, range: (Bound<&[u8]>, Bound<&[u8]>), than: Csn) -> Result<bool, IndexError> {
-        self.core.any_newer_in_range(range, than)
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
+        self.tree.any_newer_in_range(range, than)
     }
 
     fn cursor(&self, at: Csn) -> BTreeCursor {
-        BTreeCursor::new(Arc::clone(&self.core), at)
+        BTreeCursor::new(Arc::clone(&self.tree), at)
     }
 
     fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
-        self.core.merge(batch, rules)
+        self.tree.merge(batch, rules)
     }
 
-    fn purge(&self, range: (Bound<&[u8]>, Bound<&[u8]>), rules: &PruneRules) -> Result<(), IndexError> {
-        self.core.purge(range, rules)
+    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+        self.tree.purge(range, rules)
     }
 
     fn write_out(&self) -> Result<WriteOutReport, IndexError> {
-        self.core.write_out()
+        self.tree.write_out()
     }
 
     fn evict(&self, resident_bytes_max: usize) -> usize {
-        self.core.evict(resident_bytes_max)
+        self.tree.evict(resident_bytes_max)
     }
 
     fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
-        self.core.references(key, lsn)
+        self.tree.references(key, lsn)
     }
 
     fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError> {
-        self.core.relocate(key, csn, from, to)
+        self.tree.relocate(key, csn, from, to)
     }
 
     fn len_estimate(&self) -> u64 {
-        self.core.len_estimate()
+        self.tree.nodes.len.get()
     }
 
-    fn places(&self, max: usize) -> Vec<Vec<u8>> {
-        self.core.places(max)
+    fn separators(&self, max: usize) -> Vec<Vec<u8>> {
+        self.tree.separators(max)
     }
 }

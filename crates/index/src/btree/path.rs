@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use super::load::Core;
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
 use super::slot::Node;
+use super::tree::{Nodes, Tree};
 use crate::IndexError;
 
 /// The target of a descent.
@@ -42,28 +42,29 @@ impl Path {
     }
 
     /// The key range of the node that the last move failed to read. A move to a neighbour passes over it.
-    pub(crate) fn unread(&self) -> Option<Place<'_>> {
-        self.failed.then(|| self.steps.last().map_or(Place::ROOT, |(inner, index)| inner.child_place(*index)))
+    pub(crate) fn unread(&self) -> Option<Fences<'_>> {
+        self.failed
+            .then(|| self.steps.last().map_or(Fences::ROOT, |(inner, index)| inner.child_fences(*index)))
     }
 
     /// Moves to the target's leaf.
-    pub(crate) fn seek(&mut self, core: &Core, target: Target<'_>) -> Result<(), IndexError> {
+    pub(crate) fn seek(&mut self, tree: &Tree, target: Target<'_>) -> Result<(), IndexError> {
         self.clear();
         self.failed = true;
-        let root = core.node_of(&core.root, Place::ROOT)?;
-        self.descend(core, root, target)
+        let root = tree.nodes.node_of(&tree.root, Fences::ROOT)?;
+        self.descend(&tree.nodes, root, target)
     }
 
     /// Moves to the next leaf in key order.
-    pub(crate) fn next_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
+    pub(crate) fn next_leaf(&mut self, nodes: &Nodes) -> Result<(), IndexError> {
         self.leaf = None;
         self.failed = false;
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index + 1 < inner.children().len() {
                 *index += 1;
                 self.failed = true;
-                let node = core.child_of(inner, *index)?;
-                return self.descend(core, node, Target::First);
+                let node = nodes.child_of(inner, *index)?;
+                return self.descend(nodes, node, Target::First);
             }
             self.steps.pop();
         }
@@ -71,22 +72,22 @@ impl Path {
     }
 
     /// Moves to the previous leaf in key order.
-    pub(crate) fn previous_leaf(&mut self, core: &Core) -> Result<(), IndexError> {
+    pub(crate) fn previous_leaf(&mut self, nodes: &Nodes) -> Result<(), IndexError> {
         self.leaf = None;
         self.failed = false;
         while let Some((inner, index)) = self.steps.last_mut() {
             if *index > 0 {
                 *index -= 1;
                 self.failed = true;
-                let node = core.child_of(inner, *index)?;
-                return self.descend(core, node, Target::Last);
+                let node = nodes.child_of(inner, *index)?;
+                return self.descend(nodes, node, Target::Last);
             }
             self.steps.pop();
         }
         Ok(())
     }
 
-    fn descend(&mut self, core: &Core, mut node: Node, target: Target<'_>) -> Result<(), IndexError> {
+    fn descend(&mut self, nodes: &Nodes, mut node: Node, target: Target<'_>) -> Result<(), IndexError> {
         loop {
             match node {
                 Node::Leaf(leaf) => {
@@ -102,7 +103,7 @@ impl Path {
                     };
                     // The step is pushed before the child is loaded: if that fails, the step names the missing keys.
                     let (inner, index) = self.steps.push_mut((inner, index));
-                    node = core.child_of(inner, *index)?;
+                    node = nodes.child_of(inner, *index)?;
                 }
             }
         }

@@ -5,7 +5,7 @@ use fulgurite_types::Csn;
 use super::node::entry::Stamped;
 use crate::{PruneRules, VersionFlags};
 
-/// The part of [`PruneRules`] that does not depend on a key.
+/// What of [`PruneRules`] does not depend on a key.
 #[derive(Clone, Copy)]
 pub(crate) struct Pruner<'a> {
     horizon: Csn,

@@ -1,18 +1,18 @@
 //! Point reads: wait-free while every node on their path is in memory.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_epoch::{self as epoch, Guard};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, KeySpan, Lsn};
 
-use super::load::{Core, Missing};
+use super::load::Missing;
 use super::node::entry::Entry;
-use super::node::format::Place;
+use super::node::format::Fences;
 use super::node::leaf::Leaf;
 use super::path::{Path, Target};
 use super::slot::{Loaded, Node, Ref};
-use crate::{IndexError, OutOfLine, Owner, Pinned, TryError, Version};
+use super::tree::Tree;
+use crate::{IndexError, Io, OutOfLine, Owner, Pinned, Version};
 
 /// The version of an entry, which pins the entry's leaf.
 pub(crate) fn version(leaf: Arc<Leaf>, entry: &Entry<'_>) -> Version {
@@ -27,7 +27,7 @@ pub(crate) fn pin(leaf: Arc<Leaf>, bytes: &[u8]) -> Pinned {
     unsafe { Pinned::new(Owner::Leaf(leaf), bytes) }
 }
 
-impl Core {
+impl Tree {
     /// The leaf whose range contains `key`, or the first node on the path that is on disk.
     #[inline]
     pub(crate) fn descend<'a>(&'a self, key: &[u8], guard: &'a Guard) -> Result<Ref<'a, Leaf>, Box<Missing>> {
@@ -43,87 +43,60 @@ impl Core {
                     parent = Some((inner, index));
                 }
                 Loaded::Absent(absent) => {
-                    let place = parent.map_or(Place::ROOT, |(inner, index)| inner.child_place(index));
-                    return Err(Missing::new(slot, absent, &place));
+                    let fences = parent.map_or(Fences::ROOT, |(inner, index)| inner.child_fences(index));
+                    return Err(Missing::new(slot, absent, &fences));
                 }
             }
         }
     }
 
-    /// The leaf whose range contains `key`, loaded if necessary.
-    pub(crate) fn leaf_for(&self, key: &[u8]) -> Result<Arc<Leaf>, IndexError> {
+    /// The leaf whose range contains `key`, loaded if necessary and allowed.
+    pub(crate) fn leaf_for(&self, key: &[u8], io: Io) -> Result<Arc<Leaf>, IndexError> {
         loop {
             let missing = {
                 let guard = epoch::pin();
                 match self.descend(key, &guard) {
                     Ok(leaf) => return Ok(leaf.to_arc()),
+                    Err(_) if io == Io::MemoryOnly => return Err(IndexError::WouldBlock),
                     Err(missing) => missing,
                 }
             };
-            if let Node::Leaf(leaf) = self.fetch(&missing)? {
+            if let Node::Leaf(leaf) = self.nodes.fetch(&missing)? {
                 return Ok(leaf);
             }
         }
     }
 
     /// See [`crate::Base::get`].
-    pub(crate) fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
+    pub(crate) fn get(&self, key: &[u8], at: Csn, io: Io) -> Result<Option<Version>, IndexError> {
         {
             let guard = epoch::pin();
             if let Ok(leaf) = self.descend(key, &guard) {
                 return Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)));
             }
         }
-        let leaf = self.leaf_for(key)?;
+        let leaf = self.leaf_for(key, io)?;
         Ok(leaf.find(key, at).map(|entry| version(Arc::clone(&leaf), &entry)))
     }
 
-    /// See [`crate::Base::try_get`].
-    pub(crate) fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
-        let guard = epoch::pin();
-        let leaf = self.descend(key, &guard).map_err(|_| TryError::WouldBlock)?;
-        Ok(leaf.get().find(key, at).map(|entry| version(leaf.to_arc(), &entry)))
-    }
-
     /// See [`crate::Base::newest_csn`].
-    pub(crate) fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        let leaf = self.leaf_for(key)?;
+    pub(crate) fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
+        let leaf = self.leaf_for(key, io)?;
         Ok(leaf.find(key, Csn::MAX).map(|entry| entry.csn))
     }
 
     /// See [`crate::Base::any_newer_in_range`].
-    pub(crate) fn any_newer_in_range(
-        &self,
-        (start, end): (Bound<&[u8]>, Bound<&[u8]>),
-        than: Csn,
-    ) -> Result<bool, IndexError> {
+    pub(crate) fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         let mut path = Path::default();
-        let target = match start {
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
-            Bound::Unbounded => Target::First,
-        };
-        path.seek(self, target)?;
+        path.seek(self, Target::Key(range.start))?;
         let mut is_first = true;
         while let Some(leaf) = path.leaf() {
-            let is_last = leaf.place().upper.is_none_or(|upper| match end {
-                Bound::Included(key) => upper > key,
-                Bound::Excluded(key) => upper >= key,
-                Bound::Unbounded => false,
-            });
+            let is_last = leaf.fences().upper.is_none_or(|upper| !range.ends_after(upper));
             if leaf.max_csn() > than {
                 // A search in a leaf is valid only for keys between its fences.
-                let from = match start {
-                    Bound::Included(key) if is_first => leaf.lower_bound(key),
-                    Bound::Excluded(key) if is_first => leaf.upper_bound(key),
-                    _ => 0,
-                };
-                let is_inside = |key: &[u8]| match end {
-                    Bound::Included(end) => key <= end,
-                    Bound::Excluded(end) => key < end,
-                    Bound::Unbounded => true,
-                };
+                let from = if is_first { leaf.lower_bound(range.start) } else { 0 };
                 let mut entries = (from..leaf.count()).map(|index| leaf.entry(index));
-                if entries.any(|entry| entry.csn > than && (!is_last || is_inside(entry.key))) {
+                if entries.any(|entry| entry.csn > than && (!is_last || range.ends_after(entry.key))) {
                     return Ok(true);
                 }
             }
@@ -131,14 +104,14 @@ impl Core {
                 break;
             }
             is_first = false;
-            path.next_leaf(self)?;
+            path.next_leaf(&self.nodes)?;
         }
         Ok(false)
     }
 
     /// See [`crate::Base::references`].
     pub(crate) fn references(&self, key: &[u8], lsn: Lsn) -> Result<bool, IndexError> {
-        let leaf = self.leaf_for(key)?;
+        let leaf = self.leaf_for(key, Io::Allowed)?;
         Ok(leaf.group(key).any(|index| {
             let entry = leaf.entry(index);
             entry.version_flags().is_out_of_line()

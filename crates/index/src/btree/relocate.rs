@@ -5,15 +5,15 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, Lsn};
 
 use super::account::{Changed, push_key};
-use super::load::Core;
 use super::node::entry::Stamped;
-use super::node::format::{Header, Place, fences};
+use super::node::format::{Fences, Header, stored_fences};
 use super::node::leaf::Leaf;
 use super::node::leaf_writer::{Fill, LeafWriter};
 use super::slot::{DIRTY, DIRTY_BELOW, Node, Slot};
+use super::tree::Tree;
 use crate::{IndexError, OutOfLine};
 
-impl Core {
+impl Tree {
     /// See [`crate::Base::relocate`].
     pub(crate) fn relocate(&self, key: &[u8], csn: Csn, from: Lsn, to: Lsn) -> Result<bool, IndexError> {
         let _maintenance = self.maintenance.lock();
@@ -28,12 +28,12 @@ impl Core {
                 if own == index { Stamped { payload: &payload, ..version } } else { version }
             })
             .collect();
-        let mut writer = LeafWriter::new(self.table, usize::MAX / 1024);
-        writer.begin(leaf.place().lower);
+        let mut writer = LeafWriter::new(self.nodes.table, usize::MAX / 1024);
+        writer.begin(leaf.fences().lower);
         writer.copy(&leaf, 0..group.start);
         writer.push(key, &versions);
         writer.copy(&leaf, group.end..leaf.count());
-        let rebuilt = writer.finish(leaf.place().upper, Fill::Even).pop().expect("there is a leaf").leaf;
+        let rebuilt = writer.finish(leaf.fences().upper, Fill::Even).pop().expect("there is a leaf").leaf;
         let mut touched = Vec::new();
         push_key(&mut touched, key);
         self.replace(&slot, Node::Leaf(Arc::new(rebuilt)), Some(&touched));
@@ -43,19 +43,19 @@ impl Core {
 
     /// See [`super::BTree::rewrite_if_live`].
     pub(crate) fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
-        let corrupt = |error| IndexError::decode(self.table, lsn, error);
+        let corrupt = |error| IndexError::decode(self.nodes.table, lsn, error);
         let header = Header::decode(body).map_err(corrupt)?;
-        let (place, _) = fences(body, &header).map_err(corrupt)?;
-        if header.table != self.table {
+        let (fences, _) = stored_fences(body, &header).map_err(corrupt)?;
+        if header.table != self.nodes.table {
             return Ok(false);
         }
         let _maintenance = self.maintenance.lock();
-        let (above, slot, node) = self.slots_to(place.lower, header.level)?;
+        let (above, slot, node) = self.slots_to(fences.lower, header.level)?;
         let level = match &node {
             Node::Leaf(_) => 0,
             Node::Inner(inner) => inner.level(),
         };
-        self.remember(&slot);
+        slot.remember(&*self.nodes.store);
         let mut disk = slot.disk();
         let Some(disk) = disk.as_deref_mut() else { return Ok(false) };
         if level != header.level || (slot.lsn() != lsn && disk.full != lsn) {
@@ -73,14 +73,14 @@ impl Core {
     fn slots_to(&self, key: &[u8], level: u8) -> Result<(Vec<Arc<Slot>>, Arc<Slot>, Node), IndexError> {
         let mut above = Vec::new();
         let mut slot = Arc::clone(&self.root);
-        let mut node = self.node_of(&slot, Place::ROOT)?;
+        let mut node = self.nodes.node_of(&slot, Fences::ROOT)?;
         while let Node::Inner(inner) = &node
             && inner.level() > level
         {
             let index = inner.child_index(key);
             let child = Arc::clone(&inner.children()[index]);
             above.push(std::mem::replace(&mut slot, child));
-            node = self.child_of(&Arc::clone(inner), index)?;
+            node = self.nodes.child_of(&Arc::clone(inner), index)?;
         }
         Ok((above, slot, node))
     }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use fulgurite_types::{Csn, Lsn};
 
 use super::account::DiskState;
-use super::load::Core;
-use super::node::format::{Header, Place};
+use super::node::format::{Fences, Header};
 use super::slot::Node;
+use super::tree::Nodes;
 use crate::{AccountChange, IndexError, NodeKind, VersionFlags};
 
 /// A node record of the written tree.
@@ -50,29 +50,29 @@ pub trait TreeVisitor {
     }
 }
 
-impl Core {
+impl Nodes {
     /// See [`super::BTree::walk_written`].
     pub(crate) fn walk(&self, root: Lsn, visitor: &mut dyn TreeVisitor) -> Result<(), IndexError> {
         match root {
             Lsn::NULL => Ok(()),
-            root => self.walk_record(root, Place::ROOT, visitor),
+            root => self.walk_record(root, Fences::ROOT, visitor),
         }
     }
 
     fn walk_record(
         &self,
         lsn: Lsn,
-        place: Place<'_>,
+        fences: Fences<'_>,
         visitor: &mut dyn TreeVisitor,
     ) -> Result<(), IndexError> {
-        let node = match self.report(lsn, visitor).and_then(|()| self.read(lsn, &place)) {
+        let node = match self.report(lsn, visitor).and_then(|()| self.read(lsn, &fences)) {
             Ok(node) => node,
             Err(error) => return visitor.problem(error),
         };
         match node {
             Node::Inner(inner) => {
                 for (index, child) in inner.children().iter().enumerate() {
-                    self.walk_record(child.lsn(), inner.child_place(index), visitor)?;
+                    self.walk_record(child.lsn(), inner.child_fences(index), visitor)?;
                 }
             }
             Node::Leaf(leaf) => {
@@ -97,11 +97,11 @@ impl Core {
     }
 
     /// See [`super::BTree::live_accounts`].
-    pub(crate) fn live_accounts(&self) -> Result<Vec<AccountChange>, IndexError> {
+    pub(crate) fn live_accounts(&self, root: Lsn) -> Result<Vec<AccountChange>, IndexError> {
         let mut live = BTreeMap::new();
-        match self.root.lsn() {
+        match root {
             Lsn::NULL => {}
-            root => self.sum_accounts(root, Place::ROOT, &mut live)?,
+            root => self.sum_accounts(root, Fences::ROOT, &mut live)?,
         }
         Ok(live.into_iter().collect())
     }
@@ -109,16 +109,16 @@ impl Core {
     fn sum_accounts(
         &self,
         lsn: Lsn,
-        place: Place<'_>,
+        fences: Fences<'_>,
         live: &mut BTreeMap<u32, i64>,
     ) -> Result<(), IndexError> {
-        let node = self.read(lsn, &place)?;
+        let node = self.read(lsn, &fences)?;
         for (segment, bytes) in DiskState::of_loaded(&node, lsn, &*self.store).counted {
             *live.entry(segment).or_default() += bytes;
         }
         if let Node::Inner(inner) = &node {
             for (index, child) in inner.children().iter().enumerate() {
-                self.sum_accounts(child.lsn(), inner.child_place(index), live)?;
+                self.sum_accounts(child.lsn(), inner.child_fences(index), live)?;
             }
         }
         Ok(())

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use fulgurite_types::Lsn;
 
 use super::account::{Changed, DiskState, count, count_extents};
-use super::load::Core;
 use super::node::delta;
 use super::node::inner::Inner;
 use super::node::leaf::Leaf;
-use super::options::DeltaShape;
+use super::options::{BTreeOptions, DeltaShape};
 use super::slot::{Node, Slot};
+use super::tree::{Nodes, Tree};
 use crate::{AccountChange, IndexError, NodeKind, WriteOutReport};
 
 /// Account changes that the next [`write_out`](crate::Base::write_out) reports.
@@ -31,53 +31,57 @@ impl Pending {
     }
 }
 
-impl Core {
+/// One pass over the dirty nodes.
+struct WriteOut<'a> {
+    nodes: &'a Nodes,
+    options: &'a BTreeOptions,
+    pending: &'a mut Pending,
+    records_written: [u64; 4],
+}
+
+impl Tree {
     /// See [`crate::Base::write_out`]. After an error the next call continues where this one stopped, and reports
     /// the accounts of both.
     pub(crate) fn write_out(&self) -> Result<WriteOutReport, IndexError> {
-        let mut maintenance = self.maintenance.lock();
-        let mut report = WriteOutReport::default();
-        if !self.write_out_empty(&mut maintenance.pending) {
-            self.write_out_slot(&self.root, true, &mut maintenance.pending, &mut report)?;
+        let pending = &mut self.maintenance.lock().pending;
+        let mut pass =
+            WriteOut { nodes: &self.nodes, options: &self.options, pending, records_written: [0; 4] };
+        if !pass.drop_records_if_empty(&self.root) {
+            pass.write_slot(&self.root, true)?;
         }
-        report.root = self.root.lsn();
-        let pending = std::mem::take(&mut maintenance.pending.0);
-        report.accounts = pending.into_iter().filter(|(_, bytes)| *bytes != 0).collect();
-        Ok(report)
+        let records_written = pass.records_written;
+        let accounts = std::mem::take(&mut pending.0).into_iter().filter(|(_, bytes)| *bytes != 0).collect();
+        Ok(WriteOutReport { root: self.root.lsn(), accounts, records_written })
     }
+}
 
+impl WriteOut<'_> {
     /// If the tree is empty, drops its records: an empty tree has none. Returns whether it is empty.
-    fn write_out_empty(&self, pending: &mut Pending) -> bool {
-        let Ok(Node::Leaf(leaf)) = self.root.node() else { return false };
+    fn drop_records_if_empty(&mut self, root: &Slot) -> bool {
+        let Ok(Node::Leaf(leaf)) = root.node() else { return false };
         if leaf.count() > 0 {
             return false;
         }
-        self.remember(&self.root);
-        if let Some(disk) = self.root.disk().take() {
-            pending.subtract(&disk.counted);
+        root.remember(&*self.nodes.store);
+        if let Some(disk) = root.disk().take() {
+            self.pending.subtract(&disk.counted);
         }
-        self.root.set_lsn(Lsn::NULL);
-        self.root.set_clean();
+        root.set_lsn(Lsn::NULL);
+        root.set_clean();
         true
     }
 
-    fn write_out_slot(
-        &self,
-        slot: &Slot,
-        is_root: bool,
-        pending: &mut Pending,
-        report: &mut WriteOutReport,
-    ) -> Result<(), IndexError> {
+    fn write_slot(&mut self, slot: &Slot, is_root: bool) -> Result<(), IndexError> {
         if !slot.is_dirty() {
             return Ok(());
         }
         let node = slot.node().unwrap_or_else(|_| unreachable!("dirty nodes stay in memory"));
         if let Node::Inner(inner) = &node {
             for child in inner.children() {
-                self.write_out_slot(child, false, pending, report)?;
+                self.write_slot(child, false)?;
             }
         }
-        self.remember(slot);
+        slot.remember(&*self.nodes.store);
         let (kind, lsn, disk) = match &node {
             Node::Inner(inner) => self.write_inner(inner, is_root)?,
             Node::Leaf(leaf) => {
@@ -88,18 +92,18 @@ impl Core {
                 }
             }
         };
-        pending.add(&disk.counted);
+        self.pending.add(&disk.counted);
         slot.set_lsn(lsn);
         if let Some(last) = slot.disk().replace(Box::new(disk)) {
-            pending.subtract(&last.counted);
+            self.pending.subtract(&last.counted);
         }
         slot.set_clean();
-        report.records_written[kind as usize] += 1;
+        self.records_written[kind as usize] += 1;
         Ok(())
     }
 
     fn write_inner(&self, inner: &Inner, is_root: bool) -> Result<(NodeKind, Lsn, DiskState), IndexError> {
-        let entries = if is_root { self.len_estimate() } else { 0 };
+        let entries = if is_root { self.nodes.len.get() } else { 0 };
         self.write_whole(NodeKind::Internal, &inner.encode(entries), Vec::new())
     }
 
@@ -116,7 +120,7 @@ impl Core {
         mut counted: Vec<AccountChange>,
     ) -> Result<(NodeKind, Lsn, DiskState), IndexError> {
         let full = self.write(kind, body)?;
-        let full_bytes = self.store.node_bytes(body.len());
+        let full_bytes = self.nodes.store.node_bytes(body.len());
         count(&mut counted, full.segment(), i64::from(full_bytes));
         let changed = Changed::Keys(Vec::new());
         Ok((kind, full, DiskState { full, full_bytes, deltas: 0, changed, counted }))
@@ -131,7 +135,7 @@ impl Core {
         let Some(last) = last.filter(|last| last.deltas < self.options.max_deltas) else { return Ok(None) };
         let Changed::Keys(keys) = &last.changed else { return Ok(None) };
         let deltas = last.deltas + 1;
-        let delta = delta::encode(leaf, self.table, last.full, deltas, keys);
+        let delta = delta::encode(leaf, self.nodes.table, last.full, deltas, keys);
         let shape = DeltaShape {
             leaf_bytes: leaf.bytes().len() as u64,
             leaf_entries: leaf.count() as u64,
@@ -145,7 +149,7 @@ impl Core {
         let mut counted = Vec::new();
         count_extents(leaf, &mut counted);
         count(&mut counted, last.full.segment(), i64::from(last.full_bytes));
-        count(&mut counted, lsn.segment(), i64::from(self.store.node_bytes(delta.body.len())));
+        count(&mut counted, lsn.segment(), i64::from(self.nodes.store.node_bytes(delta.body.len())));
         let DiskState { full, full_bytes, .. } = *last;
         let changed = Changed::Keys(keys.clone());
         let disk = DiskState { full, full_bytes, deltas, changed, counted };
@@ -153,11 +157,8 @@ impl Core {
     }
 
     fn write(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, IndexError> {
-        let lsn = Lsn::NULL;
-        self.store.write_node(kind, body).map_err(|source| IndexError::Store {
-            table: self.table,
-            lsn,
-            source,
-        })
+        let Nodes { table, store, .. } = self.nodes;
+        let failed = |source| IndexError::Store { table: *table, lsn: Lsn::NULL, source };
+        store.write_node(kind, body).map_err(failed)
     }
 }

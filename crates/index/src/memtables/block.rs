@@ -76,11 +76,11 @@ pub struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// A builder with room for `ops_hint` operations whose keys and payloads have `bytes_hint` bytes together; it grows
+    /// A builder with room for `ops_expected` operations whose keys and payloads have `bytes_expected` bytes together; it grows
     /// beyond that.
-    pub fn new(table: TableId, ops_hint: usize, bytes_hint: usize) -> BlockBuilder {
+    pub fn new(table: TableId, ops_expected: usize, bytes_expected: usize) -> BlockBuilder {
         let per_op = (size_of::<Node>() + 2 * LINK_BYTES) / 8;
-        BlockBuilder::with_words(table, ops_hint * per_op + bytes_hint.div_ceil(8))
+        BlockBuilder::with_words(table, ops_expected * per_op + bytes_expected.div_ceil(8))
     }
 
     pub(super) fn with_words(table: TableId, node_words: usize) -> BlockBuilder {
@@ -164,11 +164,11 @@ impl BlockBuilder {
         // written: header, links, key, payload, and the padding, which the zeroed last word covers. All words are
         // initialised before `set_len`.
         unsafe {
-            let place = self.words.as_mut_ptr().add(start);
-            place.add(words - 1).write(0);
-            let place = place.cast::<Node>();
-            place.write(node);
-            let links = place.add(1).cast::<AtomicPtr<Node>>();
+            let first = self.words.as_mut_ptr().add(start);
+            first.add(words - 1).write(0);
+            let node_ptr = first.cast::<Node>();
+            node_ptr.write(node);
+            let links = node_ptr.add(1).cast::<AtomicPtr<Node>>();
             links.write(AtomicPtr::new(first_link));
             for level in 1..height {
                 links.add(level).write(AtomicPtr::new(ptr::null_mut()));
@@ -178,7 +178,7 @@ impl BlockBuilder {
             ptr::copy_nonoverlapping(payload.as_ptr(), bytes.add(key.len()), payload.len());
             self.words.set_len(start + words);
             self.entries += 1;
-            NonNull::new_unchecked(place)
+            NonNull::new_unchecked(node_ptr)
         }
     }
 
@@ -204,11 +204,11 @@ impl BlockBuilder {
             entries_total: 0,
             bytes_total: 0,
         };
-        let place = words.as_mut_ptr().cast::<BlockHeader>();
+        let first = words.as_mut_ptr().cast::<BlockHeader>();
         // SAFETY: `with_words` kept the first HEADER_WORDS words for the header; the vector is not used again.
         unsafe {
-            place.write(header);
-            Block(NonNull::new_unchecked(place))
+            first.write(header);
+            Block(NonNull::new_unchecked(first))
         }
     }
 }
@@ -252,26 +252,26 @@ impl Block {
     /// Writes the commit's CSN and LSN, which are known only now, into each node.
     pub(super) fn stamp(&mut self, csn: Csn, body_lsn: Lsn) {
         // SAFETY: the block is alive, and `&mut self` keeps all other threads away from its nodes until it is linked.
-        for node in unsafe { node_places(self.0) } {
-            let place = node.as_ptr();
+        for node in unsafe { node_pointers(self.0) } {
+            let node = node.as_ptr();
             // SAFETY: as above; only this thread can reach the node. The payload is at least as long as the checksum's
             // range ends if it is out of line (asserted by `push`).
             unsafe {
-                (*place).csn = csn.0;
-                let offset = (*place).value_lsn;
-                (*place).value_lsn =
+                (*node).csn = csn.0;
+                let offset = (*node).value_lsn;
+                (*node).value_lsn =
                     if offset == NO_OFFSET { Lsn::NULL.0 } else { body_lsn.0.wrapping_add(offset) };
-                let out_of_line = VersionFlags((*place).flags).is_out_of_line();
+                let out_of_line = VersionFlags((*node).flags).is_out_of_line();
                 if out_of_line || offset != NO_OFFSET {
-                    (*place).checksum = seal_checksum((*place).checksum, csn);
+                    (*node).checksum = seal_checksum((*node).checksum, csn);
                 }
                 if out_of_line {
                     let skip = size_of::<Node>()
-                        + usize::from((*place).height) * LINK_BYTES
-                        + usize::from((*place).key_len)
+                        + usize::from((*node).height) * LINK_BYTES
+                        + usize::from((*node).key_len)
                         + OUT_OF_LINE_CHECKSUM.start;
-                    let checksum = (*place).checksum.to_le_bytes();
-                    ptr::copy_nonoverlapping(checksum.as_ptr(), place.cast::<u8>().add(skip), checksum.len());
+                    let checksum = (*node).checksum.to_le_bytes();
+                    ptr::copy_nonoverlapping(checksum.as_ptr(), node.cast::<u8>().add(skip), checksum.len());
                 }
             }
         }
@@ -359,12 +359,12 @@ pub(super) unsafe fn release(header: NonNull<BlockHeader>) {
 /// The block must stay alive for `'a`, and must not be stamped any more.
 pub(super) unsafe fn nodes<'a>(header: NonNull<BlockHeader>) -> impl Iterator<Item = NodeRef<'a>> {
     // SAFETY: the caller promises this and the conditions of `NodeRef::new`; the pointers have the block's provenance.
-    unsafe { node_places(header).map(|place| NodeRef::new(place)) }
+    unsafe { node_pointers(header).map(|node| NodeRef::new(node)) }
 }
 
 /// # Safety
 /// The block must stay alive while the iterator is used.
-unsafe fn node_places(header: NonNull<BlockHeader>) -> impl Iterator<Item = NonNull<Node>> {
+unsafe fn node_pointers(header: NonNull<BlockHeader>) -> impl Iterator<Item = NonNull<Node>> {
     // SAFETY: the block is alive; its length never changes after `finish`.
     let len_words = unsafe { (*header.as_ptr()).len_words };
     let mut word = HEADER_WORDS;
@@ -374,11 +374,11 @@ unsafe fn node_places(header: NonNull<BlockHeader>) -> impl Iterator<Item = NonN
         }
         // SAFETY: `push_fields` put nodes one after the other from HEADER_WORDS to the end, each `node_words` long.
         unsafe {
-            let place = header.cast::<u64>().add(word).cast::<Node>();
-            let (height, key_len) = ((*place.as_ptr()).height, (*place.as_ptr()).key_len);
-            let payload_len = (*place.as_ptr()).payload_len as usize;
+            let node = header.cast::<u64>().add(word).cast::<Node>();
+            let (height, key_len) = ((*node.as_ptr()).height, (*node.as_ptr()).key_len);
+            let payload_len = (*node.as_ptr()).payload_len as usize;
             word += node_words(height.into(), key_len.into(), payload_len);
-            Some(place)
+            Some(node)
         }
     })
 }

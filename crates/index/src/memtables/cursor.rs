@@ -1,16 +1,14 @@
 //! A cursor over a table's memtables at one CSN: one version a key, merged over all of them.
 
 use std::cmp::Ordering;
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, KeySpan};
 
-use super::KeyRange;
-use super::lent::{Held, LENT_MAX, Lent, Slot};
-use super::list::{ListCell, MemtableList};
+use super::cursor_slot::{CursorSlot, Held, LENT_MAX, Lent};
+use super::list::{CurrentList, MemtableList};
 use super::memtable::Memtable;
-use super::node::{NodeRef, Position, key_prefix};
+use super::node::{NodeRef, Position};
 use crate::version::{Pinned, VersionRef};
 
 /// A cursor over the memtables that its table had at the last seek. It sees each key's newest version at or below its
@@ -21,7 +19,7 @@ use crate::version::{Pinned, VersionRef};
 /// asking the memtables for more fails with [`TakenBack`] and changes nothing.
 pub struct MemtableCursor {
     /// `None` once it was left to a later cursor.
-    slot: Option<Arc<Slot>>,
+    slot: Option<Arc<CursorSlot>>,
     at: Csn,
     /// The address of the last seek's list, only for comparisons.
     list: usize,
@@ -43,7 +41,7 @@ pub struct MemtableCursor {
 pub struct TakenBack;
 
 impl MemtableCursor {
-    pub(super) fn new(slot: Arc<Slot>, at: Csn) -> MemtableCursor {
+    pub(super) fn new(slot: Arc<CursorSlot>, at: Csn) -> MemtableCursor {
         MemtableCursor {
             slot: Some(slot),
             at,
@@ -64,40 +62,40 @@ impl MemtableCursor {
         self.list == list.addr()
     }
 
-    pub(super) fn take_slot(&mut self) -> Option<Arc<Slot>> {
+    pub(super) fn take_slot(&mut self) -> Option<Arc<CursorSlot>> {
         self.current = None;
         self.slot.take()
     }
 
     fn seek_in(
         &mut self,
-        lists: &ListCell,
+        lists: &CurrentList,
         forward: bool,
         mut find: impl FnMut(&Memtable, Csn) -> Option<NodeRef<'_>>,
     ) {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock_current(lists);
-        let Held { list: Some(list), places, lent, .. } = &mut *held else {
+        let Held { list: Some(list), next_nodes, lent, .. } = &mut *held else {
             unreachable!("`lock_current` sets the list")
         };
-        for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
-            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as `places` is used.
-            *place = find(memtable, self.at).map(|node| unsafe { node.detach() });
+        for (next, memtable) in next_nodes.iter_mut().zip(list.newest_first()) {
+            // SAFETY: the slot's list keeps the memtable, and so its nodes, for as long as `next_nodes` is used.
+            *next = find(memtable, self.at).map(|node| unsafe { node.detach() });
         }
-        self.current = nearest(places, forward);
+        self.current = nearest(next_nodes, forward);
         *lent = Lent::default();
         lent[0] = self.current;
         self.list = Arc::as_ptr(list).addr();
         (self.index, self.last, self.asked, self.forward) = (0, 0, 1, forward);
     }
 
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound, in the current memtables.
-    pub(super) fn seek(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
-        self.seek_in(lists, true, |memtable, at| first_visible(memtable, bound, at));
+    /// Moves to the first key at or after `start`, in the current memtables.
+    pub(super) fn seek(&mut self, lists: &CurrentList, start: &[u8]) {
+        self.seek_in(lists, true, |memtable, at| first_visible(memtable, start, at));
     }
 
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound, in the current memtables.
-    pub(super) fn seek_back(&mut self, lists: &ListCell, bound: Bound<&[u8]>) {
-        self.seek_in(lists, false, |memtable, at| last_visible(memtable, bound, at));
+    /// Moves to the last key before `end`, in the current memtables.
+    pub(super) fn seek_back(&mut self, lists: &CurrentList, end: Option<&[u8]>) {
+        self.seek_in(lists, false, |memtable, at| last_visible(memtable, end, at));
     }
 
     /// Moves to the next entry in the direction of the last seek.
@@ -118,21 +116,21 @@ impl MemtableCursor {
     #[inline(never)]
     fn ask_next(&mut self, mut current: NodeRef<'static>) -> Result<(), TakenBack> {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock();
-        let Held { list: Some(_), places, lent, .. } = &mut *held else { return Err(TakenBack) };
+        let Held { list: Some(_), next_nodes, lent, .. } = &mut *held else { return Err(TakenBack) };
         // A scan that has come far is lent more at once; a short one must not pay for entries that it does not read.
         let wanted = (self.asked / 4).clamp(1, LENT_MAX);
         self.asked += wanted;
         self.last = 0;
         *lent = Lent::default();
         for (i, entry) in lent.iter_mut().take(wanted).enumerate() {
-            for place in &mut *places {
-                if let Some(node) = *place
+            for next in &mut *next_nodes {
+                if let Some(node) = *next
                     && node.has_key_of(current)
                 {
-                    *place = next_visible(node, self.at);
+                    *next = next_visible(node, self.at);
                 }
             }
-            *entry = nearest(places, true);
+            *entry = nearest(next_nodes, true);
             self.last = i;
             let Some(next) = *entry else { break };
             current = next;
@@ -145,17 +143,17 @@ impl MemtableCursor {
 
     fn ask_previous(&mut self, current: NodeRef<'static>) -> Result<(), TakenBack> {
         let mut held = self.slot.as_ref().expect("it has its slot until it leaves it").lock();
-        let Held { list: Some(list), places, lent, .. } = &mut *held else { return Err(TakenBack) };
-        for (place, memtable) in places.iter_mut().zip(list.newest_first()) {
-            if let Some(node) = *place
+        let Held { list: Some(list), next_nodes, lent, .. } = &mut *held else { return Err(TakenBack) };
+        for (next, memtable) in next_nodes.iter_mut().zip(list.newest_first()) {
+            if let Some(node) = *next
                 && node.has_key_of(current)
             {
-                let found = last_visible(memtable, Bound::Excluded(current.key()), self.at);
+                let found = last_visible(memtable, Some(current.key()), self.at);
                 // SAFETY: as in `seek_in`.
-                *place = found.map(|node| unsafe { node.detach() });
+                *next = found.map(|node| unsafe { node.detach() });
             }
         }
-        self.current = nearest(places, false);
+        self.current = nearest(next_nodes, false);
         lent[0] = self.current;
         Ok(())
     }
@@ -198,9 +196,9 @@ impl MemtableCursor {
 }
 
 /// The node with the nearest key; among equal keys the newest memtable's, which comes first.
-fn nearest(places: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
+fn nearest(next_nodes: &[Option<NodeRef<'static>>], forward: bool) -> Option<NodeRef<'static>> {
     let wanted = if forward { Ordering::Less } else { Ordering::Greater };
-    places.iter().flatten().copied().reduce(|best, node| {
+    next_nodes.iter().flatten().copied().reduce(|best, node| {
         let order = node.cmp_key(best.header().prefix, best.key());
         if order == wanted { node } else { best }
     })
@@ -226,35 +224,17 @@ fn next_visible(node: NodeRef<'_>, at: Csn) -> Option<NodeRef<'_>> {
     next
 }
 
-fn first_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
-    let list = memtable.list();
-    match bound {
-        Bound::Unbounded => skip_invisible(list.first(), at),
-        Bound::Included(key) => skip_invisible(list.at_or_after(&Position::new(key, at)), at),
-        Bound::Excluded(key) => {
-            let prefix = key_prefix(key);
-            let mut node = list.at_or_after(&Position { prefix, key, csn: Csn::ZERO });
-            // Only a version with CSN 0 could have this key here.
-            while let Some(same) = node
-                && same.has_key(prefix, key)
-            {
-                node = same.next(0);
-            }
-            skip_invisible(node, at)
-        }
-    }
+/// The newest visible version of the first key at or after `start` that has one.
+fn first_visible<'g>(memtable: &'g Memtable, start: &[u8], at: Csn) -> Option<NodeRef<'g>> {
+    skip_invisible(memtable.list().at_or_after(&Position::new(start, at)), at)
 }
 
-fn last_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
+/// The newest visible version of the last key before `end` that has one.
+fn last_visible<'g>(memtable: &'g Memtable, end: Option<&[u8]>, at: Csn) -> Option<NodeRef<'g>> {
     let list = memtable.list();
-    if let Bound::Included(key) = bound
-        && let Some(found) = memtable.find(key, at)
-    {
-        return Some(found);
-    }
-    let mut oldest = match bound {
-        Bound::Unbounded => list.last(),
-        Bound::Included(key) | Bound::Excluded(key) => list.before(&Position::new(key, Csn::MAX)),
+    let mut oldest = match end {
+        None => list.last(),
+        Some(end) => list.before(&Position::new(end, Csn::MAX)),
     };
     while let Some(node) = oldest {
         // `node` is its key's oldest version: if it is not visible, none is.
@@ -267,25 +247,21 @@ fn last_visible<'g>(memtable: &'g Memtable, bound: Bound<&[u8]>, at: Csn) -> Opt
 }
 
 /// Whether a version in the range is newer than `than`.
-pub(super) fn any_newer(memtable: &Memtable, range: KeyRange<'_>, than: Csn) -> bool {
+pub(super) fn any_newer(memtable: &Memtable, range: KeySpan<&[u8]>, than: Csn) -> bool {
     any(memtable, range, |version| version.csn() > than)
 }
 
 /// Whether a version in the range is newer than `than` and no tombstone.
-pub(super) fn any_newer_value(memtable: &Memtable, range: KeyRange<'_>, than: Csn) -> bool {
+pub(super) fn any_newer_value(memtable: &Memtable, range: KeySpan<&[u8]>, than: Csn) -> bool {
     any(memtable, range, |version| version.csn() > than && !version.flags().is_tombstone())
 }
 
-fn any(memtable: &Memtable, range: KeyRange<'_>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
-    let mut node = first_visible(memtable, range.0, Csn::MAX);
+fn any(memtable: &Memtable, range: KeySpan<&[u8]>, wanted: impl Fn(NodeRef<'_>) -> bool) -> bool {
+    let mut node = first_visible(memtable, range.start, Csn::MAX);
     while let Some(version) = node {
-        let inside = match range.1 {
-            Bound::Unbounded => true,
-            Bound::Included(end) => version.key() <= end,
-            Bound::Excluded(end) => version.key() < end,
-        };
-        if !inside || wanted(version) {
-            return inside;
+        let is_inside = range.ends_after(version.key());
+        if !is_inside || wanted(version) {
+            return is_inside;
         }
         node = version.next(0);
     }

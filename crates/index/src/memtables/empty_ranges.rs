@@ -23,17 +23,13 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, KeySpan, key_after};
 use parking_lot::Mutex;
 
-use super::KeyRange;
 use crate::table::ReadPoint;
 
 /// A look-up among more ranges than this is not worth its time.
 const RANGES_MAX: usize = 256;
-
-/// Keys between two bounds.
-pub(crate) type OwnedRange = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 /// A range of keys that a cursor passed, and the readers for which it is empty.
 #[derive(Debug)]
@@ -46,6 +42,12 @@ pub(crate) struct EmptyRange {
     pub since: ReadPoint,
     /// About how many unseen keys are in it.
     pub keys: u64,
+}
+
+impl EmptyRange {
+    pub fn span(&self) -> KeySpan<&[u8]> {
+        KeySpan::new(&self.start, Some(&self.end))
+    }
 }
 
 struct Ending {
@@ -83,10 +85,10 @@ impl EmptyRanges {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// Sets `place` to the end of the empty ranges around `key` that touch each other: forward, the first key after
+    /// Sets `past` to the end of the empty ranges around `key` that touch each other: forward, the first key after
     /// them; backward, the first key of the last of them. Returns false if `key` is in no range that is empty for the
     /// reader.
-    pub fn pass(&self, key: &[u8], at: ReadPoint, forward: bool, place: &mut Vec<u8>) -> bool {
+    pub fn pass(&self, key: &[u8], at: ReadPoint, forward: bool, past: &mut Vec<u8>) -> bool {
         let inner = self.inner.lock();
         let Some((start, ending)) = inner.around(key).filter(|(_, ending)| ending.is_empty_for(at)) else {
             return false;
@@ -97,7 +99,7 @@ impl EmptyRanges {
                 reached = &next.end;
             }
         } else {
-            let before = inner.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(reached))).rev();
+            let before = inner.ranges.range::<[u8], _>(KeySpan::before(reached)).rev();
             for (start, _) in before.take_while({
                 let mut reached = reached;
                 move |(start, ending)| {
@@ -109,46 +111,29 @@ impl EmptyRanges {
                 reached = start;
             }
         }
-        place.clear();
-        place.extend_from_slice(reached);
+        past.clear();
+        past.extend_from_slice(reached);
         true
     }
 
-    /// The parts of a range outside the recorded ranges that are empty for a reader at `csn`, at any time.
-    pub fn outside<'k>(&self, range: KeyRange<'k>, csn: Csn) -> Vec<OwnedRange> {
-        let own = |bound: Bound<&'k [u8]>| bound.map(<[u8]>::to_vec);
+    /// What a range has outside the recorded ranges that are empty for a reader at `csn`, at any time.
+    pub fn outside(&self, range: KeySpan<&[u8]>, csn: Csn) -> Vec<KeySpan> {
         let at = ReadPoint { csn, now_ms: 0 };
-        let (mut from, mut parts) = (own(range.0), Vec::new());
+        let mut outside = Vec::new();
+        let mut rest = Some(range).filter(|range| !range.is_empty());
         let inner = self.inner.lock();
-        let first = match range.0 {
-            Bound::Unbounded => None,
-            Bound::Included(key) | Bound::Excluded(key) => inner.around(key).map(|(start, _)| start),
-        };
-        let lower = first.map_or(range.0, Bound::Included);
-        for (start, ending) in inner.ranges.range::<[u8], _>((lower, Bound::Unbounded)) {
-            let begins_inside = match range.1 {
-                Bound::Unbounded => true,
-                Bound::Included(end) | Bound::Excluded(end) => **start < *end,
-            };
-            if !begins_inside {
-                break;
+        if rest.is_some() {
+            let start = inner.around(range.start).map_or(range.start, |(start, _)| start);
+            let recorded = inner.ranges.range::<[u8], _>(KeySpan::new(start, range.end));
+            for (start, ending) in recorded.filter(|(_, ending)| ending.is_empty_for(at)) {
+                let Some(span) = rest else { break };
+                let [before, after] = span.without(KeySpan::new(start, Some(&ending.end)));
+                outside.extend(before.map(KeySpan::owned));
+                rest = after;
             }
-            if !ending.is_empty_for(at) {
-                continue;
-            }
-            parts.push((from, Bound::Excluded(start.to_vec())));
-            from = Bound::Included(ending.end.to_vec());
         }
-        drop(inner);
-        parts.push((from, own(range.1)));
-        parts.retain(|(from, to)| match (from, to) {
-            (Bound::Included(from), Bound::Included(to)) => from <= to,
-            (Bound::Included(from) | Bound::Excluded(from), Bound::Included(to) | Bound::Excluded(to)) => {
-                from < to
-            }
-            _ => true,
-        });
-        parts
+        outside.extend(rest.map(KeySpan::owned));
+        outside
     }
 
     /// Announces a range to be recorded; false if another one is announced, or if it overlaps a recorded one. The
@@ -187,7 +172,7 @@ impl EmptyRanges {
         let mut inner = self.inner.lock();
         for key in keys {
             if let Some((range, is_written)) = &mut inner.recording {
-                *is_written |= *range.start <= *key && *key < *range.end;
+                *is_written |= range.span().contains(key);
             }
             inner.cut(key);
         }
@@ -208,8 +193,7 @@ impl Inner {
     }
 
     fn meets(&self, range: &EmptyRange) -> bool {
-        let before =
-            self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&*range.end))).next_back();
+        let before = self.ranges.range::<[u8], _>(KeySpan::before(&range.end)).next_back();
         before.is_some_and(|(_, ending)| *range.start < *ending.end)
     }
 
@@ -219,8 +203,7 @@ impl Inner {
         let EmptyRange { start, end, since, keys } = range;
         let (mut start, mut own) = (start.into_boxed_slice(), Ending { end: end.into(), since, keys });
         loop {
-            let before =
-                self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(&*start))).next_back();
+            let before = self.ranges.range::<[u8], _>(KeySpan::before(&start)).next_back();
             let joins = |other: &Ending, keys: u64| other.keys <= keys;
             if let Some((key, ending)) = before
                 && ending.end == start
@@ -257,12 +240,10 @@ impl Inner {
         if self.ranges.len() + 2 > RANGES_MAX {
             return;
         }
-        let mut behind = Vec::with_capacity(key.len() + 1);
-        behind.extend_from_slice(key);
-        behind.push(0);
+        let after = key_after(key);
         let keys = keys.div_ceil(2);
-        if *behind < *end {
-            self.ranges.insert(behind.into(), Ending { end, since, keys });
+        if after < end {
+            self.ranges.insert(after, Ending { end, since, keys });
         }
         if *start < *key {
             self.ranges.insert(start, Ending { end: key.into(), since, keys });

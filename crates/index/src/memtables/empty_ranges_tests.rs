@@ -14,8 +14,8 @@ fn record(known: &EmptyRanges, start: &[u8], end: &[u8], since: u64, keys: u64) 
 }
 
 fn pass(known: &EmptyRanges, key: &[u8], csn: u64, forward: bool) -> Option<Vec<u8>> {
-    let mut place = Vec::new();
-    known.pass(key, at(csn), forward, &mut place).then_some(place)
+    let mut past = Vec::new();
+    known.pass(key, at(csn), forward, &mut past).then_some(past)
 }
 
 #[test]
@@ -43,10 +43,10 @@ fn a_range_with_expired_keys_is_for_readers_after_their_expiry() {
     let since = ReadPoint { csn: Csn(5), now_ms: 1000 };
     assert!(known.announce(EmptyRange { start: b"a".to_vec(), end: b"b".to_vec(), since, keys: 1 }));
     known.finish(false);
-    let mut place = Vec::new();
-    assert!(!known.pass(b"a", ReadPoint { csn: Csn(9), now_ms: 999 }, true, &mut place));
-    assert!(known.pass(b"a", since, true, &mut place));
-    assert_eq!(known.outside((Bound::Unbounded, Bound::Unbounded), Csn(9)).len(), 1, "it has no time");
+    let mut past = Vec::new();
+    assert!(!known.pass(b"a", ReadPoint { csn: Csn(9), now_ms: 999 }, true, &mut past));
+    assert!(known.pass(b"a", since, true, &mut past));
+    assert_eq!(known.outside(KeySpan::ALL, Csn(9)).len(), 1, "it has no time");
 }
 
 #[test]
@@ -100,28 +100,15 @@ fn outside_is_the_complement_of_the_ranges() {
     for (start, end, since) in [(b"b", b"d", 10), (b"e", b"f", 20), (b"h", b"j", 10)] {
         record(&known, start, end, since, 1);
     }
-    let text = |range, csn| -> String {
-        let mut text = String::new();
-        for (from, to) in known.outside(range, Csn(csn)) {
-            let key = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-            let from = match &from {
-                Bound::Included(from) => format!("[{}", key(from)),
-                Bound::Excluded(from) => format!("({}", key(from)),
-                Bound::Unbounded => "..".to_string(),
-            };
-            let to = match &to {
-                Bound::Included(to) => format!("{}]", key(to)),
-                Bound::Excluded(to) => format!("{})", key(to)),
-                Bound::Unbounded => "..".to_string(),
-            };
-            text += &format!("{from},{to} ");
-        }
-        text
+    let text = |range: KeySpan<&[u8]>, csn| -> String {
+        known.outside(range, Csn(csn)).iter().map(|span| format!("{span:?} ")).collect()
     };
-    assert_eq!(text((Bound::Unbounded, Bound::Unbounded), 20), "..,b) [d,e) [f,h) [j,.. ");
-    assert_eq!(text((Bound::Unbounded, Bound::Unbounded), 15), "..,b) [d,h) [j,.. ");
-    assert_eq!(text((Bound::Included(b"c"), Bound::Included(b"i")), 20), "[d,e) [f,h) ");
-    assert_eq!(text((Bound::Excluded(b"a"), Bound::Excluded(b"h")), 20), "(a,b) [d,e) [f,h) ");
-    assert_eq!(text((Bound::Included(b"b"), Bound::Excluded(b"c")), 20), "");
-    assert_eq!(text((Bound::Included(b"k"), Bound::Unbounded), 20), "[k,.. ");
+    let span = |start: &'static str, end: &'static str| KeySpan::new(start.as_bytes(), Some(end.as_bytes()));
+    assert_eq!(text(KeySpan::ALL, 20), "[, b) [d, e) [f, h) [j, end) ");
+    assert_eq!(text(KeySpan::ALL, 15), "[, b) [d, h) [j, end) ");
+    assert_eq!(text(span("c", "i\0"), 20), "[d, e) [f, h) ");
+    assert_eq!(text(span("a\0", "h"), 20), "[a\\x00, b) [d, e) [f, h) ");
+    assert_eq!(text(span("b", "c"), 20), "");
+    assert_eq!(text(span("c", "b"), 20), "");
+    assert_eq!(text(KeySpan::from(b"k"), 20), "[k, end) ");
 }

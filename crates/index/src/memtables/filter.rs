@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn few_false_positives_and_no_false_negative_as_it_grows() {
-        for hint in [0, 1_000_000] {
-            let filter = Filter::new(hint);
+        for expected in [0, 1_000_000] {
+            let filter = Filter::new(expected);
             for i in 0..1_000_000u64 {
                 filter.level(i + 1).add(hash(i));
                 if [1_000, 30_000, 200_000, 999_999].contains(&i) {
                     assert!((0..=i).step_by(7).all(|i| filter.may_contain(hash(i))));
                     let wrong = (0..100_000).filter(|j| filter.may_contain(hash(1 << 40 | j))).count();
-                    assert!(wrong < 2_000, "{wrong} of 100,000 at {i} entries, hint {hint}");
+                    assert!(wrong < 2_000, "{wrong} of 100,000 at {i} entries, {expected} expected");
                 }
             }
         }

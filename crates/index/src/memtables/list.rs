@@ -55,18 +55,18 @@ impl MemtableList {
 }
 
 /// The current list. A reader pins an epoch for the length of a look-up, or takes a reference of its own.
-pub(super) struct ListCell(AtomicPtr<MemtableList>);
+pub(super) struct CurrentList(AtomicPtr<MemtableList>);
 
-impl ListCell {
-    pub fn new(list: MemtableList) -> ListCell {
-        ListCell(AtomicPtr::new(Arc::into_raw(Arc::new(list)).cast_mut()))
+impl CurrentList {
+    pub fn new(list: MemtableList) -> CurrentList {
+        CurrentList(AtomicPtr::new(Arc::into_raw(Arc::new(list)).cast_mut()))
     }
 
     /// Runs `look` on the current list.
     #[inline]
     pub fn with<R>(&self, look: impl FnOnce(&MemtableList) -> R) -> R {
         let _pinned = epoch::pin();
-        // SAFETY: the cell owns a reference to the list that it points to, and `replace` gives the reference to a
+        // SAFETY: `CurrentList` owns a reference to the list that it points to, and `replace` gives the reference to a
         // replaced list back only after every epoch that was pinned before the replacement has ended.
         look(unsafe { &*self.0.load(Ordering::Acquire) })
     }
@@ -98,7 +98,7 @@ impl ListCell {
     pub fn replace(&self, list: MemtableList) {
         let pinned = epoch::pin();
         let old = self.0.swap(Arc::into_raw(Arc::new(list)).cast_mut(), Ordering::AcqRel);
-        // SAFETY: the cell's reference to `old` is given back once, after every reader that may have loaded it without
+        // SAFETY: its own reference to `old` is given back once, after every reader that may have loaded it without
         // a reference has unpinned. Lists may be dropped on any thread.
         unsafe { pinned.defer_unchecked(move || drop(Arc::from_raw(old))) };
         pinned.flush();
@@ -109,9 +109,9 @@ fn ptr_eq(ptr: *mut MemtableList, list: &Arc<MemtableList>) -> bool {
     ptr.cast_const() == Arc::as_ptr(list)
 }
 
-impl Drop for ListCell {
+impl Drop for CurrentList {
     fn drop(&mut self) {
-        // SAFETY: no thread uses the list any more (`&mut self`), and the cell owns this reference.
+        // SAFETY: no thread uses the list any more (`&mut self`), and `CurrentList` owns this reference.
         drop(unsafe { Arc::from_raw(*self.0.get_mut()) });
     }
 }

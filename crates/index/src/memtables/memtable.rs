@@ -81,24 +81,24 @@ impl Memtable {
     /// Takes ownership of a block, so that its nodes live as long as the memtable.
     fn adopt(&self, block: Block) -> NonNull<BlockHeader> {
         let (entries, bytes) = (block.entries() as u64, block.bytes() as u64);
-        let place = block.into_raw();
+        let block = block.into_raw();
         let mut below = self.blocks.load(Ordering::Acquire);
         loop {
-            // SAFETY: `below` is null or a block that the memtable owns; only this thread accesses `place` until the
+            // SAFETY: `below` is null or a block that the memtable owns; only this thread accesses `block` until the
             // exchange succeeds.
             unsafe {
                 let totals = below.as_ref().map_or((0, 0), |b| (b.entries_total, b.bytes_total));
-                (*place.as_ptr()).below = below;
-                (*place.as_ptr()).entries_total = totals.0 + entries;
-                (*place.as_ptr()).bytes_total = totals.1 + bytes;
+                (*block.as_ptr()).below = below;
+                (*block.as_ptr()).entries_total = totals.0 + entries;
+                (*block.as_ptr()).bytes_total = totals.1 + bytes;
             }
             match self.blocks.compare_exchange_weak(
                 below,
-                place.as_ptr(),
+                block.as_ptr(),
                 Ordering::AcqRel,
                 Ordering::Acquire,
             ) {
-                Ok(_) => return place,
+                Ok(_) => return block,
                 Err(other) => below = other,
             }
         }
@@ -110,9 +110,9 @@ impl Memtable {
             return;
         }
         block.stamp(csn, body_lsn);
-        let place = self.adopt(block);
+        let block = self.adopt(block);
         // SAFETY: the memtable owns the block now, and `stamp` is over.
-        let nodes = unsafe { block::nodes(place) };
+        let nodes = unsafe { block::nodes(block) };
         let filter = self.filter.level(self.entries());
         let mut finger = self.list.finger();
         for node in nodes {
@@ -121,7 +121,7 @@ impl Memtable {
         }
         if empty_ranges.asks_for_writes() {
             // SAFETY: as above.
-            let values = unsafe { block::nodes(place) }.filter(|node| !node.flags().is_tombstone());
+            let values = unsafe { block::nodes(block) }.filter(|node| !node.flags().is_tombstone());
             empty_ranges.written(values.map(NodeRef::key));
         }
     }

@@ -25,13 +25,13 @@ impl<'g> MemtableSource<'g> {
             && !flags.is_tombstone();
         let (flags, payload) = if moves_out {
             let len = node.header().payload_len;
-            let place = OutOfLine {
+            let value = OutOfLine {
                 len: len.into(),
                 checksum: node.header().checksum,
                 extents: vec![Extent { lsn, len }],
             };
             let mut encoded = Vec::with_capacity(OutOfLine::ENCODED_BYTES_ONE);
-            place.encode(&mut encoded);
+            value.encode(&mut encoded);
             (VersionFlags(flags.0 | VersionFlags::OUT_OF_LINE), Cow::Owned(encoded))
         } else {
             (flags, Cow::Borrowed(payload))

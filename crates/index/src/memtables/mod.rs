@@ -10,7 +10,7 @@
 //! - **INV-IDX-1** *(list first, base second)*: a reader takes the list of memtables before it reads the base, and the
 //!   merger drops a memtable only after the base has all its versions. So the reader finds a version in the list, in
 //!   the base, or in both. A cursor uses the list that it took before it sought its base cursor, up to the last entry
-//!   that it was lent from that list, even if maintenance has taken the list back meanwhile (INV-IDX-10, `lent.rs`).
+//!   that it was lent from that list, even if maintenance has taken the list back meanwhile (INV-IDX-10, `cursor_slot.rs`).
 //! - **INV-IDX-2** *(one memtable for a commit)*: memtables cover disjoint, adjacent CSN intervals `(start, boundary]`,
 //!   newest first, and a version is in the memtable whose interval contains its CSN. So the first memtable that has a
 //!   version of a key at or below a CSN has the newest one.
@@ -34,13 +34,14 @@
 //! - **INV-IDX-9** *(empty means empty)*: no reader at or above the CSN of a range that is recorded as empty sees a key
 //!   in it; see `empty_ranges.rs`.
 //! - **INV-IDX-10** *(lent entries stay)*: the entries lent to a cursor stay valid until it asks the memtables again;
-//!   see `lent.rs`.
+//!   see `cursor_slot.rs`.
 
 mod block;
 mod cursor;
+mod cursor_slot;
 mod empty_ranges;
 mod filter;
-mod lent;
+
 mod list;
 mod memtable;
 mod merge_source;
@@ -50,11 +51,10 @@ mod sample;
 mod skip_list;
 
 use std::fmt;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use crossbeam_epoch as epoch;
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, KeySpan, Lsn};
 use parking_lot::Mutex;
 
 pub use block::{Block, BlockBuilder, BlockOp, BlockRef};
@@ -64,22 +64,19 @@ pub use merge_source::MemtableSource;
 pub use recovered::{RecoveredBatch, RecoveredBuilder, RecoveredOp};
 
 use crate::version::Version;
+use cursor_slot::CursorSlots;
 pub(crate) use empty_ranges::{EmptyRange, EmptyRanges};
-use lent::Slots;
-use list::{ListCell, MemtableList};
-
-/// Keys between two bounds.
-pub type KeyRange<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
+use list::{CurrentList, MemtableList};
 
 /// The memtables of a table: its recent versions.
 pub struct Memtables {
-    list: ListCell,
+    list: CurrentList,
     /// Dropped memtables that a reader may still use. Maintenance frees them, so that no reader frees a million blocks.
     /// The lock also serializes replacing the list.
     retired: Mutex<Vec<Arc<Memtable>>>,
     empty_ranges: EmptyRanges,
     /// The slots of the cursors over these memtables.
-    slots: Slots,
+    slots: CursorSlots,
 }
 
 impl Memtables {
@@ -92,10 +89,10 @@ impl Memtables {
     pub fn with_capacity(entries: u64) -> Memtables {
         let first = Arc::new(Memtable::new(Csn::ZERO, entries));
         Memtables {
-            list: ListCell::new(MemtableList::new(vec![first])),
+            list: CurrentList::new(MemtableList::new(vec![first])),
             retired: Mutex::new(Vec::new()),
             empty_ranges: EmptyRanges::default(),
-            slots: Slots::default(),
+            slots: CursorSlots::default(),
         }
     }
 
@@ -173,12 +170,12 @@ impl Memtables {
     }
 
     /// Whether a version in the range is newer than `than`.
-    pub fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> bool {
+    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> bool {
         self.any_newer_in_range_and_merged(range, than).0
     }
 
     /// Whether a version in the range is newer than `than`, and [`Memtables::merged`] at the moment of that look-up.
-    pub fn any_newer_in_range_and_merged(&self, range: KeyRange<'_>, than: Csn) -> (bool, Csn) {
+    pub fn any_newer_in_range_and_merged(&self, range: KeySpan<&[u8]>, than: Csn) -> (bool, Csn) {
         self.list.with(|list| {
             let mut recent = list.newest_first().iter().filter(|memtable| than < memtable.boundary());
             (recent.any(|memtable| cursor::any_newer(memtable, range, than)), list.merged())
@@ -193,16 +190,15 @@ impl Memtables {
     /// Records a range as empty that a reader at `at` has found empty, unless a key was written there after `at`
     /// (INV-IDX-9).
     pub(crate) fn record_empty(&self, range: EmptyRange, at: Csn) {
-        let (start, end) = (range.start.clone(), range.end.clone());
+        let span: KeySpan = range.span().owned();
         if !self.empty_ranges.announce(range) {
             return;
         }
-        let keys = (Bound::Included(&start[..]), Bound::Excluded(&end[..]));
         // Counted, and not epoch-pinned: the look-up may take a while.
         let list = self.list.keep();
         let mut recent = list.newest_first().iter().filter(|memtable| at < memtable.boundary());
-        let is_written =
-            at < list.merged() || recent.any(|memtable| cursor::any_newer_value(memtable, keys, at));
+        let is_written = at < list.merged()
+            || recent.any(|memtable| cursor::any_newer_value(memtable, span.borrowed(), at));
         self.empty_ranges.finish(is_written);
     }
 
@@ -257,18 +253,17 @@ impl Memtables {
         MemtableCursor::new(self.slots.take(), at)
     }
 
-    /// Moves a cursor over these memtables, in their current list, to the first key at or after (`Included`), or after
-    /// (`Excluded`), the bound.
+    /// Moves a cursor over these memtables, in their current list, to the first key at or after `start`.
     #[inline]
-    pub fn seek(&self, cursor: &mut MemtableCursor, bound: Bound<&[u8]>) {
-        cursor.seek(&self.list, bound);
+    pub fn seek(&self, cursor: &mut MemtableCursor, start: &[u8]) {
+        cursor.seek(&self.list, start);
     }
 
-    /// Moves a cursor over these memtables, in their current list, to the last key at or before (`Included`), or before
-    /// (`Excluded`), the bound.
+    /// Moves a cursor over these memtables, in their current list, to the last key before `end`; `None`: to the last
+    /// key of all.
     #[inline]
-    pub fn seek_back(&self, cursor: &mut MemtableCursor, bound: Bound<&[u8]>) {
-        cursor.seek_back(&self.list, bound);
+    pub fn seek_back(&self, cursor: &mut MemtableCursor, end: Option<&[u8]>) {
+        cursor.seek_back(&self.list, end);
     }
 
     /// Leaves a cursor's slot to a later cursor. A cursor that is dropped without this makes the next one cost more.
@@ -319,15 +314,15 @@ impl fmt::Debug for Memtables {
     }
 }
 
-/// Starts loading the memory at `place` into the cache; has no other effect.
+/// Starts loading the memory at `address` into the cache; has no other effect.
 #[inline]
-fn prefetch<T>(place: *const T) {
+fn prefetch<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: a prefetch of any address is harmless, and SSE belongs to every x86-64.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(place.cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
+    let _ = address;
 }

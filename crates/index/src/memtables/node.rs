@@ -133,7 +133,7 @@ impl<'a> NodeRef<'a> {
         NonNull::new(self.link(level).load(Ordering::Acquire)).map(|node| NodeRef(node, PhantomData))
     }
 
-    /// Prefetches the parts that a search needs of the next nodes at the levels below `level`, where it continues.
+    /// Prefetches what a search needs of the next nodes at the levels below `level`, where it continues.
     #[inline]
     pub fn prefetch_below(self, level: usize) {
         for below in level.saturating_sub(PREFETCHED_LEVELS)..level {

@@ -61,13 +61,13 @@ pub struct RecoveredBuilder {
 unsafe impl Send for RecoveredBuilder {}
 
 impl RecoveredBuilder {
-    /// An empty builder with room for `ops_hint` operations in its order.
-    pub fn new(table: TableId, ops_hint: usize) -> RecoveredBuilder {
+    /// An empty builder with room for `ops_expected` operations in its order.
+    pub fn new(table: TableId, ops_expected: usize) -> RecoveredBuilder {
         RecoveredBuilder {
             table,
             full: Vec::new(),
             open: BlockBuilder::with_words(table, 0),
-            order: Vec::with_capacity(ops_hint),
+            order: Vec::with_capacity(ops_expected),
             csn_min: Csn::MAX,
             csn_max: Csn::ZERO,
         }

@@ -1,6 +1,5 @@
 //! Follows one operation through a table.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, hash_key, seal_checksum};
@@ -39,11 +38,11 @@ fn long_inline_values_merge_into_references_to_the_log() {
     assert!(!table.merge_oldest(&rules_at(Csn(4), &table)).unwrap());
     assert!(table.merge_oldest(&rules_at(Csn(5), &table)).unwrap());
     assert_eq!((table.memtables().entries(), table.memtables().merged()), (0, Csn(5)));
-    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0).unwrap().unwrap();
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(5), 0, Io::Allowed).unwrap().unwrap();
     assert!(version.flags.is_out_of_line());
-    let place = OutOfLine::decode(&version.payload).unwrap();
-    assert_eq!((place.len, place.checksum), (4, seal_checksum(99, Csn(5))));
-    assert_eq!((place.extents[0].lsn, place.extents[0].len), (Lsn::new(3, 110), 4));
+    let stored = OutOfLine::decode(&version.payload).unwrap();
+    assert_eq!((stored.len, stored.checksum), (4, seal_checksum(99, Csn(5))));
+    assert_eq!((stored.extents[0].lsn, stored.extents[0].len), (Lsn::new(3, 110), 4));
 }
 
 #[test]
@@ -52,7 +51,7 @@ fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
     let mut payload = Vec::new();
     OutOfLine { len: 0, checksum: 99, extents: Vec::new() }.encode(&mut payload);
     table.apply(one_op(VersionFlags::OUT_OF_LINE, &payload, None), Csn(6), Lsn::new(3, 100));
-    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(6), 0).unwrap().unwrap();
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(6), 0, Io::Allowed).unwrap().unwrap();
     assert_eq!(OutOfLine::decode(&version.payload).unwrap().checksum, seal_checksum(99, Csn(6)));
 }
 
@@ -60,7 +59,7 @@ fn the_checksum_of_a_spilled_value_is_sealed_when_it_is_applied() {
 fn a_version_outlives_its_memtable() {
     let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 1 << 20 }));
     table.apply(one_op(0, b"value", None), Csn(1), Lsn::NULL);
-    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0).unwrap().unwrap();
+    let version = table.get_newest(b"k", hash_key(TABLE, b"k"), Csn(1), 0, Io::Allowed).unwrap().unwrap();
     table.freeze(Csn(1));
     table.merge_oldest(&rules_at(Csn(1), &table)).unwrap();
     drop(table);
@@ -89,7 +88,7 @@ fn recovered_operations_are_found_once_each() {
         table.apply_recovered(builder.finish());
     }
     let mut cursor = table.cursor(ReadPoint { csn: Csn(1500), now_ms: 0 });
-    cursor.seek(Bound::Unbounded).unwrap();
+    cursor.seek(&[]).unwrap();
     let mut keys = 0;
     while let Some(key) = cursor.key() {
         let key = key.to_vec();
@@ -151,10 +150,10 @@ fn an_idle_cursor_keeps_no_memtable_that_was_merged() {
         let mut keys: Vec<u64> = (0..100).collect();
         let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
         if forward {
-            cursor.seek(Bound::Unbounded).unwrap();
+            cursor.seek(&[]).unwrap();
         } else {
             keys.reverse();
-            cursor.seek_back(Bound::Unbounded).unwrap();
+            cursor.seek_back(None).unwrap();
         }
         for (row, key) in keys.into_iter().enumerate() {
             if row == rows {

@@ -1,11 +1,12 @@
 //! The merging cursor over a table's memtables and base.
 
-use std::ops::Bound;
 use std::sync::Arc;
+
+use fulgurite_types::KeySpan;
 
 use super::passed::{Passed, unseen_since};
 use super::{ReadPoint, Table, is_seen};
-use crate::base::{Base, BaseCursor, IndexError, KeySpan};
+use crate::base::{Base, BaseCursor, IndexError};
 use crate::memtables::MemtableCursor;
 use crate::range_delete::RangeState;
 use crate::version::{Pinned, VersionRef};
@@ -29,8 +30,9 @@ pub struct Cursor<S: Base> {
     source: Source,
     forward: bool,
     rows_until_look: u32,
-    /// The key to seek to when the cursor takes a new view; kept for its allocation.
-    saved_key: Vec<u8>,
+    /// Where to seek when the cursor takes a new view: the start of the keys to come or, backward, their end. Kept for
+    /// its allocation.
+    resume_at: Vec<u8>,
     passed: Passed,
 }
 
@@ -46,7 +48,7 @@ enum Source {
 /// Whether the reader sees the nearest version.
 enum Seen {
     Yes,
-    /// Nor does any reader at or above this point, unless the key is written.
+    /// Nor does any reader at or above this read point, unless the key is written.
     No(ReadPoint),
     /// Range tombstones were removed since the view was taken: it may still have versions that they hid.
     Unknown,
@@ -66,7 +68,7 @@ impl<S: Base> Cursor<S> {
             source: Source::End,
             forward: true,
             rows_until_look: ROWS_PER_LOOK,
-            saved_key: Vec::new(),
+            resume_at: Vec::new(),
             passed: Passed::default(),
         }
     }
@@ -76,14 +78,22 @@ impl<S: Base> Cursor<S> {
         self.at
     }
 
-    /// Moves to the first key at or after (`Included`), or after (`Excluded`), the bound.
-    pub fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        self.start(bound, true)
+    /// Moves to the first key at or after `start`.
+    pub fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
+        self.take_view();
+        self.at_end_on_error(|cursor| {
+            cursor.seek_both(start)?;
+            cursor.find_visible()
+        })
     }
 
-    /// Moves to the last key at or before (`Included`), or before (`Excluded`), the bound.
-    pub fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        self.start(bound, false)
+    /// Moves to the last key before `end`; `None`: to the last key of all.
+    pub fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
+        self.take_view();
+        self.at_end_on_error(|cursor| {
+            cursor.seek_both_back(end)?;
+            cursor.find_visible()
+        })
     }
 
     /// Moves to the next key.
@@ -183,18 +193,14 @@ impl<S: Base> Cursor<S> {
         self.at_end_on_error(|cursor| {
             cursor.base.skip_unread(cursor.forward)?;
             cursor.passed.restart();
-            cursor.settle()
+            cursor.find_visible()
         })
     }
 
-    fn start(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
-        // Before the seek, which takes the list of memtables (INV-IDX-6).
+    /// Before a seek, which takes the list of memtables (INV-IDX-6).
+    fn take_view(&mut self) {
         self.ranges = self.table.range_deletes.state();
         self.passed.restart();
-        self.at_end_on_error(|cursor| {
-            cursor.seek_both(bound, forward)?;
-            cursor.settle()
-        })
     }
 
     fn step(&mut self, forward: bool) -> Result<(), IndexError> {
@@ -212,7 +218,7 @@ impl<S: Base> Cursor<S> {
             } else {
                 cursor.step_by_key(forward)?;
             }
-            cursor.settle()
+            cursor.find_visible()
         })
     }
 
@@ -245,40 +251,46 @@ impl<S: Base> Cursor<S> {
     #[cold]
     #[inline(never)]
     fn step_by_key(&mut self, forward: bool) -> Result<(), IndexError> {
-        self.save_key();
-        self.seek_saved(forward, Bound::Excluded(()))
+        self.save_key(forward);
+        self.seek_saved(forward)
     }
 
     /// The list of memtables first, then the base (INV-IDX-1).
-    fn seek_both(&mut self, bound: Bound<&[u8]>, forward: bool) -> Result<(), IndexError> {
-        self.forward = forward;
-        if forward {
-            self.table.memtables.seek(&mut self.memtables, bound);
-            self.base.seek(bound)
-        } else {
-            self.table.memtables.seek_back(&mut self.memtables, bound);
-            self.base.seek_back(bound)
-        }
+    fn seek_both(&mut self, start: &[u8]) -> Result<(), IndexError> {
+        self.forward = true;
+        self.table.memtables.seek(&mut self.memtables, start);
+        self.base.seek(start)
     }
 
-    fn save_key(&mut self) {
-        let mut saved = std::mem::take(&mut self.saved_key);
+    /// Like [`Cursor::seek_both`], to the last key before `end`.
+    fn seek_both_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
+        self.forward = false;
+        self.table.memtables.seek_back(&mut self.memtables, end);
+        self.base.seek_back(end)
+    }
+
+    /// Saves the current key, or the key after it.
+    fn save_key(&mut self, after: bool) {
+        let mut saved = std::mem::take(&mut self.resume_at);
         saved.clear();
         saved.extend_from_slice(self.key().expect("the cursor is at an entry"));
-        self.saved_key = saved;
+        if after {
+            saved.push(0);
+        }
+        self.resume_at = saved;
     }
 
-    /// Seeks both cursors to the saved key.
-    fn seek_saved(&mut self, forward: bool, bound: Bound<()>) -> Result<(), IndexError> {
-        let saved = std::mem::take(&mut self.saved_key);
-        let result = self.seek_both(bound.map(|()| &*saved), forward);
-        self.saved_key = saved;
+    /// Seeks both cursors to the first key at or after the saved one or, backward, to the last key before it.
+    fn seek_saved(&mut self, forward: bool) -> Result<(), IndexError> {
+        let saved = std::mem::take(&mut self.resume_at);
+        let result = if forward { self.seek_both(&saved) } else { self.seek_both_back(Some(&saved)) };
+        self.resume_at = saved;
         result
     }
 
     /// From the positions of the two cursors, moves to the first key that the reader sees.
     #[inline]
-    fn settle(&mut self) -> Result<(), IndexError> {
+    fn find_visible(&mut self) -> Result<(), IndexError> {
         loop {
             self.source = self.nearest();
             if self.source == Source::End {
@@ -337,14 +349,13 @@ impl<S: Base> Cursor<S> {
     #[inline(never)]
     fn pass(&mut self, since: ReadPoint) -> Result<(), IndexError> {
         if self.passed.asks() && self.table.memtables.empty_ranges().in_use() {
-            let mut position = std::mem::take(&mut self.saved_key);
+            let mut past = std::mem::take(&mut self.resume_at);
             let key = self.key().expect("the cursor is at an entry");
-            let found = self.table.memtables.empty_ranges().pass(key, self.at, self.forward, &mut position);
-            self.saved_key = position;
+            let found = self.table.memtables.empty_ranges().pass(key, self.at, self.forward, &mut past);
+            self.resume_at = past;
             if found {
-                self.passed.continue_from(&self.saved_key);
-                let bound = if self.forward { Bound::Included(()) } else { Bound::Excluded(()) };
-                return self.seek_saved(self.forward, bound);
+                self.passed.continue_from(&self.resume_at);
+                return self.seek_saved(self.forward);
             }
         }
         let key = match self.source {
@@ -352,9 +363,9 @@ impl<S: Base> Cursor<S> {
             _ => self.memtables.key(),
         };
         let key = key.expect("the cursor is at an entry");
-        let is_part = self.passed.add(key, self.forward, since);
+        let is_long = self.passed.add(key, self.forward, since);
         self.step_cursors()?;
-        if is_part {
+        if is_long {
             self.source = self.nearest();
             self.record_passed();
         }
@@ -377,9 +388,9 @@ impl<S: Base> Cursor<S> {
     /// Takes a new view at the current key: range tombstones first, then the list of memtables, then the base
     /// (INV-IDX-6, INV-IDX-1).
     fn look_again(&mut self) -> Result<(), IndexError> {
-        self.save_key();
+        self.save_key(!self.forward);
         self.ranges = self.table.range_deletes.state();
-        self.seek_saved(self.forward, Bound::Included(()))
+        self.seek_saved(self.forward)
     }
 }
 

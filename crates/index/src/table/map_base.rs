@@ -2,14 +2,12 @@
 //! entries may be older than the map's.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 use parking_lot::RwLock;
 
 use crate::base::*;
-use crate::memtables::KeyRange;
 use crate::version::{Pinned, Version, VersionRef};
 
 type Map = BTreeMap<Vec<u8>, Vec<Version>>;
@@ -41,19 +39,15 @@ fn prune(key: &[u8], versions: &mut Vec<Version>, rules: &PruneRules) {
 impl Base for MapBase {
     type Cursor = MapCursor;
 
-    fn get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, IndexError> {
+    fn get(&self, key: &[u8], at: Csn, _io: Io) -> Result<Option<Version>, IndexError> {
         Ok(self.0.read().get(key).and_then(|versions| newest(versions, at)).cloned())
     }
 
-    fn try_get(&self, key: &[u8], at: Csn) -> Result<Option<Version>, TryError> {
-        Ok(self.get(key, at)?)
+    fn newest_csn(&self, key: &[u8], io: Io) -> Result<Option<Csn>, IndexError> {
+        Ok(self.get(key, Csn::MAX, io)?.map(|version| version.csn))
     }
 
-    fn newest_csn(&self, key: &[u8]) -> Result<Option<Csn>, IndexError> {
-        Ok(self.get(key, Csn::MAX)?.map(|version| version.csn))
-    }
-
-    fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         Ok(self.0.read().range::<[u8], _>(range).any(|(_, versions)| versions[0].csn > than))
     }
 
@@ -86,7 +80,7 @@ impl Base for MapBase {
         Ok(())
     }
 
-    fn purge(&self, range: KeyRange<'_>, rules: &PruneRules) -> Result<(), IndexError> {
+    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
         let mut map = self.0.write();
         map.range_mut::<[u8], _>(range).for_each(|(key, versions)| prune(key, versions, rules));
         map.retain(|_, versions| !versions.is_empty());
@@ -124,20 +118,17 @@ pub(super) struct MapCursor {
 }
 
 impl MapCursor {
-    fn load(&mut self, bound: Bound<&[u8]>, forward: bool) {
+    /// Reads the first entries of a range or, backward, the last ones.
+    fn load(&mut self, range: KeySpan<&[u8]>, forward: bool) {
         let map = self.map.read();
         let visible = |(key, versions): (&Vec<u8>, &Vec<Version>)| {
             newest(versions, self.at).map(|version| (key.clone(), version.clone()))
         };
         self.forward = forward;
         self.leaf = if forward {
-            map.range::<[u8], _>((bound, Bound::Unbounded)).filter_map(visible).take(LEAF_ENTRIES).collect()
+            map.range::<[u8], _>(range).filter_map(visible).take(LEAF_ENTRIES).collect()
         } else {
-            map.range::<[u8], _>((Bound::Unbounded, bound))
-                .rev()
-                .filter_map(visible)
-                .take(LEAF_ENTRIES)
-                .collect()
+            map.range::<[u8], _>(range).rev().filter_map(visible).take(LEAF_ENTRIES).collect()
         };
     }
 
@@ -146,19 +137,20 @@ impl MapCursor {
         if forward == self.forward && self.leaf.len() > 1 {
             self.leaf.pop_front();
         } else {
-            self.load(Bound::Excluded(&key), forward);
+            let next = key_after(&key);
+            self.load(if forward { KeySpan::from(&next) } else { KeySpan::before(&key) }, forward);
         }
     }
 }
 
 impl BaseCursor for MapCursor {
-    fn seek(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        self.load(bound, true);
+    fn seek(&mut self, start: &[u8]) -> Result<(), IndexError> {
+        self.load(KeySpan::from(start), true);
         Ok(())
     }
 
-    fn seek_back(&mut self, bound: Bound<&[u8]>) -> Result<(), IndexError> {
-        self.load(bound, false);
+    fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
+        self.load(KeySpan::new(&[], end), false);
         Ok(())
     }
 

@@ -18,13 +18,13 @@ mod threads;
 use std::fmt;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, Lsn, TableId};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 use parking_lot::Mutex;
 
 pub use cursor::Cursor;
 
-use crate::base::{Base, IndexError, PruneRules, TryError};
-use crate::memtables::{Block, KeyRange, Memtables, RecoveredBatch};
+use crate::base::{Base, IndexError, Io, PruneRules};
+use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
 use crate::version::{Version, VersionRef};
 
@@ -105,21 +105,10 @@ impl<S: Base> Table<S> {
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
     /// expired, or is hidden by a range tombstone. `hash` is the key's [`fulgurite_types::hash_key`].
     #[inline]
-    pub fn get(&self, key: &[u8], hash: u64, at: ReadPoint) -> Result<Option<Version>, IndexError> {
+    pub fn get(&self, key: &[u8], hash: u64, at: ReadPoint, io: Io) -> Result<Option<Version>, IndexError> {
         let deleted = self.range_deletes.covering(key, at.csn);
         let found = match self.memtables.get(key, hash, at.csn) {
-            None => self.base.get(key, at.csn)?,
-            found => found,
-        };
-        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, at.now_ms)))
-    }
-
-    /// Like [`Table::get`], from memory only.
-    #[inline]
-    pub fn try_get(&self, key: &[u8], hash: u64, at: ReadPoint) -> Result<Option<Version>, TryError> {
-        let deleted = self.range_deletes.covering(key, at.csn);
-        let found = match self.memtables.get(key, hash, at.csn) {
-            None => self.base.try_get(key, at.csn)?,
+            None => self.base.get(key, at.csn, io)?,
             found => found,
         };
         Ok(found.filter(|version| is_seen(version.borrowed(), deleted, at.now_ms)))
@@ -148,27 +137,11 @@ impl<S: Base> Table<S> {
         hash: u64,
         memtables_at: Csn,
         now_ms: u64,
+        io: Io,
     ) -> Result<Option<Version>, IndexError> {
         let (memtables_at, deleted) = self.range_deletes.covering_at_or_after(key, memtables_at);
         let found = match self.memtables.get(key, hash, memtables_at) {
-            None => self.base.get(key, Csn::MAX)?,
-            found => found,
-        };
-        Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
-    }
-
-    /// Like [`Table::get_newest`], from memory only.
-    #[inline]
-    pub fn try_get_newest(
-        &self,
-        key: &[u8],
-        hash: u64,
-        memtables_at: Csn,
-        now_ms: u64,
-    ) -> Result<Option<Version>, TryError> {
-        let (memtables_at, deleted) = self.range_deletes.covering_at_or_after(key, memtables_at);
-        let found = match self.memtables.get(key, hash, memtables_at) {
-            None => self.base.try_get(key, Csn::MAX)?,
+            None => self.base.get(key, Csn::MAX, io)?,
             found => found,
         };
         Ok(found.filter(|version| is_seen(version.borrowed(), deleted, now_ms)))
@@ -178,38 +151,15 @@ impl<S: Base> Table<S> {
     ///
     /// Reads the base only if `than` is below [`Memtables::merged`]. A write that was pruned together with everything
     /// that it replaced is not found: for a reader at `than`, whose snapshot is registered, it changed nothing.
-    pub fn newest_csn(&self, key: &[u8], hash: u64, than: Csn) -> Result<Option<Csn>, IndexError> {
-        match self.newest_recent(key, hash, than) {
-            Recent::Found(csn) => Ok(csn),
-            Recent::AskBase(deleted) => {
-                let merged = self.base.newest_csn(key)?;
-                Ok(deleted.max(merged).filter(|&csn| csn > than))
-            }
-        }
-    }
-
-    /// Like [`Table::newest_csn`], from memory only.
-    pub fn try_newest_csn(&self, key: &[u8], hash: u64, than: Csn) -> Result<Option<Csn>, TryError> {
-        match self.newest_recent(key, hash, than) {
-            Recent::Found(csn) => Ok(csn),
-            Recent::AskBase(deleted) => {
-                let merged = self.base.try_get(key, Csn::MAX)?.map(|version| version.csn);
-                Ok(deleted.max(merged).filter(|&csn| csn > than))
-            }
-        }
-    }
-
-    fn newest_recent(&self, key: &[u8], hash: u64, than: Csn) -> Recent {
+    pub fn newest_csn(&self, key: &[u8], hash: u64, than: Csn, io: Io) -> Result<Option<Csn>, IndexError> {
         let deleted = self.range_deletes.newest_covering(key);
-        let (written, merged) = self.memtables.newest_csn_and_merged(key, hash);
-        if written.is_none() && than < merged {
-            return Recent::AskBase(deleted);
-        }
-        Recent::Found(written.max(deleted).filter(|&csn| csn > than))
+        let (recent, merged) = self.memtables.newest_csn_and_merged(key, hash);
+        let written = if recent.is_none() && than < merged { self.base.newest_csn(key, io)? } else { recent };
+        Ok(written.max(deleted).filter(|&csn| csn > than))
     }
 
     /// Whether anything in the range was written after `than`.
-    pub fn any_newer_in_range(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
+    pub fn any_newer_in_range(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         if self.range_deletes.any_newer_in_range(range, than) {
             return Ok(true);
         }
@@ -217,16 +167,15 @@ impl<S: Base> Table<S> {
             return self.any_newer_version(range, than);
         }
         // For a reader, a range that was empty at `than` and still is was not written.
-        for (start, end) in self.memtables.empty_ranges().outside(range, than) {
-            let part = (start.as_ref().map(|key| &key[..]), end.as_ref().map(|key| &key[..]));
-            if self.any_newer_version(part, than)? {
+        for rest in self.memtables.empty_ranges().outside(range, than) {
+            if self.any_newer_version(rest.borrowed(), than)? {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    fn any_newer_version(&self, range: KeyRange<'_>, than: Csn) -> Result<bool, IndexError> {
+    fn any_newer_version(&self, range: KeySpan<&[u8]>, than: Csn) -> Result<bool, IndexError> {
         let (newer, merged) = self.memtables.any_newer_in_range_and_merged(range, than);
         if newer || than >= merged {
             return Ok(newer);
@@ -251,9 +200,9 @@ impl<S: Base> Table<S> {
         self.memtables.apply_recovered(batch);
     }
 
-    /// Makes a commit's range delete of `[start, end)`, or of everything from `start` on, visible.
-    pub fn apply_range_delete(&self, start: &[u8], end: Option<&[u8]>, csn: Csn, readers: &Readers) {
-        self.range_deletes.insert(start, end, csn, readers);
+    /// Makes a commit's range delete visible.
+    pub fn apply_range_delete(&self, keys: KeySpan<&[u8]>, csn: Csn, readers: &Readers) {
+        self.range_deletes.insert(keys, csn, readers);
     }
 
     /// Freezes the mutable memtable; see [`Memtables::freeze`].
@@ -289,12 +238,6 @@ impl<S: Base> Table<S> {
     pub fn cursor(self: &Arc<Self>, at: ReadPoint) -> Cursor<S> {
         Cursor::new(self.clone(), at)
     }
-}
-
-enum Recent {
-    Found(Option<Csn>),
-    /// The base may have a newer write; with the CSN of the newest range tombstone that covers the key.
-    AskBase(Option<Csn>),
 }
 
 /// Whether a reader sees a value in this version. Older versions are not seen in any case.

@@ -9,9 +9,9 @@ use crate::version::VersionRef;
 /// How many keys a run needs to be recorded as an empty range.
 pub(super) const KEYS_MIN: u32 = if cfg!(test) { 2 } else { 32 };
 
-/// A long run is recorded in parts, each twice as long as the one before, up to this many keys. So a scan that ends
-/// inside a run loses little of it, and recording it re-reads little.
-const PART_KEYS_MAX: u32 = 4096;
+/// A long run is recorded as several ranges, each twice as long as the one before, up to this many keys. So a scan that
+/// ends inside a run loses little of it, and recording it re-reads little.
+const RANGE_KEYS_MAX: u32 = 4096;
 
 /// At each of the first keys of a run, and then at each 16th, a cursor checks whether a recorded range contains the
 /// key.
@@ -22,13 +22,13 @@ const FIRST_ASKS: u32 = 3;
 #[derive(Default)]
 pub(super) struct Passed {
     keys: u32,
-    /// How many keys the next recorded part has.
-    part_keys: u32,
+    /// How many keys the next recorded range has.
+    range_keys: u32,
     /// Forward, the run's first key; backward, the first key after the run. If the run touches a recorded range, that
     /// range's end.
     begin: Vec<u8>,
     has_begin: bool,
-    /// Readers at or above this point do not see the keys either.
+    /// Readers at or above this read point do not see the keys either.
     since: ReadPoint,
 }
 
@@ -41,17 +41,17 @@ impl Passed {
     /// Ends the run: the next unseen key starts another.
     pub fn restart(&mut self) {
         self.has_begin = false;
-        self.part_keys = KEYS_MIN;
+        self.range_keys = KEYS_MIN;
         self.keys = 0;
         self.since = ReadPoint::default();
     }
 
-    /// Starts a run at `place`: the end of a recorded range, or the first key.
-    pub fn continue_from(&mut self, place: &[u8]) {
+    /// Starts a run at `begin`: the end of a recorded range, or the first key.
+    pub fn continue_from(&mut self, begin: &[u8]) {
         self.keys = 0;
         self.since = ReadPoint::default();
         self.begin.clear();
-        self.begin.extend_from_slice(place);
+        self.begin.extend_from_slice(begin);
         self.has_begin = true;
     }
 
@@ -59,7 +59,7 @@ impl Passed {
         self.keys < FIRST_ASKS || self.keys.is_multiple_of(KEYS_PER_ASK)
     }
 
-    /// Adds a key to the run; returns whether a part is complete.
+    /// Adds a key to the run; returns whether it is long enough to be recorded.
     pub fn add(&mut self, key: &[u8], forward: bool, since: ReadPoint) -> bool {
         if !self.has_begin {
             self.continue_from(key);
@@ -70,29 +70,29 @@ impl Passed {
         self.keys += 1;
         self.since.csn = self.since.csn.max(since.csn);
         self.since.now_ms = self.since.now_ms.max(since.now_ms);
-        self.keys == self.part_keys
+        self.keys == self.range_keys
     }
 
-    /// The run that ends before `key`, if it is long enough; another part of it may follow.
+    /// The run that ends before `key`, if it is long enough; it may continue there.
     pub fn take(&mut self, key: &[u8], forward: bool) -> Option<EmptyRange> {
         if self.keys < KEYS_MIN {
             return None;
         }
-        let mut place = key.to_vec();
+        let mut last = key.to_vec();
         if !forward {
-            place.push(0);
+            last.push(0);
         }
         let (keys, since) = (self.keys.into(), self.since);
-        let begin = std::mem::replace(&mut self.begin, place.clone());
+        let begin = std::mem::replace(&mut self.begin, last.clone());
         self.keys = 0;
         self.since = ReadPoint::default();
-        self.part_keys = self.part_keys.saturating_mul(2).min(PART_KEYS_MAX);
-        let (start, end) = if forward { (begin, place) } else { (place, begin) };
+        self.range_keys = self.range_keys.saturating_mul(2).min(RANGE_KEYS_MAX);
+        let (start, end) = if forward { (begin, last) } else { (last, begin) };
         Some(EmptyRange { start, end, since, keys })
     }
 }
 
-/// The point from which on readers do not see a version, the newest that a reader finds of its key: it is a tombstone,
+/// The read point from which on readers do not see a version, the newest that a reader finds of its key: it is a tombstone,
 /// is hidden by the range tombstone at `deleted`, or has expired.
 pub(super) fn unseen_since(version: VersionRef<'_>, deleted: Option<Csn>) -> ReadPoint {
     if version.flags.is_tombstone() {

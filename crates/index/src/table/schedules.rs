@@ -1,6 +1,5 @@
 //! Explores schedules of the lock-free code with shuttle: `cargo test -p fulgurite-index --features shuttle`.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_types::{Csn, Lsn, TableId, hash_key};
@@ -33,7 +32,7 @@ fn block(keys: &[u8], value: u8) -> Block {
 fn contents(memtables: &Memtables, at: Csn) -> Vec<(u8, u8)> {
     let mut found = Vec::new();
     let mut cursor = memtables.cursor(at);
-    memtables.seek(&mut cursor, Bound::Unbounded);
+    memtables.seek(&mut cursor, &[]);
     while let Some(key) = cursor.key() {
         found.push((key[0], cursor.version().payload[0]));
         cursor.step().unwrap();
@@ -92,18 +91,22 @@ fn a_version_is_always_in_the_list_or_in_the_base() {
                 })
             };
             let mut cursor = table.cursor(ReadPoint { csn: Csn(1), now_ms: 0 });
-            cursor.seek(Bound::Unbounded).unwrap();
+            cursor.seek(&[]).unwrap();
             for key in [b"a", b"c"] {
                 let hash = hash_key(TABLE, key);
-                let found = table.get(key, hash, ReadPoint { csn: Csn(1), now_ms: 0 }).unwrap().unwrap();
+                let found =
+                    table.get(key, hash, ReadPoint { csn: Csn(1), now_ms: 0 }, Io::Allowed).unwrap().unwrap();
                 assert_eq!(found.payload[0], 1);
                 assert_eq!((cursor.key(), cursor.version().payload[0]), (Some(&key[..]), 1));
                 cursor.next().unwrap();
-                assert!(table.get_newest(key, hash, Csn(2), 0).unwrap().is_some());
+                assert!(table.get_newest(key, hash, Csn(2), 0, Io::Allowed).unwrap().is_some());
             }
-            assert!(table.newest_csn(b"a", hash_key(TABLE, b"a"), Csn(1)).unwrap() >= Some(Csn(2)));
+            assert!(
+                table.newest_csn(b"a", hash_key(TABLE, b"a"), Csn(1), Io::Allowed).unwrap() >= Some(Csn(2))
+            );
             maintainer.join().unwrap();
-            let newest = table.get_newest(b"c", hash_key(TABLE, b"c"), Csn(3), 0).unwrap().unwrap();
+            let newest =
+                table.get_newest(b"c", hash_key(TABLE, b"c"), Csn(3), 0, Io::Allowed).unwrap().unwrap();
             assert_eq!(newest.csn, Csn(3));
         },
         10_000,
@@ -155,7 +158,7 @@ fn write_into_a_run(merges: bool) {
     let seen = |csn| {
         let mut cursor = table.cursor(ReadPoint { csn: Csn(csn), now_ms: 0 });
         let mut seen = Vec::new();
-        cursor.seek(Bound::Unbounded).unwrap();
+        cursor.seek(&[]).unwrap();
         while let Some(key) = cursor.key() {
             seen.push(key[0]);
             cursor.next().unwrap();
@@ -206,9 +209,9 @@ fn step_while_merging(forward: bool) {
     for turn in [4, 1] {
         let mut cursor = table.cursor(ReadPoint { csn: Csn(2), now_ms: 0 });
         if forward {
-            cursor.seek(Bound::Unbounded).unwrap();
+            cursor.seek(&[]).unwrap();
         } else {
-            cursor.seek_back(Bound::Unbounded).unwrap();
+            cursor.seek_back(None).unwrap();
         }
         for (i, &(key, value)) in expected.iter().enumerate() {
             assert_eq!((cursor.key(), cursor.version().payload), (Some(&[key][..]), &[value][..]));

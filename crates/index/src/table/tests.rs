@@ -1,10 +1,9 @@
 //! A table against a model, under random interleavings of everything that one thread can do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key, key_after};
 use proptest::prelude::*;
 
 use super::map_base::MapBase;
@@ -140,7 +139,8 @@ impl World {
                 self.last = self.last.next();
                 let PruneRules { horizon, snapshots, .. } = self.rules();
                 let readers = Readers { from: horizon, snapshots };
-                self.table.apply_range_delete(KEYS[start], end.map(|end| KEYS[end]), self.last, &readers);
+                let keys = KeySpan::new(KEYS[start], end.map(|end| KEYS[end]));
+                self.table.apply_range_delete(keys, self.last, &readers);
                 self.ranges.push((self.last, start, end));
             }
             Step::DeleteRange(..) => {}
@@ -204,7 +204,7 @@ impl World {
         let rules = self.rules();
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
         let up_to = rules.horizon.min(oldest).min(self.table.memtables().merged());
-        self.table.with_maintenance(|map| map.purge((Bound::Unbounded, Bound::Unbounded), &rules)).unwrap();
+        self.table.with_maintenance(|map| map.purge(KeySpan::ALL, &rules)).unwrap();
         self.table.range_deletes().drop_up_to(up_to);
     }
 
@@ -214,10 +214,10 @@ impl World {
         let mut cursor = self.table.cursor(at);
         let mut keys = KEYS.iter().copied().filter(|key| self.value_at(key, at).is_some());
         let expected = if forward {
-            cursor.seek(Bound::Excluded(key)).unwrap();
+            cursor.seek(&key_after(key)).unwrap();
             keys.find(|k| *k > key)
         } else {
-            cursor.seek_back(Bound::Included(key)).unwrap();
+            cursor.seek_back(Some(&key_after(key))).unwrap();
             keys.rfind(|k| *k <= key)
         };
         assert_eq!(cursor.key(), expected);
@@ -233,7 +233,7 @@ impl World {
         }
         let i = i % self.cursors.len();
         let mut open = self.cursors.swap_remove(i);
-        self.check_place(&open);
+        self.check_position(&open);
         for &forward in moves {
             let mut keys = KEYS.iter().copied().filter(|key| self.value_at(key, open.at).is_some());
             let last = open.key.clone();
@@ -247,13 +247,13 @@ impl World {
             } else {
                 open.cursor.prev().unwrap()
             }
-            self.check_place(&open);
+            self.check_position(&open);
         }
         self.cursors.push(open);
     }
 
     /// Called long after the last step, too: the current entry stays while other operations write and merge.
-    fn check_place(&self, open: &OpenCursor) {
+    fn check_position(&self, open: &OpenCursor) {
         assert_eq!(open.cursor.key(), open.key.as_deref());
         if let Some(key) = &open.key {
             assert_eq!(&open.cursor.pinned_key()[..], &key[..]);
@@ -268,9 +268,9 @@ impl World {
         for key in KEYS {
             let hash = hash_key(TABLE, key);
             let payload = |version: Option<Version>| version.map(|version| version.payload.to_vec());
-            let got = self.table.get(key, hash, ReadPoint { csn: at, now_ms: NOW_MS }).unwrap();
+            let got = self.table.get(key, hash, ReadPoint { csn: at, now_ms: NOW_MS }, Io::Allowed).unwrap();
             assert_eq!(payload(got).as_deref(), self.value(key, at), "{key:?} at {at}");
-            let got = self.table.get_newest(key, hash, visible, NOW_MS).unwrap();
+            let got = self.table.get_newest(key, hash, visible, NOW_MS, Io::Allowed).unwrap();
             assert_eq!(payload(got).as_deref(), self.value(key, visible), "the newest of {key:?}");
             if self.late.is_empty() {
                 self.check_newest(key, hash, at);
@@ -281,14 +281,15 @@ impl World {
     fn check_newest(&self, key: &[u8], hash: u64, than: Csn) {
         let written = self.writes.get(key).and_then(|writes| writes.last()).map(|(csn, _)| *csn);
         let newest = written.max(self.hidden_by(key, Csn::MAX)).filter(|&csn| csn > than);
-        let got = self.table.newest_csn(key, hash, than).unwrap();
+        let got = self.table.newest_csn(key, hash, than, Io::Allowed).unwrap();
         let unchanged = self.value(key, than).is_none() && self.value(key, Csn::MAX).is_none();
         assert!(
             got == newest || (got <= newest && unchanged),
             "{key:?} than {than}: {got:?}, not {newest:?}"
         );
-        assert_eq!(self.table.try_newest_csn(key, hash, than).unwrap(), got);
-        let one = (Bound::Included(key), Bound::Included(key));
+        assert_eq!(self.table.newest_csn(key, hash, than, Io::MemoryOnly).unwrap(), got);
+        let after = key_after(key);
+        let one = KeySpan::new(key, Some(&after));
         let newer = self.table.any_newer_in_range(one, than).unwrap();
         assert!(newer == got.is_some() || (!newer && unchanged), "{key:?} than {than}");
     }

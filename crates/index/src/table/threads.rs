@@ -1,6 +1,5 @@
 //! A table under real threads: appliers, readers and a maintainer, each of which checks what it can know.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -102,13 +101,12 @@ impl Engine {
         self.with_snapshot(|at| {
             for i in 0..KEYS {
                 let key = i.to_be_bytes();
-                let found = self.table.get(&key, hash_key(TABLE, &key), at).unwrap();
+                let found = self.table.get(&key, hash_key(TABLE, &key), at, Io::Allowed).unwrap();
                 assert_eq!(found.map(|version| number(&version.payload)), written_at(i, at.csn.0));
             }
             let mut cursor = self.table.cursor(at);
             for forward in [true, false] {
-                if forward { cursor.seek(Bound::Unbounded) } else { cursor.seek_back(Bound::Unbounded) }
-                    .unwrap();
+                if forward { cursor.seek(&[]) } else { cursor.seek_back(None) }.unwrap();
                 let mut keys: Vec<u64> = (0..KEYS).filter(|&i| written_at(i, at.csn.0).is_some()).collect();
                 if !forward {
                     keys.reverse();
@@ -124,7 +122,8 @@ impl Engine {
         for i in 0..KEYS {
             let key = i.to_be_bytes();
             let before = self.visible.load(Ordering::Acquire);
-            let found = self.table.get_newest(&key, hash_key(TABLE, &key), Csn(before), 0).unwrap();
+            let found =
+                self.table.get_newest(&key, hash_key(TABLE, &key), Csn(before), 0, Io::Allowed).unwrap();
             let after = self.visible.load(Ordering::Acquire);
             let found = found.map(|version| number(&version.payload));
             assert!((before..=after + COMMITTERS).any(|at| written_at(i, at) == found));

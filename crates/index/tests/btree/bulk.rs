@@ -1,8 +1,8 @@
 //! Sizes: large batches, fill, huge keys, many versions.
 
 use fulgurite_index::btree::{BTree, BTreeOptions, EntryInfo, RecordInfo, TreeVisitor};
-use fulgurite_index::{Base, IndexError, NodeKind};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_index::{Base, IndexError, Io, NodeKind};
+use fulgurite_types::{Csn, KeySpan, Lsn};
 
 use crate::support::*;
 
@@ -121,8 +121,8 @@ fn many_versions_of_one_key() {
         assert_eq!(get(&tree, b"hot", at).unwrap().0, at.min(3000));
         assert_eq!(rows(&tree, at).len(), 3);
     }
-    tree.purge((std::ops::Bound::Unbounded, std::ops::Bound::Unbounded), &rules(3000, &[5])).unwrap();
-    assert_eq!(tree.newest_csn(b"hot").unwrap(), Some(Csn(3000)));
+    tree.purge(KeySpan::ALL, &rules(3000, &[5])).unwrap();
+    assert_eq!(tree.newest_csn(b"hot", Io::Allowed).unwrap(), Some(Csn(3000)));
     assert_eq!(get(&tree, b"hot", 5).unwrap().0, 5);
     assert_eq!(shape(&tree).entries, 2 + 2 + 2);
     assert_ne!(tree.write_out().unwrap().root, Lsn::NULL);

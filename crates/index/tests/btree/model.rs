@@ -1,12 +1,11 @@
 //! Random merges, prunes, purges, evictions, write-outs and reopens, against a map of all versions.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
-use fulgurite_index::{Base, BaseCursor, TryError, WriteOutReport};
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_index::{Base, BaseCursor, IndexError, Io, WriteOutReport};
+use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -143,7 +142,7 @@ impl World {
             Step::Release => drop(self.snapshots.pop()),
             Step::Purge { from, to } => {
                 let (from, to) = (key(from.min(to)), key(from.max(to)));
-                let range = (Bound::Included(from.as_slice()), Bound::Excluded(to.as_slice()));
+                let range = KeySpan::new(from.as_slice(), Some(&to));
                 self.tree.purge(range, &rules(self.csn, &self.snapshots)).unwrap();
             }
             Step::Evict { bytes_max } => {
@@ -188,10 +187,10 @@ impl World {
                 let alive = seen(versions).filter(|put| put.flags == 0).map(|put| (put.csn, put.payload));
                 let found = get(&self.tree, key, at).filter(|(csn, _)| versions[csn].flags == 0);
                 assert_eq!(found, alive);
-                match self.tree.try_get(key, Csn(at)) {
+                match self.tree.get(key, Csn(at), Io::MemoryOnly) {
                     Ok(version) => assert_eq!(version.is_some(), get(&self.tree, key, at).is_some()),
-                    Err(TryError::WouldBlock) => {}
-                    Err(TryError::Index(error)) => panic!("{error}"),
+                    Err(IndexError::WouldBlock) => {}
+                    Err(error) => panic!("{error}"),
                 }
             }
         }
@@ -207,25 +206,24 @@ impl World {
             let after = rows.partition_point(|(key, ..)| *key <= probe);
             let expect =
                 |index: Option<usize>| index.and_then(|index| rows.get(index)).map(|row| row.0.clone());
-            cursor.seek(Bound::Included(&probe)).unwrap();
+            cursor.seek(&probe).unwrap();
             assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(from)));
             cursor.prev().unwrap();
             if from < rows.len() {
                 assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(from.checked_sub(1)));
             }
-            cursor.seek(Bound::Excluded(&probe)).unwrap();
+            cursor.seek(&key_after(&probe)).unwrap();
             assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(after)));
-            cursor.seek_back(Bound::Included(&probe)).unwrap();
+            cursor.seek_back(Some(&key_after(&probe))).unwrap();
             assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(after.checked_sub(1)));
-            cursor.seek_back(Bound::Excluded(&probe)).unwrap();
+            cursor.seek_back(Some(&probe)).unwrap();
             assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(from.checked_sub(1)));
             cursor.next().unwrap();
             if from > 0 {
                 assert_eq!(cursor.key().map(<[u8]>::to_vec), expect(Some(from)));
             }
             let than = Csn(rng.below(self.csn + 2));
-            let range = (Bound::Excluded(probe.as_slice()), Bound::Unbounded);
-            let newer = self.tree.any_newer_in_range(range, than).unwrap();
+            let newer = self.tree.any_newer_in_range(KeySpan::from(&key_after(&probe)), than).unwrap();
             assert_eq!(newer, rows[after..].iter().any(|(_, csn, _)| *csn > than.0));
         }
     }

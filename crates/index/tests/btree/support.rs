@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::{
-    Base, BaseCursor, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError, VersionFlags,
+    Base, BaseCursor, Io, MergeSource, MergeVersion, NodeKind, NodeStore, PruneRules, StoreError,
+    VersionFlags,
 };
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -121,14 +122,14 @@ pub fn merge(tree: &BTree, batch: &Batch, rules: &PruneRules) {
 }
 
 pub fn get(tree: &BTree, key: &[u8], at: u64) -> Option<(u64, Vec<u8>)> {
-    tree.get(key, Csn(at)).unwrap().map(|version| (version.csn.0, version.payload.to_vec()))
+    tree.get(key, Csn(at), Io::Allowed).unwrap().map(|version| (version.csn.0, version.payload.to_vec()))
 }
 
 /// All rows at a CSN, read forward and compared with a backward read.
 pub fn rows(tree: &BTree, at: u64) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
     let mut cursor = tree.cursor(Csn(at));
     let mut forward = Vec::new();
-    cursor.seek(std::ops::Bound::Unbounded).unwrap();
+    cursor.seek(&[]).unwrap();
     while let Some(key) = cursor.key() {
         let version = cursor.version();
         assert_eq!(&*cursor.pinned_key(), key);
@@ -136,7 +137,7 @@ pub fn rows(tree: &BTree, at: u64) -> Vec<(Vec<u8>, u64, Vec<u8>)> {
         cursor.next().unwrap();
     }
     let mut backward = Vec::new();
-    cursor.seek_back(std::ops::Bound::Unbounded).unwrap();
+    cursor.seek_back(None).unwrap();
     while let Some(key) = cursor.key() {
         let version = cursor.version();
         backward.push((key.to_vec(), version.csn.0, version.payload.to_vec()));

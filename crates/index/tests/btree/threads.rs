@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_index::btree::BTree;
-use fulgurite_index::{Base, BaseCursor};
+use fulgurite_index::{Base, BaseCursor, Io};
 use fulgurite_types::Csn;
 
 use crate::support::*;
@@ -41,10 +41,13 @@ fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
     let mut rng = Rng(seed);
     while !done.load(Ordering::Relaxed) {
         let number = rng.below(KEYS / 3) * 3;
-        let version = tree.get(&key(number), Csn::MAX).unwrap().expect("multiples of three are always there");
+        let version = tree
+            .get(&key(number), Csn::MAX, Io::Allowed)
+            .unwrap()
+            .expect("multiples of three are always there");
         assert_eq!(*version.payload, version.csn.0.to_le_bytes());
         let before = merged.load(Ordering::Acquire);
-        let again = tree.get(&key(number), Csn::MAX).unwrap().unwrap();
+        let again = tree.get(&key(number), Csn::MAX, Io::Allowed).unwrap().unwrap();
         assert!(again.csn >= version.csn, "versions never go back");
         assert!(before >= version.csn.0 || version.csn.0 == before + 1);
     }
@@ -53,7 +56,7 @@ fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
 fn check_scans(tree: &BTree, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut cursor = tree.cursor(Csn::MAX);
-        cursor.seek(std::ops::Bound::Unbounded).unwrap();
+        cursor.seek(&[]).unwrap();
         let mut last: Option<Vec<u8>> = None;
         let mut always = 0;
         let mut pins = Vec::new();

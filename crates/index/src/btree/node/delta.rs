@@ -3,7 +3,7 @@
 use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
 
 use super::entry::{self, Entry, REMOVED, SAME_KEY, Stamped};
-use super::format::{self, Header, Place, at, expect, len_u16, len_u32};
+use super::format::{self, Fences, Header, at, expect, len_u16, len_u32};
 use super::leaf::{DeltaOrigin, Leaf, Origin};
 use super::leaf_check::{Order, check_length, shift};
 use super::leaf_writer::{Fill, LeafWriter};
@@ -18,8 +18,8 @@ pub(crate) struct EncodedDelta {
 
 /// Encodes a delta record with the current versions of `keys`, which ascend.
 pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: &[u8]) -> EncodedDelta {
-    let place = leaf.place();
-    let upper = place.upper.unwrap_or_default();
+    let fences = leaf.fences();
+    let upper = fences.upper.unwrap_or_default();
     let mut heap = Vec::new();
     let mut entries = 0;
     let mut max_csn = Csn::ZERO;
@@ -41,18 +41,18 @@ pub(crate) fn encode(leaf: &Leaf, table: TableId, full: Lsn, ordinal: u8, keys: 
         kind: NodeKind::LeafDelta,
         level: 0,
         ordinal,
-        bounded: place.upper.is_some(),
+        bounded: fences.upper.is_some(),
         table,
         count: len_u32(entries),
         max_csn,
         extra: full.0,
-        lower_len: len_u16(place.lower.len()),
+        lower_len: len_u16(fences.lower.len()),
         upper_len: len_u16(upper.len()),
         heap_len: len_u32(heap.len()),
     };
     let mut body = Vec::new();
     header.encode(&mut body);
-    body.put_bytes(place.lower);
+    body.put_bytes(fences.lower);
     body.put_bytes(upper);
     body.put_bytes(&heap);
     EncodedDelta { body, entries }
@@ -70,13 +70,13 @@ impl LeafDelta {
     pub(crate) fn decode(
         bytes: Vec<u8>,
         table: TableId,
-        place: &Place<'_>,
+        fences: &Fences<'_>,
     ) -> Result<LeafDelta, DecodeError> {
-        let (header, fences_end) = format::open(&bytes, NodeKind::LeafDelta, table, place)?;
+        let (header, fences_end) = format::open(&bytes, NodeKind::LeafDelta, table, fences)?;
         expect(!header.full().is_null(), "full record", 24)?;
         let heap_at = check_length(&bytes, &header, fences_end, 0)?;
         let heap = &bytes[heap_at..];
-        let mut order = Order::new(place);
+        let mut order = Order::new(fences);
         let (mut next, mut count) = (0, 0u32);
         while next < heap.len() {
             let (_, end) = order.next(heap, next, REMOVED).map_err(|error| shift(error, heap_at))?;
@@ -106,10 +106,10 @@ impl LeafDelta {
 
     /// The leaf that results from applying this delta record to `full`.
     pub(crate) fn apply(&self, full: &Leaf, table: TableId) -> Leaf {
-        let place = full.place();
+        let fences = full.fences();
         // The leaf was cut before it was written, so applying its delta record cuts nothing.
         let mut writer = LeafWriter::new(table, usize::MAX / 1024);
-        writer.begin(place.lower);
+        writer.begin(fences.lower);
         let heap = &self.bytes[self.heap_at..];
         let mut keys = Vec::new();
         let mut versions = Vec::new();
@@ -131,7 +131,7 @@ impl LeafDelta {
             (next, copied) = (end, group.end);
         }
         writer.copy(full, copied..full.count());
-        let piece = writer.finish(place.upper, Fill::Even).pop().expect("there is a leaf");
+        let piece = writer.finish(fences.upper, Fill::Even).pop().expect("there is a leaf");
         piece.leaf.with_origin(Origin {
             full: self.full(),
             full_len: full.bytes().len(),

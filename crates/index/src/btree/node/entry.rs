@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn peek(heap: &[u8], offset: usize) -> (Csn, bool) {
         let fixed = heap[offset..].first_chunk::<FIXED_BYTES>().expect("entries were validated");
-        let csn = Csn(u64::from_le_bytes(*fixed.last_chunk::<8>().expect("an entry's fixed part is longer")));
+        let csn = Csn(u64::from_le_bytes(*fixed.last_chunk::<8>().expect("an entry is longer")));
         (csn, fixed[0] & SAME_KEY != 0)
     }
 

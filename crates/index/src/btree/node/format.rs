@@ -1,4 +1,4 @@
-//! The common part of the three node records' bodies; the grammar is in `docs/format/node.md`.
+//! What the bodies of the three node records have in common; the grammar is in `docs/format/node.md`.
 
 use fulgurite_types::{Csn, DecodeError, Lsn, Reader, TableId, Writer};
 
@@ -99,16 +99,16 @@ pub(crate) fn expect(ok: bool, field: &'static str, offset: usize) -> Result<(),
 
 /// A node's fences and level, as its parent knows them; the root's are fixed, but for the level.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct Fences<'a> {
     pub lower: &'a [u8],
     pub upper: Option<&'a [u8]>,
     /// `None`: the root, whose level only its record knows.
     pub level: Option<u8>,
 }
 
-impl Place<'_> {
+impl Fences<'_> {
     /// The root's fences.
-    pub(crate) const ROOT: Place<'static> = Place { lower: &[], upper: None, level: None };
+    pub(crate) const ROOT: Fences<'static> = Fences { lower: &[], upper: None, level: None };
 
     /// Whether `key` is below the upper fence.
     pub(crate) fn admits(&self, key: &[u8]) -> bool {
@@ -117,14 +117,17 @@ impl Place<'_> {
 }
 
 /// The fences of a body whose header is `header`, and where they end.
-pub(crate) fn fences<'a>(bytes: &'a [u8], header: &Header) -> Result<(Place<'a>, usize), DecodeError> {
+pub(crate) fn stored_fences<'a>(
+    bytes: &'a [u8],
+    header: &Header,
+) -> Result<(Fences<'a>, usize), DecodeError> {
     let lower_end = HEADER_BYTES + usize::from(header.lower_len);
     let upper_end = lower_end + usize::from(header.upper_len);
     let lower = bytes.get(HEADER_BYTES..lower_end).ok_or(at("lower fence", HEADER_BYTES))?;
     let upper = bytes.get(lower_end..upper_end).ok_or(at("upper fence", lower_end))?;
     let upper = header.bounded.then_some(upper);
     expect(upper.is_none_or(|upper| lower < upper), "upper fence", lower_end)?;
-    Ok((Place { lower, upper, level: Some(header.level) }, upper_end))
+    Ok((Fences { lower, upper, level: Some(header.level) }, upper_end))
 }
 
 /// The header of a record of the node with these fences and level, and where its fences end. Compares all that the
@@ -133,15 +136,15 @@ pub(crate) fn open(
     bytes: &[u8],
     kind: NodeKind,
     table: TableId,
-    place: &Place<'_>,
+    fences: &Fences<'_>,
 ) -> Result<(Header, usize), DecodeError> {
     let header = Header::decode(bytes)?;
     expect(header.kind == kind, "kind", 0)?;
-    expect(place.level.is_none_or(|level| level == header.level), "level", 2)?;
+    expect(fences.level.is_none_or(|level| level == header.level), "level", 2)?;
     expect(header.table == table, "table", 8)?;
-    let (own, end) = fences(bytes, &header)?;
-    expect(own.lower == place.lower, "lower fence", HEADER_BYTES)?;
-    expect(own.upper == place.upper, "upper fence", HEADER_BYTES + own.lower.len())?;
+    let (own, end) = stored_fences(bytes, &header)?;
+    expect(own.lower == fences.lower, "lower fence", HEADER_BYTES)?;
+    expect(own.upper == fences.upper, "upper fence", HEADER_BYTES + own.lower.len())?;
     Ok((header, end))
 }
 

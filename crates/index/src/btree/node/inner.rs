@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fulgurite_types::{Csn, DecodeError, Lsn, TableId, Writer};
 
-use super::format::{self, HEADER_BYTES, Header, Place, SLOT_BYTES, expect, fence_prefix, len_u16, len_u32};
+use super::format::{self, Fences, HEADER_BYTES, Header, SLOT_BYTES, expect, fence_prefix, len_u16, len_u32};
 use super::leaf_check::check_length;
 use super::search::{self, SlotBytes};
 use crate::NodeKind;
@@ -41,30 +41,30 @@ pub(crate) fn child_weight(lower: &[u8]) -> usize {
 
 impl Inner {
     /// The node over `children`, which ascend and start at the node's lower fence.
-    pub(crate) fn build(table: TableId, place: Place<'_>, level: u8, children: &[Child]) -> Inner {
-        assert!(!children.is_empty() && *children[0].lower == *place.lower, "children cover their parent");
-        let prefix_len = fence_prefix(place.lower, place.upper);
-        let upper = place.upper.unwrap_or_default();
+    pub(crate) fn build(table: TableId, fences: Fences<'_>, level: u8, children: &[Child]) -> Inner {
+        assert!(!children.is_empty() && *children[0].lower == *fences.lower, "children cover their parent");
+        let prefix_len = fence_prefix(fences.lower, fences.upper);
+        let upper = fences.upper.unwrap_or_default();
         let heap_len: usize = children[1..].iter().map(|child| 2 + child.lower.len()).sum();
         let header = Header {
             kind: NodeKind::Internal,
             level,
             ordinal: 0,
-            bounded: place.upper.is_some(),
+            bounded: fences.upper.is_some(),
             table,
             count: len_u32(children.len()),
             max_csn: Csn::ZERO,
             extra: 0,
-            lower_len: len_u16(place.lower.len()),
+            lower_len: len_u16(fences.lower.len()),
             upper_len: len_u16(upper.len()),
             heap_len: len_u32(heap_len),
         };
-        let slots_at = HEADER_BYTES + place.lower.len() + upper.len();
+        let slots_at = HEADER_BYTES + fences.lower.len() + upper.len();
         let children_at = slots_at + (children.len() - 1) * SLOT_BYTES;
         let heap_at = children_at + children.len() * CHILD_BYTES;
         let mut body = Vec::with_capacity(heap_at + heap_len);
         header.encode(&mut body);
-        body.put_bytes(place.lower);
+        body.put_bytes(fences.lower);
         body.put_bytes(upper);
         let mut offset = 0;
         for child in &children[1..] {
@@ -84,10 +84,10 @@ impl Inner {
     pub(crate) fn decode(
         bytes: Vec<u8>,
         table: TableId,
-        place: &Place<'_>,
+        fences: &Fences<'_>,
         residency: &Arc<Residency>,
     ) -> Result<(Inner, u64), DecodeError> {
-        let (header, slots_at) = format::open(&bytes, NodeKind::Internal, table, place)?;
+        let (header, slots_at) = format::open(&bytes, NodeKind::Internal, table, fences)?;
         expect(header.max_csn == Csn::ZERO, "max csn", 16)?;
         let count = header.count as usize;
         expect(count > 0, "child count", 12)?;
@@ -95,13 +95,13 @@ impl Inner {
         let children_at = heap_at - count * CHILD_BYTES;
         let slots = search::slots(&bytes, slots_at, count - 1);
         let heap = &bytes[heap_at..];
-        let prefix_len = fence_prefix(place.lower, place.upper);
-        let (mut next, mut last) = (0, place.lower);
+        let prefix_len = fence_prefix(fences.lower, fences.upper);
+        let (mut next, mut last) = (0, fences.lower);
         for (index, slot) in slots.iter().enumerate() {
             let slot_at = slots_at + index * SLOT_BYTES;
             expect(search::offset_of(slot) == next, "separator offset", slot_at)?;
             let own = checked_separator(heap, next).ok_or(format::at("separator", heap_at + next))?;
-            expect(own > last && place.admits(own), "order of separators", heap_at + next)?;
+            expect(own > last && fences.admits(own), "order of separators", heap_at + next)?;
             expect(search::head_of(slot) == search::head(own, prefix_len), "key head", slot_at)?;
             (next, last) = (next + 2 + own.len(), own);
         }
@@ -122,11 +122,11 @@ impl Inner {
         let mut body = self.body.to_vec();
         body[24..32].copy_from_slice(&entries.to_le_bytes());
         let children_at = self.heap_at - self.children.len() * CHILD_BYTES;
-        let places = body[children_at..self.heap_at].as_chunks_mut::<CHILD_BYTES>().0;
-        for (place, child) in places.iter_mut().zip(&self.children) {
+        let lsns = body[children_at..self.heap_at].as_chunks_mut::<CHILD_BYTES>().0;
+        for (bytes, child) in lsns.iter_mut().zip(&self.children) {
             let lsn = child.lsn();
             assert!(!lsn.is_null(), "children are written before their parents");
-            *place = lsn.0.to_le_bytes();
+            *bytes = lsn.0.to_le_bytes();
         }
         body
     }
@@ -164,28 +164,28 @@ impl Inner {
     }
 
     /// The fences.
-    pub(crate) fn place(&self) -> Place<'_> {
+    pub(crate) fn fences(&self) -> Fences<'_> {
         let len_at = |at: usize| usize::from(u16::from_le_bytes([self.body[at], self.body[at + 1]]));
         let lower_len = len_at(32);
-        let fences = &self.body[HEADER_BYTES..HEADER_BYTES + lower_len + len_at(34)];
-        let (lower, upper) = fences.split_at(lower_len);
-        Place { lower, upper: (self.body[3] != 0).then_some(upper), level: Some(self.level) }
+        let bytes = &self.body[HEADER_BYTES..HEADER_BYTES + lower_len + len_at(34)];
+        let (lower, upper) = bytes.split_at(lower_len);
+        Fences { lower, upper: (self.body[3] != 0).then_some(upper), level: Some(self.level) }
     }
 
     /// The fences and level of child `index`.
-    pub(crate) fn child_place(&self, index: usize) -> Place<'_> {
-        let own = self.place();
+    pub(crate) fn child_fences(&self, index: usize) -> Fences<'_> {
+        let own = self.fences();
         let slots = self.slots();
         let separator = |slot: &SlotBytes| self.separator_at(search::offset_of(slot));
         let lower = if index == 0 { own.lower } else { separator(&slots[index - 1]) };
         let upper = slots.get(index).map(separator).or(own.upper);
-        Place { lower, upper, level: Some(self.level - 1) }
+        Fences { lower, upper, level: Some(self.level - 1) }
     }
 
     /// The children, ready to go into other nodes.
     pub(crate) fn to_children(&self) -> Vec<Child> {
         let child = |(index, slot): (usize, &Arc<Slot>)| Child {
-            lower: self.child_place(index).lower.into(),
+            lower: self.child_fences(index).lower.into(),
             slot: Arc::clone(slot),
             may_be_small: false,
         };

@@ -6,7 +6,7 @@ use std::ops::Range;
 use fulgurite_types::{Csn, Lsn, TableId, Writer};
 
 use super::entry::Entry;
-use super::format::{HEADER_BYTES, Header, Place, SLOT_BYTES, fence_prefix, len_u16, len_u32};
+use super::format::{Fences, HEADER_BYTES, Header, SLOT_BYTES, fence_prefix, len_u16, len_u32};
 use super::search::{self, SlotBytes};
 use crate::{NodeKind, VersionFlags, VersionRef};
 
@@ -45,29 +45,29 @@ pub(crate) struct DeltaOrigin {
 
 impl Leaf {
     /// The leaf with the entries that start at `starts` in `heap`; the last one ends at `end`.
-    pub(crate) fn build(table: TableId, place: Place<'_>, heap: &[u8], starts: &[u32], end: usize) -> Leaf {
+    pub(crate) fn build(table: TableId, fences: Fences<'_>, heap: &[u8], starts: &[u32], end: usize) -> Leaf {
         let first = starts.first().map_or(end, |start| *start as usize);
         let body = &heap[first..end];
-        let prefix_len = fence_prefix(place.lower, place.upper);
-        let upper = place.upper.unwrap_or_default();
-        let slots_at = HEADER_BYTES + place.lower.len() + upper.len();
+        let prefix_len = fence_prefix(fences.lower, fences.upper);
+        let upper = fences.upper.unwrap_or_default();
+        let slots_at = HEADER_BYTES + fences.lower.len() + upper.len();
         let heap_at = slots_at + starts.len() * SLOT_BYTES;
         let mut header = Header {
             kind: NodeKind::Leaf,
             level: 0,
             ordinal: 0,
-            bounded: place.upper.is_some(),
+            bounded: fences.upper.is_some(),
             table,
             count: len_u32(starts.len()),
             max_csn: Csn::ZERO,
             extra: 0,
-            lower_len: len_u16(place.lower.len()),
+            lower_len: len_u16(fences.lower.len()),
             upper_len: len_u16(upper.len()),
             heap_len: len_u32(body.len()),
         };
         let mut bytes = Vec::with_capacity(heap_at + body.len());
         bytes.resize(HEADER_BYTES, 0);
-        bytes.put_bytes(place.lower);
+        bytes.put_bytes(fences.lower);
         bytes.put_bytes(upper);
         for start in starts {
             let offset = start - first as u32;
@@ -96,14 +96,14 @@ impl Leaf {
             max_csn: header.max_csn,
             origin: None,
         };
-        let place = leaf.place();
-        leaf.prefix_len = fence_prefix(place.lower, place.upper);
+        let fences = leaf.fences();
+        leaf.prefix_len = fence_prefix(fences.lower, fences.upper);
         leaf
     }
 
     /// The empty leaf of an empty tree.
     pub(crate) fn empty(table: TableId) -> Leaf {
-        Leaf::build(table, Place::ROOT, &[], &[], 0)
+        Leaf::build(table, Fences::ROOT, &[], &[], 0)
     }
 
     pub(crate) fn with_origin(mut self, origin: Origin) -> Leaf {
@@ -130,12 +130,12 @@ impl Leaf {
     }
 
     /// The fences.
-    pub(crate) fn place(&self) -> Place<'_> {
+    pub(crate) fn fences(&self) -> Fences<'_> {
         let len_at = |at: usize| usize::from(u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]]));
         let (lower_len, upper_len) = (len_at(32), len_at(34));
-        let fences = &self.bytes[HEADER_BYTES..HEADER_BYTES + lower_len + upper_len];
-        let (lower, upper) = fences.split_at(lower_len);
-        Place { lower, upper: (self.bytes[3] != 0).then_some(upper), level: Some(0) }
+        let bytes = &self.bytes[HEADER_BYTES..HEADER_BYTES + lower_len + upper_len];
+        let (lower, upper) = bytes.split_at(lower_len);
+        Fences { lower, upper: (self.bytes[3] != 0).then_some(upper), level: Some(0) }
     }
 
     #[inline]
@@ -173,21 +173,11 @@ impl Leaf {
     /// How many entries have a key below `key`.
     #[inline]
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
-        self.count_below(key, |own| own < key)
-    }
-
-    /// How many entries have a key at or below `key`.
-    pub(crate) fn upper_bound(&self, key: &[u8]) -> usize {
-        self.count_below(key, |own| own <= key)
-    }
-
-    #[inline]
-    fn count_below(&self, key: &[u8], is_below: impl Fn(&[u8]) -> bool) -> usize {
-        debug_assert!(key >= self.place().lower && self.place().admits(key), "searched outside the fences");
+        debug_assert!(key >= self.fences().lower && self.fences().admits(key), "searched outside the fences");
         let heap = self.heap();
         search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
-            is_below(entry.key)
+            entry.key < key
         })
     }
 
@@ -274,7 +264,7 @@ impl Leaf {
 
 /// A decoded entry without a borrow of its leaf, which the caller passes again. Key and payload are its last bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct EntryPlace {
+pub(crate) struct CurrentEntry {
     csn: Csn,
     flags: VersionFlags,
     expires_at_ms: u64,
@@ -284,7 +274,7 @@ pub(crate) struct EntryPlace {
     end: usize,
 }
 
-impl EntryPlace {
+impl CurrentEntry {
     /// Decodes entry `index` into it. In place: building one and copying it took as long as the rest of a cursor's
     /// step.
     #[inline]

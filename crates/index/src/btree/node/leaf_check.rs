@@ -4,21 +4,21 @@
 use fulgurite_types::{Csn, DecodeError, TableId};
 
 use super::entry::{Entry, REMOVED, SAME_KEY, VERSION_FLAGS};
-use super::format::{self, Header, Place, SLOT_BYTES, at, expect, fence_prefix};
+use super::format::{self, Fences, Header, SLOT_BYTES, at, expect, fence_prefix};
 use super::leaf::Leaf;
 use super::search;
 use crate::{NodeKind, OutOfLine, VersionFlags};
 
 impl Leaf {
     /// Decodes the body of the leaf with these fences.
-    pub(crate) fn decode(bytes: Vec<u8>, table: TableId, place: &Place<'_>) -> Result<Leaf, DecodeError> {
-        let (header, slots_at) = format::open(&bytes, NodeKind::Leaf, table, place)?;
+    pub(crate) fn decode(bytes: Vec<u8>, table: TableId, fences: &Fences<'_>) -> Result<Leaf, DecodeError> {
+        let (header, slots_at) = format::open(&bytes, NodeKind::Leaf, table, fences)?;
         expect(header.extra == 0, "full record", 24)?;
         let heap_at = check_length(&bytes, &header, slots_at, header.count as usize)?;
         let slots = search::slots(&bytes, slots_at, header.count as usize);
         let heap = &bytes[heap_at..];
-        let prefix_len = fence_prefix(place.lower, place.upper);
-        let mut order = Order::new(place);
+        let prefix_len = fence_prefix(fences.lower, fences.upper);
+        let mut order = Order::new(fences);
         let mut next = 0;
         for (index, slot) in slots.iter().enumerate() {
             let slot_at = slots_at + index * SLOT_BYTES;
@@ -54,14 +54,14 @@ pub(super) fn shift(error: DecodeError, heap_at: usize) -> DecodeError {
 
 /// Checks entries one after the other: order, fences, and valid fields.
 pub(super) struct Order<'a> {
-    place: Place<'a>,
+    fences: Fences<'a>,
     last: Option<(&'a [u8], Csn, u8)>,
     pub(super) max_csn: Csn,
 }
 
 impl<'a> Order<'a> {
-    pub(super) fn new(place: &Place<'a>) -> Order<'a> {
-        Order { place: *place, last: None, max_csn: Csn::ZERO }
+    pub(super) fn new(fences: &Fences<'a>) -> Order<'a> {
+        Order { fences: *fences, last: None, max_csn: Csn::ZERO }
     }
 
     /// The entry at `offset`, and where it ends. Besides a version's flags, those in `allowed` may be set.
@@ -81,7 +81,7 @@ impl<'a> Order<'a> {
             Some((key, ..)) => expect(entry.key > key, "order of keys", offset)?,
             None => expect(!entry.is_same_key(), "entry flags", offset)?,
         }
-        expect(entry.key >= self.place.lower && self.place.admits(entry.key), "key", offset)?;
+        expect(entry.key >= self.fences.lower && self.fences.admits(entry.key), "key", offset)?;
         if entry.flags & REMOVED != 0 {
             expect(entry.flags == REMOVED && entry.payload.is_empty(), "removed key", offset)?;
         }

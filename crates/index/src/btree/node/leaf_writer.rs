@@ -5,7 +5,7 @@ use std::ops::Range;
 use fulgurite_types::TableId;
 
 use super::entry::{self, SAME_KEY, Stamped};
-use super::format::{HEADER_BYTES, Place, SLOT_BYTES, len_u32, separator};
+use super::format::{Fences, HEADER_BYTES, SLOT_BYTES, len_u32, separator};
 use super::leaf::Leaf;
 
 /// How many leaves' worth of entries may collect before full leaves are cut off.
@@ -111,8 +111,8 @@ impl LeafWriter {
             };
             from = self.cut(from, target);
         }
-        let place = Place { lower: &self.lower, upper, level: Some(0) };
-        let leaf = Leaf::build(self.table, place, &self.heap, &self.starts[from..], self.heap.len());
+        let fences = Fences { lower: &self.lower, upper, level: Some(0) };
+        let leaf = Leaf::build(self.table, fences, &self.heap, &self.starts[from..], self.heap.len());
         self.done.push(Piece { lower: self.lower.clone(), leaf });
         std::mem::take(&mut self.done)
     }
@@ -167,8 +167,8 @@ impl LeafWriter {
             entry::Entry::decode(&self.heap, self.start(index)).expect("entries were just encoded").0.key
         };
         let upper = separator(key(end - 1), key(end)).to_vec();
-        let place = Place { lower: &self.lower, upper: Some(&upper), level: Some(0) };
-        let leaf = Leaf::build(self.table, place, &self.heap, &self.starts[from..end], self.start(end));
+        let fences = Fences { lower: &self.lower, upper: Some(&upper), level: Some(0) };
+        let leaf = Leaf::build(self.table, fences, &self.heap, &self.starts[from..end], self.start(end));
         let lower = std::mem::replace(&mut self.lower, upper);
         self.done.push(Piece { lower, leaf });
         end

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use fulgurite_env::{Dir, Env, Lock, Process};
 use fulgurite_index::table::ReadPoint;
-use fulgurite_index::{OutOfLine, Version};
+use fulgurite_index::{Io, OutOfLine, Version};
 use fulgurite_log::{Durability, Log};
 use fulgurite_types::{Csn, TableId};
 use parking_lot::{Condvar, Mutex};
@@ -33,7 +33,7 @@ use crate::write_set::{WriteOp, WriteValue};
 use crate::{CsnRange, Error, Options, Result, Value};
 
 /// An open database.
-pub(crate) struct Core {
+pub(crate) struct Engine {
     // Constant after opening.
     pub env: Arc<dyn Env>,
     /// The directory, open.
@@ -78,7 +78,7 @@ pub(crate) struct Core {
     pub lock: Mutex<Option<Box<dyn Lock>>>,
 }
 
-impl Core {
+impl Engine {
     /// Milliseconds since 1970-01-01 UTC; never less than an earlier call returned.
     pub fn now_ms(&self) -> u64 {
         self.clock.now_ms(self.env.clock())
@@ -87,7 +87,7 @@ impl Core {
     /// The state of a handle's table. Fails for a handle of another database, where table ids mean other tables.
     pub fn state_of<'t>(&self, table: &'t crate::Table) -> Result<&'t Arc<TableState>> {
         self.check_process()?;
-        if std::ptr::eq(self, &*table.core) {
+        if std::ptr::eq(self, &*table.engine) {
             Ok(&table.state)
         } else {
             Err(Error::WrongDatabase { table: table.name() })
@@ -158,7 +158,7 @@ impl Core {
         self.check_open()?;
         self.counters.gets.count();
         let _pin = crossbeam_epoch::pin();
-        table.index.get(key, hash, ReadPoint { csn, now_ms }).or_error()
+        table.index.get(key, hash, ReadPoint { csn, now_ms }, Io::Allowed).or_error()
     }
 
     /// Whether a single operation may return what it `found` at `at`, in the memtables or else in the base.

@@ -28,7 +28,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
 
 use super::block::BlockRef;
-use super::list::{ListCell, MemtableList};
+use super::list::{CurrentList, MemtableList};
 use super::node::NodeRef;
 use fulgurite_types::sync::{AtomicPtr, AtomicUsize, Mutex, MutexGuard};
 
@@ -38,13 +38,13 @@ pub(super) const LENT_MAX: usize = 4;
 /// The lent entries in the cursor's order; `None`: the end.
 pub(super) type Lent = [Option<NodeRef<'static>>; LENT_MAX];
 
-/// The part of a slot that its lock protects.
+/// What a slot's lock protects.
 #[derive(Default)]
 pub(super) struct Held {
     /// `None` before the first seek, and after the list was taken back.
     pub list: Option<Arc<MemtableList>>,
     /// The cursor's next node in each memtable, newest memtable first.
-    pub places: Vec<Option<NodeRef<'static>>>,
+    pub next_nodes: Vec<Option<NodeRef<'static>>>,
     pub lent: Lent,
     /// Keeps the lent nodes after the list was taken back.
     pinned: Vec<BlockRef>,
@@ -53,7 +53,7 @@ pub(super) struct Held {
 impl Held {
     /// Releases everything; returns the list for the caller to drop.
     fn release(&mut self) -> Option<Arc<MemtableList>> {
-        self.places.clear();
+        self.next_nodes.clear();
         self.lent = Lent::default();
         self.pinned.clear();
         self.list.take()
@@ -62,7 +62,7 @@ impl Held {
 
 /// A slot belongs to one cursor at a time.
 #[derive(Default)]
-pub(super) struct Slot {
+pub(super) struct CursorSlot {
     held: Mutex<Held>,
     /// [`FREE`], [`USED`] or [`TAKEN_BACK`].
     state: AtomicUsize,
@@ -75,19 +75,19 @@ const USED: usize = 1;
 /// A cursor uses it, and its list was taken back: it may hold blocks.
 const TAKEN_BACK: usize = 2;
 
-impl Slot {
+impl CursorSlot {
     pub fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock()
     }
 
     /// Locks the slot and makes sure that it has the current list. If that replaces another list, nothing of the old
     /// one stays.
-    pub fn lock_current(&self, lists: &ListCell) -> MutexGuard<'_, Held> {
+    pub fn lock_current(&self, lists: &CurrentList) -> MutexGuard<'_, Held> {
         let mut held = self.lock();
         if held.list.as_ref().is_none_or(|list| !lists.is_current(list)) {
             held.release();
             let list = lists.keep();
-            held.places.resize(list.newest_first().len(), None);
+            held.next_nodes.resize(list.newest_first().len(), None);
             held.list = Some(list);
             self.state.store(USED, Ordering::Relaxed);
         }
@@ -107,7 +107,7 @@ impl Slot {
                 return;
             }
             self.state.store(TAKEN_BACK, Ordering::Relaxed);
-            held.places.clear();
+            held.next_nodes.clear();
             // The slot still has the list, so these nodes are alive.
             let Held { lent, pinned, .. } = &mut *held;
             pinned.extend(lent.iter().flatten().map(|node| node.block()));
@@ -123,16 +123,16 @@ const FREE_MAX: usize = 8;
 
 /// The slots of the cursors over a table's memtables.
 #[derive(Default)]
-pub(super) struct Slots {
-    all: Mutex<Vec<Weak<Slot>>>,
+pub(super) struct CursorSlots {
+    all: Mutex<Vec<Weak<CursorSlot>>>,
     /// Each is null or from `Arc::into_raw`; a thread always uses the same one.
-    free: [CachePadded<AtomicPtr<Slot>>; FREE_MAX],
+    free: [CachePadded<AtomicPtr<CursorSlot>>; FREE_MAX],
 }
 
-impl Slots {
+impl CursorSlots {
     /// A slot for a cursor that has not been sought yet.
     #[inline]
-    pub fn take(&self) -> Arc<Slot> {
+    pub fn take(&self) -> Arc<CursorSlot> {
         let free = self.free[index_of_thread()].swap(ptr::null_mut(), Ordering::Acquire);
         let slot = if free.is_null() {
             self.add()
@@ -145,8 +145,8 @@ impl Slots {
     }
 
     #[cold]
-    fn add(&self) -> Arc<Slot> {
-        let slot = Arc::<Slot>::default();
+    fn add(&self) -> Arc<CursorSlot> {
+        let slot = Arc::<CursorSlot>::default();
         let mut all = self.all.lock();
         if all.len() == all.capacity() {
             // Removes dropped slots; the reservation then leaves at least half of the room free until the next time.
@@ -161,7 +161,7 @@ impl Slots {
     /// Leaves a slot to a later cursor. Takes no lock: a cursor may be dropped in a child of `fork`, where a lock that
     /// another thread held is never released.
     #[inline]
-    pub fn leave(&self, slot: Arc<Slot>) {
+    pub fn leave(&self, slot: Arc<CursorSlot>) {
         if slot.state.load(Ordering::Relaxed) != USED {
             return;
         }
@@ -177,14 +177,14 @@ impl Slots {
     /// replaced.
     pub fn take_back(&self, merged: Csn) {
         // A cursor that is made after this takes a newer list.
-        let slots: Vec<Arc<Slot>> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
+        let slots: Vec<Arc<CursorSlot>> = self.all.lock().iter().filter_map(Weak::upgrade).collect();
         for slot in slots {
             slot.take_back(merged);
         }
     }
 }
 
-impl Drop for Slots {
+impl Drop for CursorSlots {
     fn drop(&mut self) {
         for free in &mut self.free {
             let slot = free.load(Ordering::Acquire);

@@ -1,0 +1,93 @@
+//! The owners of a tree's state.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use fulgurite_types::{Lsn, TableId};
+use parking_lot::Mutex;
+
+use super::evict::ClockHand;
+use super::node::leaf::Leaf;
+use super::options::BTreeOptions;
+use super::slot::{Node, Residency, Slot};
+use super::write_out::Pending;
+use crate::NodeStore;
+
+/// A tree: what its handles and cursors share. Readers use `root` and `nodes`; the thread that changes the tree holds
+/// `maintenance` meanwhile.
+pub(crate) struct Tree {
+    pub root: Arc<Slot>,
+    pub nodes: Nodes,
+    pub options: BTreeOptions,
+    pub maintenance: Mutex<Maintenance>,
+}
+
+/// Where a tree's nodes are: their records in the store, and how much of them is in memory.
+pub(crate) struct Nodes {
+    pub table: TableId,
+    pub store: Arc<dyn NodeStore>,
+    pub residency: Arc<Residency>,
+    pub len: LenEstimate,
+}
+
+/// The state that only the thread that changes the tree uses.
+#[derive(Default)]
+pub(crate) struct Maintenance {
+    /// Account changes that no write-out has reported.
+    pub pending: Pending,
+    pub clock: ClockHand,
+}
+
+impl Tree {
+    /// # Panics
+    /// If the options are invalid.
+    pub(crate) fn new(table: TableId, root: Lsn, store: Arc<dyn NodeStore>, options: BTreeOptions) -> Tree {
+        if let Err(violations) = options.validate() {
+            panic!("{}", violations.join("; "));
+        }
+        let residency = Arc::new(Residency::default());
+        let root_slot = Slot::on_disk(root, &residency);
+        if root.is_null() {
+            root_slot.replace(Node::Leaf(Arc::new(Leaf::empty(table))));
+            root_slot.set_clean();
+        }
+        let nodes = Nodes { table, store, residency, len: LenEstimate::new(root.is_null()) };
+        Tree { root: Arc::new(root_slot), nodes, options, maintenance: Mutex::default() }
+    }
+}
+
+/// About how many versions a tree has: unknown until its root is read, then counted by merges.
+pub(crate) struct LenEstimate {
+    versions: AtomicI64,
+    is_known: AtomicBool,
+}
+
+impl LenEstimate {
+    fn new(is_known: bool) -> LenEstimate {
+        LenEstimate { versions: AtomicI64::new(0), is_known: AtomicBool::new(is_known) }
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        u64::try_from(self.versions.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn add(&self, versions: i64) {
+        self.versions.fetch_add(versions, Ordering::Relaxed);
+    }
+
+    /// The record of an inner root says how many versions there are.
+    pub(crate) fn read_in_root(&self, versions: u64) {
+        if !self.is_known.load(Ordering::Relaxed) {
+            self.versions.store(i64::try_from(versions).unwrap_or(0), Ordering::Relaxed);
+        }
+    }
+
+    /// The root was loaded.
+    pub(crate) fn learn(&self, root: &Node) {
+        if !self.is_known.swap(true, Ordering::Relaxed)
+            && let Node::Leaf(leaf) = root
+        {
+            self.versions.store(leaf.count() as i64, Ordering::Relaxed);
+        }
+    }
+}
