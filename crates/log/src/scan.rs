@@ -5,7 +5,7 @@ use crate::format::{
     BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader,
     GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
 };
-use crate::segment::Stream;
+use crate::segments::Stream;
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
 use fulgurite_types::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};

@@ -2,9 +2,9 @@
 
 use super::ReplayFrom;
 use super::inventory::{First, Found, Inventory};
-use crate::core::EpochSpan;
 use crate::error::LogError;
 use crate::format::{EpochStart, SEGMENT_DATA_START};
+use crate::recovery::EpochSpan;
 use fulgurite_types::{Csn, Epoch, Lsn};
 
 /// Oldest first; the oldest holds the replay point.

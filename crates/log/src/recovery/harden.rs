@@ -108,7 +108,7 @@ pub(super) fn give_back_passed_over(
 
 /// Removes segments that were made and never used: nothing names them, and they hold no valid group and no record. A
 /// used segment that lost only its beginning is damage, and stays. With `later` the first few are left to
-/// [`crate::store::Store::remove_unwanted`], because a large file takes a tenth of a second. The others are not,
+/// [`crate::segments::Segments::remove_unwanted`], because a large file takes a tenth of a second. The others are not,
 /// because a process that dies soon never removes them.
 pub(super) fn remove_unused(
     inventory: &Inventory,

@@ -6,7 +6,7 @@ use crate::format::{
     EpochStart, GroupHeader, GroupKind, NEW_SUFFIX, SEGMENT_DATA_START, SEGMENT_SUFFIX, SegmentHeader,
     parse_number, segment_file_name,
 };
-use crate::segment::{Segment, Stream};
+use crate::segments::{Segment, Stream};
 use fulgurite_env::{Dir, File, OpenOptions};
 use fulgurite_types::{Csn, DatabaseId, Epoch};
 use std::collections::BTreeMap;

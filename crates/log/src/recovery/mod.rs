@@ -13,14 +13,34 @@ pub(crate) use harden::holds_something;
 
 use self::chain::Chain;
 use self::walk::Walked;
-use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{ChunkRef, EpochStart, FrameHeader};
 use crate::options::LogOptions;
+use crate::segments::Segments;
+use crate::stream::groups::AppendPoint;
+use crate::stream::replay_index::ReplayIndex;
 use fulgurite_env::{Dir, Env};
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use std::error::Error;
 use std::sync::Arc;
+
+/// One epoch, up to the end that a later epoch declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochSpan {
+    pub epoch: Epoch,
+    pub start_segment: u32,
+    /// Where it ends, and with which CSN; `None` for the newest.
+    pub end: Option<(Lsn, Csn)>,
+}
+
+/// A log that recovery judged and opened, or that was created: its owners are made from it.
+pub(crate) struct Opened {
+    pub segments: Segments,
+    pub at: AppendPoint,
+    /// The epochs from the replay point on.
+    pub spans: Vec<EpochSpan>,
+    pub index: ReplayIndex,
+}
 
 /// What the last checkpoint recorded about the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -128,13 +148,13 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
 /// Steps: inventory, chain, walk, tail, harden, new epoch. Recovery writes nothing before it has judged the tail
 /// (INV-LOG-9); with [`LogOptions::read_only`] nothing at all.
 pub(crate) fn recover(
-    env: Arc<dyn Env>,
+    env: &dyn Env,
     dir: &Arc<dyn Dir>,
     database: DatabaseId,
-    options: LogOptions,
+    options: &LogOptions,
     from: &ReplayFrom,
     sink: &mut dyn RecoverySink,
-) -> Result<(Core, RecoveryReport), LogError> {
+) -> Result<(Opened, RecoveryReport), LogError> {
     let started = env.clock().monotonic_ns();
     if from.up_to.is_some_and(|up_to| up_to < from.csn) {
         return Err(LogError::Usage(format!(
@@ -157,9 +177,9 @@ pub(crate) fn recover(
         if closed.is_none() {
             report.proven_csn = walked.mark.max(from.csn).min(walked.last_csn);
         }
-        let core = read::into_core(env, dir, options, &inventory, chain, walked)?;
-        report.elapsed_ns = core.env.clock().monotonic_ns().saturating_sub(started);
-        return Ok((core, report));
+        let opened = read::into_opened(dir, options, &inventory, chain, walked)?;
+        report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
+        return Ok((opened, report));
     }
     if closed.is_none() {
         report.rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
@@ -182,7 +202,7 @@ pub(crate) fn recover(
         previous_end: previous.end.map_or(walked.end, |(end, _)| end),
         previous_csn: last_csn,
     };
-    let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, reserve, &start)?;
+    let begun = begin_epoch(dir.clone(), database, options, inventory.next_number()?, reserve, &start)?;
     report.epoch = start.epoch;
     report.last_csn = last_csn;
     report.proven_csn = last_csn;
@@ -190,9 +210,8 @@ pub(crate) fn recover(
     report.removed_segments = removed.len() as u32;
     report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
     if options.background {
-        begin.store.remove_later(&removed);
+        begun.segments.remove_later(&removed);
     }
-    begin.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
-    let core = begin.into_core(env, database, options, chain.0, Some(walked.index))?;
-    Ok((core, report))
+    begun.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
+    Ok((begun.into_opened(chain.0, Some(walked.index)), report))
 }

@@ -3,10 +3,11 @@
 use super::chain::Chain;
 use super::inventory::{Found, Inventory};
 use super::{RecoveredFrame, RecoverySink, ReplayFrom};
-use crate::core::EpochSpan;
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
-use crate::replay_index::ReplayIndex;
+use crate::recovery::EpochSpan;
+use crate::stream::replay_index::ReplayIndex;
+use crate::stream::watermarks::Tip;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
@@ -64,7 +65,7 @@ pub(super) fn walk(
             live: Vec::new(),
             frames: 0,
             read_bytes: 0,
-            index: ReplayIndex::new((from.csn, from.lsn)),
+            index: ReplayIndex::new(Tip { csn: from.csn, lsn: from.lsn }),
             last_read: Vec::new(),
         },
     };

@@ -12,7 +12,7 @@ use shuttle::thread;
 use super::explore;
 use super::world::{ID, World, below, dir, one_of, options};
 use crate::{
-    ChunkRef, Durability, Log, LogError, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes,
+    ChunkRef, Durability, Log, LogError, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes,
     local_record_bytes,
 };
 
@@ -32,17 +32,8 @@ fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
     }
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
-    let frame = NewFrame {
-        kind: 1,
-        flags: 0,
-        codec: 0,
-        term: 0,
-        commit_time_ms: 0,
-        body: &body,
-        body_crc: crc32c(&body),
-        local: &local,
-    };
-    log.fill(reservation, frame);
+    let header = reservation.header(1, crc32c(&body));
+    log.fill(reservation, &header, &body, &local);
     Ok(csn)
 }
 

@@ -40,7 +40,7 @@ fn committer(log: &Log, told: &Told, mut rng: Rng) -> Result<(), LogError> {
         let reservation = log.reserve(admission, level);
         let csn = reservation.csn();
         told.bodies.lock().expect("no panic").insert(csn.0, body.clone());
-        log.fill(reservation, chunks(&body, &[]));
+        fill(log, reservation, &body, &[]);
         match level {
             Durability::Async { interval } => log.request_durable_within(csn, interval),
             level if level.waits() => {

@@ -1,5 +1,6 @@
 //! A sparse index from CSNs to groups, in memory: one entry per 64 KiB of commit stream.
 
+use super::watermarks::Tip;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
@@ -11,12 +12,12 @@ pub(crate) struct ReplayIndex {
     /// A group's first CSN and LSN, both rising.
     entries: VecDeque<(Csn, Lsn)>,
     bytes_since: u64,
-    tip: (Csn, Lsn),
+    tip: Tip,
 }
 
 impl ReplayIndex {
     /// For a log in which everything up to `tip` is durable.
-    pub fn new(tip: (Csn, Lsn)) -> ReplayIndex {
+    pub fn new(tip: Tip) -> ReplayIndex {
         ReplayIndex { entries: VecDeque::new(), bytes_since: SPACING_BYTES, tip }
     }
 
@@ -34,19 +35,19 @@ impl ReplayIndex {
         self.bytes_since = SPACING_BYTES;
     }
 
-    pub fn set_tip(&mut self, csn: Csn, lsn: Lsn) {
-        self.tip = (csn, lsn);
+    pub fn set_tip(&mut self, tip: Tip) {
+        self.tip = tip;
     }
 
-    pub fn tip(&self) -> (Csn, Lsn) {
+    pub fn tip(&self) -> Tip {
         self.tip
     }
 
     /// The LSN of a group at or before the frame after `after`; the tip if that frame is not durable yet; `None` if the
     /// index was trimmed past it.
     pub fn find(&self, after: Csn) -> Option<Lsn> {
-        if after >= self.tip.0 {
-            return Some(self.tip.1);
+        if after >= self.tip.csn {
+            return Some(self.tip.lsn);
         }
         let index = self.entries.partition_point(|&(first, _)| first <= after.next());
         Some(self.entries[index.checked_sub(1)?].1)
@@ -54,7 +55,7 @@ impl ReplayIndex {
 
     /// The oldest CSN after which the index finds every frame.
     pub fn oldest(&self) -> Csn {
-        self.entries.front().map_or(self.tip.0, |&(first, _)| first.prev())
+        self.entries.front().map_or(self.tip.csn, |&(first, _)| first.prev())
     }
 
     /// Drops groups whose frames are all after `csn`, where the log was cut off.
@@ -78,11 +79,11 @@ mod tests {
 
     #[test]
     fn finds_the_group_at_or_before() {
-        let mut index = ReplayIndex::new((Csn(0), Lsn::new(1, 4096)));
+        let mut index = ReplayIndex::new(Tip { csn: Csn(0), lsn: Lsn::new(1, 4096) });
         for group in 0..10u32 {
             index.group(Csn(u64::from(group) * 5 + 1), Lsn::new(1, 4096 + group * 40_000), 40_000);
         }
-        index.set_tip(Csn(50), Lsn::new(1, 404_096));
+        index.set_tip(Tip { csn: Csn(50), lsn: Lsn::new(1, 404_096) });
         assert_eq!(index.find(Csn(0)), Some(Lsn::new(1, 4096)));
         assert_eq!(index.find(Csn(9)), Some(Lsn::new(1, 4096)));
         assert_eq!(index.find(Csn(10)), Some(Lsn::new(1, 84_096)));

@@ -3,7 +3,7 @@
 //! Each group has a group slot while it is in memory. The slot's word holds the group's bytes and frames, whether it is
 //! closed, and the low bits of its sequence number. A committer joins with one compare-exchange of that word, which
 //! gives its reserved range and its CSN in one order for both. Threads fill their ranges in parallel and count them
-//! into `filled`. Groups are opened and closed under the lock of [`crate::groups::Groups`]. The idea is the
+//! into `filled`. Groups are opened and closed under the lock of the queue. The idea is the
 //! consolidation array of Aether (Johnson et al., 2010).
 //!
 //! - INV-LOG-12: a group slot's fields other than `word` and `filled` change only while no group uses the slot. A

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use crate::group_ring::JOINABLE_BYTES_MAX;
+use super::ring::JOINABLE_BYTES_MAX;
 use fulgurite_types::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
 
 /// The room and the group slots that no admission holds.
@@ -55,8 +55,10 @@ pub(crate) struct Charge {
 
 /// What an admission lacks.
 pub(crate) enum Missing {
-    Room,
-    Slots,
+    /// No segment has room for this charge.
+    Room(u32),
+    /// `is_long`: the frame needs several group slots.
+    Slots { is_long: bool },
 }
 
 impl Credit {
@@ -93,15 +95,16 @@ impl Credit {
 
     /// Takes a charge. `first` is the right to take group slots while a long frame waits for them.
     pub fn take(&self, charge: Charge, first: Option<&First<'_>>) -> Result<(), Missing> {
+        let no_slots = Missing::Slots { is_long: charge.slots > 1 };
         if first.is_none() && self.long_frames.load(Acquire) > 0 {
-            return Err(Missing::Slots);
+            return Err(no_slots);
         }
         if !take(&self.room, charge.room.into(), charge.room.into()) {
-            return Err(Missing::Room);
+            return Err(Missing::Room(charge.room));
         }
         if !take(&self.slots, charge.slots.into(), charge.slots.into()) {
             self.room.fetch_add(charge.room.into(), AcqRel);
-            return Err(Missing::Slots);
+            return Err(no_slots);
         }
         Ok(())
     }
@@ -113,6 +116,12 @@ impl Credit {
     /// Takes out the room of a segment, if `left` bytes stay.
     pub fn take_room(&self, bytes: i64, left: u32) -> bool {
         take(&self.room, bytes, bytes + i64::from(left))
+    }
+
+    /// Gives back a charge.
+    pub fn give(&self, charge: Charge) {
+        self.give_room(charge.room.into());
+        self.give_slots(charge.slots);
     }
 
     pub fn give_room(&self, bytes: i64) {
