@@ -2,7 +2,7 @@
 
 use crate::error::LogError;
 use crate::format::{
-    ChunkRef, FrameHeader, GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START,
+    ChunkRef, FrameHeader, GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START,
 };
 use crate::log::Log;
 use crate::recovery::EpochSpan;
@@ -55,7 +55,7 @@ impl Log {
     /// [`LogError::Usage`] if `start` is in no living epoch.
     pub fn reader_at(&self, start: Lsn, after: Csn) -> Result<LogReader, LogError> {
         let span = self.spans.iter().rposition(|span| {
-            span.start_segment <= start.segment() && span.end.is_none_or(|(end, _)| start <= end)
+            span.start_segment <= start.segment() && span.end.is_none_or(|end| start <= end.lsn)
         });
         let span =
             span.ok_or_else(|| LogError::Usage(format!("{start} is in no epoch that the log knows")))?;
@@ -101,7 +101,7 @@ impl LogReader {
         if self.position >= self.stream.progress.tip().lsn {
             return Ok(false);
         }
-        if self.span().end.is_some_and(|(end, _)| end == self.position) {
+        if self.span().end.is_some_and(|end| end.lsn == self.position) {
             self.span += 1;
             self.position = Lsn::new(self.span().start_segment, SEGMENT_DATA_START);
             return Ok(true);
@@ -131,9 +131,9 @@ impl LogReader {
         }
         let payload_at = offset + GROUP_HEADER_BYTES;
         bytes.extend(segments.read(&segment, payload_at, header.payload_bytes)?);
-        let place = (self.stream.shared.database, segment.number, offset);
+        let own = GroupAt { database: self.stream.shared.database, segment: segment.number, offset };
         let (header, payload) =
-            GroupHeader::decode_at(&bytes, place).map_err(|error| damaged(error.to_string()))?;
+            GroupHeader::decode_at(&bytes, own).map_err(|error| damaged(error.to_string()))?;
         if header.epoch != self.span().epoch {
             return Err(damaged(format!(
                 "the group is of epoch {}, not of {}",
@@ -143,7 +143,7 @@ impl LogReader {
         }
         let mut frames = VecDeque::new();
         if header.kind == GroupKind::Frames {
-            let last = self.span().end.map_or(Csn::MAX, |(_, csn)| csn);
+            let last = self.span().end.map_or(Csn::MAX, |end| end.csn);
             for record in Records::new(payload) {
                 let record = record.map_err(|error| damaged(error.to_string()))?;
                 if record.header.csn > self.after && record.header.csn <= last {

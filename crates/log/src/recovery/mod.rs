@@ -19,6 +19,7 @@ use crate::options::LogOptions;
 use crate::segments::Segments;
 use crate::stream::groups::AppendPoint;
 use crate::stream::replay_index::ReplayIndex;
+use crate::stream::watermarks::Tip;
 use fulgurite_env::{Dir, Env};
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use std::error::Error;
@@ -29,8 +30,8 @@ use std::sync::Arc;
 pub(crate) struct EpochSpan {
     pub epoch: Epoch,
     pub start_segment: u32,
-    /// Where it ends, and with which CSN; `None` for the newest.
-    pub end: Option<(Lsn, Csn)>,
+    /// `None` for the newest.
+    pub end: Option<Tip>,
 }
 
 /// A log that recovery judged and opened, or that was created: its owners are made from it.
@@ -139,7 +140,11 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
         end: walked.end,
         frames: walked.frames,
         read_bytes: walked.read_bytes,
-        walked_bytes: walked.live.iter().map(|(start, end)| u64::from(end.offset() - start.offset())).sum(),
+        walked_bytes: walked
+            .live
+            .iter()
+            .map(|range| u64::from(range.end.offset() - range.start.offset()))
+            .sum(),
         epochs: chain.0.len() as u32,
         ..RecoveryReport::default()
     }
@@ -166,7 +171,7 @@ pub(crate) fn recover(
     let mut chain = chain::read(&inventory, from)?;
     let closed = from.closed_at.filter(|_| chain.newest().epoch == from.epoch);
     if let Some(end) = closed {
-        chain.close(end, from.durable_csn);
+        chain.close(Tip { csn: from.durable_csn, lsn: end });
     }
     let walked = walk::walk(&inventory, &chain, from, sink)?;
     if closed.is_none() {
@@ -184,22 +189,21 @@ pub(crate) fn recover(
     if closed.is_none() {
         report.rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
     }
-    let (count, bytes_min) = (options.reserve_segments.max(1), options.segment_bytes_min);
-    let mut reserve = harden::sort_unfinished(&inventory, count, bytes_min)?;
-    let mut gone = harden::give_back_passed_over(&inventory, &chain, from, (count, bytes_min), &mut reserve)?;
+    let mut reserve = harden::sort_unfinished(&inventory, options)?;
+    let mut gone = harden::give_back_passed_over(&inventory, &chain, from, options, &mut reserve)?;
     let removed =
         harden::remove_unused(&inventory, &walked, from, options.background && !reserve.is_empty())?;
     gone.extend(&removed);
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
-    chain.close(walked.end, last_csn);
+    chain.close(Tip { csn: last_csn, lsn: walked.end });
     let passed_over = chain.pass_over_empty();
     let previous = chain.newest();
     let start = EpochStart {
         epoch,
         previous: previous.epoch,
         previous_segment: previous.start_segment,
-        previous_end: previous.end.map_or(walked.end, |(end, _)| end),
+        previous_end: previous.end.map_or(walked.end, |end| end.lsn),
         previous_csn: last_csn,
     };
     let begun = begin_epoch(dir.clone(), database, options, inventory.next_number()?, reserve, &start)?;

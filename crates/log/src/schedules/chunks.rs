@@ -57,8 +57,8 @@ fn assert_whole(sim: &Arc<SimEnv>, log: &Log, acknowledged: Csn) {
     let opened = Log::open(image, path, ID, log.options().clone(), &ReplayFrom::beginning(), &mut found);
     let (opened, _) = opened.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     assert!(found.1 >= acknowledged, "{kind:?}: {acknowledged} was acknowledged, {} is there", found.1);
-    for place in &found.0 {
-        let chunk = opened.read_chunk(place);
+    for reference in &found.0 {
+        let chunk = opened.read_chunk(reference);
         chunk.unwrap_or_else(|error| {
             panic!("INV-LOG-16: {kind:?}: a frame is there, its chunk is not: {error}")
         });

@@ -102,11 +102,11 @@ fn admissions_keep_their_promise() {
                 if rng.below(5) == 0 {
                     continue;
                 }
-                let place =
+                let chunk =
                     fulgurite_log::ChunkRef { spill: log.new_spill(), ordinal: 0, lsn: Lsn::NULL, len: 1 };
                 let reservation = log.reserve(admission, Durability::Sync);
                 last = reservation.csn();
-                fill(&log, reservation, &vec![1; body as usize], &vec![place; usize::from(count)]);
+                fill(&log, reservation, &vec![1; body as usize], &vec![chunk; usize::from(count)]);
             }
             if last > Csn::ZERO {
                 log.wait_durable(last).expect("nothing fails");

@@ -81,15 +81,15 @@ pub fn fill(log: &Log, reservation: Reservation, body: &[u8], local: &[ChunkRef]
 pub fn append(log: &Log, body: &[u8], local: &[ChunkRef]) -> Result<(Csn, Lsn), LogError> {
     let admission = log.admit(frame_bytes(body.len() as u32), local_record_bytes(local.len() as u16))?;
     let reservation = log.reserve(admission, Durability::Sync);
-    let place = (reservation.csn(), reservation.body_lsn());
+    let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
     fill(log, reservation, body, local);
-    Ok(place)
+    Ok((csn, lsn))
 }
 
 pub fn commit(log: &Log, body: &[u8]) -> Result<(Csn, Lsn), LogError> {
-    let place = append(log, body, &[])?;
-    log.wait_durable(place.0)?;
-    Ok(place)
+    let (csn, lsn) = append(log, body, &[])?;
+    log.wait_durable(csn)?;
+    Ok((csn, lsn))
 }
 
 pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {
