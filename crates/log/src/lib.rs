@@ -27,8 +27,7 @@
 //!
 //! # Invariants
 //! - INV-LOG-1: `synced <= written <= filled <= reserved` and `synced <= durable <= filled`. `durable` passes a byte
-//!   only if its own write was data-synchronous, or a flush of the device began after that write had completed, or the
-//!   operator asserted that the device's cache survives a power cut (`write.rs`).
+//!   only if it is known to survive a power cut (`stream/watermarks.rs` says how).
 //! - INV-LOG-2: a segment is flushed, its end record included, before a frame of the next one counts as durable.
 //! - INV-LOG-3: reserved ranges never overlap. One thread fills each, once, and no thread reads it before.
 //! - INV-LOG-4: an admitted commit never lacks a buffer or a segment: credit covers every promise.
@@ -58,7 +57,7 @@
 //!   if two files are left ([`Log::must_stay_empty`]). Free space does not count, because another program may take it;
 //!   and on a nearly full disk no segment is made before two files are kept.
 //! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
-//!   (`tails.rs`).
+//!   (`segments/tails.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod bulk_stream;
@@ -68,7 +67,6 @@ mod error;
 mod format;
 mod log;
 mod options;
-mod poison;
 mod reader;
 mod recovery;
 mod scan;

@@ -1,9 +1,8 @@
 //! Handed to the owners of an open log, and owned by none of them: clock and options, poison, counters, observers, the
 //! sleeping committers and threads.
 
-use crate::error::LogError;
+use crate::error::{LogError, PoisonCause};
 use crate::options::LogOptions;
-use crate::poison::Poison;
 use crate::signal::Signal;
 use crate::stats::{Counters, add};
 use crate::stream::parking::Parking;
@@ -12,8 +11,8 @@ use fulgurite_types::sync::{AtomicBool, AtomicU64, RwLock};
 use fulgurite_types::{Csn, DatabaseId, Epoch};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 pub(crate) type Observer = Arc<dyn Fn(Csn) + Send + Sync>;
 pub(crate) type Completer = Arc<dyn Fn() + Send + Sync>;
@@ -42,6 +41,42 @@ pub(crate) struct Shared {
     closed: AtomicBool,
     /// Set: nothing is written any more. The close sets it after its last flush; a read-only log begins with it.
     ended: AtomicBool,
+}
+
+/// The flag that ends all writing: set once, never cleared.
+///
+/// Set when a write or sync failed, or a commit died between its reservation and the end of its fill (INV-LOG-7).
+#[derive(Debug, Default)]
+pub(crate) struct Poison(OnceLock<Arc<PoisonCause>>);
+
+impl Poison {
+    pub fn cause(&self) -> Option<Arc<PoisonCause>> {
+        self.0.get().cloned()
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    pub fn check(&self) -> Result<(), LogError> {
+        match self.cause() {
+            Some(cause) => Err(LogError::Poisoned(cause)),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets the flag, unless it is set already, and returns the poison as an error.
+    pub fn set(&self, what: &'static str, file: Option<(&Path, io::Error)>) -> LogError {
+        let (path, source) = match file {
+            Some((path, source)) => (Some(path.to_owned()), Some(source)),
+            None => (None, None),
+        };
+        let cause = self.0.get_or_init(|| {
+            tracing::error!(what, ?path, ?source, "the log is poisoned");
+            Arc::new(PoisonCause { what, path, source })
+        });
+        LogError::Poisoned(Arc::clone(cause))
+    }
 }
 
 /// When and how fast the commit stream last wrote or synced.

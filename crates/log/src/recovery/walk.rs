@@ -6,8 +6,7 @@ use super::{RecoveredFrame, RecoverySink, ReplayFrom};
 use crate::error::LogError;
 use crate::format::{GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
 use crate::recovery::EpochSpan;
-use crate::stream::replay_index::ReplayIndex;
-use crate::stream::watermarks::Tip;
+use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 

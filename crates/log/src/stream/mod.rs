@@ -30,7 +30,7 @@
 //! 3. the locks of the bulk stream: a leader syncs the chunks that frames name;
 //! 4. the segment maker ([`Segments::maker`]): the bulk stream takes it to continue in another segment;
 //! 5. the queue of the groups: a new segment is made and added to them under the maker, so that segments get ready in
-//!    the order of their numbers. [`CommitStream::at_reserved`] runs the caller's work under it, because no commit may
+//!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it, because no commit may
 //!    get a CSN meanwhile;
 //! 6. the written groups, then the index, which they enter as they become durable; the table of segments.
 //!
@@ -45,8 +45,8 @@ pub(crate) mod compared;
 pub(crate) mod flusher;
 pub(crate) mod groups;
 pub(crate) mod leader;
+mod new_segments;
 pub(crate) mod parking;
-pub(crate) mod replay_index;
 mod requests;
 mod reservation;
 pub(crate) mod watermarks;
@@ -57,15 +57,14 @@ pub use self::reservation::{Admission, Numbers, Reservation};
 use self::compared::Buffered;
 use self::groups::{AppendPoint, First, Group, Groups, InMemory, Missing, ReservedRange, TimeBounds};
 use self::leader::{FlushTarget, Leader};
-use self::replay_index::ReplayIndex;
 use self::requests::Requests;
-use self::watermarks::{Progress, Watermarks};
+use self::watermarks::{Progress, ReplayIndex, Watermarks};
 use self::writer::{Flush, GroupWriter};
 use crate::bulk_stream::BulkStream;
 use crate::durability::{Durability, FlushScheme};
 use crate::error::LogError;
 use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode_local_record};
-use crate::segments::{From, Segment, Segments};
+use crate::segments::Segments;
 use crate::shared::Shared;
 use crate::stats::add;
 use fulgurite_types::sync::{Mutex, yield_now};
@@ -82,6 +81,8 @@ pub(crate) struct CommitStream {
     scheme: Scheme,
     writer: Mutex<GroupWriter>,
     requests: Requests,
+    frame_bytes_max: u32,
+    local_bytes_max: u32,
 }
 
 /// How waiting commits share writes and flushes.
@@ -110,6 +111,8 @@ impl CommitStream {
             },
             writer: Mutex::new(GroupWriter::new(Arc::clone(&shared), Arc::clone(&segments), direct)),
             requests: Requests::default(),
+            frame_bytes_max: shared.options.frame_bytes_max(),
+            local_bytes_max: shared.options.local_bytes_max(),
             shared,
             segments,
             bulk,
@@ -156,9 +159,8 @@ impl CommitStream {
         local_bytes: u32,
         first: Option<&First<'_>>,
     ) -> Result<Result<Admission, Missing>, LogError> {
-        let options = &self.shared.options;
-        check_size("a frame", frame_bytes, options.frame_bytes_max())?;
-        check_size("a local record", local_bytes, options.local_bytes_max())?;
+        check_size("a frame", frame_bytes, self.frame_bytes_max)?;
+        check_size("a local record", local_bytes, self.local_bytes_max)?;
         self.shared.check_usable()?;
         let admitted = self.groups.admit(frame_bytes + local_bytes, first);
         Ok(admitted.map(|admitted| Admission {
@@ -330,64 +332,6 @@ impl CommitStream {
             admission.stream = None;
         }
         Ok(is_appended)
-    }
-
-    // Segments: the maker, then the groups.
-
-    /// Makes segments until there is room for `charge`.
-    fn make_room(&self, charge: u32) -> Result<(), LogError> {
-        let mut maker = self.segments.maker();
-        loop {
-            self.shared.check_usable()?;
-            if self.groups.has_room(charge) {
-                return Ok(());
-            }
-            let taken = self.groups.supply().taken;
-            let segment = self.segments.make(&mut maker, taken, 0, From::Disk, &self.shared)?;
-            self.groups.push_ready(segment);
-        }
-    }
-
-    /// Whether fewer segments are ready than the options ask for.
-    pub fn is_short_of_segments(&self) -> bool {
-        self.ready_segments() < self.shared.options.ready_segments
-    }
-
-    pub fn ready_segments(&self) -> usize {
-        self.groups.supply().ready
-    }
-
-    /// Makes one segment ready, if there are too few.
-    pub fn make_ready(&self) -> Result<bool, LogError> {
-        if !self.is_short_of_segments() {
-            return Ok(false);
-        }
-        let mut maker = self.segments.maker();
-        self.shared.check_usable()?;
-        let supply = self.groups.supply();
-        if supply.ready >= self.shared.options.ready_segments {
-            return Ok(false);
-        }
-        let segment = self.segments.make(&mut maker, supply.taken, 0, From::Disk, &self.shared)?;
-        self.groups.push_ready(segment);
-        Ok(true)
-    }
-
-    /// A segment for the bulk stream: a ready one, if the commit stream keeps enough and it is large enough, else a new
-    /// one.
-    pub fn segment_for_bulk(&self, bytes_min: u32, from: From) -> Result<Arc<Segment>, LogError> {
-        let mut maker = self.segments.maker();
-        match self.groups.take_ready(bytes_min) {
-            Ok(segment) => {
-                self.shared.supplier.wake_asleep();
-                Ok(segment)
-            }
-            Err(supply) => {
-                let made = self.segments.make(&mut maker, supply.taken, bytes_min, from, &self.shared)?;
-                self.groups.count_taken();
-                Ok(made)
-            }
-        }
     }
 
     // Reading.

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crossbeam_utils::CachePadded;
 
 use super::ring::JOINABLE_BYTES_MAX;
+use crate::format::{GROUP_HEADER_BYTES, align8};
 use fulgurite_types::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
 
 /// The room and the group slots that no admission holds.
@@ -87,10 +88,11 @@ impl Credit {
         First { credit: self, is_long, _line: self.line.lock() }
     }
 
-    /// The charge for a group of `bytes`, header included.
+    /// The charge for a frame of `bytes`, local record included.
     pub fn charge(&self, bytes: u32) -> Charge {
-        let slots = (bytes as usize).div_ceil(JOINABLE_BYTES_MAX) as i64;
-        Charge { room: bytes, slots: slots.min(self.slots_max) as u32 }
+        let room = group_charge(bytes);
+        let slots = (room as usize).div_ceil(JOINABLE_BYTES_MAX) as i64;
+        Charge { room, slots: slots.min(self.slots_max) as u32 }
     }
 
     /// Takes a charge. `first` is the right to take group slots while a long frame waits for them.
@@ -131,6 +133,11 @@ impl Credit {
     pub fn give_slots(&self, slots: u32) {
         self.slots.fetch_add(slots.into(), AcqRel);
     }
+}
+
+/// The most bytes that an admission of `bytes` can take of a segment: a group of its own.
+pub(crate) fn group_charge(bytes: u32) -> u32 {
+    align8(GROUP_HEADER_BYTES + bytes)
 }
 
 /// Subtracts `amount` if there is at least `needed`.

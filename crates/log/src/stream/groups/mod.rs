@@ -10,17 +10,17 @@ mod queue;
 mod ring;
 
 pub(crate) use self::buffer::ReservedRange;
-pub(crate) use self::credit::{Charge, First, Missing};
+pub(crate) use self::credit::{First, Missing, group_charge};
 pub(crate) use self::queue::{AppendPoint, Group, SegmentEnd};
 pub(crate) use self::ring::Joined;
 pub use self::ring::TimeBounds;
 
 use self::buffer::GroupBuffer;
-use self::credit::Credit;
+use self::credit::{Charge, Credit};
 use self::queue::{NewGroup, Queue};
 use self::ring::{GroupRing, JOINABLE_BYTES_MAX, Join};
 use crate::error::LogError;
-use crate::options::{LogOptions, group_charge};
+use crate::options::LogOptions;
 use crate::segments::Segment;
 use crate::shared::Shared;
 use crate::stats::add;
@@ -98,7 +98,7 @@ impl Groups {
     /// Takes credit for a frame of `bytes`, local record included. `first` is the right to take group slots before all
     /// others.
     pub fn admit(&self, bytes: u32, first: Option<&First<'_>>) -> Result<Admitted, Missing> {
-        let charge = self.credit.charge(group_charge(bytes));
+        let charge = self.credit.charge(bytes);
         self.credit.take(charge, first)?;
         let is_long = charge.room as usize > JOINABLE_BYTES_MAX;
         let buffer = is_long.then(|| Arc::new(GroupBuffer::new(charge.room as usize)));

@@ -1,10 +1,9 @@
 //! The groups in memory, in log order: opened, closed, taken, released, all under one lock.
 
 use super::buffer::GroupBuffer;
-use super::credit::Credit;
+use super::credit::{Credit, group_charge};
 use super::ring::{GroupRing, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
 use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
-use crate::options::group_charge;
 use crate::segments::{Segment, Stream};
 use fulgurite_types::{Csn, Epoch, Lsn};
 use std::collections::VecDeque;
