@@ -148,8 +148,8 @@ impl Log {
                 .map_err(|source| LogError::io("prepare writing to", &at.segment.path, source))?;
         // A power-safe cache protects only bytes in it, and buffered writes are not.
         options.power_safe_cache &= is_direct;
-        let (shared, segments) =
-            (Arc::new(Shared::new(env, database, at.epoch, options)), Arc::new(segments));
+        let shared = Arc::new(Shared::new(env, database, at.epoch, options));
+        let segments = Arc::new(segments);
         let bulk = Arc::new(BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
         let stream = Arc::new(CommitStream::new(
             Arc::clone(&shared),
@@ -160,8 +160,8 @@ impl Log {
             is_direct,
         ));
         let threads = Mutex::new(threads::start(&stream)?);
-        let (spans, spills) = (spans.into(), AtomicU64::new(0));
-        Ok(Arc::new(Log { stream, bulk, segments, shared, is_direct, spans, spills, threads }))
+        let spills = AtomicU64::new(0);
+        Ok(Arc::new(Log { stream, bulk, segments, shared, is_direct, spans: spans.into(), spills, threads }))
     }
 
     // Commits.

@@ -59,8 +59,14 @@ impl Log {
         });
         let span =
             span.ok_or_else(|| LogError::Usage(format!("{start} is in no epoch that the log knows")))?;
-        let (stream, spans) = (Arc::clone(&self.stream), Arc::clone(&self.spans));
-        Ok(LogReader { stream, spans, after, position: start, span, frames: VecDeque::new() })
+        Ok(LogReader {
+            stream: Arc::clone(&self.stream),
+            spans: Arc::clone(&self.spans),
+            after,
+            position: start,
+            span,
+            frames: VecDeque::new(),
+        })
     }
 }
 

@@ -213,8 +213,8 @@ fn bulk_record(bytes: &[u8], lsn: Lsn, database: DatabaseId) -> Result<(BulkHead
     Ok((header, body))
 }
 
-fn next_group(bytes: &[u8], behind: u32, database: DatabaseId, number: u32) -> Option<u32> {
-    let first = behind + GROUP_ALIGN;
+fn next_group(bytes: &[u8], after: u32, database: DatabaseId, number: u32) -> Option<u32> {
+    let first = after + GROUP_ALIGN;
     let magic = GROUP_MAGIC.to_le_bytes();
     let tail = bytes.get(first as usize..)?;
     tail.chunks_exact(GROUP_ALIGN as usize).enumerate().find_map(|(nth, chunk)| {

@@ -43,7 +43,8 @@ impl Chain {
         inventory: &'a Inventory,
         from: &ReplayFrom,
     ) -> impl Iterator<Item = &'a Found> {
-        let (replay, newest) = (from.lsn.segment(), self.newest().start_segment);
+        let replay = from.lsn.segment();
+        let newest = self.newest().start_segment;
         inventory.segments.values().filter(move |found| {
             matches!(found.first, First::EpochStart(..))
                 && replay < found.number

@@ -52,7 +52,8 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
 /// removes. None holds data, so it does not matter which file is which. But where a rename is not atomic
 /// ([`fulgurite_env::Dir::rename`]), a file may also have the name of a segment: it loses this name.
 pub(super) fn sort_unfinished(inventory: &Inventory, options: &LogOptions) -> Result<Vec<String>, LogError> {
-    let (count, bytes) = (reserve_files(options), options.segment_bytes_min);
+    let count = reserve_files(options);
+    let bytes = options.segment_bytes_min;
     let (mut reserve, removed): (Vec<_>, Vec<_>) = inventory
         .unfinished
         .iter()
@@ -81,7 +82,8 @@ pub(super) fn give_back_passed_over(
     options: &LogOptions,
     reserve: &mut Vec<String>,
 ) -> Result<Vec<u32>, LogError> {
-    let (count, bytes_min) = (reserve_files(options), options.segment_bytes_min);
+    let count = reserve_files(options);
+    let bytes_min = options.segment_bytes_min;
     let mut given_back = Vec::new();
     let mut kept = Vec::new();
     let mut buffer = Vec::new();

@@ -177,8 +177,8 @@ impl Walker<'_> {
         bytes: &'b [u8],
         position: Lsn,
     ) -> Result<Option<(GroupHeader, &'b [u8])>, LogError> {
-        let (database, offset) = (self.inventory.database, position.offset());
-        let own = GroupAt { database, segment: found.number, offset };
+        let own =
+            GroupAt { database: self.inventory.database, segment: found.number, offset: position.offset() };
         let at = bytes.get(position.offset() as usize..).unwrap_or_default();
         let what = match GroupHeader::decode_at(at, own) {
             Ok((header, payload)) if header.epoch == span.epoch => {

@@ -30,7 +30,8 @@ impl Segments {
     /// Makes a segment of the smallest size from a file of the reserve: that takes no space.
     pub(super) fn make_of_reserve(&self, maker: &mut Maker) -> Result<Arc<Segment>, LogError> {
         let number = maker.next_number()?;
-        let (bytes, name) = (self.options.segment_bytes_min, segment_file_name(number));
+        let bytes = self.options.segment_bytes_min;
+        let name = segment_file_name(number);
         let kept = maker.reserve.pop().expect("the caller saw one");
         let made = self.with_descriptors(|| self.dir.open(&kept, OpenOptions::Write)).and_then(|file| {
             if file.len()? > bytes.into() {

@@ -43,7 +43,8 @@ pub(crate) fn run(stream: &Arc<CommitStream>) {
 
 /// Makes segments ready, and removes unwanted files. Returns whether it did something.
 pub(crate) fn supply(stream: &CommitStream) -> Result<bool, LogError> {
-    let (shared, segments) = (&stream.shared, &stream.segments);
+    let shared = &stream.shared;
+    let segments = &stream.segments;
     shared.check_usable()?;
     if segments.is_nearly_full() && segments.keep_one_more(shared)? {
         return Ok(true);

@@ -23,18 +23,20 @@
 //! - [`Requests`]: what the log thread has to flush.
 //!
 //! # Lock order
-//! 1. the writer: one thread writes at a time. A leader holds it while it takes groups, writes them and raises the
-//!    watermarks, and the observer runs under it;
+//! Where two locks are needed at once, and why; a thread takes them in this order.
+//! 1. the writer: one thread writes at a time. A leader holds it while it takes groups, writes them, raises the
+//!    watermarks and tells the observer;
 //! 2. the sync lock of a scheme that syncs apart from writing ([`compared`]): the end of a left segment is written and
 //!    synced under both;
 //! 3. the locks of the bulk stream: a leader syncs the chunks that frames name;
 //! 4. the segment maker ([`Segments::maker`]): the bulk stream takes it to continue in another segment;
 //! 5. the queue of the groups: a new segment is made and added to them under the maker, so that segments get ready in
-//!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it, because no commit may
-//!    get a CSN meanwhile;
-//! 6. the written groups, then the index, which they enter as they become durable; the table of segments.
+//!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it,
+//!    because no commit may get a CSN meanwhile;
+//! 6. the written groups, then the index: groups enter it as they become durable;
+//! 7. the open files of sealed segments, the table of segments, the file of a segment.
 //!
-//! The completer runs under no lock.
+//! The observer runs under the writer, or under the sync lock; the completer under none.
 //!
 //! # Why nothing simpler
 //! A lock around the reservation would be taken by every commit, and held by a thread that the system may suspend.
@@ -86,6 +88,10 @@ pub(crate) struct CommitStream {
 }
 
 /// How waiting commits share writes and flushes.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one in a log, and the leader is read without another pointer"
+)]
 enum Scheme {
     Combined(Leader),
     Compared(Buffered),

@@ -133,7 +133,8 @@ impl Progress {
     /// With everything up to the tip of `index` durable.
     pub fn new(index: ReplayIndex) -> Progress {
         let tip = index.tip();
-        let (lsn, csn) = (|| AtomicU64::new(tip.lsn.0), || AtomicU64::new(tip.csn.0));
+        let lsn = || AtomicU64::new(tip.lsn.0);
+        let csn = || AtomicU64::new(tip.csn.0);
         let marks = Marks {
             written: lsn(),
             durable: lsn(),

@@ -4,7 +4,7 @@
 //! All schemes number, fill and write groups in the same way. These two write through the page cache, each group with a
 //! call of its own, and sync apart. They differ in which commits a sync acknowledges.
 //!
-//! The sync lock comes after the writer's and before all others.
+//! Their locks are the sync lock, then the queues of [`aggregated`]: after the writer, and before all others.
 
 mod aggregated;
 mod own_lsn;
@@ -20,29 +20,29 @@ use fulgurite_types::sync::{Mutex, MutexGuard};
 
 /// A scheme that writes through the page cache, and its sync lock.
 pub(super) struct Buffered {
-    scheme: Scheme,
+    kind: Kind,
     syncing: Mutex<()>,
 }
 
-enum Scheme {
+enum Kind {
     OwnLsn,
     Aggregated(Aggregated),
 }
 
 impl Buffered {
     pub fn own_lsn() -> Buffered {
-        Buffered { scheme: Scheme::OwnLsn, syncing: Mutex::new(()) }
+        Buffered { kind: Kind::OwnLsn, syncing: Mutex::new(()) }
     }
 
     pub fn aggregated() -> Buffered {
-        Buffered { scheme: Scheme::Aggregated(Aggregated::default()), syncing: Mutex::new(()) }
+        Buffered { kind: Kind::Aggregated(Aggregated::default()), syncing: Mutex::new(()) }
     }
 
     /// Makes `csn` durable, or waits for the thread that does.
     pub fn wait(&self, stream: &CommitStream, csn: Csn) -> Result<(), LogError> {
-        match &self.scheme {
-            Scheme::OwnLsn => own_lsn::wait(self, stream, csn),
-            Scheme::Aggregated(scheme) => scheme.wait(self, stream, csn),
+        match &self.kind {
+            Kind::OwnLsn => own_lsn::wait(self, stream, csn),
+            Kind::Aggregated(scheme) => scheme.wait(self, stream, csn),
         }
     }
 
@@ -87,7 +87,8 @@ impl Buffered {
                 stream.shared.poison.check()?;
                 writer.end_left_segment(group, stream.durable_csn())?;
             }
-            let (run, mark) = (std::slice::from_ref(group), stream.durable_csn());
+            let run = std::slice::from_ref(group);
+            let mark = stream.durable_csn();
             writer.write(run, None, mark, Flush::Later)?;
             stream.raise_written(run, mark);
         }

@@ -164,8 +164,7 @@ impl Groups {
             Join::NoRoom => {}
             Join::TooLate => return None,
         }
-        let (slots, buffer) = (admitted.charge.slots, admitted.buffer.take());
-        let new = NewGroup { bytes, barrier, slots, buffer };
+        let new = NewGroup { bytes, barrier, slots: admitted.charge.slots, buffer: admitted.buffer.take() };
         queue.open(new, time, &self.ring, &self.credit)
     }
 

@@ -182,7 +182,7 @@ impl Queue {
             return None;
         }
         self.time_ms = time_ms;
-        let (bytes, barrier) = (new.bytes, new.barrier);
+        let NewGroup { bytes, barrier, .. } = new;
         let group = self.push(GroupKind::Frames, new, ring, credit);
         let is_joinable = group.buffer.capacity() == JOINABLE_BYTES_MAX;
         let room = room(&group.segment, group.offset).min(JOINABLE_BYTES_MAX as u32);

@@ -268,7 +268,8 @@ impl GroupRing {
     /// Whether all ranges that the open group has at this moment are filled. `filled` only counts bytes: it says which
     /// ranges they are only if the length did not change around its load.
     pub fn is_filled_now(&self, sequence: u64) -> bool {
-        let (before, filled) = (self.look(sequence), self.slot(sequence).1.filled.load(Acquire));
+        let before = self.look(sequence);
+        let filled = self.slot(sequence).1.filled.load(Acquire);
         self.look(sequence).len() == before.len() && filled == before.len() - GROUP_HEADER_BYTES
     }
 
