@@ -195,7 +195,6 @@ impl Log {
 
     /// Like [`Log::reserve`], and gives the commit a time, which rises with the CSN. `None` if that would be too late:
     /// then the commit has no CSN, and the admission is given back.
-    #[inline]
     pub fn reserve_at(
         &self,
         admission: Admission,
@@ -210,7 +209,6 @@ impl Log {
     ///
     /// # Panics
     /// If the sizes differ from the admitted ones, or the CSN from the reserved one. The log is poisoned then.
-    #[inline]
     pub fn fill(&self, reservation: Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]) {
         CommitStream::fill(reservation, header, body, local);
     }

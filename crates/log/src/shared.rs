@@ -6,6 +6,7 @@ use crate::options::LogOptions;
 use crate::signal::Signal;
 use crate::stats::{Counters, add};
 use crate::stream::parking::Parking;
+use crossbeam_utils::CachePadded;
 use fulgurite_env::{Env, Process};
 use fulgurite_types::sync::{AtomicBool, AtomicU64, RwLock};
 use fulgurite_types::{Csn, DatabaseId, Epoch};
@@ -26,8 +27,8 @@ pub(crate) struct Shared {
     pub epoch: Epoch,
     pub options: LogOptions,
     pub poison: Poison,
-    pub stats: Counters,
-    pub io: IoTimes,
+    pub stats: CachePadded<Counters>,
+    pub io: CachePadded<IoTimes>,
     pub parking: Parking,
     /// Wakes the log thread, which flushes.
     pub flusher: Signal,
@@ -104,11 +105,11 @@ impl Shared {
             database,
             epoch,
             poison: Poison::default(),
-            stats: Counters::default(),
-            io: IoTimes {
+            stats: CachePadded::default(),
+            io: CachePadded::new(IoTimes {
                 busy_ns: AtomicU64::new(env.clock().monotonic_ns()),
                 average_ns: AtomicU64::new(0),
-            },
+            }),
             parking: Parking::new(),
             flusher: Signal::default(),
             supplier: Signal::default(),
