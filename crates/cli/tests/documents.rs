@@ -6,7 +6,7 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::Place;
+use common::Sandbox;
 
 /// The blocks `sh elsewhere` of each document, and why they cannot run in a test.
 const ELSEWHERE: [(&str, usize, &str); 4] = [
@@ -29,11 +29,11 @@ struct Block {
 #[test]
 fn every_shell_line_of_the_documents_works() {
     for document in documents() {
-        let place = directory(&document);
+        let sandbox = directory(&document);
         for block in blocks(&document).into_iter().filter(|block| block.runs) {
             let is_here = |line: &&str| !NOT_BUILT.iter().any(|program| line.starts_with(program));
             let script: Vec<&str> = block.text.lines().filter(is_here).collect();
-            let ran = shell(&place, &script.join("\n"));
+            let ran = shell(&sandbox, &script.join("\n"));
             assert!(
                 ran.status.success(),
                 "{document}:{}: {}",
@@ -134,23 +134,23 @@ fn blocks(document: &str) -> Vec<Block> {
 }
 
 /// A directory with the files of a checkout that the lines name. The README makes its database; other documents find it.
-fn directory(document: &str) -> Place {
-    let place = Place::new();
-    place.make_dir("examples");
-    place.write("examples/elements.tsv", read(&root().join("examples/elements.tsv")));
+fn directory(document: &str) -> Sandbox {
+    let sandbox = Sandbox::new();
+    sandbox.make_dir("examples");
+    sandbox.write("examples/elements.tsv", read(&root().join("examples/elements.tsv")));
     if document != "README.md" {
-        place.ok(&["load", "--header", "shop.db", "elements", "examples/elements.tsv"]);
+        sandbox.ok(&["load", "--header", "shop.db", "elements", "examples/elements.tsv"]);
     }
-    place
+    sandbox
 }
 
-fn shell(place: &Place, script: &str) -> std::process::Output {
+fn shell(sandbox: &Sandbox, script: &str) -> std::process::Output {
     let program = Path::new(env!("CARGO_BIN_EXE_fulgurite"));
     let folder = program.parent().expect("a program is in a folder").display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
     Command::new("sh")
         .args(["-euc", script])
-        .current_dir(place.path())
+        .current_dir(sandbox.path())
         .env("PATH", format!("{folder}:{path}"))
         .stdin(Stdio::null())
         .output()

@@ -12,7 +12,7 @@ use fulgurite_types::Csn;
 pub fn node(bytes: &[u8]) {
     let Ok(node) = describe(bytes.to_vec()) else { return };
     let header = Header::decode(bytes).expect("it was decoded before");
-    let (place, _) = format::fences(bytes, &header).expect("they were decoded before");
+    let (place, _) = format::stored_fences(bytes, &header).expect("they were decoded before");
     let keys = node.entries.iter().map(|entry| &entry.key).chain(node.children.iter().map(|(key, _)| key));
     match header.kind {
         NodeKind::Internal => {
@@ -20,7 +20,7 @@ pub fn node(bytes: &[u8]) {
                 Inner::decode(bytes.to_vec(), header.table, &place, &Default::default()).expect("as before");
             assert_eq!(inner.encode(entries), bytes);
             for key in keys {
-                let child = inner.child_place(inner.child_index(key));
+                let child = inner.child_fences(inner.child_index(key));
                 assert!(
                     child.lower <= &key[..] && child.admits(key),
                     "the child of a key has it inside its fences"
@@ -51,7 +51,7 @@ pub fn leaf_with_delta_record(bytes: &[u8]) {
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else { return };
     let Some((full, delta)) = rest.split_at_checked(u16::from_le_bytes(*len).into()) else { return };
     let Ok(header) = Header::decode(full) else { return };
-    let Ok((place, _)) = format::fences(full, &header) else { return };
+    let Ok((place, _)) = format::stored_fences(full, &header) else { return };
     let Ok(leaf) = Leaf::decode(full.to_vec(), header.table, &place) else { return };
     let Ok(delta) = LeafDelta::decode(delta.to_vec(), header.table, &place) else { return };
     let applied = delta.apply(&leaf, header.table);

@@ -2,7 +2,7 @@
 //! `cargo run --release -p fulgurite-log --example log_figures [DIR]`
 
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{Log, LogOptions, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
+use fulgurite_log::{Log, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
 use fulgurite_types::{Csn, DatabaseId, crc32c};
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,8 @@ fn append(log: &Log, body: &[u8], body_crc: u32) -> Outcome<Csn> {
     let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
     let reservation = log.reserve(admission, fulgurite_log::Durability::Sync);
     let csn = reservation.csn();
-    let frame =
-        NewFrame { kind: 0, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body, body_crc, local: &[] };
-    log.fill(reservation, frame);
+    let header = reservation.header(0, body_crc);
+    log.fill(reservation, &header, body, &[]);
     Ok(csn)
 }
 

@@ -1,15 +1,14 @@
 //! The bulk stream: large records, synced on demand, never scanned by recovery.
 
-use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START,
     bulk_record_bytes,
 };
 use crate::log::Log;
-use crate::segment::{SEALED, Segment, Stream};
+use crate::segments::{From, SEALED, Segment, Segments, Stream};
+use crate::shared::Shared;
 use crate::stats::add;
-use crate::store::From;
 use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
@@ -55,6 +54,8 @@ impl State {
 }
 
 pub(crate) struct BulkStream {
+    shared: Arc<Shared>,
+    segments: Arc<Segments>,
     /// Held during a sync, so that a second one waits for what the first is syncing.
     syncing: Mutex<()>,
     state: Mutex<State>,
@@ -64,9 +65,25 @@ pub(crate) struct BulkStream {
     required: AtomicU64,
 }
 
+/// A segment in which the stream continues.
+pub(crate) struct NextSegment {
+    pub segment: Arc<Segment>,
+    /// The durable mark of its first group.
+    pub durable: Csn,
+}
+
+/// A record that was appended.
+pub(crate) struct Appended {
+    pub lsn: Lsn,
+    /// The position after it.
+    pub mark: BulkPosition,
+}
+
 impl BulkStream {
-    pub fn new() -> BulkStream {
+    pub fn new(shared: Arc<Shared>, segments: Arc<Segments>) -> BulkStream {
         BulkStream {
+            shared,
+            segments,
             syncing: Mutex::new(()),
             state: Mutex::default(),
             synced: AtomicU64::new(0),
@@ -85,43 +102,43 @@ impl BulkStream {
         self.state.lock().room()
     }
 
-    /// The open segment, and the offset of the next record in it.
-    pub fn append_point(&self) -> Option<(u32, u32)> {
+    /// Where the next record begins, if it fits.
+    pub fn append_point(&self) -> Option<Lsn> {
         let state = self.state.lock();
-        state.segment.as_ref().map(|segment| (segment.number, state.append_at()))
+        state.segment.as_ref().map(|segment| Lsn::new(segment.number, state.append_at()))
     }
-}
 
-impl Core {
-    /// Calls `on_place` with the record's LSN while the stream is locked: before its segment can be left, sealed or
-    /// freed.
-    pub fn append_bulk(
+    /// Calls `on_append` with the record's LSN while the stream is locked: before its segment can be left, sealed or
+    /// freed. `next` gives a segment of at least so many bytes.
+    pub fn append(
         &self,
         kind: BulkKind,
         pieces: &[&[u8]],
-        on_place: impl FnOnce(Lsn),
-    ) -> Result<(Lsn, BulkPosition), LogError> {
+        on_append: impl FnOnce(Lsn),
+        next: impl FnOnce(u32, From) -> Result<NextSegment, LogError>,
+    ) -> Result<Appended, LogError> {
         let body: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let max = self.options.bulk_bytes_max();
+        let max = self.shared.options.bulk_bytes_max();
         let body_bytes = u32::try_from(body)
             .ok()
             .filter(|&bytes| bytes <= max)
             .ok_or(LogError::TooLarge { what: "a bulk record", bytes: body as u64, max: max.into() })?;
         let bytes = bulk_record_bytes(body_bytes);
-        let mut state = self.bulk.state.lock();
-        self.check_usable()?;
+        let mut state = self.state.lock();
+        self.shared.check_usable()?;
         // INV-LOG-18: chunks that users write ahead take nothing of the reserve, which is for checkpoints.
         let from = if kind == BulkKind::Chunk { From::Disk } else { From::DiskOrReserve };
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
         if state.room() < bytes || (is_for_checkpoints && from == From::Disk) {
-            self.next_bulk_segment(&mut state, bytes, from)?;
+            let next = next(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes, from)?;
+            self.continue_in(next, &mut state)?;
         }
         let segment = state.segment.as_ref().expect("the stream has a segment with room by now");
         let lsn = Lsn::new(segment.number, state.append_at());
-        on_place(lsn);
+        on_append(lsn);
         let header = BulkHeader { kind, codec: 0, flags: 0, body_bytes, lsn };
         let end = state.buffer.len() + bytes as usize;
-        state.buffer.extend_from_slice(&header.encode(self.database, pieces));
+        state.buffer.extend_from_slice(&header.encode(self.shared.database, pieces));
         for piece in pieces {
             state.buffer.extend_from_slice(piece);
         }
@@ -129,36 +146,36 @@ impl Core {
         state.appended.0 += u64::from(bytes);
         let mark = state.appended;
         if state.buffer.len() >= BUFFER_BYTES {
-            self.write_bulk(&mut state)?;
+            self.write(&mut state)?;
         }
         drop(state);
-        add(&self.stats.bulk_records, 1);
-        add(&self.stats.bulk_bytes, u64::from(bytes));
+        add(&self.shared.stats.bulk_records, 1);
+        add(&self.shared.stats.bulk_bytes, u64::from(bytes));
         // Not left to the log thread: that may be in a user's callback, which may wait for this thread.
-        if mark.0.saturating_sub(self.bulk.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
-            self.sync_bulk(mark, || self.check_usable())?;
+        if mark.0.saturating_sub(self.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
+            self.sync_usable(mark)?;
         }
-        Ok((lsn, mark))
+        Ok(Appended { lsn, mark })
     }
 
-    /// Continues in a segment that has room for a record of `bytes`.
-    fn next_bulk_segment(&self, state: &mut State, bytes: u32, from: From) -> Result<(), LogError> {
-        let next = self.take_bulk_segment(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes, from)?;
-        self.write_bulk(state)?;
+    /// Leaves the open segment.
+    fn continue_in(&self, next: NextSegment, state: &mut State) -> Result<(), LogError> {
+        let NextSegment { segment: next, durable } = next;
+        self.write(state)?;
         // The next sync seals the segment that is left, even if nothing was written to it since the last one.
         state.note_unsynced();
-        next.hand_out(Stream::Bulk, self.epoch, Csn::ZERO);
+        next.hand_out(Stream::Bulk, self.shared.epoch, Csn::ZERO);
         let header = GroupHeader {
             kind: GroupKind::BulkStart,
-            database: self.database,
-            epoch: self.epoch,
+            database: self.shared.database,
+            epoch: self.shared.epoch,
             segment: next.number,
             offset: SEGMENT_DATA_START,
             payload_bytes: 0,
             first_csn: Csn::ZERO,
             frames: 0,
             next_segment: 0,
-            durable: self.durable_csn(),
+            durable,
         };
         state.written = SEGMENT_DATA_START;
         state.buffer.extend_from_slice(&header.encode(&[]));
@@ -166,35 +183,15 @@ impl Core {
         Ok(())
     }
 
-    /// A ready segment, if the commit stream keeps enough and it is large enough, else a new one.
-    fn take_bulk_segment(&self, bytes_min: u32, from: From) -> Result<Arc<Segment>, LogError> {
-        let mut maker = self.store.maker();
-        let (ready, taken) = {
-            let mut groups = self.groups();
-            (groups.take_ready(bytes_min, &self.credit), groups.segments_taken())
-        };
-        match ready {
-            Some(segment) => {
-                self.supply.wake_asleep();
-                Ok(segment)
-            }
-            None => {
-                let made = self.make_segment(&mut maker, taken, bytes_min, from)?;
-                self.groups().count_taken();
-                Ok(made)
-            }
-        }
-    }
-
     /// Writes the buffer. A failure poisons the log: the buffered records have LSNs already.
-    fn write_bulk(&self, state: &mut State) -> Result<(), LogError> {
+    fn write(&self, state: &mut State) -> Result<(), LogError> {
         let Some(segment) = state.segment.clone().filter(|_| !state.buffer.is_empty()) else {
             return Ok(());
         };
-        self.poison.check()?;
-        let file = self.store.file(&segment);
+        self.shared.poison.check()?;
+        let file = self.segments.file(&segment);
         let result = file.and_then(|file| file.write_at(&state.buffer, state.written.into()));
-        result.map_err(|error| self.fail("a bulk write", Some((&segment.path, error))))?;
+        result.map_err(|error| self.shared.fail("a bulk write", Some((&segment.path, error))))?;
         state.written = state.append_at();
         state.buffer.clear();
         segment.set_used(state.written);
@@ -202,66 +199,67 @@ impl Core {
         Ok(())
     }
 
+    /// [`BulkStream::sync`], unless the log takes no more commits.
+    fn sync_usable(&self, mark: BulkPosition) -> Result<(), LogError> {
+        self.sync(mark, || self.shared.check_usable())
+    }
+
     /// Makes durable everything up to position `mark`, and all other bytes appended by then. A call that finds `mark`
     /// synced once it has the lock does nothing. `check` runs while the stream is locked.
-    fn sync_bulk(
-        &self,
-        mark: BulkPosition,
-        check: impl Fn() -> Result<(), LogError>,
-    ) -> Result<(), LogError> {
-        let _syncing = self.bulk.syncing.lock();
+    fn sync(&self, mark: BulkPosition, check: impl Fn() -> Result<(), LogError>) -> Result<(), LogError> {
+        let _syncing = self.syncing.lock();
         let (unsynced, reached) = {
-            let mut state = self.bulk.state.lock();
+            let mut state = self.state.lock();
             check()?;
-            if self.is_bulk_synced(mark) {
+            if self.is_synced(mark) {
                 return Ok(());
             }
-            self.write_bulk(&mut state)?;
+            self.write(&mut state)?;
             (std::mem::take(&mut state.unsynced), state.appended)
         };
         for segment in unsynced {
-            add(&self.stats.bulk_syncs, 1);
-            let result = self.store.file(&segment).and_then(|file| file.sync_data());
-            result.map_err(|error| self.fail("a bulk sync", Some((&segment.path, error))))?;
-            if self.bulk_state_of(segment.number).is_none() {
-                self.store.seal(&segment);
+            add(&self.shared.stats.bulk_syncs, 1);
+            let result = self.segments.file(&segment).and_then(|file| file.sync_data());
+            result.map_err(|error| self.shared.fail("a bulk sync", Some((&segment.path, error))))?;
+            if self.state_of(segment.number).is_none() {
+                self.segments.seal(&segment);
             }
         }
-        self.poison.check()?;
-        self.bulk.synced.fetch_max(reached.0, SeqCst);
+        self.shared.poison.check()?;
+        self.synced.fetch_max(reached.0, SeqCst);
         Ok(())
     }
 
-    fn is_bulk_synced(&self, mark: BulkPosition) -> bool {
-        self.bulk.synced.load(SeqCst) >= mark.0
+    fn is_synced(&self, mark: BulkPosition) -> bool {
+        self.synced.load(SeqCst) >= mark.0
     }
 
     /// INV-LOG-16. The thread that writes the commit stream calls it after it took groups and before it writes them. A
     /// committer raises `required` before it fills its frame, and this thread saw the groups filled, so it sees the
     /// positions of all their frames. All later commits wait for this sync: INV-LOG-17 bounds how many bytes it writes.
-    pub fn sync_required_bulk(&self) -> Result<(), LogError> {
-        let required = BulkPosition(self.bulk.required.load(SeqCst));
-        if self.is_bulk_synced(required) {
+    pub fn sync_required(&self) -> Result<(), LogError> {
+        let required = BulkPosition(self.required.load(SeqCst));
+        if self.is_synced(required) {
             return Ok(());
         }
         // Not `check_usable`: a closing log still writes.
-        self.sync_bulk(required, || self.poison.check())
+        self.sync(required, || self.shared.poison.check())
     }
 
     /// Copies `lsn..lsn + len` from the bulk buffer, if it is all there.
-    pub fn read_bulk_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
+    pub fn read_buffer(&self, segment: &Segment, lsn: Lsn, len: u32) -> Option<Vec<u8>> {
         // Nothing of a sealed segment is in the buffer. Most reads are of those, and need not wait for an appending
         // thread.
         if segment.state() == SEALED {
             return None;
         }
-        let state = self.bulk_state_of(lsn.segment())?;
+        let state = self.state_of(lsn.segment())?;
         let at = lsn.offset().checked_sub(state.written)? as usize;
         state.buffer.get(at..at + len as usize).map(<[u8]>::to_vec)
     }
 
-    fn bulk_state_of(&self, segment: u32) -> Option<MutexGuard<'_, State>> {
-        let state = self.bulk.state.lock();
+    fn state_of(&self, segment: u32) -> Option<MutexGuard<'_, State>> {
+        let state = self.state.lock();
         let same = state.segment.as_ref().is_some_and(|open| open.number == segment);
         same.then_some(state)
     }
@@ -288,7 +286,20 @@ impl Log {
     /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was appended. [`LogError::Poisoned`],
     /// [`LogError::Closed`]: reopen.
     pub fn append_bulk(&self, kind: BulkKind, pieces: &[&[u8]]) -> Result<Lsn, LogError> {
-        self.core.append_bulk(kind, pieces, |_| ()).map(|(lsn, _)| lsn)
+        self.append_record(kind, pieces, |_| ()).map(|appended| appended.lsn)
+    }
+
+    /// [`Log::append_bulk`]. Calls `on_append` with the record's LSN while its segment cannot be freed yet.
+    pub(crate) fn append_record(
+        &self,
+        kind: BulkKind,
+        pieces: &[&[u8]],
+        on_append: impl FnOnce(Lsn),
+    ) -> Result<Appended, LogError> {
+        self.bulk.append(kind, pieces, on_append, |bytes_min, from| {
+            let segment = self.stream.segment_for_bulk(bytes_min, from)?;
+            Ok(NextSegment { segment, durable: self.stream.durable_csn() })
+        })
     }
 
     /// Returns when everything appended before is durable.
@@ -296,8 +307,8 @@ impl Log {
     /// # Errors
     /// [`LogError::Poisoned`]: whether it is durable stays unknown.
     pub fn sync_bulk(&self) -> Result<(), LogError> {
-        let appended = self.core.bulk.state.lock().appended;
-        self.core.sync_bulk(appended, || self.core.check_usable())
+        let appended = self.bulk.state.lock().appended;
+        self.bulk.sync_usable(appended)
     }
 
     /// Returns when everything up to position `mark` is durable; at once if it is.
@@ -305,14 +316,14 @@ impl Log {
     /// # Errors
     /// As [`Log::sync_bulk`].
     pub fn sync_bulk_to(&self, mark: BulkPosition) -> Result<(), LogError> {
-        self.core.sync_bulk(mark, || self.core.check_usable())
+        self.bulk.sync_usable(mark)
     }
 
     /// Has the bulk stream synced up to position `mark` before any frame is written that is reserved after this call:
     /// for a frame that names chunks which its committer does not sync. The thread that writes the frame's group syncs
     /// them.
     pub fn require_bulk(&self, mark: BulkPosition) {
-        self.core.bulk.required.fetch_max(mark.0, SeqCst);
+        self.bulk.required.fetch_max(mark.0, SeqCst);
     }
 
     /// Reads and verifies the record that begins at `lsn`.
@@ -320,15 +331,15 @@ impl Log {
     /// # Errors
     /// [`LogError::Damaged`] if there is no such record or no such segment.
     pub fn read_bulk(&self, lsn: Lsn) -> Result<BulkRecord, LogError> {
-        let segment = self.core.segment(lsn)?;
+        let segment = self.segments.segment_of(lsn)?;
         let damaged = |what: String| LogError::damaged(&segment.path, lsn.offset().into(), None, what);
         let ahead = READ_AHEAD_BYTES.min(segment.bytes.saturating_sub(lsn.offset()));
-        let mut bytes = match self.core.read_bulk_buffer(&segment, lsn, BULK_HEADER_BYTES) {
+        let mut bytes = match self.bulk.read_buffer(&segment, lsn, BULK_HEADER_BYTES) {
             Some(header) => header,
-            None => self.core.read_file(&segment, lsn.offset(), ahead)?,
+            None => self.segments.read(&segment, lsn.offset(), ahead)?,
         };
         let header = BulkHeader::decode(&bytes, lsn).map_err(|error| damaged(error.to_string()))?;
-        let bytes_max = self.core.segment_room(&segment, lsn);
+        let bytes_max = segment.room(lsn.offset());
         if header.body_bytes > bytes_max.saturating_sub(BULK_HEADER_BYTES) {
             return Err(damaged("the record is longer than its segment".into()));
         }
@@ -339,7 +350,7 @@ impl Log {
         }
         bytes.truncate(whole as usize);
         let (head, body) = bytes.split_at(BULK_HEADER_BYTES as usize);
-        header.check(self.core.database, head, body).map_err(|error| damaged(error.to_string()))?;
+        header.check(self.bulk.shared.database, head, body).map_err(|error| damaged(error.to_string()))?;
         bytes.drain(..BULK_HEADER_BYTES as usize);
         Ok(BulkRecord { kind: header.kind, body: bytes })
     }

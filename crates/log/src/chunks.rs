@@ -4,7 +4,7 @@ use crate::bulk_stream::BulkPosition;
 use crate::error::LogError;
 use crate::format::{BULK_HEADER_BYTES, BulkKind, ChunkRef, SpillId};
 use crate::log::Log;
-use crate::segment::Stream;
+use crate::segments::Stream;
 use fulgurite_types::{Lsn, Reader};
 
 /// The spill id and the ordinal, which precede a chunk's bytes in the record's body.
@@ -27,31 +27,31 @@ impl Log {
         let mut head = Vec::with_capacity(CHUNK_HEAD_BYTES as usize);
         spill.encode(&mut head);
         head.extend_from_slice(&ordinal.to_le_bytes());
-        let on_place = |record: Lsn| on_segment(record.segment());
-        let (record, mark) = self.core.append_bulk(BulkKind::Chunk, &[&head, bytes], on_place)?;
-        Ok((record.advance(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES), mark))
+        let on_append = |record: Lsn| on_segment(record.segment());
+        let record = self.append_record(BulkKind::Chunk, &[&head, bytes], on_append)?;
+        Ok((record.lsn.advance(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES), record.mark))
     }
 
-    /// Reads a chunk back, and verifies that it is the chunk that `place` names.
+    /// Reads a chunk back, and verifies that it is the chunk that `chunk` names.
     ///
     /// # Errors
     /// [`LogError::Damaged`] if the record there is not this chunk.
-    pub fn read_chunk(&self, place: &ChunkRef) -> Result<Vec<u8>, LogError> {
+    pub fn read_chunk(&self, chunk: &ChunkRef) -> Result<Vec<u8>, LogError> {
         let wrong = || {
-            let segment = self.core.store.path(place.lsn.segment());
-            let what = format!("chunk {} of a transaction is not there", place.ordinal);
-            LogError::damaged(&segment, place.lsn.offset().into(), None, what)
+            let segment = self.segments.path(chunk.lsn.segment());
+            let what = format!("chunk {} of a transaction is not there", chunk.ordinal);
+            LogError::damaged(&segment, chunk.lsn.offset().into(), None, what)
         };
         let before =
-            place.lsn.offset().checked_sub(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES).ok_or_else(wrong)?;
-        let record = self.read_bulk(Lsn::new(place.lsn.segment(), before))?;
+            chunk.lsn.offset().checked_sub(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES).ok_or_else(wrong)?;
+        let record = self.read_bulk(Lsn::new(chunk.lsn.segment(), before))?;
         let mut reader = Reader::new(&record.body);
         let spill = SpillId::decode(&mut reader).map_err(|_| wrong())?;
         let ordinal = reader.u32("chunk ordinal").map_err(|_| wrong())?;
         let fits = record.kind == BulkKind::Chunk
-            && spill == place.spill
-            && ordinal == place.ordinal
-            && reader.remaining() == place.len as usize;
+            && spill == chunk.spill
+            && ordinal == chunk.ordinal
+            && reader.remaining() == chunk.len as usize;
         if !fits {
             return Err(wrong());
         }
@@ -60,24 +60,24 @@ impl Log {
 
     /// The error for bytes at `lsn` that differ from what was written.
     pub fn damage_at(&self, lsn: Lsn, what: impl Into<String>) -> LogError {
-        LogError::damaged(&self.core.store.path(lsn.segment()), lsn.offset().into(), None, what)
+        LogError::damaged(&self.segments.path(lsn.segment()), lsn.offset().into(), None, what)
     }
 
     /// For a value in chunks whose checksum fails as a whole: the damage of the first chunk whose own record does not
-    /// verify. `places` are the extents of the chunks' bytes, with LSNs as [`Log::append_chunk`] returned them. `None`
+    /// verify. `extents` are those of the chunks' bytes, with LSNs as [`Log::append_chunk`] returned them. `None`
     /// if all records verify, or the bytes are not in chunks.
-    pub fn find_damaged_chunk(&self, places: &[(Lsn, u32)]) -> Option<LogError> {
-        places.iter().find_map(|&(lsn, len)| {
-            let segment = self.core.segment(lsn).ok()?;
+    pub fn find_damaged_chunk(&self, extents: &[(Lsn, u32)]) -> Option<LogError> {
+        extents.iter().find_map(|&(lsn, len)| {
+            let segment = self.segments.segment_of(lsn).ok()?;
             if segment.stream() == Some(Stream::Commit) {
                 return None;
             }
             let wrong = |what: &str| Some(self.damage_at(lsn, what));
             let Some(start) = lsn.offset().checked_sub(BULK_HEADER_BYTES + CHUNK_HEAD_BYTES) else {
-                return wrong("a part of a value cannot begin there");
+                return wrong("a chunk cannot begin there");
             };
             match self.read_bulk(Lsn::new(lsn.segment(), start)) {
-                Ok(record) if record.kind != BulkKind::Chunk => wrong("it is no part of a value"),
+                Ok(record) if record.kind != BulkKind::Chunk => wrong("it is no chunk"),
                 Ok(record) if record.body.len() != (CHUNK_HEAD_BYTES + len) as usize => {
                     wrong("it is a chunk of another length")
                 }

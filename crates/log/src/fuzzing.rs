@@ -23,7 +23,7 @@ pub fn segment(bytes: &[u8]) {
 /// Decodes one group, and its payload.
 pub fn group(bytes: &[u8]) {
     let Ok(claimed) = GroupHeader::decode_unchecked(bytes) else { return };
-    let own = (claimed.database, claimed.segment, claimed.offset);
+    let own = claimed.at();
     let Ok((header, payload)) = GroupHeader::decode_at(bytes, own) else { return };
     assert_eq!(header.encode(payload), bytes[..GROUP_HEADER_BYTES as usize]);
     assert!(header.last_csn().next() >= header.first_csn || header.frames == 0);

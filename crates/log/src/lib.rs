@@ -7,23 +7,27 @@
 //! ```
 //! use fulgurite_types::{Csn, DatabaseId, crc32c};
 //! use fulgurite_env::SimEnv;
-//! use fulgurite_log::{Durability, NewFrame, Log, LogError, LogOptions, frame_bytes};
+//! use fulgurite_log::{Durability, Log, LogError, LogOptions, frame_bytes};
 //! use std::path::Path;
 //!
 //! # fn main() -> Result<(), LogError> {
-//! let log = Log::create(SimEnv::new(1), Path::new("/db/log"), DatabaseId(1), LogOptions::default())?; let body =
-//! b"what a transaction did"; let admission = log.admit(frame_bytes(body.len() as u32), 0)?; let reservation =
-//! log.reserve(admission, Durability::Sync); let (csn, lsn) = (reservation.csn(), reservation.body_lsn()); let body_crc
-//! = crc32c(body); log.fill(reservation, NewFrame { kind: 1, flags: 0, codec: 0, term: 0, commit_time_ms: 0, body,
-//! body_crc, local: &[] }); log.wait_durable(csn)?; assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body);
-//! assert_eq!(log.reader(Csn::ZERO)?.next()?.map(|frame| frame.header.csn), Some(csn)); log.close()
+//! let log = Log::create(SimEnv::new(1), Path::new("/db/log"), DatabaseId(1), LogOptions::default())?;
+//! let body = b"what a transaction did";
+//! let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
+//! let reservation = log.reserve(admission, Durability::Sync);
+//! let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
+//! let header = reservation.header(1, crc32c(body));
+//! log.fill(reservation, &header, body, &[]);
+//! log.wait_durable(csn)?;
+//! assert_eq!(log.read_bytes(lsn, body.len() as u32)?, body);
+//! assert_eq!(log.reader(Csn::ZERO)?.next()?.map(|frame| frame.header.csn), Some(csn));
+//! log.close()
 //! # }
 //! ```
 //!
 //! # Invariants
 //! - INV-LOG-1: `synced <= written <= filled <= reserved` and `synced <= durable <= filled`. `durable` passes a byte
-//!   only if its own write was data-synchronous, or a flush of the device began after that write had completed, or the
-//!   operator asserted that the device's cache survives a power cut (`write.rs`).
+//!   only if it is known to survive a power cut (`stream/watermarks.rs` says how).
 //! - INV-LOG-2: a segment is flushed, its end record included, before a frame of the next one counts as durable.
 //! - INV-LOG-3: reserved ranges never overlap. One thread fills each, once, and no thread reads it before.
 //! - INV-LOG-4: an admitted commit never lacks a buffer or a segment: credit covers every promise.
@@ -53,47 +57,32 @@
 //!   if two files are left ([`Log::must_stay_empty`]). Free space does not count, because another program may take it;
 //!   and on a nearly full disk no segment is made before two files are kept.
 //! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
-//!   (`tails.rs`).
+//!   (`segments/tails.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
-mod background;
-mod buffer;
 mod bulk_stream;
 mod chunks;
-mod commit;
-mod core;
-mod credit;
 mod durability;
 mod error;
-mod flush;
 mod format;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-mod group_ring;
-mod groups;
 mod log;
 mod options;
-mod park;
-mod poison;
-mod progress;
-mod read;
 mod reader;
 mod recovery;
-mod replay_index;
 mod scan;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
-mod schemes;
-mod segment;
+mod segments;
+mod shared;
 mod signal;
 mod stats;
-mod store;
-mod tails;
-mod write;
+mod stream;
+mod threads;
 
 pub use bulk_stream::{BulkPosition, BulkRecord};
-pub use commit::{Admission, NewFrame, Reservation};
 pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};
 pub use format::{
@@ -101,15 +90,17 @@ pub use format::{
     GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, SegmentHeader, SpillId,
     local_record_bytes,
 };
-pub use group_ring::TimeBounds;
-pub use log::{Log, Watermarks};
+pub use log::Log;
 pub use options::LogOptions;
 pub use reader::{LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in};
-pub use segment::{SegmentInfo, Stream};
+pub use segments::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};
 pub use stats::LogStats;
+pub use stream::groups::TimeBounds;
+pub use stream::watermarks::Watermarks;
+pub use stream::{Admission, Numbers, Reservation};
 
 /// The length of a frame with a body of `body_bytes`: the argument of [`Log::admit`].
 pub const fn frame_bytes(body_bytes: u32) -> u32 {

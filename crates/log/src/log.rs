@@ -1,69 +1,46 @@
 //! The log's interface: creation, opening, watermarks, segments, the close.
 
-use crate::core::Core;
+use crate::bulk_stream::BulkStream;
+use crate::durability::Durability;
 use crate::error::{LogError, PoisonCause};
-use crate::format::{EpochStart, SpillId};
+use crate::format::{ChunkRef, EpochStart, FrameHeader, SpillId};
 use crate::options::LogOptions;
-use crate::recovery::{RecoveryReport, RecoverySink, ReplayFrom};
-use crate::recovery::{begin_epoch, recover};
+use crate::recovery::{EpochSpan, Opened, RecoveryReport, RecoverySink, ReplayFrom, begin_epoch, recover};
 use crate::scan::{SegmentScan, scan_segment_in};
-use crate::segment::SegmentInfo;
-use crate::stats::LogStats;
-use crate::store::OPENING_FILES;
-use crate::{background, format};
+use crate::segments::{OPENING_FILES, SegmentInfo, Segments, Stream, supply};
+use crate::shared::Shared;
+use crate::stats::{LogStats, add};
+use crate::stream::groups::TimeBounds;
+use crate::stream::watermarks::Watermarks;
+use crate::stream::{Admission, CommitStream, Reservation};
+use crate::{format, threads};
 use fulgurite_env::{Dir, Env, Joiner};
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A log: the commit stream and the bulk stream of one database.
 ///
 /// Dropping it stops its threads and writes nothing more, as a crash would: call [`Log::close`] first.
 pub struct Log {
-    pub(crate) core: Arc<Core>,
+    pub(crate) stream: Arc<CommitStream>,
+    pub(crate) bulk: Arc<BulkStream>,
+    pub(crate) segments: Arc<Segments>,
+    shared: Arc<Shared>,
+    is_direct: bool,
+    /// The epochs from the replay point on.
+    pub(crate) spans: Arc<[EpochSpan]>,
+    /// How many spill ids were given.
+    spills: AtomicU64,
     threads: Mutex<Vec<Box<dyn Joiner>>>,
 }
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Log({}, epoch {})", self.core.database, self.core.epoch)
-    }
-}
-
-/// How far the commit stream has come, at one moment. Each LSN is the end of the bytes that it speaks of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watermarks {
-    /// Synced to the device.
-    pub synced: Lsn,
-    /// Written to the segment.
-    pub written: Lsn,
-    /// Filled, without a gap.
-    pub filled: Lsn,
-    /// Reserved.
-    pub reserved: Lsn,
-    /// Durable: survives a power cut.
-    pub durable: Lsn,
-    /// The newest durable commit.
-    pub durable_csn: Csn,
-    /// The newest reserved commit.
-    pub reserved_csn: Csn,
-}
-
-impl Watermarks {
-    /// Asserts their order (INV-LOG-1).
-    ///
-    /// # Panics
-    /// If it does not hold.
-    pub fn validate(&self) {
-        let ordered = self.synced <= self.written
-            && self.written <= self.filled
-            && self.filled <= self.reserved
-            && self.synced <= self.durable
-            && self.durable <= self.filled
-            && self.durable_csn <= self.reserved_csn;
-        assert!(ordered, "INV-LOG-1: the watermarks are out of order: {self:?}");
+        write!(f, "Log({}, epoch {})", self.shared.database, self.shared.epoch)
     }
 }
 
@@ -118,8 +95,8 @@ impl Log {
             previous_end: Lsn::NULL,
             previous_csn: Csn::ZERO,
         };
-        let begin = begin_epoch(dir.clone(), id, &options, 1, Vec::new(), &start)?;
-        Log::start(begin.into_core(env, id, options, Vec::new(), None)?)
+        let begun = begin_epoch(dir.clone(), id, &options, 1, Vec::new(), &start)?;
+        Log::start(env, id, options, begun.into_opened(Vec::new(), None))
     }
 
     /// Opens the directory and the log in it ([`Log::open_in`]).
@@ -153,74 +130,178 @@ impl Log {
         sink: &mut dyn RecoverySink,
     ) -> Result<(Arc<Log>, RecoveryReport), LogError> {
         options.validate()?;
-        let (core, report) = recover(env, dir, id, options, from, sink)?;
-        Ok((Log::start(core)?, report))
+        let (opened, report) = recover(&*env, dir, id, &options, from, sink)?;
+        Ok((Log::start(env, id, options, opened)?, report))
     }
 
-    fn start(core: Core) -> Result<Arc<Log>, LogError> {
-        let core = Arc::new(core);
-        let threads = background::start(&core)?;
-        Ok(Arc::new(Log { core, threads: Mutex::new(threads) }))
+    /// Makes the owners of what recovery opened, and starts the threads.
+    fn start(
+        env: Arc<dyn Env>,
+        database: DatabaseId,
+        mut options: LogOptions,
+        opened: Opened,
+    ) -> Result<Arc<Log>, LogError> {
+        let Opened { segments, at, spans, index } = opened;
+        let takes_direct = || segments.file(&at.segment)?.takes_direct_writes();
+        let is_direct = options.writes_directly()
+            && takes_direct()
+                .map_err(|source| LogError::io("prepare writing to", &at.segment.path, source))?;
+        // A power-safe cache protects only bytes in it, and buffered writes are not.
+        options.power_safe_cache &= is_direct;
+        let shared = Arc::new(Shared::new(env, database, at.epoch, options));
+        let segments = Arc::new(segments);
+        let bulk = Arc::new(BulkStream::new(Arc::clone(&shared), Arc::clone(&segments)));
+        let stream = Arc::new(CommitStream::new(
+            Arc::clone(&shared),
+            Arc::clone(&segments),
+            Arc::clone(&bulk),
+            at,
+            index,
+            is_direct,
+        ));
+        let threads = Mutex::new(threads::start(&stream)?);
+        let spills = AtomicU64::new(0);
+        Ok(Arc::new(Log { stream, bulk, segments, shared, is_direct, spans: spans.into(), spills, threads }))
     }
+
+    // Commits.
+
+    /// Takes room for a frame of `frame_bytes` (header included, see [`frame_bytes`](crate::frame_bytes)) with a local
+    /// record of `local_bytes` (see [`local_record_bytes`](crate::local_record_bytes)). Before the wait for durability,
+    /// only this step of a commit waits, allocates or does I/O: it may flush for buffer credit, and make a segment.
+    ///
+    /// A thread that holds one admission and waits for another may wait for ever.
+    ///
+    /// # Errors
+    /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was logged. [`LogError::Poisoned`],
+    /// [`LogError::Closed`]: reopen.
+    pub fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
+        self.stream.admit(frame_bytes, local_bytes)
+    }
+
+    /// Like [`Log::admit`], but returns `None` where that would wait or do I/O.
+    ///
+    /// # Errors
+    /// As [`Log::admit`].
+    pub fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Admission>, LogError> {
+        self.stream.try_admit(frame_bytes, local_bytes)
+    }
+
+    /// Gives the frame its CSN and its reserved range, in one order for both: it joins the open group, or opens one.
+    /// Never waits for a write, never fails. `level` is the commit's durability level.
+    pub fn reserve(&self, admission: Admission, level: Durability) -> Reservation {
+        self.reserve_at(admission, level, TimeBounds::ANY).expect("any time will do")
+    }
+
+    /// Like [`Log::reserve`], and gives the commit a time, which rises with the CSN. `None` if that would be too late:
+    /// then the commit has no CSN, and the admission is given back.
+    pub fn reserve_at(
+        &self,
+        admission: Admission,
+        level: Durability,
+        time: TimeBounds,
+    ) -> Option<Reservation> {
+        self.stream.reserve_at(admission, level, time)
+    }
+
+    /// Copies the frame into its range, while other threads fill theirs: header, body, and before them the extents of
+    /// the chunks that the body refers to.
+    ///
+    /// # Panics
+    /// If the sizes differ from the admitted ones, or the CSN from the reserved one. The log is poisoned then.
+    pub fn fill(&self, reservation: Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]) {
+        CommitStream::fill(reservation, header, body, local);
+    }
+
+    /// Returns when the commit is durable. The caller leads the flush, or waits for the leader.
+    ///
+    /// # Errors
+    /// [`LogError::Poisoned`]: whether the commit is durable is unknown. [`LogError::Closed`]: it was reserved when the
+    /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
+    pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
+        self.stream.wait_durable(csn)
+    }
+
+    /// Returns when a flush of the device covered the commit. The same as [`Log::wait_durable`] but where writes
+    /// without a flush count as durable ([`LogOptions::power_safe_cache`]).
+    ///
+    /// # Errors
+    /// As [`Log::wait_durable`].
+    pub fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
+        self.stream.wait_synced(csn)
+    }
+
+    /// Requests that the commit become durable, and returns at once: the log thread flushes (without one,
+    /// [`Log::maintain`] does). The observer reports when it is done.
+    pub fn request_durable(&self, csn: Csn) {
+        self.stream.request_durable(csn);
+    }
+
+    /// Requests that the commit become durable at most `interval` from now, not counting the flush itself, and returns
+    /// at once. The log thread flushes (without one, [`Log::maintain`] does).
+    pub fn request_durable_within(&self, csn: Csn, interval: Duration) {
+        self.stream.request_durable_within(csn, interval);
+    }
+
+    /// Sets the observer. The flushing thread calls it with each new durable CSN, in rising order, before it wakes the
+    /// waiters. It must not block, and must not wait for durability.
+    pub fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
+        *self.shared.observer.write() = Some(Arc::from(observer));
+    }
+
+    /// Requests that the log thread (without one, [`Log::maintain`]) call the completer soon, and returns at once: for
+    /// a thread that holds a lock under which the completer must not run.
+    pub fn request_completion(&self) {
+        self.shared.request_completion();
+    }
+
+    /// Sets the completer. The flushing thread calls it if `durable` rose, after it gave up the right to flush and woke
+    /// the waiters. The log thread (without one, [`Log::maintain`]) calls it after the log was poisoned and after
+    /// [`Log::request_completion`]. The caller holds no lock of the log: the completer may use the log, and close it.
+    pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
+        *self.shared.completer.write() = Some(Arc::from(completer));
+    }
+
+    // How far it has come.
 
     /// How far the commit stream has come.
     pub fn watermarks(&self) -> Watermarks {
-        let core = &self.core;
-        let synced = Lsn(core.watermarks.synced.load(Ordering::Acquire));
-        let (durable_csn, durable) = core.index.lock().tip();
-        let written = core.written().max(durable);
-        let groups = core.groups();
-        let filled = groups.filled_to(written, &core.ring);
-        let marks = Watermarks {
-            synced,
-            written,
-            filled,
-            reserved: groups.reserved(&core.ring).max(filled),
-            durable,
-            durable_csn,
-            reserved_csn: groups.next_csn(&core.ring).prev(),
-        };
-        drop(groups);
-        marks.validate();
-        marks
+        self.stream.watermarks()
     }
 
     /// The newest durable commit: it and all before it survive a power cut.
     pub fn durable_csn(&self) -> Csn {
-        self.core.durable_csn()
+        self.stream.durable_csn()
     }
 
     /// The newest commit that has a CSN.
     pub fn reserved_csn(&self) -> Csn {
-        self.core.reserved_csn()
+        self.stream.reserved_csn()
     }
 
     /// The newest commit such that a flush of the device covered it and all before it.
     pub fn synced_csn(&self) -> Csn {
-        self.core.synced_csn()
+        self.stream.progress.synced_csn()
     }
 
     /// Whether the commit stream is written around the page cache, except segments that refuse it.
     pub fn is_direct(&self) -> bool {
-        self.core.direct
+        self.is_direct
     }
 
     /// Runs `work` with the newest reserved CSN, while no commit can get one: for a caller that separates the commits
     /// numbered before from those after. `work` has to be short and must not call the log.
     pub fn at_reserved<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
-        let mut groups = self.core.groups();
-        // No committer joins a closed group, and opening one needs the lock.
-        groups.close_open(&self.core.ring);
-        work(groups.next_csn(&self.core.ring).prev())
+        self.stream.at_reserved(work)
     }
 
     /// The smallest number of a segment that can take bulk records from now on.
     pub fn bulk_position(&self) -> u32 {
-        match self.core.bulk.append_point() {
-            Some((segment, _)) => segment,
+        match self.bulk.append_point() {
+            Some(lsn) => lsn.segment(),
             // The next is a ready segment, or one that is not made yet.
             None => {
-                let infos = self.core.store.infos();
+                let infos = self.segments.infos();
                 let ready = infos.iter().filter(|info| info.stream.is_none()).map(|info| info.number).min();
                 ready.unwrap_or_else(|| infos.iter().map(|info| info.number + 1).max().unwrap_or(0))
             }
@@ -234,37 +315,40 @@ impl Log {
     /// If `after` is older than the index reaches, which [`Log::drop_before`] and the replay that opened the log
     /// trimmed (INV-LOG-10): a later LSN would lose frames.
     pub fn replay_point(&self, after: Csn) -> Lsn {
-        let found = self.core.index.lock().find(after);
-        found.unwrap_or_else(|| {
+        self.stream.progress.find(after).unwrap_or_else(|_| {
             panic!("INV-LOG-10: the replay point after commit {after} is not known any more")
         })
     }
 
     /// Drops index entries that serve only to find frames at or below `csn`.
     pub fn drop_before(&self, csn: Csn) {
-        self.core.index.lock().drop_before(csn);
+        self.stream.progress.drop_before(csn);
     }
 
     /// An identity for a write-ahead of chunks; never given twice.
     pub fn new_spill(&self) -> SpillId {
-        let counter = self.core.spills.fetch_add(1, Ordering::Relaxed);
-        SpillId { node: self.core.options.node, epoch: self.core.epoch, counter }
+        let counter = self.spills.fetch_add(1, Ordering::Relaxed);
+        SpillId { node: self.shared.options.node, epoch: self.shared.epoch, counter }
     }
 
     /// The epoch that this opening of the log began.
     pub fn epoch(&self) -> Epoch {
-        self.core.epoch
+        self.shared.epoch
     }
 
     /// The options it was opened with.
     pub fn options(&self) -> &LogOptions {
-        &self.core.options
+        &self.shared.options
     }
 
     /// Every segment on disk, by number.
     pub fn segments(&self) -> Vec<SegmentInfo> {
-        let mut infos = self.core.store.infos();
-        self.core.bulk_fill(&mut infos);
+        let mut infos = self.segments.infos();
+        if let Some(open) = self.bulk.append_point()
+            && let Some(info) = infos.iter_mut().find(|info| info.number == open.segment())
+        {
+            info.used_bytes = open.offset();
+        }
         infos
     }
 
@@ -273,7 +357,7 @@ impl Log {
     /// # Errors
     /// [`LogError::Io`] if the file cannot be read; the result reports what does not decode.
     pub fn scan_segment(&self, number: u32) -> Result<SegmentScan, LogError> {
-        scan_segment_in(self.core.store.dir(), &format::segment_file_name(number))
+        scan_segment_in(self.segments.dir(), &format::segment_file_name(number))
     }
 
     /// Frees a segment that the caller proved unneeded. Its file is recycled, kept in reserve, or deleted.
@@ -281,8 +365,8 @@ impl Log {
     /// # Errors
     /// [`LogError::Usage`] if it does not exist or [`SegmentInfo::open`] is set, [`LogError::Io`].
     pub fn free_segment(&self, number: u32) -> Result<(), LogError> {
-        self.core.store.free(number, !self.core.closed.load(Ordering::Acquire))?;
-        crate::stats::add(&self.core.stats.segments_freed, 1);
+        self.segments.free(number, !self.shared.is_closed())?;
+        add(&self.shared.stats.segments_freed, 1);
         Ok(())
     }
 
@@ -292,7 +376,8 @@ impl Log {
     /// # Errors
     /// [`LogError::NoSpace`] and [`LogError::Io`] if no segment could be made; [`LogError::Poisoned`].
     pub fn maintain(&self) -> Result<bool, LogError> {
-        background::maintain(&self.core)
+        let served = self.stream.serve()?;
+        Ok(supply::supply(&self.stream)? || served)
     }
 
     /// Fills the reserve for a full disk, from freed segments or free space, as far as there are any. The background
@@ -301,47 +386,44 @@ impl Log {
     /// # Errors
     /// [`LogError::NoSpace`], [`LogError::Io`]: the reserve has fewer files than the options ask for.
     pub fn fill_reserve(&self) -> Result<(), LogError> {
-        let mut maker = self.core.store.maker();
-        self.core.check_usable()?;
-        while self.core.fill_reserve(&mut maker, self.core.options.reserve_segments)? {}
+        while self.segments.keep_one_more(&self.shared)? {}
         Ok(())
     }
 
     /// Whether a commit, or a replay point in this epoch, would use up a file that the next openings need on a full
     /// disk (INV-LOG-18). [`Log::fill_reserve`] changes that where there is room.
     pub fn must_stay_empty(&self) -> bool {
-        let store = &self.core.store;
-        store.reserve_files() < OPENING_FILES
-            && store.first_csn_of_epoch().is_some_and(|first| first > self.core.reserved_csn())
+        self.segments.reserve_files() < OPENING_FILES
+            && self.segments.first_csn_of_epoch().is_some_and(|first| first > self.reserved_csn())
     }
 
     /// The bytes of the reserve for a full disk. Its files are not segments; a checkpoint may use all but two.
     pub fn reserve_bytes(&self) -> u64 {
-        self.core.store.reserve_bytes()
+        self.segments.reserve_bytes()
     }
 
     /// How many bytes the bulk stream takes before it needs another segment.
     pub fn bulk_room(&self) -> u32 {
-        self.core.bulk.room()
+        self.bulk.room()
     }
 
     /// The log's counters since it was opened.
     pub fn stats(&self) -> LogStats {
-        let mut stats = self.core.stats.read();
-        stats.ready_segments = self.core.groups().ready() as u64;
-        (stats.segment_bytes, stats.segments) = self.core.store.totals();
+        let mut stats = self.shared.stats.read();
+        stats.ready_segments = self.stream.ready_segments() as u64;
+        (stats.segment_bytes, stats.segments) = self.segments.totals();
         stats
     }
 
     /// The cause, if the log is poisoned.
     pub fn poisoned(&self) -> Option<Arc<PoisonCause>> {
-        self.core.poison.cause()
+        self.shared.poison.cause()
     }
 
     /// Ends all writing: the caller could not apply a commit that is in the log, so memory and log would differ from
     /// then on.
     pub fn poison(&self, what: &'static str) {
-        let _ = self.core.fail(what, None);
+        let _ = self.shared.fail(what, None);
     }
 
     /// Flushes everything that is reserved, ends the log with a mark group, and stops the threads. Later calls get
@@ -351,44 +433,66 @@ impl Log {
     /// # Errors
     /// [`LogError::Poisoned`]: commits that were not acknowledged may be lost.
     pub fn close(&self) -> Result<(), LogError> {
-        self.core.check_process()?;
-        if self.core.closed.load(Ordering::Acquire) {
+        self.shared.check_process()?;
+        if self.shared.is_closed() {
             return Ok(());
         }
-        let flushed = background::settle(&self.core);
+        let flushed = self.stream.flush_all();
         if flushed.is_ok() {
             // Files for the next openings, in case the disk is full by then. Not essential: a failure is only logged.
-            let mut maker = self.core.store.maker();
-            let kept = (0..OPENING_FILES)
-                .try_for_each(|_| self.core.fill_reserve(&mut maker, OPENING_FILES).map(|_| ()));
+            let mut maker = self.segments.maker();
+            let kept = (0..OPENING_FILES).try_for_each(|_| {
+                self.segments.keep_files(&mut maker, OPENING_FILES, &self.shared).map(|_| ())
+            });
             drop(maker);
             if let Err(error) = kept {
                 tracing::debug!(%error, "nothing is kept for opening the log on a full disk");
             }
         }
-        self.core.closed.store(true, Ordering::Release);
-        let flushed = flushed.and_then(|()| self.core.flush_last());
+        self.shared.set_closed();
+        let flushed = flushed.and_then(|()| self.stream.flush_last());
         self.stop();
         // A thread that still makes a segment or writes bulk records began before `closed` was set; later ones see it.
-        self.core.store.remove_spares();
-        self.core.bulk.wait_for_writers();
+        self.segments.remove_spares();
+        self.bulk.wait_for_writers();
         // Handles may outlive the log for long; a file that they hold open takes space after its segment was freed.
-        self.core.store.close_files();
+        self.segments.close_files();
         flushed
     }
 
     fn stop(&self) {
-        self.core.closed.store(true, Ordering::Release);
-        self.core.wake();
+        self.shared.set_closed();
+        self.shared.wake_threads();
         for thread in self.threads.lock().drain(..) {
             thread.join();
+        }
+    }
+
+    // Reading.
+
+    /// Reads `len` bytes at `lsn` of either stream, unverified: the caller stored a checksum with the LSN.
+    ///
+    /// # Errors
+    /// [`LogError::Damaged`] if there is no such segment, [`LogError::Usage`] if it is shorter, [`LogError::Io`].
+    pub fn read_bytes(&self, lsn: Lsn, len: u32) -> Result<Vec<u8>, LogError> {
+        let segment = self.segments.segment_of(lsn)?;
+        if len > segment.room(lsn.offset()) {
+            return Err(LogError::Usage(format!("{len} bytes at {lsn} would cross the end of the segment")));
+        }
+        let in_memory = match segment.stream() {
+            Some(Stream::Bulk) => self.bulk.read_buffer(&segment, lsn, len),
+            _ => self.stream.read_unwritten(lsn, len)?,
+        };
+        match in_memory {
+            Some(bytes) => Ok(bytes),
+            None => self.segments.read(&segment, lsn.offset(), len),
         }
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        if self.core.check_process().is_err() {
+        if self.shared.check_process().is_err() {
             // A forked child has none of these threads.
             std::mem::forget(std::mem::take(self.threads.get_mut()));
             return;

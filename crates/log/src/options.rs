@@ -2,7 +2,8 @@
 
 use crate::durability::{FlushScheme, Waiting};
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, align8, bulk_record_bytes};
+use crate::format::{GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes};
+use crate::stream::groups::group_charge;
 use fulgurite_env::OpenOptions;
 use fulgurite_types::limits;
 use std::time::Duration;
@@ -122,9 +123,4 @@ impl LogOptions {
     pub(crate) fn charge_max(&self) -> u32 {
         group_charge(self.frame_bytes_max() + self.local_bytes_max())
     }
-}
-
-/// The most bytes that an admission of `bytes` can take of a segment: a group of its own.
-pub(crate) fn group_charge(bytes: u32) -> u32 {
-    align8(GROUP_HEADER_BYTES + bytes)
 }

@@ -1,11 +1,12 @@
 //! The feed: the durable frames of the living chain, in order, while the log is being written.
 
-use crate::core::{Core, EpochSpan};
 use crate::error::LogError;
 use crate::format::{
-    ChunkRef, FrameHeader, GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START,
+    ChunkRef, FrameHeader, GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START,
 };
 use crate::log::Log;
+use crate::recovery::EpochSpan;
+use crate::stream::CommitStream;
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,7 +26,8 @@ pub struct OwnedFrame {
 
 /// Reads the log from a CSN on.
 pub struct LogReader {
-    core: Arc<Core>,
+    stream: Arc<CommitStream>,
+    spans: Arc<[EpochSpan]>,
     after: Csn,
     position: Lsn,
     span: usize,
@@ -44,11 +46,7 @@ impl Log {
     /// # Errors
     /// [`LogError::TooOld`] if the log does not reach back that far.
     pub fn reader(&self, after: Csn) -> Result<LogReader, LogError> {
-        let found = {
-            let index = self.core.index.lock();
-            index.find(after).ok_or(LogError::TooOld { after, oldest: index.oldest() })
-        };
-        self.reader_at(found?, after)
+        self.reader_at(self.stream.progress.find(after)?, after)
     }
 
     /// Like [`Log::reader`], from the LSN of a group that the caller kept, such as a replay point.
@@ -56,13 +54,19 @@ impl Log {
     /// # Errors
     /// [`LogError::Usage`] if `start` is in no living epoch.
     pub fn reader_at(&self, start: Lsn, after: Csn) -> Result<LogReader, LogError> {
-        let spans = &self.core.spans;
-        let span = spans.iter().rposition(|span| {
-            span.start_segment <= start.segment() && span.end.is_none_or(|(end, _)| start <= end)
+        let span = self.spans.iter().rposition(|span| {
+            span.start_segment <= start.segment() && span.end.is_none_or(|end| start <= end.lsn)
         });
         let span =
             span.ok_or_else(|| LogError::Usage(format!("{start} is in no epoch that the log knows")))?;
-        Ok(LogReader { core: Arc::clone(&self.core), after, position: start, span, frames: VecDeque::new() })
+        Ok(LogReader {
+            stream: Arc::clone(&self.stream),
+            spans: Arc::clone(&self.spans),
+            after,
+            position: start,
+            span,
+            frames: VecDeque::new(),
+        })
     }
 }
 
@@ -95,42 +99,47 @@ impl LogReader {
     }
 
     fn span(&self) -> EpochSpan {
-        self.core.spans[self.span]
+        self.spans[self.span]
     }
 
     /// Reads the group at `position`. False at the end of the durable groups.
     fn read_group(&mut self) -> Result<bool, LogError> {
-        let (_, tip) = self.core.index.lock().tip();
-        if self.position >= tip {
+        if self.position >= self.stream.progress.tip().lsn {
             return Ok(false);
         }
-        if self.span().end.is_some_and(|(end, _)| end == self.position) {
+        if self.span().end.is_some_and(|end| end.lsn == self.position) {
             self.span += 1;
             self.position = Lsn::new(self.span().start_segment, SEGMENT_DATA_START);
             return Ok(true);
         }
-        let Some(segment) = self.core.store.get(self.position.segment()) else {
-            let oldest = self.core.index.lock().oldest();
+        let segments = &self.stream.segments;
+        let Some(segment) = segments.get(self.position.segment()) else {
+            let oldest = self.stream.progress.oldest();
             return Err(LogError::TooOld { after: self.after, oldest });
         };
         let offset = self.position.offset();
         let damaged = |what: String| {
-            LogError::damaged(&segment.path, offset.into(), Some((self.after.next(), tip_csn(self))), what)
+            LogError::damaged(
+                &segment.path,
+                offset.into(),
+                Some((self.after.next(), self.stream.durable_csn())),
+                what,
+            )
         };
-        let room = self.core.segment_room(&segment, self.position);
+        let room = segment.room(offset);
         if room < GROUP_HEADER_BYTES {
             return Err(damaged("there is no room for a group".into()));
         }
-        let mut bytes = self.core.read_file(&segment, offset, GROUP_HEADER_BYTES)?;
+        let mut bytes = segments.read(&segment, offset, GROUP_HEADER_BYTES)?;
         let header = GroupHeader::decode_unchecked(&bytes).map_err(|error| damaged(error.to_string()))?;
         if header.payload_bytes > room - GROUP_HEADER_BYTES {
             return Err(damaged("the group is longer than its segment".into()));
         }
         let payload_at = offset + GROUP_HEADER_BYTES;
-        bytes.extend(self.core.read_file(&segment, payload_at, header.payload_bytes)?);
-        let place = (self.core.database, segment.number, offset);
+        bytes.extend(segments.read(&segment, payload_at, header.payload_bytes)?);
+        let own = GroupAt { database: self.stream.shared.database, segment: segment.number, offset };
         let (header, payload) =
-            GroupHeader::decode_at(&bytes, place).map_err(|error| damaged(error.to_string()))?;
+            GroupHeader::decode_at(&bytes, own).map_err(|error| damaged(error.to_string()))?;
         if header.epoch != self.span().epoch {
             return Err(damaged(format!(
                 "the group is of epoch {}, not of {}",
@@ -140,7 +149,7 @@ impl LogReader {
         }
         let mut frames = VecDeque::new();
         if header.kind == GroupKind::Frames {
-            let last = self.span().end.map_or(Csn::MAX, |(_, csn)| csn);
+            let last = self.span().end.map_or(Csn::MAX, |end| end.csn);
             for record in Records::new(payload) {
                 let record = record.map_err(|error| damaged(error.to_string()))?;
                 if record.header.csn > self.after && record.header.csn <= last {
@@ -160,8 +169,4 @@ impl LogReader {
         self.frames = frames;
         Ok(true)
     }
-}
-
-fn tip_csn(reader: &LogReader) -> Csn {
-    reader.core.durable_csn()
 }

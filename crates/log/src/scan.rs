@@ -2,10 +2,10 @@
 
 use crate::error::LogError;
 use crate::format::{
-    BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupHeader,
-    GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
+    BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupAt,
+    GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
 };
-use crate::segment::Stream;
+use crate::segments::Stream;
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
 use fulgurite_types::{DatabaseId, Lsn};
 use std::path::{Path, PathBuf};
@@ -128,8 +128,8 @@ impl SegmentScan {
     /// Decodes the group at `offset`, or reports it and looks for the next one. Returns the offset to continue at.
     fn group(&mut self, bytes: &[u8], offset: u32, segment: &SegmentHeader) -> Option<u32> {
         let rest = bytes.get(offset as usize..)?;
-        let place = (segment.database, segment.number, offset);
-        let (header, payload) = match GroupHeader::decode_at(rest, place) {
+        let own = GroupAt { database: segment.database, segment: segment.number, offset };
+        let (header, payload) = match GroupHeader::decode_at(rest, own) {
             Ok(decoded) => decoded,
             Err(error) => {
                 let next = next_group(bytes, offset, segment.database, segment.number);
@@ -164,7 +164,7 @@ impl SegmentScan {
             if record.header.csn != expected {
                 self.problem(
                     group.offset,
-                    format!("commit {} is in the place of {expected}", record.header.csn),
+                    format!("commit {} is where {expected} has to be", record.header.csn),
                 );
             }
             expected = record.header.csn.next();
@@ -213,14 +213,14 @@ fn bulk_record(bytes: &[u8], lsn: Lsn, database: DatabaseId) -> Result<(BulkHead
     Ok((header, body))
 }
 
-fn next_group(bytes: &[u8], behind: u32, database: DatabaseId, number: u32) -> Option<u32> {
-    let first = behind + GROUP_ALIGN;
+fn next_group(bytes: &[u8], after: u32, database: DatabaseId, number: u32) -> Option<u32> {
+    let first = after + GROUP_ALIGN;
     let magic = GROUP_MAGIC.to_le_bytes();
     let tail = bytes.get(first as usize..)?;
     tail.chunks_exact(GROUP_ALIGN as usize).enumerate().find_map(|(nth, chunk)| {
         let offset = first + nth as u32 * GROUP_ALIGN;
-        let place = (database, number, offset);
-        (chunk.starts_with(&magic) && GroupHeader::decode_at(&bytes[offset as usize..], place).is_ok())
+        let own = GroupAt { database, segment: number, offset };
+        (chunk.starts_with(&magic) && GroupHeader::decode_at(&bytes[offset as usize..], own).is_ok())
             .then_some(offset)
     })
 }

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_log::{
-    Admission, BulkPosition, Durability, Log, LogError, NewFrame, PoisonCause, Reservation, TimeBounds,
+    Admission, BulkPosition, ChunkRef, Durability, FrameHeader, Log, LogError, Numbers, PoisonCause,
+    Reservation, TimeBounds,
 };
-use fulgurite_types::{Csn, Lsn};
+use fulgurite_types::Csn;
 
 /// The commit stream of a log. A method without a comment is the method of [`Log`] with the same name.
 pub(crate) trait CommitLog: Send + Sync + 'static {
@@ -15,18 +16,18 @@ pub(crate) trait CommitLog: Send + Sync + 'static {
 
     fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Self::Admission, LogError>;
     fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Self::Admission>, LogError>;
-    /// [`Log::reserve_at`]. Calls back with the CSN, the body's LSN and the commit time; not if the time would be too
-    /// late.
+    /// [`Log::reserve_at`].
     fn reserve(
         &self,
         admission: Self::Admission,
         level: Durability,
         time: TimeBounds,
-        on_reserved: impl FnOnce(Csn, Lsn, u64),
     ) -> Option<Self::Reservation>;
+    /// [`Reservation::numbers`].
+    fn numbers(reservation: &Self::Reservation) -> Numbers;
     /// Frames reserved from now on are written only after the bulk stream was synced up to `mark`.
     fn require_bulk(&self, mark: BulkPosition);
-    fn fill(&self, reservation: Self::Reservation, frame: NewFrame<'_>);
+    fn fill(&self, reservation: Self::Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]);
     fn durable_csn(&self) -> Csn;
     fn wait_durable(&self, csn: Csn) -> Result<(), LogError>;
     fn request_durable(&self, csn: Csn);
@@ -57,16 +58,13 @@ impl CommitLog for Log {
     }
 
     #[inline]
-    fn reserve(
-        &self,
-        admission: Admission,
-        level: Durability,
-        time: TimeBounds,
-        on_reserved: impl FnOnce(Csn, Lsn, u64),
-    ) -> Option<Reservation> {
-        let reservation = Log::reserve_at(self, admission, level, time)?;
-        on_reserved(reservation.csn(), reservation.body_lsn(), reservation.time_ms());
-        Some(reservation)
+    fn reserve(&self, admission: Admission, level: Durability, time: TimeBounds) -> Option<Reservation> {
+        Log::reserve_at(self, admission, level, time)
+    }
+
+    #[inline]
+    fn numbers(reservation: &Reservation) -> Numbers {
+        reservation.numbers()
     }
 
     fn require_bulk(&self, mark: BulkPosition) {
@@ -74,8 +72,8 @@ impl CommitLog for Log {
     }
 
     #[inline]
-    fn fill(&self, reservation: Reservation, frame: NewFrame<'_>) {
-        Log::fill(self, reservation, frame);
+    fn fill(&self, reservation: Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]) {
+        Log::fill(self, reservation, header, body, local);
     }
 
     #[inline]

@@ -4,7 +4,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fulgurite_env::SimEnv;
-use fulgurite_log::{BulkPosition, Durability, LogError, NewFrame, PoisonCause, TimeBounds};
+use fulgurite_log::{
+    BulkPosition, ChunkRef, Durability, FrameHeader, LogError, Numbers, PoisonCause, TimeBounds,
+};
 use fulgurite_types::{Csn, Lsn};
 
 use super::commit_log::CommitLog;
@@ -95,7 +97,7 @@ impl FakeLog {
 
 impl CommitLog for FakeLog {
     type Admission = ();
-    type Reservation = Csn;
+    type Reservation = Numbers;
 
     fn admit(&self, _: u32, _: u32) -> Result<(), LogError> {
         Ok(())
@@ -105,31 +107,24 @@ impl CommitLog for FakeLog {
         Ok(Some(()))
     }
 
-    /// Calls back without a lock: in any order, in parallel with other threads.
-    fn reserve(
-        &self,
-        (): (),
-        _: Durability,
-        time: TimeBounds,
-        on_reserved: impl FnOnce(Csn, Lsn, u64),
-    ) -> Option<Csn> {
-        let (csn, time_ms) = {
-            let mut state = self.state.lock();
-            let time_ms = time.from_ms.max(state.times_ms.last().copied().unwrap_or(0));
-            if time_ms >= time.before_ms {
-                return None;
-            }
-            state.times_ms.push(time_ms);
-            state.filled.push(false);
-            (Csn(state.filled.len() as u64), time_ms)
-        };
-        on_reserved(csn, Lsn::NULL, time_ms);
-        Some(csn)
+    fn reserve(&self, (): (), _: Durability, time: TimeBounds) -> Option<Numbers> {
+        let mut state = self.state.lock();
+        let time_ms = time.from_ms.max(state.times_ms.last().copied().unwrap_or(0));
+        if time_ms >= time.before_ms {
+            return None;
+        }
+        state.times_ms.push(time_ms);
+        state.filled.push(false);
+        Some(Numbers { csn: Csn(state.filled.len() as u64), body_lsn: Lsn::NULL, time_ms })
+    }
+
+    fn numbers(reservation: &Numbers) -> Numbers {
+        *reservation
     }
 
     fn require_bulk(&self, _: BulkPosition) {}
 
-    fn fill(&self, csn: Csn, _: NewFrame<'_>) {
+    fn fill(&self, Numbers { csn, .. }: Numbers, _: &FrameHeader, _: &[u8], _: &[ChunkRef]) {
         self.state.lock().filled[csn.0 as usize - 1] = true;
         self.changed.notify_all();
     }

@@ -79,7 +79,7 @@ mod tickets;
 use std::sync::Arc;
 
 use fulgurite_log::{
-    BulkPosition, ChunkRef, Durability, Log, NewFrame, TimeBounds, frame_bytes, local_record_bytes,
+    BulkPosition, ChunkRef, Durability, FrameHeader, Log, TimeBounds, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, Lsn};
 
@@ -285,32 +285,27 @@ impl<L: CommitLog> Pipeline<L> {
         if frame.after_bulk > BulkPosition::default() {
             self.log.require_bulk(frame.after_bulk);
         }
-        let mut place = None;
-        let reserved = self
-            .log
-            .reserve(admission, level, frame.time, |csn, lsn, time_ms| place = Some((csn, lsn, time_ms)));
-        let Some(reservation) = reserved else {
+        let Some(reservation) = self.log.reserve(admission, level, frame.time) else {
             std::mem::forget(unfinished);
             return None;
         };
-        let (csn, body_lsn, commit_time_ms) = place.expect("the log calls back while it reserves");
+        let numbers = L::numbers(&reservation);
+        let csn = numbers.csn;
         on_numbered(csn);
         let newest = if level.waits() { &self.numbers.synchronous } else { &self.numbers.asynchronous };
         newest.fetch_max(csn.0, Ordering::SeqCst);
-        let is_published = self.publish(csn, Work { apply, body_lsn });
-        self.log.fill(
-            reservation,
-            NewFrame {
-                kind: frame.kind,
-                flags: 0,
-                codec: 0,
-                term: 0,
-                commit_time_ms,
-                body: frame.body,
-                body_crc: frame.body_crc,
-                local: frame.local,
-            },
-        );
+        let is_published = self.publish(csn, Work { apply, body_lsn: numbers.body_lsn });
+        let header = FrameHeader {
+            kind: frame.kind,
+            flags: 0,
+            codec: 0,
+            body_bytes: frame.body.len() as u32,
+            csn,
+            term: 0,
+            commit_time_ms: numbers.time_ms,
+            body_crc: frame.body_crc,
+        };
+        self.log.fill(reservation, &header, frame.body, frame.local);
         std::mem::forget(unfinished);
         if is_published {
             self.apply(csn);

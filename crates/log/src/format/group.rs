@@ -67,6 +67,14 @@ pub struct GroupHeader {
     pub durable: Csn,
 }
 
+/// Where a group is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GroupAt {
+    pub database: DatabaseId,
+    pub segment: u32,
+    pub offset: u32,
+}
+
 impl GroupHeader {
     /// The header's bytes for a payload given in one piece.
     pub fn encode(&self, payload: &[u8]) -> [u8; GROUP_HEADER_BYTES as usize] {
@@ -123,15 +131,17 @@ impl GroupHeader {
         Ok(header)
     }
 
-    /// Reads and checks the group at the start of `bytes`. Its database, segment and offset have to be those of
-    /// `place`. Returns the header and the payload.
-    pub fn decode_at(
-        bytes: &[u8],
-        place: (DatabaseId, u32, u32),
-    ) -> Result<(GroupHeader, &[u8]), DecodeError> {
+    /// What the header says about where the group is.
+    pub(crate) fn at(&self) -> GroupAt {
+        GroupAt { database: self.database, segment: self.segment, offset: self.offset }
+    }
+
+    /// Reads and checks the group at the start of `bytes`, which has to say that it is at `own`. Returns the header and
+    /// the payload.
+    pub(crate) fn decode_at(bytes: &[u8], own: GroupAt) -> Result<(GroupHeader, &[u8]), DecodeError> {
         let wrong = |field, offset| Err(DecodeError { field, offset });
         let header = GroupHeader::decode_unchecked(bytes)?;
-        if (header.database, header.segment, header.offset) != place {
+        if header.at() != own {
             return wrong("database, segment or offset", 8);
         }
         let start = GROUP_HEADER_BYTES as usize;

@@ -106,16 +106,22 @@ const GOLDEN_EPOCH: &str = "0300000002000000040000006810000006000000630000000000
 const GOLDEN_BULK: &str = "020000000400000048100000050000006bc3ba6600000000";
 
 #[test]
-fn a_group_is_valid_in_its_place_only() {
+fn a_group_is_valid_where_it_was_written_only() {
     let mut bytes = group().encode(b"abcd").to_vec();
     bytes.extend_from_slice(b"abcd");
-    assert_eq!(GroupHeader::decode_at(&bytes, (ID, 5, 4096)), Ok((group(), &b"abcd"[..])));
-    for place in [(DatabaseId(1), 5, 4096), (ID, 6, 4096), (ID, 5, 4104)] {
-        assert!(GroupHeader::decode_at(&bytes, place).is_err());
+    let own = group().at();
+    assert_eq!(GroupHeader::decode_at(&bytes, own), Ok((group(), &b"abcd"[..])));
+    let others = [
+        GroupAt { database: DatabaseId(1), ..own },
+        GroupAt { segment: 6, ..own },
+        GroupAt { offset: 4104, ..own },
+    ];
+    for other in others {
+        assert!(GroupHeader::decode_at(&bytes, other).is_err());
     }
     for at in 0..bytes.len() {
         bytes[at] ^= 1;
-        assert!(GroupHeader::decode_at(&bytes, (ID, 5, 4096)).is_err(), "byte {at} is checked");
+        assert!(GroupHeader::decode_at(&bytes, own).is_err(), "byte {at} is checked");
         bytes[at] ^= 1;
     }
 }
@@ -153,7 +159,7 @@ proptest! {
     fn no_input_panics(bytes: Vec<u8>) {
         _ = SegmentHeader::decode(&bytes);
         _ = GroupHeader::decode_unchecked(&bytes);
-        _ = GroupHeader::decode_at(&bytes, (ID, 5, 4096));
+        _ = GroupHeader::decode_at(&bytes, group().at());
         _ = EpochStart::decode(&bytes);
         _ = FrameHeader::decode(&mut Reader::new(&bytes));
         _ = BulkHeader::decode(&bytes, Lsn::NULL).map(|header| header.check(ID, &bytes, &bytes));
@@ -174,7 +180,7 @@ proptest! {
         let mut bytes = group().encode(&payload).to_vec();
         bytes.extend_from_slice(&payload);
         bytes[at % 72] = value;
-        _ = GroupHeader::decode_at(&bytes, (ID, 5, 4096));
+        _ = GroupHeader::decode_at(&bytes, group().at());
     }
 
     #[test]

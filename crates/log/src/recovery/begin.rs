@@ -1,21 +1,20 @@
 //! Begins an epoch: a new segment whose first group names the epoch before.
 
-use crate::core::{Core, EpochSpan};
+use super::{EpochSpan, Opened};
 use crate::error::LogError;
 use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
-use crate::groups::AppendPoint;
 use crate::options::LogOptions;
-use crate::replay_index::ReplayIndex;
-use crate::segment::{Segment, Stream};
+use crate::segments::{From, Segment, Segments, Stream};
 use crate::stats::Counters;
-use crate::store::{From, Store};
-use fulgurite_env::{Dir, Env};
+use crate::stream::groups::AppendPoint;
+use crate::stream::watermarks::{ReplayIndex, Tip};
+use fulgurite_env::Dir;
 use fulgurite_types::{DatabaseId, Lsn};
 use std::sync::Arc;
 
 /// An epoch whose start is durable, and from which a log is made.
 pub(crate) struct Begun {
-    pub store: Store,
+    pub segments: Segments,
     segment: Arc<Segment>,
     start: EpochStart,
     append_at: u32,
@@ -31,9 +30,10 @@ pub(crate) fn begin_epoch(
     reserve: Vec<String>,
     start: &EpochStart,
 ) -> Result<Begun, LogError> {
-    let store = Store::new(dir, database, options.clone(), number, reserve);
-    let segment = store.make(&mut store.maker(), 0, 0, From::WholeReserve, &Counters::default())?;
-    store.set_epoch_start(segment.number);
+    let segments = Segments::new(dir, database, options.clone(), number, reserve);
+    let made = segments.make_unshared(&mut segments.maker(), 0, 0, From::WholeReserve, &Counters::default());
+    let segment = made?;
+    segments.set_epoch_start(segment.number);
     let first_csn = start.previous_csn.next();
     segment.hand_out(Stream::Commit, start.epoch, first_csn);
     let payload = start.encode();
@@ -52,24 +52,24 @@ pub(crate) fn begin_epoch(
     let mut bytes = header.encode(&payload).to_vec();
     bytes.extend_from_slice(&payload);
     bytes.resize(align8(GROUP_HEADER_BYTES + EpochStart::BYTES) as usize, 0);
-    let written = store.file(&segment).and_then(|file| {
+    let written = segments.file(&segment).and_then(|file| {
         file.write_at(&bytes, SEGMENT_DATA_START.into())?;
         file.sync_data()
     });
     written.map_err(|source| LogError::io("begin an epoch in", &segment.path, source))?;
     let append_at = SEGMENT_DATA_START + bytes.len() as u32;
     segment.set_used(append_at);
-    Ok(Begun { store, segment, start: *start, append_at })
+    Ok(Begun { segments, segment, start: *start, append_at })
 }
 
 impl Begun {
     /// Adds the existing segments to the table, and frees those of epochs that this one passes over.
     pub fn take_over(&self, segments: Vec<Arc<Segment>>, passed_over: &[u32]) {
         for segment in segments {
-            self.store.add(segment);
+            self.segments.add(segment);
         }
         for &number in passed_over {
-            if let Err(error) = self.store.free(number, false) {
+            if let Err(error) = self.segments.free(number, false) {
                 // The next opening frees it.
                 tracing::debug!(%error, "the segment of an epoch without commits could not be given back");
             }
@@ -77,31 +77,22 @@ impl Begun {
     }
 
     /// The log that appends to this epoch. `spans` are the epochs before, `index` is recovery's.
-    pub fn into_core(
-        self,
-        env: Arc<dyn Env>,
-        database: DatabaseId,
-        options: LogOptions,
-        mut spans: Vec<EpochSpan>,
-        index: Option<ReplayIndex>,
-    ) -> Result<Core, LogError> {
-        let epoch = self.start.epoch;
+    pub fn into_opened(self, mut spans: Vec<EpochSpan>, index: Option<ReplayIndex>) -> Opened {
+        let EpochStart { epoch, previous_csn, .. } = self.start;
         let begin = Lsn::new(self.segment.number, SEGMENT_DATA_START);
-        let tip = (self.start.previous_csn, Lsn::new(self.segment.number, self.append_at));
+        let tip = Tip { csn: previous_csn, lsn: Lsn::new(self.segment.number, self.append_at) };
         spans.push(EpochSpan { epoch, start_segment: self.segment.number, end: None });
         let mut index = index.unwrap_or_else(|| ReplayIndex::new(tip));
-        index.cut(self.start.previous_csn);
+        index.cut(previous_csn);
         index.mark();
-        index.group(self.start.previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START);
-        index.set_tip(tip.0, tip.1);
+        index.group(previous_csn.next(), begin, self.append_at - SEGMENT_DATA_START);
+        index.set_tip(tip);
         let at = AppendPoint {
             epoch,
             segment: self.segment,
             offset: self.append_at,
-            next_csn: self.start.previous_csn.next(),
+            next_csn: previous_csn.next(),
         };
-        let path = at.segment.path.clone();
-        Core::new(env, database, options, self.store, at, spans, index)
-            .map_err(|source| LogError::io("prepare writing to", &path, source))
+        Opened { segments: self.segments, at, spans, index }
     }
 }

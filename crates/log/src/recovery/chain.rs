@@ -2,10 +2,11 @@
 
 use super::ReplayFrom;
 use super::inventory::{First, Found, Inventory};
-use crate::core::EpochSpan;
 use crate::error::LogError;
 use crate::format::{EpochStart, SEGMENT_DATA_START};
-use fulgurite_types::{Csn, Epoch, Lsn};
+use crate::recovery::EpochSpan;
+use crate::stream::watermarks::Tip;
+use fulgurite_types::Epoch;
 
 /// Oldest first; the oldest holds the replay point.
 pub(super) struct Chain(pub Vec<EpochSpan>);
@@ -16,8 +17,8 @@ impl Chain {
     }
 
     /// Ends the newest epoch.
-    pub fn close(&mut self, end: Lsn, last_csn: Csn) {
-        self.0.last_mut().expect("a chain has its newest epoch").end = Some((end, last_csn));
+    pub fn close(&mut self, end: Tip) {
+        self.0.last_mut().expect("a chain has its newest epoch").end = Some(end);
     }
 
     /// Passes over the newest epochs, all of them ended, that have no commit: the next epoch follows the one before
@@ -25,8 +26,8 @@ impl Chain {
     pub fn pass_over_empty(&mut self) -> Vec<u32> {
         let mut passed = Vec::new();
         while let [.., before, newest] = &self.0[..] {
-            let one_segment = newest.end.is_some_and(|(end, _)| end.segment() == newest.start_segment);
-            let csn = |span: &EpochSpan| span.end.map(|(_, csn)| csn);
+            let one_segment = newest.end.is_some_and(|end| end.lsn.segment() == newest.start_segment);
+            let csn = |span: &EpochSpan| span.end.map(|end| end.csn);
             if !one_segment || csn(before) != csn(newest) {
                 break;
             }
@@ -42,7 +43,8 @@ impl Chain {
         inventory: &'a Inventory,
         from: &ReplayFrom,
     ) -> impl Iterator<Item = &'a Found> {
-        let (replay, newest) = (from.lsn.segment(), self.newest().start_segment);
+        let replay = from.lsn.segment();
+        let newest = self.newest().start_segment;
         inventory.segments.values().filter(move |found| {
             matches!(found.first, First::EpochStart(..))
                 && replay < found.number
@@ -80,7 +82,7 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
         let span = EpochSpan {
             epoch: start.previous,
             start_segment: previous,
-            end: Some((start.previous_end, start.previous_csn)),
+            end: Some(Tip { csn: start.previous_csn, lsn: start.previous_end }),
         };
         if previous > from.lsn.segment() {
             let found = inventory.named(previous, || format!("epoch {} began in it", start.previous))?;
@@ -96,8 +98,8 @@ pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, Lo
         segment = previous;
     }
     spans.reverse();
-    if spans[0].end.is_some_and(|(end, _)| from.lsn > end) {
-        let what = format!("the replay point {} is behind the end of epoch {}", from.lsn, spans[0].epoch);
+    if spans[0].end.is_some_and(|end| from.lsn > end.lsn) {
+        let what = format!("the replay point {} is after the end of epoch {}", from.lsn, spans[0].epoch);
         return Err(LogError::damaged(inventory.dir.path(), 0, None, what));
     }
     Ok(Chain(spans))

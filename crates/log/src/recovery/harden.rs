@@ -5,9 +5,10 @@ use super::ReplayFrom;
 use super::chain::Chain;
 use super::inventory::{First, Inventory};
 use super::tail::valid_groups;
-use super::walk::Walked;
+use super::walk::{Range, Walked};
 use crate::error::LogError;
 use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, new_file_name, segment_file_name};
+use crate::options::LogOptions;
 use fulgurite_types::DatabaseId;
 use fulgurite_types::Lsn;
 
@@ -22,7 +23,7 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
     let newest_start = chain.newest().start_segment;
     let mut buffer = Vec::new();
     let mut rewritten = 0;
-    for &(start, end) in &walked.live {
+    for &Range { start, end } in &walked.live {
         let found = inventory.named(start.segment(), || "it was just read".into())?;
         let from = start.max(walked.proven);
         let file = found.open()?;
@@ -47,14 +48,12 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
     Ok(rewritten)
 }
 
-/// Separates the files kept for a full disk, at most `count` of at least `bytes`, from unfinished ones, which it
+/// Separates the files kept for a full disk, as many and as long as the options say, from unfinished ones, which it
 /// removes. None holds data, so it does not matter which file is which. But where a rename is not atomic
 /// ([`fulgurite_env::Dir::rename`]), a file may also have the name of a segment: it loses this name.
-pub(super) fn sort_unfinished(
-    inventory: &Inventory,
-    count: usize,
-    bytes: u32,
-) -> Result<Vec<String>, LogError> {
+pub(super) fn sort_unfinished(inventory: &Inventory, options: &LogOptions) -> Result<Vec<String>, LogError> {
+    let count = reserve_files(options);
+    let bytes = options.segment_bytes_min;
     let (mut reserve, removed): (Vec<_>, Vec<_>) = inventory
         .unfinished
         .iter()
@@ -69,15 +68,22 @@ pub(super) fn sort_unfinished(
     Ok(reserve.into_iter().map(|(name, _)| name.clone()).collect())
 }
 
-/// Moves the segments of passed-over epochs, which the last openings took, back to the reserve, up to `count` files,
+/// How many files recovery leaves for a full disk.
+fn reserve_files(options: &LogOptions) -> usize {
+    options.reserve_segments.max(1)
+}
+
+/// Moves the segments of passed-over epochs, which the last openings took, back to the reserve as far as it lacks files,
 /// and removes the others (INV-LOG-18). Their names are durably gone before anything is written to them.
 pub(super) fn give_back_passed_over(
     inventory: &Inventory,
     chain: &Chain,
     from: &ReplayFrom,
-    (count, bytes_min): (usize, u32),
+    options: &LogOptions,
     reserve: &mut Vec<String>,
 ) -> Result<Vec<u32>, LogError> {
+    let count = reserve_files(options);
+    let bytes_min = options.segment_bytes_min;
     let mut given_back = Vec::new();
     let mut kept = Vec::new();
     let mut buffer = Vec::new();
@@ -108,7 +114,7 @@ pub(super) fn give_back_passed_over(
 
 /// Removes segments that were made and never used: nothing names them, and they hold no valid group and no record. A
 /// used segment that lost only its beginning is damage, and stays. With `later` the first few are left to
-/// [`crate::store::Store::remove_unwanted`], because a large file takes a tenth of a second. The others are not,
+/// [`crate::segments::Segments::remove_unwanted`], because a large file takes a tenth of a second. The others are not,
 /// because a process that dies soon never removes them.
 pub(super) fn remove_unused(
     inventory: &Inventory,
@@ -120,7 +126,7 @@ pub(super) fn remove_unused(
     let mut buffer = Vec::new();
     for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
         let named = from.must_exist.contains(&found.number)
-            || walked.live.iter().any(|(start, _)| start.segment() == found.number);
+            || walked.live.iter().any(|range| range.start.segment() == found.number);
         let may_be_unused = match found.first {
             First::Zeros => true,
             First::Unreadable => found.number > walked.end.segment(),

@@ -3,10 +3,10 @@
 use super::walk::Walked;
 use crate::error::LogError;
 use crate::format::{
-    EpochStart, GroupHeader, GroupKind, NEW_SUFFIX, SEGMENT_DATA_START, SEGMENT_SUFFIX, SegmentHeader,
-    parse_number, segment_file_name,
+    EpochStart, GroupAt, GroupHeader, GroupKind, NEW_SUFFIX, SEGMENT_DATA_START, SEGMENT_SUFFIX,
+    SegmentHeader, parse_number, segment_file_name,
 };
-use crate::segment::{Segment, Stream};
+use crate::segments::{Segment, Stream};
 use fulgurite_env::{Dir, File, OpenOptions};
 use fulgurite_types::{Csn, DatabaseId, Epoch};
 use std::collections::BTreeMap;
@@ -164,14 +164,14 @@ fn first_group(peek: &[u8], number: u32, database: DatabaseId) -> First {
     if data.iter().all(|&byte| byte == 0) {
         return First::Zeros;
     }
-    let place = (database, number, SEGMENT_DATA_START);
+    let own = GroupAt { database, segment: number, offset: SEGMENT_DATA_START };
     let Ok(claimed) = GroupHeader::decode_unchecked(data) else {
         return First::Unreadable;
     };
-    if (claimed.database, claimed.segment, claimed.offset) != place {
+    if claimed.at() != own {
         return First::Unreadable;
     }
-    match (claimed.kind, GroupHeader::decode_at(data, place)) {
+    match (claimed.kind, GroupHeader::decode_at(data, own)) {
         (GroupKind::EpochStart, Ok((header, payload))) => match EpochStart::decode(payload) {
             Ok(start) if start.epoch == header.epoch => First::EpochStart(header, start),
             _ => First::Unreadable,
@@ -250,13 +250,12 @@ impl Inventory {
                     segment.hand_out(Stream::Bulk, Epoch::default(), Csn::ZERO);
                 }
             }
-            if let Some(&(_, end)) =
-                walked.live.iter().rev().find(|(start, _)| start.segment() == found.number)
+            if let Some(range) = walked.live.iter().rev().find(|range| range.start.segment() == found.number)
             {
                 if segment.stream() != Some(Stream::Commit) {
                     segment.hand_out(Stream::Commit, Epoch::default(), Csn::ZERO);
                 }
-                segment.set_used(end.offset());
+                segment.set_used(range.end.offset());
             }
             if !is_read_only || found.number <= walked.end.segment() || segment.stream() == Some(Stream::Bulk)
             {

@@ -13,14 +13,34 @@ pub(crate) use harden::holds_something;
 
 use self::chain::Chain;
 use self::walk::Walked;
-use crate::core::Core;
 use crate::error::LogError;
 use crate::format::{ChunkRef, EpochStart, FrameHeader};
 use crate::options::LogOptions;
+use crate::segments::Segments;
+use crate::stream::groups::AppendPoint;
+use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_env::{Dir, Env};
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn};
 use std::error::Error;
 use std::sync::Arc;
+
+/// One epoch, up to the end that a later epoch declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EpochSpan {
+    pub epoch: Epoch,
+    pub start_segment: u32,
+    /// `None` for the newest.
+    pub end: Option<Tip>,
+}
+
+/// A log that recovery judged and opened, or that was created: its owners are made from it.
+pub(crate) struct Opened {
+    pub segments: Segments,
+    pub at: AppendPoint,
+    /// The epochs from the replay point on.
+    pub spans: Vec<EpochSpan>,
+    pub index: ReplayIndex,
+}
 
 /// What the last checkpoint recorded about the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,7 +139,11 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
         end: walked.end,
         frames: walked.frames,
         read_bytes: walked.read_bytes,
-        walked_bytes: walked.live.iter().map(|(start, end)| u64::from(end.offset() - start.offset())).sum(),
+        walked_bytes: walked
+            .live
+            .iter()
+            .map(|range| u64::from(range.end.offset() - range.start.offset()))
+            .sum(),
         epochs: chain.0.len() as u32,
         ..RecoveryReport::default()
     }
@@ -128,13 +152,13 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
 /// Steps: inventory, chain, walk, tail, harden, new epoch. Recovery writes nothing before it has judged the tail
 /// (INV-LOG-9); with [`LogOptions::read_only`] nothing at all.
 pub(crate) fn recover(
-    env: Arc<dyn Env>,
+    env: &dyn Env,
     dir: &Arc<dyn Dir>,
     database: DatabaseId,
-    options: LogOptions,
+    options: &LogOptions,
     from: &ReplayFrom,
     sink: &mut dyn RecoverySink,
-) -> Result<(Core, RecoveryReport), LogError> {
+) -> Result<(Opened, RecoveryReport), LogError> {
     let started = env.clock().monotonic_ns();
     if from.up_to.is_some_and(|up_to| up_to < from.csn) {
         return Err(LogError::Usage(format!(
@@ -146,7 +170,7 @@ pub(crate) fn recover(
     let mut chain = chain::read(&inventory, from)?;
     let closed = from.closed_at.filter(|_| chain.newest().epoch == from.epoch);
     if let Some(end) = closed {
-        chain.close(end, from.durable_csn);
+        chain.close(Tip { csn: from.durable_csn, lsn: end });
     }
     let walked = walk::walk(&inventory, &chain, from, sink)?;
     if closed.is_none() {
@@ -157,32 +181,31 @@ pub(crate) fn recover(
         if closed.is_none() {
             report.proven_csn = walked.mark.max(from.csn).min(walked.last_csn);
         }
-        let core = read::into_core(env, dir, options, &inventory, chain, walked)?;
-        report.elapsed_ns = core.env.clock().monotonic_ns().saturating_sub(started);
-        return Ok((core, report));
+        let opened = read::into_opened(dir, options, &inventory, chain, walked)?;
+        report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
+        return Ok((opened, report));
     }
     if closed.is_none() {
         report.rewritten_bytes = harden::harden(&inventory, &chain, &walked)?;
     }
-    let (count, bytes_min) = (options.reserve_segments.max(1), options.segment_bytes_min);
-    let mut reserve = harden::sort_unfinished(&inventory, count, bytes_min)?;
-    let mut gone = harden::give_back_passed_over(&inventory, &chain, from, (count, bytes_min), &mut reserve)?;
+    let mut reserve = harden::sort_unfinished(&inventory, options)?;
+    let mut gone = harden::give_back_passed_over(&inventory, &chain, from, options, &mut reserve)?;
     let removed =
         harden::remove_unused(&inventory, &walked, from, options.background && !reserve.is_empty())?;
     gone.extend(&removed);
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
-    chain.close(walked.end, last_csn);
+    chain.close(Tip { csn: last_csn, lsn: walked.end });
     let passed_over = chain.pass_over_empty();
     let previous = chain.newest();
     let start = EpochStart {
         epoch,
         previous: previous.epoch,
         previous_segment: previous.start_segment,
-        previous_end: previous.end.map_or(walked.end, |(end, _)| end),
+        previous_end: previous.end.map_or(walked.end, |end| end.lsn),
         previous_csn: last_csn,
     };
-    let begin = begin_epoch(dir.clone(), database, &options, inventory.next_number()?, reserve, &start)?;
+    let begun = begin_epoch(dir.clone(), database, options, inventory.next_number()?, reserve, &start)?;
     report.epoch = start.epoch;
     report.last_csn = last_csn;
     report.proven_csn = last_csn;
@@ -190,9 +213,8 @@ pub(crate) fn recover(
     report.removed_segments = removed.len() as u32;
     report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
     if options.background {
-        begin.store.remove_later(&removed);
+        begun.segments.remove_later(&removed);
     }
-    begin.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
-    let core = begin.into_core(env, database, options, chain.0, Some(walked.index))?;
-    Ok((core, report))
+    begun.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
+    Ok((begun.into_opened(chain.0, Some(walked.index)), report))
 }

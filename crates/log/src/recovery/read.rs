@@ -1,47 +1,41 @@
 //! A read-only log: it ends where recovery found its end, begins no epoch, and takes no commits.
 
+use super::Opened;
 use super::chain::Chain;
 use super::inventory::Inventory;
 use super::walk::Walked;
-use crate::core::Core;
 use crate::error::LogError;
-use crate::groups::AppendPoint;
 use crate::options::LogOptions;
-use crate::store::Store;
-use fulgurite_env::{Dir, Env};
+use crate::segments::Segments;
+use crate::stream::groups::AppendPoint;
+use crate::stream::watermarks::Tip;
+use fulgurite_env::Dir;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-pub(super) fn into_core(
-    env: Arc<dyn Env>,
+pub(super) fn into_opened(
     dir: &Arc<dyn Dir>,
-    options: LogOptions,
+    options: &LogOptions,
     inventory: &Inventory,
     chain: Chain,
     walked: Walked,
-) -> Result<Core, LogError> {
-    let store =
-        Store::new(dir.clone(), inventory.database, options.clone(), inventory.next_number()?, Vec::new());
+) -> Result<Opened, LogError> {
+    let number = inventory.next_number()?;
+    let segments = Segments::new(dir.clone(), inventory.database, options.clone(), number, Vec::new());
     for segment in inventory.kept_segments(&[], &walked) {
-        store.add(segment);
+        segments.add(segment);
     }
     // The rest of a torn group may follow the end.
-    store.set_epoch_start(walked.end.segment());
+    segments.set_epoch_start(walked.end.segment());
     inventory.named(walked.end.segment(), || "the log ends in it".into())?;
-    let segment = store.get(walked.end.segment()).expect("it is there and readable, or recovery had failed");
-    let newest = chain.newest();
+    let segment =
+        segments.get(walked.end.segment()).expect("it is there and readable, or recovery had failed");
     let at = AppendPoint {
-        epoch: newest.epoch,
+        epoch: chain.newest().epoch,
         segment,
         offset: walked.end.offset(),
         next_csn: walked.last_csn.next(),
     };
     let mut index = walked.index;
-    index.set_tip(walked.last_csn, walked.end);
-    let path = dir.path().to_path_buf();
-    let core = Core::new(env, inventory.database, options, store, at, chain.0, index);
-    let core = core.map_err(|source| LogError::io("prepare reading of", &path, source))?;
-    core.closed.store(true, Ordering::Release);
-    core.ended.store(true, Ordering::Release);
-    Ok(core)
+    index.set_tip(Tip { csn: walked.last_csn, lsn: walked.end });
+    Ok(Opened { segments, at, spans: chain.0, index })
 }

@@ -5,7 +5,7 @@ use super::chain::Chain;
 use super::inventory::{First, Found, Inventory};
 use super::walk::Walked;
 use crate::error::LogError;
-use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupHeader, SEGMENT_DATA_START};
+use crate::format::{GROUP_ALIGN, GROUP_MAGIC, GroupAt, GroupHeader, SEGMENT_DATA_START};
 use fulgurite_types::{Csn, DatabaseId, Lsn};
 
 /// How much is searched of a segment whose first block is zero. Groups follow each other from the first block on. So a
@@ -92,10 +92,10 @@ pub(super) fn valid_groups(
 ) -> impl Iterator<Item = GroupHeader> + '_ {
     let magic = GROUP_MAGIC.to_le_bytes();
     let tail = bytes.get(start as usize..).unwrap_or_default();
-    let places = tail.chunks_exact(GROUP_ALIGN as usize).enumerate();
-    places.filter(move |(_, chunk)| chunk.starts_with(&magic)).filter_map(move |(nth, _)| {
+    let aligned = tail.chunks_exact(GROUP_ALIGN as usize).enumerate();
+    aligned.filter(move |(_, chunk)| chunk.starts_with(&magic)).filter_map(move |(nth, _)| {
         let offset = start + nth as u32 * GROUP_ALIGN;
-        let place = (database, number, offset);
-        GroupHeader::decode_at(&bytes[offset as usize..], place).ok().map(|(header, _)| header)
+        let own = GroupAt { database, segment: number, offset };
+        GroupHeader::decode_at(&bytes[offset as usize..], own).ok().map(|(header, _)| header)
     })
 }

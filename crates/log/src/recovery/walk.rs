@@ -3,10 +3,10 @@
 use super::chain::Chain;
 use super::inventory::{Found, Inventory};
 use super::{RecoveredFrame, RecoverySink, ReplayFrom};
-use crate::core::EpochSpan;
 use crate::error::LogError;
-use crate::format::{GROUP_HEADER_BYTES, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
-use crate::replay_index::ReplayIndex;
+use crate::format::{GROUP_HEADER_BYTES, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START};
+use crate::recovery::EpochSpan;
+use crate::stream::watermarks::{ReplayIndex, Tip};
 use fulgurite_types::{Csn, Lsn};
 use std::collections::VecDeque;
 
@@ -20,13 +20,20 @@ pub(crate) struct Walked {
     pub mark: Csn,
     /// The end of the last group that `mark` covers: later groups may be in a cache only.
     pub proven: Lsn,
-    /// The walked ranges, in order: start and end, each range in one segment.
-    pub live: Vec<(Lsn, Lsn)>,
+    /// The walked ranges, in order.
+    pub live: Vec<Range>,
     pub frames: u64,
     pub read_bytes: u64,
     pub index: ReplayIndex,
     /// The bytes of the segment read last: the one that holds `end`.
     pub last_read: Vec<u8>,
+}
+
+/// Bytes of one segment.
+#[derive(Clone, Copy)]
+pub(crate) struct Range {
+    pub start: Lsn,
+    pub end: Lsn,
 }
 
 struct Walker<'a> {
@@ -36,8 +43,8 @@ struct Walker<'a> {
     total_bytes: u64,
     /// The last CSN, once a group was read.
     last: Option<Csn>,
-    /// Last CSNs and ends of groups of the newest epoch that no durable mark covers yet.
-    unproven: VecDeque<(Csn, Lsn)>,
+    /// The last commits of groups of the newest epoch that no durable mark covers yet, and the ends of these groups.
+    unproven: VecDeque<Tip>,
     out: Walked,
 }
 
@@ -64,7 +71,7 @@ pub(super) fn walk(
             live: Vec::new(),
             frames: 0,
             read_bytes: 0,
-            index: ReplayIndex::new((from.csn, from.lsn)),
+            index: ReplayIndex::new(Tip { csn: from.csn, lsn: from.lsn }),
             last_read: Vec::new(),
         },
     };
@@ -88,8 +95,8 @@ impl Walker<'_> {
         let why = |position: Lsn| format!("epoch {} continues in it at {position}", span.epoch);
         let mut found = self.inventory.named(position.segment(), || why(position))?;
         loop {
-            match span.end.filter(|(end, _)| end.segment() == found.number) {
-                Some((end, _)) => found.read_between(&mut buffer, position.offset(), end.offset())?,
+            match span.end.filter(|end| end.lsn.segment() == found.number) {
+                Some(end) => found.read_between(&mut buffer, position.offset(), end.lsn.offset())?,
                 None => found.read(&mut buffer)?,
             }
             self.out.index.mark();
@@ -108,7 +115,7 @@ impl Walker<'_> {
         self.sink.progress(self.out.read_bytes, self.total_bytes);
         self.out.end = position;
         self.out.last_csn = self.last.unwrap_or(self.from.csn);
-        let Some((end, csn)) = span.end else {
+        let Some(Tip { csn, lsn: end }) = span.end else {
             return Ok(());
         };
         if self.out.last_csn < csn {
@@ -136,7 +143,7 @@ impl Walker<'_> {
     ) -> Result<Next, LogError> {
         let start = *position;
         let result = loop {
-            if span.end.is_some_and(|(end, _)| *position == end) {
+            if span.end.is_some_and(|end| *position == end.lsn) {
                 break Next::End;
             }
             let Some((header, payload)) = self.group(span, found, bytes, *position)? else {
@@ -158,7 +165,7 @@ impl Walker<'_> {
                 break Next::Segment(header.next_segment);
             }
         };
-        self.out.live.push((start, *position));
+        self.out.live.push(Range { start, end: *position });
         Ok(result)
     }
 
@@ -170,16 +177,17 @@ impl Walker<'_> {
         bytes: &'b [u8],
         position: Lsn,
     ) -> Result<Option<(GroupHeader, &'b [u8])>, LogError> {
-        let place = (self.inventory.database, found.number, position.offset());
+        let own =
+            GroupAt { database: self.inventory.database, segment: found.number, offset: position.offset() };
         let at = bytes.get(position.offset() as usize..).unwrap_or_default();
-        let what = match GroupHeader::decode_at(at, place) {
+        let what = match GroupHeader::decode_at(at, own) {
             Ok((header, payload)) if header.epoch == span.epoch => {
                 let misplaced = match header.kind {
                     GroupKind::BulkStart => true,
                     GroupKind::EpochStart => position != Lsn::new(span.start_segment, SEGMENT_DATA_START),
                     _ => false,
                 };
-                let over = span.end.is_some_and(|(end, _)| Lsn::new(found.number, header.end()) > end);
+                let over = span.end.is_some_and(|end| Lsn::new(found.number, header.end()) > end.lsn);
                 if misplaced || over {
                     return Err(self.damaged(found, position.offset(), "there is a group where none can be"));
                 }
@@ -190,7 +198,7 @@ impl Walker<'_> {
         };
         match span.end {
             None => Ok(None),
-            Some((_, csn)) => {
+            Some(Tip { csn, .. }) => {
                 let last = self.last.unwrap_or(self.from.csn);
                 let csns = lost(last, csn);
                 Err(LogError::damaged(&found.path, position.offset().into(), csns, what))
@@ -220,13 +228,13 @@ impl Walker<'_> {
         header: &GroupHeader,
         payload: &[u8],
     ) -> Result<(), LogError> {
-        let span_last = span.end.map_or(Csn::MAX, |(_, csn)| csn);
+        let span_last = span.end.map_or(Csn::MAX, |end| end.csn);
         let last = span_last.min(self.from.up_to.unwrap_or(Csn::MAX));
         let mut expected = header.first_csn;
         for record in Records::new(payload) {
             let record = record.map_err(|error| self.damaged(found, header.offset, error.to_string()))?;
             if record.header.csn != expected {
-                let what = format!("commit {} is in the place of {expected}", record.header.csn);
+                let what = format!("commit {} is where {expected} has to be", record.header.csn);
                 return Err(self.damaged(found, header.offset, what));
             }
             expected = expected.next();
@@ -254,17 +262,17 @@ impl Walker<'_> {
     /// without frames, the one that carries it among them.
     fn prove(&mut self, header: &GroupHeader, end: Lsn) {
         if header.frames > 0 {
-            self.unproven.push_back((header.last_csn(), end));
+            self.unproven.push_back(Tip { csn: header.last_csn(), lsn: end });
         }
         self.out.mark = self.out.mark.max(header.durable);
         if self.from.epoch == header.epoch {
             self.out.mark = self.out.mark.max(self.from.durable_csn);
         }
-        while let Some(&(csn, end)) = self.unproven.front() {
-            if csn > self.out.mark {
+        while let Some(tip) = self.unproven.front() {
+            if tip.csn > self.out.mark {
                 break;
             }
-            self.out.proven = end;
+            self.out.proven = tip.lsn;
             self.unproven.pop_front();
         }
     }

@@ -12,7 +12,7 @@ use shuttle::thread;
 use super::explore;
 use super::world::{ID, World, below, dir, one_of, options};
 use crate::{
-    ChunkRef, Durability, Log, LogError, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes,
+    ChunkRef, Durability, Log, LogError, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes,
     local_record_bytes,
 };
 
@@ -32,17 +32,8 @@ fn commit(world: &World, syncs: bool) -> Result<Csn, LogError> {
     }
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
-    let frame = NewFrame {
-        kind: 1,
-        flags: 0,
-        codec: 0,
-        term: 0,
-        commit_time_ms: 0,
-        body: &body,
-        body_crc: crc32c(&body),
-        local: &local,
-    };
-    log.fill(reservation, frame);
+    let header = reservation.header(1, crc32c(&body));
+    log.fill(reservation, &header, &body, &local);
     Ok(csn)
 }
 
@@ -66,8 +57,8 @@ fn assert_whole(sim: &Arc<SimEnv>, log: &Log, acknowledged: Csn) {
     let opened = Log::open(image, path, ID, log.options().clone(), &ReplayFrom::beginning(), &mut found);
     let (opened, _) = opened.unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     assert!(found.1 >= acknowledged, "{kind:?}: {acknowledged} was acknowledged, {} is there", found.1);
-    for place in &found.0 {
-        let chunk = opened.read_chunk(place);
+    for reference in &found.0 {
+        let chunk = opened.read_chunk(reference);
         chunk.unwrap_or_else(|error| {
             panic!("INV-LOG-16: {kind:?}: a frame is there, its chunk is not: {error}")
         });

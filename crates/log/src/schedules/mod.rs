@@ -1,8 +1,10 @@
 //! Explores schedules with shuttle: `cargo test -p fulgurite-log --features shuttle --lib schedules`.
 //!
-//! The whole log runs over a simulated disk on which threads switch while a write or a sync is in flight. Shuttle
-//! interleaves at every lock and atomic of `crate::sync`, and takes all atomics for sequentially consistent. Weaker
-//! orders are argued for where the code uses them. A thread that is never woken is a deadlock, which shuttle reports.
+//! The whole log runs over a simulated disk on which threads switch while a write or a sync is in flight; the leader
+//! (`leader.rs`, `parking.rs`), the groups (`groups.rs`) and the signals (`resting.rs`) run without the rest. Shuttle
+//! interleaves at every lock and atomic of `fulgurite_types::sync`, and takes all atomics for sequentially consistent.
+//! Weaker orders are argued for where the code uses them. A thread that is never woken is a deadlock, which shuttle
+//! reports.
 //!
 //! Shuttle's own random numbers choose scheme, device and faults, so that a schedule repeats them.
 
@@ -12,7 +14,9 @@ use shuttle::scheduler::{RandomScheduler, Schedule, Scheduler, Task, TaskId};
 mod chunks;
 mod disk;
 mod failures;
+mod groups;
 mod insertion;
+mod leader;
 mod parking;
 mod resting;
 mod times;

@@ -10,7 +10,7 @@ use shuttle::thread;
 
 use super::explore;
 use super::world::below;
-use crate::park::Parking;
+use crate::stream::parking::Parking;
 
 /// INV-LOG-11: sleepers for ten commits on four bits, woken range by range as the commits become durable.
 fn ranges() {

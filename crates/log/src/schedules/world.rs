@@ -14,7 +14,7 @@ use shuttle::rand::{Rng, thread_rng};
 use super::disk::{Watch, YieldingEnv};
 use crate::format::{GroupKind, segment_file_name};
 use crate::{
-    Durability, FlushScheme, Log, LogError, LogOptions, NewFrame, RecoveredFrame, RecoverySink, ReplayFrom,
+    Durability, FlushScheme, Log, LogError, LogOptions, Numbers, RecoveredFrame, RecoverySink, ReplayFrom,
     ScanItem, TimeBounds, Waiting, frame_bytes, scan_segment,
 };
 
@@ -49,8 +49,9 @@ pub fn options() -> LogOptions {
     }
 }
 
-struct Told {
-    lsn: Lsn,
+/// A frame.
+struct Appended {
+    body_lsn: Lsn,
     body: Vec<u8>,
 }
 
@@ -59,7 +60,8 @@ pub struct World {
     pub sim: Arc<SimEnv>,
     pub watch: Arc<Watch>,
     pub log: Arc<Log>,
-    told: Mutex<BTreeMap<u64, Told>>,
+    /// By CSN.
+    appended: Mutex<BTreeMap<u64, Appended>>,
 }
 
 impl World {
@@ -71,7 +73,7 @@ impl World {
         watch.syncs_beside_writes.store(options.scheme != FlushScheme::Combined, Relaxed);
         let env = YieldingEnv::new(&sim, &watch);
         let log = Log::create(env, dir(), ID, options).expect("an empty directory takes a log");
-        Arc::new(World { sim, watch, log, told: Mutex::default() })
+        Arc::new(World { sim, watch, log, appended: Mutex::default() })
     }
 
     /// Admits, reserves and fills.
@@ -97,17 +99,13 @@ impl World {
         let drawn: Vec<u8> = std::iter::repeat_with(|| thread_rng().r#gen()).take(bytes.min(4000)).collect();
         let body: Vec<u8> = drawn.iter().copied().cycle().take(bytes).collect();
         let reservation = self.log.reserve_at(admission, level, time)?;
-        let commit_time_ms = reservation.time_ms();
-        let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
-        let before = self.told.lock().expect("no panic").insert(csn.0, Told { lsn, body: body.clone() });
+        let Numbers { csn, body_lsn, time_ms } = reservation.numbers();
+        let appended = Appended { body_lsn, body: body.clone() };
+        let before = self.appended.lock().expect("no panic").insert(csn.0, appended);
         assert!(before.is_none(), "a CSN was given twice: {csn}");
-        let body_crc = crc32c(&body);
-        let term = 0;
-        self.log.fill(
-            reservation,
-            NewFrame { kind: 1, flags: 0, codec: 0, term, commit_time_ms, body: &body, body_crc, local: &[] },
-        );
-        Some((csn, commit_time_ms))
+        let header = reservation.header(1, crc32c(&body));
+        self.log.fill(reservation, &header, &body, &[]);
+        Some((csn, time_ms))
     }
 
     /// Commits synchronously, and asserts that the acknowledged commit survives a power cut.
@@ -132,16 +130,16 @@ impl World {
             found.len(),
             self.log.options()
         );
-        self.assert_told(&found);
+        self.assert_appended(&found);
     }
 
     /// Asserts that the frames found are the appended ones, from the first on.
-    fn assert_told(&self, found: &[(Csn, Lsn, Vec<u8>)]) {
-        let told = self.told.lock().expect("no panic");
+    fn assert_appended(&self, found: &[(Csn, Lsn, Vec<u8>)]) {
+        let appended = self.appended.lock().expect("no panic");
         for ((csn, lsn, body), expected) in found.iter().zip(1..) {
             assert_eq!(csn.0, expected, "numbers are dense");
-            let frame = told.get(&csn.0).expect("only what was reserved is written");
-            assert_eq!((frame.lsn, &frame.body), (*lsn, body), "INV-LOG-3: commit {csn} is at its LSN");
+            let frame = appended.get(&csn.0).expect("only what was reserved is written");
+            assert_eq!((frame.body_lsn, &frame.body), (*lsn, body), "INV-LOG-3: commit {csn} is at its LSN");
         }
     }
 
@@ -186,14 +184,17 @@ impl World {
         let newest = self.log.reserved_csn();
         self.wait_durable(newest).expect("nothing failed");
         self.log.watermarks().validate();
-        let told = self.told.lock().expect("no panic");
-        assert!(told.keys().copied().eq(1..=newest.0), "numbers are dense");
+        let appended = self.appended.lock().expect("no panic");
+        assert!(appended.keys().copied().eq(1..=newest.0), "numbers are dense");
         let mut end = Lsn::NULL;
-        for (csn, frame) in &*told {
-            assert!(end < frame.lsn, "INV-LOG-3: the range of commit {csn} overlaps that of the one before");
-            end = frame.lsn.advance(frame.body.len() as u32);
+        for (csn, frame) in &*appended {
+            assert!(
+                end < frame.body_lsn,
+                "INV-LOG-3: the range of commit {csn} overlaps that of the one before"
+            );
+            end = frame.body_lsn.advance(frame.body.len() as u32);
         }
-        drop(told);
+        drop(appended);
         self.assert_recovers(newest);
     }
 
@@ -210,7 +211,7 @@ impl World {
             "{acknowledged} was acknowledged, {} is there",
             report.last_csn
         );
-        self.assert_told(&found.0);
+        self.assert_appended(&found.0);
     }
 
     /// Every segment, as reads see it.

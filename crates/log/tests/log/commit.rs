@@ -51,7 +51,7 @@ fn watermarks_move_in_order() {
     let reserved = log.watermarks();
     assert!(reserved.reserved > start.reserved);
     assert_eq!((reserved.filled, reserved.reserved_csn), (start.filled, Csn(1)));
-    log.fill(reservation, chunks(b"bytes", &[]));
+    fill(&log, reservation, b"bytes", &[]);
     let filled = log.watermarks();
     assert_eq!((filled.filled, filled.durable), (reserved.reserved, start.durable));
     log.wait_durable(Csn(1)).expect("nothing fails");
@@ -102,11 +102,11 @@ fn admissions_keep_their_promise() {
                 if rng.below(5) == 0 {
                     continue;
                 }
-                let place =
+                let chunk =
                     fulgurite_log::ChunkRef { spill: log.new_spill(), ordinal: 0, lsn: Lsn::NULL, len: 1 };
                 let reservation = log.reserve(admission, Durability::Sync);
                 last = reservation.csn();
-                log.fill(reservation, chunks(&vec![1; body as usize], &vec![place; usize::from(count)]));
+                fill(&log, reservation, &vec![1; body as usize], &vec![chunk; usize::from(count)]);
             }
             if last > Csn::ZERO {
                 log.wait_durable(last).expect("nothing fails");

@@ -15,7 +15,7 @@ const THREADS: u64 = 4;
 const COMMITS: u64 = 12;
 
 #[derive(Default)]
-struct Told {
+struct Promises {
     bodies: Mutex<BTreeMap<u64, Vec<u8>>>,
     /// The newest commit that was acknowledged with a flush of the device, and the newest that was acknowledged at all.
     flushed: AtomicU64,
@@ -32,25 +32,25 @@ fn level(rng: &mut Rng) -> Durability {
 }
 
 /// One thread's commits, until the machine stops.
-fn committer(log: &Log, told: &Told, mut rng: Rng) -> Result<(), LogError> {
+fn committer(log: &Log, promises: &Promises, mut rng: Rng) -> Result<(), LogError> {
     for _ in 0..COMMITS {
         let level = level(&mut rng);
         let body = vec![rng.next() as u8; 1 + rng.below(1500) as usize];
         let admission = log.admit(frame_bytes(body.len() as u32), 0)?;
         let reservation = log.reserve(admission, level);
         let csn = reservation.csn();
-        told.bodies.lock().expect("no panic").insert(csn.0, body.clone());
-        log.fill(reservation, chunks(&body, &[]));
+        promises.bodies.lock().expect("no panic").insert(csn.0, body.clone());
+        fill(log, reservation, &body, &[]);
         match level {
             Durability::Async { interval } => log.request_durable_within(csn, interval),
             level if level.waits() => {
                 log.wait_durable(csn)?;
-                told.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
+                promises.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
             }
             _ => {}
         }
         if level == Durability::Sync {
-            told.flushed.fetch_max(csn.0, Ordering::SeqCst);
+            promises.flushed.fetch_max(csn.0, Ordering::SeqCst);
         }
         if rng.below(4) == 0 {
             log.maintain()?;
@@ -60,15 +60,15 @@ fn committer(log: &Log, told: &Told, mut rng: Rng) -> Result<(), LogError> {
 }
 
 /// Runs the threads on a machine that stops in its `n`-th operation from now on.
-fn run(env: &Arc<SimEnv>, options: LogOptions, n: u64) -> Arc<Told> {
+fn run(env: &Arc<SimEnv>, options: LogOptions, n: u64) -> Arc<Promises> {
     let log = Log::create(Arc::clone(env) as Arc<dyn Env>, dir(), ID, options).expect("nothing fails yet");
     env.faults().crash_at(env.faults().op_count() + n);
-    let told = Arc::new(Told::default());
+    let promises = Arc::new(Promises::default());
     let threads: Vec<_> = (0..THREADS)
         .map(|thread| {
-            let (machine, log, told) = (Arc::clone(env), Arc::clone(&log), Arc::clone(&told));
+            let (machine, log, promises) = (Arc::clone(env), Arc::clone(&log), Arc::clone(&promises));
             let work = move || {
-                if let Err(error) = committer(&log, &told, Rng::new(n * THREADS + thread)) {
+                if let Err(error) = committer(&log, &promises, Rng::new(n * THREADS + thread)) {
                     assert!(machine.faults().has_crashed(), "only the crash fails: {error}");
                 }
             };
@@ -78,12 +78,12 @@ fn run(env: &Arc<SimEnv>, options: LogOptions, n: u64) -> Arc<Told> {
     for thread in threads {
         assert!(thread.join(), "no thread panicked");
     }
-    told
+    promises
 }
 
 /// Opens the log after a crash, which `what` names, and checks every promise. Where the device `lied`, commits after
 /// `promised` may be missing although later groups testify to them.
-fn check(env: &Arc<SimEnv>, told: &Told, promised: u64, lied: bool, what: &str) {
+fn check(env: &Arc<SimEnv>, promises: &Promises, promised: u64, lied: bool, what: &str) {
     let (log, report, found) = match open(env, &ReplayFrom::beginning()) {
         Ok(opened) => opened,
         Err(LogError::Damaged(damage)) if lied => {
@@ -98,7 +98,7 @@ fn check(env: &Arc<SimEnv>, told: &Told, promised: u64, lied: bool, what: &str) 
         "{what}: {promised} was acknowledged, {} is there",
         report.last_csn
     );
-    let bodies = told.bodies.lock().expect("no panic");
+    let bodies = promises.bodies.lock().expect("no panic");
     assert_eq!(found.0.len() as u64, report.last_csn.0, "{what}");
     for ((csn, body, ..), expected) in found.0.iter().zip(1..) {
         assert_eq!(*csn, Csn(expected), "{what}: a prefix");
@@ -116,16 +116,16 @@ fn crashes(scheme: FlushScheme, direct: bool, power_safe_cache: bool) {
         let waiting = if n % 2 == 0 { Waiting::Block } else { Waiting::SpinThenBlock };
         let background = n % 5 == 0;
         let options = LogOptions { scheme, direct, power_safe_cache, waiting, background, ..options() };
-        let told = run(&env, options, n);
+        let promises = run(&env, options, n);
         let (flushed, acknowledged) =
-            (told.flushed.load(Ordering::SeqCst), told.acknowledged.load(Ordering::SeqCst));
+            (promises.flushed.load(Ordering::SeqCst), promises.acknowledged.load(Ordering::SeqCst));
         for seed in 0..4 {
             for kind in [CrashKind::Kill, CrashKind::OsCrash, CrashKind::PowerCut] {
                 // A cache that is not power-safe, although asserted to be, guarantees only flushed commits.
                 let lied = kind == CrashKind::PowerCut && power_safe_cache && !is_true;
                 let promised = if lied { flushed } else { acknowledged };
                 let what = format!("{scheme:?}, direct {direct}, operation {n}, {kind:?} {seed}");
-                check(&env.crash(kind, seed), &told, promised, lied, &what);
+                check(&env.crash(kind, seed), &promises, promised, lied, &what);
             }
         }
     }

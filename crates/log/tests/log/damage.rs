@@ -71,7 +71,7 @@ fn a_flipped_byte_in_any_group_is_reported_in_its_place() {
 
 /// Without a later durable mark, a damaged last group looks like a torn one: the log is shorter, nothing else.
 #[test]
-fn behind_the_last_mark_the_log_is_shorter_at_most() {
+fn after_the_last_mark_the_log_is_shorter_at_most() {
     let env = SimEnv::new(3);
     let log = create(&env);
     for n in 0..5 {
@@ -169,7 +169,7 @@ fn damage_changes_nothing_on_disk() {
 }
 
 #[test]
-fn a_replay_point_behind_the_end_is_reported() {
+fn a_replay_point_after_the_end_is_reported() {
     let env = closed(3);
     let (log, _, _) = open(&env, &ReplayFrom::beginning()).expect("clean");
     drop(log);

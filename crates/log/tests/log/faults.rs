@@ -98,7 +98,7 @@ fn an_admission_from_before_the_fault_is_never_acknowledged() {
     assert!(matches!(log.wait_durable(Csn(1)), Err(LogError::Poisoned(_))));
     let reservation = log.reserve(admission, Durability::Sync);
     let csn = reservation.csn();
-    log.fill(reservation, chunks(b"late", &[]));
+    fill(&log, reservation, b"late", &[]);
     assert!(matches!(log.wait_durable(csn), Err(LogError::Poisoned(_))));
 }
 

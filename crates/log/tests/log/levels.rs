@@ -15,7 +15,7 @@ fn append_at(log: &Log, body: &[u8], level: Durability) -> Csn {
     let admission = log.admit(frame_bytes(body.len() as u32), 0).expect("there is room");
     let reservation = log.reserve(admission, level);
     let csn = reservation.csn();
-    log.fill(reservation, chunks(body, &[]));
+    fill(log, reservation, body, &[]);
     csn
 }
 

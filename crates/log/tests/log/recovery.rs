@@ -86,7 +86,7 @@ fn an_empty_directory_has_no_log() {
 }
 
 #[test]
-fn a_group_behind_the_end_without_a_mark_is_torn_off() {
+fn a_group_after_the_end_without_a_mark_is_torn_off() {
     let (env, end) = left(5);
     put(&env, end.advance(800), &frame_group(end.advance(800), 1, 9));
     let (_, report, _) = recover(&env);
@@ -94,7 +94,7 @@ fn a_group_behind_the_end_without_a_mark_is_torn_off() {
 }
 
 #[test]
-fn groups_behind_the_end_of_an_older_epoch_are_dead() {
+fn groups_after_the_end_of_an_older_epoch_are_dead() {
     let (env, end) = left(5);
     let (log, ..) = recover(&env);
     commit(&log, b"epoch 2").expect("nothing fails");

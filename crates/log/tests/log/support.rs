@@ -3,8 +3,8 @@
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
-    ChunkRef, Durability, FlushScheme, Log, LogError, LogOptions, NewFrame, RecoveredFrame, RecoveryReport,
-    RecoverySink, ReplayFrom, SpillId, frame_bytes, local_record_bytes,
+    ChunkRef, Durability, FlushScheme, FrameHeader, Log, LogError, LogOptions, RecoveredFrame,
+    RecoveryReport, RecoverySink, ReplayFrom, Reservation, SpillId, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, crc32c};
 use std::collections::BTreeMap;
@@ -65,29 +65,31 @@ impl RecoverySink for Collect {
     }
 }
 
-pub fn chunks(frame: &[u8], local: &[ChunkRef]) -> NewFrame<'static> {
-    let body: &'static [u8] = Box::leak(frame.to_vec().into_boxed_slice());
-    let local: &'static [ChunkRef] = Box::leak(local.to_vec().into_boxed_slice());
-    NewFrame { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc: crc32c(body), local }
+/// Fills with a frame whose header has a value in each field.
+pub fn fill(log: &Log, reservation: Reservation, body: &[u8], local: &[ChunkRef]) {
+    let header = FrameHeader {
+        flags: 2,
+        body_bytes: body.len() as u32,
+        term: 3,
+        commit_time_ms: 4,
+        ..reservation.header(1, crc32c(body))
+    };
+    log.fill(reservation, &header, body, local);
 }
 
 /// Admits, reserves and fills; does not wait.
 pub fn append(log: &Log, body: &[u8], local: &[ChunkRef]) -> Result<(Csn, Lsn), LogError> {
     let admission = log.admit(frame_bytes(body.len() as u32), local_record_bytes(local.len() as u16))?;
     let reservation = log.reserve(admission, Durability::Sync);
-    let place = (reservation.csn(), reservation.body_lsn());
-    let body_crc = crc32c(body);
-    log.fill(
-        reservation,
-        NewFrame { kind: 1, flags: 2, codec: 0, term: 3, commit_time_ms: 4, body, body_crc, local },
-    );
-    Ok(place)
+    let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
+    fill(log, reservation, body, local);
+    Ok((csn, lsn))
 }
 
 pub fn commit(log: &Log, body: &[u8]) -> Result<(Csn, Lsn), LogError> {
-    let place = append(log, body, &[])?;
-    log.wait_durable(place.0)?;
-    Ok(place)
+    let (csn, lsn) = append(log, body, &[])?;
+    log.wait_durable(csn)?;
+    Ok((csn, lsn))
 }
 
 pub fn create(env: &Arc<SimEnv>) -> Arc<Log> {

@@ -2,7 +2,7 @@
 
 use crate::support::{Collect, ID};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{BulkKind, Durability, FlushScheme, Log, LogOptions, NewFrame, ReplayFrom, frame_bytes};
+use fulgurite_log::{BulkKind, Durability, FlushScheme, Log, LogOptions, ReplayFrom, frame_bytes};
 use fulgurite_types::{Csn, Lsn, crc32c};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,18 +29,8 @@ fn committer(log: &Log, thread: u64, order: &Mutex<Vec<(Csn, Lsn)>>) {
         let reservation = log.reserve(admission, Durability::Sync);
         let (csn, lsn) = (reservation.csn(), reservation.body_lsn());
         order.lock().expect("no panic").push((csn, lsn));
-        let body_crc = crc32c(&body);
-        let frame = NewFrame {
-            kind: 1,
-            flags: 0,
-            codec: 0,
-            term: 0,
-            commit_time_ms: thread,
-            body: &body,
-            body_crc,
-            local: &[],
-        };
-        log.fill(reservation, frame);
+        let header = reservation.header(1, crc32c(&body));
+        log.fill(reservation, &header, &body, &[]);
         assert_eq!(log.read_bytes(lsn, body.len() as u32).expect("it is in memory"), body);
         if n % 2 == 0 {
             log.request_durable(csn);
@@ -130,17 +120,8 @@ fn short_frames_do_not_starve_among_long_ones() {
         let body = vec![7; bytes];
         let admission = log.admit(frame_bytes(bytes as u32), 0).expect("there is room");
         let reservation = log.reserve(admission, level);
-        let frame = NewFrame {
-            kind: 1,
-            flags: 0,
-            codec: 0,
-            term: 0,
-            commit_time_ms: 0,
-            body: &body,
-            body_crc: crc32c(&body),
-            local: &[],
-        };
-        log.fill(reservation, frame);
+        let header = reservation.header(1, crc32c(&body));
+        log.fill(reservation, &header, &body, &[]);
     };
     let (is_over, long_frames) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {

@@ -3,7 +3,7 @@
 //! Each group has a group slot while it is in memory. The slot's word holds the group's bytes and frames, whether it is
 //! closed, and the low bits of its sequence number. A committer joins with one compare-exchange of that word, which
 //! gives its reserved range and its CSN in one order for both. Threads fill their ranges in parallel and count them
-//! into `filled`. Groups are opened and closed under the lock of [`crate::groups::Groups`]. The idea is the
+//! into `filled`. Groups are opened and closed under the lock of the queue. The idea is the
 //! consolidation array of Aether (Johnson et al., 2010).
 //!
 //! - INV-LOG-12: a group slot's fields other than `word` and `filled` change only while no group uses the slot. A
@@ -268,7 +268,8 @@ impl GroupRing {
     /// Whether all ranges that the open group has at this moment are filled. `filled` only counts bytes: it says which
     /// ranges they are only if the length did not change around its load.
     pub fn is_filled_now(&self, sequence: u64) -> bool {
-        let (before, filled) = (self.look(sequence), self.slot(sequence).1.filled.load(Acquire));
+        let before = self.look(sequence);
+        let filled = self.slot(sequence).1.filled.load(Acquire);
         self.look(sequence).len() == before.len() && filled == before.len() - GROUP_HEADER_BYTES
     }
 

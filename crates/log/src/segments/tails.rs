@@ -18,15 +18,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use fulgurite_env::{File, OpenOptions};
 use fulgurite_types::Csn;
 
-use crate::segment::{SEALED, Segment, Stream};
-use crate::store::Store;
+use super::{SEALED, Segment, Segments, Stream};
 
 /// A hole begins at a multiple of this.
 const BLOCK: u64 = 4096;
 /// How much of a segment is looked through at once, and the least that is given back.
 const LOOK_BYTES: u64 = 64 * 1024;
 
-impl Store {
+impl Segments {
     /// Gives back the space of the zeros at the ends of sealed segments, once for each segment. True if there was any.
     pub fn give_back_tails(&self) -> bool {
         let due = self.segments_with_tails();

@@ -1,10 +1,7 @@
 //! The memory of one group: many threads fill it at once, each its own reserved range.
 
-use crate::core::Core;
-use crate::group_ring::GroupRing;
 use fulgurite_types::Writer;
 use std::cell::UnsafeCell;
-use std::sync::Arc;
 
 /// A group's memory.
 ///
@@ -70,34 +67,35 @@ unsafe fn copy(target: *mut u8, bytes: &[u8]) {
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
 }
 
-/// A reserved range. Dropping it before it is full poisons the log: every later commit would wait for the hole.
+/// A reserved range.
 pub(crate) struct ReservedRange {
-    core: Arc<Core>,
     memory: *mut u8,
-    slot: usize,
-    bytes: u32,
+    /// The group slot that counts the range once it is filled.
+    pub slot: usize,
+    pub bytes: u32,
     remaining: u32,
 }
 
 // SAFETY: only this value accesses the range, whichever thread owns it.
 unsafe impl Send for ReservedRange {}
-// SAFETY: a shared reference can only ask for the remaining length.
+// SAFETY: a shared reference can only read the lengths.
 unsafe impl Sync for ReservedRange {}
 
 impl ReservedRange {
     /// # Safety
-    /// The range was just given to the caller by [`GroupRing::join`] or [`GroupRing::open`].
-    pub unsafe fn new(core: Arc<Core>, memory: *mut u8, slot: usize, bytes: u32) -> ReservedRange {
-        ReservedRange { core, memory, slot, bytes, remaining: bytes }
+    /// The group ring just gave the range to the caller, by `join` or `open`. The group keeps its buffer until the range
+    /// is counted as filled.
+    pub unsafe fn new(memory: *mut u8, slot: usize, bytes: u32) -> ReservedRange {
+        ReservedRange { memory, slot, bytes, remaining: bytes }
     }
 
-    pub fn remaining(&self) -> usize {
-        self.remaining as usize
+    pub fn remaining(&self) -> u32 {
+        self.remaining
     }
 
     /// Appends `bytes` to the bytes put before.
     pub fn put(&mut self, bytes: &[u8]) {
-        assert!(bytes.len() <= self.remaining(), "INV-LOG-3: a fill stays inside its range");
+        assert!(bytes.len() <= self.remaining as usize, "INV-LOG-3: a fill stays inside its range");
         // SAFETY: only this value accesses the range (INV-LOG-3), the bytes fit, and the group's buffer stays until the
         // range is counted as filled (INV-LOG-12).
         unsafe {
@@ -106,24 +104,10 @@ impl ReservedRange {
         }
         self.remaining -= bytes.len() as u32;
     }
-
-    fn ring(&self) -> &GroupRing {
-        &self.core.ring
-    }
 }
 
 impl Writer for ReservedRange {
     fn put_bytes(&mut self, bytes: &[u8]) {
         self.put(bytes);
-    }
-}
-
-impl Drop for ReservedRange {
-    fn drop(&mut self) {
-        if self.remaining == 0 {
-            self.ring().fill(self.slot, self.bytes);
-        } else {
-            let _ = self.core.fail("a commit ended between its reservation and the end of its fill", None);
-        }
     }
 }

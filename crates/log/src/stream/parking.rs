@@ -74,7 +74,8 @@ impl Parking {
 
     /// Wakes all sleepers for `from + 1 ..= to`. Returns the number of system calls.
     pub fn wake_range(&self, from: Csn, to: Csn) -> u64 {
-        let (first, last) = (from.0 + 1, to.0);
+        let first = from.0 + 1;
+        let last = to.0;
         if last < first {
             return 0;
         }

@@ -1,7 +1,6 @@
 //! The paper's scheme: the winner of the sync lock syncs for all queued requests.
 
-use super::Scheme;
-use crate::core::Core;
+use super::{Buffered, CommitStream};
 use crate::error::LogError;
 use crate::stats::add;
 use fulgurite_types::Csn;
@@ -38,89 +37,96 @@ pub(super) struct Aggregated {
     is_locked: AtomicBool,
 }
 
-impl Scheme for Aggregated {
-    fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError> {
-        let Some(own) = core.close_group_of(csn)? else { return Ok(()) };
-        if !core.ring.claim(own.sequence) {
-            return core.flush_wait(csn);
+impl Aggregated {
+    pub fn wait(&self, buffered: &Buffered, stream: &CommitStream, csn: Csn) -> Result<(), LogError> {
+        let Some(own) = stream.close_group_of(csn)? else { return Ok(()) };
+        if !stream.groups.claim(own.sequence) {
+            return stream.wait_for_flusher(csn);
         }
-        core.write_up_to(own.last_csn)?;
+        buffered.write_up_to(stream, own.last_csn)?;
         let request = Arc::new(Request {
             sequence: own.sequence,
             csn: own.last_csn,
             is_complete: AtomicBool::new(false),
         });
         self.primary.lock().push(Arc::clone(&request));
-        let clock = core.env.clock();
-        let mut start = clock.monotonic_ns();
+        let shared = &stream.shared;
+        let mut start_ns = shared.now_ns();
         while !request.is_complete.load(SeqCst) {
-            core.poison.check()?;
+            shared.poison.check()?;
             if !self.is_locked.swap(true, SeqCst) {
-                add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
-                self.sync_for_all(core)?;
+                add(&shared.stats.sync_lock_ns, shared.now_ns().saturating_sub(start_ns));
+                self.sync_for_all(buffered, stream)?;
                 // Complete now, unless another winner took the request and its sync failed: then the log is poisoned.
-                start = clock.monotonic_ns();
+                start_ns = shared.now_ns();
                 continue;
             }
             let is_over =
-                || request.is_complete.load(SeqCst) || !self.is_locked.load(SeqCst) || core.poison.is_set();
-            add(&core.stats.parks, u64::from(core.parking.park(request.csn, is_over)));
+                || request.is_complete.load(SeqCst) || !self.is_locked.load(SeqCst) || shared.poison.is_set();
+            add(&shared.stats.parks, u64::from(shared.parking.park(request.csn, is_over)));
         }
-        add(&core.stats.sync_lock_ns, clock.monotonic_ns().saturating_sub(start));
+        add(&shared.stats.sync_lock_ns, shared.now_ns().saturating_sub(start_ns));
         Ok(())
     }
 
-    fn flush(&self, core: &Core, _barrier: bool) -> Result<bool, LogError> {
-        core.flush_buffered()
-    }
-}
-
-/// Releases the sync lock, and wakes one thread whose request came too late for this sync.
-struct Unlock<'a>(&'a Aggregated, &'a Core);
-
-impl Drop for Unlock<'_> {
-    fn drop(&mut self) {
-        let Unlock(scheme, core) = self;
-        scheme.is_locked.store(false, SeqCst);
-        let next = scheme.primary.lock().first().map(|request| request.csn);
-        if let Some(csn) = next {
-            add(&core.stats.wakes, core.parking.wake_range(csn.prev(), csn));
-        }
-    }
-}
-
-impl Aggregated {
     /// The winner's work. Its own request is among those that it takes, or was completed before.
-    fn sync_for_all(&self, core: &Core) -> Result<(), LogError> {
-        let unlock = Unlock(self, core);
-        let Some((first, before)) = core.flushing(|| self.sync_requests(core))? else { return Ok(()) };
+    fn sync_for_all(&self, buffered: &Buffered, stream: &CommitStream) -> Result<(), LogError> {
+        let unlock = Unlock { scheme: self, stream };
+        let flushing = stream.shared.flushing();
+        let synced = self.sync_requests(buffered, stream);
+        flushing.end();
+        let Some(synced) = synced? else { return Ok(()) };
         drop(unlock);
         // Also the waiters whose commits were durable before: their requests are complete only now.
-        core.wake_durable(before.min(first.prev()));
-        core.complete(before);
+        stream.wake_durable(synced.before.min(synced.first.prev()));
+        stream.complete(synced.before);
         Ok(())
     }
 
-    /// Syncs for the queued requests, and completes them. Returns the first of their commits, and the newest commit
-    /// that was durable before; `None` if there was no request.
-    fn sync_requests(&self, core: &Core) -> Result<Option<(Csn, Csn)>, LogError> {
-        let _lock = core.sync_lock();
+    /// Syncs for the queued requests, and completes them. `None` if there was no request.
+    fn sync_requests(&self, buffered: &Buffered, stream: &CommitStream) -> Result<Option<Synced>, LogError> {
+        let _lock = buffered.sync_lock(stream);
         let mut requests = self.secondary.lock();
         std::mem::swap(&mut *self.primary.lock(), &mut *requests);
         let first = requests.iter().map(|request| request.csn).min();
         let last = requests.iter().max_by_key(|request| request.sequence);
         let (Some(first), Some(last)) = (first, last) else { return Ok(None) };
-        if last.csn > core.durable_csn() {
-            core.sync_buffered()?;
+        if last.csn > stream.durable_csn() {
+            stream.sync_written()?;
         }
-        let before = core.durable_csn();
-        core.raise_durable(last.sequence);
-        core.raise_synced();
+        let before = stream.durable_csn();
+        stream.raise_durable(last.sequence);
+        stream.progress.raise_synced();
         for request in &*requests {
             request.is_complete.store(true, SeqCst);
         }
-        add(&core.stats.requests_completed, requests.len() as u64);
+        add(&stream.shared.stats.requests_completed, requests.len() as u64);
         requests.clear();
-        Ok(Some((first, before)))
+        Ok(Some(Synced { first, before }))
+    }
+}
+
+/// What a sync for all requests completed.
+struct Synced {
+    /// The first of their commits.
+    first: Csn,
+    /// The newest commit that was durable before.
+    before: Csn,
+}
+
+/// Releases the sync lock, and wakes one thread whose request came too late for this sync.
+struct Unlock<'a> {
+    scheme: &'a Aggregated,
+    stream: &'a CommitStream,
+}
+
+impl Drop for Unlock<'_> {
+    fn drop(&mut self) {
+        let Unlock { scheme, stream } = self;
+        scheme.is_locked.store(false, SeqCst);
+        let next = scheme.primary.lock().first().map(|request| request.csn);
+        if let Some(csn) = next {
+            add(&stream.shared.stats.wakes, stream.shared.parking.wake_range(csn.prev(), csn));
+        }
     }
 }

@@ -1,7 +1,6 @@
 //! The baseline: each group's flushing thread syncs for itself.
 
-use super::Scheme;
-use crate::core::Core;
+use super::{Buffered, CommitStream};
 use crate::error::LogError;
 use fulgurite_types::Csn;
 
@@ -16,25 +15,16 @@ use fulgurite_types::Csn;
 ///
 /// INV-LOG-1 holds because the write of step 2 had completed when the sync of step 4 began. In the paper the last
 /// thread to fill a group flushes it; here the first to ask does, after all have filled.
-#[derive(Debug)]
-pub(super) struct OwnLsn;
-
-impl Scheme for OwnLsn {
-    fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError> {
-        let Some(own) = core.close_group_of(csn)? else { return Ok(()) };
-        if !core.ring.claim(own.sequence) {
-            return core.flush_wait(csn);
-        }
-        core.write_up_to(own.last_csn)?;
-        let lock = core.sync_lock();
-        if core.durable_csn() < own.last_csn {
-            core.sync_buffered()?;
-            core.end_sync(lock, own.sequence);
-        }
-        Ok(())
+pub(super) fn wait(buffered: &Buffered, stream: &CommitStream, csn: Csn) -> Result<(), LogError> {
+    let Some(own) = stream.close_group_of(csn)? else { return Ok(()) };
+    if !stream.groups.claim(own.sequence) {
+        return stream.wait_for_flusher(csn);
     }
-
-    fn flush(&self, core: &Core, _barrier: bool) -> Result<bool, LogError> {
-        core.flush_buffered()
+    buffered.write_up_to(stream, own.last_csn)?;
+    let lock = buffered.sync_lock(stream);
+    if stream.durable_csn() < own.last_csn {
+        stream.sync_written()?;
+        buffered.end_sync(stream, lock, own.sequence);
     }
+    Ok(())
 }

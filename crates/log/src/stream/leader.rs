@@ -1,14 +1,21 @@
 //! The default scheme: one direct, data-synchronous write of all filled groups, by one leader at a time.
+//!
+//! Election, gathering and sleeping are here. The flush itself is the [`FlushTarget`]'s, in tests a counter.
 
-use super::{GATHER_NS, GATHER_TURNS, Scheme};
-use crate::core::Core;
 use crate::durability::Waiting;
 use crate::error::LogError;
+use crate::shared::Shared;
 use crate::stats::add;
 use crossbeam_utils::CachePadded;
 use fulgurite_types::Csn;
 use fulgurite_types::sync::{AtomicBool, AtomicU32, yield_now};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+/// Bounds on delaying a write so that other commits can join it. The delay is at most one write's time, this time, and
+/// this many turns.
+pub(super) const GATHER_NS: u64 = 60_000;
+pub(super) const GATHER_TURNS: u32 = 256;
 
 /// After so many gatherings in a row that did not fill up, the next [`GATHER_PAUSE`] writes do not gather.
 const GATHER_MISSES: u32 = 8;
@@ -26,6 +33,18 @@ const LOST_NS: u64 = 2_000_000;
 const AWAKE_MISSES: u32 = 96;
 const AWAKE_PAUSE: u32 = 8 * 1024;
 
+/// The commits that a leader makes durable.
+pub(crate) trait FlushTarget {
+    fn durable_csn(&self) -> Csn;
+
+    /// Fails if the commit was never reserved.
+    fn check_reserved(&self, csn: Csn) -> Result<(), LogError>;
+
+    /// Takes, writes and flushes what is filled; with `barrier` the device is flushed, whatever the groups' levels. False
+    /// if there was nothing to do. One call at a time.
+    fn flush_filled(&self, barrier: bool) -> Result<bool, LogError>;
+}
+
 /// Group commit with one leader at a time.
 ///
 /// 1. A committer that finds no leader becomes the leader: nothing is handed over and no thread is woken, so a lone
@@ -33,7 +52,7 @@ const AWAKE_PAUSE: u32 = 8 * 1024;
 /// 2. If several threads waited when the last write ended, the leader yields, for a bounded time, until as many wait
 ///    again. They are on their way, and a group of half the threads costs as much as one of all.
 /// 3. It closes the open group, takes all filled groups, and writes them with one call that returns when the data is
-///    durable ([`crate::write`]).
+///    durable (`writer.rs`).
 /// 4. It advances `durable`, clears `is_led`, wakes one waiter that the write did not cover (the next leader), then
 ///    those that it did, 32 per system call. It wakes no other thread, and none twice.
 ///
@@ -44,10 +63,10 @@ const AWAKE_PAUSE: u32 = 8 * 1024;
 ///
 /// Why not simpler? With a mutex in place of `is_led`, every waiter would take it just to learn that its commit is
 /// durable. With a dedicated writing thread, a lone committer would pay two context switches per commit.
-#[derive(Default)]
-pub(super) struct Combined {
+pub(crate) struct Leader {
+    shared: Arc<Shared>,
     is_led: CachePadded<AtomicBool>,
-    /// Threads in `wait`.
+    /// Threads in [`Leader::wait`].
     waiting: CachePadded<AtomicU32>,
     /// The value of `waiting` when the last write ended.
     expected: AtomicU32,
@@ -75,102 +94,119 @@ impl Drop for InLine<'_> {
     }
 }
 
-impl Scheme for Combined {
-    fn wait(&self, core: &Core, csn: Csn) -> Result<(), LogError> {
+/// Leadership: dropping it lets the next thread lead.
+struct Leadership<'a, T: FlushTarget> {
+    leader: &'a Leader,
+    target: &'a T,
+    before: Csn,
+}
+
+impl<T: FlushTarget> Drop for Leadership<'_, T> {
+    fn drop(&mut self) {
+        let Leadership { leader, target, before } = self;
+        leader.expected.store(leader.waiting.load(Relaxed), Relaxed);
+        leader.is_led.store(false, SeqCst);
+        leader.wake_next(target.durable_csn());
+        let woken = leader.shared.parking.wake_range(*before, target.durable_csn());
+        add(&leader.shared.stats.wakes, woken);
+    }
+}
+
+impl Leader {
+    pub fn new(shared: Arc<Shared>) -> Leader {
+        Leader {
+            shared,
+            is_led: CachePadded::default(),
+            waiting: CachePadded::default(),
+            expected: AtomicU32::new(0),
+            misses: AtomicU32::new(0),
+            pause: AtomicU32::new(0),
+            awake_misses: AtomicU32::new(0),
+            awake_pause: AtomicU32::new(0),
+            barrier_wanted: AtomicBool::new(false),
+        }
+    }
+
+    /// Makes `csn` durable, or waits for the leader that does.
+    pub fn wait(&self, target: &impl FlushTarget, csn: Csn) -> Result<(), LogError> {
         let _in_line = InLine::new(&self.waiting);
         let mut waits_since = None;
-        while core.durable_csn() < csn {
-            core.poison.check()?;
+        while target.durable_csn() < csn {
+            self.shared.poison.check()?;
             if !self.is_led.swap(true, SeqCst) {
-                match self.lead(core) {
-                    Ok(false) if core.durable_csn() < csn => core.check_reserved(csn)?,
+                match self.lead(target) {
+                    Ok(false) if target.durable_csn() < csn => target.check_reserved(csn)?,
                     // Another leader may have made it durable before this thread led.
-                    Err(error) if core.durable_csn() < csn => return Err(error),
+                    Err(error) if target.durable_csn() < csn => return Err(error),
                     _ => {}
                 }
             } else {
-                waits_since.get_or_insert_with(|| core.env.clock().monotonic_ns());
-                self.pause(core, csn);
+                waits_since.get_or_insert_with(|| self.shared.now_ns());
+                self.pause(target, csn);
             }
         }
-        if let Some(start) = waits_since {
-            if core.parking.is_shared(csn) {
-                self.pass_on(core);
+        if let Some(start_ns) = waits_since {
+            if self.shared.parking.is_shared(csn) {
+                self.pass_on(target);
             }
-            add(&core.stats.flush_waits, 1);
-            add(&core.stats.flush_wait_ns, core.env.clock().monotonic_ns().saturating_sub(start));
+            add(&self.shared.stats.flush_waits, 1);
+            add(&self.shared.stats.flush_wait_ns, self.shared.now_ns().saturating_sub(start_ns));
         }
         Ok(())
     }
 
-    fn flush(&self, core: &Core, barrier: bool) -> Result<bool, LogError> {
+    /// Leads a flush, or waits for the leader. With `barrier` the device is flushed, whatever the groups' levels. False
+    /// if there was nothing to do.
+    pub fn flush(&self, target: &impl FlushTarget, barrier: bool) -> Result<bool, LogError> {
         if barrier {
             self.barrier_wanted.store(true, SeqCst);
         }
         if !self.is_led.swap(true, SeqCst) {
-            return self.lead(core);
+            return self.lead(target);
         }
-        let durable = core.durable_csn();
-        let is_over = || core.durable_csn() > durable || !self.is_led.load(SeqCst) || core.poison.is_set();
-        core.parking.park(durable.next(), is_over);
-        core.poison.check()?;
-        self.pass_on(core);
+        let durable = target.durable_csn();
+        let poison = &self.shared.poison;
+        let is_over = || target.durable_csn() > durable || !self.is_led.load(SeqCst) || poison.is_set();
+        self.shared.parking.park(durable.next(), is_over);
+        poison.check()?;
+        self.pass_on(target);
         Ok(true)
     }
-}
 
-/// Leadership: dropping it lets the next thread lead.
-struct Leadership<'a> {
-    scheme: &'a Combined,
-    core: &'a Core,
-    before: Csn,
-}
-
-impl Drop for Leadership<'_> {
-    fn drop(&mut self) {
-        let Leadership { scheme, core, before } = self;
-        scheme.expected.store(scheme.waiting.load(Relaxed), Relaxed);
-        scheme.is_led.store(false, SeqCst);
-        scheme.wake_next(core);
-        core.wake_durable(*before);
-    }
-}
-
-impl Combined {
     /// Wakes one waiter that no write covered.
-    fn wake_next(&self, core: &Core) {
-        add(&core.stats.wakes, core.parking.wake_first(core.durable_csn()));
+    fn wake_next(&self, durable: Csn) {
+        add(&self.shared.stats.wakes, self.shared.parking.wake_first(durable));
     }
 
     /// Wakes another waiter: this thread may have been woken to lead next, and does not.
-    fn pass_on(&self, core: &Core) {
+    fn pass_on(&self, target: &impl FlushTarget) {
         if !self.is_led.load(SeqCst) {
-            self.wake_next(core);
+            self.wake_next(target.durable_csn());
         }
     }
 
     /// Leads one flush; the caller has just become the leader. False if there was nothing to write.
-    fn lead(&self, core: &Core) -> Result<bool, LogError> {
-        let before = core.durable_csn();
-        let result = {
-            let _leadership = Leadership { scheme: self, core, before };
-            // Inside the leadership: after a panic the log is poisoned before another thread leads.
-            core.flushing(|| {
-                add(&core.stats.sync_locks, 1);
-                self.gather(core);
-                let barrier = self.barrier_wanted.swap(false, SeqCst);
-                let result = core.write_combined(&mut core.writer.lock(), barrier);
-                add(&core.stats.requests_completed, core.durable_csn().0 - before.0);
-                result
-            })
-        };
+    fn lead(&self, target: &impl FlushTarget) -> Result<bool, LogError> {
+        let before = target.durable_csn();
+        let leadership = Leadership { leader: self, target, before };
+        // Inside the leadership: after a panic the log is poisoned before another thread leads.
+        let flushing = self.shared.flushing();
+        add(&self.shared.stats.sync_locks, 1);
+        self.gather();
+        let barrier = self.barrier_wanted.swap(false, SeqCst);
+        let result = target.flush_filled(barrier);
+        add(&self.shared.stats.requests_completed, target.durable_csn().0 - before.0);
+        flushing.end();
+        drop(leadership);
         // Also after an error: groups written before it may be durable.
-        core.complete(before);
+        if target.durable_csn() > before {
+            self.shared.call_completer();
+        }
         result
     }
 
     /// Yields, for a bounded time, until as many threads wait as when the last write ended.
-    fn gather(&self, core: &Core) {
+    fn gather(&self) {
         let expected = self.expected.load(Relaxed);
         if expected < 2 || self.waiting.load(Relaxed) >= expected {
             return;
@@ -179,15 +215,14 @@ impl Combined {
             self.pause.fetch_sub(1, Relaxed);
             return;
         }
-        let clock = core.env.clock();
-        let end = clock.monotonic_ns() + core.watermarks.io_ns.load(Relaxed).min(GATHER_NS);
+        let end_ns = self.shared.now_ns() + self.shared.io.average_ns().min(GATHER_NS);
         for _ in 0..GATHER_TURNS {
             yield_now();
             if self.waiting.load(Relaxed) >= expected {
                 self.misses.store(0, Relaxed);
                 return;
             }
-            if clock.monotonic_ns() >= end {
+            if self.shared.now_ns() >= end_ns {
                 break;
             }
         }
@@ -198,17 +233,18 @@ impl Combined {
     }
 
     /// Waits for a change: yields for a while, then sleeps.
-    fn pause(&self, core: &Core, csn: Csn) {
-        let is_over = || core.durable_csn() >= csn || !self.is_led.load(SeqCst) || core.poison.is_set();
-        if core.options.waiting == Waiting::SpinThenBlock && self.stay_awake(core, is_over) {
+    fn pause(&self, target: &impl FlushTarget, csn: Csn) {
+        let poison = &self.shared.poison;
+        let is_over = || target.durable_csn() >= csn || !self.is_led.load(SeqCst) || poison.is_set();
+        if self.shared.options.waiting == Waiting::SpinThenBlock && self.stay_awake(is_over) {
             return;
         }
-        add(&core.stats.parks, u64::from(core.parking.park(csn, is_over)));
+        add(&self.shared.stats.parks, u64::from(self.shared.parking.park(csn, is_over)));
     }
 
     /// Yields until `is_over`, at most for the average time of two writes: the one in flight and the next. Returns
     /// whether it is over.
-    fn stay_awake(&self, core: &Core, is_over: impl Fn() -> bool) -> bool {
+    fn stay_awake(&self, is_over: impl Fn() -> bool) -> bool {
         if self.waiting.load(Relaxed) < AWAKE_MIN {
             return false;
         }
@@ -216,18 +252,17 @@ impl Combined {
             self.awake_pause.fetch_sub(1, Relaxed);
             return false;
         }
-        let clock = core.env.clock();
-        let mut now = clock.monotonic_ns();
-        let end = now + 2 * core.watermarks.io_ns.load(Relaxed);
+        let mut now_ns = self.shared.now_ns();
+        let end_ns = now_ns + 2 * self.shared.io.average_ns();
         for _ in 0..AWAKE_TURNS {
-            let before = now;
+            let before_ns = now_ns;
             yield_now();
-            now = clock.monotonic_ns();
-            self.count_turn(now.saturating_sub(before));
+            now_ns = self.shared.now_ns();
+            self.count_turn(now_ns.saturating_sub(before_ns));
             if is_over() {
                 return true;
             }
-            if now >= end {
+            if now_ns >= end_ns {
                 break;
             }
         }

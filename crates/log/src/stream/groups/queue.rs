@@ -1,12 +1,10 @@
-//! The groups in memory, in log order: opened, closed, written, released, all under one lock. A committer takes it only
-//! to open a group; joining is [`crate::group_ring`].
+//! The groups in memory, in log order: opened, closed, taken, released, all under one lock.
 
-use crate::buffer::GroupBuffer;
-use crate::credit::Credit;
+use super::buffer::GroupBuffer;
+use super::credit::{Credit, group_charge};
+use super::ring::{GroupRing, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
 use crate::format::{GROUP_HEADER_BYTES, GroupKind, SEGMENT_DATA_START, align8};
-use crate::group_ring::{GroupRing, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
-use crate::options::group_charge;
-use crate::segment::{Segment, Stream};
+use crate::segments::{Segment, Stream};
 use fulgurite_types::{Csn, Epoch, Lsn};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,8 +22,8 @@ pub(crate) struct Group {
     pub frames: u32,
     /// Whether a member waits for a flush of the device.
     pub barrier: bool,
-    /// The segment that the stream left when this group opened, and where its end record goes.
-    pub ends: Option<(Arc<Segment>, u32)>,
+    /// The end of the segment that the stream left when this group opened.
+    pub left: Option<SegmentEnd>,
     pub sequence: u64,
     /// The group slots that it holds of the credit.
     slots: u32,
@@ -51,8 +49,15 @@ impl Group {
     }
 }
 
+/// Where the stream left a segment: its end record goes there.
+#[derive(Clone)]
+pub(crate) struct SegmentEnd {
+    pub segment: Arc<Segment>,
+    pub offset: u32,
+}
+
 /// A group to open.
-pub(crate) struct NewGroup {
+pub(super) struct NewGroup {
     /// The length of its first frame, local record included; 0 without one.
     pub bytes: u32,
     pub barrier: bool,
@@ -62,7 +67,7 @@ pub(crate) struct NewGroup {
     pub buffer: Option<Arc<GroupBuffer>>,
 }
 
-pub(crate) struct Groups {
+pub(super) struct Queue {
     epoch: Epoch,
     charge_max: u32,
     /// In log order: groups in flight, then closed ones, then at most one open.
@@ -103,9 +108,9 @@ impl AppendPoint {
     }
 }
 
-impl Groups {
-    pub fn new(at: AppendPoint, charge_max: u32, slots: usize) -> Groups {
-        Groups {
+impl Queue {
+    pub fn new(at: AppendPoint, charge_max: u32, slots: usize) -> Queue {
+        Queue {
             epoch: at.epoch,
             charge_max,
             queue: VecDeque::with_capacity(slots + 1),
@@ -177,7 +182,7 @@ impl Groups {
             return None;
         }
         self.time_ms = time_ms;
-        let (bytes, barrier) = (new.bytes, new.barrier);
+        let NewGroup { bytes, barrier, .. } = new;
         let group = self.push(GroupKind::Frames, new, ring, credit);
         let is_joinable = group.buffer.capacity() == JOINABLE_BYTES_MAX;
         let room = room(&group.segment, group.offset).min(JOINABLE_BYTES_MAX as u32);
@@ -209,7 +214,7 @@ impl Groups {
     fn push(&mut self, kind: GroupKind, new: NewGroup, ring: &GroupRing, credit: &Credit) -> &Group {
         self.close_open(ring);
         let is_full = room(&self.segment, self.offset) < group_charge(new.bytes);
-        let ends = is_full.then(|| self.next_segment(credit));
+        let left = is_full.then(|| self.next_segment(credit));
         let pooled =
             || self.pool.pop().expect("INV-LOG-4: admission saw a free group slot, and it has a buffer");
         let buffer = new.buffer.unwrap_or_else(pooled);
@@ -224,14 +229,14 @@ impl Groups {
             first_csn: self.next_csn,
             frames: u32::from(kind == GroupKind::Frames),
             barrier: new.barrier,
-            ends,
+            left,
             sequence,
             slots: new.slots,
         });
         self.queue.back().expect("it was just pushed")
     }
 
-    fn next_segment(&mut self, credit: &Credit) -> (Arc<Segment>, u32) {
+    fn next_segment(&mut self, credit: &Credit) -> SegmentEnd {
         let next = self.ready.pop_front().expect("INV-LOG-4: admission saw a ready segment");
         next.hand_out(Stream::Commit, self.epoch, self.next_csn);
         self.segments_taken += 1;
@@ -241,7 +246,7 @@ impl Groups {
         self.segment_from = SEGMENT_DATA_START;
         self.segment_credit = usable(&next, SEGMENT_DATA_START, self.charge_max);
         self.offset = SEGMENT_DATA_START;
-        (std::mem::replace(&mut self.segment, next), end)
+        SegmentEnd { segment: std::mem::replace(&mut self.segment, next), offset: end }
     }
 
     /// Closes the open group: a leader may take it, and no committer gets a CSN in it.
@@ -284,7 +289,7 @@ impl Groups {
         }
     }
 
-    /// Takes the first `count` groups for writing, until [`Groups::release`].
+    /// Takes the first `count` groups for writing, until [`Queue::release`].
     pub fn take(&mut self, count: usize) -> Vec<Group> {
         assert_eq!(self.taken, 0, "INV-LOG-6: one leader at a time");
         self.taken = count;

@@ -50,7 +50,7 @@ pub(crate) struct Segment {
     pub path: PathBuf,
     /// Whether its file was kept for a full disk.
     pub of_reserve: bool,
-    /// Open while the log appends to the segment. Sealed segments that were read stay open, as many as `store.rs`
+    /// Open while the log appends to the segment. Sealed segments that were read stay open, as many as `mod.rs`
     /// allows.
     file: Mutex<Option<Arc<dyn File>>>,
     state: AtomicU8,
@@ -134,6 +134,11 @@ impl Segment {
     /// known.
     pub fn first_csn(&self) -> Csn {
         Csn(self.first_csn.load(Relaxed))
+    }
+
+    /// How many bytes it has from `offset` on.
+    pub fn room(&self, offset: u32) -> u32 {
+        self.bytes.saturating_sub(offset)
     }
 
     pub fn info(&self, epoch_start: u32) -> SegmentInfo {

@@ -16,7 +16,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
 use crossbeam_utils::CachePadded;
 
-use crate::group_ring::JOINABLE_BYTES_MAX;
+use super::ring::JOINABLE_BYTES_MAX;
+use crate::format::{GROUP_HEADER_BYTES, align8};
 use fulgurite_types::sync::{AtomicI64, AtomicU32, Mutex, MutexGuard};
 
 /// The room and the group slots that no admission holds.
@@ -55,8 +56,10 @@ pub(crate) struct Charge {
 
 /// What an admission lacks.
 pub(crate) enum Missing {
-    Room,
-    Slots,
+    /// No segment has room for this charge.
+    Room(u32),
+    /// `is_long`: the frame needs several group slots.
+    Slots { is_long: bool },
 }
 
 impl Credit {
@@ -85,23 +88,25 @@ impl Credit {
         First { credit: self, is_long, _line: self.line.lock() }
     }
 
-    /// The charge for a group of `bytes`, header included.
+    /// The charge for a frame of `bytes`, local record included.
     pub fn charge(&self, bytes: u32) -> Charge {
-        let slots = (bytes as usize).div_ceil(JOINABLE_BYTES_MAX) as i64;
-        Charge { room: bytes, slots: slots.min(self.slots_max) as u32 }
+        let room = group_charge(bytes);
+        let slots = (room as usize).div_ceil(JOINABLE_BYTES_MAX) as i64;
+        Charge { room, slots: slots.min(self.slots_max) as u32 }
     }
 
     /// Takes a charge. `first` is the right to take group slots while a long frame waits for them.
     pub fn take(&self, charge: Charge, first: Option<&First<'_>>) -> Result<(), Missing> {
+        let no_slots = Missing::Slots { is_long: charge.slots > 1 };
         if first.is_none() && self.long_frames.load(Acquire) > 0 {
-            return Err(Missing::Slots);
+            return Err(no_slots);
         }
         if !take(&self.room, charge.room.into(), charge.room.into()) {
-            return Err(Missing::Room);
+            return Err(Missing::Room(charge.room));
         }
         if !take(&self.slots, charge.slots.into(), charge.slots.into()) {
             self.room.fetch_add(charge.room.into(), AcqRel);
-            return Err(Missing::Slots);
+            return Err(no_slots);
         }
         Ok(())
     }
@@ -115,6 +120,12 @@ impl Credit {
         take(&self.room, bytes, bytes + i64::from(left))
     }
 
+    /// Gives back a charge.
+    pub fn give(&self, charge: Charge) {
+        self.give_room(charge.room.into());
+        self.give_slots(charge.slots);
+    }
+
     pub fn give_room(&self, bytes: i64) {
         self.room.fetch_add(bytes, AcqRel);
     }
@@ -122,6 +133,11 @@ impl Credit {
     pub fn give_slots(&self, slots: u32) {
         self.slots.fetch_add(slots.into(), AcqRel);
     }
+}
+
+/// The most bytes that an admission of `bytes` can take of a segment: a group of its own.
+pub(crate) fn group_charge(bytes: u32) -> u32 {
+    align8(GROUP_HEADER_BYTES + bytes)
 }
 
 /// Subtracts `amount` if there is at least `needed`.

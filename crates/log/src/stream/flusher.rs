@@ -1,0 +1,129 @@
+//! The log thread: it flushes requested commits, and writes mark groups once the log is idle.
+
+use super::CommitStream;
+use super::leader::{GATHER_NS, GATHER_TURNS};
+use crate::error::LogError;
+use crate::signal::Sleep;
+use crate::threads::{Dying, RETRY};
+use fulgurite_types::sync::yield_now;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) fn run(stream: &Arc<CommitStream>) {
+    let shared = &stream.shared;
+    let dying = Dying(shared);
+    while !shared.is_closed() {
+        let result = stream.serve();
+        if let Err(error) = &result {
+            tracing::debug!(%error, "the log thread could not do its work; it tries again");
+        }
+        let failed = match result {
+            Ok(true) => continue,
+            Ok(false) => false,
+            Err(_) => true,
+        };
+        shared.flusher.sleep(|| match stream.look() {
+            _ if shared.is_completion_wanted() => Sleep::No,
+            Sleep::No if failed && !shared.is_closed() => Sleep::Nap(RETRY),
+            sleep => sleep,
+        });
+    }
+    dying.live();
+}
+
+impl CommitStream {
+    /// Calls the completer if that was requested, flushes requested commits, writes a mark group if the log is idle.
+    /// Returns whether it wrote something.
+    pub fn serve(self: &Arc<Self>) -> Result<bool, LogError> {
+        self.shared.serve_completion();
+        self.shared.check_usable()?;
+        let flushed = self.flush_requested()?;
+        Ok(self.idle_mark()? || flushed)
+    }
+
+    /// Makes everything that is reserved durable, and writes a durable mark that says so.
+    pub fn flush_all(self: &Arc<Self>) -> Result<(), LogError> {
+        self.wait_durable(self.reserved_csn())?;
+        match self.write_mark() {
+            Ok(_) | Err(LogError::NoSpace { .. } | LogError::Io { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How long the log thread may sleep (INV-LOG-15). Until it is woken, if nothing is requested or due later, the newest
+    /// durable mark has reached the durable CSN, and no group waits to be written.
+    fn look(&self) -> Sleep {
+        if self.shared.is_closed() {
+            return Sleep::No;
+        }
+        if self.shared.poison.is_set() {
+            return Sleep::Rest;
+        }
+        let now_ns = self.shared.now_ns();
+        if self.requests.requested(now_ns).min(self.reserved_csn()) > self.durable_csn() {
+            return Sleep::No;
+        }
+        let until = |due: u64| Sleep::Nap(Duration::from_nanos(due.saturating_sub(now_ns)));
+        let due = self.requests.due_ns().map_or(Sleep::Rest, until);
+        let is_idle = self.progress.mark_due().is_none() && self.groups.is_idle();
+        if is_idle { due } else { due.min(Sleep::Nap(self.until_mark(now_ns))) }
+    }
+
+    /// When to check again whether the log is idle. Less often once it is idle and the thread could not act, as on a full
+    /// disk.
+    fn until_mark(&self, now_ns: u64) -> Duration {
+        let idle = self.shared.options.mark_idle;
+        let waited_ns = now_ns.saturating_sub(self.shared.io.busy_ns());
+        if u128::from(waited_ns) > 2 * idle.as_nanos() { idle.max(RETRY) } else { idle }
+    }
+
+    fn flush_requested(&self) -> Result<bool, LogError> {
+        let requested = self.requests.requested(self.shared.now_ns());
+        if requested <= self.durable_csn() {
+            return Ok(false);
+        }
+        let requested = requested.min(self.reserved_csn());
+        if requested <= self.durable_csn() {
+            return Ok(false);
+        }
+        self.gather_requests();
+        self.wait_durable(requested)?;
+        Ok(true)
+    }
+
+    /// Keeps at least the time of one write between two requested flushes: requests filed meanwhile share the second. The
+    /// first of a burst does not wait.
+    fn gather_requests(&self) {
+        let end_ns = self.shared.io.busy_ns() + self.shared.io.average_ns().min(GATHER_NS);
+        for _ in 0..GATHER_TURNS {
+            if self.shared.now_ns() >= end_ns {
+                break;
+            }
+            yield_now();
+        }
+    }
+
+    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group. A mark group adds no
+    /// CSN, so none causes another. It is written only if no group waits to be written.
+    fn idle_mark(self: &Arc<Self>) -> Result<bool, LogError> {
+        let leftover = !self.groups.is_idle();
+        if self.progress.mark_due().is_none() && !leftover {
+            return Ok(false);
+        }
+        let idle_ns = self.shared.now_ns().saturating_sub(self.shared.io.busy_ns());
+        if u128::from(idle_ns) < self.shared.options.mark_idle.as_nanos() {
+            return Ok(false);
+        }
+        if leftover {
+            return self.flush(false);
+        }
+        self.write_mark()
+    }
+
+    fn write_mark(self: &Arc<Self>) -> Result<bool, LogError> {
+        if self.progress.mark_due().is_none() || !self.append_mark()? {
+            return Ok(false);
+        }
+        self.flush(true)
+    }
+}

@@ -1,0 +1,434 @@
+//! The commit stream: the path of a frame from its admission until it is durable.
+//!
+//! ```text
+//! admit     take credit: room in the segments, and a group slot with its buffer. Makes a segment, or causes a flush, if
+//!           either is missing; only here does a commit wait before step `wait`
+//! reserve   join the open group with one compare-exchange, which gives CSN, range and time together; else open a group
+//! fill      copy the frame into the range, in parallel with other committers; then count the range as filled
+//! wait      lead, or wait for the leader. The leader
+//!   take      closes the open group, and takes all filled groups
+//!   chunks    syncs the bulk stream as far as the frames of these groups require
+//!   write     stamps their headers, and writes the groups of a segment with one synchronous call
+//!   raise     raises `written`, `durable`, `synced`; tells the observer
+//!   release   gives group slots and buffers back to admission
+//!   wake      wakes the next leader, and the waiters that the write covered
+//! ```
+//!
+//! [`CommitStream`] is that path, and it alone calls the owners of its state, which do not call each other:
+//!
+//! - [`Groups`]: the groups in memory, from admission until they are released;
+//! - [`GroupWriter`]: the file, and the block in which the last write ended;
+//! - [`Progress`]: the watermarks, and the index from CSNs to LSNs;
+//! - [`Leader`]: which thread writes, and where the others sleep;
+//! - [`Requests`]: what the log thread has to flush.
+//!
+//! # Lock order
+//! Where two locks are needed at once, and why; a thread takes them in this order.
+//! 1. the writer: one thread writes at a time. A leader holds it while it takes groups, writes them, raises the
+//!    watermarks and tells the observer;
+//! 2. the sync lock of a scheme that syncs apart from writing ([`compared`]): the end of a left segment is written and
+//!    synced under both;
+//! 3. the locks of the bulk stream: a leader syncs the chunks that frames name;
+//! 4. the segment maker ([`Segments::maker`]): the bulk stream takes it to continue in another segment;
+//! 5. the queue of the groups: a new segment is made and added to them under the maker, so that segments get ready in
+//!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it,
+//!    because no commit may get a CSN meanwhile;
+//! 6. the written groups, then the index: groups enter it as they become durable;
+//! 7. the open files of sealed segments, the table of segments, the file of a segment.
+//!
+//! The observer runs under the writer, or under the sync lock; the completer under none.
+//!
+//! # Why nothing simpler
+//! A lock around the reservation would be taken by every commit, and held by a thread that the system may suspend.
+//! Without groups each frame would pay a header, a checksum and a system call of its own. Without credit a commit could
+//! have a CSN and no room, and later commits would wait for it while it waits for them.
+
+pub(crate) mod compared;
+pub(crate) mod flusher;
+pub(crate) mod groups;
+pub(crate) mod leader;
+mod new_segments;
+pub(crate) mod parking;
+mod requests;
+mod reservation;
+pub(crate) mod watermarks;
+mod writer;
+
+pub use self::reservation::{Admission, Numbers, Reservation};
+
+use self::compared::Buffered;
+use self::groups::{AppendPoint, First, Group, Groups, InMemory, Missing, ReservedRange, TimeBounds};
+use self::leader::{FlushTarget, Leader};
+use self::requests::Requests;
+use self::watermarks::{Progress, ReplayIndex, Watermarks};
+use self::writer::{Flush, GroupWriter};
+use crate::bulk_stream::BulkStream;
+use crate::durability::{Durability, FlushScheme};
+use crate::error::LogError;
+use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode_local_record};
+use crate::segments::Segments;
+use crate::shared::Shared;
+use crate::stats::add;
+use fulgurite_types::sync::{Mutex, yield_now};
+use fulgurite_types::{Csn, Lsn};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) struct CommitStream {
+    pub shared: Arc<Shared>,
+    pub segments: Arc<Segments>,
+    pub progress: Progress,
+    bulk: Arc<BulkStream>,
+    groups: Groups,
+    scheme: Scheme,
+    writer: Mutex<GroupWriter>,
+    requests: Requests,
+    frame_bytes_max: u32,
+    local_bytes_max: u32,
+}
+
+/// How waiting commits share writes and flushes.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one in a log, and the leader is read without another pointer"
+)]
+enum Scheme {
+    Combined(Leader),
+    Compared(Buffered),
+}
+
+impl CommitStream {
+    /// `direct`: whether it is written around the page cache, except segments that refuse it.
+    pub fn new(
+        shared: Arc<Shared>,
+        segments: Arc<Segments>,
+        bulk: Arc<BulkStream>,
+        at: AppendPoint,
+        index: ReplayIndex,
+        direct: bool,
+    ) -> CommitStream {
+        CommitStream {
+            progress: Progress::new(index),
+            groups: Groups::new(Arc::clone(&shared), at),
+            scheme: match shared.options.scheme {
+                FlushScheme::Combined => Scheme::Combined(Leader::new(Arc::clone(&shared))),
+                FlushScheme::OwnLsn => Scheme::Compared(Buffered::own_lsn()),
+                FlushScheme::Aggregated => Scheme::Compared(Buffered::aggregated()),
+            },
+            writer: Mutex::new(GroupWriter::new(Arc::clone(&shared), Arc::clone(&segments), direct)),
+            requests: Requests::default(),
+            frame_bytes_max: shared.options.frame_bytes_max(),
+            local_bytes_max: shared.options.local_bytes_max(),
+            shared,
+            segments,
+            bulk,
+        }
+    }
+
+    // Admit.
+
+    pub fn admit(self: &Arc<Self>, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
+        let mut first = None;
+        loop {
+            match self.admit_once(frame_bytes, local_bytes, first.as_ref())? {
+                Ok(admission) => return Ok(admission),
+                Err(Missing::Room(charge)) => {
+                    add(&self.shared.stats.segment_waits, 1);
+                    self.make_room(charge)?;
+                }
+                Err(Missing::Slots { is_long }) if first.is_none() && self.groups.has_to_line_up(is_long) => {
+                    first = Some(self.groups.line_up(is_long))
+                }
+                Err(Missing::Slots { .. }) => {
+                    add(&self.shared.stats.credit_waits, 1);
+                    self.flush_for_credit()?;
+                }
+            }
+        }
+    }
+
+    pub fn try_admit(
+        self: &Arc<Self>,
+        frame_bytes: u32,
+        local_bytes: u32,
+    ) -> Result<Option<Admission>, LogError> {
+        let admitted = self.admit_once(frame_bytes, local_bytes, None)?;
+        if admitted.is_err() {
+            self.shared.wake_threads();
+        }
+        Ok(admitted.ok())
+    }
+
+    fn admit_once(
+        self: &Arc<Self>,
+        frame_bytes: u32,
+        local_bytes: u32,
+        first: Option<&First<'_>>,
+    ) -> Result<Result<Admission, Missing>, LogError> {
+        check_size("a frame", frame_bytes, self.frame_bytes_max)?;
+        check_size("a local record", local_bytes, self.local_bytes_max)?;
+        self.shared.check_usable()?;
+        let admitted = self.groups.admit(frame_bytes + local_bytes, first);
+        Ok(admitted.map(|admitted| Admission {
+            stream: Some(Arc::clone(self)),
+            frame_bytes,
+            local_bytes,
+            admitted,
+        }))
+    }
+
+    /// Flushes, or waits for the thread that does, so that buffers come back. It must not wait for the log thread
+    /// alone: that may be in a user's callback, which may wait for this thread, or be this thread.
+    fn flush_for_credit(&self) -> Result<(), LogError> {
+        if !self.flush(false)? {
+            yield_now();
+        }
+        self.shared.check_usable()
+    }
+
+    // Reserve.
+
+    #[inline]
+    pub fn reserve_at(
+        &self,
+        mut admission: Admission,
+        level: Durability,
+        time: TimeBounds,
+    ) -> Option<Reservation> {
+        let Admission { frame_bytes, local_bytes, .. } = admission;
+        let bytes = frame_bytes + local_bytes;
+        // Only a committer that waits for less goes without a barrier. One that does not wait is flushed later, in
+        // full.
+        let barrier = level != Durability::NoBarrier;
+        let joined = self.groups.reserve(&mut admission.admitted, bytes, barrier, time)?;
+        let stream = admission.stream.take().expect("an admission is used once");
+        add(&self.shared.stats.commits, 1);
+        if !level.waits() {
+            // Perhaps no committer asks for a flush: then the log thread flushes once the log is idle.
+            self.shared.flusher.wake_resting();
+        }
+        // SAFETY: the range was just given to this caller, and its drop counts it as filled.
+        let range = unsafe { ReservedRange::new(joined.memory, joined.slot, bytes) };
+        let body_lsn = joined.lsn.advance(local_bytes + FRAME_HEADER_BYTES);
+        let numbers = Numbers { csn: joined.csn, body_lsn, time_ms: joined.time_ms };
+        Some(Reservation { stream, range, numbers, frame_bytes })
+    }
+
+    /// Runs `work` with the newest reserved CSN, while no commit can get one.
+    pub fn at_reserved<R>(&self, work: impl FnOnce(Csn) -> R) -> R {
+        self.groups.at_reserved(work)
+    }
+
+    /// The newest commit that has a CSN.
+    pub fn reserved_csn(&self) -> Csn {
+        self.groups.reserved_csn()
+    }
+
+    // Fill.
+
+    #[inline]
+    pub fn fill(mut reservation: Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]) {
+        let frame_bytes = u64::from(reservation.frame_bytes);
+        let is_admitted = body.len() as u64 + u64::from(FRAME_HEADER_BYTES) == frame_bytes
+            && header.body_bytes as usize == body.len();
+        assert!(is_admitted, "INV-LOG-3: a frame has the size that was admitted");
+        assert_eq!(header.csn, reservation.numbers.csn, "a frame has the CSN that was reserved");
+        let range = &mut reservation.range;
+        if !local.is_empty() {
+            encode_local_record(local, range);
+        }
+        assert_eq!(
+            range.remaining(),
+            reservation.frame_bytes,
+            "INV-LOG-3: a local record has the size that was admitted"
+        );
+        range.put(&header.encode());
+        range.put(body);
+    }
+
+    // Wait.
+
+    /// Returns when `csn` is durable.
+    pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
+        if self.durable_csn() >= csn {
+            return Ok(());
+        }
+        self.shared.poison.check()?;
+        match &self.scheme {
+            Scheme::Combined(leader) => leader.wait(self, csn),
+            Scheme::Compared(scheme) => scheme.wait(self, csn),
+        }
+    }
+
+    /// Returns when a flush of the device covered `csn`.
+    pub fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
+        while self.progress.synced_csn() < csn {
+            self.shared.poison.check()?;
+            if !self.flush(true)? && self.progress.synced_csn() < csn {
+                self.groups.check_reserved(csn)?;
+                yield_now();
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes and flushes the filled groups, or waits for the thread that does. With `barrier` the device is flushed,
+    /// whatever the groups' levels. False if there was nothing to do.
+    fn flush(&self, barrier: bool) -> Result<bool, LogError> {
+        match &self.scheme {
+            Scheme::Combined(leader) => leader.flush(self, barrier),
+            Scheme::Compared(scheme) => scheme.flush(self),
+        }
+    }
+
+    /// Flushes everything that is reserved, then ends all writing.
+    pub fn flush_last(&self) -> Result<(), LogError> {
+        while self.flush(true)? {}
+        // A thread writes only under this lock. Once this thread has it no other writes, and a later one reads `ended`.
+        let writer = self.writer.lock();
+        self.shared.set_ended();
+        drop(writer);
+        self.shared.parking.wake_all();
+        Ok(())
+    }
+
+    pub fn request_durable(&self, csn: Csn) {
+        if self.requests.request(csn) {
+            self.shared.flusher.wake_asleep();
+        }
+    }
+
+    pub fn request_durable_within(&self, csn: Csn, interval: Duration) {
+        let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+        let due_ns = self.shared.now_ns().saturating_add(interval).max(1);
+        if self.requests.request_at(csn, due_ns) {
+            self.shared.flusher.wake_asleep();
+        }
+    }
+
+    /// Records groups that were just written, with the durable mark of their headers.
+    fn raise_written(&self, run: &[Group], mark: Csn) {
+        self.progress.raise_written(run, mark);
+        let marks = run.iter().filter(|group| group.kind == GroupKind::Mark).count();
+        add(&self.shared.stats.groups, run.len() as u64);
+        add(&self.shared.stats.marks, marks as u64);
+    }
+
+    /// Declares the written groups durable, up to group `up_to`, and calls the observer. One caller at a time: the
+    /// leader, or the holder of the sync lock, which knows that they were flushed, or need not be (INV-LOG-1).
+    fn raise_durable(&self, up_to: u64) {
+        let Some(risen) = self.progress.raise_durable(up_to) else { return };
+        if risen.has_new_segment {
+            self.shared.supplier.wake_asleep();
+        }
+        // A mark group is due.
+        self.shared.flusher.wake_resting();
+        if risen.has_commits {
+            self.shared.announce(risen.csn);
+        }
+    }
+
+    /// Appends a mark group, if admission need not wait and no other group is to be written.
+    fn append_mark(self: &Arc<Self>) -> Result<bool, LogError> {
+        let Ok(mut admission) = self.admit_once(0, 0, None)? else {
+            return Ok(false);
+        };
+        let is_appended = self.groups.append_mark(&admission.admitted);
+        if is_appended {
+            admission.stream = None;
+        }
+        Ok(is_appended)
+    }
+
+    // Reading.
+
+    /// The newest durable commit.
+    pub fn durable_csn(&self) -> Csn {
+        self.progress.durable_csn()
+    }
+
+    /// How far the stream has come.
+    pub fn watermarks(&self) -> Watermarks {
+        let synced = self.progress.synced();
+        let durable = self.progress.tip();
+        let written = self.progress.written().max(durable.lsn);
+        let fill = self.groups.fill_above(written);
+        let marks = Watermarks {
+            synced,
+            written,
+            filled: fill.filled,
+            reserved: fill.reserved,
+            durable: durable.lsn,
+            durable_csn: durable.csn,
+            reserved_csn: fill.reserved_csn,
+        };
+        marks.validate();
+        marks
+    }
+
+    /// Copies `lsn..lsn + len` from memory; `None` once it is written.
+    pub fn read_unwritten(&self, lsn: Lsn, len: u32) -> Result<Option<Vec<u8>>, LogError> {
+        while lsn >= self.progress.written() {
+            match self.groups.read(lsn, len) {
+                InMemory::Bytes(bytes) => return Ok(Some(bytes)),
+                InMemory::BeingFilled => yield_now(),
+                InMemory::No => break,
+            }
+            self.shared.poison.check()?;
+        }
+        Ok(None)
+    }
+}
+
+impl FlushTarget for CommitStream {
+    fn durable_csn(&self) -> Csn {
+        self.progress.durable_csn()
+    }
+
+    fn check_reserved(&self, csn: Csn) -> Result<(), LogError> {
+        self.groups.check_reserved(csn)
+    }
+
+    fn flush_filled(&self, barrier: bool) -> Result<bool, LogError> {
+        let mut writer = self.writer.lock();
+        self.shared.check_not_ended()?;
+        let groups = self.groups.take_filled()?;
+        self.bulk.sync_required()?;
+        let mut runs = groups.chunk_by(|a, b| a.segment.number == b.segment.number).peekable();
+        if let Some(first) = runs.peek() {
+            writer.end_left_segment(&first[0], self.durable_csn())?;
+        }
+        while let Some(run) = runs.next() {
+            let next = runs.peek().map(|next| &next[0]);
+            let is_asked =
+                barrier || !self.shared.options.power_safe_cache || run.iter().any(|group| group.barrier);
+            let flush = if is_asked || next.is_some() { Flush::Now } else { Flush::Later };
+            let mark = self.durable_csn();
+            writer.write(run, next, mark, flush)?;
+            self.raise_written(run, mark);
+            self.raise_durable(u64::MAX);
+            if flush == Flush::Now {
+                self.progress.raise_synced();
+            }
+            if next.is_some() {
+                self.segments.seal(&run[0].segment);
+            }
+        }
+        if groups.is_empty() && barrier && writer.is_unsynced() {
+            writer.sync()?;
+            self.progress.raise_synced();
+            return Ok(true);
+        }
+        let wrote = !groups.is_empty();
+        drop(groups);
+        self.groups.release();
+        Ok(wrote)
+    }
+}
+
+fn check_size(what: &'static str, bytes: u32, max: u32) -> Result<(), LogError> {
+    if bytes <= max {
+        return Ok(());
+    }
+    Err(LogError::TooLarge { what, bytes: bytes.into(), max: max.into() })
+}
