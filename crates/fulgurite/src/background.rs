@@ -19,7 +19,7 @@ use fulgurite_log::{Signal, Sleep};
 use fulgurite_types::Csn;
 
 use crate::engine::Engine;
-use crate::error::OrError;
+use crate::maintenance::Round;
 use crate::{Error, Result};
 
 /// How often the merger looks for work while commits arrive, or while work has to wait for other threads.
@@ -83,15 +83,6 @@ impl Drop for Dying<'_> {
     }
 }
 
-/// The result of one round of maintenance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Round {
-    /// Some work was done.
-    worked: bool,
-    /// Some work has to wait for other threads.
-    left: bool,
-}
-
 fn run(engine: &Engine) {
     let dying = Dying(engine);
     let stopped = || engine.wakeups.stop.load(Ordering::SeqCst);
@@ -136,48 +127,5 @@ impl Engine {
     pub fn stir_for_part(&self) {
         self.wakeups.parts.fetch_add(1, Ordering::SeqCst);
         self.stir();
-    }
-
-    /// One round of merging and checkpointing.
-    fn maintain_tables(&self) -> Result<Round> {
-        let outcome = self.maintenance_round();
-        if !matches!(outcome, Err(Error::Closed)) {
-            self.progress.round_ended(outcome.as_ref().err(), || self.now_ms());
-        }
-        outcome
-    }
-
-    /// Merges first, and whatever else fails: committers wait for merging.
-    fn maintenance_round(&self) -> Result<Round> {
-        if let Some(why) = self.log.poisoned() {
-            self.pipeline.fail_tickets(&why.to_string());
-        }
-        self.hooks.reached("maintenance");
-        for table in self.catalog.all() {
-            self.freeze_if_grown(&table);
-        }
-        let mut worked = self.merge_all()?;
-        let freed = self.free_retired();
-        let looked = self.look_at_room();
-        if self.log.poisoned().is_none() && self.checkpoint_is_due() {
-            self.checkpoint()?;
-            worked = true;
-        }
-        // Commits that are not flushed yet may make a checkpoint due once they are; an idle log flushes all of them.
-        let left = freed? || self.merging_waits() || self.pipeline.stable() < self.pipeline.newest();
-        looked.map(|()| Round { worked, left })
-    }
-
-    /// Whether an immutable memtable is left, because the horizon has not passed it.
-    fn merging_waits(&self) -> bool {
-        self.catalog.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
-    }
-
-    /// One round of all background work, on this thread.
-    pub fn maintain(&self) -> Result<bool> {
-        let log = self.log.maintain();
-        // Runs even if no segment could be made: it frees segments.
-        let tables = self.maintain_tables();
-        Ok(log.or_error()? | tables?.worked)
     }
 }

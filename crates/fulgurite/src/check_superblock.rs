@@ -10,9 +10,10 @@ impl CheckReport {
     pub(crate) fn superblock(&mut self, engine: &Engine) -> Result<()> {
         let maintenance = engine.maintenance.lock();
         engine.check_open()?;
-        let path = engine.dir.join(FILE_NAME);
+        let superblock = maintenance.checkpointer.superblock();
+        let path = engine.files.path.join(FILE_NAME);
         let path = path.display();
-        match (maintenance.superblock.damaged_now()?, maintenance.superblock.damaged_at_open()) {
+        match (superblock.damaged_now()?, superblock.damaged_at_open()) {
             (Some(slot), _) => {
                 self.mendable_problems += 1;
                 self.problem(format!(

@@ -1,82 +1,15 @@
 //! Spills: values and operation lists that a transaction writes ahead, in chunks, off the commit path.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_env::Process;
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{BulkPosition, ChunkRef, Log, SpillId};
 use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
-use parking_lot::Mutex;
 
 use crate::Result;
 use crate::body::ChunksRef;
 use crate::error::OrError;
-
-/// The segments with chunks of transactions that no checkpoint covers yet. Such a segment must not be freed, even if no
-/// written tree refers to it.
-pub(crate) struct SpillPins {
-    /// The process that opened the database; a child of `fork()` must not take the lock.
-    process: Process,
-    inner: Mutex<PinsInner>,
-}
-
-impl Default for SpillPins {
-    fn default() -> SpillPins {
-        SpillPins { process: Process::current(), inner: Mutex::default() }
-    }
-}
-
-#[derive(Default)]
-struct PinsInner {
-    /// How many open spills, and committed ones above the replay position, have chunks in a segment.
-    segments: BTreeMap<u32, u32>,
-    /// Committed spills, until the checkpoints of both superblock copies cover them.
-    committed: BTreeMap<Csn, Vec<u32>>,
-}
-
-impl SpillPins {
-    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment
-    /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
-    fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
-        if pinned.last() != Some(&segment) {
-            *self.inner.lock().segments.entry(segment).or_default() += 1;
-            pinned.push(segment);
-        }
-    }
-
-    fn unpin(inner: &mut PinsInner, segments: Vec<u32>) {
-        for segment in segments {
-            if let Some(count) = inner.segments.get_mut(&segment) {
-                *count -= 1;
-                if *count == 0 {
-                    inner.segments.remove(&segment);
-                }
-            }
-        }
-    }
-
-    /// Pins a segment for a commit that recovery found in the log.
-    pub fn pin_recovered(&self, csn: Csn, segment: u32) {
-        let mut inner = self.inner.lock();
-        *inner.segments.entry(segment).or_default() += 1;
-        inner.committed.entry(csn).or_default().push(segment);
-    }
-
-    /// Unpins the segments of the commits at or below `csn`: the checkpoints of both superblock copies cover them.
-    pub fn release_up_to(&self, csn: Csn) {
-        let mut inner = self.inner.lock();
-        let rest = inner.committed.split_off(&csn.next());
-        for segments in std::mem::replace(&mut inner.committed, rest).into_values() {
-            SpillPins::unpin(&mut inner, segments);
-        }
-    }
-
-    /// Whether a segment is pinned.
-    pub fn holds(&self, segment: u32) -> bool {
-        self.inner.lock().segments.contains_key(&segment)
-    }
-}
+use crate::space::pins::SpillPins;
 
 /// The spill of one transaction: the chunks that it has written ahead.
 pub(crate) struct Spill {
@@ -172,17 +105,13 @@ impl Spill {
     /// The commit has its CSN: its pins stay until checkpoints cover it.
     pub fn committed(mut self, csn: Csn) {
         let pinned = std::mem::take(&mut self.pinned);
-        self.pins.inner.lock().committed.entry(csn).or_default().extend(pinned);
+        self.pins.committed(csn, pinned);
     }
 }
 
 impl Drop for Spill {
     fn drop(&mut self) {
-        if !self.pins.process.is_current() {
-            return;
-        }
-        let pinned = std::mem::take(&mut self.pinned);
-        SpillPins::unpin(&mut self.pins.inner.lock(), pinned);
+        self.pins.unpin_spill(std::mem::take(&mut self.pinned));
     }
 }
 

@@ -10,7 +10,7 @@ use crate::CsnRange;
 use crate::clock::ClockStatus;
 use crate::engine::Engine;
 use crate::latency::Latencies;
-use crate::maintenance::{MaintenanceError, WorkTimes};
+use crate::progress::{MaintenanceError, WorkTimes};
 
 /// Counters, sizes in bytes, and times: the result of [`Database::stats`](crate::Database::stats).
 #[derive(Clone, Debug, Default)]
@@ -94,9 +94,9 @@ pub struct Stats {
 impl Stats {
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
-        let tables = engine.catalog.all();
-        let (snapshots, _) = engine.snapshots.open();
-        let (open, oldest_ms) = engine.snapshots.count_and_oldest_ms();
+        let tables = engine.tables.all();
+        let (snapshots, _) = engine.reads.snapshots.open();
+        let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
         let mut segments = [0; 3];
         let mut segment_bytes = 0;
         for segment in engine.log.segments() {
@@ -118,7 +118,7 @@ impl Stats {
             merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
-            tables: engine.catalog.list().len() as u64,
+            tables: engine.tables.list().len() as u64,
             memtable_bytes: tables.iter().map(|table| table.index.memtables().bytes()).sum(),
             memtable_entries: tables.iter().map(|table| table.index.memtables().entries()).sum(),
             oldest_snapshot: snapshots.first().copied(),

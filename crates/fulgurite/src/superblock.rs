@@ -226,7 +226,7 @@ impl SuperblockFile {
     }
 
     /// Both copies that recovery might use.
-    pub fn slots(&self) -> impl Iterator<Item = &Superblock> {
+    pub fn copies(&self) -> impl Iterator<Item = &Superblock> {
         std::iter::once(&self.current).chain(&self.previous)
     }
 

@@ -45,7 +45,7 @@ impl Table {
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let pin = crossbeam_epoch::pin();
         match self.live_version(key, &pin) {
-            Ok(Some(version)) => self.engine.resolve(self.state.id, key, version).map(Some),
+            Ok(Some(version)) => self.engine.values.resolve(self.state.id, key, version).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
@@ -83,7 +83,7 @@ impl Table {
         let found = newest(hash, at);
         self.engine.hooks.reached("newest version found");
         match &found {
-            Ok(version) if !self.engine.is_settled(version.as_ref(), at) => {
+            Ok(version) if !self.engine.reads.needs_no_snapshot(version.as_ref(), at) => {
                 self.version_in_a_snapshot(hash, seen)
             }
             _ => found,
@@ -96,7 +96,7 @@ impl Table {
         hash: u64,
         seen: impl FnOnce(u64, ReadPoint) -> Result<Option<Version>>,
     ) -> Result<Option<Version>> {
-        let snapshot = self.engine.snapshot(|| self.engine.pipeline.read_csn());
+        let snapshot = self.engine.reads.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
         seen(hash, ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms })
     }
@@ -121,7 +121,7 @@ impl Table {
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
-        self.engine.resolve(self.state.id, key, version).map(Some)
+        self.engine.values.resolve(self.state.id, key, version).map(Some)
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]

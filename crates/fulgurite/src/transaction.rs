@@ -76,7 +76,7 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
-        let snapshot = engine.snapshot(|| engine.pipeline.visible());
+        let snapshot = engine.reads.snapshot(|| engine.pipeline.visible());
         Transaction {
             // Read after the snapshot was taken, so that no synchronous commit in it is above.
             reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
@@ -177,7 +177,7 @@ impl Transaction {
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
         let Some(op) = own else { return Ok(None) };
-        self.engine.own_value(table.id, key, op, self.snapshot.now_ms)
+        self.engine.values.own(table.id, key, op, self.snapshot.now_ms)
     }
 
     fn read(
@@ -188,7 +188,7 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Value>> {
         let version = self.version(table, key, hash, read_for)?;
-        version.map(|version| self.engine.resolve(table.id, key, version)).transpose()
+        version.map(|version| self.engine.values.resolve(table.id, key, version)).transpose()
     }
 
     fn version(
@@ -357,7 +357,7 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.engine.check_writable()?;
-        self.engine.check_room()?;
+        self.engine.room.check_for_puts()?;
         self.engine.stir_for_part();
         let spill = self.spill.get_or_insert_with(|| self.engine.new_spill());
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
@@ -542,13 +542,13 @@ impl Transaction {
         row: &[u8],
         new_table: Option<Arc<TableState>>,
     ) -> Result<()> {
-        let root = self.engine.catalog.root.clone();
+        let root = self.engine.tables.root.clone();
         self.new_table = new_table.or(self.new_table.take());
         self.write(&root, key, Some(row), 0, false)
     }
 
     pub(crate) fn delete_catalog(&mut self, key: &[u8]) -> Result<()> {
-        let root = self.engine.catalog.root.clone();
+        let root = self.engine.tables.root.clone();
         self.write(&root, key, None, 0, false)
     }
 
@@ -579,20 +579,20 @@ impl Transaction {
         }
         engine.check_writable()?;
         // Deletes need no check. Search for puts only where the disk is short of room.
-        if engine.is_short_of_room() && self.writes.has_puts() {
-            engine.check_room()?;
+        if engine.room.is_short() && self.writes.has_puts() {
+            engine.room.check_for_puts()?;
         }
-        engine.check_room_to_delete()?;
+        engine.room.check_for_deletes()?;
         for writes in &self.writes.tables {
             engine.wait_for_merging(&writes.table)?;
         }
         let inline_max = engine.options.inline_bytes_max;
         let prepared = prepare(
-            &engine.catalog,
+            &engine.tables,
             &mut self.writes,
             self.new_table.take(),
             inline_max,
-            &|| engine.readers(),
+            &|| engine.reads.readers(),
             &|| engine.new_spill(),
             &mut self.spill,
         )?;
@@ -612,7 +612,7 @@ impl Transaction {
             // too late could begin before the deadline of a commit that it does not see. The commits up to the awaited
             // CSN have numbers and are being filled and applied, so the wait is short.
             let is_late = matches!(lost.on, Contended::Expired(_));
-            engine.pipeline.wait_visible(if is_late { engine.deadlines.newest() } else { lost.csn });
+            engine.pipeline.wait_visible(if is_late { engine.reads.deadlines.newest() } else { lost.csn });
         }
         let csn = outcome?;
         if let Some(spill) = self.spill.take() {
@@ -663,7 +663,8 @@ impl Transaction {
                     engine.hooks.reached("validated");
                     let before_ms = reads.live_until_ms();
                     let read_csn = || engine.pipeline.read_csn();
-                    let (time, beginning) = engine.deadlines.begin(before_ms, || engine.now_ms(), read_csn);
+                    let (time, beginning) =
+                        engine.reads.deadlines.begin(before_ms, || engine.now_ms(), read_csn);
                     let frame = Frame {
                         kind: prepared.kind,
                         body: &prepared.body,

@@ -200,6 +200,14 @@ impl<L: CommitLog> Pipeline<L> {
 
     // Failures.
 
+    /// Fails if the log has failed.
+    pub fn check_log(&self) -> Result<()> {
+        match self.log.poisoned() {
+            Some(why) => Err(Error::Poisoned { what: why.to_string(), at_risk: self.at_risk() }),
+            None => Ok(()),
+        }
+    }
+
     /// If the log has failed: the commits that were acknowledged and may be lost.
     pub fn at_risk(&self) -> Option<CsnRange> {
         self.log.poisoned()?;

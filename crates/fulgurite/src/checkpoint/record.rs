@@ -12,9 +12,6 @@ use crate::{Error, Result};
 
 const VERSION: u8 = 1;
 
-/// The live bytes of each segment, by the table that holds them.
-pub(crate) type Accounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
-
 /// One table of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TableRecord {

@@ -1,33 +1,22 @@
-//! Recovery: the checkpoint's tables, and the replay of the log above it. The cases are in `docs/recovery.md`.
+//! Replay: collects the frames of the log above the checkpoint, and applies them to the tables.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::sync::Arc;
 
 use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
-use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
+use fulgurite_index::{Extent, OutOfLine, VersionFlags};
 use fulgurite_log::{ChunkRef, Log, RecoveredFrame, RecoverySink};
 use fulgurite_types::{Csn, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 
 use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
-use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
-use crate::checkpoint_record::CheckpointRecord;
+use crate::catalog::{Catalog, CatalogOp, inline_max_of};
 use crate::deleted_ranges::DeletedRange;
 use crate::error::OrError;
-use crate::spill::{SpillPins, resolve_places};
-use crate::values::read_value;
+use crate::recovery::RecoveryProgress;
+use crate::space::pins::SpillPins;
+use crate::spill::resolve_places;
 use crate::{Damage, Error, Result};
-
-/// How far opening has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecoveryProgress {
-    /// Bytes of log read so far.
-    pub done_bytes: u64,
-    /// Bytes of log to read.
-    pub total_bytes: u64,
-}
 
 /// Collects the frames that the log delivers. Reads no tree and no catalog before the whole log was read.
 pub(crate) struct Replay<'p> {
@@ -270,42 +259,4 @@ fn recovered_op<'a>(
         Op::Delete { .. } | Op::DeleteRange { .. } => {}
     }
     Ok(recovered)
-}
-
-/// Enters the tables of a checkpoint into the catalog; the root of the catalog's own tree is from the same record.
-pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
-    catalog.raise_next_id(record.next_table_id);
-    restore_range_deletes(&catalog.root, record);
-    let mut cursor =
-        catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
-    cursor.seek(std::ops::Bound::Unbounded).or_error()?;
-    while let Some(key) = cursor.key() {
-        if key != crate::catalog::NEXT_ID_KEY {
-            let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
-            let id = decode_row(&row_of(log, key, cursor.version())?)?;
-            let root = record.tables.get(&id).map_or(Lsn::NULL, |table| table.root);
-            let table = catalog.prepare(id, name, root);
-            restore_range_deletes(&table, record);
-            catalog.restore(table);
-        }
-        cursor.next().or_error()?;
-    }
-    Ok(())
-}
-
-/// The row in a version of the catalog. It is in the leaf, unless an earlier version of this program wrote it with a
-/// small [`inline_bytes_max`](crate::Options::inline_bytes_max): then the leaf has its extents in the log.
-pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Result<Cow<'v, [u8]>> {
-    if !version.flags.is_out_of_line() {
-        return Ok(Cow::Borrowed(version.payload));
-    }
-    Ok(Cow::Owned(read_value(log, TableId::CATALOG, name, version.csn, version.payload)?.to_vec()))
-}
-
-fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {
-    let ranges = record.tables.get(&table.id).map(|table| table.range_deletes.as_slice()).unwrap_or_default();
-    for range in ranges {
-        let (start, end) = (&range.start, range.end.as_deref());
-        table.index.apply_range_delete(start, end, range.csn, &Readers::NONE_YET);
-    }
 }
