@@ -219,8 +219,8 @@ impl TreeVisitor for Checker<'_> {
         if !entry.flags.is_out_of_line() {
             return Ok(());
         }
-        if let Ok(place) = OutOfLine::decode(entry.payload) {
-            for extent in &place.extents {
+        if let Ok(value) = OutOfLine::decode(entry.payload) {
+            for extent in &value.extents {
                 self.count(extent.lsn, extent.len);
             }
         }

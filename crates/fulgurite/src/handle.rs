@@ -43,7 +43,8 @@ impl Handle {
     pub fn new(engine: Engine) -> Result<Handle> {
         let engine = Arc::new(engine);
         let background = if engine.options.background { Some(Background::start(&engine)?) } else { None };
-        let (background, state) = (Mutex::new(background), Mutex::new(State::Open));
+        let background = Mutex::new(background);
+        let state = Mutex::new(State::Open);
         Ok(Handle(Arc::new(Closer { engine, background, state, closed: Condvar::new() })))
     }
 

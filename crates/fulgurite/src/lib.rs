@@ -79,6 +79,7 @@ mod salvage;
 mod scan;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
+mod single_write;
 mod snapshot;
 mod snapshots;
 mod space;
@@ -111,7 +112,7 @@ pub use crate::recovery::RecoveryProgress;
 pub use crate::salvage::{LeftOut, Salvage, Salvaged};
 pub use crate::scan::{EntryWithExpiry, Range};
 pub use crate::snapshot::Snapshot;
-pub use crate::stats::Stats;
+pub use crate::stats::{SegmentCounts, Stats};
 pub use crate::table::Table;
 pub use crate::transaction::{Commit, Savepoint, Transaction};
 pub use crate::value::Value;

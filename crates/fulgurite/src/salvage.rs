@@ -67,7 +67,7 @@ impl Salvage {
         Salvage { range, named: None }
     }
 
-    fn go_on(&mut self) -> Result<Option<Salvaged>> {
+    fn next_or_left_out(&mut self) -> Result<Option<Salvaged>> {
         loop {
             let error = match self.range.next_kept() {
                 Ok(entry) => {
@@ -96,6 +96,6 @@ impl Iterator for Salvage {
     type Item = Result<Salvaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.go_on().transpose()
+        self.next_or_left_out().transpose()
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Spill {
     pins: Arc<SpillPins>,
     id: SpillId,
     next_ordinal: u32,
-    places: Vec<ChunkRef>,
+    chunks: Vec<ChunkRef>,
     pinned: Vec<u32>,
     /// The position up to which the bulk stream has to be synced before the commit frame is written.
     mark: BulkPosition,
@@ -31,7 +31,7 @@ impl Spill {
             pins,
             id,
             next_ordinal: 0,
-            places: Vec::new(),
+            chunks: Vec::new(),
             pinned: Vec::new(),
             mark: BulkPosition::default(),
         }
@@ -64,7 +64,7 @@ impl Spill {
         for chunk in bytes.chunks(limits::CHUNK_BYTES_MAX) {
             let lsn = self.append(self.next_ordinal, chunk)?;
             let len = chunk.len() as u32;
-            self.places.push(ChunkRef { spill: self.id, ordinal: self.next_ordinal, lsn, len });
+            self.chunks.push(ChunkRef { spill: self.id, ordinal: self.next_ordinal, lsn, len });
             extents.push(Extent { lsn, len });
             self.next_ordinal += 1;
         }
@@ -73,23 +73,23 @@ impl Spill {
 
     /// The references to the chunks, for the group of the commit. A long list is itself written ahead, and the
     /// references to its own chunks are returned, with ordinals from `u32::MAX` down.
-    pub fn places(&mut self) -> Result<Vec<ChunkRef>> {
-        let mut places = std::mem::take(&mut self.places);
+    pub fn references(&mut self) -> Result<Vec<ChunkRef>> {
+        let mut references = std::mem::take(&mut self.chunks);
         let mut level_ordinal = u32::MAX;
-        while places.len() > limits::DIRECT_PLACES_MAX {
+        while references.len() > limits::DIRECT_PLACES_MAX {
             let mut upper = Vec::new();
-            for chunk in places.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
+            for chunk in references.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
                 let mut bytes = Vec::with_capacity(chunk.len() * ChunkRef::BYTES);
-                for place in chunk {
-                    place.encode(&mut bytes);
+                for reference in chunk {
+                    reference.encode(&mut bytes);
                 }
                 let lsn = self.append(level_ordinal, &bytes)?;
                 upper.push(ChunkRef { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
                 level_ordinal -= 1;
             }
-            places = upper;
+            references = upper;
         }
-        Ok(places)
+        Ok(references)
     }
 
     /// Makes the whole spill durable.
@@ -117,7 +117,8 @@ impl Drop for Spill {
 
 /// Fails for more chunks than a transaction may write ahead: the ordinals above are those of lists of chunks.
 fn check_ordinals(first: u32, count: u32) -> Result<()> {
-    let (end, max) = (u64::from(first) + u64::from(count), u64::from(limits::PLACES_ORDINAL_MIN));
+    let end = u64::from(first) + u64::from(count);
+    let max = u64::from(limits::PLACES_ORDINAL_MIN);
     if end <= max {
         return Ok(());
     }
@@ -126,23 +127,23 @@ fn check_ordinals(first: u32, count: u32) -> Result<()> {
 }
 
 /// All references to chunks of a recovered commit, with lists of references resolved.
-pub(crate) fn resolve_places(log: &Log, places: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
-    let mut resolved = Vec::with_capacity(places.len());
-    for place in places {
-        if place.ordinal < limits::PLACES_ORDINAL_MIN {
-            resolved.push(*place);
+pub(crate) fn resolve_references(log: &Log, references: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
+    let mut resolved = Vec::with_capacity(references.len());
+    for reference in references {
+        if reference.ordinal < limits::PLACES_ORDINAL_MIN {
+            resolved.push(*reference);
             continue;
         }
-        let bytes = log.read_chunk(place).or_error()?;
+        let bytes = log.read_chunk(reference).or_error()?;
         let mut lower = Vec::new();
         let mut reader = fulgurite_types::Reader::new(&bytes);
         while !reader.is_empty() {
             lower.push(ChunkRef::decode(&mut reader).map_err(|error| {
                 let what = format!("the list of chunks does not decode: {error}");
-                crate::Error::of_log(log.damage_at(place.lsn, what))
+                crate::Error::of_log(log.damage_at(reference.lsn, what))
             })?);
         }
-        resolved.extend(resolve_places(log, &lower)?);
+        resolved.extend(resolve_references(log, &lower)?);
     }
     Ok(resolved)
 }

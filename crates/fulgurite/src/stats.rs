@@ -63,8 +63,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Bytes of all segments, ready ones included.
     pub segment_bytes: u64,
-    /// Segments of the commit stream, of the bulk stream, and ready ones.
-    pub segments: [u64; 3],
+    /// How many segments there are.
+    pub segments: SegmentCounts,
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
     /// If the log has failed: the range from the first to the last commit that was acknowledged at level
@@ -91,21 +91,33 @@ pub struct Stats {
     pub log: LogStats,
 }
 
+/// How many segments the log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SegmentCounts {
+    /// Of the commit stream.
+    pub commit: u64,
+    /// Of the bulk stream.
+    pub bulk: u64,
+    /// Ready to be used by either.
+    pub ready: u64,
+}
+
 impl Stats {
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
         let tables = engine.tables.all();
         let (snapshots, _) = engine.reads.snapshots.open();
         let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
-        let mut segments = [0; 3];
+        let mut segments = SegmentCounts::default();
         let mut segment_bytes = 0;
         for segment in engine.log.segments() {
             segment_bytes += u64::from(segment.bytes);
-            segments[match segment.stream {
-                Some(Stream::Commit) => 0,
-                Some(Stream::Bulk) => 1,
-                None => 2,
-            }] += 1;
+            *match segment.stream {
+                Some(Stream::Commit) => &mut segments.commit,
+                Some(Stream::Bulk) => &mut segments.bulk,
+                None => &mut segments.ready,
+            } += 1;
         }
         Stats {
             visible: engine.pipeline.visible(),

@@ -220,6 +220,9 @@ impl Table {
     }
 
     pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
+        if !self.engine.needs_transaction(key, value) {
+            return self.engine.write_one(&self.state, key, value, expires_at_ms);
+        }
         let mut txn = self.begin();
         txn.write_bytes(self, key, value, expires_at_ms)?;
         txn.commit()

@@ -145,7 +145,8 @@ impl Checkpointer {
         let ns = self.shared.env.clock().monotonic_ns().saturating_sub(start_ns);
         self.shared.progress.checkpoints.done(ns);
         let CheckpointReport { covered, records_written, segments_freed } = report;
-        let (path, took_ms) = (self.shared.files.path.display(), ns / 1_000_000);
+        let path = self.shared.files.path.display();
+        let took_ms = ns / 1_000_000;
         tracing::info!(%path, %covered, records_written, segments_freed, took_ms, "wrote a checkpoint");
         Ok(report)
     }

@@ -110,7 +110,8 @@ impl CheckpointRecord {
         let index = read_chunk(log, lsn)?;
         let mut reader = Reader::new(&index);
         let crc = reader.u32("checksum").map_err(damaged)?;
-        let (mut bytes, mut segments) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut segments = Vec::new();
         while !reader.is_empty() {
             let chunk = Lsn(reader.u64("place of chunk").map_err(damaged)?);
             bytes.extend_from_slice(&read_chunk(log, chunk)?);

@@ -131,7 +131,9 @@ fn build(
         recovered;
     let unproven = unproven(&*home, &report);
     let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
-    let (clock, hooks, progress) = (Arc::new(clock), Arc::new(Hooks::new()), Arc::new(Progress::default()));
+    let clock = Arc::new(clock);
+    let hooks = Arc::new(Hooks::new());
+    let progress = Arc::new(Progress::default());
     let files = Arc::new(Files::new(home, lock));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
@@ -200,7 +202,8 @@ fn log_opened(engine: &Engine, superblock: &Superblock, report: &RecoveryReport,
     };
     let took_ms = engine.env.clock().monotonic_ns().saturating_sub(start_ns) / 1_000_000;
     let replayed_commits = report.last_csn.0.saturating_sub(superblock.covered.0);
-    let (replayed_bytes, tables) = (report.walked_bytes, engine.tables.list().len());
+    let replayed_bytes = report.walked_bytes;
+    let tables = engine.tables.list().len();
     let path = engine.files.path.display();
     tracing::info!(%path, found, replayed_commits, replayed_bytes, tables, took_ms, "opened");
 }

@@ -15,7 +15,7 @@ use crate::deleted_ranges::DeletedRange;
 use crate::error::OrError;
 use crate::recovery::RecoveryProgress;
 use crate::space::pins::SpillPins;
-use crate::spill::resolve_places;
+use crate::spill::resolve_references;
 use crate::{Damage, Error, Result};
 
 /// Collects the frames that the log delivers. Reads no tree and no catalog before the whole log was read.
@@ -63,7 +63,7 @@ impl<'p> Replay<'p> {
     }
 
     /// Takes the operations of one commit. `body_lsn` is the LSN of its body, `None` if the body is in chunks.
-    fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
+    fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, chunk_refs: &ChunkRefs) -> Result<()> {
         let damaged = |error| {
             Damage::new(format!("the operations of commit {csn} do not decode: {error}")).of_commit(csn)
         };
@@ -96,7 +96,7 @@ impl<'p> Replay<'p> {
                 end,
                 body_lsn,
                 inline_max,
-                places,
+                chunk_refs,
                 &mut payload,
             )?);
         }
@@ -108,24 +108,24 @@ impl<'p> Replay<'p> {
 
     fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<()> {
         let csn = frame.csn;
-        let places = Places::new(resolve_places(log, &frame.local)?);
-        for place in frame.local.iter().chain(&places.places) {
-            pins.pin_recovered(csn, place.lsn.segment());
+        let chunk_refs = ChunkRefs::new(resolve_references(log, &frame.local)?);
+        for chunk in frame.local.iter().chain(&chunk_refs.chunk_refs) {
+            pins.pin_recovered(csn, chunk.lsn.segment());
         }
         if frame.kind != KIND_COMMIT_IN_CHUNKS {
-            return self.take(csn, &frame.body, Some(frame.body_lsn), &places);
+            return self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs);
         }
         let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
         let chunks = body::decode_chunks_body(&frame.body)
             .map_err(|error| damaged(format!("the body of commit {csn} does not decode: {error}")))?;
         let mut bytes = Vec::with_capacity(chunks.len as usize);
-        for place in places.of(&chunks, csn)? {
-            bytes.extend_from_slice(&log.read_chunk(place).or_error()?);
+        for chunk in chunk_refs.of(&chunks, csn)? {
+            bytes.extend_from_slice(&log.read_chunk(chunk).or_error()?);
         }
         if crc32c(&bytes) != chunks.checksum {
             return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
         }
-        self.take(csn, &bytes, None, &places)
+        self.take(csn, &bytes, None, &chunk_refs)
     }
 
     /// Applies everything to the tables.
@@ -140,7 +140,8 @@ impl<'p> Replay<'p> {
             // A later commit dropped the table: no reader can ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
             for (range, csn) in recovered.ranges {
-                let (start, end) = (&range.start, range.end.as_deref());
+                let start = &range.start;
+                let end = range.end.as_deref();
                 table.index.apply_range_delete(start, end, csn, &Readers::NONE_YET);
             }
             table.index.apply_recovered(recovered.ops.finish());
@@ -160,7 +161,7 @@ impl RecoverySink for Replay<'_> {
             );
         }
         if frame.local.is_empty() && header.kind == KIND_COMMIT {
-            self.take(header.csn, frame.body, Some(frame.body_lsn), &Places::default())?;
+            self.take(header.csn, frame.body, Some(frame.body_lsn), &ChunkRefs::default())?;
         } else {
             self.in_chunks.push(InChunks {
                 csn: header.csn,
@@ -180,34 +181,34 @@ impl RecoverySink for Replay<'_> {
 
 /// The chunks that a commit refers to.
 #[derive(Default)]
-struct Places {
-    places: Vec<ChunkRef>,
+struct ChunkRefs {
+    chunk_refs: Vec<ChunkRef>,
     by_ordinal: BTreeMap<u32, usize>,
 }
 
-impl Places {
-    fn new(places: Vec<ChunkRef>) -> Places {
-        let by_ordinal = places.iter().enumerate().map(|(index, place)| (place.ordinal, index)).collect();
-        Places { places, by_ordinal }
+impl ChunkRefs {
+    fn new(chunk_refs: Vec<ChunkRef>) -> ChunkRefs {
+        let by_ordinal = chunk_refs.iter().enumerate().map(|(index, chunk)| (chunk.ordinal, index)).collect();
+        ChunkRefs { chunk_refs, by_ordinal }
     }
 
     fn of(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<&ChunkRef>> {
-        let place = |index: u32| {
+        let chunk = |index: u32| {
             let ordinal = chunks.ordinal + index;
-            let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
-            place.filter(|place| place.spill == chunks.spill && place.len == chunks.chunk_len(index)).ok_or_else(|| {
+            let chunk = self.by_ordinal.get(&ordinal).map(|&index| &self.chunk_refs[index]);
+            chunk.filter(|chunk| chunk.spill == chunks.spill && chunk.len == chunks.chunk_len(index)).ok_or_else(|| {
                 Error::from(Damage::new(format!(
                     "commit {csn} refers to chunk {ordinal} of a transaction, and the log does not say where it is"
                 )))
                 .of_commit(csn)
             })
         };
-        (0..chunks.count()).map(place).collect()
+        (0..chunks.count()).map(chunk).collect()
     }
 
     fn extents(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<Extent>> {
-        let places = self.of(chunks, csn)?.into_iter();
-        Ok(places.map(|place| Extent { lsn: place.lsn, len: place.len }).collect())
+        let chunk_refs = self.of(chunks, csn)?.into_iter();
+        Ok(chunk_refs.map(|chunk| Extent { lsn: chunk.lsn, len: chunk.len }).collect())
     }
 }
 
@@ -219,7 +220,7 @@ fn recovered_op<'a>(
     end: usize,
     body_lsn: Option<Lsn>,
     inline_max: usize,
-    places: &Places,
+    chunk_refs: &ChunkRefs,
     payload: &'a mut Vec<u8>,
 ) -> Result<RecoveredOp<'a>> {
     let (key, flags, expires_at_ms) = match op {
@@ -250,7 +251,7 @@ fn recovered_op<'a>(
             }
         }
         Op::PutInChunks { chunks, .. } => {
-            let extents = places.extents(chunks, csn)?;
+            let extents = chunk_refs.extents(chunks, csn)?;
             payload.clear();
             OutOfLine { len: chunks.len, checksum: seal_checksum(chunks.checksum, csn), extents }
                 .encode(payload);

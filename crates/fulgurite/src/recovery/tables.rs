@@ -48,7 +48,8 @@ pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Res
 fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {
     let ranges = record.tables.get(&table.id).map(|table| table.range_deletes.as_slice()).unwrap_or_default();
     for range in ranges {
-        let (start, end) = (&range.start, range.end.as_deref());
+        let start = &range.start;
+        let end = range.end.as_deref();
         table.index.apply_range_delete(start, end, range.csn, &Readers::NONE_YET);
     }
 }

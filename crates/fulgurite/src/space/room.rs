@@ -53,7 +53,8 @@ impl Room {
             Error::io(format!("asking for the free space of {}", self.files.path.display()), error)
         })?;
         let dirty: u64 = self.tables.all().iter().map(|table| table.index.memtables().bytes()).sum();
-        let (reserve, segment) = (self.log.reserve_bytes(), u64::from(limits::SEGMENT_BYTES_MIN));
+        let reserve = self.log.reserve_bytes();
+        let segment = u64::from(limits::SEGMENT_BYTES_MIN);
         let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
         self.free_bytes.store(free, Ordering::Relaxed);
         self.needed_bytes.store(needed, Ordering::Relaxed);

@@ -135,8 +135,8 @@ impl Transaction {
 
     fn end_of(&self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
         let mut found = None;
-        for part in self.parts(table, &bounds, end)? {
-            let range = self.unread_range(table, part)?;
+        for left in self.unemptied(table, &bounds, end)? {
+            let range = self.unread_range(table, left)?;
             found = end.next(&mut range.noting(self.reads.live()))?;
             if found.is_some() {
                 break;
@@ -153,17 +153,17 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The parts of a range where this transaction may find entries, starting at `end`. Records that the snapshot was
+    /// The ranges within a range where this transaction may find entries, starting at `end`. Records that the snapshot was
     /// seen.
-    fn parts(&self, table: &Table, bounds: &Bounds, end: End) -> Result<Vec<Bounds>> {
+    fn unemptied(&self, table: &Table, bounds: &Bounds, end: End) -> Result<Vec<Bounds>> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
         self.reads.saw(self.snapshot.csn);
-        let mut parts = self.taken.around(table.state.id, bounds.clone());
+        let mut ranges = self.taken.around(table.state.id, bounds.clone());
         if end == End::Last {
-            parts.reverse();
+            ranges.reverse();
         }
-        Ok(parts)
+        Ok(ranges)
     }
 
     /// Deletes the entry of `key`. No entry is left between it and the end of `bounds` or, if entries were skipped on
@@ -191,7 +191,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The entries of one of [`Transaction::parts`]. Does not count as a read.
+    /// The entries of one of [`Transaction::unemptied`]. Does not count as a read.
     fn unread_range(&self, table: &Table, bounds: Bounds) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
@@ -201,7 +201,8 @@ impl Transaction {
     fn pop(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
         let Some((key, value)) = self.end_of(table, bounds.clone(), end)? else { return Ok(None) };
         self.take(table, &bounds, end, None, &key)?;
-        let (id, savepoints) = (self.identity(), self.savepoints.made());
+        let id = self.identity();
+        let savepoints = self.savepoints.made();
         // If another transaction has claimed the key, the first of the two to commit wins.
         if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
             self.claims.push(claim);
@@ -210,11 +211,12 @@ impl Transaction {
     }
 
     fn pop_unclaimed(&mut self, table: &Table, bounds: Bounds, end: End) -> Result<Option<(Value, Value)>> {
-        let (id, savepoints) = (self.identity(), self.savepoints.made());
+        let id = self.identity();
+        let savepoints = self.savepoints.made();
         let mut passed = None;
         let mut popped = None;
-        for part in self.parts(table, &bounds, end)? {
-            popped = self.next_unclaimed(table, part, end, (id, savepoints), &mut passed)?;
+        for left in self.unemptied(table, &bounds, end)? {
+            popped = self.next_unclaimed(table, left, end, (id, savepoints), &mut passed)?;
             if popped.is_some() {
                 break;
             }
