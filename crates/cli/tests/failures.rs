@@ -188,7 +188,7 @@ fn damage_has_its_exit_code() {
         assert!(ran.code == Some(3) && ran.stderr.trim_end().ends_with(advice), "{}", ran.stderr);
     }
     sandbox.write("db/SUPERBLOCK", [0; 8192]);
-    sandbox.run(&["get", "db", "t", "00001"]).fails(3, "no valid slot");
+    sandbox.run(&["get", "db", "t", "00001"]).fails(3, "no valid copy");
     assert_eq!(sandbox.run(&["check", "db", "--json"]).code, Some(3));
 }
 

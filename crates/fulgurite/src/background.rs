@@ -2,7 +2,7 @@
 //!
 //! It sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
 //! [`TICK`]. The wakers are:
-//! - a commit, or a transaction that writes chunks ahead: [`Engine::stir`], one load of a word while the merger is awake;
+//! - a commit, or a transaction that writes chunks ahead: [`Wakeups::commit_numbered`], one load of a word while the merger is awake;
 //! - a committer that waits for merging: [`Engine::wait_for_merging`];
 //! - a checkpoint on another thread, which retires segments;
 //! - the closer.
@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use fulgurite_env::Joiner;
 use fulgurite_log::{Signal, Sleep};
-use fulgurite_types::Csn;
 
 use crate::engine::Engine;
-use crate::error::OrError;
+use crate::maintenance::Round;
 use crate::{Error, Result};
 
 /// How often the merger looks for work while commits arrive, or while work has to wait for other threads.
@@ -39,7 +38,7 @@ pub(crate) struct Background {
 pub(crate) struct Wakeups {
     signal: Signal,
     /// How many times transactions wrote chunks ahead.
-    parts: AtomicU64,
+    chunks: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -47,6 +46,18 @@ impl Wakeups {
     /// Wakes the merger for work that cannot wait for the end of a nap, or that its own look would not find.
     pub fn wake(&self) {
         self.signal.wake();
+    }
+
+    /// A commit got its CSN: wakes the merger if it rests, to look whether work is due.
+    #[inline]
+    pub fn commit_numbered(&self) {
+        self.signal.wake_resting();
+    }
+
+    /// A transaction writes a chunk ahead, which takes space before any commit does.
+    pub fn chunk_written(&self) {
+        self.chunks.fetch_add(1, Ordering::SeqCst);
+        self.signal.wake_resting();
     }
 }
 
@@ -70,34 +81,27 @@ impl Background {
     }
 }
 
-const DIED: &str = "the merger panicked";
+const PANICKED: &str = "the merger panicked";
 
 /// Poisons the log unless it is forgotten: the merger panicked, nothing merges any more, and committers would wait for
 /// it forever.
-struct Dying<'a>(&'a Engine);
+struct PoisonOnPanic<'a>(&'a Engine);
 
-impl Drop for Dying<'_> {
+impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
-        self.0.log.poison(DIED);
-        self.0.pipeline.fail_tickets(DIED);
+        self.0.log.poison(PANICKED);
+        self.0.pipeline.fail_tickets(PANICKED);
     }
 }
 
-/// The result of one round of maintenance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Round {
-    /// Some work was done.
-    worked: bool,
-    /// Some work has to wait for other threads.
-    left: bool,
-}
-
 fn run(engine: &Engine) {
-    let dying = Dying(engine);
+    let on_panic = PoisonOnPanic(engine);
     let stopped = || engine.wakeups.stop.load(Ordering::SeqCst);
+    // Changes whenever there may be new work, before the merger is woken.
+    let activity = || (engine.pipeline.newest(), engine.wakeups.chunks.load(Ordering::SeqCst));
     let mut retry = TICK;
     while !stopped() {
-        let seen = engine.activity();
+        let seen = activity();
         let sleep = match engine.maintain_tables() {
             Ok(Round { worked: true, .. }) => continue,
             _ if engine.log.poisoned().is_some() => Sleep::Rest,
@@ -113,71 +117,9 @@ fn run(engine: &Engine) {
         engine.wakeups.signal.sleep(|| match sleep {
             _ if stopped() => Sleep::No,
             // Commits arrive: nap, so that they need not wake the merger each time.
-            Sleep::Rest if engine.activity() != seen => Sleep::Nap(TICK),
+            Sleep::Rest if activity() != seen => Sleep::Nap(TICK),
             sleep => sleep,
         });
     }
-    std::mem::forget(dying);
-}
-
-impl Engine {
-    /// A value that changes whenever there may be new work: before [`Engine::stir`] is called.
-    fn activity(&self) -> (Csn, u64) {
-        (self.pipeline.newest(), self.wakeups.parts.load(Ordering::SeqCst))
-    }
-
-    /// A commit got its CSN: wakes the merger if it rests, to look whether work is due.
-    #[inline]
-    pub fn stir(&self) {
-        self.wakeups.signal.wake_resting();
-    }
-
-    /// A transaction writes chunks ahead, which takes space before any commit does.
-    pub fn stir_for_part(&self) {
-        self.wakeups.parts.fetch_add(1, Ordering::SeqCst);
-        self.stir();
-    }
-
-    /// One round of merging and checkpointing.
-    fn maintain_tables(&self) -> Result<Round> {
-        let outcome = self.maintenance_round();
-        if !matches!(outcome, Err(Error::Closed)) {
-            self.progress.round_ended(outcome.as_ref().err(), || self.now_ms());
-        }
-        outcome
-    }
-
-    /// Merges first, and whatever else fails: committers wait for merging.
-    fn maintenance_round(&self) -> Result<Round> {
-        if let Some(why) = self.log.poisoned() {
-            self.pipeline.fail_tickets(&why.to_string());
-        }
-        self.hooks.reached("maintenance");
-        for table in self.catalog.all() {
-            self.freeze_if_grown(&table);
-        }
-        let mut worked = self.merge_all()?;
-        let freed = self.free_retired();
-        let looked = self.look_at_room();
-        if self.log.poisoned().is_none() && self.checkpoint_is_due() {
-            self.checkpoint()?;
-            worked = true;
-        }
-        // Commits that are not flushed yet may make a checkpoint due once they are; an idle log flushes all of them.
-        let left = freed? || self.merging_waits() || self.pipeline.stable() < self.pipeline.newest();
-        looked.map(|()| Round { worked, left })
-    }
-
-    /// Whether an immutable memtable is left, because the horizon has not passed it.
-    fn merging_waits(&self) -> bool {
-        self.catalog.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
-    }
-
-    /// One round of all background work, on this thread.
-    pub fn maintain(&self) -> Result<bool> {
-        let log = self.log.maintain();
-        // Runs even if no segment could be made: it frees segments.
-        let tables = self.maintain_tables();
-        Ok(log.or_error()? | tables?.worked)
-    }
+    std::mem::forget(on_panic);
 }

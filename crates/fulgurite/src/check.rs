@@ -10,13 +10,13 @@ use fulgurite_index::btree::{EntryInfo, RecordInfo, TreeVisitor};
 use fulgurite_index::{Base, IndexError, OutOfLine};
 use fulgurite_log::{LogError, ScanItem, SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
-use parking_lot::Mutex;
 
 use crate::Result;
 use crate::catalog::TableState;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::error::readable;
+use crate::space::pins::CheckPin;
 
 /// How far a check has come.
 ///
@@ -82,41 +82,11 @@ const PROGRESS_STEP: u64 = 4096;
 /// Problems beyond this many are counted, not listed.
 const PROBLEMS_MAX: usize = 100;
 
-/// The running checks: each pins the segments that existed when it began.
-#[derive(Default)]
-pub(crate) struct Checks(Mutex<Vec<u32>>);
-
-impl Checks {
-    /// Whether a running check may read the segment.
-    pub fn hold(&self, segment: u32) -> bool {
-        self.0.lock().iter().any(|newest| segment <= *newest)
-    }
-
-    fn begin(&self, newest: u32) -> Checking<'_> {
-        self.0.lock().push(newest);
-        Checking { checks: self, newest }
-    }
-}
-
-/// A running check; its drop unpins the segments.
-struct Checking<'c> {
-    checks: &'c Checks,
-    newest: u32,
-}
-
-impl Drop for Checking<'_> {
-    fn drop(&mut self) {
-        let mut running = self.checks.0.lock();
-        let own = running.iter().position(|newest| *newest == self.newest).expect("it is running");
-        running.swap_remove(own);
-    }
-}
-
 /// The input of a check: the database at one moment.
 struct View<'c> {
     tables: Vec<CheckedTable>,
     segments: Vec<SegmentInfo>,
-    _checking: Checking<'c>,
+    _pin: CheckPin<'c>,
 }
 
 /// A table's tree as it was written last, and the live bytes by segment that are booked for it.
@@ -132,16 +102,16 @@ impl View<'_> {
         let maintenance = engine.maintenance.lock();
         engine.check_open()?;
         let mut segments = engine.log.segments();
-        let checking = engine.checks.begin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
+        let pin = engine.checks.pin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
         // Nothing refers to a retired segment.
-        segments.retain(|segment| !maintenance.is_retiring(segment.number));
-        let tables = engine.catalog.all().into_iter().filter(|table| table.dropped().is_none());
+        segments.retain(|segment| !maintenance.space.is_retiring(segment.number));
+        let tables = engine.tables.all().into_iter().filter(|table| table.dropped().is_none());
         let tables = tables.map(|state| CheckedTable {
             root: state.index.base().written_root(),
-            booked: maintenance.space.of_table(state.id),
+            booked: maintenance.space.accounts.of_table(state.id),
             state,
         });
-        Ok(View { tables: tables.collect(), segments, _checking: checking })
+        Ok(View { tables: tables.collect(), segments, _pin: pin })
     }
 }
 
@@ -271,12 +241,12 @@ impl TreeVisitor for Checker<'_> {
         if !entry.flags.is_out_of_line() {
             return Ok(());
         }
-        if let Ok(place) = OutOfLine::decode(entry.payload) {
-            for extent in &place.extents {
+        if let Ok(value) = OutOfLine::decode(entry.payload) {
+            for extent in &value.extents {
                 self.count(extent.lsn, extent.len);
             }
         }
-        match self.engine.read_value(self.table, entry.key, entry.csn, entry.payload) {
+        match self.engine.values.read(self.table, entry.key, entry.csn, entry.payload) {
             Ok(value) => {
                 self.report.values += 1;
                 self.report.value_bytes += value.len() as u64;

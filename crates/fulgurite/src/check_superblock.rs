@@ -10,18 +10,19 @@ impl CheckReport {
     pub(crate) fn superblock(&mut self, engine: &Engine) -> Result<()> {
         let maintenance = engine.maintenance.lock();
         engine.check_open()?;
-        let path = engine.dir.join(FILE_NAME);
+        let superblock = maintenance.checkpointer.superblock();
+        let path = engine.files.path.join(FILE_NAME);
         let path = path.display();
-        match (maintenance.superblock.damaged_now()?, maintenance.superblock.damaged_at_open()) {
-            (Some(slot), _) => {
+        match (superblock.damaged_now()?, superblock.damaged_at_open()) {
+            (Some(copy), _) => {
                 self.mendable_problems += 1;
                 self.problem(format!(
-                    "{path}: copy {slot} of the superblock is damaged; the other one is good, and opening the database \
+                    "{path}: copy {copy} of the superblock is damaged; the other one is good, and opening the database \
                      for writing mends it"
                 ));
             }
-            (None, Some(slot)) => self.notes.push(format!(
-                "{path}: copy {slot} of the superblock was damaged when the database was opened, and was written again: \
+            (None, Some(copy)) => self.notes.push(format!(
+                "{path}: copy {copy} of the superblock was damaged when the database was opened, and was written again: \
                  have a look at the disk"
             )),
             (None, None) => {}

@@ -368,7 +368,7 @@ impl Database {
         let before_ms = engine.now_ms();
         engine.clock.reset(engine.env.clock());
         let after_ms = engine.now_ms();
-        tracing::info!(path = %engine.dir.display(), before_ms, after_ms, "the clock was set to the machine's");
+        tracing::info!(path = %engine.files.path.display(), before_ms, after_ms, "the clock was set to the machine's");
         // Replay advances the clock to the times of commits, so a checkpoint has to cover the earlier ones. Closing
         // writes the other copy of the superblock.
         db.checkpoint()?;

@@ -6,25 +6,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crossbeam_utils::CachePadded;
 
 /// Each thread counts in a cache line of its own, as long as there are no more threads than this.
-const PLACES: usize = 64;
+const THREADS_MAX: usize = 64;
 
 /// A counter that threads raise without taking a cache line from each other.
-pub(crate) struct SpreadCounter([CachePadded<AtomicU64>; PLACES]);
+pub(crate) struct SpreadCounter([CachePadded<AtomicU64>; THREADS_MAX]);
 
 thread_local! {
-    static PLACE: Cell<usize> = const { Cell::new(usize::MAX) };
+    static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 /// This thread's number, below 64: threads share one only if there are more than 64.
-pub(crate) fn place() -> usize {
+pub(crate) fn thread_number() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    let place = PLACE.get();
-    if place != usize::MAX {
-        return place;
+    let number = NUMBER.get();
+    if number != usize::MAX {
+        return number;
     }
-    let place = THREADS.fetch_add(1, Relaxed) % PLACES;
-    PLACE.set(place);
-    place
+    let number = THREADS.fetch_add(1, Relaxed) % THREADS_MAX;
+    NUMBER.set(number);
+    number
 }
 
 impl SpreadCounter {
@@ -36,12 +36,12 @@ impl SpreadCounter {
     /// not worth an atomic read-modify-write per read.
     #[inline]
     pub fn count(&self) {
-        let own = &self.0[place()];
+        let own = &self.0[thread_number()];
         own.store(own.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     pub fn read(&self) -> u64 {
-        self.0.iter().map(|place| place.load(Relaxed)).sum()
+        self.0.iter().map(|count| count.load(Relaxed)).sum()
     }
 }
 

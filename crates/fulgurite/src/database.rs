@@ -11,8 +11,8 @@ use crate::catalog::{NEXT_ID_KEY, check_name, encode_next_id, encode_row};
 use crate::checkpoint::CheckpointReport;
 use crate::engine::Engine;
 use crate::handle::Handle;
-use crate::open::open_engine;
 use crate::recovery::RecoveryProgress;
+use crate::recovery::open_engine;
 use crate::snapshot::Snapshot;
 use crate::stats::Stats;
 use crate::transaction::{Commit, Transaction};
@@ -123,11 +123,8 @@ impl Database {
     pub fn open_table(&self, name: &str) -> Result<Table> {
         self.engine.check_open()?;
         check_name(name)?;
-        let state = self
-            .engine
-            .catalog
-            .by_name(name)
-            .ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
+        let state =
+            self.engine.tables.by_name(name).ok_or_else(|| Error::UnknownTable { name: name.to_string() })?;
         Ok(Table { engine: self.engine.clone(), state })
     }
 
@@ -138,7 +135,7 @@ impl Database {
     pub fn create_table(&self, name: &str) -> Result<Table> {
         self.engine.check_writable()?;
         check_name(name)?;
-        let catalog = &self.engine.catalog;
+        let catalog = &self.engine.tables;
         let _quiet = self.engine.pipeline.quiet();
         let _definitions = catalog.definitions.lock();
         if catalog.by_name(name).is_some() {
@@ -150,7 +147,7 @@ impl Database {
         txn.put_catalog(name.as_bytes(), &encode_row(id), Some(state.clone()))?;
         txn.put_catalog(NEXT_ID_KEY, &encode_next_id(id.0 + 1), None)?;
         txn.commit_definition(None)?;
-        tracing::info!(path = %self.engine.dir.display(), table = name, "made a table");
+        tracing::info!(path = %self.engine.files.path.display(), table = name, "made a table");
         Ok(Table { engine: self.engine.clone(), state })
     }
 
@@ -162,12 +159,12 @@ impl Database {
     pub fn drop_table(&self, name: &str) -> Result<()> {
         self.engine.check_writable()?;
         let _quiet = self.engine.pipeline.quiet();
-        let _definitions = self.engine.catalog.definitions.lock();
+        let _definitions = self.engine.tables.definitions.lock();
         let table = self.open_table(name)?;
         let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
         txn.delete_catalog(name.as_bytes())?;
         txn.commit_definition(Some(table.state))?;
-        tracing::info!(path = %self.engine.dir.display(), table = name, "dropped a table");
+        tracing::info!(path = %self.engine.files.path.display(), table = name, "dropped a table");
         Ok(())
     }
 
@@ -179,26 +176,26 @@ impl Database {
         self.engine.check_writable()?;
         check_name(to)?;
         let _quiet = self.engine.pipeline.quiet();
-        let _definitions = self.engine.catalog.definitions.lock();
+        let _definitions = self.engine.tables.definitions.lock();
         let table = self.open_table(from)?;
         if from == to {
             return Ok(());
         }
-        if self.engine.catalog.by_name(to).is_some() {
+        if self.engine.tables.by_name(to).is_some() {
             return Err(Error::TableExists { name: to.to_string() });
         }
         let mut txn = Transaction::begin(&self.engine, Isolation::Snapshot);
         txn.delete_catalog(from.as_bytes())?;
         txn.put_catalog(to.as_bytes(), &encode_row(table.state.id), None)?;
         txn.commit_definition(Some(table.state))?;
-        tracing::info!(path = %self.engine.dir.display(), table = from, to, "renamed a table");
+        tracing::info!(path = %self.engine.files.path.display(), table = from, to, "renamed a table");
         Ok(())
     }
 
     /// All tables, by name.
     pub fn tables(&self) -> Result<Vec<Table>> {
         self.engine.check_open()?;
-        let tables = self.engine.catalog.list().into_iter();
+        let tables = self.engine.tables.list().into_iter();
         Ok(tables.map(|state| Table { engine: self.engine.clone(), state }).collect())
     }
 
@@ -451,7 +448,7 @@ impl Database {
 
     /// The database's directory: the path that it had when it was opened.
     pub fn path(&self) -> &Path {
-        &self.engine.dir
+        &self.engine.files.path
     }
 
     /// Verifies everything: node records, values, the log, the accounts. Reads, writes and maintenance run meanwhile
@@ -497,7 +494,7 @@ impl Database {
 
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Database({})", self.engine.dir.display())
+        write!(f, "Database({})", self.engine.files.path.display())
     }
 }
 

@@ -122,7 +122,8 @@ pub(crate) struct Beginning<'a> {
 impl Beginning<'_> {
     /// The commit has its number.
     pub fn numbered(mut self, csn: Csn) {
-        let (unseen, before_ms) = (&mut self.held.unseen, self.before_ms);
+        let unseen = &mut self.held.unseen;
+        let before_ms = self.before_ms;
         while unseen.pop_back_if(|last| last.before_ms >= before_ms).is_some() {}
         unseen.push_back(Timed { csn, before_ms });
     }

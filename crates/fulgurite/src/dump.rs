@@ -44,7 +44,7 @@ pub use fulgurite_index::btree::{EntryDescription, NodeDescription};
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::database::log_dir;
 use crate::error::OrError;
-use crate::open::{Found, look, open_home};
+use crate::recovery::directory::{Found, look, open_home};
 use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
 use crate::{Csn, Error, Lsn, Result, TableId};
 

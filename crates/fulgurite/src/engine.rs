@@ -1,81 +1,90 @@
-//! The state that all handles of an open database share.
+//! An open database: the owners of its parts, and the operations that need several of them.
+//!
+//! | owner | of what |
+//! |---|---|
+//! | [`Files`] | the directory, its lock, whether the database is open |
+//! | [`Log`] | the log: commits and bulk records, segments |
+//! | [`Pipeline`], [`Latches`] | numbering, applying and acknowledging commits |
+//! | [`Catalog`] | the tables |
+//! | [`Reads`] | open snapshots and deadlines, and what pruning keeps for them |
+//! | [`Merger`] | merging of memtables, and committers that wait for it |
+//! | [`Checkpointer`] | the superblock, and when a checkpoint is due |
+//! | [`Space`](crate::space::Space) | the accounts, the pins, segments that are being retired |
+//! | [`Room`] | admission by the free space of the disk |
+//!
+//! The clock, the counters, the hooks, the log's poison and the environment are handed to the owners and belong to none.
+//!
+//! **Lock order**, and why a thread has several at once:
+//! 1. `Catalog::definitions`, over the commit of a definition: no other definition may use the name or the id.
+//! 2. `Engine::maintenance`, over a merge and over a checkpoint: [`Maintenance`] says what it guards.
+//! 3. The lock of one table's tree, under `maintenance`: a merge or a checkpoint changes that tree.
+//! 4. A table's gate, the stripes of keys ([`crate::commit::latches`]), the deadlines: a commit holds them from its
+//!    validation until it is applied, or until it has its number. A pruner takes the deadlines under 2, for a moment.
+//! 5. The locks of the log, under any of these. Memtables are frozen under its lock that gives out numbers
+//!    (`Log::at_reserved`), so that each ends at an exact CSN; the catalog's maps are read there, too.
+//!
+//! A thread that holds 1 or 2, or a latch, is quiet (INV-TXN-12): it runs no code of users.
 
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crossbeam_utils::CachePadded;
-use fulgurite_env::{Dir, Env, Lock, Process};
+use fulgurite_env::Env;
+use fulgurite_index::Io;
+use fulgurite_index::Version;
 use fulgurite_index::table::ReadPoint;
-use fulgurite_index::{Io, OutOfLine, Version};
 use fulgurite_log::{Durability, Log};
-use fulgurite_types::{Csn, TableId};
-use parking_lot::{Condvar, Mutex};
+use fulgurite_types::Csn;
+use parking_lot::Mutex;
 
 use crate::background::Wakeups;
 use crate::catalog::{Catalog, TableState};
-use crate::check::Checks;
-use crate::checkpoint::Maintenance;
 use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
 use crate::counters::Counters;
-use crate::deadlines::Deadlines;
 use crate::error::OrError;
+use crate::files::Files;
 use crate::hooks::Hooks;
-use crate::maintenance::Progress;
+use crate::maintenance::Maintenance;
+use crate::merger::Merger;
 use crate::options::level_refusal;
-use crate::room::Room;
-use crate::snapshots::{SnapshotGuard, Snapshots};
-use crate::spill::{Spill, SpillPins};
-use crate::values::{read_own_value, read_value};
-use crate::write_set::{WriteOp, WriteValue};
-use crate::{CsnRange, Error, Options, Result, Value};
+use crate::progress::Progress;
+use crate::reads::Reads;
+use crate::space::pins::{CheckPins, SpillPins};
+use crate::space::room::Room;
+use crate::spill::Spill;
+use crate::values::Values;
+use crate::{CsnRange, Error, Options, Result};
 
-/// An open database.
+/// An open database. Built when all owners are.
 pub(crate) struct Engine {
     // Constant after opening.
     pub env: Arc<dyn Env>,
-    /// The directory, open.
-    pub home: Arc<dyn Dir>,
-    /// The directory's path when it was opened, for messages.
-    pub dir: PathBuf,
-    /// The process that opened it: a child of `fork()` must not use anything here.
-    pub process: Process,
     pub options: Options,
     /// If the database is opened read-only: the replayed commits that the log does not prove to be durable.
     pub unproven: Option<CsnRange>,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
     pub no_barrier_refusal: Option<String>,
+    // The owners; all but `maintenance` synchronize themselves.
     pub log: Arc<Log>,
-    // These synchronize themselves.
     pub pipeline: Arc<Pipeline>,
-    pub catalog: Arc<Catalog>,
-    pub snapshots: Snapshots,
-    pub deadlines: Deadlines,
-    /// The largest CSN at which reads began after a pruner had taken its horizon and its time (INV-TXN-14).
-    pub pruned_at: CachePadded<AtomicU64>,
     pub latches: Latches,
-    pub pins: Arc<SpillPins>,
-    pub clock: Clock,
-    pub hooks: Hooks,
-    pub closed: AtomicBool,
-    /// Whether the disk has room for more than deletes and checkpoints need; maintenance updates it.
-    pub room: Room,
+    pub tables: Arc<Catalog>,
+    pub reads: Arc<Reads>,
+    pub values: Values,
+    pub spills: Arc<SpillPins>,
+    pub checks: Arc<CheckPins>,
+    pub room: Arc<Room>,
+    pub merger: Merger,
+    pub maintenance: Mutex<Maintenance>,
+    // Handed to the owners.
+    pub clock: Arc<Clock>,
+    pub counters: Counters,
+    pub hooks: Arc<Hooks>,
+    pub progress: Arc<Progress>,
     /// Wakes the merger.
     pub wakeups: Wakeups,
-    /// Signalled when a memtable was merged.
-    pub merged: (Mutex<()>, Condvar),
-    pub counters: Counters,
-    /// The progress of maintenance.
-    pub progress: Progress,
-    pub checks: Checks,
-    /// The state of merging and checkpoints; one of them runs at a time.
-    pub maintenance: Mutex<Maintenance>,
-    /// Segments that nothing needs and that no reader can still use.
-    pub retired: Arc<Mutex<Vec<u32>>>,
-    /// The lock of the directory, released when the database is closed.
-    pub lock: Mutex<Option<Box<dyn Lock>>>,
+    /// Declared last: the lock of the directory is kept until no other owner is left.
+    pub files: Arc<Files>,
 }
 
 impl Engine {
@@ -94,43 +103,31 @@ impl Engine {
         }
     }
 
-    /// Fails in a child of `fork()`, where the threads of the database do not run and the files are the parent's
-    /// (INV-PROC-1). Called before any lock is taken: a thread that held it at the fork does not exist in the child.
     #[inline]
     pub fn check_process(&self) -> Result<()> {
-        if self.process.is_current() { Ok(()) } else { Err(self.forked()) }
-    }
-
-    #[cold]
-    fn forked(&self) -> Error {
-        Error::Forked { path: self.dir.clone() }
-    }
-
-    /// Registers a snapshot of the commits up to the result of `csn`. In a child of `fork()`, where nothing can be
-    /// read, returns an empty one.
-    pub fn snapshot(&self, csn: impl Fn() -> Csn) -> SnapshotGuard {
-        if self.process.is_current() {
-            self.snapshots.register(|| self.now_ms(), csn, &self.deadlines, || self.pipeline.read_csn())
-        } else {
-            SnapshotGuard::of_nothing()
-        }
+        self.files.check_process()
     }
 
     pub fn check_open(&self) -> Result<()> {
-        self.check_process()?;
-        if self.closed.load(Ordering::Acquire) { Err(Error::Closed) } else { Ok(()) }
+        self.files.check_open()
     }
 
     /// Fails if the database is closed or opened read-only, or its log has failed.
     pub fn check_writable(&self) -> Result<()> {
         self.check_open()?;
         if self.options.read_only {
-            return Err(Error::ReadOnly { path: self.dir.clone() });
+            return Err(Error::ReadOnly { path: self.files.path.clone() });
         }
-        match self.log.poisoned() {
-            Some(why) => Err(Error::Poisoned { what: why.to_string(), at_risk: self.pipeline.at_risk() }),
-            None => Ok(()),
+        self.pipeline.check_log()
+    }
+
+    /// Fails if nothing can be written now, or not for want of space: puts are refused before deletes.
+    pub fn admit_writes(&self, has_puts: impl FnOnce() -> bool) -> Result<()> {
+        self.check_writable()?;
+        if self.room.is_short() && has_puts() {
+            self.room.check_for_puts()?;
         }
+        self.room.check_for_deletes()
     }
 
     /// Fails if no commit can have this level.
@@ -143,7 +140,7 @@ impl Engine {
     }
 
     pub fn new_spill(&self) -> Spill {
-        Spill::new(self.log.clone(), self.pins.clone())
+        Spill::new(self.log.clone(), self.spills.clone())
     }
 
     /// The live version of a key that a registered snapshot sees.
@@ -159,59 +156,5 @@ impl Engine {
         self.counters.gets.count();
         let _pin = crossbeam_epoch::pin();
         table.index.get(key, hash, ReadPoint { csn, now_ms }, Io::Allowed).or_error()
-    }
-
-    /// Whether a single operation may return what it `found` at `at`, in the memtables or else in the base.
-    ///
-    /// INV-TXN-14: a single operation has no snapshot slot. So a pruner may remove the version that it would find at
-    /// `at`, because at the pruner's horizon or time the key has a newer version, which the operation does not see.
-    /// Therefore the operation returns "no value" only if `pruned_at` is at or below `at`: then every pruner so far has
-    /// taken its horizon and its time before `at`. Else it asks a snapshot. It also does if the version that it found
-    /// has expired: it reads the clock after `at`, so the key may have got a new value before it expired.
-    #[inline]
-    pub fn is_settled(&self, found: Option<&Version>, at: Csn) -> bool {
-        match found {
-            Some(version) => version.expires_at_ms == 0 || version.is_live_at(self.now_ms()),
-            None => self.pruned_at.load(Ordering::Relaxed) <= at.0,
-        }
-    }
-
-    /// The value of a version: from memory as it is, or from the log, verified.
-    pub fn resolve(&self, table: TableId, key: &[u8], version: Version) -> Result<Value> {
-        if !version.flags.is_out_of_line() {
-            return Ok(Value(version.payload));
-        }
-        self.read_value(table, key, version.csn, &version.payload)
-    }
-
-    /// Reads an out-of-line value and verifies its checksum.
-    pub fn read_value(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
-        read_value(&self.log, table, key, csn, payload).map_err(|error| self.in_table(table, error))
-    }
-
-    /// Names the table in which damage was found.
-    #[cold]
-    fn in_table(&self, table: TableId, mut error: Error) -> Error {
-        if let Error::Damaged(damage) = &mut error {
-            damage.table = self.catalog.by_id(table).map(|table| table.name().to_string());
-        }
-        error
-    }
-
-    /// The value that a transaction itself wrote to a key.
-    pub fn own_value(&self, table: TableId, key: &[u8], op: &WriteOp, now_ms: u64) -> Result<Option<Value>> {
-        if !op.is_live_at(now_ms) {
-            return Ok(None);
-        }
-        match &op.value {
-            WriteValue::Delete => Ok(None),
-            WriteValue::Inline(bytes) => Ok(Some(Value::from(bytes.to_vec()))),
-            WriteValue::Chunks(spilled) => self.read_own_value(table, key, &spilled.1).map(Some),
-        }
-    }
-
-    /// Reads a value that a transaction itself wrote ahead, and verifies its checksum.
-    pub fn read_own_value(&self, table: TableId, key: &[u8], place: &OutOfLine) -> Result<Value> {
-        read_own_value(&self.log, table, key, place).map_err(|error| self.in_table(table, error))
     }
 }

@@ -218,7 +218,9 @@ impl Table {
         value: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<Commit> {
-        let (key, value, expiry) = (key.as_ref(), value.as_ref(), expiry.into());
+        let key = key.as_ref();
+        let value = value.as_ref();
+        let expiry = expiry.into();
         let insert = |txn: &mut Transaction| txn.insert_expiring(self, key, value, expiry);
         self.engine.retry(Isolation::Snapshot, insert).map(|((), commit)| commit)
     }
@@ -234,7 +236,9 @@ impl Table {
         new: impl AsRef<[u8]>,
         expiry: impl Into<Expiry>,
     ) -> Result<bool> {
-        let (key, new, expiry) = (key.as_ref(), new.as_ref(), expiry.into());
+        let key = key.as_ref();
+        let new = new.as_ref();
+        let expiry = expiry.into();
         self.retry_bool(|txn| txn.compare_and_swap_expiring(self, key, expected, new, expiry))
     }
 
@@ -254,7 +258,8 @@ impl Table {
     /// Those of [`Table::compare_and_swap`], and [`Error::Damaged`](crate::Error::Damaged) and
     /// [`Error::Io`](crate::Error::Io) from reading the value.
     pub fn expire_at(&self, key: impl AsRef<[u8]>, expiry: impl Into<Expiry>) -> Result<bool> {
-        let (key, expiry) = (key.as_ref(), expiry.into());
+        let key = key.as_ref();
+        let expiry = expiry.into();
         self.retry_bool(|txn| txn.expire_at(self, key, expiry))
     }
 

@@ -5,7 +5,7 @@ use fulgurite_types::{Writer, crc32c};
 
 use crate::body::{ChunksRef, Op, Ops, decode_chunks_body, encode_chunks_body, encode_op};
 use crate::catalog::{decode_next_id, decode_row, encode_next_id, encode_row};
-use crate::checkpoint_record::CheckpointRecord;
+use crate::checkpoint::record::CheckpointRecord;
 use crate::superblock::{ENCODED_BYTES, Superblock};
 
 pub use fulgurite_index::fuzzing as index;

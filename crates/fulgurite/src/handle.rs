@@ -3,14 +3,12 @@
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use parking_lot::{Condvar, Mutex};
 
 use crate::background::Background;
 use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
-use crate::error::OrError;
 use crate::{Error, Result};
 
 /// A share of an open database: databases, tables, transactions, snapshots and ranges each own one. The threads of the
@@ -45,7 +43,8 @@ impl Handle {
     pub fn new(engine: Engine) -> Result<Handle> {
         let engine = Arc::new(engine);
         let background = if engine.options.background { Some(Background::start(&engine)?) } else { None };
-        let (background, state) = (Mutex::new(background), Mutex::new(State::Open));
+        let background = Mutex::new(background);
+        let state = Mutex::new(State::Open);
         Ok(Handle(Arc::new(Closer { engine, background, state, closed: Condvar::new() })))
     }
 
@@ -90,7 +89,7 @@ impl Closer {
         if outcome.is_ok() {
             end.state = State::Closed;
             let ns = self.engine.env.clock().monotonic_ns().saturating_sub(start_ns);
-            tracing::info!(path = %self.engine.dir.display(), took_ms = ns / 1_000_000, "closed");
+            tracing::info!(path = %self.engine.files.path.display(), took_ms = ns / 1_000_000, "closed");
         }
         outcome
     }
@@ -100,24 +99,7 @@ impl Closer {
         if let Some(background) = background {
             background.stop();
         }
-        let engine = &self.engine;
-        if engine.options.read_only {
-            engine.closed.store(true, Ordering::Release);
-            engine.lock.lock().take();
-            return Ok(());
-        }
-        let outcome = if engine.log.poisoned().is_none() { engine.checkpoint().map(|_| ()) } else { Ok(()) };
-        {
-            // Waits for a running merge or checkpoint; a later one reads the flag under the lock.
-            let _maintenance = engine.maintenance.lock();
-            engine.closed.store(true, Ordering::Release);
-        }
-        engine.pipeline.begin_close();
-        let closed = engine.log.close().or_error().and_then(|()| engine.note_clean_close());
-        engine.lock.lock().take();
-        // Runs callbacks, which may open the database again.
-        engine.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
-        outcome.and(closed)
+        self.engine.close_once()
     }
 }
 
@@ -135,12 +117,12 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         let engine = &self.closer.engine;
         if self.has_panicked {
-            engine.closed.store(true, Ordering::Release);
+            engine.files.close();
             engine.pipeline.begin_close();
             if !engine.options.read_only {
                 let close_log = || {
                     if let Err(error) = engine.log.close() {
-                        tracing::warn!(%error, path = %engine.dir.display(), "closing a log after a panic");
+                        tracing::warn!(%error, path = %engine.files.path.display(), "closing a log after a panic");
                     }
                 };
                 let _ = std::panic::catch_unwind(AssertUnwindSafe(close_log));
@@ -161,9 +143,7 @@ impl Closer {
     fn leave_to_the_parent(&mut self) {
         std::mem::forget(self.engine.clone());
         std::mem::forget(self.background.get_mut().take());
-        if let Some(mut lock) = self.engine.lock.try_lock() {
-            drop(lock.take());
-        }
+        self.engine.files.leave_lock_to_the_parent();
     }
 }
 
@@ -176,7 +156,7 @@ impl Drop for Closer {
             return;
         }
         if let Err(error) = self.close() {
-            tracing::warn!(%error, path = %self.engine.dir.display(), "closing a database");
+            tracing::warn!(%error, path = %self.engine.files.path.display(), "closing a database");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Named points in the code where a test can stop a thread. They do nothing in other builds.
+//! Named spots in the code where a test can stop a thread. They do nothing in other builds.
 
 #[cfg(any(not(test), feature = "shuttle"))]
 pub(crate) struct Hooks;
@@ -10,13 +10,13 @@ impl Hooks {
     }
 
     #[inline(always)]
-    pub fn reached(&self, _place: &'static str) {}
+    pub fn reached(&self, _spot: &'static str) {}
 }
 
 #[cfg(all(test, not(feature = "shuttle")))]
 type Hook = std::sync::Arc<dyn Fn() + Send + Sync>;
 
-/// The function to call at each point.
+/// The function to call at each spot.
 #[cfg(all(test, not(feature = "shuttle")))]
 #[derive(Default)]
 pub(crate) struct Hooks {
@@ -29,16 +29,16 @@ impl Hooks {
         Hooks::default()
     }
 
-    pub fn reached(&self, place: &'static str) {
-        let hook = self.calls.lock().get(place).cloned();
+    pub fn reached(&self, spot: &'static str) {
+        let hook = self.calls.lock().get(spot).cloned();
         if let Some(hook) = hook {
             hook();
         }
     }
 
-    /// Calls `hook` whenever a thread reaches `place`.
-    pub fn set(&self, place: &'static str, hook: impl Fn() + Send + Sync + 'static) {
-        self.calls.lock().insert(place, std::sync::Arc::new(hook));
+    /// Calls `hook` whenever a thread reaches `spot`.
+    pub fn set(&self, spot: &'static str, hook: impl Fn() + Send + Sync + 'static) {
+        self.calls.lock().insert(spot, std::sync::Arc::new(hook));
     }
 
     pub fn clear(&self) {

@@ -137,11 +137,11 @@ pub(crate) struct Stopwatch {
     path: PathBuf,
     /// Commits that take this long or longer are logged.
     slow_ns: u64,
-    /// Indexed by [`place`].
+    /// Indexed by [`recorder_index`].
     recorders: [Recorder; 4],
 }
 
-fn place(level: Durability) -> usize {
+fn recorder_index(level: Durability) -> usize {
     match level {
         Durability::None => 0,
         Durability::Async { .. } => 1,
@@ -170,15 +170,16 @@ impl Stopwatch {
     /// The commit `csn` was acknowledged at `now_ns`.
     pub fn stop(&self, csn: Csn, timed: Timed, now_ns: u64) {
         let ns = now_ns.saturating_sub(timed.started_ns);
-        self.recorders[place(timed.level)].record(ns);
+        self.recorders[recorder_index(timed.level)].record(ns);
         if ns >= self.slow_ns {
-            self.tell_slow(csn, timed, ns);
+            self.report_slow(csn, timed, ns);
         }
     }
 
     #[cold]
-    fn tell_slow(&self, csn: Csn, timed: Timed, ns: u64) {
-        let (path, level) = (self.path.display(), timed.level);
+    fn report_slow(&self, csn: Csn, timed: Timed, ns: u64) {
+        let path = self.path.display();
+        let level = timed.level;
         tracing::info!(%path, %csn, ?level, took_ms = ns / 1_000_000, "a commit was slow");
     }
 

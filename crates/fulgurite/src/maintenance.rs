@@ -1,125 +1,233 @@
-//! The progress of maintenance and its last error, kept apart from the lock of maintenance, which merging and
-//! checkpoints hold for as long as they take: readers do not wait.
+//! Merging and checkpoints, which move data from the memtables to disk: when they run, and under which lock.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use fulgurite_log::LogError;
+use fulgurite_types::limits;
 
-use parking_lot::Mutex;
+use crate::catalog::TableState;
+use crate::checkpoint::{CheckpointReport, Checkpointer};
+use crate::commit::quiet::is_in_callback;
+use crate::engine::Engine;
+use crate::error::OrError;
+use crate::merger::{freeze_if_grown, has_too_many_memtables};
+use crate::space::Space;
+use crate::{Error, Result};
 
-use crate::Error;
+/// How often opening tries to free the segments that a checkpoint retired.
+const FREEING_ROUNDS: u32 = 8;
 
-/// The last error of maintenance: of merging, of a checkpoint, of freeing segments, or of asking for the free space.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MaintenanceError {
-    /// What failed, and why.
-    pub what: String,
-    /// When it failed last, in milliseconds since 1970-01-01 UTC.
-    pub at_ms: u64,
-    /// How many rounds in a row have failed, each of which tried again. 0: a later round succeeded.
-    pub rounds: u64,
+/// What merging and checkpoints change on disk; one of them runs at a time. A merge changes neither field: it holds the
+/// lock so that no tree is half merged while a checkpoint writes it out, a check lists it, or the database is closed.
+pub(crate) struct Maintenance {
+    pub checkpointer: Checkpointer,
+    pub space: Space,
 }
 
-/// How long a kind of work took, since the database was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct WorkTimes {
-    /// All of it, in nanoseconds.
-    pub total_ns: u64,
-    /// The last time, in nanoseconds.
-    pub last_ns: u64,
-    /// The longest time, in nanoseconds.
-    pub max_ns: u64,
+/// The result of one round of maintenance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Round {
+    /// Some work was done.
+    pub worked: bool,
+    /// Some work has to wait for other threads.
+    pub left: bool,
 }
 
-/// Counts a kind of work and its times.
-#[derive(Default)]
-pub(crate) struct Work {
-    count: AtomicU64,
-    total_ns: AtomicU64,
-    last_ns: AtomicU64,
-    max_ns: AtomicU64,
-}
-
-impl Work {
-    /// Counts one more piece of work, which took `ns`.
-    pub fn done(&self, ns: u64) {
-        self.count.fetch_add(1, Relaxed);
-        self.total_ns.fetch_add(ns, Relaxed);
-        self.last_ns.store(ns, Relaxed);
-        self.max_ns.fetch_max(ns, Relaxed);
+impl Engine {
+    /// Freezes a table's mutable memtable if it has grown.
+    pub fn freeze_if_grown(&self, table: &TableState) {
+        freeze_if_grown(table, &self.log, self.options.memtable_bytes_max);
     }
 
-    pub fn count(&self) -> u64 {
-        self.count.load(Relaxed)
-    }
-
-    pub fn times(&self) -> WorkTimes {
-        WorkTimes {
-            total_ns: self.total_ns.load(Relaxed),
-            last_ns: self.last_ns.load(Relaxed),
-            max_ns: self.max_ns.load(Relaxed),
-        }
-    }
-}
-
-/// The progress of maintenance, for [`Stats`](crate::Stats).
-#[derive(Default)]
-pub(crate) struct Progress {
-    /// The newest CSN that the last checkpoint covers.
-    pub covered: AtomicU64,
-    /// Bytes on disk that the last checkpoint refers to.
-    pub live_bytes: AtomicU64,
-    /// Memtables merged into their tables' bases.
-    pub merges: Work,
-    pub checkpoints: Work,
-    last_error: Mutex<Option<MaintenanceError>>,
-}
-
-impl Progress {
-    pub fn last_error(&self) -> Option<MaintenanceError> {
-        self.last_error.lock().clone()
-    }
-
-    /// A round of maintenance ended. The first of several failures in a row is reported as an event.
-    pub fn round_ended(&self, error: Option<&Error>, now_ms: impl FnOnce() -> u64) {
-        let mut last = self.last_error.lock();
-        match (error, &mut *last) {
-            (None, None) => {}
-            (None, Some(last)) => last.rounds = 0,
-            (Some(error), _) => {
-                let rounds = last.as_ref().map_or(0, |last| last.rounds) + 1;
-                *last = Some(MaintenanceError { what: error.to_string(), at_ms: now_ms(), rounds });
-                if rounds == 1 {
-                    tracing::error!(%error, "maintenance failed, it will be tried again");
-                }
+    /// A committer waits while the table has too many memtables, which bounds memory.
+    pub fn wait_for_merging(&self, table: &TableState) -> Result<()> {
+        while has_too_many_memtables(table) {
+            self.check_writable()?;
+            if table.dropped().is_some() {
+                // The merger may have given the table up, and validation refuses the commit.
+                return Ok(());
             }
+            if !self.options.background {
+                return self.merge_table(table);
+            }
+            if is_in_callback() {
+                return self.merge_in_callback(table);
+            }
+            if table.merging_failed.load(std::sync::atomic::Ordering::Acquire) {
+                // The merger would not end this wait; a merge here returns the reason to the caller.
+                self.merge_table(table)?;
+            }
+            self.wakeups.wake();
+            self.merger.wait(table);
+        }
+        Ok(())
+    }
+
+    /// A callback must not wait for a thread of the database: it may run on the merger, or on the log's flusher.
+    fn merge_in_callback(&self, table: &TableState) -> Result<()> {
+        let boundary = table.index.memtables().oldest_immutable().map(|memtable| memtable.boundary());
+        if let Some(boundary) = boundary {
+            self.pipeline.wait_horizon(boundary)?;
+        }
+        self.merge_table(table)
+    }
+
+    fn merge_table(&self, table: &TableState) -> Result<()> {
+        let _quiet = self.pipeline.quiet();
+        let _maintenance = self.maintenance.lock();
+        self.check_open()?;
+        self.merger.merge(table, &*self.reads).map(|_| ())
+    }
+
+    /// Merges the immutable memtables at or below the horizon, which nothing can undo; true if there was one. If a
+    /// table cannot be merged, the others still are.
+    pub fn merge_all(&self) -> Result<bool> {
+        let _quiet = self.pipeline.quiet();
+        let _maintenance = self.maintenance.lock();
+        self.check_open()?;
+        let mut outcome = Ok(false);
+        for table in self.tables.all() {
+            outcome = match (outcome, self.merger.merge(&table, &*self.reads)) {
+                (Ok(before), Ok(merged)) => Ok(before | merged),
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+        }
+        outcome
+    }
+
+    /// Writes a checkpoint: afterwards opening replays only the commits since it began.
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        let _quiet = self.pipeline.quiet();
+        let mut maintenance = self.maintenance.lock();
+        self.check_open()?;
+        let Maintenance { checkpointer, space } = &mut *maintenance;
+        let report = checkpointer.checkpoint(&self.merger, space)?;
+        // The merger frees the segments that this checkpoint retired. A failed checkpoint must not wake it: if the
+        // merger itself wrote it, it would retry without a pause.
+        self.wakeups.wake();
+        Ok(report)
+    }
+
+    fn checkpoint_is_due(&self) -> bool {
+        let maintenance = self.maintenance.try_lock();
+        maintenance.is_some_and(|maintenance| maintenance.checkpointer.is_due(&maintenance.space))
+    }
+
+    /// Gives the retired segments that no reader uses back to the log; true if some are left.
+    fn free_retired(&self) -> Result<bool> {
+        let mut maintenance = self.maintenance.lock();
+        self.check_open()?;
+        maintenance.space.give_back()?;
+        Ok(maintenance.space.has_retiring())
+    }
+
+    /// Frees retired segments; the log keeps of them the files that its reserve for a full disk lacks.
+    fn reclaim(&self) -> Result<()> {
+        self.free_retired()?;
+        match self.log.fill_reserve() {
+            Err(LogError::NoSpace { .. }) => Ok(()),
+            filled => filled.or_error(),
         }
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_last_error_stays_and_shows_whether_a_later_round_succeeded() {
-        let progress = Progress::default();
-        progress.round_ended(None, || 1);
-        assert_eq!(progress.last_error(), None);
-        progress.round_ended(Some(&Error::Closed), || 2);
-        progress.round_ended(Some(&Error::WouldBlock), || 3);
-        let what = Error::WouldBlock.to_string();
-        let error = MaintenanceError { what, at_ms: 3, rounds: 2 };
-        assert_eq!(progress.last_error(), Some(error.clone()));
-        progress.round_ended(None, || 4);
-        assert_eq!(progress.last_error(), Some(MaintenanceError { rounds: 0, ..error }));
+    /// Whether an immutable memtable is left, because the horizon has not passed it.
+    fn merging_waits(&self) -> bool {
+        self.tables.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
     }
 
-    #[test]
-    fn times_add_up() {
-        let work = Work::default();
-        [5, 9, 2].into_iter().for_each(|ns| work.done(ns));
-        assert_eq!(work.count(), 3);
-        assert_eq!(work.times(), WorkTimes { total_ns: 16, last_ns: 2, max_ns: 9 });
+    /// One round of merging and checkpointing.
+    pub fn maintain_tables(&self) -> Result<Round> {
+        let outcome = self.maintenance_round();
+        if !matches!(outcome, Err(Error::Closed)) {
+            self.progress.round_ended(outcome.as_ref().err(), || self.now_ms());
+        }
+        outcome
+    }
+
+    /// Merges first, and whatever else fails: committers wait for merging.
+    fn maintenance_round(&self) -> Result<Round> {
+        if let Some(why) = self.log.poisoned() {
+            self.pipeline.fail_tickets(&why.to_string());
+        }
+        self.hooks.reached("maintenance");
+        for table in self.tables.all() {
+            self.freeze_if_grown(&table);
+        }
+        let mut worked = self.merge_all()?;
+        let freed = self.free_retired();
+        let looked = self.room.look();
+        if self.log.poisoned().is_none() && self.checkpoint_is_due() {
+            self.checkpoint()?;
+            worked = true;
+        }
+        // Commits that are not flushed yet may make a checkpoint due once they are; an idle log flushes all of them.
+        let left = freed? || self.merging_waits() || self.pipeline.stable() < self.pipeline.newest();
+        looked.map(|()| Round { worked, left })
+    }
+
+    /// One round of all background work, on this thread.
+    pub fn maintain(&self) -> Result<bool> {
+        let log = self.log.maintain();
+        // Runs even if no segment could be made: it frees segments.
+        let tables = self.maintain_tables();
+        Ok(log.or_error()? | tables?.worked)
+    }
+
+    /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays
+    /// an overdue debt. Serving needs neither, so a full disk or damage does not fail it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Poisoned`].
+    pub fn pay_debt_of_former_lives(&self) -> Result<()> {
+        _ = self.room.look();
+        let is_overdue = {
+            let Maintenance { checkpointer, space } = &mut *self.maintenance.lock();
+            // No tree has changes in memory and no reader exists: a segment that the checkpoint does not need is dead.
+            space.retire_before_serving(checkpointer.needed());
+            let lacks_reserve = self.log.reserve_bytes()
+                < self.log.options().reserve_segments as u64 * u64::from(limits::SEGMENT_BYTES_MIN);
+            checkpointer.is_overdue(space, lacks_reserve)
+        };
+        if !is_overdue {
+            return Ok(());
+        }
+        let path = self.files.path.display();
+        tracing::info!(%path, "former lives left much to replay: writing a checkpoint first");
+        // A segment of the log is freed when neither copy of the superblock needs it: hence two checkpoints. The second
+        // writes no records.
+        let outcome = self
+            .reclaim()
+            .and_then(|()| self.checkpoint())
+            .and_then(|_| self.checkpoint())
+            .and_then(|_| (0..FREEING_ROUNDS).try_for_each(|_| self.reclaim()));
+        if let Err(error) = outcome {
+            self.check_writable()?;
+            tracing::warn!(%error, %path, "no checkpoint could be written while opening");
+        }
+        _ = self.room.look();
+        Ok(())
+    }
+
+    /// Closes the database: writes a last checkpoint, closes the log, and notes its end in the superblock. The caller
+    /// has stopped the merger.
+    pub fn close_once(&self) -> Result<()> {
+        if self.options.read_only {
+            self.files.close();
+            self.files.unlock();
+            return Ok(());
+        }
+        let outcome = if self.log.poisoned().is_none() { self.checkpoint().map(|_| ()) } else { Ok(()) };
+        {
+            // Waits for a running merge or checkpoint; a later one reads the flag under the lock.
+            let _maintenance = self.maintenance.lock();
+            self.files.close();
+        }
+        self.pipeline.begin_close();
+        let closed = self.log.close().or_error().and_then(|()| {
+            let Maintenance { checkpointer, space } = &mut *self.maintenance.lock();
+            checkpointer.note_clean_close(space)
+        });
+        self.files.unlock();
+        // Runs callbacks, which may open the database again.
+        self.pipeline.fail_tickets("the database was closed before the commit was known to be durable");
+        outcome.and(closed)
     }
 }

@@ -121,7 +121,7 @@ impl Salvage {
         (start.map(<[u8]>::to_vec), end.map(<[u8]>::to_vec))
     }
 
-    fn next_item(&mut self) -> Result<Option<Salvaged>> {
+    fn next_or_left_out(&mut self) -> Result<Option<Salvaged>> {
         loop {
             let error = match self.range.next_kept() {
                 Ok(entry) => {
@@ -150,6 +150,6 @@ impl Iterator for Salvage {
     type Item = Result<Salvaged>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.next_item().transpose()
+        self.next_or_left_out().transpose()
     }
 }

@@ -327,7 +327,7 @@ impl<'a> Side<'a> {
         if let Position::GivenOwn(key, op) = self.position {
             let value = match &op.value {
                 WriteValue::Inline(bytes) => return Ok((key, bytes)),
-                WriteValue::Chunks(spilled) => engine.read_own_value(table, key, &spilled.1)?,
+                WriteValue::Chunks(spilled) => engine.values.read_own(table, key, &spilled.1)?,
                 WriteValue::Delete => unreachable!("an iteration does not return a delete"),
             };
             return Ok((key, read.insert(value)));
@@ -336,19 +336,19 @@ impl<'a> Side<'a> {
         if !version.flags.is_out_of_line() {
             return Ok((key, version.payload));
         }
-        Ok((key, read.insert(engine.read_value(table, key, version.csn, version.payload)?)))
+        Ok((key, read.insert(engine.values.read(table, key, version.csn, version.payload)?)))
     }
 
     /// The current entry, owned.
     fn give(&self, engine: &Engine, table: TableId, now_ms: u64) -> Result<(Value, Value)> {
         if let Position::GivenOwn(key, op) = self.position {
             let value =
-                engine.own_value(table, key, op, now_ms)?.expect("an iteration returns live entries only");
+                engine.values.own(table, key, op, now_ms)?.expect("an iteration returns live entries only");
             return Ok((Value::from(key.to_vec()), value));
         }
         let (key, version) = (self.cursor.pinned_key(), self.cursor.version());
         let value = if version.flags.is_out_of_line() {
-            engine.read_value(table, &key, version.csn, version.payload)?
+            engine.values.read(table, &key, version.csn, version.payload)?
         } else {
             Value(self.cursor.pinned_payload())
         };

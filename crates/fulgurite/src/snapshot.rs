@@ -40,7 +40,7 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(crate) fn take(engine: &Handle) -> Snapshot {
-        let guard = engine.snapshot(|| engine.pipeline.read_csn());
+        let guard = engine.reads.snapshot(|| engine.pipeline.read_csn());
         Snapshot { engine: engine.clone(), guard: Arc::new(guard) }
     }
 
@@ -60,7 +60,7 @@ impl Snapshot {
 
     fn get_bytes(&self, table: &Table, key: &[u8]) -> Result<Option<Value>> {
         let version = self.version(table, key)?;
-        version.map(|version| self.engine.resolve(table.state.id, key, version)).transpose()
+        version.map(|version| self.engine.values.resolve(table.state.id, key, version)).transpose()
     }
 
     pub(crate) fn version(&self, table: &Table, key: &[u8]) -> Result<Option<Version>> {

@@ -21,9 +21,9 @@ use fulgurite_types::sync::{AtomicU64, RwLock, fence};
 
 const FREE: u64 = u64::MAX;
 #[cfg(not(feature = "shuttle"))]
-const CHUNK: usize = 64;
+const BLOCK_SLOTS: usize = 64;
 #[cfg(feature = "shuttle")]
-const CHUNK: usize = 2;
+const BLOCK_SLOTS: usize = 2;
 
 struct Slot {
     /// The CSN, or `FREE`.
@@ -32,18 +32,19 @@ struct Slot {
     now_ms: AtomicU64,
 }
 
-type Chunk = Arc<[CachePadded<Slot>; CHUNK]>;
+/// Slots that are allocated together.
+type Block = Arc<[CachePadded<Slot>; BLOCK_SLOTS]>;
 
 /// The open snapshots of a database.
 pub(crate) struct Snapshots {
     /// Holds all snapshots unless very many are open, so that opening one takes no lock.
-    first: Chunk,
-    more: RwLock<Vec<Chunk>>,
+    first: Block,
+    more: RwLock<Vec<Block>>,
 }
 
 impl Snapshots {
     pub fn new() -> Snapshots {
-        Snapshots { first: new_chunk(), more: RwLock::new(Vec::new()) }
+        Snapshots { first: new_block(), more: RwLock::new(Vec::new()) }
     }
 
     /// Registers a snapshot at a CSN that `visible` still had after the slot held it (INV-TXN-1), and after the clock
@@ -58,8 +59,8 @@ impl Snapshots {
         read_csn: impl Fn() -> Csn,
     ) -> SnapshotGuard {
         let mut csn = visible();
-        let (chunk, index) = self.claim(csn.0);
-        let slot = &chunk[index];
+        let (block, index) = self.claim(csn.0);
+        let slot = &block[index];
         let mut held = None;
         let now_ms = loop {
             let now_ms = now_ms();
@@ -75,36 +76,36 @@ impl Snapshots {
             slot.csn.store(csn.0, Ordering::SeqCst);
         };
         slot.now_ms.store(now_ms, Ordering::Release);
-        SnapshotGuard { chunk, index, csn, now_ms }
+        SnapshotGuard { block, index, csn, now_ms }
     }
 
     /// Claims a free slot by storing `csn` in it. Each thread tries a slot of its own first.
-    fn claim(&self, csn: u64) -> (Chunk, usize) {
-        let start = counters::place();
+    fn claim(&self, csn: u64) -> (Block, usize) {
+        let start = counters::thread_number();
         if let Some(index) = claim_in(&self.first, start, csn) {
             return (self.first.clone(), index);
         }
         loop {
             let seen = {
                 let more = self.more.read();
-                for chunk in more.iter() {
-                    if let Some(index) = claim_in(chunk, start, csn) {
-                        return (chunk.clone(), index);
+                for block in more.iter() {
+                    if let Some(index) = claim_in(block, start, csn) {
+                        return (block.clone(), index);
                     }
                 }
                 more.len()
             };
             let mut more = self.more.write();
             if more.len() == seen {
-                more.push(new_chunk());
+                more.push(new_block());
             }
         }
     }
 
     /// Calls `look` for each slot that is not free, with its CSN.
     fn for_each_open(&self, mut look: impl FnMut(Csn, &Slot)) {
-        let mut look_at = |chunk: &Chunk| {
-            for slot in chunk.iter() {
+        let mut look_at = |block: &Block| {
+            for slot in block.iter() {
                 let csn = slot.csn.load(Ordering::SeqCst);
                 if csn != FREE {
                     look(Csn(csn), slot);
@@ -133,7 +134,8 @@ impl Snapshots {
 
     /// How many snapshots are open, and when the oldest one was opened, in milliseconds of the database's clock.
     pub fn count_and_oldest_ms(&self) -> (u64, Option<u64>) {
-        let (mut count, mut oldest_ms) = (0, None);
+        let mut count = 0;
+        let mut oldest_ms = None;
         self.for_each_open(|_, slot| {
             count += 1;
             // 0: the snapshot is being opened.
@@ -146,16 +148,16 @@ impl Snapshots {
     }
 }
 
-fn new_chunk() -> Chunk {
+fn new_block() -> Block {
     Arc::new(std::array::from_fn(|_| {
         CachePadded::new(Slot { csn: AtomicU64::new(FREE), now_ms: AtomicU64::new(0) })
     }))
 }
 
-/// Claims a free slot of a chunk, from `start` on.
-fn claim_in(chunk: &Chunk, start: usize, csn: u64) -> Option<usize> {
-    (0..CHUNK).map(|step| (start + step) % CHUNK).find(|&index| {
-        let slot = &chunk[index].csn;
+/// Claims a free slot of a block, from `start` on.
+fn claim_in(block: &Block, start: usize, csn: u64) -> Option<usize> {
+    (0..BLOCK_SLOTS).map(|step| (start + step) % BLOCK_SLOTS).find(|&index| {
+        let slot = &block[index].csn;
         slot.load(Ordering::Relaxed) == FREE
             && slot.compare_exchange(FREE, csn, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     })
@@ -163,7 +165,7 @@ fn claim_in(chunk: &Chunk, start: usize, csn: u64) -> Option<usize> {
 
 /// An open snapshot. Dropping it lets pruning remove the versions that it alone sees.
 pub(crate) struct SnapshotGuard {
-    chunk: Chunk,
+    block: Block,
     index: usize,
     /// The newest commit that it sees.
     pub csn: Csn,
@@ -174,13 +176,13 @@ pub(crate) struct SnapshotGuard {
 impl SnapshotGuard {
     /// A snapshot that is not registered and sees no commit.
     pub fn of_nothing() -> SnapshotGuard {
-        SnapshotGuard { chunk: new_chunk(), index: 0, csn: Csn::ZERO, now_ms: 0 }
+        SnapshotGuard { block: new_block(), index: 0, csn: Csn::ZERO, now_ms: 0 }
     }
 }
 
 impl Drop for SnapshotGuard {
     fn drop(&mut self) {
-        let slot = &self.chunk[self.index];
+        let slot = &self.block[self.index];
         // The next claimer stores its CSN before its time. Until then the time has to be 0, which keeps everything.
         slot.now_ms.store(0, Ordering::Relaxed);
         slot.csn.store(FREE, Ordering::Release);

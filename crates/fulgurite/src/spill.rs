@@ -1,82 +1,15 @@
 //! Spills: values and operation lists that a transaction writes ahead, in chunks, off the commit path.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fulgurite_env::Process;
 use fulgurite_index::{Extent, OutOfLine};
 use fulgurite_log::{BulkPosition, ChunkRef, Log, SpillId};
 use fulgurite_types::{Csn, Lsn, TableId, limits, value_checksum};
-use parking_lot::Mutex;
 
 use crate::Result;
 use crate::body::ChunksRef;
 use crate::error::OrError;
-
-/// The segments with chunks of transactions that no checkpoint covers yet. Such a segment must not be freed, even if no
-/// written tree refers to it.
-pub(crate) struct SpillPins {
-    /// The process that opened the database; a child of `fork()` must not take the lock.
-    process: Process,
-    inner: Mutex<PinsInner>,
-}
-
-impl Default for SpillPins {
-    fn default() -> SpillPins {
-        SpillPins { process: Process::current(), inner: Mutex::default() }
-    }
-}
-
-#[derive(Default)]
-struct PinsInner {
-    /// How many open spills, and committed ones above the replay position, have chunks in a segment.
-    segments: BTreeMap<u32, u32>,
-    /// Committed spills, until the checkpoints of both superblock copies cover them.
-    committed: BTreeMap<Csn, Vec<u32>>,
-}
-
-impl SpillPins {
-    /// Pins a segment for an open spill, unless it is the last of `pinned`. Called for each chunk while the segment
-    /// cannot be freed yet: else another thread could fill it, find it dead, and free it before it is pinned.
-    fn pin(&self, pinned: &mut Vec<u32>, segment: u32) {
-        if pinned.last() != Some(&segment) {
-            *self.inner.lock().segments.entry(segment).or_default() += 1;
-            pinned.push(segment);
-        }
-    }
-
-    fn unpin(inner: &mut PinsInner, segments: Vec<u32>) {
-        for segment in segments {
-            if let Some(count) = inner.segments.get_mut(&segment) {
-                *count -= 1;
-                if *count == 0 {
-                    inner.segments.remove(&segment);
-                }
-            }
-        }
-    }
-
-    /// Pins a segment for a commit that recovery found in the log.
-    pub fn pin_recovered(&self, csn: Csn, segment: u32) {
-        let mut inner = self.inner.lock();
-        *inner.segments.entry(segment).or_default() += 1;
-        inner.committed.entry(csn).or_default().push(segment);
-    }
-
-    /// Unpins the segments of the commits at or below `csn`: the checkpoints of both superblock copies cover them.
-    pub fn release_up_to(&self, csn: Csn) {
-        let mut inner = self.inner.lock();
-        let rest = inner.committed.split_off(&csn.next());
-        for segments in std::mem::replace(&mut inner.committed, rest).into_values() {
-            SpillPins::unpin(&mut inner, segments);
-        }
-    }
-
-    /// Whether a segment is pinned.
-    pub fn holds(&self, segment: u32) -> bool {
-        self.inner.lock().segments.contains_key(&segment)
-    }
-}
+use crate::space::pins::SpillPins;
 
 /// The spill of one transaction: the chunks that it has written ahead.
 pub(crate) struct Spill {
@@ -84,7 +17,7 @@ pub(crate) struct Spill {
     pins: Arc<SpillPins>,
     id: SpillId,
     next_ordinal: u32,
-    places: Vec<ChunkRef>,
+    chunks: Vec<ChunkRef>,
     pinned: Vec<u32>,
     /// The position up to which the bulk stream has to be synced before the commit frame is written.
     mark: BulkPosition,
@@ -98,7 +31,7 @@ impl Spill {
             pins,
             id,
             next_ordinal: 0,
-            places: Vec::new(),
+            chunks: Vec::new(),
             pinned: Vec::new(),
             mark: BulkPosition::default(),
         }
@@ -131,7 +64,7 @@ impl Spill {
         for chunk in bytes.chunks(limits::CHUNK_BYTES_MAX) {
             let lsn = self.append(self.next_ordinal, chunk)?;
             let len = chunk.len() as u32;
-            self.places.push(ChunkRef { spill: self.id, ordinal: self.next_ordinal, lsn, len });
+            self.chunks.push(ChunkRef { spill: self.id, ordinal: self.next_ordinal, lsn, len });
             extents.push(Extent { lsn, len });
             self.next_ordinal += 1;
         }
@@ -140,23 +73,23 @@ impl Spill {
 
     /// The references to the chunks, for the group of the commit. A long list is itself written ahead, and the
     /// references to its own chunks are returned, with ordinals from `u32::MAX` down.
-    pub fn places(&mut self) -> Result<Vec<ChunkRef>> {
-        let mut places = std::mem::take(&mut self.places);
+    pub fn references(&mut self) -> Result<Vec<ChunkRef>> {
+        let mut references = std::mem::take(&mut self.chunks);
         let mut level_ordinal = u32::MAX;
-        while places.len() > limits::DIRECT_PLACES_MAX {
+        while references.len() > limits::DIRECT_PLACES_MAX {
             let mut upper = Vec::new();
-            for chunk in places.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
+            for chunk in references.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
                 let mut bytes = Vec::with_capacity(chunk.len() * ChunkRef::BYTES);
-                for place in chunk {
-                    place.encode(&mut bytes);
+                for reference in chunk {
+                    reference.encode(&mut bytes);
                 }
                 let lsn = self.append(level_ordinal, &bytes)?;
                 upper.push(ChunkRef { spill: self.id, ordinal: level_ordinal, lsn, len: bytes.len() as u32 });
                 level_ordinal -= 1;
             }
-            places = upper;
+            references = upper;
         }
-        Ok(places)
+        Ok(references)
     }
 
     /// Makes the whole spill durable.
@@ -172,23 +105,20 @@ impl Spill {
     /// The commit has its CSN: its pins stay until checkpoints cover it.
     pub fn committed(mut self, csn: Csn) {
         let pinned = std::mem::take(&mut self.pinned);
-        self.pins.inner.lock().committed.entry(csn).or_default().extend(pinned);
+        self.pins.committed(csn, pinned);
     }
 }
 
 impl Drop for Spill {
     fn drop(&mut self) {
-        if !self.pins.process.is_current() {
-            return;
-        }
-        let pinned = std::mem::take(&mut self.pinned);
-        SpillPins::unpin(&mut self.pins.inner.lock(), pinned);
+        self.pins.unpin_spill(std::mem::take(&mut self.pinned));
     }
 }
 
 /// Fails for more chunks than a transaction may write ahead: the ordinals above are those of lists of chunks.
 fn check_ordinals(first: u32, count: u32) -> Result<()> {
-    let (end, max) = (u64::from(first) + u64::from(count), u64::from(limits::PLACES_ORDINAL_MIN));
+    let end = u64::from(first) + u64::from(count);
+    let max = u64::from(limits::PLACES_ORDINAL_MIN);
     if end <= max {
         return Ok(());
     }
@@ -197,23 +127,23 @@ fn check_ordinals(first: u32, count: u32) -> Result<()> {
 }
 
 /// All references to chunks of a recovered commit, with lists of references resolved.
-pub(crate) fn resolve_places(log: &Log, places: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
-    let mut resolved = Vec::with_capacity(places.len());
-    for place in places {
-        if place.ordinal < limits::PLACES_ORDINAL_MIN {
-            resolved.push(*place);
+pub(crate) fn resolve_references(log: &Log, references: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
+    let mut resolved = Vec::with_capacity(references.len());
+    for reference in references {
+        if reference.ordinal < limits::PLACES_ORDINAL_MIN {
+            resolved.push(*reference);
             continue;
         }
-        let bytes = log.read_chunk(place).or_error()?;
+        let bytes = log.read_chunk(reference).or_error()?;
         let mut lower = Vec::new();
         let mut reader = fulgurite_types::Reader::new(&bytes);
         while !reader.is_empty() {
             lower.push(ChunkRef::decode(&mut reader).map_err(|error| {
                 let what = format!("the list of chunks does not decode: {error}");
-                crate::Error::of_log(log.damage_at(place.lsn, what))
+                crate::Error::of_log(log.damage_at(reference.lsn, what))
             })?);
         }
-        resolved.extend(resolve_places(log, &lower)?);
+        resolved.extend(resolve_references(log, &lower)?);
     }
     Ok(resolved)
 }

@@ -10,7 +10,7 @@ use crate::CsnRange;
 use crate::clock::ClockStatus;
 use crate::engine::Engine;
 use crate::latency::Latencies;
-use crate::maintenance::{MaintenanceError, WorkTimes};
+use crate::progress::{MaintenanceError, WorkTimes};
 
 /// Counters, sizes in bytes, and times: the result of [`Database::stats`](crate::Database::stats).
 ///
@@ -100,8 +100,8 @@ pub struct Stats {
     pub live_bytes: u64,
     /// Bytes of all segments, ready ones included.
     pub segment_bytes: u64,
-    /// Segments of the commit stream, of the bulk stream, and ready ones.
-    pub segments: [u64; 3],
+    /// How many segments there are.
+    pub segments: SegmentCounts,
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
     /// If the log has failed: the range from the first to the last commit that was acknowledged at level
@@ -128,21 +128,33 @@ pub struct Stats {
     pub log: LogStats,
 }
 
+/// How many segments the log has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SegmentCounts {
+    /// Of the commit stream.
+    pub commit: u64,
+    /// Of the bulk stream.
+    pub bulk: u64,
+    /// Ready to be used by either.
+    pub ready: u64,
+}
+
 impl Stats {
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
-        let tables = engine.catalog.all();
-        let (snapshots, _) = engine.snapshots.open();
-        let (open, oldest_ms) = engine.snapshots.count_and_oldest_ms();
-        let mut segments = [0; 3];
+        let tables = engine.tables.all();
+        let (snapshots, _) = engine.reads.snapshots.open();
+        let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
+        let mut segments = SegmentCounts::default();
         let mut segment_bytes = 0;
         for segment in engine.log.segments() {
             segment_bytes += u64::from(segment.bytes);
-            segments[match segment.stream {
-                Some(Stream::Commit) => 0,
-                Some(Stream::Bulk) => 1,
-                None => 2,
-            }] += 1;
+            *match segment.stream {
+                Some(Stream::Commit) => &mut segments.commit,
+                Some(Stream::Bulk) => &mut segments.bulk,
+                None => &mut segments.ready,
+            } += 1;
         }
         Stats {
             visible: engine.pipeline.visible(),
@@ -155,7 +167,7 @@ impl Stats {
             merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
-            tables: engine.catalog.list().len() as u64,
+            tables: engine.tables.list().len() as u64,
             memtable_bytes: tables.iter().map(|table| table.index.memtables().bytes()).sum(),
             memtable_entries: tables.iter().map(|table| table.index.memtables().entries()).sum(),
             oldest_snapshot: snapshots.first().copied(),

@@ -186,13 +186,13 @@ impl SuperblockFile {
         let mut valid: Vec<Superblock> = slots.iter().filter_map(|slot| slot.clone().ok()).collect();
         valid.sort_by_key(|slot| slot.sequence);
         let Some(current) = valid.pop() else {
-            let what = format!("it has {len} of {} bytes and no valid slot", 2 * SLOT_BYTES);
+            let what = format!("it has {len} of {} bytes and no valid copy", 2 * SLOT_BYTES);
             return Err(Damage::new(what).in_file(path).into());
         };
         let mut opened = SuperblockFile { file, current, previous: valid.pop(), damaged: None };
-        opened.damaged = opened.damaged_slot(&bytes);
-        if let Some(slot) = opened.damaged {
-            tracing::warn!(path = %path.display(), slot, "one of both copies of the superblock is damaged; the other one is used");
+        opened.damaged = opened.damaged_copy(&bytes);
+        if let Some(copy) = opened.damaged {
+            tracing::warn!(path = %path.display(), copy, "one of both copies of the superblock is damaged; the other one is used");
         }
         Ok(opened)
     }
@@ -212,11 +212,11 @@ impl SuperblockFile {
         let read = self.file.read_at_direct(&mut bytes, 0);
         let len = read.map_err(|error| Error::io("reading the superblock", error))?;
         bytes.truncate(len);
-        Ok(self.damaged_slot(&bytes))
+        Ok(self.damaged_copy(&bytes))
     }
 
     /// The copy that does not decode, although it was written: the first write leaves the other copy empty.
-    fn damaged_slot(&self, bytes: &[u8]) -> Option<usize> {
+    fn damaged_copy(&self, bytes: &[u8]) -> Option<usize> {
         let slot = |number: usize| bytes.get(number * SLOT_BYTES..(number + 1) * SLOT_BYTES).unwrap_or(&[]);
         let is_empty = |slot: &[u8]| slot.len() == SLOT_BYTES && slot.iter().all(|&byte| byte == 0);
         (0..2).find(|&number| {
@@ -226,7 +226,7 @@ impl SuperblockFile {
     }
 
     /// Both copies that recovery might use.
-    pub fn slots(&self) -> impl Iterator<Item = &Superblock> {
+    pub fn copies(&self) -> impl Iterator<Item = &Superblock> {
         std::iter::once(&self.current).chain(&self.previous)
     }
 

@@ -64,7 +64,7 @@ impl Table {
     fn get_bytes(&self, key: &[u8]) -> Result<Option<Value>> {
         let pin = crossbeam_epoch::pin();
         match self.live_version(key, &pin, Io::Allowed) {
-            Ok(Some(version)) => self.engine.resolve(self.state.id, key, version).map(Some),
+            Ok(Some(version)) => self.engine.values.resolve(self.state.id, key, version).map(Some),
             Ok(None) => Ok(None),
             Err(error) => Err(error),
         }
@@ -85,7 +85,7 @@ impl Table {
         let found = self.state.index.get_newest(key, hash, at, 0, io).or_error();
         self.engine.hooks.reached("newest version found");
         match &found {
-            Ok(version) if !self.engine.is_settled(version.as_ref(), at) => {
+            Ok(version) if !self.engine.reads.needs_no_snapshot(version.as_ref(), at) => {
                 self.version_in_a_snapshot(key, hash, io)
             }
             _ => found,
@@ -94,7 +94,7 @@ impl Table {
 
     #[cold]
     fn version_in_a_snapshot(&self, key: &[u8], hash: u64, io: Io) -> Result<Option<Version>> {
-        let snapshot = self.engine.snapshot(|| self.engine.pipeline.read_csn());
+        let snapshot = self.engine.reads.snapshot(|| self.engine.pipeline.read_csn());
         self.state.check_seen(snapshot.csn)?;
         let at = ReadPoint { csn: snapshot.csn, now_ms: snapshot.now_ms };
         self.state.index.get(key, hash, at, io).or_error()
@@ -114,7 +114,7 @@ impl Table {
         if version.flags.is_out_of_line() {
             return Err(Error::WouldBlock);
         }
-        self.engine.resolve(self.state.id, key, version).map(Some)
+        self.engine.values.resolve(self.state.id, key, version).map(Some)
     }
 
     /// Writes `key`; by default durable when it returns. Removes an expiry that the key had: [`Table::put_expiring`]
@@ -213,6 +213,9 @@ impl Table {
     }
 
     pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
+        if !self.engine.needs_transaction(key, value) {
+            return self.engine.write_one(&self.state, key, value, expires_at_ms);
+        }
         let mut txn = self.begin();
         txn.write_bytes(self, key, value, expires_at_ms)?;
         txn.commit()

@@ -9,16 +9,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_index::table::ReadPoint;
 use fulgurite_index::{Io, Version};
-use fulgurite_log::{BulkPosition, Durability};
+use fulgurite_log::Durability;
 use fulgurite_types::{Csn, KeySpan, hash_key, limits};
 
 use self::savepoints::Savepoints;
 use self::taken::Taken;
 use crate::catalog::TableState;
 use crate::claims::Claim;
+use crate::commit::Committer;
 use crate::commit::latches::{Gate, LatchSet};
-use crate::commit::prepare::{Prepared, prepare};
-use crate::commit::{Frame, ticket::Ticket};
+use crate::commit::prepare::prepare;
+use crate::commit::ticket::Ticket;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
@@ -121,7 +122,7 @@ pub struct Transaction {
 
 impl Transaction {
     pub(crate) fn begin(engine: &Handle, isolation: Isolation) -> Transaction {
-        let snapshot = engine.snapshot(|| engine.pipeline.visible());
+        let snapshot = engine.reads.snapshot(|| engine.pipeline.visible());
         Transaction {
             // Read after the snapshot was taken, so that no synchronous commit in it is above.
             reads: ReadSet::new(isolation, engine.pipeline.newest_synchronous()),
@@ -222,7 +223,7 @@ impl Transaction {
 
     fn own_value(&self, table: &TableState, key: &[u8], own: Option<&WriteOp>) -> Result<Option<Value>> {
         let Some(op) = own else { return Ok(None) };
-        self.engine.own_value(table.id, key, op, self.snapshot.now_ms)
+        self.engine.values.own(table.id, key, op, self.snapshot.now_ms)
     }
 
     fn read(
@@ -233,7 +234,7 @@ impl Transaction {
         read_for: ReadFor,
     ) -> Result<Option<Value>> {
         let version = self.version(table, key, hash, read_for)?;
-        version.map(|version| self.engine.resolve(table.id, key, version)).transpose()
+        version.map(|version| self.engine.values.resolve(table.id, key, version)).transpose()
     }
 
     fn version(
@@ -402,8 +403,8 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.engine.check_writable()?;
-        self.engine.check_room()?;
-        self.engine.stir_for_part();
+        self.engine.room.check_for_puts()?;
+        self.engine.wakeups.chunk_written();
         let spill = self.spill.get_or_insert_with(|| self.engine.new_spill());
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
     }
@@ -529,19 +530,22 @@ impl Transaction {
     ///
     /// A transaction that wrote nothing may fail with [`Error::Closed`], or with [`Error::OutcomeUnknown`] if the
     /// commits that it read are not known to be durable.
-    pub fn commit(mut self) -> Result<Commit> {
+    pub fn commit(self) -> Result<Commit> {
         let engine = self.engine.clone();
-        let (timed, needs) = (engine.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        let syncs = self.durability.waits();
-        let Some(csn) = self.submit(&engine, None, syncs)? else {
+        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let needs = self.reads.needs();
+        let pipeline = &engine.pipeline;
+        if self.is_read_only(&engine)? {
             let csn = self.snapshot.csn;
             drop(self);
-            engine.pipeline.wait(needs)?;
+            pipeline.wait(needs)?;
             return Ok(Commit { csn });
-        };
-        drop(self);
-        engine.pipeline.wait_acknowledged(csn, needs, timed)?;
-        Ok(Commit { csn })
+        }
+        let syncs = self.durability.waits();
+        self.write_commit(&engine, None, syncs, |csn| {
+            pipeline.wait_acknowledged(csn, needs, timed)?;
+            Ok(Commit { csn })
+        })
     }
 
     /// Commits without waiting for durability. The returned ticket completes when the commit has the durability that
@@ -565,13 +569,15 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of [`Transaction::commit`].
-    pub fn commit_deferred(mut self) -> Result<Ticket> {
+    pub fn commit_deferred(self) -> Result<Ticket> {
         let engine = self.engine.clone();
-        let (timed, needs) = (engine.pipeline.stopwatch().start(self.durability), self.reads.needs());
-        match self.submit(&engine, None, false)? {
-            Some(csn) => engine.pipeline.acknowledge_deferred(csn, needs, timed),
-            None => Ok(engine.pipeline.ticket(self.snapshot.csn, needs, None)),
+        let timed = engine.pipeline.stopwatch().start(self.durability);
+        let needs = self.reads.needs();
+        let pipeline = &engine.pipeline;
+        if self.is_read_only(&engine)? {
+            return Ok(pipeline.ticket(self.snapshot.csn, needs, None));
         }
+        self.write_commit(&engine, None, false, |csn| pipeline.acknowledge_deferred(csn, needs, timed))
     }
 
     /// Discards the transaction: nothing happened. The same as dropping it.
@@ -580,7 +586,8 @@ impl Transaction {
     /// Discards the transaction, and returns when all synchronous commits that it read are durable: only then may an
     /// error that depends on its reads leave the process.
     pub(crate) fn rollback_durable(self) -> Result<()> {
-        let (engine, needs) = (self.engine.clone(), self.reads.needs());
+        let engine = self.engine.clone();
+        let needs = self.reads.needs();
         drop(self);
         engine.check_process()?;
         engine.pipeline.wait(needs)
@@ -593,13 +600,13 @@ impl Transaction {
         row: &[u8],
         new_table: Option<Arc<TableState>>,
     ) -> Result<()> {
-        let root = self.engine.catalog.root.clone();
+        let root = self.engine.tables.root.clone();
         self.new_table = new_table.or(self.new_table.take());
         self.write(&root, key, Some(row), 0, false)
     }
 
     pub(crate) fn delete_catalog(&mut self, key: &[u8]) -> Result<()> {
-        let root = self.engine.catalog.root.clone();
+        let root = self.engine.tables.root.clone();
         self.write(&root, key, None, 0, false)
     }
 
@@ -608,42 +615,43 @@ impl Transaction {
         let engine = self.engine.clone();
         self.durability = Durability::Sync;
         let timed = engine.pipeline.stopwatch().start(self.durability);
-        let csn = self.submit(&engine, changed, true)?.expect("a definition writes the catalog");
-        drop(self);
-        engine.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
-        Ok(Commit { csn })
+        self.write_commit(&engine, changed, true, |csn| {
+            engine.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
+            Ok(Commit { csn })
+        })
     }
 
-    /// Steps 0 to 5 of the commit pipeline; `None` if there is nothing to write. `exclusive` is the table that a
-    /// definition changes: its gate is held exclusively. With `syncs` this thread syncs the chunks that were written
-    /// ahead, because its caller waits for durability anyhow and others need not; without, the thread that writes the
-    /// commit's group syncs them before it writes.
-    fn submit(
-        &mut self,
+    /// Whether the transaction wrote nothing. Fails if the database is closed.
+    fn is_read_only(&self, engine: &Engine) -> Result<bool> {
+        let is_empty = self.writes.is_empty();
+        if is_empty {
+            engine.check_open()?;
+        }
+        Ok(is_empty)
+    }
+
+    /// Prepares the writes and commits them. `exclusive` is the table that a definition changes: its gate is held
+    /// exclusively. With `syncs` this thread syncs the chunks that were written ahead, because its caller waits for
+    /// durability anyhow and others need not; without, the thread that writes the commit's group syncs them before it
+    /// writes.
+    fn write_commit<A>(
+        mut self,
         engine: &Engine,
         exclusive: Option<Arc<TableState>>,
         syncs: bool,
-    ) -> Result<Option<Csn>> {
-        if self.writes.is_empty() {
-            engine.check_open()?;
-            return Ok(None);
-        }
-        engine.check_writable()?;
-        // Deletes need no check. Search for puts only where the disk is short of room.
-        if engine.is_short_of_room() && self.writes.has_puts() {
-            engine.check_room()?;
-        }
-        engine.check_room_to_delete()?;
+        acknowledge: impl FnOnce(Csn) -> Result<A>,
+    ) -> Result<A> {
+        // Search for puts only where the disk is short of room.
+        engine.admit_writes(|| self.writes.has_puts())?;
         for writes in &self.writes.tables {
             engine.wait_for_merging(&writes.table)?;
         }
-        let inline_max = engine.options.inline_bytes_max;
-        let prepared = prepare(
-            &engine.catalog,
+        let (frame, work) = prepare(
+            &engine.tables,
             &mut self.writes,
             self.new_table.take(),
-            inline_max,
-            &|| engine.readers(),
+            engine.options.inline_bytes_max,
+            &|| engine.reads.readers(),
             &|| engine.new_spill(),
             &mut self.spill,
         )?;
@@ -652,102 +660,46 @@ impl Transaction {
         }
         let reads = std::mem::replace(&mut self.reads, ReadSet::new(self.isolation, Csn::ZERO));
         let reads = reads.into_validated();
-        let mut set = self.latch_set(&reads);
-        if let Some(table) = &exclusive {
-            set.gate(table, Gate::Exclusive);
-        }
-        let outcome = self.validate_and_submit(engine, prepared, set, &reads);
-        if let Err(Error::Conflict(lost)) = &outcome {
-            engine.counters.conflicts.fetch_add(1, Ordering::Relaxed);
-            // INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was
-            // too late could begin before the deadline of a commit that it does not see. The commits up to the awaited
-            // CSN have numbers and are being filled and applied, so the wait is short.
-            let is_late = matches!(lost.on, Contended::Expired(_));
-            engine.pipeline.wait_visible(if is_late { engine.deadlines.newest() } else { lost.csn });
-        }
-        let csn = outcome?;
-        if let Some(spill) = self.spill.take() {
-            spill.committed(csn);
-        }
-        for writes in &self.writes.tables {
-            engine.freeze_if_grown(&writes.table);
-        }
-        engine.stir();
-        Ok(Some(csn))
+        let level = self.durability;
+        engine.commit(Committing { transaction: self, reads, exclusive }, level, frame, work, acknowledge)
     }
+}
 
-    fn latch_set<'t>(&'t self, reads: &'t Validated) -> LatchSet<'t> {
+/// A transaction that commits.
+struct Committing {
+    transaction: Transaction,
+    reads: Validated,
+    /// The table that a definition changes.
+    exclusive: Option<Arc<TableState>>,
+}
+
+impl Committer for Committing {
+    fn latches(&self) -> LatchSet<'_> {
         let mut set = LatchSet::default();
-        for writes in &self.writes.tables {
+        for writes in &self.transaction.writes.tables {
             set.gate(&writes.table, if writes.ranges.is_empty() { Gate::Shared } else { Gate::Exclusive });
             for op in writes.ops.values() {
                 set.key(op.hash);
             }
         }
-        for read in reads.keys() {
+        for read in self.reads.keys() {
             set.gate(read.table, Gate::Shared);
             set.key(read.hash());
         }
-        for (table, _) in reads.ranges() {
+        for (table, _) in self.reads.ranges() {
+            set.gate(table, Gate::Exclusive);
+        }
+        if let Some(table) = &self.exclusive {
             set.gate(table, Gate::Exclusive);
         }
         set
     }
 
-    fn validate_and_submit(
-        &self,
-        engine: &Engine,
-        prepared: Prepared,
-        mut set: LatchSet<'_>,
-        reads: &Validated,
-    ) -> Result<Csn> {
-        // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
-        // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
-        // be first in line.
-        let _quiet = engine.pipeline.quiet();
-        let admission = engine.pipeline.admit(prepared.body.len(), prepared.local.len(), true)?;
-        engine.hooks.reached("admitted");
-        loop {
-            let held = engine.latches.acquire(&mut set);
-            match self.validate(reads, Io::MemoryOnly) {
-                Ok(()) => {
-                    engine.hooks.reached("validated");
-                    let before_ms = reads.live_until_ms();
-                    let read_csn = || engine.pipeline.read_csn();
-                    let (time, beginning) = engine.deadlines.begin(before_ms, || engine.now_ms(), read_csn);
-                    let frame = Frame {
-                        kind: prepared.kind,
-                        body: &prepared.body,
-                        body_crc: prepared.body_crc,
-                        time,
-                        local: &prepared.local,
-                        after_bulk: self.spill.as_ref().map_or(BulkPosition::default(), Spill::mark),
-                    };
-                    let on_numbered = |csn| {
-                        if let Some(beginning) = beginning {
-                            beginning.numbered(csn);
-                        }
-                        engine.hooks.reached("numbered");
-                    };
-                    let (level, work) = (self.durability, prepared.work);
-                    let csn = engine.pipeline.submit(admission, level, &frame, work, on_numbered);
-                    drop(held);
-                    return csn.ok_or_else(|| reads.too_late());
-                }
-                Err(Error::WouldBlock) => {
-                    drop(held);
-                    self.validate(reads, Io::Allowed)?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// First committer wins: fails if a key or range to validate was written since the snapshot. `io` is for the
-    /// keys: without it their validation may fail with `WouldBlock`.
-    fn validate(&self, reads: &Validated, io: Io) -> Result<()> {
-        let than = self.snapshot.csn;
-        let written = self.writes.tables.iter().filter(|writes| !writes.is_empty());
+    fn validate(&self, io: Io) -> Result<()> {
+        let transaction = &self.transaction;
+        let reads = &self.reads;
+        let than = transaction.snapshot.csn;
+        let written = transaction.writes.tables.iter().filter(|writes| !writes.is_empty());
         let read = reads.keys().map(|key| key.table).chain(reads.ranges().map(|(table, _)| table));
         let mut tables = written.clone().map(|writes| &writes.table).chain(read);
         if let Some(table) = tables.find(|table| table.dropped().is_some()) {
@@ -767,11 +719,28 @@ impl Transaction {
                     let (start, end) = range.bounds();
                     let on = Contended::Range { start: start.map(Box::from), end: end.map(Box::from) };
                     // The table's gate is held, so the winning commit has its number already.
-                    return Err(conflict(table, on, self.engine.log.reserved_csn()));
+                    return Err(conflict(table, on, transaction.engine.log.reserved_csn()));
                 }
             }
         }
         Ok(())
+    }
+
+    fn before_ms(&self) -> u64 {
+        self.reads.live_until_ms()
+    }
+
+    fn too_late(&self) -> Error {
+        self.reads.too_late()
+    }
+
+    fn release(mut self, csn: Csn) {
+        if let Some(spill) = self.transaction.spill.take() {
+            spill.committed(csn);
+        }
+        for writes in &self.transaction.writes.tables {
+            self.transaction.engine.freeze_if_grown(&writes.table);
+        }
     }
 }
 

@@ -1,36 +1,86 @@
-//! Values in the log, outside their leaves: reading them, and finding the damage in one.
+//! Values: from memory as they are, or from the log, where those outside the leaves are; and finding the damage in one.
 
-use fulgurite_index::{Extent, OutOfLine};
+use std::sync::Arc;
+
+use fulgurite_index::{Extent, OutOfLine, Version};
 use fulgurite_log::{Log, LogError};
 use fulgurite_types::{Csn, TableId, seal_checksum, value_checksum};
 
+use crate::catalog::Catalog;
 use crate::error::CsnRange;
+use crate::write_set::{WriteOp, WriteValue};
 use crate::{Damage, Error, Result, Value};
+
+/// Reads values, and names the table in which one is damaged.
+pub(crate) struct Values {
+    log: Arc<Log>,
+    tables: Arc<Catalog>,
+}
+
+impl Values {
+    pub fn new(log: Arc<Log>, tables: Arc<Catalog>) -> Values {
+        Values { log, tables }
+    }
+
+    /// The value of a version.
+    pub fn resolve(&self, table: TableId, key: &[u8], version: Version) -> Result<Value> {
+        if !version.flags.is_out_of_line() {
+            return Ok(Value(version.payload));
+        }
+        self.read(table, key, version.csn, &version.payload)
+    }
+
+    /// Reads an out-of-line value and verifies its checksum.
+    pub fn read(&self, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
+        read_value(&self.log, table, key, csn, payload).map_err(|error| self.in_table(table, error))
+    }
+
+    /// The value that a transaction itself wrote to a key.
+    pub fn own(&self, table: TableId, key: &[u8], op: &WriteOp, now_ms: u64) -> Result<Option<Value>> {
+        if !op.is_live_at(now_ms) {
+            return Ok(None);
+        }
+        match &op.value {
+            WriteValue::Delete => Ok(None),
+            WriteValue::Inline(bytes) => Ok(Some(Value::from(bytes.to_vec()))),
+            WriteValue::Chunks(spilled) => self.read_own(table, key, &spilled.1).map(Some),
+        }
+    }
+
+    /// Reads a value that a transaction itself wrote ahead, and verifies its checksum.
+    pub fn read_own(&self, table: TableId, key: &[u8], at: &OutOfLine) -> Result<Value> {
+        read(&self.log, table, key, at, None).map_err(|error| self.in_table(table, error))
+    }
+
+    #[cold]
+    fn in_table(&self, table: TableId, mut error: Error) -> Error {
+        if let Error::Damaged(damage) = &mut error {
+            damage.table = self.tables.by_id(table).map(|table| table.name().to_string());
+        }
+        error
+    }
+}
 
 /// Reads the value that commit `csn` gave to `key`, and verifies its checksum.
 pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
-    let place = OutOfLine::decode(payload).map_err(|error| {
-        let what = format!("the place of a value in table {table} does not decode: {error}");
+    let at = OutOfLine::decode(payload).map_err(|error| {
+        let what = format!("the extents of a value in table {table} does not decode: {error}");
         Damage::new(what).of_key(key).of_commit(csn)
     })?;
-    read(log, table, key, &place, Some(csn))
+    read(log, table, key, &at, Some(csn))
 }
 
-/// Reads a value that a transaction, which has no number yet, wrote ahead, and verifies its checksum.
-pub(crate) fn read_own_value(log: &Log, table: TableId, key: &[u8], place: &OutOfLine) -> Result<Value> {
-    read(log, table, key, place, None)
-}
-
-fn read(log: &Log, table: TableId, key: &[u8], place: &OutOfLine, csn: Option<Csn>) -> Result<Value> {
-    let failed = |error| damaged(log, key, place, csn, error);
-    let mut bytes = Vec::with_capacity(place.len as usize);
-    for extent in &place.extents {
+/// `csn` is `None` for a value that a transaction, which has no number yet, wrote ahead.
+fn read(log: &Log, table: TableId, key: &[u8], at: &OutOfLine, csn: Option<Csn>) -> Result<Value> {
+    let failed = |error| damaged(log, key, at, csn, error);
+    let mut bytes = Vec::with_capacity(at.len as usize);
+    for extent in &at.extents {
         let chunk = log.read_bytes(extent.lsn, extent.len).map_err(|error| failed(Some((extent, error))))?;
         bytes.extend_from_slice(&chunk);
     }
     let checksum = value_checksum(table, key, &[&bytes]);
     let checksum = csn.map_or(checksum, |csn| seal_checksum(checksum, csn));
-    if checksum == place.checksum { Ok(Value::from(bytes)) } else { Err(failed(None)) }
+    if checksum == at.checksum { Ok(Value::from(bytes)) } else { Err(failed(None)) }
 }
 
 /// Why a value cannot be read: `error` stopped the read of an extent, or the whole value fails its checksum. The
@@ -39,7 +89,7 @@ fn read(log: &Log, table: TableId, key: &[u8], place: &OutOfLine, csn: Option<Cs
 fn damaged(
     log: &Log,
     key: &[u8],
-    place: &OutOfLine,
+    at: &OutOfLine,
     csn: Option<Csn>,
     error: Option<(&Extent, LogError)>,
 ) -> Error {
@@ -47,12 +97,12 @@ fn damaged(
         Some((extent, LogError::Usage(what))) => log.damage_at(extent.lsn, what),
         Some((_, error)) => error,
         None => {
-            let places: Vec<_> = place.extents.iter().map(|extent| (extent.lsn, extent.len)).collect();
+            let extents: Vec<_> = at.extents.iter().map(|extent| (extent.lsn, extent.len)).collect();
             let whole = || {
-                let lsn = place.extents.first().map(|extent| extent.lsn).unwrap_or_default();
-                log.damage_at(lsn, format!("the {} bytes of a value fail their checksum", place.len))
+                let lsn = at.extents.first().map(|extent| extent.lsn).unwrap_or_default();
+                log.damage_at(lsn, format!("the {} bytes of a value fail their checksum", at.len))
             };
-            log.find_damaged_chunk(&places).unwrap_or_else(whole)
+            log.find_damaged_chunk(&extents).unwrap_or_else(whole)
         }
     };
     let mut error = Error::of_log(error);

@@ -150,6 +150,11 @@ impl Budget {
 /// About the bookkeeping of one entry: the map's node, the operation, the version that applying it makes.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
+/// About the memory that the write of one key takes of a transaction's budget.
+pub(crate) fn single_write_bytes(key_len: usize, value_len: usize) -> usize {
+    ENTRY_OVERHEAD_BYTES + key_len + value_len
+}
+
 impl TableWrites {
     /// Whether there are no writes, as after a rollback to a savepoint.
     pub fn is_empty(&self) -> bool {
@@ -170,28 +175,28 @@ impl WriteSet {
     }
 
     fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {
-        let place = self.place(table.id).unwrap_or_else(|place| {
+        let index = self.index_of(table.id).unwrap_or_else(|index| {
             let writes =
                 TableWrites { table: table.clone(), ops: BTreeMap::new(), ranges: DeletedRanges::default() };
-            self.tables.insert(place, writes);
-            place
+            self.tables.insert(index, writes);
+            index
         });
-        &mut self.tables[place]
+        &mut self.tables[index]
     }
 
     /// The index of a table's writes, or `Err` with the index to insert them at.
-    fn place(&self, table: TableId) -> std::result::Result<usize, usize> {
+    fn index_of(&self, table: TableId) -> std::result::Result<usize, usize> {
         self.tables.binary_search_by_key(&table, |writes| writes.table.id)
     }
 
     /// The writes to a table.
     pub fn of_table(&self, table: TableId) -> Option<&TableWrites> {
-        self.place(table).ok().map(|place| &self.tables[place])
+        self.index_of(table).ok().map(|index| &self.tables[index])
     }
 
     fn written(&mut self, table: TableId) -> &mut TableWrites {
-        let place = self.place(table).expect("the table was written");
-        &mut self.tables[place]
+        let index = self.index_of(table).expect("the table was written");
+        &mut self.tables[index]
     }
 
     /// The transaction's own write of a key, if any: `Some(Some(_))` is an operation, `Some(None)` a range delete that
@@ -217,13 +222,13 @@ impl WriteSet {
         }
         let writes = self.writes(table);
         let before = match writes.ops.entry(key.into()) {
-            Entry::Occupied(mut slot) => {
+            Entry::Occupied(mut entry) => {
                 let mut op = op;
-                op.read_before |= slot.get().read_before;
-                Some(slot.insert(op))
+                op.read_before |= entry.get().read_before;
+                Some(entry.insert(op))
             }
-            Entry::Vacant(place) => {
-                place.insert(op);
+            Entry::Vacant(vacant) => {
+                vacant.insert(op);
                 None
             }
         };

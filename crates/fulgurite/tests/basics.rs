@@ -242,7 +242,7 @@ fn opening_again_and_again_takes_no_more_space() {
         segments.push(db.stats().segments);
         db.close().unwrap();
     }
-    assert!(segments.iter().all(|[commit, bulk, _]| commit + bulk <= 6), "{segments:?}");
+    assert!(segments.iter().all(|segments| segments.commit + segments.bulk <= 6), "{segments:?}");
 }
 
 #[test]

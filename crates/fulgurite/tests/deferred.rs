@@ -139,15 +139,15 @@ fn a_value_takes_one_flush_up_to_the_length_that_is_written_ahead() {
 #[test]
 fn a_transaction_is_given_up_at_once_while_another_writes_a_large_value_ahead() {
     let (sim, is_armed) = (SimEnv::new(1), Arc::new(AtomicBool::new(false)));
-    let ((reached, is_reached), (go_on, may_go_on)) = (channel(), channel::<()>());
-    let (armed, gates) = (is_armed.clone(), Mutex::new((reached, may_go_on)));
+    let ((reached, is_reached), (continues, may_continue)) = (channel(), channel::<()>());
+    let (armed, gates) = (is_armed.clone(), Mutex::new((reached, may_continue)));
     let observer = move |_: &Arc<SimEnv>, op: Op<'_>| {
         let is_bulk = matches!(op, Op::Write { path, data, dsync: false, direct: false, .. }
             if data.len() >= 1 << 20 && path.extension().is_some_and(|extension| extension == "seg"));
         if is_bulk && armed.swap(false, Ordering::SeqCst) {
-            let (reached, may_go_on) = &*gates.lock().unwrap();
+            let (reached, may_continue) = &*gates.lock().unwrap();
             reached.send(()).unwrap();
-            may_go_on.recv().unwrap();
+            may_continue.recv().unwrap();
         }
     };
     let db = common::open_as(Tap::new(&sim, Box::new(observer)), Options::default()).unwrap();
@@ -164,7 +164,7 @@ fn a_transaction_is_given_up_at_once_while_another_writes_a_large_value_ahead() 
             gave_up.send(()).unwrap();
         });
         let at_once = is_given_up.recv_timeout(Duration::from_secs(20));
-        go_on.send(()).unwrap();
+        continues.send(()).unwrap();
         writer.join().unwrap().unwrap();
         at_once.expect("a rollback does not wait for another's write");
     });

@@ -87,7 +87,7 @@ fn are(events: &[(Level, String)], expected: &[&str]) {
 fn a_life_without_trouble_reports_its_work() {
     Keeper::install();
     let sim = SimEnv::new(1);
-    let told = events(|| {
+    let events_seen = events(|| {
         let db = common::open(sim.clone()).unwrap();
         let table = db.table("apples").unwrap();
         table.put("key", "value").unwrap();
@@ -97,7 +97,7 @@ fn a_life_without_trouble_reports_its_work() {
         db.close().unwrap();
     });
     are(
-        &told,
+        &events_seen,
         &[
             "opened path=/db found=\"nothing\" replayed_commits=0 replayed_bytes=0 tables=0 took_ms=",
             "made a table path=/db table=\"apples\"",
@@ -127,12 +127,12 @@ fn opening_reports_whether_the_database_was_closed_and_how_much_it_replayed() {
     };
     let closed = open(&sim);
     are(&closed, &["opened path=/db found=\"a closed database\" replayed_commits=0 replayed_bytes="]);
-    let told = open(&killed);
+    let events_seen = open(&killed);
     are(
-        &told,
+        &events_seen,
         &["opened path=/db found=\"a database that was not closed\" replayed_commits=11 replayed_bytes="],
     );
-    assert!(!told[0].1.contains("replayed_bytes=0 "), "{told:?}");
+    assert!(!events_seen[0].1.contains("replayed_bytes=0 "), "{events_seen:?}");
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_disk_that_fills_up_and_its_end_are_reported_once_each() {
     let table = db.table("t").unwrap();
     while db.maintain().unwrap() {}
     let used: u64 = sim.list_raw().iter().map(|(_, len)| len).sum();
-    let told = events(|| {
+    let events_seen = events(|| {
         sim.faults().space_bytes(Some(used + 1000));
         for _ in 0..3 {
             let _ = db.maintain();
@@ -154,8 +154,8 @@ fn a_disk_that_fills_up_and_its_end_are_reported_once_each() {
             table.put("key", "value").unwrap();
         }
     });
-    let about_space: Vec<_> = told.iter().filter(|(_, event)| event.starts_with("the disk")).collect();
-    let [(Level::WARN, low), (Level::INFO, over)] = about_space[..] else { panic!("{told:#?}") };
+    let about_space: Vec<_> = events_seen.iter().filter(|(_, event)| event.starts_with("the disk")).collect();
+    let [(Level::WARN, low), (Level::INFO, over)] = about_space[..] else { panic!("{events_seen:#?}") };
     assert!(
         low.starts_with("the disk is nearly full") && low.contains("path=/db free=1000 needed="),
         "{low}"
@@ -166,14 +166,14 @@ fn a_disk_that_fills_up_and_its_end_are_reported_once_each() {
 #[test]
 fn a_slow_commit_is_reported_and_others_are_not() {
     Keeper::install();
-    let told = |slow_commit| {
+    let events_seen = |slow_commit| {
         let options = Options { slow_commit, ..common::options() };
         let db = Database::open_with(SimEnv::new(4), common::PATH, options, |_| {}).unwrap();
         let table = db.table("t").unwrap();
         events(|| _ = table.put("key", "value").unwrap())
     };
-    are(&told(Duration::ZERO), &["a commit was slow path=/db csn=2 level=Sync took_ms="]);
-    are(&told(Duration::MAX), &[]);
+    are(&events_seen(Duration::ZERO), &["a commit was slow path=/db csn=2 level=Sync took_ms="]);
+    are(&events_seen(Duration::MAX), &[]);
 }
 
 #[test]

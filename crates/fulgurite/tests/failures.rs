@@ -64,7 +64,7 @@ fn one_failure(seed: u64, fault: Fault, nth: u64) -> Result<bool, String> {
     let poisoned = session.db.stats().poisoned.is_some();
     right_error(&error, poisoned, &session.history())?;
     let (sim, db) = (session.sim.clone(), session.db.clone());
-    reads_go_on(&session).map_err(|what| format!("reading on after {error}: {what}"))?;
+    reads_continue(&session).map_err(|what| format!("reading on after {error}: {what}"))?;
     if poisoned {
         refuses_writes(&db)?;
     } else {
@@ -89,7 +89,7 @@ fn one_failure(seed: u64, fault: Fault, nth: u64) -> Result<bool, String> {
 
 /// Durable data can be read. Uses the handles from before the failure, because a definition with an unknown outcome is
 /// in the list of tables.
-fn reads_go_on(session: &Session) -> Result<(), String> {
+fn reads_continue(session: &Session) -> Result<(), String> {
     let snapshot = session.db.snapshot();
     let (csn, history) = (snapshot.csn().0, session.history());
     if csn < history.acknowledged() {
@@ -264,7 +264,7 @@ fn a_full_disk_without_preallocation() {
     session.sim.faults().disk_full(true);
     let error = fill(&mut session, 3_000);
     assert!(matches!(error, Error::OutcomeUnknown { .. }), "{error:?}");
-    reads_go_on(&session).unwrap();
+    reads_continue(&session).unwrap();
     session.sim.faults().disk_full(false);
     refuses_writes(&session.db).unwrap();
     let Session { sim, history, db, workload } = session;

@@ -319,7 +319,7 @@ fn kills_on_a_disk_that_a_load_filled_leave_room_to_delete() {
 
 /// A process for each delete, as a shell loop has them, on a disk without a free byte.
 #[test]
-fn a_delete_in_each_life_on_a_disk_with_0_bytes_free_goes_on_to_the_last_row() {
+fn a_delete_in_each_life_on_a_disk_with_0_bytes_free_succeeds_to_the_last_row() {
     for clean in [true, false] {
         let mut sim = SimEnv::new(9);
         sim.faults().space_bytes(Some(40 << 20));

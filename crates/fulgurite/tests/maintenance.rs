@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::rng::Rng;
 use fulgurite::env::sim::SimEnv;
 use fulgurite::env::{Env, Joiner, RealEnv};
-use fulgurite::{Database, Error, Options, Table};
+use fulgurite::{Database, Error, Options, SegmentCounts, Table};
 
 /// An event that has not happened after this long never will.
 const FOR_EVER: Duration = Duration::from_secs(60);
@@ -165,9 +165,9 @@ fn a_check_beside_overwriting_finds_nothing_wrong_and_keeps_no_space() {
         overwrite(&db);
     }
     let before = db.stats().segments;
-    let mut during = [0; 3];
+    let mut during = SegmentCounts::default();
     let report = db.check(|progress| {
-        if progress.what != "log" && during == [0; 3] {
+        if progress.what != "log" && during == SegmentCounts::default() {
             for _ in 0..12 {
                 overwrite(&db);
             }
@@ -175,15 +175,15 @@ fn a_check_beside_overwriting_finds_nothing_wrong_and_keeps_no_space() {
         }
     });
     assert_eq!(report.unwrap().problems, Vec::<String>::new());
-    assert_ne!(during, [0; 3], "the check reported its progress");
+    assert_ne!(during, SegmentCounts::default(), "the check reported its progress");
     for _ in 0..500 {
         overwrite(&db);
-        if db.stats().segments[1] <= before[1] + 1 {
+        if db.stats().segments.bulk <= before.bulk + 1 {
             break;
         }
     }
     let after = db.stats().segments;
-    assert!(after[1] <= before[1] + 1, "before {before:?}, during {during:?}, after {after:?}");
+    assert!(after.bulk <= before.bulk + 1, "before {before:?}, during {during:?}, after {after:?}");
 }
 
 #[test]

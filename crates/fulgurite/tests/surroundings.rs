@@ -74,10 +74,10 @@ fn a_database_continues_in_its_directory_when_that_is_moved() {
 }
 
 /// Runs one of the tests `part_...` below in a process of its own, whose working directory is `dir`.
-fn run(part: &str, dir: &Path) -> Output {
+fn run(test: &str, dir: &Path) -> Output {
     let program = std::env::current_exe().expect("this test");
     let mut command = Command::new(program);
-    command.args(["--exact", part, "--nocapture", "--ignored"]).current_dir(dir);
+    command.args(["--exact", test, "--nocapture", "--ignored"]).current_dir(dir);
     command.output().expect("it runs")
 }
 

@@ -62,9 +62,9 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "epoch": stats.epoch,
         "live_bytes": stats.live_bytes,
         "segment_bytes": stats.segment_bytes,
-        "commit_segments": stats.segments[0],
-        "bulk_segments": stats.segments[1],
-        "ready_segments": stats.segments[2],
+        "commit_segments": stats.segments.commit,
+        "bulk_segments": stats.segments.bulk,
+        "ready_segments": stats.segments.ready,
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
         "clock": {
@@ -112,9 +112,9 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("opened", number(stats.epoch.into()), "times");
     row("live data", size(stats.live_bytes), "that the last checkpoint refers to");
     row("on disk", size(stats.segment_bytes), "all segments, ready ones included");
-    row("commit segments", number(stats.segments[0]), "");
-    row("bulk segments", number(stats.segments[1]), "");
-    row("ready segments", number(stats.segments[2]), "");
+    row("commit segments", number(stats.segments.commit), "");
+    row("bulk segments", number(stats.segments.bulk), "");
+    row("ready segments", number(stats.segments.ready), "");
     row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
     row("their memory", size(stats.memtable_bytes), "");
     let (state, note) = clock_state(stats);

@@ -7,7 +7,7 @@ use fulgurite_types::Csn;
 
 use super::commit_log::CommitLog;
 use super::quiet::{is_in_callback, is_quiet};
-use super::ticket::{Settle, Ticket, TicketState};
+use super::ticket::{Finish, Ticket, TicketState};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
@@ -79,7 +79,7 @@ impl<L: CommitLog> Pipeline<L> {
         }
         self.request(csn, timed.level);
         self.check_acknowledgeable(csn)?;
-        if needs > self.settled() {
+        if needs > self.acknowledgeable() {
             return Ok(self.ticket(csn, needs, Some(timed)));
         }
         self.acknowledge(csn);
@@ -124,7 +124,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// `None` if the transaction wrote nothing.
     pub fn ticket(self: &Arc<Self>, csn: Csn, due: Csn, timed: Option<Timed>) -> Ticket {
         let pipeline = Arc::downgrade(self);
-        if due <= self.settled() && timed.is_none() {
+        if due <= self.acknowledgeable() && timed.is_none() {
             return Ticket::done(csn);
         }
         let ticket = TicketState::new(csn, due, timed, pipeline);
@@ -153,25 +153,25 @@ impl<L: CommitLog> Pipeline<L> {
             self.log.request_completion();
             return;
         }
-        self.tell_tickets();
+        self.report_to_tickets();
     }
 
-    fn tell_tickets(&self) {
+    fn report_to_tickets(&self) {
         fence(Ordering::SeqCst);
-        let ripe = self.tickets.take(|| self.settled());
+        let ripe = self.tickets.take(|| self.acknowledgeable());
         if !ripe.complete.is_empty() {
             let now_ns = self.stopwatch.now_ns();
             for ticket in &ripe.complete {
                 self.complete(ticket, now_ns);
             }
         }
-        ripe.tell_failed();
+        ripe.report_failed();
     }
 
     /// Called by a thread after it raised `visible`, filed a ticket (INV-TXN-10) or stopped being quiet.
     pub fn complete_ripe_tickets(&self) {
         fence(Ordering::SeqCst);
-        if self.tickets.first() <= self.settled() {
+        if self.tickets.first() <= self.acknowledgeable() {
             self.complete_tickets();
         }
     }
@@ -195,10 +195,18 @@ impl<L: CommitLog> Pipeline<L> {
             return self.log.request_completion();
         }
         // Also inside a callback: the callback may be closing the log, whose thread may then never run the completer.
-        self.tell_tickets();
+        self.report_to_tickets();
     }
 
     // Failures.
+
+    /// Fails if the log has failed.
+    pub fn check_log(&self) -> Result<()> {
+        match self.log.poisoned() {
+            Some(why) => Err(Error::Poisoned { what: why.to_string(), at_risk: self.at_risk() }),
+            None => Ok(()),
+        }
+    }
 
     /// If the log has failed: the commits that were acknowledged and may be lost.
     pub fn at_risk(&self) -> Option<CsnRange> {
@@ -235,8 +243,8 @@ impl<L: CommitLog> Pipeline<L> {
     }
 }
 
-impl<L: CommitLog> Settle for Pipeline<L> {
-    fn settle(&self, ticket: &TicketState) {
+impl<L: CommitLog> Finish for Pipeline<L> {
+    fn finish(&self, ticket: &TicketState) {
         if self.wait(ticket.due()).is_ok() {
             self.complete(ticket, self.stopwatch.now_ns());
         }

@@ -244,8 +244,14 @@ pub(crate) fn submit_in(
     apply: impl FnOnce(Csn) + Send + 'static,
     on_numbered: impl FnOnce(Csn),
 ) -> Option<Csn> {
-    let frame =
-        Frame { kind: 0, body: &[], body_crc: 0, time, local: &[], after_bulk: BulkPosition::default() };
+    let frame = Frame {
+        kind: 0,
+        body: vec![],
+        body_crc: 0,
+        time,
+        local: vec![],
+        after_bulk: BulkPosition::default(),
+    };
     pipeline.admit(0, 0, true).expect("a fake admits everything");
     let _quiet = pipeline.quiet();
     pipeline.submit((), level, &frame, Box::new(Work(apply)), on_numbered)

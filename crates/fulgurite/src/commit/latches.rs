@@ -48,7 +48,7 @@ impl<'t> LatchSet<'t> {
     pub fn gate(&mut self, table: &'t TableState, gate: Gate) {
         match self.gates.binary_search_by_key(&table.id, |(table, _)| table.id) {
             Ok(known) => self.gates[known].1 = self.gates[known].1.max(gate),
-            Err(place) => self.gates.insert(place, (table, gate)),
+            Err(index) => self.gates.insert(index, (table, gate)),
         }
     }
 
@@ -75,11 +75,12 @@ impl Latches {
     }
 
     /// Acquires all latches of the set, in the lock order.
-    pub fn acquire<'a>(&'a self, set: &'a mut LatchSet<'_>) -> Held<'a> {
+    pub fn acquire<'a>(&'a self, set: &mut LatchSet<'a>) -> Held<'a> {
         set.stripes.sort_unstable();
         set.stripes.dedup();
-        let (mut shared, mut exclusive) = (SmallVec::new(), Vec::new());
-        for (table, gate) in &set.gates {
+        let mut shared = SmallVec::new();
+        let mut exclusive = Vec::new();
+        for &(table, gate) in &set.gates {
             match gate {
                 Gate::Shared => shared.push(table.gate.read()),
                 Gate::Exclusive => exclusive.push(table.gate.write()),

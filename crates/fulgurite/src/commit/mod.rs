@@ -78,16 +78,19 @@ mod tickets;
 
 use std::sync::Arc;
 
+use fulgurite_index::Io;
 use fulgurite_log::{
     BulkPosition, ChunkRef, Durability, FrameHeader, Log, TimeBounds, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, Lsn};
 
 use self::commit_log::CommitLog;
+use self::latches::{Held, LatchSet};
 use self::ring::{Ring, Work};
 use self::tickets::Tickets;
+use crate::engine::Engine;
 use crate::latency::Stopwatch;
-use crate::{Error, Result};
+use crate::{Conflict, Contended, Error, Result};
 use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, yield_now};
 
@@ -98,15 +101,114 @@ pub(crate) trait Apply: Send {
 }
 
 /// A finished frame, but for its number.
-pub(crate) struct Frame<'a> {
+pub(crate) struct Frame {
     pub kind: u8,
-    pub body: &'a [u8],
+    pub body: Vec<u8>,
     pub body_crc: u32,
     /// Between which commit times.
     pub time: TimeBounds,
-    pub local: &'a [ChunkRef],
+    pub local: Vec<ChunkRef>,
     /// The bulk position that has to be synced before the frame may be written.
     pub after_bulk: BulkPosition,
+}
+
+/// What a thread commits, as the pipeline sees it.
+pub(crate) trait Committer {
+    /// The latches of all that it validates and writes.
+    fn latches(&self) -> LatchSet<'_>;
+
+    /// First committer wins: fails if what it validates was written since it was read. `io` is for the
+    /// keys: without it their validation may fail with [`Error::WouldBlock`].
+    fn validate(&self, io: Io) -> Result<()>;
+
+    /// Its deadline, in milliseconds; `u64::MAX`: none.
+    fn before_ms(&self) -> u64;
+
+    /// The error of a commit at or after the deadline.
+    fn too_late(&self) -> Error;
+
+    /// It is applied: ends what it holds, such as its snapshot.
+    fn release(self, csn: Csn);
+}
+
+impl Engine {
+    /// A commit, from step 0 to step 7. `acknowledge` waits for steps 6 and 7, or leaves them to a ticket.
+    pub fn commit<C: Committer, A>(
+        &self,
+        committer: C,
+        level: Durability,
+        frame: Frame,
+        work: Box<dyn Apply>,
+        acknowledge: impl FnOnce(Csn) -> Result<A>,
+    ) -> Result<A> {
+        let applied = self.commit_to_memory(&committer, level, frame, work); // 0 to 5
+        if let Err(Error::Conflict(lost)) = &applied {
+            self.wait_for_winner(lost);
+        }
+        let csn = applied?;
+        committer.release(csn);
+        self.wakeups.commit_numbered();
+        acknowledge(csn) // 6 durable, 7 acknowledge
+    }
+
+    fn commit_to_memory(
+        &self,
+        committer: &impl Committer,
+        level: Durability,
+        mut frame: Frame,
+        work: Box<dyn Apply>,
+    ) -> Result<Csn> {
+        let mut latches = committer.latches();
+        // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
+        // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
+        // be first in line.
+        let _quiet = self.pipeline.quiet();
+        let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), true)?; // 0 admit
+        self.hooks.reached("admitted");
+        let held = self.latch_and_validate(committer, &mut latches)?; // 1 validate
+        self.hooks.reached("validated");
+        let read_csn = || self.pipeline.read_csn();
+        let (time, beginning) = self.reads.deadlines.begin(committer.before_ms(), || self.now_ms(), read_csn);
+        frame.time = time;
+        let on_numbered = |csn| {
+            if let Some(beginning) = beginning {
+                beginning.numbered(csn);
+            }
+            self.hooks.reached("numbered");
+        };
+        let csn = self.pipeline.submit(admission, level, &frame, work, on_numbered); // 2 reserve, 3 fill, 4 apply
+        drop(held); // 5 unlatch
+        csn.ok_or_else(|| committer.too_late())
+    }
+
+    /// Takes the latches and validates under them. A key whose validation needs the disk is read without them first.
+    fn latch_and_validate<'a>(
+        &'a self,
+        committer: &impl Committer,
+        latches: &mut LatchSet<'a>,
+    ) -> Result<Held<'a>> {
+        loop {
+            let held = self.latches.acquire(latches);
+            match committer.validate(Io::MemoryOnly) {
+                Ok(()) => return Ok(held),
+                Err(Error::WouldBlock) => {
+                    drop(held);
+                    committer.validate(Io::Allowed)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was too late
+    /// could begin before the deadline of a commit that it does not see. The commits up to the awaited CSN have numbers
+    /// and are being filled and applied, so the wait is short.
+    #[cold]
+    fn wait_for_winner(&self, lost: &Conflict) {
+        self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
+        let is_late = matches!(lost.on, Contended::Expired(_));
+        self.pipeline.wait_visible(if is_late { self.reads.deadlines.newest() } else { lost.csn });
+    }
 }
 
 /// The commit ring has room for 8,192 commits that are numbered and not visible: 256 KiB.
@@ -225,7 +327,7 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// The CSN up to which commits above `Async` may be acknowledged: they are visible and stable.
-    fn settled(&self) -> Csn {
+    fn acknowledgeable(&self) -> Csn {
         self.visible().min(self.stable())
     }
 
@@ -233,7 +335,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// `visible`, and never below the horizon.
     pub fn read_csn(&self) -> Csn {
         let acknowledged = Csn(self.acknowledged.load(Ordering::SeqCst));
-        self.settled().max(acknowledged)
+        self.acknowledgeable().max(acknowledged)
     }
 
     /// Merging, pruning, writing out and checkpoints take commits at or below it only.
@@ -277,7 +379,7 @@ impl<L: CommitLog> Pipeline<L> {
         &self,
         admission: L::Admission,
         level: Durability,
-        frame: &Frame<'_>,
+        frame: &Frame,
         apply: Box<dyn Apply>,
         on_numbered: impl FnOnce(Csn),
     ) -> Option<Csn> {
@@ -305,7 +407,7 @@ impl<L: CommitLog> Pipeline<L> {
             commit_time_ms: numbers.time_ms,
             body_crc: frame.body_crc,
         };
-        self.log.fill(reservation, &header, frame.body, frame.local);
+        self.log.fill(reservation, &header, &frame.body, &frame.local);
         std::mem::forget(unfinished);
         if is_published {
             self.apply(csn);

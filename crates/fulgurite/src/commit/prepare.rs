@@ -5,25 +5,16 @@ use std::sync::Arc;
 use fulgurite_index::VersionFlags;
 use fulgurite_index::memtables::{Block, BlockBuilder, BlockOp};
 use fulgurite_index::range_delete::Readers;
-use fulgurite_log::{ChunkRef, FRAME_HEADER_BYTES, local_record_bytes};
+use fulgurite_log::{BulkPosition, ChunkRef, FRAME_HEADER_BYTES, TimeBounds, local_record_bytes};
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, limits, value_checksum};
 use smallvec::SmallVec;
 
 use crate::Result;
 use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op};
 use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
-use crate::commit::Apply;
+use crate::commit::{Apply, Frame};
 use crate::spill::Spill;
 use crate::write_set::{TableWrites, WriteSet, WriteValue};
-
-/// A frame that lacks only its number, and what it does to memory.
-pub(crate) struct Prepared {
-    pub kind: u8,
-    pub body: Vec<u8>,
-    pub body_crc: u32,
-    pub local: Vec<ChunkRef>,
-    pub work: Box<ApplyWrites>,
-}
 
 /// A frame's largest size, less its header and a direct list of chunk references.
 const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
@@ -41,7 +32,7 @@ pub(crate) fn prepare(
     readers: &dyn Fn() -> Readers,
     new_spill: &dyn Fn() -> Spill,
     opened: &mut Option<Spill>,
-) -> Result<Prepared> {
+) -> Result<(Frame, Box<ApplyWrites>)> {
     if bytes_max(writes) > BODY_BYTES_MAX {
         let spill = opened.get_or_insert_with(new_spill);
         spill_values(writes, inline_max, spill)?;
@@ -67,8 +58,33 @@ pub(crate) fn prepare(
         body_crc = crc32c(&out);
         kind = KIND_COMMIT_IN_CHUNKS;
     }
-    let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::places)?;
-    Ok(Prepared { kind, body: out, body_crc, local, work })
+    let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::references)?;
+    let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::mark);
+    Ok((Frame { kind, body: out, body_crc, time: TimeBounds::ANY, local, after_bulk }, work))
+}
+
+/// Prepares the write of one key, `None` to delete it: the value's bytes are copied into the frame's body and into the
+/// version, and nowhere else before the log's buffer.
+pub(crate) fn prepare_one(
+    table: &Arc<TableState>,
+    key: &[u8],
+    hash: u64,
+    value: Option<&[u8]>,
+    expires_at_ms: u64,
+    inline_max: usize,
+) -> (Frame, Box<ApplyWrites>) {
+    let value_len = value.map_or(0, <[u8]>::len);
+    let mut body = Vec::with_capacity(body::op_bytes_max(key.len(), value_len) + 64);
+    let mut block = BlockBuilder::new(table.id, 1, key.len() + value_len);
+    let plain = PlainOp { key, hash, value, expires_at_ms };
+    block.push(encode_plain(table.id, plain, inline_max_of(table.id, inline_max), &mut body));
+    let work = TableWork { table: table.clone(), block: Some(block.finish()), ranges: Vec::new() };
+    let tables = SmallVec::from_buf([work]);
+    let work = Box::new(ApplyWrites { tables, definition: None, readers: Readers::default() });
+    let body_crc = crc32c(&body);
+    let local = Vec::new();
+    let after_bulk = BulkPosition::default();
+    (Frame { kind: KIND_COMMIT, body, body_crc, time: TimeBounds::ANY, local, after_bulk }, work)
 }
 
 fn bytes_max(writes: &WriteSet) -> usize {
@@ -102,6 +118,41 @@ fn spill_values(writes: &mut WriteSet, inline_max: usize, spill: &mut Spill) -> 
     Ok(())
 }
 
+/// The write of a key, `None` to delete it, with a value that is not written ahead.
+struct PlainOp<'a> {
+    key: &'a [u8],
+    hash: u64,
+    value: Option<&'a [u8]>,
+    expires_at_ms: u64,
+}
+
+/// Appends an operation to the frame's body; returns what it does to a memtable.
+fn encode_plain<'a>(table: TableId, op: PlainOp<'a>, inline_max: usize, out: &mut Vec<u8>) -> BlockOp<'a> {
+    let PlainOp { key, hash, value, expires_at_ms } = op;
+    let flags = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
+    let mut applied = BlockOp {
+        key,
+        hash,
+        flags: VersionFlags(flags),
+        expires_at_ms,
+        payload: &[],
+        value_offset: None,
+        checksum: 0,
+    };
+    let Some(value) = value else {
+        applied.flags = VersionFlags(flags | VersionFlags::TOMBSTONE);
+        body::encode_op(table, &Op::Delete { key }, out);
+        return applied;
+    };
+    body::encode_op(table, &Op::Put { key, value, expires_at_ms }, out);
+    applied.payload = value;
+    if value.len() > inline_max {
+        applied.value_offset = Some((out.len() - value.len()) as u32);
+        applied.checksum = value_checksum(table, key, &[value]);
+    }
+    applied
+}
+
 fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work: &mut ApplyWrites) {
     let table = writes.table.id;
     let inline_max = inline_max_of(table, inline_max);
@@ -115,42 +166,28 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_mark.sum());
     let mut payload = Vec::new();
     for (key, op) in &writes.ops {
-        let expires_at_ms = op.expires_at_ms;
-        let mut flags = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
-        let mut applied = BlockOp {
-            key,
-            hash: op.hash,
-            flags: VersionFlags(0),
-            expires_at_ms,
-            payload: &[],
-            value_offset: None,
-            checksum: 0,
-        };
+        let plain = |value| PlainOp { key, hash: op.hash, value, expires_at_ms: op.expires_at_ms };
         match &op.value {
-            WriteValue::Delete => {
-                flags |= VersionFlags::TOMBSTONE;
-                body::encode_op(table, &Op::Delete { key }, out);
-            }
-            WriteValue::Inline(value) => {
-                body::encode_op(table, &Op::Put { key, value, expires_at_ms }, out);
-                applied.payload = value;
-                if value.len() > inline_max {
-                    applied.value_offset = Some((out.len() - value.len()) as u32);
-                    applied.checksum = value_checksum(table, key, &[value]);
-                }
-            }
+            WriteValue::Delete => block.push(encode_plain(table, plain(None), inline_max, out)),
+            WriteValue::Inline(value) => block.push(encode_plain(table, plain(Some(value)), inline_max, out)),
             WriteValue::Chunks(spilled) => {
-                let (chunks, place) = &**spilled;
-                flags |= VersionFlags::OUT_OF_LINE;
+                let (chunks, at) = &**spilled;
+                let expires_at_ms = op.expires_at_ms;
                 body::encode_op(table, &Op::PutInChunks { key, expires_at_ms, chunks: chunks.clone() }, out);
                 payload.clear();
-                place.encode(&mut payload);
-                applied.payload = &payload;
-                applied.checksum = place.checksum;
+                at.encode(&mut payload);
+                let expires = if expires_at_ms == 0 { 0 } else { VersionFlags::EXPIRES };
+                block.push(BlockOp {
+                    key,
+                    hash: op.hash,
+                    flags: VersionFlags(expires | VersionFlags::OUT_OF_LINE),
+                    expires_at_ms,
+                    payload: &payload,
+                    value_offset: None,
+                    checksum: at.checksum,
+                });
             }
         }
-        applied.flags = VersionFlags(flags);
-        block.push(applied);
         if table == TableId::CATALOG
             && let Some(definition) = &mut work.definition
         {

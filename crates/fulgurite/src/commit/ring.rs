@@ -86,7 +86,8 @@ impl Ring {
     /// The work of a published commit. Exactly one caller gets it.
     pub fn claim(&self, csn: Csn) -> Option<Work> {
         let slot = self.slot(csn);
-        let (ready, applying) = (word(csn, READY), word(csn, APPLYING));
+        let ready = word(csn, READY);
+        let applying = word(csn, APPLYING);
         slot.state.compare_exchange(ready, applying, Ordering::Acquire, Ordering::Relaxed).ok()?;
         // SAFETY: the exchange succeeds for one thread only, ever: no word is stored twice (`publish`).
         unsafe { (*slot.work.get()).take() }

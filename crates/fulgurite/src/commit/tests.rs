@@ -47,13 +47,13 @@ fn a_ticket_completes_when_what_it_waits_for_is_durable() {
 #[test]
 fn admission_waits_while_half_of_the_ring_is_taken() {
     let (_, pipeline) = pipeline(3);
-    let (inside, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let (inside, may_continue) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let (inside, go_on) = (inside.clone(), go_on.clone());
+            let (inside, may_continue) = (inside.clone(), may_continue.clone());
             submit(&pipeline, move |_| {
                 inside.wait();
-                go_on.wait();
+                may_continue.wait();
             })
         });
         inside.wait();
@@ -66,7 +66,7 @@ fn admission_waits_while_half_of_the_ring_is_taken() {
         submit(&pipeline, |_| {});
         assert!(matches!(pipeline.admit(0, 0, false), Err(Error::WouldBlock)));
         let waiter = scope.spawn(|| submit(&pipeline, |_| {}));
-        go_on.wait();
+        may_continue.wait();
         assert_eq!(waiter.join().unwrap(), Csn(6));
     });
     assert_eq!(pipeline.visible(), Csn(6));
@@ -151,8 +151,8 @@ fn a_panic_while_a_commit_is_applied_runs_callbacks_under_no_latch() {
     let first = submit(&pipeline, |_| {});
     let ticket = pipeline.ticket(first, first, None);
     let latch = Arc::new(Mutex::new(()));
-    let told = Arc::new(Mutex::new(None));
-    let (theirs, slot) = (latch.clone(), told.clone());
+    let outcome_seen = Arc::new(Mutex::new(None));
+    let (theirs, slot) = (latch.clone(), outcome_seen.clone());
     ticket.on_complete(move |outcome| *slot.lock() = Some((outcome.is_err(), theirs.try_lock().is_some())));
     let dying = AssertUnwindSafe(|| {
         let _quiet = pipeline.quiet();
@@ -160,5 +160,5 @@ fn a_panic_while_a_commit_is_applied_runs_callbacks_under_no_latch() {
         submit(&pipeline, |_| panic!("on purpose"))
     });
     assert!(catch_unwind(dying).is_err());
-    assert_eq!(*told.lock(), Some((true, true)), "the callback ran, and the latch was free");
+    assert_eq!(*outcome_seen.lock(), Some((true, true)), "the callback ran, and the latch was free");
 }

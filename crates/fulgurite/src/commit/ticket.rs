@@ -45,9 +45,9 @@ pub struct Ticket {
 }
 
 /// Completes tickets; the pipeline.
-pub(crate) trait Settle: Send + Sync {
+pub(crate) trait Finish: Send + Sync {
     /// Waits until the ticket's `due` is durable and visible, and completes the ticket. Does nothing if the wait fails.
-    fn settle(&self, ticket: &TicketState);
+    fn finish(&self, ticket: &TicketState);
 }
 
 /// Not complete, and without listeners.
@@ -69,7 +69,7 @@ pub(crate) struct TicketState {
     phase: AtomicU8,
     listeners: Mutex<Listeners>,
     changed: Condvar,
-    pipeline: Weak<dyn Settle>,
+    pipeline: Weak<dyn Finish>,
     /// The process that completes it; a child of `fork()` does not.
     process: Process,
 }
@@ -158,7 +158,7 @@ impl Future for Ticket {
 
 impl TicketState {
     /// A ticket for commit `csn`, which completes when all commits up to `due` are durable and visible.
-    pub fn new(csn: Csn, due: Csn, timed: Option<Timed>, pipeline: Weak<dyn Settle>) -> Arc<TicketState> {
+    pub fn new(csn: Csn, due: Csn, timed: Option<Timed>, pipeline: Weak<dyn Finish>) -> Arc<TicketState> {
         Arc::new(TicketState {
             csn,
             due,
@@ -192,7 +192,7 @@ impl TicketState {
         }
         if let Some(pipeline) = self.pipeline.upgrade() {
             // Do not wait for the thread that completes tickets: this may be that thread, inside a callback.
-            pipeline.settle(self);
+            pipeline.finish(self);
         }
         if let Some(mut listeners) = self.listen() {
             while self.phase.load(Ordering::Acquire) < DURABLE {
@@ -242,7 +242,7 @@ impl TicketState {
         let listeners = self.listeners.lock();
         let is_first = exchange(HEARD).is_ok();
         if is_first {
-            self.tell(listeners, || Ok(Commit { csn: self.csn }));
+            self.report(listeners, || Ok(Commit { csn: self.csn }));
         }
         is_first
     }
@@ -257,11 +257,11 @@ impl TicketState {
         let exchange = |from| self.phase.compare_exchange(from, UNKNOWN, Ordering::AcqRel, Ordering::Acquire);
         // Another thread may complete it between the exchanges; only the holder of the lock moves it to HEARD.
         if exchange(PENDING).is_ok() || exchange(HEARD).is_ok() {
-            self.tell(listeners, || Err(self.unknown(why)));
+            self.report(listeners, || Err(self.unknown(why)));
         }
     }
 
-    fn tell(&self, mut listeners: MutexGuard<'_, Listeners>, outcome: impl Fn() -> Result<Commit>) {
+    fn report(&self, mut listeners: MutexGuard<'_, Listeners>, outcome: impl Fn() -> Result<Commit>) {
         self.changed.notify_all();
         let wakers = std::mem::take(&mut listeners.wakers);
         let callbacks = std::mem::take(&mut listeners.callbacks);

@@ -39,8 +39,8 @@ impl Tickets {
         let due = ticket.due();
         match open.queue.back() {
             Some((last, _)) if *last > due => {
-                let place = open.queue.partition_point(|(other, _)| *other <= due);
-                open.queue.insert(place, (due, ticket));
+                let index = open.queue.partition_point(|(other, _)| *other <= due);
+                open.queue.insert(index, (due, ticket));
             }
             _ => open.queue.push_back((due, ticket)),
         }
@@ -96,7 +96,7 @@ pub(super) struct Ripe {
 
 impl Ripe {
     /// Fails the tickets whose outcome is unknown.
-    pub fn tell_failed(self) {
+    pub fn report_failed(self) {
         if let Some(why) = self.why {
             self.failed.into_iter().for_each(|ticket| ticket.fail(&why));
         }
@@ -107,7 +107,7 @@ impl Drop for Tickets {
     /// Fails the open tickets: nothing is left that could complete them.
     fn drop(&mut self) {
         self.end("the database was closed before the commit was known to be durable");
-        self.take(|| Csn::ZERO).tell_failed();
+        self.take(|| Csn::ZERO).report_failed();
     }
 }
 
@@ -116,14 +116,14 @@ mod tests {
     use std::sync::Weak;
     use std::sync::atomic::AtomicUsize;
 
-    use super::super::ticket::{Settle, Ticket};
+    use super::super::ticket::{Finish, Ticket};
     use super::*;
     use crate::Error;
 
     struct Never;
 
-    impl Settle for Never {
-        fn settle(&self, _: &TicketState) {}
+    impl Finish for Never {
+        fn finish(&self, _: &TicketState) {}
     }
 
     fn file(tickets: &Tickets, csn: u64) -> Ticket {
@@ -154,7 +154,7 @@ mod tests {
         tickets.end("the disk is gone");
         assert_eq!(tickets.first(), Csn::ZERO);
         assert!(second.try_wait().is_none(), "completes later, on a thread that holds no lock");
-        tickets.take(|| Csn(1)).tell_failed();
+        tickets.take(|| Csn(1)).report_failed();
         let error = second.wait().unwrap_err();
         assert!(matches!(error, Error::OutcomeUnknown { csn: Csn(2), .. }));
         assert!(error.to_string().contains("the disk is gone"), "{error}");

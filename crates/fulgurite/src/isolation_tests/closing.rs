@@ -222,7 +222,7 @@ fn a_close_that_panics_ends_every_wait() {
             let told = told.recv_timeout(Duration::from_secs(20));
             let (which, error) = told.unwrap_or_else(|_| {
                 // Lets the test end.
-                db.engine().closed.store(true, std::sync::atomic::Ordering::Release);
+                db.engine().files.close();
                 panic!("a thread waits for ever")
             });
             assert!(matches!(error, Some(Error::Closed)), "{which}: {error:?}");

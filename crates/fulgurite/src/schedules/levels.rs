@@ -18,7 +18,7 @@ fn commit(pipeline: &Arc<Pipeline<FakeLog>>, level: Durability) -> Option<Csn> {
     pipeline.wait_acknowledged(csn, Csn::ZERO, timed).ok().map(|()| csn)
 }
 
-/// INV-TXN-6, and the rule that tells a transaction for which commits to wait: a thread that takes a snapshot and then
+/// INV-TXN-6, and the rule for which commits a transaction waits: a thread that takes a snapshot and then
 /// reads `newest_synchronous` finds all synchronous commits of the snapshot at or below it.
 fn readers_and_writers() {
     let (log, pipeline) = pipeline(2);

@@ -57,11 +57,11 @@ fn one_ticket() {
     let (_, pipeline) = pipeline(1);
     let csn = submit(&pipeline, |_| {});
     let ticket = pipeline.ticket(csn, csn, None);
-    let told = Arc::new(AtomicUsize::new(0));
+    let calls = Arc::new(AtomicUsize::new(0));
     let listeners = [0, 1].map(|_| {
-        let (ticket, told) = (ticket.clone(), told.clone());
+        let (ticket, calls) = (ticket.clone(), calls.clone());
         thread::spawn(move || {
-            ticket.on_complete(move |_| _ = told.fetch_add(1, Ordering::SeqCst));
+            ticket.on_complete(move |_| _ = calls.fetch_add(1, Ordering::SeqCst));
         })
     });
     let waiter = {
@@ -74,7 +74,7 @@ fn one_ticket() {
     let outcome = ticket.try_wait().expect("complete");
     assert_eq!(outcome.is_ok(), is_durable, "an outcome never changes");
     assert!(outcome.is_ok() || outcome.unwrap_err().to_string().contains("the log failed"));
-    assert_eq!(told.load(Ordering::SeqCst), 2, "each callback runs once");
+    assert_eq!(calls.load(Ordering::SeqCst), 2, "each callback runs once");
 }
 
 #[test]

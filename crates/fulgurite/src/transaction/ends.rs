@@ -132,8 +132,8 @@ impl Transaction {
     fn end_of(&self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
         let span = span_of(range)?;
         let mut found = None;
-        for part in self.parts(table, &span, end)? {
-            let range = self.unread_range(table, part)?;
+        for left in self.unemptied(table, &span, end)? {
+            let range = self.unread_range(table, left)?;
             found = end.next(&mut range.noting(self.reads.live()))?;
             if found.is_some() {
                 break;
@@ -156,17 +156,17 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The parts of a range where this transaction may find entries, starting at `end`. Records that the snapshot was
+    /// The ranges within a range where this transaction may find entries, starting at `end`. Records that the snapshot was
     /// seen.
-    fn parts(&self, table: &Table, span: &KeySpan, end: End) -> Result<Vec<KeySpan>> {
+    fn unemptied(&self, table: &Table, span: &KeySpan, end: End) -> Result<Vec<KeySpan>> {
         self.mine(table)?;
         table.state.check_seen(self.snapshot.csn)?;
         self.reads.saw(self.snapshot.csn);
-        let mut parts = self.taken.around(table.state.id, span.clone());
+        let mut ranges = self.taken.around(table.state.id, span.clone());
         if end == End::Last {
-            parts.reverse();
+            ranges.reverse();
         }
-        Ok(parts)
+        Ok(ranges)
     }
 
     /// Deletes the entry of `key`. No entry is left between it and the end of `span` or, if entries were skipped on
@@ -191,7 +191,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// The entries of one of [`Transaction::parts`]. Does not count as a read.
+    /// The entries of one of [`Transaction::unemptied`]. Does not count as a read.
     fn unread_range(&self, table: &Table, span: KeySpan) -> Result<Range<'_>> {
         let own = self.writes.of_table(table.state.id);
         let at = ReadPoint { csn: self.snapshot.csn, now_ms: self.snapshot.now_ms };
@@ -201,7 +201,8 @@ impl Transaction {
     fn pop(&mut self, table: &Table, range: &impl KeyRange, end: End) -> Result<Option<(Value, Value)>> {
         let Some((key, value)) = self.end_of(table, range, end)? else { return Ok(None) };
         self.take(table, &span_of(range)?, end, None, &key)?;
-        let (id, savepoints) = (self.identity(), self.savepoints.made());
+        let id = self.identity();
+        let savepoints = self.savepoints.made();
         // If another transaction has claimed the key, the first of the two to commit wins.
         if let Claiming::Done(claim) = Claim::try_new(&table.state, &key, id, savepoints) {
             self.claims.push(claim);
@@ -210,11 +211,12 @@ impl Transaction {
     }
 
     fn pop_unclaimed(&mut self, table: &Table, span: KeySpan, end: End) -> Result<Option<(Value, Value)>> {
-        let (id, savepoints) = (self.identity(), self.savepoints.made());
+        let id = self.identity();
+        let savepoints = self.savepoints.made();
         let mut passed = None;
         let mut popped = None;
-        for part in self.parts(table, &span, end)? {
-            popped = self.next_unclaimed(table, part, end, (id, savepoints), &mut passed)?;
+        for left in self.unemptied(table, &span, end)? {
+            popped = self.next_unclaimed(table, left, end, (id, savepoints), &mut passed)?;
             if popped.is_some() {
                 break;
             }

@@ -40,11 +40,11 @@ impl Savepoints {
 
     /// Drops the savepoints after `number`, and returns the mark of `number`; `None` if there is no such savepoint.
     pub fn roll_back_to(&mut self, number: u64) -> Option<usize> {
-        let place = self.runs.partition_point(|run| run.last < number);
-        let run = self.runs.get_mut(place).filter(|run| run.first <= number)?;
+        let index = self.runs.partition_point(|run| run.last < number);
+        let run = self.runs.get_mut(index).filter(|run| run.first <= number)?;
         run.last = number;
         let mark = run.mark;
-        self.runs.truncate(place + 1);
+        self.runs.truncate(index + 1);
         Some(mark)
     }
 }
@@ -65,11 +65,11 @@ mod tests {
                     1 => model.push((savepoints.make(mark), mark)),
                     _ => {
                         let known = model.iter().position(|(known, _)| *known == number);
-                        let expected = known.map(|place| model[place].1);
+                        let expected = known.map(|index| model[index].1);
                         assert_eq!(savepoints.roll_back_to(number), expected);
-                        if let Some(place) = known {
-                            model.truncate(place + 1);
-                            mark = model[place].1;
+                        if let Some(index) = known {
+                            model.truncate(index + 1);
+                            mark = model[index].1;
                         }
                     }
                 }

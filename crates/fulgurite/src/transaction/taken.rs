@@ -20,29 +20,29 @@ struct Run {
 pub(super) struct Taken(Vec<Run>);
 
 impl Taken {
-    /// The parts of a range where the transaction may see entries, in key order.
+    /// The ranges within a range where the transaction may see entries, in key order.
     pub fn around(&self, table: TableId, range: KeySpan) -> Vec<KeySpan> {
-        let mut parts = vec![range];
+        let mut left = vec![range];
         for run in self.0.iter().filter(|run| run.table == table) {
-            let outside = |part: &KeySpan| {
-                part.borrowed().without(run.keys.borrowed()).map(|rest| rest.map(KeySpan::owned))
+            let outside = |range: &KeySpan| {
+                range.borrowed().without(run.keys.borrowed()).map(|rest| rest.map(KeySpan::owned))
             };
-            parts = parts.iter().flat_map(outside).flatten().collect();
+            left = left.iter().flat_map(outside).flatten().collect();
         }
-        parts
+        left
     }
 
     /// The transaction popped an entry, and sees no other one in this range.
     pub fn took(&mut self, table: TableId, keys: KeySpan) {
         let mut taken = 1;
         self.0.retain(|run| {
-            let is_part = run.table == table && keys.covers(&run.keys);
-            taken += if is_part { run.taken } else { 0 };
-            !is_part
+            let is_within = run.table == table && keys.covers(&run.keys);
+            taken += if is_within { run.taken } else { 0 };
+            !is_within
         });
         if self.0.len() == RUNS_MAX {
             let least = self.0.iter().enumerate().min_by_key(|(_, run)| run.taken);
-            let least = least.map(|(place, _)| place).expect("there are some");
+            let least = least.map(|(index, _)| index).expect("there are some");
             self.0.remove(least);
         }
         self.0.push(Run { table, keys, taken });

@@ -12,9 +12,6 @@ use crate::{Error, Result};
 
 const VERSION: u8 = 1;
 
-/// The live bytes of each segment, by the table that holds them.
-pub(crate) type Accounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
-
 /// One table of a checkpoint.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct TableRecord {
@@ -115,7 +112,8 @@ impl CheckpointRecord {
         let index = read_chunk(log, lsn)?;
         let mut reader = Reader::new(&index);
         let crc = reader.u32("checksum").map_err(damaged)?;
-        let (mut bytes, mut segments) = (Vec::new(), Vec::new());
+        let mut bytes = Vec::new();
+        let mut segments = Vec::new();
         while !reader.is_empty() {
             let chunk = Lsn(reader.u64("place of chunk").map_err(damaged)?);
             bytes.extend_from_slice(&read_chunk(log, chunk)?);

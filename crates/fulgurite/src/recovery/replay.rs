@@ -1,32 +1,21 @@
-//! Recovery: the checkpoint's tables, and the replay of the log above it. The cases are in `docs/recovery.md`.
+//! Replay: collects the frames of the log above the checkpoint, and applies them to the tables.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error as StdError;
-use std::sync::Arc;
 
 use fulgurite_index::memtables::{RecoveredBuilder, RecoveredOp};
 use fulgurite_index::range_delete::Readers;
-use fulgurite_index::{Extent, OutOfLine, VersionFlags, VersionRef};
+use fulgurite_index::{Extent, OutOfLine, VersionFlags};
 use fulgurite_log::{ChunkRef, Log, RecoveredFrame, RecoverySink};
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, crc32c, hash_key, seal_checksum, value_checksum};
 
 use crate::body::{self, ChunksRef, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
-use crate::catalog::{Catalog, CatalogOp, TableState, decode_row, inline_max_of};
-use crate::checkpoint_record::CheckpointRecord;
+use crate::catalog::{Catalog, CatalogOp, inline_max_of};
 use crate::error::OrError;
-use crate::spill::{SpillPins, resolve_places};
-use crate::values::read_value;
+use crate::recovery::RecoveryProgress;
+use crate::space::pins::SpillPins;
+use crate::spill::resolve_references;
 use crate::{Damage, Error, Result};
-
-/// How far opening has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RecoveryProgress {
-    /// Bytes of log read so far.
-    pub done_bytes: u64,
-    /// Bytes of log to read.
-    pub total_bytes: u64,
-}
 
 /// Collects the frames that the log delivers. Reads no tree and no catalog before the whole log was read.
 pub(crate) struct Replay<'p> {
@@ -73,7 +62,7 @@ impl<'p> Replay<'p> {
     }
 
     /// Takes the operations of one commit. `body_lsn` is the LSN of its body, `None` if the body is in chunks.
-    fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, places: &Places) -> Result<()> {
+    fn take(&mut self, csn: Csn, bytes: &[u8], body_lsn: Option<Lsn>, chunk_refs: &ChunkRefs) -> Result<()> {
         let damaged = |error| {
             Damage::new(format!("the operations of commit {csn} do not decode: {error}")).of_commit(csn)
         };
@@ -106,7 +95,7 @@ impl<'p> Replay<'p> {
                 end,
                 body_lsn,
                 inline_max,
-                places,
+                chunk_refs,
                 &mut payload,
             )?);
         }
@@ -118,24 +107,24 @@ impl<'p> Replay<'p> {
 
     fn take_in_chunks(&mut self, log: &Log, pins: &SpillPins, frame: &InChunks) -> Result<()> {
         let csn = frame.csn;
-        let places = Places::new(resolve_places(log, &frame.local)?);
-        for place in frame.local.iter().chain(&places.places) {
-            pins.pin_recovered(csn, place.lsn.segment());
+        let chunk_refs = ChunkRefs::new(resolve_references(log, &frame.local)?);
+        for chunk in frame.local.iter().chain(&chunk_refs.chunk_refs) {
+            pins.pin_recovered(csn, chunk.lsn.segment());
         }
         if frame.kind != KIND_COMMIT_IN_CHUNKS {
-            return self.take(csn, &frame.body, Some(frame.body_lsn), &places);
+            return self.take(csn, &frame.body, Some(frame.body_lsn), &chunk_refs);
         }
         let damaged = |what: String| Error::of_log(log.damage_at(frame.body_lsn, what)).of_commit(csn);
         let chunks = body::decode_chunks_body(&frame.body)
             .map_err(|error| damaged(format!("the body of commit {csn} does not decode: {error}")))?;
         let mut bytes = Vec::with_capacity(chunks.len as usize);
-        for place in places.of(&chunks, csn)? {
-            bytes.extend_from_slice(&log.read_chunk(place).or_error()?);
+        for chunk in chunk_refs.of(&chunks, csn)? {
+            bytes.extend_from_slice(&log.read_chunk(chunk).or_error()?);
         }
         if crc32c(&bytes) != chunks.checksum {
             return Err(damaged(format!("the operations of commit {csn}, in chunks, fail their checksum")));
         }
-        self.take(csn, &bytes, None, &places)
+        self.take(csn, &bytes, None, &chunk_refs)
     }
 
     /// Applies everything to the tables.
@@ -169,7 +158,7 @@ impl RecoverySink for Replay<'_> {
             );
         }
         if frame.local.is_empty() && header.kind == KIND_COMMIT {
-            self.take(header.csn, frame.body, Some(frame.body_lsn), &Places::default())?;
+            self.take(header.csn, frame.body, Some(frame.body_lsn), &ChunkRefs::default())?;
         } else {
             self.in_chunks.push(InChunks {
                 csn: header.csn,
@@ -189,34 +178,34 @@ impl RecoverySink for Replay<'_> {
 
 /// The chunks that a commit refers to.
 #[derive(Default)]
-struct Places {
-    places: Vec<ChunkRef>,
+struct ChunkRefs {
+    chunk_refs: Vec<ChunkRef>,
     by_ordinal: BTreeMap<u32, usize>,
 }
 
-impl Places {
-    fn new(places: Vec<ChunkRef>) -> Places {
-        let by_ordinal = places.iter().enumerate().map(|(index, place)| (place.ordinal, index)).collect();
-        Places { places, by_ordinal }
+impl ChunkRefs {
+    fn new(chunk_refs: Vec<ChunkRef>) -> ChunkRefs {
+        let by_ordinal = chunk_refs.iter().enumerate().map(|(index, chunk)| (chunk.ordinal, index)).collect();
+        ChunkRefs { chunk_refs, by_ordinal }
     }
 
     fn of(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<&ChunkRef>> {
-        let place = |index: u32| {
+        let chunk = |index: u32| {
             let ordinal = chunks.ordinal + index;
-            let place = self.by_ordinal.get(&ordinal).map(|&index| &self.places[index]);
-            place.filter(|place| place.spill == chunks.spill && place.len == chunks.chunk_len(index)).ok_or_else(|| {
+            let chunk = self.by_ordinal.get(&ordinal).map(|&index| &self.chunk_refs[index]);
+            chunk.filter(|chunk| chunk.spill == chunks.spill && chunk.len == chunks.chunk_len(index)).ok_or_else(|| {
                 Error::from(Damage::new(format!(
                     "commit {csn} refers to chunk {ordinal} of a transaction, and the log does not say where it is"
                 )))
                 .of_commit(csn)
             })
         };
-        (0..chunks.count()).map(place).collect()
+        (0..chunks.count()).map(chunk).collect()
     }
 
     fn extents(&self, chunks: &ChunksRef, csn: Csn) -> Result<Vec<Extent>> {
-        let places = self.of(chunks, csn)?.into_iter();
-        Ok(places.map(|place| Extent { lsn: place.lsn, len: place.len }).collect())
+        let chunk_refs = self.of(chunks, csn)?.into_iter();
+        Ok(chunk_refs.map(|chunk| Extent { lsn: chunk.lsn, len: chunk.len }).collect())
     }
 }
 
@@ -228,7 +217,7 @@ fn recovered_op<'a>(
     end: usize,
     body_lsn: Option<Lsn>,
     inline_max: usize,
-    places: &Places,
+    chunk_refs: &ChunkRefs,
     payload: &'a mut Vec<u8>,
 ) -> Result<RecoveredOp<'a>> {
     let (key, flags, expires_at_ms) = match op {
@@ -259,7 +248,7 @@ fn recovered_op<'a>(
             }
         }
         Op::PutInChunks { chunks, .. } => {
-            let extents = places.extents(chunks, csn)?;
+            let extents = chunk_refs.extents(chunks, csn)?;
             payload.clear();
             OutOfLine { len: chunks.len, checksum: seal_checksum(chunks.checksum, csn), extents }
                 .encode(payload);
@@ -268,41 +257,4 @@ fn recovered_op<'a>(
         Op::Delete { .. } | Op::DeleteRange { .. } => {}
     }
     Ok(recovered)
-}
-
-/// Enters the tables of a checkpoint into the catalog; the root of the catalog's own tree is from the same record.
-pub(crate) fn restore_tables(log: &Log, catalog: &Arc<Catalog>, record: &CheckpointRecord) -> Result<()> {
-    catalog.raise_next_id(record.next_table_id);
-    restore_range_deletes(&catalog.root, record);
-    let mut cursor =
-        catalog.root.index.cursor(fulgurite_index::table::ReadPoint { csn: Csn::MAX, now_ms: 0 });
-    cursor.seek(&[]).or_error()?;
-    while let Some(key) = cursor.key() {
-        if key != crate::catalog::NEXT_ID_KEY {
-            let name = std::str::from_utf8(key).map_err(|_| Error::damaged("a table's name is not UTF-8"))?;
-            let id = decode_row(&row_of(log, key, cursor.version())?)?;
-            let root = record.tables.get(&id).map_or(Lsn::NULL, |table| table.root);
-            let table = catalog.prepare(id, name, root);
-            restore_range_deletes(&table, record);
-            catalog.restore(table);
-        }
-        cursor.next().or_error()?;
-    }
-    Ok(())
-}
-
-/// The row in a version of the catalog. It is in the leaf, unless an earlier version of this program wrote it with a
-/// small [`inline_bytes_max`](crate::Options::inline_bytes_max): then the leaf has its extents in the log.
-pub(crate) fn row_of<'v>(log: &Log, name: &[u8], version: VersionRef<'v>) -> Result<Cow<'v, [u8]>> {
-    if !version.flags.is_out_of_line() {
-        return Ok(Cow::Borrowed(version.payload));
-    }
-    Ok(Cow::Owned(read_value(log, TableId::CATALOG, name, version.csn, version.payload)?.to_vec()))
-}
-
-fn restore_range_deletes(table: &TableState, record: &CheckpointRecord) {
-    let ranges = record.tables.get(&table.id).map(|table| table.range_deletes.as_slice()).unwrap_or_default();
-    for range in ranges {
-        table.index.apply_range_delete(range.keys.borrowed(), range.csn, &Readers::NONE_YET);
-    }
 }

@@ -6,14 +6,17 @@ use fulgurite_index::AccountChange;
 use fulgurite_log::{SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
 
-use crate::checkpoint_record::Accounts;
-use crate::spill::SpillPins;
+use crate::checkpoint::record::CheckpointRecord;
+use crate::space::pins::SpillPins;
+
+/// The live bytes of each segment, by the table that holds them.
+pub(crate) type TableAccounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
 
 /// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A write-out of a
 /// tree adds the bytes that it references and subtracts those that its predecessor did; changes in memory count only
 /// when they are written out.
-pub(crate) struct Space {
-    accounts: Accounts,
+pub(crate) struct Accounts {
+    accounts: TableAccounts,
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
     current: Checkpoint,
     previous: Checkpoint,
@@ -26,12 +29,17 @@ struct Checkpoint {
     record: Vec<u32>,
 }
 
-impl Space {
+impl Accounts {
     /// The accounts of the checkpoint that recovery found. Opening writes the superblock before anything is freed, so
     /// that both copies point to this checkpoint.
-    pub fn new(accounts: Accounts, record: Vec<u32>) -> Space {
+    pub fn recovered(checkpoint: &CheckpointRecord, record: Vec<u32>) -> Accounts {
+        let accounts = checkpoint.tables.iter().map(|(id, table)| (*id, table.accounts.clone())).collect();
+        Accounts::new(accounts, record)
+    }
+
+    fn new(accounts: TableAccounts, record: Vec<u32>) -> Accounts {
         let current = Checkpoint { live: totals(&accounts), record };
-        Space { accounts, previous: current.clone(), current }
+        Accounts { accounts, previous: current.clone(), current }
     }
 
     /// Books the changes of a write-out.
@@ -94,13 +102,13 @@ impl Space {
             checkpoint.live.get(&segment.number).is_none_or(|&live| live == 0)
                 && !checkpoint.record.contains(&segment.number)
         };
-        let behind = match segment.stream {
+        let is_before = match segment.stream {
             Some(Stream::Commit) => segment.number < replay.segment(),
             Some(Stream::Bulk) => segment.number < bulk_before,
             None => false,
         };
         !segment.open
-            && behind
+            && is_before
             && unreferenced(&self.current)
             && unreferenced(&self.previous)
             && totals_of(&self.accounts, segment.number) == 0
@@ -108,7 +116,7 @@ impl Space {
     }
 }
 
-fn totals(accounts: &Accounts) -> BTreeMap<u32, i64> {
+fn totals(accounts: &TableAccounts) -> BTreeMap<u32, i64> {
     let mut totals = BTreeMap::new();
     for account in accounts.values() {
         for (&segment, &bytes) in account {
@@ -118,7 +126,7 @@ fn totals(accounts: &Accounts) -> BTreeMap<u32, i64> {
     totals
 }
 
-fn totals_of(accounts: &Accounts, segment: u32) -> i64 {
+fn totals_of(accounts: &TableAccounts, segment: u32) -> i64 {
     accounts.values().filter_map(|account| account.get(&segment)).sum()
 }
 
@@ -142,68 +150,68 @@ mod tests {
     }
 
     /// Two checkpoints, the first with `first` live in segment 5, the second with `second`.
-    fn space(first: i64, second: i64) -> Space {
-        let mut space = Space::new(Accounts::new(), vec![]);
-        space.change(TABLE, &[(5, first)]);
-        space.install(vec![7]);
-        space.change(TABLE, &[(5, second - first)]);
-        space.install(vec![8]);
-        space
+    fn accounts(first: i64, second: i64) -> Accounts {
+        let mut accounts = Accounts::new(TableAccounts::new(), vec![]);
+        accounts.change(TABLE, &[(5, first)]);
+        accounts.install(vec![7]);
+        accounts.change(TABLE, &[(5, second - first)]);
+        accounts.install(vec![8]);
+        accounts
     }
 
-    fn may_free(space: &Space, segment: &SegmentInfo) -> bool {
-        space.may_free(segment, Lsn::new(100, 0), 100, &SpillPins::default())
+    fn may_free(accounts: &Accounts, segment: &SegmentInfo) -> bool {
+        accounts.may_free(segment, Lsn::new(100, 0), 100, &SpillPins::default())
     }
 
     #[test]
     fn a_dead_closed_old_segment_may_be_freed() {
-        assert!(may_free(&space(0, 0), &segment(5, Stream::Commit)));
-        assert!(may_free(&space(0, 0), &segment(5, Stream::Bulk)));
+        assert!(may_free(&accounts(0, 0), &segment(5, Stream::Commit)));
+        assert!(may_free(&accounts(0, 0), &segment(5, Stream::Bulk)));
     }
 
     #[test]
     fn a_segment_that_the_current_checkpoint_refers_to_stays() {
-        assert!(!may_free(&space(0, 10), &segment(5, Stream::Bulk)));
+        assert!(!may_free(&accounts(0, 10), &segment(5, Stream::Bulk)));
     }
 
     #[test]
     fn a_segment_that_the_previous_checkpoint_refers_to_stays() {
-        assert!(!may_free(&space(10, 0), &segment(5, Stream::Bulk)));
+        assert!(!may_free(&accounts(10, 0), &segment(5, Stream::Bulk)));
     }
 
     #[test]
     fn a_segment_with_a_checkpoint_record_stays() {
-        assert!(!may_free(&space(0, 0), &segment(7, Stream::Bulk)));
-        assert!(!may_free(&space(0, 0), &segment(8, Stream::Bulk)));
+        assert!(!may_free(&accounts(0, 0), &segment(7, Stream::Bulk)));
+        assert!(!may_free(&accounts(0, 0), &segment(8, Stream::Bulk)));
     }
 
     #[test]
     fn a_segment_of_the_checkpoint_that_was_opened_stays_until_two_newer_ones() {
-        let accounts = Accounts::from([(TABLE, BTreeMap::from([(5, 10)]))]);
-        let mut space = Space::new(accounts, vec![]);
+        let tables = TableAccounts::from([(TABLE, BTreeMap::from([(5, 10)]))]);
+        let mut accounts = Accounts::new(tables, vec![]);
         let bulk = segment(5, Stream::Bulk);
-        space.change(TABLE, &[(5, -10)]);
-        assert!(!may_free(&space, &bulk));
-        space.install(vec![]);
-        assert!(!may_free(&space, &bulk));
-        space.install_again();
-        assert!(may_free(&space, &bulk));
+        accounts.change(TABLE, &[(5, -10)]);
+        assert!(!may_free(&accounts, &bulk));
+        accounts.install(vec![]);
+        assert!(!may_free(&accounts, &bulk));
+        accounts.install_again();
+        assert!(may_free(&accounts, &bulk));
     }
 
     #[test]
     fn a_segment_that_replay_needs_stays() {
         let pins = SpillPins::default();
         let commit = segment(5, Stream::Commit);
-        assert!(!space(0, 0).may_free(&commit, Lsn::new(5, 4096), 100, &pins));
-        assert!(space(0, 0).may_free(&commit, Lsn::new(6, 4096), 100, &pins));
+        assert!(!accounts(0, 0).may_free(&commit, Lsn::new(5, 4096), 100, &pins));
+        assert!(accounts(0, 0).may_free(&commit, Lsn::new(6, 4096), 100, &pins));
     }
 
     #[test]
     fn a_segment_that_is_being_written_stays() {
         let pins = SpillPins::default();
-        assert!(!space(0, 0).may_free(&segment(5, Stream::Bulk), Lsn::new(100, 0), 5, &pins));
+        assert!(!accounts(0, 0).may_free(&segment(5, Stream::Bulk), Lsn::new(100, 0), 5, &pins));
         let open = SegmentInfo { open: true, ..segment(5, Stream::Bulk) };
-        assert!(!may_free(&space(0, 0), &open));
+        assert!(!may_free(&accounts(0, 0), &open));
     }
 
     #[test]
@@ -211,20 +219,20 @@ mod tests {
         let pins = SpillPins::default();
         pins.pin_recovered(Csn(9), 5);
         let bulk = segment(5, Stream::Bulk);
-        assert!(!space(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+        assert!(!accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
         pins.release_up_to(Csn(9));
-        assert!(space(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+        assert!(accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
     }
 
     #[test]
     fn a_dropped_table_that_a_snapshot_sees_keeps_its_segments() {
-        let mut space = space(10, 10);
-        space.install(vec![9]);
-        assert!(!may_free(&space, &segment(5, Stream::Bulk)));
-        space.drop_table(TABLE);
-        space.install(vec![10]);
-        assert!(!may_free(&space, &segment(5, Stream::Bulk)));
-        space.install(vec![11]);
-        assert!(may_free(&space, &segment(5, Stream::Bulk)));
+        let mut accounts = accounts(10, 10);
+        accounts.install(vec![9]);
+        assert!(!may_free(&accounts, &segment(5, Stream::Bulk)));
+        accounts.drop_table(TABLE);
+        accounts.install(vec![10]);
+        assert!(!may_free(&accounts, &segment(5, Stream::Bulk)));
+        accounts.install(vec![11]);
+        assert!(may_free(&accounts, &segment(5, Stream::Bulk)));
     }
 }

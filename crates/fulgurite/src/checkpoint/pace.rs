@@ -1,0 +1,101 @@
+//! When a checkpoint is due: by the *debt*, the log that the next open would have to replay. A *life* is the time of one
+//! opening, until it is closed or dies.
+//!
+//! INV-CKPT-4: the log above the last checkpoint is bounded, however soon and often a process dies. The debt counts
+//! from the last checkpoint, not from the start of the process, and opening takes over the log that it replayed. After
+//! one death the database serves as soon as its log is replayed, and writes the checkpoint meanwhile. If that life dies
+//! before the checkpoint, the same log is replayed a second time: then opening writes the checkpoint before it returns,
+//! if the debt is [`OVERDUE`] times the amount that makes a checkpoint due. It also does so if the disk is nearly full.
+
+use fulgurite_log::RecoveryReport;
+
+/// The least that 5 % of the live data count as: a small database does not write a checkpoint every few commits.
+const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
+
+/// This many lives without a checkpoint make one due: each life costs a segment and a link in the chain of epochs, even
+/// if it wrote nothing.
+const LIVES_MAX: u32 = 4;
+
+/// How many times the due amount the debt has to be before opening itself writes the checkpoint: the checkpointer did
+/// not finish one, life after life.
+const OVERDUE: u32 = 2;
+
+/// The log above the last checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Debt {
+    /// The bytes that this opening replayed, 0 once a checkpoint covers them.
+    replayed_bytes: u64,
+    /// How many lives wrote them.
+    pub lives: u32,
+    /// How many bytes the log had written in this life when the last checkpoint began.
+    written_bytes_at_checkpoint: u64,
+}
+
+impl Debt {
+    /// The debt that recovery found.
+    pub fn recovered(report: &RecoveryReport) -> Debt {
+        Debt { replayed_bytes: report.walked_bytes, lives: report.epochs, written_bytes_at_checkpoint: 0 }
+    }
+
+    /// Counts from a checkpoint that began when the log had written `written_bytes` in this life.
+    pub fn pay(&mut self, written_bytes: u64) {
+        *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };
+    }
+
+    pub fn is_due(&self, written_bytes: u64, due_bytes: u64) -> bool {
+        self.is_times(written_bytes, due_bytes, 1)
+    }
+
+    /// Whether opening has to pay the debt: more than one life wrote it, so one of them began with some of it and died
+    /// before it had paid.
+    pub fn is_overdue(&self, due_bytes: u64) -> bool {
+        self.lives > 1 && self.is_times(0, due_bytes, OVERDUE)
+    }
+
+    /// Whether the debt is `times` the amount that makes a checkpoint due.
+    fn is_times(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
+        let bytes = self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint);
+        bytes >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
+    }
+}
+
+/// How many bytes of log make a checkpoint due, where the last one refers to `live_bytes`. `log_bytes_max` is
+/// [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
+pub(crate) fn due_bytes(log_bytes_max: u64, live_bytes: u64) -> u64 {
+    log_bytes_max.min((live_bytes / 20).max(CHECKPOINT_LOG_BYTES_MIN))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recovered(walked_bytes: u64, epochs: u32) -> Debt {
+        Debt::recovered(&RecoveryReport { walked_bytes, epochs, ..RecoveryReport::default() })
+    }
+
+    #[test]
+    fn replayed_bytes_count() {
+        let mut debt = recovered(60, 1);
+        assert!(!debt.is_due(39, 100));
+        assert!(debt.is_due(40, 100));
+        debt.pay(40);
+        assert!(!debt.is_due(139, 100));
+        assert!(debt.is_due(140, 100));
+    }
+
+    #[test]
+    fn lives_count_however_little_they_wrote() {
+        assert!(!recovered(0, LIVES_MAX - 1).is_due(0, 100));
+        assert!(recovered(0, LIVES_MAX).is_due(0, 100));
+        assert!(!recovered(0, LIVES_MAX).is_overdue(100));
+        assert!(recovered(0, LIVES_MAX * OVERDUE).is_overdue(100));
+    }
+
+    #[test]
+    fn opening_pays_a_debt_that_an_earlier_life_began_with_and_did_not_pay() {
+        assert!(recovered(100_000, 1).is_due(0, 100));
+        assert!(!recovered(100_000, 1).is_overdue(100), "the first life after a crash serves at once");
+        assert!(!recovered(199, 2).is_overdue(100));
+        assert!(recovered(200, 2).is_overdue(100));
+    }
+}

@@ -1,0 +1,113 @@
+//! The range tombstones that checkpoints have purged: which versions are gone, and when a tombstone may be dropped.
+
+use std::collections::BTreeMap;
+
+use fulgurite_index::range_delete::RangeDelete;
+use fulgurite_index::{Base, PruneRules, WriteOutReport};
+use fulgurite_types::{Csn, KeySpan, TableId};
+
+use crate::Result;
+use crate::catalog::TableState;
+use crate::error::OrError;
+
+/// The purges of range tombstones by earlier checkpoints, by table, ascending.
+#[derive(Default)]
+pub(super) struct Purges(BTreeMap<TableId, Vec<Purge>>);
+
+/// The checkpoint that covers `covered` has purged every version that range tombstones at or below `up_to` hide.
+struct Purge {
+    up_to: Csn,
+    covered: Csn,
+}
+
+impl Purges {
+    /// Whether no tombstone waits to be dropped.
+    pub fn is_empty(&self) -> bool {
+        self.0.values().all(Vec::is_empty)
+    }
+
+    /// Purges the versions that range tombstones hide, and writes the tree out, for the checkpoint that covers
+    /// `boundary`.
+    pub fn purge_and_write_out(
+        &mut self,
+        table: &TableState,
+        rules: &PruneRules,
+        boundary: Csn,
+    ) -> Result<WriteOutReport> {
+        let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
+        let purges = self.0.entry(table.id).or_default();
+        let purged_up_to = purges.last().map_or(Csn::ZERO, |purge| purge.up_to);
+        let fresh = table.index.range_deletes().list(purged_up_to, oldest);
+        let written = table
+            .index
+            .with_maintenance(|tree| {
+                for range in unions(&fresh) {
+                    tree.purge(range, rules)?;
+                }
+                tree.write_out()
+            })
+            .or_error()?;
+        if !fresh.is_empty() {
+            purges.push(Purge { up_to: oldest, covered: boundary });
+        }
+        Ok(written)
+    }
+
+    /// Drops a table's range tombstones that a checkpoint before `boundary` purged (INV-CKPT-3).
+    pub fn drop_purged(&mut self, table: &TableState, boundary: Csn) {
+        let Some(purges) = self.0.get_mut(&table.id) else { return };
+        let earlier = purges.partition_point(|purge| purge.covered < boundary);
+        if let Some(newest) = purges.drain(..earlier).next_back() {
+            table.index.range_deletes().drop_up_to(newest.up_to);
+        }
+    }
+
+    /// The table is gone.
+    pub fn forget(&mut self, table: TableId) {
+        self.0.remove(&table);
+    }
+}
+
+/// The union of the ranges, as disjoint ranges: keys that many range deletes share are purged once.
+fn unions(ranges: &[RangeDelete]) -> Vec<KeySpan<&[u8]>> {
+    let mut sorted: Vec<KeySpan<&[u8]>> = ranges.iter().map(|range| range.keys.borrowed()).collect();
+    sorted.sort_unstable_by_key(|span| span.start);
+    let mut apart: Vec<KeySpan<&[u8]>> = Vec::new();
+    for span in sorted {
+        match apart.last_mut() {
+            Some(last) if last.touches(&span) => *last = last.union(span),
+            _ => apart.push(span),
+        }
+    }
+    apart
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unions_are_apart() {
+        let range = |csn, start: &str, end: Option<&str>| RangeDelete {
+            csn: Csn(csn),
+            keys: KeySpan::new(start.as_bytes(), end.map(str::as_bytes)).owned(),
+        };
+        let ranges = [
+            range(1, "f", Some("h")),
+            range(2, "a", Some("c")),
+            range(3, "b", Some("d")),
+            range(4, "d", Some("e")),
+            range(5, "b", Some("c")),
+            range(6, "x", None),
+            range(7, "y", Some("z")),
+        ];
+        let text: Vec<_> = unions(&ranges)
+            .into_iter()
+            .map(|span| {
+                [span.start, span.end.unwrap_or(b"")].map(|key| String::from_utf8_lossy(key).into_owned())
+            })
+            .collect();
+        assert_eq!(text, [["a", "e"], ["f", "h"], ["x", ""]]);
+        assert!(unions(&[]).is_empty());
+    }
+}

@@ -1,0 +1,112 @@
+//! Merging: moves whole memtables into the bases of their tables, in the order of their CSNs.
+//!
+//! A merger takes the lock of one table at a time, and is given a table and a [`Horizon`]; it knows no engine. A commit
+//! waits for it in one case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite_env::Env;
+use fulgurite_index::PruneRules;
+use fulgurite_log::Log;
+use fulgurite_types::{Csn, TableId};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Result;
+use crate::catalog::TableState;
+use crate::error::OrError;
+use crate::progress::Progress;
+
+/// While a table has more memtables than this, the mutable one included, its committers wait.
+const MEMTABLES_MAX: usize = 8;
+
+/// How long a waiting committer sleeps before it checks again whether the log has failed.
+const WAIT_MAX: Duration = Duration::from_millis(20);
+
+/// Which memtables may be merged, and what pruning keeps meanwhile.
+pub(crate) trait Horizon {
+    /// Nothing can undo the commits at or below it: they are applied and synced.
+    fn csn(&self) -> Csn;
+
+    /// Asks for the horizon to pass `csn`, which a memtable ends at.
+    fn request(&self, csn: Csn) -> Result<()>;
+
+    /// What may be pruned from a table now.
+    fn prune_rules(&self, table: &TableState) -> PruneRules;
+}
+
+/// Merges memtables, and lets committers wait for it.
+pub(crate) struct Merger {
+    /// Taken by a waiter between its look at the table and its sleep, and by a merger between its merge and its wake.
+    waiting: Mutex<()>,
+    /// Signalled when a memtable was merged.
+    merged: Condvar,
+    progress: Arc<Progress>,
+    env: Arc<dyn Env>,
+}
+
+impl Merger {
+    pub fn new(progress: Arc<Progress>, env: Arc<dyn Env>) -> Merger {
+        Merger { waiting: Mutex::new(()), merged: Condvar::new(), progress, env }
+    }
+
+    /// Merges the immutable memtables of a table at or below the horizon; true if there was one. Asks for the horizon to
+    /// pass the first one above it.
+    pub fn merge(&self, table: &TableState, horizon: &impl Horizon) -> Result<bool> {
+        let outcome = self.try_merge(table, horizon);
+        table.merging_failed.store(outcome.is_err(), Ordering::Release);
+        outcome
+    }
+
+    fn try_merge(&self, table: &TableState, horizon: &impl Horizon) -> Result<bool> {
+        let mut merged = false;
+        while let Some(memtable) = table.index.memtables().oldest_immutable() {
+            let boundary = memtable.boundary();
+            drop(memtable);
+            if boundary > horizon.csn() {
+                horizon.request(boundary)?;
+                break;
+            }
+            let start_ns = self.env.clock().monotonic_ns();
+            if table.index.merge_oldest(&horizon.prune_rules(table)).or_error()? {
+                merged = true;
+                self.progress.merges.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
+            }
+            drop(self.waiting.lock());
+            self.merged.notify_all();
+        }
+        Ok(merged)
+    }
+
+    /// Sleeps until a memtable was merged, a short time at most, while the table has too many memtables.
+    pub fn wait(&self, table: &TableState) {
+        let mut waiting = self.waiting.lock();
+        if has_too_many_memtables(table) {
+            self.merged.wait_for(&mut waiting, WAIT_MAX);
+        }
+    }
+}
+
+/// Whether the committers of a table wait for merging.
+pub(crate) fn has_too_many_memtables(table: &TableState) -> bool {
+    table.index.memtables().count() > MEMTABLES_MAX
+}
+
+/// Freezes a table's mutable memtable if it has grown to `bytes_max`. Committers do it, too: the merger may be busy.
+///
+/// Only a checkpoint freezes the catalog's memtable, so that the catalog's tree on disk is the catalog at the boundary
+/// and nothing later. Replay applies the later definitions to it by name, and names may have moved since.
+pub(crate) fn freeze_if_grown(table: &TableState, log: &Log, bytes_max: usize) {
+    if table.id == TableId::CATALOG {
+        return;
+    }
+    let has_grown = || table.index.memtables().newest_bytes() >= bytes_max as u64;
+    if has_grown() {
+        log.at_reserved(|csn| {
+            if has_grown() {
+                table.index.freeze(csn);
+            }
+        });
+    }
+}

@@ -1,0 +1,125 @@
+//! The progress of maintenance and its last error, kept apart from the lock of maintenance, which merging and
+//! checkpoints hold for as long as they take: readers do not wait.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use parking_lot::Mutex;
+
+use crate::Error;
+
+/// The last error of maintenance: of merging, of a checkpoint, of freeing segments, or of asking for the free space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MaintenanceError {
+    /// What failed, and why.
+    pub what: String,
+    /// When it failed last, in milliseconds since 1970-01-01 UTC.
+    pub at_ms: u64,
+    /// How many rounds in a row have failed, each of which tried again. 0: a later round succeeded.
+    pub rounds: u64,
+}
+
+/// How long a kind of work took, since the database was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkTimes {
+    /// All of it, in nanoseconds.
+    pub total_ns: u64,
+    /// The last time, in nanoseconds.
+    pub last_ns: u64,
+    /// The longest time, in nanoseconds.
+    pub max_ns: u64,
+}
+
+/// Counts a kind of work and its times.
+#[derive(Default)]
+pub(crate) struct Work {
+    count: AtomicU64,
+    total_ns: AtomicU64,
+    last_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+impl Work {
+    /// Counts one more piece of work, which took `ns`.
+    pub fn done(&self, ns: u64) {
+        self.count.fetch_add(1, Relaxed);
+        self.total_ns.fetch_add(ns, Relaxed);
+        self.last_ns.store(ns, Relaxed);
+        self.max_ns.fetch_max(ns, Relaxed);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count.load(Relaxed)
+    }
+
+    pub fn times(&self) -> WorkTimes {
+        WorkTimes {
+            total_ns: self.total_ns.load(Relaxed),
+            last_ns: self.last_ns.load(Relaxed),
+            max_ns: self.max_ns.load(Relaxed),
+        }
+    }
+}
+
+/// The progress of maintenance, for [`Stats`](crate::Stats).
+#[derive(Default)]
+pub(crate) struct Progress {
+    /// The newest CSN that the last checkpoint covers.
+    pub covered: AtomicU64,
+    /// Bytes on disk that the last checkpoint refers to.
+    pub live_bytes: AtomicU64,
+    /// Memtables merged into their tables' bases.
+    pub merges: Work,
+    pub checkpoints: Work,
+    last_error: Mutex<Option<MaintenanceError>>,
+}
+
+impl Progress {
+    pub fn last_error(&self) -> Option<MaintenanceError> {
+        self.last_error.lock().clone()
+    }
+
+    /// A round of maintenance ended. The first of several failures in a row is reported as an event.
+    pub fn round_ended(&self, error: Option<&Error>, now_ms: impl FnOnce() -> u64) {
+        let mut last = self.last_error.lock();
+        match (error, &mut *last) {
+            (None, None) => {}
+            (None, Some(last)) => last.rounds = 0,
+            (Some(error), _) => {
+                let rounds = last.as_ref().map_or(0, |last| last.rounds) + 1;
+                *last = Some(MaintenanceError { what: error.to_string(), at_ms: now_ms(), rounds });
+                if rounds == 1 {
+                    tracing::error!(%error, "maintenance failed, it will be tried again");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_error_stays_and_shows_whether_a_later_round_succeeded() {
+        let progress = Progress::default();
+        progress.round_ended(None, || 1);
+        assert_eq!(progress.last_error(), None);
+        progress.round_ended(Some(&Error::Closed), || 2);
+        progress.round_ended(Some(&Error::WouldBlock), || 3);
+        let what = Error::WouldBlock.to_string();
+        let error = MaintenanceError { what, at_ms: 3, rounds: 2 };
+        assert_eq!(progress.last_error(), Some(error.clone()));
+        progress.round_ended(None, || 4);
+        assert_eq!(progress.last_error(), Some(MaintenanceError { rounds: 0, ..error }));
+    }
+
+    #[test]
+    fn times_add_up() {
+        let work = Work::default();
+        [5, 9, 2].into_iter().for_each(|ns| work.done(ns));
+        assert_eq!(work.count(), 3);
+        assert_eq!(work.times(), WorkTimes { total_ns: 16, last_ns: 2, max_ns: 9 });
+    }
+}

@@ -1,0 +1,347 @@
+//! Opening a directory: creates a new database, or recovers an existing one. The cases are in `docs/recovery.md`.
+//!
+//! Opening reads the superblock, then the log above the last checkpoint, then the tables of that checkpoint. It builds
+//! the owners from these, and the [`Engine`] last: none is ever half-built.
+
+pub(crate) mod directory;
+mod replay;
+mod tables;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use fulgurite_env::{Dir, Env, Lock, OpenOptions};
+use fulgurite_log::{Durability, Log, LogOptions, RecoveryReport, ReplayFrom};
+use fulgurite_types::{Csn, Epoch, Lsn, TableId};
+use parking_lot::Mutex;
+
+use self::directory::{clear_log, create_log_dir, enter, is_without_epoch, open_log_dir, open_superblock};
+use self::replay::Replay;
+use self::tables::restore_tables;
+pub(crate) use self::tables::row_of;
+use crate::background::Wakeups;
+use crate::catalog::Catalog;
+use crate::checkpoint::pace::Debt;
+use crate::checkpoint::record::CheckpointRecord;
+use crate::checkpoint::{Checkpointer, Shared};
+use crate::clock::Clock;
+use crate::commit::Pipeline;
+use crate::commit::latches::Latches;
+use crate::counters::Counters;
+use crate::database::{FIRST_EPOCH, LOG_NAME};
+use crate::engine::Engine;
+use crate::error::OrError;
+use crate::files::Files;
+use crate::hooks::Hooks;
+use crate::latency::Stopwatch;
+use crate::maintenance::Maintenance;
+use crate::merger::Merger;
+use crate::options::no_barrier_refusal;
+use crate::progress::Progress;
+use crate::reads::Reads;
+use crate::space::Space;
+use crate::space::accounts::Accounts;
+use crate::space::pins::SpillPins;
+use crate::space::room::Room;
+use crate::store::LogNodeStore;
+use crate::superblock::{Superblock, SuperblockFile};
+use crate::values::Values;
+use crate::{CsnRange, Damage, Error, Options, Result};
+
+/// How far opening has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecoveryProgress {
+    /// Bytes of log read so far.
+    pub done_bytes: u64,
+    /// Bytes of log to read.
+    pub total_bytes: u64,
+}
+
+/// What recovery found in a directory.
+struct Recovered {
+    superblock: SuperblockFile,
+    no_barrier_refusal: Option<String>,
+    log: Arc<Log>,
+    report: RecoveryReport,
+    clock: Clock,
+    tables: Arc<Catalog>,
+    accounts: Accounts,
+    spills: Arc<SpillPins>,
+}
+
+/// Opens or creates the database in `dir`.
+pub(crate) fn open_engine(
+    env: Arc<dyn Env>,
+    dir: &Path,
+    mut options: Options,
+    progress: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Engine> {
+    options.validate()?;
+    let start_ns = env.clock().monotonic_ns();
+    let read_only = options.read_only;
+    options.create &= !read_only;
+    options.background &= !read_only;
+    let (home, lock) = enter(env.disk(), dir, &options)?;
+    let mut recovered = recover(&env, &*home, &options, progress)?;
+    let found = recovered.superblock.current().clone();
+    if !read_only {
+        let Recovered { log, report, clock, .. } = &recovered;
+        let next = next_superblock(&found, log.epoch(), report.last_csn, clock);
+        recovered.superblock.write(next)?;
+    }
+    let report = recovered.report.clone();
+    let engine = build(env, home, lock, options, recovered);
+    if !read_only {
+        engine.pay_debt_of_former_lives()?;
+    }
+    log_opened(&engine, &found, &report, start_ns);
+    Ok(engine)
+}
+
+/// Reads the superblock, the log and the tables.
+fn recover(
+    env: &Arc<dyn Env>,
+    home: &dyn Dir,
+    options: &Options,
+    progress: &mut dyn FnMut(RecoveryProgress),
+) -> Result<Recovered> {
+    let superblock = open_superblock(&**env, home, options)?;
+    let current = superblock.current();
+    let no_barrier_refusal = refuse_no_barrier(home, options, &superblock)?;
+    let log_options = log_options(options, no_barrier_refusal.is_none());
+    let mut replay = Replay::new(options.inline_bytes_max, progress);
+    let (log, report) = open_log(env, home, current, log_options, &mut replay)?;
+    let clock = Clock::open(current.clock_ms.max(replay.clock_ms), current.clock_step, env.clock());
+    let spills = Arc::new(SpillPins::default());
+    let (tables, accounts) = restore(&log, current, options, &spills, replay)?;
+    check_segments(home, &log, &accounts)?;
+    Ok(Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, spills })
+}
+
+/// Builds the owners, each from those before it, and the engine.
+fn build(
+    env: Arc<dyn Env>,
+    home: Arc<dyn Dir>,
+    lock: Box<dyn Lock>,
+    options: Options,
+    recovered: Recovered,
+) -> Engine {
+    let Recovered { superblock, no_barrier_refusal, log, report, clock, tables, accounts, spills } =
+        recovered;
+    let unproven = unproven(&*home, &report);
+    let stopwatch = Stopwatch::new(env.clone(), home.path(), options.slow_commit);
+    let clock = Arc::new(clock);
+    let hooks = Arc::new(Hooks::new());
+    let progress = Arc::new(Progress::default());
+    let files = Arc::new(Files::new(home, lock));
+    let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
+    let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
+    let room = Arc::new(Room::new(log.clone(), tables.clone(), files.clone()));
+    let space = Space::new(accounts, spills.clone(), log.clone());
+    let shared = Shared {
+        env: env.clone(),
+        files: files.clone(),
+        clock: clock.clone(),
+        log: log.clone(),
+        pipeline: pipeline.clone(),
+        tables: tables.clone(),
+        reads: reads.clone(),
+        room: room.clone(),
+        progress: progress.clone(),
+        hooks: hooks.clone(),
+        log_bytes_max: options.checkpoint_log_bytes,
+    };
+    let checkpointer = Checkpointer::new(superblock, Debt::recovered(&report), shared);
+    checkpointer.publish(&space);
+    Engine {
+        values: Values::new(log.clone(), tables.clone()),
+        latches: Latches::new(),
+        merger: Merger::new(progress.clone(), env.clone()),
+        checks: space.checks(),
+        maintenance: Mutex::new(Maintenance { checkpointer, space }),
+        counters: Counters::new(),
+        wakeups: Wakeups::default(),
+        env,
+        options,
+        unproven,
+        no_barrier_refusal,
+        log,
+        pipeline,
+        tables,
+        reads,
+        spills,
+        room,
+        clock,
+        hooks,
+        progress,
+        files,
+    }
+}
+
+/// The superblock with which this life begins.
+fn next_superblock(current: &Superblock, epoch: Epoch, durable: Csn, clock: &Clock) -> Superblock {
+    Superblock {
+        epoch,
+        durable,
+        clock_ms: clock.newest_ms(),
+        clock_step: clock.step(),
+        closed_at: Lsn::NULL,
+        ..current.clone()
+    }
+}
+
+/// Reports what opening found.
+fn log_opened(engine: &Engine, superblock: &Superblock, report: &RecoveryReport, start_ns: u64) {
+    let found = if superblock.epoch == FIRST_EPOCH {
+        "nothing"
+    } else if superblock.closed_at.is_null() {
+        "a database that was not closed"
+    } else {
+        "a closed database"
+    };
+    let took_ms = engine.env.clock().monotonic_ns().saturating_sub(start_ns) / 1_000_000;
+    let replayed_commits = report.last_csn.0.saturating_sub(superblock.covered.0);
+    let replayed_bytes = report.walked_bytes;
+    let tables = engine.tables.list().len();
+    let path = engine.files.path.display();
+    tracing::info!(%path, found, replayed_commits, replayed_bytes, tables, took_ms, "opened");
+}
+
+/// The replayed commits that the log does not prove to be durable: none, unless the database is opened read-only.
+fn unproven(home: &dyn Dir, report: &RecoveryReport) -> Option<CsnRange> {
+    let range = CsnRange { first: report.proven_csn.next(), last: report.last_csn };
+    if range.first > range.last {
+        return None;
+    }
+    // A target of its own, to be filtered: a program that shows `Stats::unproven` reports it.
+    tracing::warn!(
+        target: "fulgurite::unproven",
+        path = %home.path().display(), first = range.first.0, last = range.last.0,
+        "the database was not closed, and its log does not say whether these commits had reached the disk; it is only \
+         read, so nothing makes sure of that"
+    );
+    Some(range)
+}
+
+/// Why no commit can have the level `NoBarrier`, `None` if it can; fails if that is the default level.
+fn refuse_no_barrier(
+    home: &dyn Dir,
+    options: &Options,
+    superblock: &SuperblockFile,
+) -> Result<Option<String>> {
+    if options.read_only {
+        return Ok(Some("the database is only read".to_string()));
+    }
+    let writes_directly = options.direct_io && superblock.takes_direct_writes()?;
+    // The log's directory may be on another device.
+    let device = home.open_dir(LOG_NAME).and_then(|log| log.device()).or_else(|_| home.device());
+    let volatile_cache = device.ok().and_then(|device| device.volatile_cache);
+    let refusal = no_barrier_refusal(options, volatile_cache, writes_directly);
+    if let Some(why) = refusal.as_ref().filter(|_| options.durability == Durability::NoBarrier) {
+        return Err(Error::BadOptions { violations: vec![format!("durability is NoBarrier: {why}")] });
+    }
+    if refusal.is_none() && volatile_cache != Some(false) {
+        tracing::warn!(
+            path = %home.path().display(),
+            "assume_power_safe_cache is set, and the device does not say that its cache survives a power cut: if it does \
+             not, commits at NoBarrier are LOST in one"
+        );
+    }
+    Ok(refusal)
+}
+
+fn log_options(options: &Options, power_safe_cache: bool) -> LogOptions {
+    LogOptions {
+        buffer_bytes: options.log_buffer_bytes,
+        background: options.background,
+        mark_idle: options.research.mark_idle,
+        scheme: options.research.flush_scheme,
+        waiting: options.research.waiting,
+        direct: options.direct_io,
+        power_safe_cache,
+        read_only: options.read_only,
+        ..LogOptions::default()
+    }
+}
+
+/// Creates the log of a new database, or recovers that of an existing one.
+fn open_log(
+    env: &Arc<dyn Env>,
+    home: &dyn Dir,
+    current: &Superblock,
+    options: LogOptions,
+    replay: &mut Replay<'_>,
+) -> Result<(Arc<Log>, RecoveryReport)> {
+    if current.epoch == FIRST_EPOCH && is_without_epoch(home)? {
+        if options.read_only {
+            let found = "its creation was cut off: open it for writing, which begins it again".to_string();
+            return Err(Error::NotADatabase { path: home.path().to_path_buf(), found });
+        }
+        clear_log(home)?;
+        let dir = create_log_dir(home)?;
+        let log = Log::create_in(env.clone(), &dir, current.id, options).or_error()?;
+        let report = RecoveryReport { epoch: log.epoch(), ..RecoveryReport::default() };
+        return Ok((log, report));
+    }
+    let dir = open_log_dir(home)?.ok_or_else(|| {
+        let path = home.path().join(LOG_NAME);
+        Error::from(Damage::new("it is missing, and the superblock knows commits in it").in_file(path))
+    })?;
+    let from = ReplayFrom {
+        lsn: if current.replay.is_null() { ReplayFrom::beginning().lsn } else { current.replay },
+        csn: current.covered,
+        epoch: current.epoch,
+        durable_csn: current.durable,
+        closed_at: (!current.closed_at.is_null()).then_some(current.closed_at),
+        must_exist: if current.checkpoint.is_null() {
+            Vec::new()
+        } else {
+            vec![current.checkpoint.segment()]
+        },
+        up_to: None,
+    };
+    Log::open_in(env.clone(), &dir, current.id, options, &from, replay).or_error()
+}
+
+/// The catalog and the tables of the checkpoint, with the replayed commits applied, and the accounts.
+fn restore(
+    log: &Arc<Log>,
+    current: &Superblock,
+    options: &Options,
+    spills: &SpillPins,
+    replay: Replay<'_>,
+) -> Result<(Arc<Catalog>, Accounts)> {
+    let (record, record_segments) = read_checkpoint(log, current.checkpoint)?;
+    let root = record.tables.get(&TableId::CATALOG).map_or(Lsn::NULL, |table| table.root);
+    let catalog = Arc::new(Catalog::new(Arc::new(LogNodeStore::new(log.clone())), options, root));
+    restore_tables(log, &catalog, &record)?;
+    replay.finish(log, spills, &catalog)?;
+    let mut accounts = Accounts::recovered(&record, record_segments);
+    for id in record.tables.keys().filter(|id| catalog.by_id(**id).is_none()) {
+        accounts.drop_table(*id);
+    }
+    Ok((catalog, accounts))
+}
+
+fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<u32>)> {
+    if checkpoint.is_null() {
+        return Ok((CheckpointRecord::default(), Vec::new()));
+    }
+    CheckpointRecord::read(log, checkpoint)
+}
+
+/// Fails if a segment with live bytes is missing.
+fn check_segments(home: &dyn Dir, log: &Log, accounts: &Accounts) -> Result<()> {
+    let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
+    let Some(number) = accounts.segments().find(|number| !present.contains(number)) else { return Ok(()) };
+    let name = format!("{number:010}.seg");
+    let file = home.path().join(LOG_NAME).join(&name);
+    let what = match home.open_dir(LOG_NAME).and_then(|dir| dir.open(&name, OpenOptions::Read)) {
+        Ok(_) => "is cut short, or its first block is damaged",
+        Err(_) => "is missing",
+    };
+    let live = accounts.live_in(number);
+    let what = format!("it {what}, and the checkpoint has {live} live bytes in it");
+    Err(Damage::new(what).in_file(file).into())
+}

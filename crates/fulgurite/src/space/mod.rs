@@ -1,0 +1,124 @@
+//! Disk space: the accounts of live bytes, the pins, and the segments that are being retired.
+
+pub(crate) mod accounts;
+pub(crate) mod pins;
+pub(crate) mod room;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fulgurite_env::Process;
+use fulgurite_log::Log;
+use fulgurite_types::{Csn, Lsn};
+use parking_lot::Mutex;
+
+use self::accounts::Accounts;
+use self::pins::{CheckPins, SpillPins};
+use crate::{Error, Result};
+
+/// What recovery may need: the smaller value of both copies of the superblock.
+#[derive(Clone, Copy)]
+pub(crate) struct Needed {
+    pub replay: Lsn,
+    pub covered: Csn,
+}
+
+/// Which segments are live, pinned or dead. A dead segment is *retired* first: a read that began before may still hold
+/// an LSN in it. Once no such read is left, it is given back to the log.
+pub(crate) struct Space {
+    pub accounts: Accounts,
+    /// Dead, and not given back yet.
+    retiring: BTreeSet<u32>,
+    /// Those of them that no reader can still use. Any thread that leaves an epoch adds to them.
+    unread: Arc<Mutex<Vec<u32>>>,
+    spills: Arc<SpillPins>,
+    checks: Arc<CheckPins>,
+    log: Arc<Log>,
+    /// The process that opened the database; a child of `fork()` must not take the lock of `unread`.
+    process: Process,
+}
+
+impl Space {
+    pub fn new(accounts: Accounts, spills: Arc<SpillPins>, log: Arc<Log>) -> Space {
+        Space {
+            accounts,
+            retiring: BTreeSet::new(),
+            unread: Arc::default(),
+            spills,
+            checks: Arc::default(),
+            log,
+            process: Process::current(),
+        }
+    }
+
+    /// The pins of running checks.
+    pub fn checks(&self) -> Arc<CheckPins> {
+        self.checks.clone()
+    }
+
+    /// Whether a segment is dead, but not freed yet.
+    pub fn is_retiring(&self, segment: u32) -> bool {
+        self.retiring.contains(&segment)
+    }
+
+    /// Whether any segment is dead, but not freed yet.
+    pub fn has_retiring(&self) -> bool {
+        !self.retiring.is_empty()
+    }
+
+    /// Retires the segments that nothing needs; returns how many. `bulk_before`: [`Accounts::may_free`].
+    pub fn retire(&mut self, needed: Needed, bulk_before: u32) -> u64 {
+        let dead = self.dead_segments(needed, bulk_before);
+        let retired = dead.len() as u64;
+        for number in dead {
+            let unread = self.unread.clone();
+            let process = self.process;
+            crossbeam_epoch::pin().defer(move || {
+                if process.is_current() {
+                    unread.lock().push(number);
+                }
+            });
+        }
+        crossbeam_epoch::pin().flush();
+        retired
+    }
+
+    /// The same for opening: there is no reader yet to wait for.
+    pub fn retire_before_serving(&mut self, needed: Needed) {
+        let dead = self.dead_segments(needed, self.log.bulk_position());
+        self.unread.lock().extend(dead);
+    }
+
+    /// The segments that nothing needs and that were not found before.
+    fn dead_segments(&mut self, needed: Needed, bulk_before: u32) -> Vec<u32> {
+        self.log.drop_before(needed.covered);
+        self.spills.release_up_to(needed.covered);
+        let segments = self.log.segments();
+        self.retiring.retain(|number| segments.iter().any(|segment| segment.number == *number));
+        let dead = segments.into_iter().filter(|segment| {
+            self.accounts.may_free(segment, needed.replay, bulk_before, &self.spills)
+                && !self.checks.hold(segment.number)
+                && self.retiring.insert(segment.number)
+        });
+        dead.map(|segment| segment.number).collect()
+    }
+
+    /// Gives the retired segments that no reader uses back to the log. One that cannot be removed is tried again later.
+    pub fn give_back(&mut self) -> Result<()> {
+        crossbeam_epoch::pin().flush();
+        let numbers = std::mem::take(&mut *self.unread.lock());
+        let mut outcome = Ok(());
+        for number in numbers {
+            match self.log.free_segment(number) {
+                Ok(()) => {
+                    self.retiring.remove(&number);
+                }
+                Err(error) => {
+                    self.unread.lock().push(number);
+                    outcome = Err(Error::of_log(error));
+                }
+            }
+        }
+        outcome
+    }
+}
