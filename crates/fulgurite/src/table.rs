@@ -8,6 +8,7 @@ use fulgurite_index::table::ReadPoint;
 use fulgurite_types::{Csn, hash_key};
 
 use crate::catalog::TableState;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::scan::{Bounds, Range};
@@ -63,7 +64,7 @@ impl Table {
         )
     }
 
-    /// Asks for the newest version, and if that does not settle the read, for the version of a snapshot (INV-TXN-14).
+    /// Asks for the newest version, and if the read needs a snapshot, for the version of a snapshot (INV-TXN-14).
     #[inline]
     fn live_version_by(
         &self,
@@ -220,7 +221,7 @@ impl Table {
     }
 
     pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
-        if !self.engine.needs_transaction(key, value) {
+        if !Engine::needs_transaction(value) {
             return self.engine.write_one(&self.state, key, value, expires_at_ms);
         }
         let mut txn = self.begin();
