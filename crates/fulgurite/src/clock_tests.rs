@@ -68,10 +68,10 @@ fn a_jump_is_not_believed_and_forgotten_when_it_is_taken_back() {
         for _ in 0..3 {
             machine.jump_wall_clock(jump);
             pass(&machine, SECOND);
-            let told = clock.now_ms(machine.clock());
-            assert!(told >= start && told <= start + 10_000_000, "{jump}: {told}, {start}");
+            let shown_ms = clock.now_ms(machine.clock());
+            assert!(shown_ms >= start && shown_ms <= start + 10_000_000, "{jump}: {shown_ms}, {start}");
             assert_eq!(clock.status(machine.clock()).state, ClockState::Doubts);
-            assert!(clock.confirmed_ms(machine.clock()) <= told.min(wall(&machine)));
+            assert!(clock.confirmed_ms(machine.clock()) <= shown_ms.min(wall(&machine)));
             pass(&machine, 50 * 60 * SECOND);
             let _ = clock.now_ms(machine.clock());
             machine.jump_wall_clock(-jump);
@@ -86,10 +86,10 @@ fn a_jump_is_not_believed_and_forgotten_when_it_is_taken_back() {
 fn a_jump_is_believed_after_an_hour() {
     let (machine, clock) = clock();
     machine.jump_wall_clock(3 * DAY);
-    let told = clock.now_ms(machine.clock());
+    let shown_ms = clock.now_ms(machine.clock());
     for minutes in 1..60 {
         pass(&machine, 60 * SECOND);
-        assert!(clock.now_ms(machine.clock()) <= told + minutes * 60_000 + 10);
+        assert!(clock.now_ms(machine.clock()) <= shown_ms + minutes * 60_000 + 10);
     }
     pass(&machine, 2 * 60 * SECOND);
     assert_eq!(clock.now_ms(machine.clock()), wall(&machine));
@@ -114,8 +114,8 @@ fn a_clock_that_jumps_about_is_never_believed() {
     for _ in 0..100 {
         machine.jump_wall_clock(DAY);
         pass(&machine, 30 * 60 * SECOND);
-        let told = clock.now_ms(machine.clock());
-        assert!(told <= start + 51 * 3_600_000, "{told}");
+        let shown_ms = clock.now_ms(machine.clock());
+        assert!(shown_ms <= start + 51 * 3_600_000, "{shown_ms}");
     }
 }
 
@@ -134,8 +134,8 @@ fn a_month_closed_is_plausible_and_fifty_years_are_not() {
     let left = clock.now_ms(machine.clock());
     let clock = reopened(&machine, &clock, 50 * YEAR);
     pass(&machine, SECOND);
-    let told = clock.now_ms(machine.clock());
-    assert!(told >= left && told <= left + 2000);
+    let shown_ms = clock.now_ms(machine.clock());
+    assert!(shown_ms >= left && shown_ms <= left + 2000);
     assert_eq!(clock.status(machine.clock()).state, ClockState::Doubts);
     let clock = reopened(&machine, &clock, -50 * YEAR);
     assert_eq!(clock.now_ms(machine.clock()), wall(&machine));

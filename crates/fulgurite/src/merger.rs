@@ -110,3 +110,96 @@ pub(crate) fn freeze_if_grown(table: &TableState, log: &Log, bytes_max: usize) {
         });
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use fulgurite_env::sim::SimEnv;
+    use fulgurite_index::memtables::{BlockBuilder, BlockOp};
+    use fulgurite_index::table::ReadPoint;
+    use fulgurite_index::{NodeKind, NodeStore, StoreError, VersionFlags};
+    use fulgurite_types::{Lsn, hash_key};
+
+    use super::*;
+    use crate::Options;
+    use crate::catalog::Catalog;
+
+    /// A store that nothing is read from or written to.
+    struct Unused;
+
+    impl NodeStore for Unused {
+        fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError> {
+            Err(format!("a read at {lsn}").into())
+        }
+
+        fn write_node(&self, _: NodeKind, _: &[u8]) -> Result<Lsn, StoreError> {
+            Err("a write".into())
+        }
+
+        fn node_bytes(&self, body_len: usize) -> u32 {
+            body_len as u32
+        }
+    }
+
+    /// A horizon without a pipeline, as replay has one.
+    struct Fixed {
+        csn: Csn,
+        requested: Mutex<Option<Csn>>,
+    }
+
+    impl Horizon for Fixed {
+        fn csn(&self) -> Csn {
+            self.csn
+        }
+
+        fn request(&self, csn: Csn) -> Result<()> {
+            *self.requested.lock() = Some(csn);
+            Ok(())
+        }
+
+        fn prune_rules(&self, table: &TableState) -> PruneRules {
+            PruneRules {
+                horizon: self.csn,
+                snapshots: Vec::new(),
+                expired_until_ms: 0,
+                range_deletes: table.index.range_deletes().clone(),
+            }
+        }
+    }
+
+    fn put(table: &TableState, csn: Csn, key: &[u8]) {
+        let mut block = BlockBuilder::new(table.id, 1, key.len());
+        block.push(BlockOp {
+            key,
+            hash: hash_key(table.id, key),
+            flags: VersionFlags(0),
+            expires_at_ms: 0,
+            payload: b"value",
+            value_offset: None,
+            checksum: 0,
+        });
+        table.index.apply(block.finish(), csn, Lsn::NULL);
+        table.index.freeze(csn);
+    }
+
+    #[test]
+    fn memtables_at_or_below_the_horizon_are_merged_and_the_next_one_is_asked_for() {
+        let tables = Catalog::new(Arc::new(Unused), &Options::default(), Lsn::NULL);
+        let table = tables.prepare(TableId(1), "t", Lsn::NULL);
+        let progress = Arc::new(Progress::default());
+        let merger = Merger::new(progress.clone(), SimEnv::new(1));
+        put(&table, Csn(3), b"a");
+        put(&table, Csn(5), b"b");
+        let count = || table.index.memtables().count();
+        let before = count();
+        for (horizon, requested, merges) in [(2, Some(Csn(3)), 0), (4, Some(Csn(5)), 1), (5, None, 2)] {
+            let horizon = Fixed { csn: Csn(horizon), requested: Mutex::new(None) };
+            merger.merge(&table, &horizon).unwrap();
+            assert_eq!(*horizon.requested.lock(), requested);
+            assert_eq!((progress.merges.count(), before - count()), (merges, merges as usize));
+        }
+        for key in [b"a", b"b"] {
+            let at = ReadPoint { csn: Csn::MAX, now_ms: 0 };
+            assert!(table.index.get(key, hash_key(table.id, key), at).unwrap().is_some());
+        }
+    }
+}

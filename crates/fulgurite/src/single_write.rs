@@ -10,7 +10,7 @@ use crate::commit::Committer;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::prepare_one;
 use crate::engine::Engine;
-use crate::write_set::{check_key, check_value, single_write_bytes};
+use crate::write_set::{check_key, check_value};
 use crate::{Commit, Error, Result};
 
 /// The write of one key, which commits.
@@ -50,11 +50,10 @@ impl Committer for SingleWrite<'_> {
 }
 
 impl Engine {
-    /// Whether a write of one key needs a transaction: it may be written ahead, or exceed the transaction's budget.
-    pub fn needs_transaction(&self, key: &[u8], value: Option<&[u8]>) -> bool {
-        let value_len = value.map_or(0, <[u8]>::len);
-        value_len >= limits::SPILL_BYTES_MIN
-            || single_write_bytes(key.len(), value_len) > self.options.transaction_bytes_max / 2
+    /// Whether a write of one key needs a transaction, because its value is written ahead. A shorter one never takes
+    /// half of a transaction's budget, whatever the options.
+    pub fn needs_transaction(value: Option<&[u8]>) -> bool {
+        value.is_some_and(|value| value.len() >= limits::SPILL_BYTES_MIN)
     }
 
     /// Commits the write of one key, `None` to delete it, as a transaction would that does nothing else.
@@ -80,5 +79,40 @@ impl Engine {
             self.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
             Ok(Commit { csn })
         })
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use fulgurite_env::sim::{CrashKind, SimEnv};
+    use fulgurite_types::limits;
+
+    use crate::{Database, Options, Table};
+
+    #[test]
+    fn single_writes_of_all_lengths_are_read_back_and_recovered() {
+        let env = SimEnv::new(1);
+        let options = || Options { background: false, ..Options::default() };
+        let inline = options().inline_bytes_max;
+        let ahead = limits::SPILL_BYTES_MIN;
+        let lens = [0, 1, inline, inline + 1, ahead - 1, ahead, ahead + 1];
+        let value = |len: usize| vec![len as u8 | 1; len];
+        let db = Database::open_with(env.clone(), "/db", options(), |_| {}).unwrap();
+        let table = db.table("t").unwrap();
+        for len in lens {
+            table.put(len.to_be_bytes(), value(len)).unwrap();
+            table.put(b"deleted", value(len)).unwrap();
+        }
+        table.delete(b"deleted").unwrap();
+        let check = |table: &Table| {
+            for len in lens {
+                assert_eq!(table.get(len.to_be_bytes()).unwrap().as_deref(), Some(&*value(len)), "{len}");
+            }
+            assert!(table.get(b"deleted").unwrap().is_none());
+        };
+        check(&table);
+        let crashed = env.crash(CrashKind::PowerCut, 1);
+        let db = Database::open_with(crashed, "/db", options(), |_| {}).unwrap();
+        check(&db.table("t").unwrap());
     }
 }

@@ -8,6 +8,7 @@ use fulgurite_index::{Io, Version};
 use fulgurite_types::{KeySpan, hash_key};
 
 use crate::catalog::TableState;
+use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::key_range::{span_of, span_of_prefix};
@@ -213,7 +214,7 @@ impl Table {
     }
 
     pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
-        if !self.engine.needs_transaction(key, value) {
+        if !Engine::needs_transaction(value) {
             return self.engine.write_one(&self.state, key, value, expires_at_ms);
         }
         let mut txn = self.begin();

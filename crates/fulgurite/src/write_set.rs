@@ -150,11 +150,6 @@ impl Budget {
 /// About the bookkeeping of one entry: the map's node, the operation, the version that applying it makes.
 const ENTRY_OVERHEAD_BYTES: usize = 160;
 
-/// About the memory that the write of one key takes of a transaction's budget.
-pub(crate) fn single_write_bytes(key_len: usize, value_len: usize) -> usize {
-    ENTRY_OVERHEAD_BYTES + key_len + value_len
-}
-
 impl TableWrites {
     /// Whether there are no writes, as after a rollback to a savepoint.
     pub fn is_empty(&self) -> bool {

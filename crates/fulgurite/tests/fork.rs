@@ -271,14 +271,14 @@ fn wait_for_a_signal() {
 fn a_child_of_an_idle_process_may_open_a_database_of_its_own() {
     let program = std::env::current_exe().expect("this test");
     let mut command = std::process::Command::new(program);
-    let output = command.args(["--exact", "part_that_forks_alone", "--nocapture", "--ignored"]).output();
+    let output = command.args(["--exact", "child_that_forks_alone", "--nocapture", "--ignored"]).output();
     let output = output.expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]
 #[ignore = "run by the test above"]
-fn part_that_forks_alone() {
+fn child_that_forks_alone() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let (ours, theirs) = (temporary.path().join("parent"), temporary.path().join("child"));
     let options = Options { background: false, ..Options::default() };

@@ -107,21 +107,21 @@ fn a_deferred_commit_of_an_idle_database_reports_that_the_log_failed() {
     txn.put(&table, "key", "value").unwrap();
     let writes = sim.faults().write_count();
     (1..=20).for_each(|n| sim.faults().fail_write(writes + n));
-    let (told, outcome) = std::sync::mpsc::channel();
-    txn.commit_deferred().unwrap().on_complete(move |outcome| _ = told.send(outcome.is_err()));
+    let (report, outcome) = std::sync::mpsc::channel();
+    txn.commit_deferred().unwrap().on_complete(move |outcome| _ = report.send(outcome.is_err()));
     assert_eq!(outcome.recv_timeout(FOR_EVER), Ok(true));
     assert!(db.stats().poisoned.is_some());
 }
 
 const DIR: &str = "FULGURITE_IDLE_DIR";
-const SETTLE_MS: &str = "FULGURITE_IDLE_SETTLE_MS";
+const PAUSE_MS: &str = "FULGURITE_IDLE_PAUSE_MS";
 const IDLE_MS: u64 = 1000;
 
 /// Does nothing unless the process was started by the test below.
 #[test]
 fn traced_process() {
     let Ok(dir) = std::env::var(DIR) else { return };
-    let settle_ms: u64 = std::env::var(SETTLE_MS).expect("set with the other").parse().expect("a number");
+    let pause_ms: u64 = std::env::var(PAUSE_MS).expect("set with the other").parse().expect("a number");
     let db = Database::open(dir, Options::default()).expect("an empty directory");
     let table = db.table("t").expect("it is created");
     for n in 0..2000u32 {
@@ -134,7 +134,7 @@ fn traced_process() {
     db.checkpoint().expect("nothing fails");
     db.checkpoint().expect("nothing fails");
     table.put("last", "").expect("nothing fails");
-    pause(settle_ms);
+    pause(pause_ms);
     eprintln!("idle begins");
     pause(IDLE_MS);
     eprintln!("idle ends");
@@ -142,7 +142,7 @@ fn traced_process() {
 }
 
 /// The calls that began while the process was idle, its own of the test left out; `None` if it cannot be traced.
-fn calls_while_idle(settle_ms: u64) -> Option<Vec<String>> {
+fn calls_while_idle(pause_ms: u64) -> Option<Vec<String>> {
     let traces =
         Command::new("strace").args(["-f", "-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
     if !traces.is_ok_and(|status| status.success()) {
@@ -154,7 +154,7 @@ fn calls_while_idle(settle_ms: u64) -> Option<Vec<String>> {
     let mut command = Command::new("strace");
     command.arg("-f").arg("-o").arg(&record).arg(std::env::current_exe().expect("the test itself"));
     command.args(["--exact", "traced_process", "--nocapture", "--test-threads=1"]);
-    command.env(DIR, dir.path().join("db")).env(SETTLE_MS, settle_ms.to_string());
+    command.env(DIR, dir.path().join("db")).env(PAUSE_MS, pause_ms.to_string());
     let output = command.output().expect("strace runs");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "the process failed: {said}");
@@ -171,8 +171,8 @@ fn calls_while_idle(settle_ms: u64) -> Option<Vec<String>> {
 fn an_idle_database_makes_no_system_calls() {
     let mut seen = Vec::new();
     // On a busy machine it takes a while until all work is done.
-    for settle_ms in [1000, 4000, 16_000] {
-        let Some(calls) = calls_while_idle(settle_ms) else { return };
+    for pause_ms in [1000, 4000, 16_000] {
+        let Some(calls) = calls_while_idle(pause_ms) else { return };
         if calls.is_empty() {
             return;
         }

@@ -92,14 +92,14 @@ fn databases_opened_by_relative_paths_keep_apart_when_the_working_directory_chan
     for dir in ["a", "b"] {
         std::fs::create_dir(temporary.path().join(dir)).expect("created");
     }
-    assert_ran(&run("part_that_changes_its_working_directory", temporary.path()));
+    assert_ran(&run("child_that_changes_its_working_directory", temporary.path()));
     verify(&temporary.path().join("a/data"), 1);
     verify(&temporary.path().join("b/data"), 2);
 }
 
 #[test]
 #[ignore = "run by the test above"]
-fn part_that_changes_its_working_directory() {
+fn child_that_changes_its_working_directory() {
     std::env::set_current_dir("a").expect("it is there");
     let first = open(Path::new("data"));
     let first_table = first.table("t").expect("created");
@@ -117,7 +117,7 @@ fn part_that_changes_its_working_directory() {
 fn a_process_that_changes_its_root_continues_to_write() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     std::fs::create_dir(temporary.path().join("empty")).expect("created");
-    let output = run("part_that_changes_its_root", temporary.path());
+    let output = run("child_that_changes_its_root", temporary.path());
     assert_ran(&output);
     if !String::from_utf8_lossy(&output.stderr).contains("skipped:") {
         verify(&temporary.path().join("data"), 7);
@@ -127,7 +127,7 @@ fn a_process_that_changes_its_root_continues_to_write() {
 /// Without `/proc` no further file is opened a second time, for direct writes.
 #[test]
 #[ignore = "run by the test above"]
-fn part_that_changes_its_root() {
+fn child_that_changes_its_root() {
     let db = open(Path::new("data"));
     let table = db.table("t").expect("created");
     if rustix::process::chroot("empty").is_err() {
@@ -153,12 +153,12 @@ fn descriptors(dir: &Path) -> BTreeMap<PathBuf, usize> {
 #[test]
 fn reaching_the_limit_of_open_files_ends_no_writing() {
     let temporary = tempfile::tempdir().expect("a temporary directory");
-    assert_ran(&run("part_that_runs_out_of_files", temporary.path()));
+    assert_ran(&run("child_that_runs_out_of_files", temporary.path()));
 }
 
 #[test]
 #[ignore = "run by the test above"]
-fn part_that_runs_out_of_files() {
+fn child_that_runs_out_of_files() {
     use rustix::process::{Resource, Rlimit, setrlimit};
     let limit = Rlimit { current: Some(128), maximum: Some(128) };
     setrlimit(Resource::Nofile, limit).expect("it may be lowered");
@@ -245,7 +245,7 @@ fn a_second_process_stays_out_after_the_lock_file_was_removed() {
     let db = open(&data);
     let table = db.table("t").expect("created");
     std::fs::remove_file(data.join("LOCK")).expect("removed");
-    assert_ran(&run("part_that_is_to_be_locked_out", temporary.path()));
+    assert_ran(&run("child_that_is_to_be_locked_out", temporary.path()));
     let error = Database::open(&data, Options::default()).expect_err("open here");
     assert!(matches!(error, Error::Locked { .. }), "{error}");
     assert!(error.to_string().contains("is open in this process"), "{error}");
@@ -256,7 +256,7 @@ fn a_second_process_stays_out_after_the_lock_file_was_removed() {
 
 #[test]
 #[ignore = "run by the test above"]
-fn part_that_is_to_be_locked_out() {
+fn child_that_is_to_be_locked_out() {
     for _ in 0..2 {
         let error = Database::open("data", Options::default()).expect_err("open in another process");
         assert!(matches!(error, Error::Locked { .. }), "{error}");

@@ -149,9 +149,9 @@ fn callbacks_run_after_a_log_failure_although_no_thread_waits() {
         let outcome = (0..100).find_map(|_| {
             env.faults().fail_write(env.faults().write_count() + 1);
             let ticket = defer(&db, &table, b"k");
-            let (sender, told) = channel();
+            let (sender, reported) = channel();
             ticket.on_complete(move |outcome| sender.send(outcome).unwrap());
-            told.recv_timeout(PATIENCE).expect("the callback runs").err()
+            reported.recv_timeout(PATIENCE).expect("the callback runs").err()
         });
         assert!(matches!(outcome, Some(Error::OutcomeUnknown { .. })), "{outcome:?}");
     }

@@ -198,7 +198,7 @@ fn a_close_that_panics_ends_every_wait() {
         hook.hold_first();
         panic!("on purpose, while the database closes");
     });
-    let (outcome, told) = std::sync::mpsc::channel();
+    let (outcome, reported) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let close = || std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| db.clone().close()));
         let closer = scope.spawn(close);
@@ -219,8 +219,8 @@ fn a_close_that_panics_ends_every_wait() {
             outcome.send(("another close", waited.err())).unwrap();
         });
         for _ in 0..2 {
-            let told = told.recv_timeout(Duration::from_secs(20));
-            let (which, error) = told.unwrap_or_else(|_| {
+            let reported = reported.recv_timeout(Duration::from_secs(20));
+            let (which, error) = reported.unwrap_or_else(|_| {
                 // Lets the test end.
                 db.engine().files.close();
                 panic!("a thread waits for ever")

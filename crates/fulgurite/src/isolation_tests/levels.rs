@@ -187,13 +187,13 @@ fn a_failure_after_the_acknowledgement_names_the_commits_at_risk() {
     let expected = Some(CsnRange { first: first.csn(), last: last.csn() });
     assert_eq!((durable.next(), db.stats().at_risk), (first.csn(), expected));
     assert!(matches!(db.wait_durable(durable), Ok(())));
-    let told = db.wait_durable(last.csn()).unwrap_err();
+    let outcome_unknown = db.wait_durable(last.csn()).unwrap_err();
     assert!(
-        matches!(&told, Error::OutcomeUnknown { csn, at_risk, .. } if (*csn, *at_risk) == (last.csn(), expected))
+        matches!(&outcome_unknown, Error::OutcomeUnknown { csn, at_risk, .. } if (*csn, *at_risk) == (last.csn(), expected))
     );
     let refused = table.put(b"d", b"v").unwrap_err();
     assert!(matches!(&refused, Error::Poisoned { at_risk, .. } if *at_risk == expected), "{refused:?}");
-    for error in [told, refused] {
+    for error in [outcome_unknown, refused] {
         let range = format!("commits {} to {}", first.csn(), last.csn());
         assert!(error.to_string().contains(&range), "{error}");
     }
