@@ -199,7 +199,13 @@ mod tests {
         }
         for key in [b"a", b"b"] {
             let at = ReadPoint { csn: Csn::MAX, now_ms: 0 };
-            assert!(table.index.get(key, hash_key(table.id, key), at).unwrap().is_some());
+            assert!(
+                table
+                    .index
+                    .get(key, hash_key(table.id, key), at, fulgurite_index::Io::Allowed)
+                    .unwrap()
+                    .is_some()
+            );
         }
     }
 }
