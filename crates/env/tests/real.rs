@@ -125,7 +125,7 @@ fn memory_takes_no_direct_writes() {
         return;
     }
     let file = env.disk().open(&dir.path().join("f"), OpenOptions::CreateNew).expect("create");
-    assert!(!file.takes_direct_writes().expect("told"), "whatever the kernel accepts");
+    assert!(!file.takes_direct_writes().expect("the kernel says it"), "whatever the kernel accepts");
     let error = file.write_direct(&AlignedBuf::new(1), 0, false).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
     assert!(file.is_empty().expect("len"));

@@ -57,7 +57,7 @@ impl ChunksRef {
         }
         let chunks = ChunksRef { spill, ordinal, len, checksum: reader.u32("checksum of chunks")? };
         let end = ordinal.checked_add(chunks.count());
-        if end.is_none_or(|end| end > limits::PLACES_ORDINAL_MIN) {
+        if end.is_none_or(|end| end > limits::LISTS_ORDINAL_MIN) {
             return Err(reader.error("chunk ordinal"));
         }
         Ok(chunks)
@@ -265,8 +265,8 @@ mod tests {
         let is_fine = |bytes: &[u8]| Ops::new(bytes).next().is_ok();
         assert!(is_fine(&put(0, limits::VALUE_BYTES_MAX)));
         assert!(!is_fine(&put(0, limits::VALUE_BYTES_MAX + 1)));
-        assert!(is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::CHUNK_BYTES_MAX)));
-        assert!(!is_fine(&put(limits::PLACES_ORDINAL_MIN - 1, limits::CHUNK_BYTES_MAX + 1)));
+        assert!(is_fine(&put(limits::LISTS_ORDINAL_MIN - 1, limits::CHUNK_BYTES_MAX)));
+        assert!(!is_fine(&put(limits::LISTS_ORDINAL_MIN - 1, limits::CHUNK_BYTES_MAX + 1)));
         let keyed = |len: usize| {
             let mut bytes = Vec::new();
             encode_op(TableId(1), &Op::Delete { key: &vec![7; len] }, &mut bytes);

@@ -76,7 +76,7 @@ impl Spill {
     pub fn references(&mut self) -> Result<Vec<ChunkRef>> {
         let mut references = std::mem::take(&mut self.chunks);
         let mut level_ordinal = u32::MAX;
-        while references.len() > limits::DIRECT_PLACES_MAX {
+        while references.len() > limits::DIRECT_CHUNKS_MAX {
             let mut upper = Vec::new();
             for chunk in references.chunks(limits::CHUNK_BYTES_MAX / ChunkRef::BYTES) {
                 let mut bytes = Vec::with_capacity(chunk.len() * ChunkRef::BYTES);
@@ -118,7 +118,7 @@ impl Drop for Spill {
 /// Fails for more chunks than a transaction may write ahead: the ordinals above are those of lists of chunks.
 fn check_ordinals(first: u32, count: u32) -> Result<()> {
     let end = u64::from(first) + u64::from(count);
-    let max = u64::from(limits::PLACES_ORDINAL_MIN);
+    let max = u64::from(limits::LISTS_ORDINAL_MIN);
     if end <= max {
         return Ok(());
     }
@@ -130,7 +130,7 @@ fn check_ordinals(first: u32, count: u32) -> Result<()> {
 pub(crate) fn resolve_references(log: &Log, references: &[ChunkRef]) -> Result<Vec<ChunkRef>> {
     let mut resolved = Vec::with_capacity(references.len());
     for reference in references {
-        if reference.ordinal < limits::PLACES_ORDINAL_MIN {
+        if reference.ordinal < limits::LISTS_ORDINAL_MIN {
             resolved.push(*reference);
             continue;
         }
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_transaction_writes_ahead_no_more_chunks_than_have_ordinals() {
-        let max = limits::PLACES_ORDINAL_MIN;
+        let max = limits::LISTS_ORDINAL_MIN;
         assert!(check_ordinals(0, max).is_ok() && check_ordinals(max - 1, 1).is_ok());
         assert!(check_ordinals(1, max).is_err() && check_ordinals(max, 1).is_err());
         assert!(check_ordinals(u32::MAX, u32::MAX).is_err());

@@ -31,10 +31,10 @@ pub const OPERATIONS_BYTES_MAX: usize = 2 * 1024 * 1024 * 1024;
 
 /// Chunks with ordinals at or above this one are lists of references to chunks, not data. So a transaction writes ahead
 /// fewer data chunks than this.
-pub const PLACES_ORDINAL_MIN: u32 = u32::MAX - (1 << 20);
+pub const LISTS_ORDINAL_MIN: u32 = u32::MAX - (1 << 20);
 
 /// Most references to chunks that the group of a commit holds; a longer list is itself written ahead.
-pub const DIRECT_PLACES_MAX: usize = 512;
+pub const DIRECT_CHUNKS_MAX: usize = 512;
 
 const _: () = assert!(FRAME_BYTES_MAX * 4 <= SEGMENT_BYTES_MIN);
 const _: () = assert!(2 * (CHUNK_BYTES_MAX + 64) + 4096 + 72 <= SEGMENT_BYTES_MIN as usize);
@@ -44,6 +44,6 @@ const _: () = assert!(KEY_BYTES_MAX + SPILL_BYTES_MIN + 1024 < FRAME_BYTES_MAX a
 const _: () = assert!(VALUE_BYTES_MAX / CHUNK_BYTES_MAX < u16::MAX as usize);
 // Ordinals of data never reach those of lists, and there are enough ordinals for all lists: each list names at least
 // 16,000 chunks, so the lists, and the lists of lists, are fewer than 2^20.
-const _: () = assert!((PLACES_ORDINAL_MIN / (CHUNK_BYTES_MAX as u32 / 32)) * 2 < 1 << 20);
+const _: () = assert!((LISTS_ORDINAL_MIN / (CHUNK_BYTES_MAX as u32 / 32)) * 2 < 1 << 20);
 // The offset of a value in an operation list is stored in 32 bits.
 const _: () = assert!(OPERATIONS_BYTES_MAX <= u32::MAX as usize);

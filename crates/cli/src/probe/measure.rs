@@ -43,7 +43,7 @@ pub(crate) fn measure(
     let total = ROUNDS * (writes.len() + reads.len()) as u64;
     show(Step { done: 0, total, what: "preparing files" });
     files.fill().map_err(failed)?;
-    go_on()?;
+    check_interrupt()?;
 
     let ends_ns = began_ns + seconds.saturating_mul(1_000_000_000);
     // The remaining time is shared among the remaining turns.
@@ -56,7 +56,7 @@ pub(crate) fn measure(
         for (case, samples) in &mut writes {
             show(Step { done, total, what: case.variant.label() });
             writer.turn(*case, share(done), samples).map_err(failed)?;
-            go_on()?;
+            check_interrupt()?;
             done += 1;
         }
         if let Some((began, ended)) = cpu_began.zip(cpu::now(&**env)) {
@@ -65,7 +65,7 @@ pub(crate) fn measure(
         for (case, samples) in &mut reads {
             show(Step { done, total, what: "random direct reads" });
             reads::turn(env, &files, *case, share(done), samples).map_err(failed)?;
-            go_on()?;
+            check_interrupt()?;
             done += 1;
         }
     }
@@ -93,7 +93,7 @@ fn with<C: Copy, V>(cases: Vec<C>, mut value: impl FnMut(C) -> V) -> Vec<(C, V)>
     cases.into_iter().map(|case| (case, value(case))).collect()
 }
 
-fn go_on() -> Result<(), Failure> {
+fn check_interrupt() -> Result<(), Failure> {
     match interrupt::asked() {
         true => Err(Failure::interrupted_before("the probe's files are removed, nothing is reported")),
         false => Ok(()),

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_and_interrupted_writes_go_on_at_a_block() {
+    fn short_and_interrupted_writes_continue_at_a_block() {
         let mut calls = Vec::new();
         let mut results = [Ok(4_096 + 512), Err(Errno::INTR), Ok(8_192)].into_iter();
         write_blocks(&[0; 12_288], 4_096, |rest, at| {

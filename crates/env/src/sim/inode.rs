@@ -210,7 +210,7 @@ impl Inode {
 
     /// A sync that covers every change up to `cutoff`.
     pub(super) fn sync(&mut self, cutoff: Seq) {
-        self.settle(0..u64::MAX, up_to(cutoff), <[Version]>::len);
+        self.settle_versions(0..u64::MAX, up_to(cutoff), <[Version]>::len);
         self.settle_len(cutoff);
         self.durable_hole_from = self.hole_from;
     }
@@ -218,17 +218,17 @@ impl Inode {
     /// A failed sync: the data that it covered is clean from now on, durable or not. The journal keeps the length, so
     /// the next sync tries it again.
     pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate, power_safe: bool) {
-        self.settle(0..u64::MAX, up_to(cutoff), |versions| pick(versions, fate, power_safe));
+        self.settle_versions(0..u64::MAX, up_to(cutoff), |versions| pick(versions, fate, power_safe));
     }
 
     /// A flush of the device's cache without one of the page cache.
     pub(super) fn flush_device(&mut self) {
-        self.settle(0..u64::MAX, in_device, <[Version]>::len);
+        self.settle_versions(0..u64::MAX, in_device, <[Version]>::len);
     }
 
     /// Makes durable the sectors of a range and a length that makes them readable, nothing else.
     pub(super) fn sync_range(&mut self, offset: u64, len: u64, grew: bool) {
-        self.settle(content::sectors(offset, len), <[Version]>::len, <[Version]>::len);
+        self.settle_versions(content::sectors(offset, len), <[Version]>::len, <[Version]>::len);
         if grew {
             self.settle_len(Seq::MAX);
         }
@@ -240,12 +240,12 @@ impl Inode {
     /// A data-synchronous write of a range that failed.
     pub(super) fn fail_sync_range(&mut self, (offset, len): (u64, u64), fate: &mut Fate, power_safe: bool) {
         let sectors = content::sectors(offset, len);
-        self.settle(sectors, <[Version]>::len, |versions| pick(versions, fate, power_safe));
+        self.settle_versions(sectors, <[Version]>::len, |versions| pick(versions, fate, power_safe));
     }
 
     /// For each sector of the range, `covers` returns how many versions are settled, and `pick` which of those becomes
     /// the durable one; the others of those are dropped.
-    fn settle(
+    fn settle_versions(
         &mut self,
         sectors: Range<u64>,
         covers: impl Fn(&[Version]) -> usize,

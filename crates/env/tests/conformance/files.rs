@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use fulgurite_env::{AlignedBuf, DIRECT_BYTES, OpenOptions};
 
-use super::{Place, content};
+use super::{Bed, content};
 
-pub(super) fn reads_stop_at_the_end(place: &Place) {
-    let file = place.create("f");
+pub(super) fn reads_stop_at_the_end(bed: &Bed) {
+    let file = bed.create("f");
     file.write_at(b"hello", 0).expect("write");
     let mut buf = [9; 8];
     assert_eq!(file.read_at(&mut buf, 2).expect("read"), 3);
@@ -20,8 +20,8 @@ pub(super) fn reads_stop_at_the_end(place: &Place) {
     assert!(!file.is_empty().expect("len"));
 }
 
-pub(super) fn writes_extend_and_leave_zeros_between(place: &Place) {
-    let file = place.create("f");
+pub(super) fn writes_extend_and_leave_zeros_between(bed: &Bed) {
+    let file = bed.create("f");
     assert!(file.is_empty().expect("len"));
     file.write_at(b"a", 0).expect("write");
     file.write_at(b"b", 10_000).expect("write");
@@ -37,8 +37,8 @@ pub(super) fn writes_extend_and_leave_zeros_between(place: &Place) {
     assert_eq!(content(&*file), expected);
 }
 
-pub(super) fn vectored_writes_join_their_pieces(place: &Place) {
-    let file = place.create("f");
+pub(super) fn vectored_writes_join_their_pieces(bed: &Bed) {
+    let file = bed.create("f");
     file.write_vectored_at(&[], 7).expect("nothing");
     assert_eq!(file.len().expect("len"), 0);
     let pieces = [IoSlice::new(b"ab"), IoSlice::new(b""), IoSlice::new(b"cde")];
@@ -46,25 +46,25 @@ pub(super) fn vectored_writes_join_their_pieces(place: &Place) {
     assert_eq!(content(&*file), b"\0abcde");
 }
 
-pub(super) fn more_pieces_than_one_call_takes(place: &Place) {
-    let file = place.create("f");
+pub(super) fn more_pieces_than_one_call_takes(bed: &Bed) {
+    let file = bed.create("f");
     let bytes: Vec<u8> = (0..5_000u32).map(|i| (i % 251) as u8).collect();
     let pieces: Vec<IoSlice<'_>> = bytes.chunks(2).map(IoSlice::new).collect();
     file.write_vectored_at(&pieces, 0).expect("write");
     assert_eq!(content(&*file), bytes);
 }
 
-pub(super) fn synced_writes_are_read_back(place: &Place) {
-    let file = place.create("f");
+pub(super) fn synced_writes_are_read_back(bed: &Bed) {
+    let file = bed.create("f");
     file.write_at_dsync(&[1; 1_000], 0).expect("dsync");
     file.write_at_dsync(&[2; 1_000], 500).expect("dsync");
     file.sync_data().expect("sync");
-    place.env.disk().sync_dir(&place.dir).expect("sync_dir");
+    bed.env.disk().sync_dir(&bed.dir).expect("sync_dir");
     assert_eq!(content(&*file), [vec![1; 500], vec![2; 1_000]].concat());
 }
 
-pub(super) fn direct_reads_agree_with_cached_ones(place: &Place) {
-    let file = place.create("f");
+pub(super) fn direct_reads_agree_with_cached_ones(bed: &Bed) {
+    let file = bed.create("f");
     let bytes: Vec<u8> = (0..1_500_000u32).map(|i| (i / 3 % 253) as u8).collect();
     file.write_at(&bytes, 0).expect("write");
     for (offset, len) in
@@ -84,12 +84,12 @@ pub(super) fn direct_reads_agree_with_cached_ones(place: &Place) {
     assert_eq!(&buf[..3], b"new");
 }
 
-pub(super) fn direct_writes_are_read_back_or_refused(place: &Place) {
-    let file = place.create("f");
+pub(super) fn direct_writes_are_read_back_or_refused(bed: &Bed) {
+    let file = bed.create("f");
     file.write_at(&[1; 3 * DIRECT_BYTES], 0).expect("write");
     let mut buf = AlignedBuf::new(2 * DIRECT_BYTES);
     buf.fill(2);
-    if !file.takes_direct_writes().expect("told") {
+    if !file.takes_direct_writes().expect("the kernel says it") {
         let error = file.write_direct(&buf, 0, true).expect_err("refused");
         assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
         assert_eq!(content(&*file), [1; 3 * DIRECT_BYTES]);
@@ -106,17 +106,17 @@ pub(super) fn direct_writes_are_read_back_or_refused(place: &Place) {
     expected.resize(5 * DIRECT_BYTES, 2);
     expected[..10].fill(3);
     assert_eq!(content(&*file), expected);
-    place.env.disk().remove(&place.path("f")).expect("remove");
+    bed.env.disk().remove(&bed.path("f")).expect("remove");
     file.write_direct(&buf, 0, true).expect("a file without a name");
 }
 
-pub(super) fn the_device_is_described(place: &Place) {
-    let info = place.env.disk().device(&place.dir).expect("known");
+pub(super) fn the_device_is_described(bed: &Bed) {
+    let info = bed.env.disk().device(&bed.dir).expect("known");
     assert!(!info.file_system.is_empty());
 }
 
-pub(super) fn set_len_cuts_and_extends_with_zeros(place: &Place) {
-    let file = place.create("f");
+pub(super) fn set_len_cuts_and_extends_with_zeros(bed: &Bed) {
+    let file = bed.create("f");
     file.write_at(&[5; 6_000], 0).expect("write");
     file.set_len(10).expect("cut");
     file.set_len(9_000).expect("extend");
@@ -126,9 +126,9 @@ pub(super) fn set_len_cuts_and_extends_with_zeros(place: &Place) {
 }
 
 /// A file system may have no holes: then it says so, and nothing has changed.
-pub(super) fn a_hole_at_the_end_reads_as_zeros_and_takes_no_space(place: &Place) {
+pub(super) fn a_hole_at_the_end_reads_as_zeros_and_takes_no_space(bed: &Bed) {
     const BYTES: usize = 1 << 20;
-    let file = place.create("f");
+    let file = bed.create("f");
     file.write_at(&vec![7; BYTES], 0).expect("write");
     file.sync_data().expect("sync");
     let before = file.allocated_bytes().expect("known");
@@ -147,28 +147,28 @@ pub(super) fn a_hole_at_the_end_reads_as_zeros_and_takes_no_space(place: &Place)
     assert_eq!(content(&*file), expected);
 }
 
-pub(super) fn a_file_opened_for_reading_refuses_writes(place: &Place) {
-    place.create("f").write_at(b"x", 0).expect("write");
-    let file = place.env.disk().open(&place.path("f"), OpenOptions::Read).expect("open");
+pub(super) fn a_file_opened_for_reading_refuses_writes(bed: &Bed) {
+    bed.create("f").write_at(b"x", 0).expect("write");
+    let file = bed.env.disk().open(&bed.path("f"), OpenOptions::Read).expect("open");
     assert!(file.write_at(b"y", 0).is_err());
     assert!(file.write_at_dsync(b"y", 0).is_err());
-    assert!(!file.takes_direct_writes().expect("told"));
+    assert!(!file.takes_direct_writes().expect("the kernel says it"));
     assert!(file.write_direct(&AlignedBuf::new(1), 0, false).is_err());
     assert!(file.set_len(0).is_err());
     assert!(file.punch_hole_from(0).is_err());
     assert_eq!(content(&*file), b"x");
 }
 
-pub(super) fn a_removed_file_stays_readable(place: &Place) {
-    let file = place.create("f");
+pub(super) fn a_removed_file_stays_readable(bed: &Bed) {
+    let file = bed.create("f");
     file.write_at(b"still here", 0).expect("write");
-    place.env.disk().remove(&place.path("f")).expect("remove");
-    place.env.disk().sync_dir(&place.dir).expect("sync_dir");
+    bed.env.disk().remove(&bed.path("f")).expect("remove");
+    bed.env.disk().sync_dir(&bed.dir).expect("sync_dir");
     assert_eq!(content(&*file), b"still here");
 }
 
-pub(super) fn threads_write_their_own_blocks(place: &Place) {
-    let file = place.create("f");
+pub(super) fn threads_write_their_own_blocks(bed: &Bed) {
+    let file = bed.create("f");
     let threads: Vec<_> = (0..4u8)
         .map(|thread| {
             let file = Arc::clone(&file);
@@ -179,7 +179,7 @@ pub(super) fn threads_write_their_own_blocks(place: &Place) {
                 }
                 file.sync_data().expect("sync");
             };
-            place.env.spawn("writer", Box::new(body)).expect("spawn")
+            bed.env.spawn("writer", Box::new(body)).expect("spawn")
         })
         .collect();
     assert!(threads.into_iter().all(|thread| thread.join()));

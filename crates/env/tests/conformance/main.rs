@@ -12,14 +12,14 @@ use fulgurite_env::{Env, File, OpenOptions, RealEnv, SimEnv};
 type Mover = Box<dyn Fn(&Path, &Path)>;
 
 /// An environment and an empty directory in it.
-struct Place {
+struct Bed {
     env: Arc<dyn Env>,
     dir: PathBuf,
     /// Moves a directory, as another process would.
     mover: Mover,
 }
 
-impl Place {
+impl Bed {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.join(name)
     }
@@ -43,20 +43,20 @@ fn content(file: &dyn File) -> Vec<u8> {
     bytes
 }
 
-fn on_real(check: fn(&Place)) {
+fn on_real(check: fn(&Bed)) {
     let temporary = tempfile::tempdir().expect("a temporary directory");
     let env = RealEnv::new();
     let mover = Box::new(|from: &Path, to: &Path| RealEnv::new().disk().rename(from, to).expect("rename"));
-    check(&Place { env, dir: temporary.path().to_path_buf(), mover });
+    check(&Bed { env, dir: temporary.path().to_path_buf(), mover });
 }
 
-fn on_sim(check: fn(&Place)) {
+fn on_sim(check: fn(&Bed)) {
     let env = SimEnv::new(1);
     let dir = Path::new("/db");
     fulgurite_env::Env::disk(&*env).create_dir_all(dir).expect("mkdir");
     let sim = Arc::clone(&env);
     let mover = Box::new(move |from: &Path, to: &Path| sim.move_dir_raw(from, to).expect("rename"));
-    check(&Place { env, dir: dir.to_path_buf(), mover });
+    check(&Bed { env, dir: dir.to_path_buf(), mover });
 }
 
 macro_rules! suite {
@@ -95,7 +95,7 @@ suite! {
     dirs::renaming_in_a_directory_replaces_nothing,
     dirs::a_file_is_no_directory,
     dirs::space_is_reported,
-    outside::monotonic_time_goes_on,
+    outside::monotonic_time_advances,
     outside::wall_time_is_this_century,
     outside::random_numbers_differ,
     outside::threads_are_named_and_joined,

@@ -309,15 +309,15 @@ fn direct_writes_beyond_the_space_write_whole_blocks() {
 #[test]
 fn a_file_system_may_refuse_direct_writes() {
     let (sim, file) = with_blocks(1);
-    assert!(file.takes_direct_writes().expect("told"));
+    assert!(file.takes_direct_writes().expect("the kernel says it"));
     sim.faults().direct_writes(false);
-    assert!(!file.takes_direct_writes().expect("told"));
+    assert!(!file.takes_direct_writes().expect("the kernel says it"));
     let error = write_direct(&*file, 2, (0, 1), false).expect_err("refused");
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(stamps(&sim), [1; BLOCK]);
     let image = sim.crash(Kill, 1);
     let file = image.disk().open(log(), OpenOptions::Write).expect("open");
-    assert!(!file.takes_direct_writes().expect("told"));
+    assert!(!file.takes_direct_writes().expect("the kernel says it"));
 }
 
 #[test]

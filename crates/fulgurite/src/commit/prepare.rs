@@ -19,8 +19,8 @@ use crate::write_set::{TableWrites, WriteSet, WriteValue};
 /// A frame's largest size, less its header and a direct list of chunk references.
 const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
     - FRAME_HEADER_BYTES as usize
-    - limits::DIRECT_PLACES_MAX * ChunkRef::BYTES;
-const _: () = assert!(local_record_bytes(limits::DIRECT_PLACES_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
+    - limits::DIRECT_CHUNKS_MAX * ChunkRef::BYTES;
+const _: () = assert!(local_record_bytes(limits::DIRECT_CHUNKS_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
 
 /// Prepares a write set. `readers` returns the reads for which range deletes are kept apart. `opened` holds the chunks
 /// that the transaction has written ahead; operations that do not fit one frame are added to them.

@@ -9,17 +9,17 @@ use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, LogError, ReplayFrom, ScanItem,
 fn records_are_read_from_the_buffer_and_from_the_file() {
     let env = SimEnv::new(1);
     let log = create(&env);
-    let mut places = Vec::new();
+    let mut records = Vec::new();
     for n in 0..60u32 {
         let body = vec![n as u8; (n * 137 % 9000) as usize];
         let (left, right) = body.split_at(body.len() / 3);
         let lsn = log.append_bulk(BulkKind::LeafNode, &[left, right]).expect("there is room");
         assert!(lsn.offset().is_multiple_of(8));
-        places.push((lsn, body));
+        records.push((lsn, body));
         if n % 7 == 0 {
             log.sync_bulk().expect("nothing fails");
         }
-        for (lsn, body) in &places {
+        for (lsn, body) in &records {
             let record = log.read_bulk(*lsn).expect("it is there");
             assert_eq!((record.kind, &record.body), (BulkKind::LeafNode, body));
             let bytes =
@@ -27,7 +27,7 @@ fn records_are_read_from_the_buffer_and_from_the_file() {
             assert_eq!(&bytes, body);
         }
     }
-    assert!(log.read_bulk(places[3].0.advance(8)).is_err());
+    assert!(log.read_bulk(records[3].0.advance(8)).is_err());
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn a_record_may_be_as_long_as_the_largest_segment() {
     let max = log.options().bulk_bytes_max();
     let bodies = [max, log.options().segment_bytes_min, max].map(|bytes| vec![bytes as u8; bytes as usize]);
     let append = |body| log.append_bulk(BulkKind::LeafNode, &[body]).expect("there is room");
-    let places: Vec<_> = bodies.iter().map(|body| append(body)).collect();
+    let records: Vec<_> = bodies.iter().map(|body| append(body)).collect();
     log.sync_bulk().expect("nothing fails");
-    for (place, body) in places.iter().zip(&bodies) {
-        assert_eq!(&log.read_bulk(*place).expect("it is there").body, body);
+    for (lsn, body) in records.iter().zip(&bodies) {
+        assert_eq!(&log.read_bulk(*lsn).expect("it is there").body, body);
     }
     let over = vec![0; max as usize + 1];
     assert!(matches!(log.append_bulk(BulkKind::LeafNode, &[&over]), Err(LogError::TooLarge { .. })));

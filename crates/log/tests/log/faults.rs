@@ -119,10 +119,10 @@ fn the_completer_hears_that_the_thread_of_the_log_died() {
     let options = LogOptions { background: true, ..options() };
     let log = Log::create(env, dir(), ID, options).expect("an empty directory takes a log");
     log.set_observer(Box::new(|_| panic!("the thread that flushes dies, as it should here")));
-    let (sender, told) = std::sync::mpsc::channel();
+    let (sender, completed) = std::sync::mpsc::channel();
     log.set_completer(Box::new(move || _ = sender.send(())));
     let (csn, _) = append(&log, b"ticket", &[]).expect("there is room");
     log.request_durable(csn);
-    told.recv_timeout(std::time::Duration::from_secs(60)).expect("the completer is called");
+    completed.recv_timeout(std::time::Duration::from_secs(60)).expect("the completer is called");
     assert!(log.poisoned().is_some());
 }
