@@ -56,7 +56,7 @@ impl<L: CommitLog> Pipeline<L> {
     /// `Async` that it read.
     pub fn wait_acknowledged(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
         if timed.level.waits() {
-            self.wait(csn)?;
+            self.wait_for(csn, csn)?;
         } else {
             self.request(csn, timed.level);
             self.wait_for(needs, csn)?;
