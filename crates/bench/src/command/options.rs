@@ -107,6 +107,7 @@ impl RunArgs {
         }
         let limit = match (self.operations, self.seconds) {
             (Some(each), _) => Limit::Operations(each),
+            (_, Some(time)) if matches!(wanted.limit, Limit::WorkWithin(_)) => Limit::WorkWithin(time),
             (_, Some(time)) => Limit::Time(time),
             _ => wanted.limit,
         };

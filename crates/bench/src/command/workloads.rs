@@ -153,6 +153,9 @@ pub(super) enum WorkloadArgs {
         /// Rows of a transaction.
         #[arg(long, value_name = "ROWS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
         batch: u64,
+        /// Only this order [default: both].
+        #[arg(long, value_name = "ORDER")]
+        order: Option<Order>,
     },
     /// Queues: each thread puts rows at the end of its own, and takes them from its head by a scan from the beginning.
     DeleteQueue {
@@ -317,11 +320,13 @@ impl WorkloadArgs {
                 let spec = |(length, direction)| Spec::Scan(Scan { sizes, rows, length, direction });
                 Wanted { threads: &[1], ..wanted("scan", "Scans", named(variants, spec)) }
             }
-            WorkloadArgs::Load { ref table, batch } => {
+            WorkloadArgs::Load { ref table, batch, order } => {
                 let (rows, sizes) = table.scaled(run)?;
                 let orders = [("sorted", Order::Sorted), ("random", Order::Random)];
+                let orders = orders.into_iter().filter(|(_, each)| order.is_none_or(|only| only == *each));
                 let spec = |order| Spec::Load(Load { sizes, rows, order, batch });
-                until_done(&[1], wanted("load", "Filling a table", named(orders, spec)))
+                let limit = Limit::WorkWithin(Duration::from_secs(600));
+                Wanted { threads: &[1], limit, ..wanted("load", "Filling a table", named(orders, spec)) }
             }
             WorkloadArgs::DeleteQueue { backlog } => {
                 let queues = run.threads.iter().copied().max().unwrap_or(8);
