@@ -41,9 +41,9 @@ fn collect(dir: &Path, paths: &mut Vec<PathBuf>) {
 fn read(path: PathBuf) -> Source {
     let text = std::fs::read_to_string(&path).unwrap_or_default();
     let in_folder = ["tests", "examples", "benches"];
-    let is_test = path.components().any(|part| {
-        let part = part.as_os_str().to_string_lossy();
-        in_folder.contains(&part.as_ref()) || part.ends_with("_tests")
+    let is_test = path.components().any(|component| {
+        let component = component.as_os_str().to_string_lossy();
+        in_folder.contains(&component.as_ref()) || component.ends_with("_tests")
     }) || path.file_stem().is_some_and(|stem| {
         let stem = stem.to_string_lossy();
         stem == "tests" || stem.ends_with("_tests")

@@ -70,7 +70,7 @@ const PERSONS: [&str; 7] = ["who", "whoever", "whom", "whomever", "nobody", "som
 /// Of 1,000 lines of comment or of a document, at most this many name persons, or say "what is".
 const PERSONS_MAX: usize = 3;
 
-/// Parts of the repository that are counted together, and how many such lines they may have until their own turn comes.
+/// Areas of the repository that are counted together, and how many such lines they may have until their own turn comes.
 const COUNTED: [(&str, usize); 9] = [
     ("crates/types/", 0),
     ("crates/env/", 0),
@@ -83,14 +83,14 @@ const COUNTED: [(&str, usize); 9] = [
     ("docs/", 0),
 ];
 
-/// Private words, and parts of the repository with too many persons.
+/// Private words, and areas of the repository with too many persons.
 pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut counts = [(0, 0); COUNTED.len()];
     for path in sources.iter().map(|source| source.path.clone()).chain(documents(root)) {
         let name = shown(root, &path);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let part = COUNTED.iter().position(|(part, _)| name.starts_with(part));
+        let area = COUNTED.iter().position(|(area, _)| name.starts_with(area));
         for (index, line) in text.lines().enumerate() {
             if !UNSEARCHED.iter().any(|path| name.starts_with(path)) {
                 let found = private(line, &name);
@@ -99,17 +99,17 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
                 }));
             }
             let prose = if name.ends_with(".md") { Some(line) } else { comment(line) };
-            if let (Some(part), Some(prose)) = (part, prose) {
-                counts[part].0 += 1;
-                counts[part].1 += usize::from(names_a_person(prose));
+            if let (Some(area), Some(prose)) = (area, prose) {
+                counts[area].0 += 1;
+                counts[area].1 += usize::from(names_a_person(prose));
             }
         }
     }
-    for ((part, allowance), (lines, persons)) in COUNTED.iter().zip(counts) {
+    for ((area, allowance), (lines, persons)) in COUNTED.iter().zip(counts) {
         let max = (lines * PERSONS_MAX).div_ceil(1000).max(*allowance);
         if persons > max {
             problems.push(format!(
-                "{part}: {persons} of {lines} lines of prose say `who`, `nobody`, `what is` or the like, {max} are \
+                "{area}: {persons} of {lines} lines of prose say `who`, `nobody`, `what is` or the like, {max} are \
                  allowed: name the thread's role, or the thing"
             ));
         }
