@@ -27,6 +27,7 @@ const PRIVATE: [Private; 8] = [
             "crates/index/src/base.rs",
             "crates/index/src/fuzzing.rs",
             "crates/fuzz/src/",
+            "fuzz/fuzz_targets/",
             "crates/index/tests/btree/",
             "crates/log/src/format/bulk.rs",
             "crates/cli/src/commands/dump",
