@@ -10,19 +10,19 @@ pub fn check_hops(root: &Path) -> Vec<String> {
     for path in words::documents(root) {
         let document = shown(root, &path);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        for place in text.split('`').skip(1).step_by(2).filter(|place| place.contains(".rs")) {
-            if let Some(problem) = check_place(root, place) {
-                problems.push(format!("{document}: `{place}`: {problem}"));
+        for hop in text.split('`').skip(1).step_by(2).filter(|hop| hop.contains(".rs")) {
+            if let Some(problem) = check_hop(root, hop) {
+                problems.push(format!("{document}: `{hop}`: {problem}"));
             }
         }
     }
     problems
 }
 
-fn check_place(root: &Path, place: &str) -> Option<&'static str> {
-    let (path, function) = match place.split_once(".rs:") {
+fn check_hop(root: &Path, hop: &str) -> Option<&'static str> {
+    let (path, function) = match hop.split_once(".rs:") {
         Some((path, function)) => (format!("{path}.rs"), Some(function)),
-        None => (place.to_string(), None),
+        None => (hop.to_string(), None),
     };
     let folders = ["", "crates/log/tests/log", "crates/fulgurite/tests"];
     let texts: Vec<String> = folders

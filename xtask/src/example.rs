@@ -3,15 +3,15 @@
 use std::path::Path;
 
 const FIRST: &str = "use fulgurite::{Database, Options};";
-const PLACES: [&str; 3] = ["README.md", "crates/fulgurite/src/lib.rs", "crates/fulgurite/examples/first.rs"];
+const FILES: [&str; 3] = ["README.md", "crates/fulgurite/src/lib.rs", "crates/fulgurite/examples/first.rs"];
 
 /// The files whose example differs from the README's.
 pub fn check(root: &Path) -> Vec<String> {
-    let lines: Vec<Vec<String>> = PLACES.iter().map(|place| example(&root.join(place))).collect();
-    let differs = |place: &usize| lines[*place] != lines[0] || lines[*place].len() < 10;
-    (0..PLACES.len())
+    let lines: Vec<Vec<String>> = FILES.iter().map(|file| example(&root.join(file))).collect();
+    let differs = |file: &usize| lines[*file] != lines[0] || lines[*file].len() < 10;
+    (0..FILES.len())
         .filter(differs)
-        .map(|place| format!("{}: its first example is not the one of {}", PLACES[place], PLACES[0]))
+        .map(|file| format!("{}: its first example is not the one of {}", FILES[file], FILES[0]))
         .collect()
 }
 

@@ -13,10 +13,10 @@ const LINES_MEDIAN_MAX: usize = 150;
 /// Most lines of a test file.
 const TEST_LINES_MAX: usize = 800;
 
-/// Every Rust source of the workspace.
+/// Every Rust source of the repository.
 pub fn rust_sources(root: &Path) -> Vec<Source> {
     let mut paths = Vec::new();
-    for dir in ["crates", "xtask"] {
+    for dir in ["crates", "examples", "fuzz", "xtask"] {
         collect(&root.join(dir), &mut paths);
     }
     paths.sort();
@@ -40,10 +40,10 @@ fn collect(dir: &Path, paths: &mut Vec<PathBuf>) {
 
 fn read(path: PathBuf) -> Source {
     let text = std::fs::read_to_string(&path).unwrap_or_default();
-    let in_folder = ["tests", "examples", "benches"];
-    let is_test = path.components().any(|part| {
-        let part = part.as_os_str().to_string_lossy();
-        in_folder.contains(&part.as_ref()) || part.ends_with("_tests")
+    let in_folder = ["tests", "examples", "benches", "fuzz_targets"];
+    let is_test = path.components().any(|component| {
+        let component = component.as_os_str().to_string_lossy();
+        in_folder.contains(&component.as_ref()) || component.ends_with("_tests")
     }) || path.file_stem().is_some_and(|stem| {
         let stem = stem.to_string_lossy();
         stem == "tests" || stem.ends_with("_tests")

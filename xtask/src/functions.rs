@@ -18,13 +18,13 @@ pub fn check_lengths(root: &Path, sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     for source in sources.iter().filter(|source| !source.is_test) {
         for (name, line, lines) in functions(&source.production) {
-            let place =
+            let problem =
                 format!("{}:{line}: the function `{name}` has {lines} lines", shown(root, &source.path));
             if lines > LINES_MAX {
-                problems.push(format!("{place}, at most {LINES_MAX} are allowed"));
+                problems.push(format!("{problem}, at most {LINES_MAX} are allowed"));
             } else if lines > LINES_USUAL_MAX && !LONG.iter().any(|(long, _)| *long == name) {
                 problems.push(format!(
-                    "{place}, at most {LINES_USUAL_MAX} are usual: split it, or argue in LONG"
+                    "{problem}, at most {LINES_USUAL_MAX} are usual: split it, or argue in LONG"
                 ));
             }
         }

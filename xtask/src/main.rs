@@ -4,6 +4,7 @@ mod architecture;
 mod example;
 mod files;
 mod functions;
+mod identifiers;
 mod links;
 mod words;
 

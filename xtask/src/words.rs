@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::identifiers::{Identifier, identifiers};
 use crate::{Source, shown};
 
 /// A private word, and what to write instead.
@@ -26,6 +27,7 @@ const PRIVATE: [Private; 8] = [
             "crates/index/src/base.rs",
             "crates/index/src/fuzzing.rs",
             "crates/fuzz/src/",
+            "fuzz/fuzz_targets/",
             "crates/index/tests/btree/",
             "crates/log/src/format/bulk.rs",
             "crates/cli/src/commands/dump",
@@ -64,13 +66,52 @@ const PRIVATE: [Private; 8] = [
     },
 ];
 
+/// Words that prose may use, and identifiers may not: each with what to write instead.
+const PRIVATE_NAMES: [(&[&str], &str); 8] = [
+    (&["place", "places"], "LSN, position, offset, reservation, fences"),
+    (&["part", "parts"], "chunk, range, component"),
+    (&["cell", "cells"], "group slot, process"),
+    (&["lane", "lanes"], "retrying session, bit"),
+    (&["candidate", "candidates"], "configuration"),
+    (&["hint", "hints"], "durable mark"),
+    (&["told"], "what it was given or did"),
+    (&["image", "images"], "node record"),
+];
+
+/// An identifier of more words is a sentence, as the name of a test is: not searched.
+const NAME_WORDS_MAX: usize = 3;
+
+/// Private names that others gave: identifiers, modules with their `::`, or a word of any identifier; where (in every
+/// path, if there is none); and the reason.
+const NAMED_BY_OTHERS: [(&[&str], &[&str], &str); 4] = [
+    (
+        &["cell::", "Cell", "RefCell", "UnsafeCell", "hint::", "from_raw_parts"],
+        &[],
+        "of the standard library",
+    ),
+    (&["_MM_HINT_T0"], &[], "of the processor's intrinsics"),
+    (&["image_id"], &["crates/bench/src/workload/tpcc/"], "a column of TPC-C"),
+    (
+        &["image", "images"],
+        &[
+            "crates/env/",
+            "crates/fuzz/src/",
+            "crates/fulgurite/src/isolation_tests/",
+            "crates/fulgurite/tests/",
+            "crates/log/src/schedules/",
+            "crates/log/tests/",
+        ],
+        "of the simulated disk",
+    ),
+];
+
 /// Persons, where a thread has a role: committer, flush leader, waiter, reader, merger.
 const PERSONS: [&str; 7] = ["who", "whoever", "whom", "whomever", "nobody", "somebody", "everybody"];
 
 /// Of 1,000 lines of comment or of a document, at most this many name persons, or say "what is".
 const PERSONS_MAX: usize = 3;
 
-/// Parts of the repository that are counted together, and how many such lines they may have until their own turn comes.
+/// Areas of the repository that are counted together, and how many such lines they may have until their own turn comes.
 const COUNTED: [(&str, usize); 9] = [
     ("crates/types/", 0),
     ("crates/env/", 0),
@@ -83,14 +124,21 @@ const COUNTED: [(&str, usize); 9] = [
     ("docs/", 0),
 ];
 
-/// Private words, and parts of the repository with too many persons.
+/// Private words, and areas of the repository with too many persons.
 pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
     let mut problems = Vec::new();
     let mut counts = [(0, 0); COUNTED.len()];
     for path in sources.iter().map(|source| source.path.clone()).chain(documents(root)) {
         let name = shown(root, &path);
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let part = COUNTED.iter().position(|(part, _)| name.starts_with(part));
+        if name.ends_with(".rs") {
+            problems.extend(identifiers(&text).iter().filter_map(|identifier| {
+                let instead = private_name(identifier, &name)?;
+                let Identifier { name: found, line, .. } = identifier;
+                Some(format!("{name}:{line}: `{found}`: the field says what it is ({instead})"))
+            }));
+        }
+        let area = COUNTED.iter().position(|(area, _)| name.starts_with(area));
         for (index, line) in text.lines().enumerate() {
             if !UNSEARCHED.iter().any(|path| name.starts_with(path)) {
                 let found = private(line, &name);
@@ -99,17 +147,17 @@ pub fn check(root: &Path, sources: &[Source]) -> Vec<String> {
                 }));
             }
             let prose = if name.ends_with(".md") { Some(line) } else { comment(line) };
-            if let (Some(part), Some(prose)) = (part, prose) {
-                counts[part].0 += 1;
-                counts[part].1 += usize::from(names_a_person(prose));
+            if let (Some(area), Some(prose)) = (area, prose) {
+                counts[area].0 += 1;
+                counts[area].1 += usize::from(names_a_person(prose));
             }
         }
     }
-    for ((part, allowance), (lines, persons)) in COUNTED.iter().zip(counts) {
+    for ((area, allowance), (lines, persons)) in COUNTED.iter().zip(counts) {
         let max = (lines * PERSONS_MAX).div_ceil(1000).max(*allowance);
         if persons > max {
             problems.push(format!(
-                "{part}: {persons} of {lines} lines of prose say `who`, `nobody`, `what is` or the like, {max} are \
+                "{area}: {persons} of {lines} lines of prose say `who`, `nobody`, `what is` or the like, {max} are \
                  allowed: name the thread's role, or the thing"
             ));
         }
@@ -137,6 +185,28 @@ fn private(line: &str, name: &str) -> Option<(String, &'static Private)> {
         };
         let private = PRIVATE.iter().find(is_one)?;
         Some((word, private))
+    })
+}
+
+/// What the identifier should say instead of a private word.
+fn private_name(identifier: &Identifier<'_>, path: &str) -> Option<&'static str> {
+    let words = words(identifier.name);
+    if words.len() > NAME_WORDS_MAX {
+        return None;
+    }
+    words.iter().find_map(|word| {
+        let (_, instead) = PRIVATE_NAMES.iter().find(|(forms, _)| forms.contains(&word.as_str()))?;
+        (!is_named_by_others(identifier, word, path)).then_some(*instead)
+    })
+}
+
+fn is_named_by_others(identifier: &Identifier<'_>, word: &str, path: &str) -> bool {
+    let module = format!("{}::", identifier.name);
+    let is_one =
+        |name: &&str| *name == identifier.name || *name == word || (identifier.is_path && *name == module);
+    NAMED_BY_OTHERS.iter().any(|(names, paths, _)| {
+        let is_here = paths.is_empty() || paths.iter().any(|prefix| path.starts_with(prefix));
+        is_here && names.iter().any(is_one)
     })
 }
 
@@ -180,6 +250,21 @@ mod tests {
         assert_eq!(found("fn folds_oldest()", "crates/index/src/table/mod.rs").as_deref(), Some("folds"));
         assert_eq!(found("/// A leaf delta record", "crates/index/src/btree/load.rs"), None);
         assert_eq!(found("a folder", "crates/index/src/btree/load.rs"), None);
+    }
+
+    #[test]
+    fn names_say_what_they_are() {
+        let found = |code: &str, path: &str| {
+            identifiers(code).iter().find_map(|identifier| private_name(identifier, path)).is_some()
+        };
+        let path = "crates/index/src/table/mod.rs";
+        assert!(found("let used_places = 1;", path) && found("struct CellHint;", path));
+        assert!(!found("let parting = \"part\"; // part", path));
+        assert!(!found("fn a_part_of_it_is_there() {}", path), "a sentence");
+        assert!(!found("use std::cell::UnsafeCell; std::slice::from_raw_parts(at, len);", path));
+        assert!(found("let cell = hint;", path) && found("let image = 1;", path));
+        let of_the_disk = "crates/env/src/sim/mod.rs";
+        assert!(!found("let first_image = 1;", of_the_disk) && found("let image_part = 1;", of_the_disk));
     }
 
     #[test]

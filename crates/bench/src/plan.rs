@@ -252,13 +252,13 @@ impl Plan {
     }
 
     fn expected_seconds(&self) -> Vec<Option<f64>> {
-        let of_point = |data_point: &DataPoint| match data_point.load.limit {
+        let of_data_point = |data_point: &DataPoint| match data_point.load.limit {
             Limit::Time(time) => Some(time.as_secs_f64() + AROUND_SECONDS),
             _ => None,
         };
         self.data_points
             .iter()
-            .flat_map(|data_point| vec![of_point(data_point); self.configurations.len()])
+            .flat_map(|data_point| vec![of_data_point(data_point); self.configurations.len()])
             .collect()
     }
 }
@@ -363,7 +363,7 @@ impl Runner<'_> {
         let what = format!("{}, {}", configuration.label, describe(data_point));
         let began_ns = env.clock().monotonic_ns();
         let ran = process.run(env, registry, &job, &mut |stage| {
-            self.forecast.now(round, run, seconds_since(env, began_ns), part_of(data_point, stage));
+            self.forecast.now(round, run, seconds_since(env, began_ns), share_done(data_point, stage));
             self.show(round, &what, stage);
             self.watch.should_continue()
         });
@@ -377,7 +377,7 @@ impl Runner<'_> {
 }
 
 /// The share of a run that is done, if its operations show it; 0 otherwise.
-fn part_of(data_point: &DataPoint, stage: Stage) -> f64 {
+fn share_done(data_point: &DataPoint, stage: Stage) -> f64 {
     match (stage, data_point.load.limit) {
         (Stage::Running(done), Limit::Operations(each)) => {
             done as f64 / each.saturating_mul(data_point.load.threads.into()).max(1) as f64

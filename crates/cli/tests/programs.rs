@@ -124,7 +124,7 @@ fn events_are_printed_on_demand() {
     let sandbox = Sandbox::new();
     sandbox.ok(&["put", "--create", "db", "t", "k", "v"]);
     let get = ["get", "db", "t", "k"];
-    for (log, flag, is_told) in [
+    for (log, flag, is_printed) in [
         (None, None, false),
         (None, Some("-v"), true),
         (Some("info"), None, true),
@@ -137,8 +137,8 @@ fn events_are_printed_on_demand() {
         assert_eq!((ran.code, &ran.stdout[..]), (Some(0), &b"v"[..]), "{}", ran.stderr);
         let opened =
             ran.stderr.lines().any(|line| line.contains(" INFO fulgurite") && line.contains("opened"));
-        assert_eq!(opened, is_told, "{log:?} {flag:?}: {}", ran.stderr);
-        assert_eq!(ran.stderr.is_empty(), !is_told, "{log:?} {flag:?}: {}", ran.stderr);
+        assert_eq!(opened, is_printed, "{log:?} {flag:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.is_empty(), !is_printed, "{log:?} {flag:?}: {}", ran.stderr);
     }
     with_log(&sandbox, Some("fulgurite=loud"), &get).fails(2, "RUST_LOG is `fulgurite=loud`");
 }
@@ -150,7 +150,7 @@ fn a_warning_was_not_seen_without_being_asked_for() {
     sandbox.ok(&["put", "--create", "db", "t", "k", "v"]);
     sandbox.flip("db/SUPERBLOCK", 40);
     let get = ["get", "db", "t", "k"];
-    for (log, is_told) in
+    for (log, is_printed) in
         [(None, true), (Some("fulgurite_log=debug"), true), (Some("off"), false), (Some("error"), false)]
     {
         let ran = with_log(&sandbox, log, &get);
@@ -158,8 +158,8 @@ fn a_warning_was_not_seen_without_being_asked_for() {
         let warned = ran.stderr.lines().any(|line| {
             line.contains(" WARN fulgurite::superblock: ") && line.contains("copies of the superblock")
         });
-        assert_eq!(warned, is_told, "{log:?}: {}", ran.stderr);
-        assert_eq!(ran.stderr.is_empty(), !is_told, "{log:?}: {}", ran.stderr);
+        assert_eq!(warned, is_printed, "{log:?}: {}", ran.stderr);
+        assert_eq!(ran.stderr.is_empty(), !is_printed, "{log:?}: {}", ran.stderr);
     }
     let ran = with_log(&sandbox, None, &[&get[..], &["--json"]].concat());
     let warning: Value = serde_json::from_str(&ran.stderr).expect(&ran.stderr);

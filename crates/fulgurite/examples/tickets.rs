@@ -97,14 +97,14 @@ fn run(db: &Database, table: &Table, figure: Figure) -> fulgurite::Result<()> {
         }
         flying.push_back(txn.commit_deferred()?);
         if flying.len() == IN_FLIGHT {
-            settle(&mut flying)?;
+            reap(&mut flying)?;
         }
     }
     flying.into_iter().try_for_each(|ticket| ticket.wait().map(drop))
 }
 
 /// Waits for the oldest ticket and takes out all that are complete.
-fn settle(flying: &mut VecDeque<Ticket>) -> fulgurite::Result<()> {
+fn reap(flying: &mut VecDeque<Ticket>) -> fulgurite::Result<()> {
     flying.pop_front().expect("a ticket is in flight").wait()?;
     while let Some(outcome) = flying.front().and_then(Ticket::try_wait) {
         outcome?;

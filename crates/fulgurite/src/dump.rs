@@ -45,7 +45,7 @@ use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op, Ops};
 use crate::database::log_dir;
 use crate::error::OrError;
 use crate::recovery::directory::{Found, look, open_home};
-use crate::superblock::{FILE_NAME, SLOT_BYTES, SlotFault, Superblock};
+use crate::superblock::{COPY_BYTES, CopyFault, FILE_NAME, Superblock};
 use crate::{Csn, Error, Lsn, Result, TableId};
 
 /// A copy of the superblock.
@@ -85,7 +85,7 @@ pub struct SuperblockContent {
 }
 
 impl From<Superblock> for SuperblockContent {
-    fn from(slot: Superblock) -> SuperblockContent {
+    fn from(copy: Superblock) -> SuperblockContent {
         let Superblock {
             id,
             sequence,
@@ -97,7 +97,7 @@ impl From<Superblock> for SuperblockContent {
             clock_ms,
             clock_step,
             closed_at,
-        } = slot;
+        } = copy;
         let confirmed_ms = clock_step.map_or(clock_ms, |step| step.confirmed_ms);
         SuperblockContent {
             id,
@@ -241,13 +241,13 @@ pub fn superblock(disk: &dyn Disk, dir: &Path) -> Result<[SuperblockCopy; 2]> {
         return Err(Error::NotADatabase { path: dir.to_path_buf(), found });
     }
     let file = home.open(FILE_NAME, OpenOptions::Read).map_err(failed)?;
-    let mut bytes = vec![0; 2 * SLOT_BYTES];
+    let mut bytes = vec![0; 2 * COPY_BYTES];
     let len = file.read_at(&mut bytes, 0).map_err(failed)?;
-    Ok([0, SLOT_BYTES].map(|start| {
-        match Superblock::decode(bytes[..len].get(start..start + SLOT_BYTES).unwrap_or_default()) {
-            Ok(slot) => SuperblockCopy::Valid(slot.into()),
-            Err(SlotFault::Newer(version)) => SuperblockCopy::Newer(version),
-            Err(SlotFault::Damaged) => SuperblockCopy::Invalid,
+    Ok([0, COPY_BYTES].map(|start| {
+        match Superblock::decode(bytes[..len].get(start..start + COPY_BYTES).unwrap_or_default()) {
+            Ok(copy) => SuperblockCopy::Valid(copy.into()),
+            Err(CopyFault::Newer(version)) => SuperblockCopy::Newer(version),
+            Err(CopyFault::Damaged) => SuperblockCopy::Invalid,
         }
     }))
 }
@@ -340,8 +340,8 @@ mod tests {
         let options = Options { background: false, ..Options::default() };
         let db = Database::open_with(env.clone(), dir, options, |_| {}).unwrap();
         db.table("t").unwrap().put(b"k", b"v").unwrap();
-        let slots = superblock(env.disk(), dir).unwrap();
-        assert!(slots.iter().any(|slot| matches!(slot, SuperblockCopy::Valid(_))));
+        let copies = superblock(env.disk(), dir).unwrap();
+        assert!(copies.iter().any(|copy| matches!(copy, SuperblockCopy::Valid(_))));
         let put = Action::Put { value: b"v".to_vec(), expires_at_ms: 0 };
         let found = segment_paths(env.disk(), dir).unwrap().iter().any(|(_, path)| {
             let segment = segment(env.disk(), path).unwrap();

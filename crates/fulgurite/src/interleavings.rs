@@ -25,10 +25,10 @@ fn open(env: &Arc<SimEnv>) -> Database {
     Database::open_with(env, "/db", options(), |_| {}).unwrap()
 }
 
-/// Runs `work` the first time that a thread reaches the hook `place`.
-fn once(db: &Database, place: &'static str, work: impl Fn() + Send + Sync + 'static) {
+/// Runs `work` the first time that a thread reaches the hook `spot`.
+fn once(db: &Database, spot: &'static str, work: impl Fn() + Send + Sync + 'static) {
     let done = AtomicBool::new(false);
-    db.engine().hooks.set(place, move || {
+    db.engine().hooks.set(spot, move || {
         if !done.swap(true, Ordering::AcqRel) {
             work();
         }

@@ -17,7 +17,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"FULGSUPR");
 /// The format version that this program writes.
 pub(crate) const FORMAT_VERSION: u16 = 1;
 /// The length of a copy; only its first [`ENCODED_BYTES`] bytes are used.
-pub(crate) const SLOT_BYTES: usize = 4096;
+pub(crate) const COPY_BYTES: usize = 4096;
 pub(crate) const ENCODED_BYTES: usize = 100;
 
 /// The contents of one copy.
@@ -46,7 +46,7 @@ pub(crate) struct Superblock {
 
 impl Superblock {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(SLOT_BYTES);
+        let mut out = Vec::with_capacity(COPY_BYTES);
         out.put_u64(MAGIC);
         out.put_u16(FORMAT_VERSION);
         out.put_u16(0);
@@ -65,27 +65,27 @@ impl Superblock {
         assert_eq!(out.len(), ENCODED_BYTES - 4, "the fields have the lengths of the grammar");
         let crc = crc32c(&out);
         out.put_u32(crc);
-        out.resize(SLOT_BYTES, 0);
+        out.resize(COPY_BYTES, 0);
         out
     }
 
     /// Reads a copy.
-    pub(crate) fn decode(slot: &[u8]) -> Result<Superblock, SlotFault> {
-        let mut reader = Reader::new(slot);
-        let short = |_| SlotFault::Damaged;
+    pub(crate) fn decode(copy: &[u8]) -> Result<Superblock, CopyFault> {
+        let mut reader = Reader::new(copy);
+        let short = |_| CopyFault::Damaged;
         if reader.u64("magic").map_err(short)? != MAGIC {
-            return Err(SlotFault::Damaged);
+            return Err(CopyFault::Damaged);
         }
         let version = reader.u16("format version").map_err(short)?;
         if version > FORMAT_VERSION {
-            return Err(SlotFault::Newer(version));
+            return Err(CopyFault::Newer(version));
         }
-        let crc = slot.get(ENCODED_BYTES - 4..ENCODED_BYTES).ok_or(SlotFault::Damaged)?;
-        if crc32c(&slot[..ENCODED_BYTES - 4]).to_le_bytes() != *crc {
-            return Err(SlotFault::Damaged);
+        let crc = copy.get(ENCODED_BYTES - 4..ENCODED_BYTES).ok_or(CopyFault::Damaged)?;
+        if crc32c(&copy[..ENCODED_BYTES - 4]).to_le_bytes() != *crc {
+            return Err(CopyFault::Damaged);
         }
         reader.u16("reserved").map_err(short)?;
-        let mut slot = Superblock {
+        let mut superblock = Superblock {
             id: DatabaseId(reader.u128("database id").map_err(short)?),
             sequence: reader.u64("sequence").map_err(short)?,
             epoch: Epoch(reader.u32("epoch").map_err(short)?),
@@ -99,8 +99,8 @@ impl Superblock {
         };
         let behind_s = reader.u32("what of the clock is not confirmed").map_err(short)?;
         let step_s = reader.u32("step of the clock").map_err(short)?;
-        slot.clock_step = decode_step(slot.clock_ms, behind_s, step_s);
-        Ok(slot)
+        superblock.clock_step = decode_step(superblock.clock_ms, behind_s, step_s);
+        Ok(superblock)
     }
 }
 
@@ -124,7 +124,7 @@ fn decode_step(clock_ms: u64, behind_s: u32, step_s: u32) -> Option<ClockStep> {
 
 /// Why a copy is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SlotFault {
+pub(crate) enum CopyFault {
     /// It has this format version, which a newer program wrote.
     Newer(u16),
     /// It was never written, or not completely, or was damaged later.
@@ -158,8 +158,8 @@ impl SuperblockFile {
             _ => {}
         }
         let file = home.open(TEMPORARY_NAME, OpenOptions::CreateNew).map_err(failed)?;
-        file.write_at(&vec![0; 2 * SLOT_BYTES], 0).map_err(failed)?;
-        file.write_at(&first.encode(), slot_offset(first.sequence)).map_err(failed)?;
+        file.write_at(&vec![0; 2 * COPY_BYTES], 0).map_err(failed)?;
+        file.write_at(&first.encode(), copy_offset(first.sequence)).map_err(failed)?;
         file.sync_data().map_err(failed)?;
         home.rename(TEMPORARY_NAME, FILE_NAME).map_err(failed)?;
         home.sync().map_err(failed)?;
@@ -172,21 +172,21 @@ impl SuperblockFile {
         let path = home.path().join(FILE_NAME);
         let failed = |error| Error::io(format!("reading {}", path.display()), error);
         let file = home.open(FILE_NAME, options).map_err(failed)?;
-        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        let mut bytes = vec![0; 2 * COPY_BYTES];
         let len = file.read_at_direct(&mut bytes, 0).map_err(failed)?;
         bytes.truncate(len);
-        let slots: Vec<_> = [0, SLOT_BYTES]
-            .map(|start| Superblock::decode(bytes.get(start..start + SLOT_BYTES).unwrap_or(&[])))
+        let copies: Vec<_> = [0, COPY_BYTES]
+            .map(|start| Superblock::decode(bytes.get(start..start + COPY_BYTES).unwrap_or(&[])))
             .into();
-        for slot in &slots {
-            if let Err(SlotFault::Newer(found)) = slot {
+        for copy in &copies {
+            if let Err(CopyFault::Newer(found)) = copy {
                 return Err(Error::NewerFormat { path, found: *found, supported: FORMAT_VERSION });
             }
         }
-        let mut valid: Vec<Superblock> = slots.iter().filter_map(|slot| slot.clone().ok()).collect();
-        valid.sort_by_key(|slot| slot.sequence);
+        let mut valid: Vec<Superblock> = copies.iter().filter_map(|copy| copy.clone().ok()).collect();
+        valid.sort_by_key(|copy| copy.sequence);
         let Some(current) = valid.pop() else {
-            let what = format!("it has {len} of {} bytes and no valid copy", 2 * SLOT_BYTES);
+            let what = format!("it has {len} of {} bytes and no valid copy", 2 * COPY_BYTES);
             return Err(Damage::new(what).in_file(path).into());
         };
         let mut opened = SuperblockFile { file, current, previous: valid.pop(), damaged: None };
@@ -208,7 +208,7 @@ impl SuperblockFile {
 
     /// The copy that is damaged on the disk now.
     pub fn damaged_now(&self) -> Result<Option<usize>> {
-        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        let mut bytes = vec![0; 2 * COPY_BYTES];
         let read = self.file.read_at_direct(&mut bytes, 0);
         let len = read.map_err(|error| Error::io("reading the superblock", error))?;
         bytes.truncate(len);
@@ -217,11 +217,11 @@ impl SuperblockFile {
 
     /// The copy that does not decode, although it was written: the first write leaves the other copy empty.
     fn damaged_copy(&self, bytes: &[u8]) -> Option<usize> {
-        let slot = |number: usize| bytes.get(number * SLOT_BYTES..(number + 1) * SLOT_BYTES).unwrap_or(&[]);
-        let is_empty = |slot: &[u8]| slot.len() == SLOT_BYTES && slot.iter().all(|&byte| byte == 0);
+        let copy = |number: usize| bytes.get(number * COPY_BYTES..(number + 1) * COPY_BYTES).unwrap_or(&[]);
+        let is_empty = |copy: &[u8]| copy.len() == COPY_BYTES && copy.iter().all(|&byte| byte == 0);
         (0..2).find(|&number| {
-            let is_first = self.current.sequence == 1 && is_empty(slot(number));
-            Superblock::decode(slot(number)).is_err() && !is_first
+            let is_first = self.current.sequence == 1 && is_empty(copy(number));
+            Superblock::decode(copy(number)).is_err() && !is_first
         })
     }
 
@@ -234,27 +234,27 @@ impl SuperblockFile {
     /// now, and a copy written here would hide its commits. `None` as long as the lock of the directory works. A newer
     /// copy of this process's own epoch is from an own write that failed.
     pub fn foreign_epoch(&self) -> Result<Option<Epoch>> {
-        let mut bytes = vec![0; 2 * SLOT_BYTES];
+        let mut bytes = vec![0; 2 * COPY_BYTES];
         let read = self.file.read_at_direct(&mut bytes, 0);
         read.map_err(|error| Error::io("reading the superblock before writing it", error))?;
-        let slots = bytes.chunks(SLOT_BYTES).filter_map(|slot| Superblock::decode(slot).ok());
-        let foreign = slots.filter(|slot| slot.epoch > self.current.epoch || slot.id != self.current.id);
-        Ok(foreign.map(|slot| slot.epoch).max())
+        let copies = bytes.chunks(COPY_BYTES).filter_map(|copy| Superblock::decode(copy).ok());
+        let foreign = copies.filter(|copy| copy.epoch > self.current.epoch || copy.id != self.current.id);
+        Ok(foreign.map(|copy| copy.epoch).max())
     }
 
     /// Writes the next copy over the older one; durable when it returns.
     pub fn write(&mut self, mut next: Superblock) -> Result<()> {
         next.sequence = self.current.sequence + 1;
         let failed = |error| Error::io("writing the superblock", error);
-        self.file.write_at(&next.encode(), slot_offset(next.sequence)).map_err(failed)?;
+        self.file.write_at(&next.encode(), copy_offset(next.sequence)).map_err(failed)?;
         self.file.sync_data().map_err(failed)?;
         self.previous = Some(std::mem::replace(&mut self.current, next));
         Ok(())
     }
 }
 
-fn slot_offset(sequence: u64) -> u64 {
-    (sequence % 2) * SLOT_BYTES as u64
+fn copy_offset(sequence: u64) -> u64 {
+    (sequence % 2) * COPY_BYTES as u64
 }
 
 #[cfg(test)]
@@ -296,8 +296,8 @@ mod tests {
     fn golden_bytes_of_the_clock() {
         let steps = [None, sample().clock_step, Some(ClockStep { confirmed_ms: 5, landed_ms: u64::MAX })];
         let clocks = steps.map(|clock_step| {
-            let slot = Superblock { clock_step, ..sample() }.encode();
-            slot[72..80].iter().chain(&slot[88..96]).map(|byte| format!("{byte:02x}")).collect::<String>()
+            let copy = Superblock { clock_step, ..sample() }.encode();
+            copy[72..80].iter().chain(&copy[88..96]).map(|byte| format!("{byte:02x}")).collect::<String>()
         });
         let clock = "0068e5cf8b010000";
         assert_eq!(

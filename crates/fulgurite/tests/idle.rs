@@ -161,9 +161,9 @@ fn calls_while_idle(pause_ms: u64) -> Option<Vec<String>> {
     #[expect(clippy::disallowed_methods, reason = "a record of strace's is no file of a database")]
     let record = String::from_utf8_lossy(&std::fs::read(record).expect("strace wrote it")).into_owned();
     let lines: Vec<&str> = record.lines().collect();
-    let place = |what| lines.iter().position(|line| line.contains(what)).expect("the process said it");
+    let position = |what| lines.iter().position(|line| line.contains(what)).expect("the process said it");
     let own = |line: &&&str| ["clock_nanosleep", "write(2", "resumed"].iter().any(|own| line.contains(own));
-    let idle = &lines[place("idle begins") + 1..place("idle ends")];
+    let idle = &lines[position("idle begins") + 1..position("idle ends")];
     Some(idle.iter().filter(|line| !own(line)).map(ToString::to_string).collect())
 }
 

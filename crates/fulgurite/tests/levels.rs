@@ -156,13 +156,13 @@ fn a_commit_that_nothing_made_durable_is_lost_with_the_process() {
 
 #[test]
 fn a_commit_that_was_waited_for_or_closed_is_durable_at_any_level() {
-    type Settle = fn(Database, fulgurite::Csn);
-    let ways: [(&str, Settle); 3] = [
+    type MakeDurable = fn(Database, fulgurite::Csn);
+    let ways: [(&str, MakeDurable); 3] = [
         ("wait_durable", |db, csn| db.wait_durable(csn).unwrap()),
         ("checkpoint", |db, csn| assert!(db.checkpoint().unwrap().covered >= csn)),
         ("close", |db, _| db.close().unwrap()),
     ];
-    for (way, settle) in ways {
+    for (way, make_durable) in ways {
         for level in [ASYNC, Durability::None, Durability::NoBarrier] {
             let sim = disk(1, &[level]);
             let db = open(&sim);
@@ -172,7 +172,7 @@ fn a_commit_that_was_waited_for_or_closed_is_durable_at_any_level() {
             txn.put(&table, b"newest", &1u64.to_be_bytes()).unwrap();
             txn.put(&table, &1u64.to_be_bytes(), b"v").unwrap();
             let csn = txn.commit().unwrap().csn;
-            settle(db.clone(), csn);
+            make_durable(db.clone(), csn);
             for kind in CRASHES {
                 assert_eq!(recovered(&sim.crash(kind, 1)), 1, "{way}, {level:?}, {kind:?}");
             }

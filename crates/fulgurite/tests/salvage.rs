@@ -39,17 +39,17 @@ fn salvage(db: &Database) -> (Rows, Vec<LeftOut>) {
                 assert_eq!(expires_at, None);
                 assert!(found.insert(key.to_vec(), value.to_vec()).is_none(), "{key:?} came twice");
             }
-            Salvaged::LeftOut(part) => left_out.push(part),
+            Salvaged::LeftOut(range) => left_out.push(range),
         }
     }
     (found, left_out)
 }
 
-fn is_left_out(parts: &[LeftOut], key: &Vec<u8>) -> bool {
-    parts.iter().any(|part| part.keys.contains(key))
+fn is_left_out(ranges: &[LeftOut], key: &Vec<u8>) -> bool {
+    ranges.iter().any(|range| range.keys.contains(key))
 }
 
-fn used_places(sim: &SimEnv) -> Vec<(PathBuf, u64)> {
+fn used_offsets(sim: &SimEnv) -> Vec<(PathBuf, u64)> {
     let segments =
         sim.list_raw().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "seg"));
     segments
@@ -67,7 +67,7 @@ fn one_bad_leaf_does_not_take_the_rest_of_the_table() {
     let rows = rows();
     let sim = stored(&rows);
     let (mut stopped, mut values) = (0, 0);
-    for (path, offset) in used_places(&sim) {
+    for (path, offset) in used_offsets(&sim) {
         let damaged = sim.crash(CrashKind::Kill, 0);
         damaged.corrupt(&path, offset, |byte| *byte ^= 4).unwrap();
         // Damage to the catalog or the checkpoint is another matter.
@@ -83,12 +83,12 @@ fn one_bad_leaf_does_not_take_the_rest_of_the_table() {
             }
         }
         let is_one_key =
-            |part: &LeftOut| matches!(&part.keys, (Bound::Included(a), Bound::Included(b)) if a == b);
-        let whole = left_out.iter().any(|part| matches!(part.keys.1, Bound::Unbounded) && found.is_empty());
+            |range: &LeftOut| matches!(&range.keys, (Bound::Included(a), Bound::Included(b)) if a == b);
+        let whole = left_out.iter().any(|range| matches!(range.keys.1, Bound::Unbounded) && found.is_empty());
         assert!(left_out.len() <= 1, "one damage is one range: {left_out:?}");
         assert!(whole || found.len() + 100 >= rows.len() || left_out.is_empty(), "{left_out:?}");
         stopped += usize::from(plain.is_err() && !whole);
-        values += left_out.iter().filter(|part| is_one_key(part)).count();
+        values += left_out.iter().filter(|range| is_one_key(range)).count();
     }
     assert!(stopped > 50 && values > 20, "{stopped} damages were passed over, {values} of values");
 }
@@ -99,12 +99,12 @@ fn versions_written_after_the_damage_are_returned() {
     let rows = rows();
     let sim = stored(&rows);
     let mut rng = Rng::new(7);
-    let places = used_places(&sim);
+    let offsets = used_offsets(&sim);
     let mut tried = 0;
     while tried < 20 {
         let damaged = sim.crash(CrashKind::Kill, 0);
         for _ in 0..6 {
-            let (path, offset) = &places[rng.below(places.len() as u64) as usize];
+            let (path, offset) = &offsets[rng.below(offsets.len() as u64) as usize];
             damaged.corrupt(path, *offset, |byte| *byte ^= 4).unwrap();
         }
         let Ok(db) = common::open(damaged.clone()) else { continue };
@@ -142,7 +142,7 @@ fn a_transaction_that_deletes_a_range_with_damage_scans_what_comes_before_it() {
     let rows = rows();
     let sim = stored(&rows);
     let mut tried = 0;
-    for (path, offset) in used_places(&sim) {
+    for (path, offset) in used_offsets(&sim) {
         let damaged = sim.crash(CrashKind::Kill, 0);
         damaged.corrupt(&path, offset, |byte| *byte ^= 4).unwrap();
         let Ok(db) = common::open(damaged.clone()) else { continue };

@@ -149,8 +149,8 @@ fn trace(direct: bool, threads: usize) -> Option<Vec<Call>> {
     assert!(output.status.success(), "the process failed: {said}");
     assert_eq!(said.matches("ack k-").count(), threads * COMMITS, "everything was acknowledged: {said}");
     let mut calls = calls(&read(&record));
-    let place = |what| calls.iter().position(|call: &Call| call.ack() == Some(what)).expect("it was said");
-    let (begin, end) = (place(BEGIN), place(END));
+    let position = |what| calls.iter().position(|call: &Call| call.ack() == Some(what)).expect("it was said");
+    let (begin, end) = (position(BEGIN), position(END));
     Some(calls.drain(begin..end).collect())
 }
 

@@ -12,12 +12,12 @@ use fulgurite_types::Csn;
 pub fn node(bytes: &[u8]) {
     let Ok(node) = describe(bytes.to_vec()) else { return };
     let header = Header::decode(bytes).expect("it was decoded before");
-    let (place, _) = format::stored_fences(bytes, &header).expect("they were decoded before");
+    let (fences, _) = format::stored_fences(bytes, &header).expect("they were decoded before");
     let keys = node.entries.iter().map(|entry| &entry.key).chain(node.children.iter().map(|(key, _)| key));
     match header.kind {
         NodeKind::Internal => {
             let (inner, entries) =
-                Inner::decode(bytes.to_vec(), header.table, &place, &Default::default()).expect("as before");
+                Inner::decode(bytes.to_vec(), header.table, &fences, &Default::default()).expect("as before");
             assert_eq!(inner.encode(entries), bytes);
             for key in keys {
                 let child = inner.child_fences(inner.child_index(key));
@@ -29,7 +29,7 @@ pub fn node(bytes: &[u8]) {
             assert_eq!(inner.to_children().len(), inner.children().len());
         }
         NodeKind::Leaf => {
-            let leaf = Leaf::decode(bytes.to_vec(), header.table, &place).expect("as before");
+            let leaf = Leaf::decode(bytes.to_vec(), header.table, &fences).expect("as before");
             for key in keys {
                 let group = leaf.group(key);
                 assert!(!group.is_empty(), "an entry's key is found");
@@ -39,7 +39,7 @@ pub fn node(bytes: &[u8]) {
             }
         }
         NodeKind::LeafDelta => {
-            let delta = LeafDelta::decode(bytes.to_vec(), header.table, &place).expect("as before");
+            let delta = LeafDelta::decode(bytes.to_vec(), header.table, &fences).expect("as before");
             assert_eq!(delta.entries().count(), header.count as usize);
         }
     }
@@ -51,14 +51,14 @@ pub fn leaf_with_delta_record(bytes: &[u8]) {
     let Some((len, rest)) = bytes.split_first_chunk::<2>() else { return };
     let Some((full, delta)) = rest.split_at_checked(u16::from_le_bytes(*len).into()) else { return };
     let Ok(header) = Header::decode(full) else { return };
-    let Ok((place, _)) = format::stored_fences(full, &header) else { return };
-    let Ok(leaf) = Leaf::decode(full.to_vec(), header.table, &place) else { return };
-    let Ok(delta) = LeafDelta::decode(delta.to_vec(), header.table, &place) else { return };
+    let Ok((fences, _)) = format::stored_fences(full, &header) else { return };
+    let Ok(leaf) = Leaf::decode(full.to_vec(), header.table, &fences) else { return };
+    let Ok(delta) = LeafDelta::decode(delta.to_vec(), header.table, &fences) else { return };
     let applied = delta.apply(&leaf, header.table);
     for entry in applied.entries() {
-        assert!(place.lower <= entry.key && place.admits(entry.key));
+        assert!(fences.lower <= entry.key && fences.admits(entry.key));
     }
-    let again = Leaf::decode(applied.bytes().to_vec(), header.table, &place);
+    let again = Leaf::decode(applied.bytes().to_vec(), header.table, &fences);
     assert!(again.is_ok(), "a leaf with its delta record applied is a valid leaf: {:?}", again.err());
 }
 

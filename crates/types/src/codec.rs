@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_field_and_place() {
+    fn errors_name_field_and_position() {
         let mut reader = Reader::new(&[1, 2, 3]);
         reader.u8("kind").unwrap();
         let error = reader.u64("csn").unwrap_err();

@@ -262,7 +262,7 @@ fn frame_lines(frame: &Frame) -> Vec<String> {
             );
         }
         Body::InChunks(chunks) => {
-            lines.push(format!("              its operations are in {}", parts_text(chunks)))
+            lines.push(format!("              its operations are in {}", chunks_text(chunks)))
         }
         Body::Undecodable(why) => lines.push(format!("              undecodable: {why}")),
     }
@@ -283,7 +283,7 @@ fn operation_text(operation: &Operation) -> String {
             format!("table {table}: put {key} = {}{}", quoted(value), expires(expires_at_ms))
         }
         Action::PutInChunks { chunks, expires_at_ms } => {
-            format!("table {table}: put {key} = {}{}", parts_text(chunks), expires(expires_at_ms))
+            format!("table {table}: put {key} = {}{}", chunks_text(chunks), expires(expires_at_ms))
         }
         Action::Delete => format!("table {table}: delete {key}"),
         Action::DeleteRange { end: Some(end) } => {
@@ -293,7 +293,7 @@ fn operation_text(operation: &Operation) -> String {
     }
 }
 
-fn parts_text(chunks: &Chunks) -> String {
+fn chunks_text(chunks: &Chunks) -> String {
     format!("chunks from {}: {} bytes", chunks.ordinal, chunks.len)
 }
 

@@ -85,7 +85,7 @@ impl JsonRows {
     /// Parses a line; returns whether it is a row, and not only the name of a table.
     fn parse(&self, line: &[u8], row: &mut Row) -> Result<bool, String> {
         let object: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_slice(line).map_err(|error| {
-            format!("it is not a JSON object: {}, at column {}", without_place(&error), error.column())
+            format!("it is not a JSON object: {}, at column {}", without_position(&error), error.column())
         })?;
         if self.has_tables {
             let table = object.get(TABLE_FIELD).ok_or("there is no field \"table\"")?;
@@ -133,12 +133,12 @@ impl Rows for JsonRows {
 }
 
 fn string(field: &str, json: &str) -> Result<String, String> {
-    let failed = |error| format!("field \"{field}\" is not a string: {}", without_place(&error));
+    let failed = |error| format!("field \"{field}\" is not a string: {}", without_position(&error));
     serde_json::from_str(json).map_err(failed)
 }
 
 /// The error without its position: its line is relative to the object, its column perhaps to a field.
-fn without_place(error: &serde_json::Error) -> String {
+fn without_position(error: &serde_json::Error) -> String {
     let position = format!(" at line {} column {}", error.line(), error.column());
     let text = error.to_string();
     text.strip_suffix(&position).map(String::from).unwrap_or(text)

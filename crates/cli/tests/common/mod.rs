@@ -170,12 +170,12 @@ impl Ran {
     /// The output of a run that has to have succeeded. Standard error may only have the note about a killed database,
     /// and an export's line about its file.
     pub fn ok(self) -> String {
-        let is_told = |line: &str| {
+        let is_note = |line: &str| {
             line.starts_with("note: the database was not closed")
                 || line.starts_with("{\"note\":\"the database was not closed")
                 || line.contains(" written to ")
         };
-        let is_quiet = self.stderr.lines().all(is_told);
+        let is_quiet = self.stderr.lines().all(is_note);
         let printed = String::from_utf8_lossy(&self.stdout);
         assert!(self.code == Some(0) && is_quiet, "{:?}: {}{printed}", self.code, self.stderr);
         String::from_utf8_lossy(&self.stdout).into_owned()

@@ -11,12 +11,12 @@ pub(super) struct RealClock;
 
 impl Clock for RealClock {
     fn wall_ms(&self) -> u64 {
-        let (seconds, nanoseconds) = parts(clock_gettime(ClockId::Realtime));
+        let (seconds, nanoseconds) = seconds_and_nanoseconds(clock_gettime(ClockId::Realtime));
         seconds.saturating_mul(1_000).saturating_add(nanoseconds / 1_000_000)
     }
 
     fn monotonic_ns(&self) -> u64 {
-        let (seconds, nanoseconds) = parts(clock_gettime(ClockId::Boottime));
+        let (seconds, nanoseconds) = seconds_and_nanoseconds(clock_gettime(ClockId::Boottime));
         seconds.saturating_mul(1_000_000_000).saturating_add(nanoseconds)
     }
 
@@ -27,6 +27,6 @@ impl Clock for RealClock {
 }
 
 /// Seconds and nanoseconds; a clock set before 1970 reads as 0.
-fn parts(time: Timespec) -> (u64, u64) {
+fn seconds_and_nanoseconds(time: Timespec) -> (u64, u64) {
     (u64::try_from(time.tv_sec).unwrap_or(0), u64::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -29,8 +29,8 @@ fn guessable() -> u64 {
     let process = u64::from(rustix::process::getpid().as_raw_nonzero().get().unsigned_abs());
     let clock = RealClock;
     let mut number = 0;
-    for part in [clock.wall_ms(), clock.monotonic_ns(), process, call] {
-        number = crate::sim::mix(number ^ part);
+    for source in [clock.wall_ms(), clock.monotonic_ns(), process, call] {
+        number = crate::sim::mix(number ^ source);
     }
     number
 }

@@ -26,18 +26,18 @@ pub(super) struct Content {
 impl Content {
     /// Fills `buf` with the bytes from `offset` on; the content has no end.
     pub(super) fn read(&self, buf: &mut [u8], offset: u64) {
-        for (page, inside, part) in pieces(offset, buf.len()) {
+        for (page, inside, range) in pieces(offset, buf.len()) {
             match self.pages.get(&page) {
-                Some(bytes) => buf[part].copy_from_slice(&bytes[inside]),
-                None => buf[part].fill(0),
+                Some(bytes) => buf[range].copy_from_slice(&bytes[inside]),
+                None => buf[range].fill(0),
             }
         }
     }
 
     /// Overwrites the bytes at `offset`. Zeros written to an absent page leave it absent.
     pub(super) fn write(&mut self, data: &[u8], offset: u64) {
-        for (page, inside, part) in pieces(offset, data.len()) {
-            let data = &data[part];
+        for (page, inside, range) in pieces(offset, data.len()) {
+            let data = &data[range];
             if is_zero(data) {
                 if !self.pages.contains_key(&page) {
                     continue;

@@ -55,7 +55,7 @@ impl Fate {
             Mode::LoseAll => 0,
             Mode::KeepAll => count,
             Mode::Before(moment) => versions.take_while(|seq| *seq <= moment).count(),
-            Mode::Scatter(parts) if count > 0 && self.rng.chance(parts) => {
+            Mode::Scatter(of_256) if count > 0 && self.rng.chance(of_256) => {
                 1 + self.rng.below(count as u64) as usize
             }
             Mode::Scatter(_) => 0,

@@ -210,27 +210,27 @@ impl Inode {
 
     /// A sync that covers every change up to `cutoff`.
     pub(super) fn sync(&mut self, cutoff: Seq) {
-        self.settle_versions(0..u64::MAX, up_to(cutoff), <[Version]>::len);
-        self.settle_len(cutoff);
+        self.resolve_versions(0..u64::MAX, up_to(cutoff), <[Version]>::len);
+        self.persist_len(cutoff);
         self.durable_hole_from = self.hole_from;
     }
 
     /// A failed sync: the data that it covered is clean from now on, durable or not. The journal keeps the length, so
     /// the next sync tries it again.
     pub(super) fn fail_sync(&mut self, cutoff: Seq, fate: &mut Fate, power_safe: bool) {
-        self.settle_versions(0..u64::MAX, up_to(cutoff), |versions| pick(versions, fate, power_safe));
+        self.resolve_versions(0..u64::MAX, up_to(cutoff), |versions| pick(versions, fate, power_safe));
     }
 
     /// A flush of the device's cache without one of the page cache.
     pub(super) fn flush_device(&mut self) {
-        self.settle_versions(0..u64::MAX, in_device, <[Version]>::len);
+        self.resolve_versions(0..u64::MAX, in_device, <[Version]>::len);
     }
 
     /// Makes durable the sectors of a range and a length that makes them readable, nothing else.
     pub(super) fn sync_range(&mut self, offset: u64, len: u64, grew: bool) {
-        self.settle_versions(content::sectors(offset, len), <[Version]>::len, <[Version]>::len);
+        self.resolve_versions(content::sectors(offset, len), <[Version]>::len, <[Version]>::len);
         if grew {
-            self.settle_len(Seq::MAX);
+            self.persist_len(Seq::MAX);
         }
         let end = offset + len;
         self.pending_lens.retain(|(_, pending)| *pending >= end);
@@ -240,12 +240,12 @@ impl Inode {
     /// A data-synchronous write of a range that failed.
     pub(super) fn fail_sync_range(&mut self, (offset, len): (u64, u64), fate: &mut Fate, power_safe: bool) {
         let sectors = content::sectors(offset, len);
-        self.settle_versions(sectors, <[Version]>::len, |versions| pick(versions, fate, power_safe));
+        self.resolve_versions(sectors, <[Version]>::len, |versions| pick(versions, fate, power_safe));
     }
 
-    /// For each sector of the range, `covers` returns how many versions are settled, and `pick` which of those becomes
-    /// the durable one; the others of those are dropped.
-    fn settle_versions(
+    /// For each sector of the range, `covers` returns how many versions are resolved, and `pick` which of those
+    /// becomes the durable one; the others of those are dropped.
+    fn resolve_versions(
         &mut self,
         sectors: Range<u64>,
         covers: impl Fn(&[Version]) -> usize,
@@ -275,7 +275,7 @@ impl Inode {
     }
 
     /// Makes durable the last length up to `cutoff`.
-    fn settle_len(&mut self, cutoff: Seq) {
+    fn persist_len(&mut self, cutoff: Seq) {
         let covered = self.pending_lens.partition_point(|(seq, _)| *seq <= cutoff);
         if let Some((_, len)) = self.pending_lens.drain(..covered).next_back() {
             self.durable_len = len;
@@ -348,11 +348,11 @@ impl Inode {
 
     /// The durable content: a power cut that keeps no pending version leaves this.
     pub(super) fn durable_bytes(&self, power_safe: bool) -> Vec<u8> {
-        let mut settled = self.clone();
+        let mut flushed = self.clone();
         if power_safe {
-            settled.flush_device();
+            flushed.flush_device();
         }
-        Inode::durable(settled.durable, self.durable_len).bytes()
+        Inode::durable(flushed.durable, self.durable_len).bytes()
     }
 
     /// The whole content as reads see it.

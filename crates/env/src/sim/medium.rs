@@ -86,8 +86,8 @@ impl Medium {
             if kept {
                 let start = (sector * content::SECTOR).max(offset);
                 let end = ((sector + 1) * content::SECTOR).min(offset + data.len() as u64);
-                let part = &data[(start - offset) as usize..(end - offset) as usize];
-                inode.write(part, start, seq, reach);
+                let bytes = &data[(start - offset) as usize..(end - offset) as usize];
+                inode.write(bytes, start, seq, reach);
             }
         }
     }
@@ -99,7 +99,7 @@ impl Medium {
     }
 
     /// Decides the outcome of the changes in flight: any subset, in any order.
-    pub(super) fn settle_flights(&mut self, rng: &mut Rng) {
+    pub(super) fn resolve_flights(&mut self, rng: &mut Rng) {
         let mut flights: Vec<Flight> = std::mem::take(&mut self.flights).into_values().collect();
         rng.shuffle(&mut flights);
         for flight in flights {

@@ -119,7 +119,7 @@ impl SimEnv {
         let settings = state.plan.settings.clone();
         drop(state);
         let mut rng = Rng::new(mix(seed));
-        medium.settle_flights(&mut rng);
+        medium.resolve_flights(&mut rng);
         match kind {
             CrashKind::Kill => {}
             CrashKind::OsCrash => medium = medium.os_crash(rng),

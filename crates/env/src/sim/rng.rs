@@ -22,9 +22,9 @@ impl Rng {
         self.next() % bound
     }
 
-    /// True in `parts` of 256 cases.
-    pub(super) fn chance(&mut self, parts: u64) -> bool {
-        self.below(256) < parts
+    /// True in `of_256` cases of 256.
+    pub(super) fn chance(&mut self, of_256: u64) -> bool {
+        self.below(256) < of_256
     }
 
     pub(super) fn shuffle<T>(&mut self, items: &mut [T]) {

@@ -66,12 +66,12 @@ fn a_ticket_ends_with_the_database() {
 /// A commit during a close is durable or refused, never acknowledged and lost.
 #[test]
 fn a_commit_beside_a_close_is_durable_or_refused() {
-    for place in ["admitted", "validated"] {
+    for spot in ["admitted", "validated"] {
         for deferred in [false, true] {
             let env = SimEnv::new(1);
             let db = open(&env, Options::default());
             let table = db.table("t").unwrap();
-            let meeting = hold_first_at(&db, place);
+            let meeting = hold_first_at(&db, spot);
             let outcome = std::thread::scope(|scope| {
                 let writer = scope.spawn(|| {
                     let mut txn = db.begin();
@@ -101,7 +101,7 @@ fn a_commit_beside_a_close_is_durable_or_refused() {
             drop((db, table));
             let db = open(&env, Options::default());
             let is_there = db.table("t").unwrap().get(b"k").unwrap().is_some();
-            assert_eq!(outcome.is_ok(), is_there, "{place}: {outcome:?}");
+            assert_eq!(outcome.is_ok(), is_there, "{spot}: {outcome:?}");
         }
     }
 }

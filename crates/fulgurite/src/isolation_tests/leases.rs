@@ -143,14 +143,14 @@ fn renew_in_time((env, db, table): &(Arc<SimEnv>, Database, Table)) {
     env.advance(Duration::from_millis(600));
 }
 
-/// The results of single operations that stop at the hook `place` while `meanwhile` runs.
+/// The results of single operations that stop at the hook `spot` while `meanwhile` runs.
 fn found_beside<T: Send>(
     db: &Database,
-    place: &'static str,
+    spot: &'static str,
     operation: impl FnOnce() -> T + Send,
     meanwhile: impl FnOnce(),
 ) -> T {
-    let meeting = hold_first_at(db, place);
+    let meeting = hold_first_at(db, spot);
     std::thread::scope(|scope| {
         let reader = scope.spawn(operation);
         meeting.wait_for(1);

@@ -205,12 +205,12 @@ fn a_failure_after_the_acknowledgement_names_the_commits_at_risk() {
 
 #[test]
 fn a_close_makes_durable_what_was_acknowledged_and_refuses_the_rest() {
-    for place in ["admitted", "validated"] {
+    for spot in ["admitted", "validated"] {
         let env = SimEnv::new(1);
         let db = open(&env, Options { durability: Durability::None, ..Options::default() });
         let table = db.table("t").unwrap();
         table.put(b"before", b"v").unwrap();
-        let meeting = hold_first_at(&db, place);
+        let meeting = hold_first_at(&db, spot);
         let outcome = std::thread::scope(|scope| {
             let writer = scope.spawn(|| table.put(b"late", b"v"));
             meeting.wait_for(1);
@@ -229,7 +229,7 @@ fn a_close_makes_durable_what_was_acknowledged_and_refuses_the_rest() {
         let db = open(&env.crash(CrashKind::PowerCut, 1), Options::default());
         let table = db.table("t").unwrap();
         assert!(table.get(b"before").unwrap().is_some());
-        assert_eq!(outcome.is_ok(), table.get(b"late").unwrap().is_some(), "{place}: {outcome:?}");
+        assert_eq!(outcome.is_ok(), table.get(b"late").unwrap().is_some(), "{spot}: {outcome:?}");
     }
 }
 

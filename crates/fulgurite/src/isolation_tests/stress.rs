@@ -189,8 +189,8 @@ fn nothing_hangs_when_everything_happens_at_once() {
         match ends.recv_timeout(PATIENCE) {
             Ok(went_well) => assert!(went_well, "a thread failed"),
             Err(_) => {
-                let places: Vec<_> = doing.iter().map(|(name, doing)| (*name, *doing.lock())).collect();
-                panic!("hangs; closing: {}; {places:?}", closing.load(Ordering::Relaxed));
+                let operations: Vec<_> = doing.iter().map(|(name, doing)| (*name, *doing.lock())).collect();
+                panic!("hangs; closing: {}; {operations:?}", closing.load(Ordering::Relaxed));
             }
         }
     }

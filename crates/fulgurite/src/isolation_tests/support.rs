@@ -118,18 +118,18 @@ impl Meeting {
     }
 }
 
-/// Stops the first thread that reaches `place`.
-pub fn hold_first_at(db: &Database, place: &'static str) -> Arc<Meeting> {
+/// Stops the first thread that reaches `spot`.
+pub fn hold_first_at(db: &Database, spot: &'static str) -> Arc<Meeting> {
     let meeting = Meeting::new();
     let hook = meeting.clone();
-    db.engine().hooks.set(place, move || hook.hold_first());
+    db.engine().hooks.set(spot, move || hook.hold_first());
     meeting
 }
 
-/// Holds threads at `place` until `count` of them are there, or latches keep the rest out.
-pub fn gather_at(db: &Database, place: &'static str, count: usize) {
+/// Holds threads at `spot` until `count` of them are there, or latches keep the rest out.
+pub fn gather_at(db: &Database, spot: &'static str, count: usize) {
     let meeting = Meeting::new();
-    db.engine().hooks.set(place, move || meeting.gather(count, Duration::from_millis(100)));
+    db.engine().hooks.set(spot, move || meeting.gather(count, Duration::from_millis(100)));
 }
 
 /// Runs the closures in parallel, and returns their results in order.

@@ -25,9 +25,9 @@ impl Rng {
         min + self.below(max - min + 1)
     }
 
-    /// True in one of `parts` cases.
-    pub fn one_in(&mut self, parts: u64) -> bool {
-        self.below(parts) == 0
+    /// True in one of `count` cases.
+    pub fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
     }
 
     /// Bytes that do not repeat, so that a misplaced block is detected.

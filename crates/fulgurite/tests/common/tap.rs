@@ -83,19 +83,19 @@ struct Shared {
     /// Whether syncs of files only claim to have happened.
     lies: bool,
     /// The current path of each open file: a handle outlives a rename.
-    places: Mutex<BTreeMap<PathBuf, Place>>,
+    paths: Mutex<BTreeMap<PathBuf, CurrentPath>>,
 }
 
-type Place = Arc<Mutex<PathBuf>>;
+type CurrentPath = Arc<Mutex<PathBuf>>;
 
 impl Shared {
     fn show(&self, op: Op<'_>) {
         (self.observer)(&self.sim, op);
     }
 
-    fn place(&self, path: &Path) -> Place {
-        let mut places = self.places.lock().unwrap();
-        places.entry(path.to_path_buf()).or_insert_with(|| Arc::new(Mutex::new(path.to_path_buf()))).clone()
+    fn current_path(&self, path: &Path) -> CurrentPath {
+        let mut paths = self.paths.lock().unwrap();
+        paths.entry(path.to_path_buf()).or_insert_with(|| Arc::new(Mutex::new(path.to_path_buf()))).clone()
     }
 }
 
@@ -108,7 +108,7 @@ struct TapDisk(Arc<Shared>);
 
 struct TapFile {
     file: Arc<dyn File>,
-    place: Place,
+    path: CurrentPath,
     shared: Arc<Shared>,
 }
 
@@ -123,7 +123,7 @@ impl Tap {
     }
 
     fn with(sim: &Arc<SimEnv>, observer: Observer, lies: bool) -> Arc<Tap> {
-        let shared = Shared { sim: sim.clone(), observer, lies, places: Mutex::default() };
+        let shared = Shared { sim: sim.clone(), observer, lies, paths: Mutex::default() };
         Arc::new(Tap { disk: TapDisk(Arc::new(shared)) })
     }
 
@@ -146,7 +146,7 @@ impl fmt::Debug for TapDisk {
 
 impl fmt::Debug for TapFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "TapFile({})", self.place.lock().unwrap().display())
+        write!(f, "TapFile({})", self.path.lock().unwrap().display())
     }
 }
 
@@ -195,10 +195,10 @@ impl Shared {
     fn rename(&self, from: &Path, to: &Path, act: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
         self.show(Op::Rename { from, to });
         act()?;
-        let mut places = self.places.lock().unwrap();
-        if let Some(place) = places.remove(from) {
-            *place.lock().unwrap() = to.to_path_buf();
-            places.insert(to.to_path_buf(), place);
+        let mut paths = self.paths.lock().unwrap();
+        if let Some(current) = paths.remove(from) {
+            *current.lock().unwrap() = to.to_path_buf();
+            paths.insert(to.to_path_buf(), current);
         }
         Ok(())
     }
@@ -226,7 +226,7 @@ impl Dir for TapDir {
             self.shared.show(Op::Create { path });
         }
         let file = self.dir.open(name, options)?;
-        Ok(Arc::new(TapFile { file, place: self.shared.place(path), shared: self.shared.clone() }))
+        Ok(Arc::new(TapFile { file, path: self.shared.current_path(path), shared: self.shared.clone() }))
     }
 
     fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>> {
@@ -251,7 +251,7 @@ impl Dir for TapDir {
         let path = &self.path().join(name);
         self.shared.show(Op::Remove { path });
         self.dir.remove(name)?;
-        self.shared.places.lock().unwrap().remove(path);
+        self.shared.paths.lock().unwrap().remove(path);
         Ok(())
     }
 
@@ -275,12 +275,12 @@ impl Dir for TapDir {
 
 impl TapFile {
     fn show(&self, op: impl for<'a> FnOnce(&'a Path) -> Op<'a>) {
-        let path = self.place.lock().unwrap().clone();
+        let path = self.path.lock().unwrap().clone();
         self.shared.show(op(&path));
     }
 
     fn show_write(&self, data: &[u8], offset: u64, direct: bool, dsync: bool) {
-        let path = self.place.lock().unwrap().clone();
+        let path = self.path.lock().unwrap().clone();
         self.shared.show(Op::Write { path: &path, data, offset, direct, dsync });
     }
 }

@@ -117,7 +117,7 @@ impl Workload {
                 self.db.checkpoint()?;
             }
         }
-        self.settle()
+        self.wait_deferred()
     }
 
     fn step(&mut self, step: u64) -> Result<()> {
@@ -191,7 +191,7 @@ impl Workload {
     }
 
     /// Waits until all deferred commits are durable.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn wait_deferred(&mut self) -> Result<()> {
         for (ticket, level) in std::mem::take(&mut self.tickets) {
             let csn = ticket.wait()?.csn;
             if !level.waits() {
@@ -311,7 +311,7 @@ impl Workload {
             };
             self.commit_deferred(&writes)?;
         }
-        if self.rng.one_in(2) { self.settle() } else { Ok(()) }
+        if self.rng.one_in(2) { self.wait_deferred() } else { Ok(()) }
     }
 
     /// Creates, fills, renames and drops tables.

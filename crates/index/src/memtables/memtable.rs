@@ -129,7 +129,7 @@ impl Memtable {
     pub(super) fn apply_recovered(&self, batch: RecoveredBatch, empty_ranges: &EmptyRanges) {
         /// How many nodes ahead memory is prefetched.
         const AHEAD: usize = 16;
-        let (blocks, order) = batch.into_parts();
+        let (blocks, order) = batch.into_blocks_and_order();
         for block in blocks {
             self.adopt(block);
         }

@@ -162,7 +162,7 @@ impl RecoveredBatch {
         (self.csn_min, self.csn_max)
     }
 
-    pub(super) fn into_parts(self) -> (Vec<Block>, Vec<Entry>) {
+    pub(super) fn into_blocks_and_order(self) -> (Vec<Block>, Vec<Entry>) {
         (self.blocks, self.order)
     }
 }

@@ -6,8 +6,8 @@
 //! sleeper sees the new condition or the waker sees the bit (INV-LOG-11).
 //!
 //! A bit may have no sleeper: a thread that saw the new condition leaves its bit set. A bit may also have several: CSNs
-//! that are `WORDS * LANES` apart share it. So a waker that needs one thread to lead next wakes bit after bit until the
-//! kernel reports that a thread did sleep, and a woken thread that does not lead passes the wake on.
+//! that are `WORDS * CSNS_PER_WORD` apart share it. So a waker that needs one thread to lead next wakes bit after bit
+//! until the kernel reports that a thread did sleep, and a woken thread that does not lead passes the wake on.
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,10 +20,10 @@ use fulgurite_types::sync::{AtomicU32, AtomicU64};
 
 /// Consecutive CSNs per word.
 #[cfg(not(feature = "shuttle"))]
-const LANES: u64 = u32::BITS as u64;
+const CSNS_PER_WORD: u64 = u32::BITS as u64;
 #[cfg(feature = "shuttle")]
-const LANES: u64 = 2;
-/// The number of words. Commits that are `WORDS * LANES` apart share a bit, which costs a re-check, no more.
+const CSNS_PER_WORD: u64 = 2;
+/// The number of words. Commits that are `WORDS * CSNS_PER_WORD` apart share a bit, which costs a re-check, no more.
 #[cfg(not(feature = "shuttle"))]
 const WORDS: u64 = 128;
 #[cfg(feature = "shuttle")]
@@ -56,8 +56,8 @@ impl Parking {
 
     /// Sleeps until woken for `csn`, unless `is_over`. May return early. Returns whether it slept.
     pub fn park(&self, csn: Csn, is_over: impl Fn() -> bool) -> bool {
-        let word = self.word(csn.0 / LANES);
-        let bit = 1 << (csn.0 % LANES);
+        let word = self.word(csn.0 / CSNS_PER_WORD);
+        let bit = 1 << (csn.0 % CSNS_PER_WORD);
         let wakes = word.wakes.load();
         self.newest.fetch_max(csn.0, SeqCst);
         word.sleepers.fetch_or(bit, SeqCst);
@@ -79,20 +79,22 @@ impl Parking {
         if last < first {
             return 0;
         }
-        if last - first >= WORDS * LANES {
+        if last - first >= WORDS * CSNS_PER_WORD {
             return self.wake_all();
         }
-        (first / LANES..=last / LANES).map(|line| self.word(line).wake(lanes(line, first, last)).calls).sum()
+        (first / CSNS_PER_WORD..=last / CSNS_PER_WORD)
+            .map(|line| self.word(line).wake(bits_of(line, first, last)).calls)
+            .sum()
     }
 
     /// Wakes the sleepers for the first commit after `from` that has any. Returns the number of system calls.
     pub fn wake_first(&self, from: Csn) -> u64 {
         let first = from.0 + 1;
-        let last = self.newest.load(SeqCst).min(from.0 + WORDS * LANES);
+        let last = self.newest.load(SeqCst).min(from.0 + WORDS * CSNS_PER_WORD);
         let mut calls = 0;
-        for line in first / LANES..=last / LANES {
+        for line in first / CSNS_PER_WORD..=last / CSNS_PER_WORD {
             let word = self.word(line);
-            let mut sleepers = word.sleepers.load(SeqCst) & lanes(line, first, last);
+            let mut sleepers = word.sleepers.load(SeqCst) & bits_of(line, first, last);
             while sleepers != 0 {
                 let woken = word.wake(1 << sleepers.trailing_zeros());
                 calls += woken.calls;
@@ -107,7 +109,7 @@ impl Parking {
 
     /// Whether a sleeper for `csn` may have been woken for a later commit.
     pub fn is_shared(&self, csn: Csn) -> bool {
-        self.newest.load(SeqCst) >= csn.0 + WORDS * LANES
+        self.newest.load(SeqCst) >= csn.0 + WORDS * CSNS_PER_WORD
     }
 
     /// Wakes all sleepers. Returns the number of system calls.
@@ -126,12 +128,12 @@ struct Woken {
 }
 
 /// The bits of the word of `line` whose commits are in `first..=last`.
-fn lanes(line: u64, first: u64, last: u64) -> u32 {
+fn bits_of(line: u64, first: u64, last: u64) -> u32 {
     if last < first {
         return 0;
     }
-    let low = first.max(line * LANES) - line * LANES;
-    let high = last.min(line * LANES + LANES - 1) - line * LANES;
+    let low = first.max(line * CSNS_PER_WORD) - line * CSNS_PER_WORD;
+    let high = last.min(line * CSNS_PER_WORD + CSNS_PER_WORD - 1) - line * CSNS_PER_WORD;
     (u32::MAX >> (u64::from(u32::BITS) - 1 - high)) & (u32::MAX << low)
 }
 
@@ -167,7 +169,7 @@ mod futex {
 
         /// Sleeps if the word is `expected`, until woken for `bit`. An interruption is a wake-up.
         pub fn wait(&self, expected: u32, bit: u32) {
-            let bit = NonZeroU32::new(bit).expect("a lane is a bit");
+            let bit = NonZeroU32::new(bit).expect("a CSN has a bit");
             let _ = wait_bitset(&self.0, Flags::PRIVATE, expected, None, bit);
         }
 

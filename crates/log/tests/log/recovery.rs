@@ -21,21 +21,21 @@ fn left(commits: u64) -> (Arc<SimEnv>, Lsn) {
     (env, end)
 }
 
-fn put(env: &SimEnv, place: Lsn, bytes: &[u8]) {
-    let path = segment_path(place.segment());
+fn put(env: &SimEnv, lsn: Lsn, bytes: &[u8]) {
+    let path = segment_path(lsn.segment());
     let mut file = env.read_raw(&path).expect("the segment is there");
-    let start = place.offset() as usize;
+    let start = lsn.offset() as usize;
     file[start..start + bytes.len()].copy_from_slice(bytes);
     env.write_raw(&path, &file).expect("the segment is there");
 }
 
-fn header(place: Lsn, kind: GroupKind, epoch: u32, first_csn: u64) -> GroupHeader {
+fn header(lsn: Lsn, kind: GroupKind, epoch: u32, first_csn: u64) -> GroupHeader {
     GroupHeader {
         kind,
         database: ID,
         epoch: Epoch(epoch),
-        segment: place.segment(),
-        offset: place.offset(),
+        segment: lsn.segment(),
+        offset: lsn.offset(),
         payload_bytes: 0,
         first_csn: Csn(first_csn),
         frames: 0,
@@ -45,7 +45,7 @@ fn header(place: Lsn, kind: GroupKind, epoch: u32, first_csn: u64) -> GroupHeade
 }
 
 /// A group of one frame.
-fn frame_group(place: Lsn, epoch: u32, csn: u64) -> Vec<u8> {
+fn frame_group(lsn: Lsn, epoch: u32, csn: u64) -> Vec<u8> {
     let frame = FrameHeader {
         kind: 1,
         flags: 0,
@@ -61,7 +61,7 @@ fn frame_group(place: Lsn, epoch: u32, csn: u64) -> Vec<u8> {
     let header = GroupHeader {
         payload_bytes: payload.len() as u32,
         frames: 1,
-        ..header(place, GroupKind::Frames, epoch, csn)
+        ..header(lsn, GroupKind::Frames, epoch, csn)
     };
     let mut bytes = header.encode(&payload).to_vec();
     bytes.extend_from_slice(&payload);

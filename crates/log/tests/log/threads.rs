@@ -154,11 +154,11 @@ fn a_segment_that_has_two_names_is_not_made_into_another_one() {
     let path = temporary.path().join("log");
     let options = LogOptions { background: false, ..options() };
     let log = Log::create(RealEnv::new(), &path, ID, options.clone()).expect("an empty directory");
-    let place = log.append_bulk(BulkKind::LeafNode, &[b"bulk"]).expect("there is room");
+    let lsn = log.append_bulk(BulkKind::LeafNode, &[b"bulk"]).expect("there is room");
     log.sync_bulk().expect("nothing fails");
     log.close().expect("nothing fails");
     drop(log);
-    let segment = path.join(format!("{:010}.seg", place.segment()));
+    let segment = path.join(format!("{:010}.seg", lsn.segment()));
     std::fs::hard_link(segment, path.join("0000000099.new")).expect("a file system with links");
     for _ in 0..3 {
         let opened = Log::open(
@@ -170,6 +170,6 @@ fn a_segment_that_has_two_names_is_not_made_into_another_one() {
             &mut Collect::default(),
         );
         let (log, _) = opened.expect("nothing is damaged");
-        assert_eq!(log.read_bulk(place).expect("it is there").body, b"bulk");
+        assert_eq!(log.read_bulk(lsn).expect("it is there").body, b"bulk");
     }
 }
