@@ -109,6 +109,9 @@ impl Default for ResearchOptions {
     }
 }
 
+/// The least [`Options::transaction_bytes_max`].
+pub(crate) const TRANSACTION_BYTES_MAX_LEAST: usize = 1 << 20;
+
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -145,7 +148,12 @@ impl Options {
         within("memtable_bytes_max", self.memtable_bytes_max as u64, 64 << 10, 64 << 30);
         within("checkpoint_log_bytes", self.checkpoint_log_bytes, 1 << 20, 64 << 30);
         within("log_buffer_bytes", self.log_buffer_bytes as u64, 1 << 20, 1 << 30);
-        within("transaction_bytes_max", self.transaction_bytes_max as u64, 1 << 20, 64 << 30);
+        within(
+            "transaction_bytes_max",
+            self.transaction_bytes_max as u64,
+            TRANSACTION_BYTES_MAX_LEAST as u64,
+            64 << 30,
+        );
         if self.inline_bytes_max > self.leaf_bytes / 2 {
             violations.push(format!(
                 "inline_bytes_max is {}, more than half of leaf_bytes, which is {}",

@@ -10,6 +10,7 @@ use crate::commit::Committer;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::prepare_one;
 use crate::engine::Engine;
+use crate::options::TRANSACTION_BYTES_MAX_LEAST;
 use crate::write_set::{check_key, check_value};
 use crate::{Commit, Error, Result};
 
@@ -49,9 +50,12 @@ impl Committer for SingleWrite<'_> {
     }
 }
 
+/// A single write never takes half of a transaction's budget, so it is not counted.
+const _: () =
+    assert!(limits::KEY_BYTES_MAX + limits::SPILL_BYTES_MIN + 1024 <= TRANSACTION_BYTES_MAX_LEAST / 2);
+
 impl Engine {
-    /// Whether a write of one key needs a transaction, because its value is written ahead. A shorter one never takes
-    /// half of a transaction's budget, whatever the options.
+    /// Whether a write of one key needs a transaction, because its value is written ahead.
     pub fn needs_transaction(value: Option<&[u8]>) -> bool {
         value.is_some_and(|value| value.len() >= limits::SPILL_BYTES_MIN)
     }

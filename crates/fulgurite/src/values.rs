@@ -64,7 +64,7 @@ impl Values {
 /// Reads the value that commit `csn` gave to `key`, and verifies its checksum.
 pub(crate) fn read_value(log: &Log, table: TableId, key: &[u8], csn: Csn, payload: &[u8]) -> Result<Value> {
     let at = OutOfLine::decode(payload).map_err(|error| {
-        let what = format!("the extents of a value in table {table} does not decode: {error}");
+        let what = format!("the extents of a value in table {table} do not decode: {error}");
         Damage::new(what).of_key(key).of_commit(csn)
     })?;
     read(log, table, key, &at, Some(csn))

@@ -386,8 +386,7 @@ impl Log {
     /// # Errors
     /// [`LogError::NoSpace`], [`LogError::Io`]: the reserve has fewer files than the options ask for.
     pub fn fill_reserve(&self) -> Result<(), LogError> {
-        while self.segments.keep_one_more(&self.shared)? {}
-        Ok(())
+        self.segments.keep_all(&self.shared)
     }
 
     /// Whether a commit, or a replay point in this epoch, would use up a file that the next openings need on a full

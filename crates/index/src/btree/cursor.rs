@@ -64,7 +64,7 @@ impl BaseCursor for BTreeCursor {
     }
 
     fn seek_back(&mut self, end: Option<&[u8]>) -> Result<(), IndexError> {
-        self.path.seek(&self.tree, end.map_or(Target::Last, Target::Key))?;
+        self.path.seek(&self.tree, end.map_or(Target::Last, Target::Before))?;
         let end = self.path.leaf().map_or(0, |leaf| end.map_or(leaf.count(), |end| leaf.lower_bound(end)));
         self.backward(end)
     }

@@ -16,6 +16,8 @@ use crate::IndexError;
 #[derive(Clone, Copy)]
 pub(crate) enum Target<'a> {
     Key(&'a [u8]),
+    /// The last leaf that may have keys below this one: no leaf after it is read.
+    Before(&'a [u8]),
     First,
     Last,
 }
@@ -98,6 +100,7 @@ impl Path {
                 Node::Inner(inner) => {
                     let index = match target {
                         Target::Key(key) => inner.child_index(key),
+                        Target::Before(end) => inner.child_index_before(end),
                         Target::First => 0,
                         Target::Last => inner.children().len() - 1,
                     };

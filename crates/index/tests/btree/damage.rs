@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use fulgurite_index::btree::BTree;
-use fulgurite_index::{Base, BaseCursor, IndexError, Io};
-use fulgurite_types::{Csn, KeySpan, Lsn};
+use fulgurite_index::btree::{BTree, describe};
+use fulgurite_index::{Base, BaseCursor, IndexError, Io, NodeKind};
+use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 
 use crate::support::*;
 
@@ -45,6 +45,36 @@ fn read_all(store: &Arc<MemStore>, root: Lsn, batch: &Batch) -> Result<usize, In
     tree.merge(&mut Source::new(batch), &rules(300, &[]))?;
     tree.evict(0);
     Ok(rows)
+}
+
+/// A fence that separates "k" from "k\0x" is "k\0", the end of a range that ends with "k".
+#[test]
+fn a_reverse_scan_reads_no_leaf_after_its_end() {
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
+    let keys = (0..60u64).flat_map(|number| ["", "\0x", "\0y"].map(|end| format!("key{number:03}{end}")));
+    let batch: Batch = keys.map(|key| (key.into_bytes(), vec![Put::value(7, [1; 12])])).collect();
+    merge(&tree, &batch, &rules(200, &[]));
+    let root = tree.write_out().unwrap().root;
+    let records = store.records.lock().unwrap().clone();
+    let mut is_fence_met = false;
+    for (lsn, (_, body)) in &records {
+        let node = describe(body.clone()).unwrap();
+        if node.kind != NodeKind::Leaf {
+            continue;
+        }
+        store.records.lock().unwrap().get_mut(lsn).unwrap().1[0] ^= 1;
+        for key in batch.keys().filter(|key| **key < node.lower) {
+            let tree = BTree::open(TABLE, root, store.clone(), small_nodes());
+            let mut cursor = tree.cursor(Csn::MAX);
+            let end = key_after(key);
+            is_fence_met |= *end == *node.lower;
+            cursor.seek_back(Some(&end)).expect("the damaged leaf is after the range");
+            assert_eq!(cursor.key(), Some(&key[..]));
+        }
+        *store.records.lock().unwrap() = records.clone();
+    }
+    assert!(is_fence_met, "no range ends at a fence");
 }
 
 #[test]

@@ -20,6 +20,15 @@ impl Segments {
         self.fill_reserve(maker, wanted).map_err(|error| fail_if_taken(error, shared))
     }
 
+    /// Fills the reserve as far as the options ask and there is room. No segment is made meanwhile: that could take a
+    /// file which was just kept.
+    pub fn keep_all(&self, shared: &Shared) -> Result<(), LogError> {
+        let mut maker = self.maker();
+        shared.check_usable()?;
+        while self.keep_files(&mut maker, self.options.reserve_segments, shared)? {}
+        Ok(())
+    }
+
     /// Adds a file to the reserve, if the options ask for more and there is room.
     pub fn keep_one_more(&self, shared: &Shared) -> Result<bool, LogError> {
         let mut maker = self.maker();

@@ -69,6 +69,7 @@ use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode
 use crate::segments::Segments;
 use crate::shared::Shared;
 use crate::stats::add;
+use crossbeam_utils::CachePadded;
 use fulgurite_types::sync::{Mutex, yield_now};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
@@ -82,7 +83,8 @@ pub(crate) struct CommitStream {
     groups: Groups,
     scheme: Scheme,
     writer: Mutex<GroupWriter>,
-    requests: Requests,
+    /// Deferred commits write it; the fields beside it are read by every commit.
+    requests: CachePadded<Requests>,
     frame_bytes_max: u32,
     local_bytes_max: u32,
 }
@@ -116,7 +118,7 @@ impl CommitStream {
                 FlushScheme::Aggregated => Scheme::Compared(Buffered::aggregated()),
             },
             writer: Mutex::new(GroupWriter::new(Arc::clone(&shared), Arc::clone(&segments), direct)),
-            requests: Requests::default(),
+            requests: CachePadded::default(),
             frame_bytes_max: shared.options.frame_bytes_max(),
             local_bytes_max: shared.options.local_bytes_max(),
             shared,

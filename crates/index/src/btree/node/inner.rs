@@ -163,6 +163,13 @@ impl Inner {
         })
     }
 
+    /// The index of the last child that may have keys below `end`; 0 if none may.
+    pub(crate) fn child_index_before(&self, end: &[u8]) -> usize {
+        search::count_below(self.slots(), search::head(end, self.prefix_len), |offset| {
+            self.separator_at(offset) < end
+        })
+    }
+
     /// The fences.
     pub(crate) fn fences(&self) -> Fences<'_> {
         let len_at = |at: usize| usize::from(u16::from_le_bytes([self.body[at], self.body[at + 1]]));

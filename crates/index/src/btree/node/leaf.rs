@@ -170,10 +170,13 @@ impl Leaf {
         Entry::peek(self.heap(), self.start(index))
     }
 
-    /// How many entries have a key below `key`.
+    /// How many entries have a key below `key`, which is between the fences, or the upper one.
     #[inline]
     pub(crate) fn lower_bound(&self, key: &[u8]) -> usize {
-        debug_assert!(key >= self.fences().lower && self.fences().admits(key), "searched outside the fences");
+        debug_assert!(
+            key >= self.fences().lower && self.fences().upper.is_none_or(|upper| key <= upper),
+            "searched outside the fences"
+        );
         let heap = self.heap();
         search::count_below(self.slots(), search::head(key, self.prefix_len), |offset| {
             let (entry, _) = Entry::decode(heap, offset).expect("entries were validated");
