@@ -1,4 +1,5 @@
-//! The log thread: it flushes requested commits, and writes mark groups once the log is idle.
+//! The log thread: it calls the completer on request and flushes requested commits. Once the log is idle, it flushes the
+//! other commits and writes a mark group.
 
 use super::CommitStream;
 use super::leader::{GATHER_NS, GATHER_TURNS};
@@ -50,8 +51,8 @@ impl CommitStream {
         }
     }
 
-    /// How long the log thread may sleep (INV-LOG-15). Until it is woken, if nothing is requested or due later, the newest
-    /// durable mark has reached the durable CSN, and no group waits to be written.
+    /// How long the log thread may sleep (INV-LOG-15). It may sleep until it is woken if nothing is requested, now or for
+    /// later, the newest durable mark has reached the durable CSN, and no group waits to be written.
     fn look(&self) -> Sleep {
         if self.shared.is_closed() {
             return Sleep::No;
@@ -69,8 +70,8 @@ impl CommitStream {
         if is_idle { due } else { due.min(Sleep::Nap(self.until_mark(now_ns))) }
     }
 
-    /// When to check again whether the log is idle. Less often once it is idle and the thread could not act, as on a full
-    /// disk.
+    /// How long until the thread checks again whether the log is idle. Longer if the log has been idle and the thread
+    /// could not act, as on a full disk.
     fn until_mark(&self, now_ns: u64) -> Duration {
         let idle = self.shared.options.mark_idle;
         let waited_ns = now_ns.saturating_sub(self.shared.io.busy_ns());
