@@ -38,7 +38,8 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Asks for the horizon to pass `csn`. The log's thread writes and syncs, and this returns at once. But if `csn`
-    /// counts as durable and no flush of the device has covered it (`NoBarrier`), this causes the flush and waits for it.
+    /// counts as durable and no flush of the device has covered it (`NoBarrier`), this causes the flush and waits for
+    /// it.
     pub fn request_horizon(&self, csn: Csn) -> Result<()> {
         if self.stable() < csn {
             self.log.request_durable(csn);
@@ -96,9 +97,9 @@ impl<L: CommitLog> Pipeline<L> {
     /// Returns when a commit may be acknowledged before it is durable: it is visible, and becomes durable unless
     /// something fails. If the log has failed or is about to close, this waits until the commit is durable.
     ///
-    /// The closer sets `closing`, then flushes for the last time. The committer fills its frame, then reads `closing`. Each
-    /// has a sequentially consistent fence between the two. So if the committer finds `closing` unset, the closer finds
-    /// the frame filled, and its last flush covers the commit.
+    /// The closer sets `closing`, then flushes for the last time. The committer fills its frame, then reads `closing`.
+    /// Each has a sequentially consistent fence between the two. So if the committer finds `closing` unset, the closer
+    /// finds the frame filled, and its last flush covers the commit.
     fn check_acknowledgeable(&self, csn: Csn) -> Result<()> {
         self.visible_or_broken(csn)?;
         fence(Ordering::SeqCst);

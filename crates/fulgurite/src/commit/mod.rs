@@ -17,21 +17,21 @@
 //! - Steps 2 to 4 wait for other threads' work in memory alone: for the lock of the deadlines (only a commit that has
 //!   one), the lock under which a group opens, the commit's ring slot (INV-TXN-7), and the thread that applies this
 //!   commit in its owner's place (INV-TXN-4).
-//! - Step 7 waits for all earlier commits to be filled and applied. Above level `Async` it waits for the write that step
-//!   6 asked for. At `Async` and `None` it waits for the writes of the commits above `Async` that this one read.
+//! - Step 7 waits for all earlier commits to be filled and applied. Above level `Async` it waits for the write that
+//!   step 6 asked for. At `Async` and `None` it waits for the writes of the commits above `Async` that this one read.
 //!
 //! Invariants, where `stable` is the log's `durable` as a CSN:
 //! - INV-TXN-3: a commit fails for the caller's reasons in step 0 or 1, or in step 2 without getting a number
 //!   (INV-TIME-2). From the number to the end of step 4 it does no I/O, returns no error and calls no user code; its
-//!   versions' memory was allocated before (`prepare.rs`). A panic in step 2 or 3 would leave a hole in the log, and one
-//!   in step 4 a commit that is never applied. Every later commit would wait for it forever. So the panic poisons the
-//!   log and ends every wait ([`Unfinished`]).
+//!   versions' memory was allocated before (`prepare.rs`). A panic in step 2 or 3 would leave a hole in the log, and
+//!   one in step 4 a commit that is never applied. Every later commit would wait for it forever. So the panic poisons
+//!   the log and ends every wait ([`Unfinished`]).
 //! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state
 //!   word, in the commit's ring slot: one compare-exchange takes the work out. So an owner that is descheduled between
 //!   steps 3 and 4 delays other commits until the next flush at most. An owner that loses waits for the winner: the
-//!   owner holds the latches, and INV-TXN-2 needs them held until the commit is applied. The thread that raises `durable`
-//!   finds the work of each commit that it covers: the owner publishes the work before it counts its range as filled, and
-//!   the flush leader sees the range filled before it writes it.
+//!   owner holds the latches, and INV-TXN-2 needs them held until the commit is applied. The thread that raises
+//!   `durable` finds the work of each commit that it covers: the owner publishes the work before it counts its range as
+//!   filled, and the flush leader sees the range filled before it writes it.
 //! - INV-TXN-5: `visible` passes a CSN only after that commit and all before it are applied.
 //! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async`
 //!   or `None` is acknowledged only at or below `visible`, and only when all commits above `Async` that it read are
@@ -43,21 +43,22 @@
 //!   that, so an owner checks again once it knows its number, and waits if it must. It holds its latches meanwhile, but
 //!   waits for earlier commits only: all of them have numbers and hold their own latches, and the oldest waits for no
 //!   other.
-//! - INV-TXN-8: no advance is lost. A thread that applies a commit stores APPLIED, then scans from `visible` to the first
-//!   commit that it finds not applied, and raises `visible` to the one before. Let the scan of thread A stop at commit c.
-//!   The thread that applies c stores APPLIED after A read c's state, hence scans after A stored its own: it finds A's
-//!   commit applied, and passes it. A thread whose exchange fails because another raised `visible` scans again from
-//!   there. These stores, loads and exchanges are sequentially consistent.
+//! - INV-TXN-8: no advance is lost. A thread that applies a commit stores APPLIED, then scans from `visible` to the
+//!   first commit that it finds not applied, and raises `visible` to the one before. Let the scan of thread A stop at
+//!   commit c. The thread that applies c stores APPLIED after A read c's state, hence scans after A stored its own: it
+//!   finds A's commit applied, and passes it. A thread whose exchange fails because another raised `visible` scans
+//!   again from there. These stores, loads and exchanges are sequentially consistent.
 //! - INV-TXN-9: no waiter is missed. A thread that waits for `visible` increments `waiters`, then reads `visible` under
 //!   the lock. A thread that raises `visible` reads `waiters` afterwards; if that is not 0, it takes and releases the
 //!   lock, then notifies. Either it reads the increment, or the waiter reads the new `visible`. If it reads the
-//!   increment, the waiter holds the lock until it sleeps and is notified, or takes it later and reads the new `visible`.
+//!   increment, the waiter holds the lock until it sleeps and is notified, or takes it later and reads the new
+//!   `visible`.
 //! - INV-TIME-2: what a commit must have read live (serializable: all its reads; else its reads for an update) is live
 //!   at its commit time. What it read as expired has expired by then. A snapshot's time is at or after that of each
 //!   commit in it, and before the deadline of each commit that it does not see (INV-TIME-3, `deadlines.rs`).
 //! - INV-TXN-10: a ticket completes once, on a thread that may run users' code (INV-TXN-12, `quiet.rs`). A thread that
-//!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards. It checks when it stops being
-//!   quiet or, if it led the flush, in the log's completer. A fence precedes each check.
+//!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards. It checks when it stops
+//!   being quiet or, if it led the flush, in the log's completer. A fence precedes each check.
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
 //!   afterwards, on any thread, sees it.
 //! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
@@ -212,9 +213,9 @@ impl Engine {
         }
     }
 
-    /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. The retry of a commit
-    /// that was too late could get a snapshot whose time is held before a deadline (INV-TIME-3), and be too late again.
-    /// The commits up to the awaited CSN have numbers and are being filled and applied, so the wait is short.
+    /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. The retry of a
+    /// commit that was too late could get a snapshot whose time is held before a deadline (INV-TIME-3), and be too late
+    /// again. The commits up to the awaited CSN have numbers and are being filled and applied, so the wait is short.
     #[cold]
     fn wait_for_winner(&self, lost: &Conflict) {
         self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
@@ -326,8 +327,8 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.synced_csn()
     }
 
-    /// The newest commit above level `Async` whose number is entered. Read after a snapshot was taken, it is at or above
-    /// all such commits that the snapshot sees.
+    /// The newest commit above level `Async` whose number is entered. Read after a snapshot was taken, it is at or
+    /// above all such commits that the snapshot sees.
     pub fn newest_synchronous(&self) -> Csn {
         Csn(self.numbers.synchronous.load(Ordering::SeqCst))
     }
@@ -500,8 +501,8 @@ impl<L: CommitLog> Pipeline<L> {
         self.visible() >= csn
     }
 
-    /// The log's observer: applies the durable commits that no thread has claimed (INV-TXN-4). All of them are published,
-    /// unless the pipeline is broken.
+    /// The log's observer: applies the durable commits that no thread has claimed (INV-TXN-4). All of them are
+    /// published, unless the pipeline is broken.
     fn durable_rose(&self, durable: Csn) {
         // This thread leads a flush, or holds the sync lock.
         let _quiet = self.quiet_in_the_log();

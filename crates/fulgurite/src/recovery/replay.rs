@@ -17,7 +17,8 @@ use crate::space::pins::SpillPins;
 use crate::spill::resolve_references;
 use crate::{Damage, Error, Result};
 
-/// Collects the frames that the log delivers. Reads no tree and no catalog before the whole log was read.
+/// Collects the operations of the frames that the log delivers, by table. Reads no tree and no catalog before the whole
+/// log was read: the log serves reads only once it is open.
 pub(crate) struct Replay<'p> {
     inline_max: usize,
     tables: BTreeMap<TableId, RecoveredTable>,

@@ -8,16 +8,16 @@
 //! wait      lead, or wait for the leader. The leader
 //!   take      closes the open group, and takes the filled groups at the front
 //!   chunks    syncs the bulk stream as far as the frames of these groups require
-//!   write     stamps their headers, and writes the groups of a segment with one call. That returns when they are durable,
-//!             or needs no flush (`NoBarrier`, and levels that do not wait, if the device's cache survives a power cut)
+//!   write     stamps their headers, and writes the groups of a segment with one call, with a flush of the device unless
+//!             its cache is asserted to survive a power cut and each group can do without (`NoBarrier`)
 //!   raise     raises `written` and `durable`, tells the observer, raises `synced` if the device was flushed; then
 //!             continues with `write` if there are groups in the next segment
 //!   release   gives group slots and buffers back to admission
 //!   hand over clears `is_led`; wakes the next leader, then the waiters that the writes covered; calls the completer
 //! ```
 //!
-//! [`CommitStream`] is that path. It calls the owners of its state, and none of these knows another. A scheme calls back:
-//! the leader through [`FlushTarget`], the compared ones directly.
+//! [`CommitStream`] is that path. It calls the owners of its state, and none of these knows another. A scheme calls
+//! back: the leader through [`FlushTarget`], the compared ones directly.
 //!
 //! - [`Groups`]: the groups in memory, from admission until they are released;
 //! - [`GroupWriter`]: the file, and the block in which the last write ended;
@@ -42,9 +42,9 @@
 //! 6. the written groups, then the index: groups enter it as they become durable;
 //! 7. the open files of sealed segments, the table of segments, the file of a segment.
 //!
-//! The observer runs under the writer, or under the sync lock. The completer runs under neither, and outside leadership.
-//! But a thread that is first in line for admission may call it: so a committer that runs users' code there must put that
-//! off until it is admitted.
+//! The observer runs under the writer, or under the sync lock. The completer runs under neither, and outside
+//! leadership. But a thread that is first in line for admission may call it: so a committer that runs users' code there
+//! must put that off until it is admitted.
 //!
 //! # Why nothing simpler
 //! A lock around the reservation would be taken by every commit, and held by a thread that the system may suspend.
@@ -281,8 +281,8 @@ impl CommitStream {
     }
 
     /// Writes and flushes the filled groups, or waits for the thread that does. With `barrier` the device is flushed,
-    /// whatever the groups' levels: by this flush, or by the next one if another thread leads. False if there was nothing
-    /// to do.
+    /// whatever the groups' levels: by this flush, or by the next one if another thread leads. False if there was
+    /// nothing to do.
     fn flush(&self, barrier: bool) -> Result<bool, LogError> {
         match &self.scheme {
             Scheme::Combined(leader) => leader.flush(self, barrier),
@@ -324,8 +324,8 @@ impl CommitStream {
         add(&self.shared.stats.marks, marks as u64);
     }
 
-    /// Declares the written groups durable, up to group `up_to`, and calls the observer. One caller at a time: the leader,
-    /// or the holder of the sync lock. It knows that the groups were flushed, or need not be (INV-LOG-1).
+    /// Declares the written groups durable, up to group `up_to`, and calls the observer. One caller at a time: the
+    /// leader, or the holder of the sync lock. It knows that the groups were flushed, or need not be (INV-LOG-1).
     fn raise_durable(&self, up_to: u64) {
         let Some(risen) = self.progress.raise_durable(up_to) else { return };
         if risen.has_new_segment {

@@ -127,8 +127,8 @@ impl Groups {
 
     // Reserving and filling.
 
-    /// Joins the open group, or opens one: gives a frame of `bytes` its CSN, its range and its time. `None` if that would
-    /// be too late; then the caller still has the credit.
+    /// Joins the open group, or opens one: gives a frame of `bytes` its CSN, its range and its time. `None` if that
+    /// would be too late; then the caller still has the credit.
     #[inline]
     pub fn reserve(
         &self,
