@@ -35,9 +35,8 @@
 //! - INV-TXN-5: `visible` passes a CSN only after that commit and all before it are applied.
 //! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async`
 //!   or `None` is acknowledged only at or below `visible`, and only when all commits above `Async` that it read are
-//!   stable.
-//!   A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and the
-//!   newest acknowledged commit.
+//!   stable. A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and
+//!   the newest commit that was acknowledged at `Async` or `None`.
 //! - INV-TXN-7: a commit's ring slot is reused only after `visible` has passed that commit. Step 0 admits a commit only
 //!   while the newest number is at most half of the ring above `visible`. Threads that are admitted together may exceed
 //!   that, so an owner checks again once it knows its number, and waits if it must. It holds its latches meanwhile, but
@@ -257,8 +256,8 @@ struct Numbers {
 
 const BROKEN: &str = "a commit panicked after it was numbered";
 
-/// A commit between its number and the end of step 3 or 4. Dropping this, unless with `mem::forget`, breaks the
-/// pipeline.
+/// Guards steps 2 and 3, and the apply of step 4. A commit that gets through forgets it (`mem::forget`); a panic drops
+/// it, which breaks the pipeline and poisons the log (INV-TXN-3).
 struct Unfinished<'a, L: CommitLog>(&'a Pipeline<L>);
 
 impl<L: CommitLog> Drop for Unfinished<'_, L> {
