@@ -1,4 +1,4 @@
-//! An open database: the owners of its parts, and the operations that need several of them.
+//! An open database: the owners of its state, and the operations that need several of them.
 //!
 //! | owner | of what |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | [`Space`](crate::space::Space) | the accounts, the pins, segments that are being retired |
 //! | [`Room`] | admission by the free space of the disk |
 //!
-//! The clock, the counters, the hooks, the log's poison and the environment are handed to the owners and belong to none.
+//! [`Values`] and [`Wakeups`] have no state of the database. The clock, the counters, the hooks, the progress and the
+//! environment are handed to the owners and belong to none.
 //!
 //! **Lock order**, and why a thread has several at once:
 //! 1. `Catalog::definitions`, over the commit of a definition: no other definition may use the name or the id.
@@ -20,8 +21,10 @@
 //! 3. The lock of one table's tree, under `maintenance`: a merge or a checkpoint changes that tree.
 //! 4. A table's gate, the stripes of keys ([`crate::commit::latches`]), the deadlines: a commit holds them from its
 //!    validation until it is applied, or until it has its number. A pruner takes the deadlines under 2, for a moment.
-//! 5. The locks of the log, under any of these. Memtables are frozen under its lock that gives out numbers
-//!    (`Log::at_reserved`), so that each ends at an exact CSN; the catalog's maps are read there, too.
+//! 5. The locks of the log, under any of these: they have an order of their own (`crates/log/src/stream/mod.rs`).
+//!    Memtables are frozen under its lock that gives out numbers (`Log::at_reserved`), so that each ends at an exact
+//!    CSN; the catalog's maps are read there, too. A commit waits for its admission (the log's first lock) before it
+//!    takes 4.
 //!
 //! A thread that holds 1 or 2, or a latch, is quiet (INV-TXN-12): it runs no code of users.
 

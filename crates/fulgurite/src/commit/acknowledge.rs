@@ -37,8 +37,9 @@ impl<L: CommitLog> Pipeline<L> {
         self.visible_or_broken(csn)
     }
 
-    /// Asks for the horizon to pass `csn`. The log's thread writes and syncs. Commits that were written without a flush
-    /// of the device (`NoBarrier`) already count as durable; this call flushes them itself.
+    /// Asks for the horizon to pass `csn`. The log's thread writes and syncs, and this returns at once. But if `csn`
+    /// counts as durable and no flush of the device has covered it (`NoBarrier`), this causes the flush and waits for
+    /// it.
     pub fn request_horizon(&self, csn: Csn) -> Result<()> {
         if self.stable() < csn {
             self.log.request_durable(csn);
@@ -96,8 +97,9 @@ impl<L: CommitLog> Pipeline<L> {
     /// Returns when a commit may be acknowledged before it is durable: it is visible, and becomes durable unless
     /// something fails. If the log has failed or is about to close, this waits until the commit is durable.
     ///
-    /// The closer sets `closing` before it flushes for the last time. The committer fills its frame before it reads
-    /// `closing`. So if the committer finds `closing` unset, the last flush covers the commit.
+    /// The closer sets `closing`, then flushes for the last time. The committer fills its frame, then reads `closing`.
+    /// Each has a sequentially consistent fence between the two. So if the committer finds `closing` unset, the closer
+    /// finds the frame filled, and its last flush covers the commit.
     fn check_acknowledgeable(&self, csn: Csn) -> Result<()> {
         self.visible_or_broken(csn)?;
         fence(Ordering::SeqCst);
@@ -107,7 +109,8 @@ impl<L: CommitLog> Pipeline<L> {
         Ok(())
     }
 
-    /// Called right before a commit at `Async` or `None` is acknowledged; reads show it from now on.
+    /// Called right before a commit at `Async` or `None` is acknowledged: from now on reads whose results may leave the
+    /// process show it (INV-TXN-6).
     fn acknowledge(&self, csn: Csn) {
         self.acknowledged.fetch_max(csn.0, Ordering::SeqCst);
     }
@@ -147,7 +150,8 @@ impl<L: CommitLog> Pipeline<L> {
     }
 
     /// Completes the tickets that have an outcome, and runs their callbacks. A thread that is quiet or inside a
-    /// callback leaves that to the log's thread (INV-TXN-12).
+    /// callback leaves that to the log's thread or, in a database without background threads, to the next maintenance
+    /// (INV-TXN-12).
     fn complete_tickets(&self) {
         if is_quiet() || is_in_callback() {
             self.log.request_completion();
@@ -168,7 +172,8 @@ impl<L: CommitLog> Pipeline<L> {
         ripe.report_failed();
     }
 
-    /// Called by a thread after it raised `visible`, filed a ticket (INV-TXN-10) or stopped being quiet.
+    /// Called by a thread after it filed a ticket, and when it stops being quiet: a thread is quiet while it raises
+    /// `visible` (INV-TXN-10).
     pub fn complete_ripe_tickets(&self) {
         fence(Ordering::SeqCst);
         if self.tickets.first() <= self.acknowledgeable() {

@@ -1,57 +1,68 @@
 //! The commit pipeline.
 //!
 //! ```text
-//! 0 admit        take room in the commit ring, log-buffer credit and a ready segment; no latch is held
+//! 0 admit        wait for room in the commit ring; take credit of the log: group slots, and room in a ready segment
 //! 1 validate     take the latches, then validate: first committer wins
-//! 2 reserve      get LSN, CSN and commit time together, in log order; publish the work in the commit ring
+//! 2 reserve      get LSN, CSN and commit time together, in log order; publish the work in the commit's ring slot
 //! 3 fill         copy the finished frame into the reservation, once
-//! 4 apply        put the versions into the memtables; advance `visible` over the contiguous applied prefix
+//! 4 apply        put the versions into the memtables; raise `visible` over the contiguous applied prefix
 //! 5 unlatch
 //! 6 durable      ask for durability up to this CSN; one write and sync serve all commits that ask
-//! 7 acknowledge  once `visible` and, above level `Async`, `durable` have passed this CSN
+//! 7 acknowledge  once `visible` has passed this CSN, and `durable` this CSN or, at `Async` and `None`, what it read
 //! ```
 //!
-//! What waits: step 0 waits for log writes and new segments, and before it a transaction waits for merging. Step 1
-//! waits for latches; validating a range may read the base from disk (`latches.rs`). Steps 2 to 4 wait for other
-//! threads' work in memory alone: for the deadlines' lock, the lock under which a group opens, the commit's slot in the
-//! commit ring (INV-TXN-7), the thread that applies this commit in its owner's place (INV-TXN-4). Step 7 waits for all
-//! earlier commits to be filled and applied and, above level `Async`, for the write that step 6 asked for.
+//! What waits, and for what. A writer waits for merging before step 0.
+//! - Step 0 waits for the commit ring, for log writes and for new segments. It holds no latch.
+//! - Step 1 waits for latches. Under them, validating a range may read the base from disk (`latches.rs`).
+//! - Steps 2 to 4 wait for other threads' work in memory alone: for the lock of the deadlines (only a commit that has
+//!   one), the lock under which a group opens, the commit's ring slot (INV-TXN-7), and the thread that applies this
+//!   commit in its owner's place (INV-TXN-4).
+//! - Step 7 waits for all earlier commits to be filled and applied. Above level `Async` it waits for the write that
+//!   step 6 asked for. At `Async` and `None` it waits for the writes of the commits above `Async` that this one read.
 //!
 //! Invariants, where `stable` is the log's `durable` as a CSN:
 //! - INV-TXN-3: a commit fails for the caller's reasons in step 0 or 1, or in step 2 without getting a number
 //!   (INV-TIME-2). From the number to the end of step 4 it does no I/O, returns no error and calls no user code; its
-//!   versions' memory was allocated before (`prepare.rs`). A panic there would leave a hole in the log, and every later
-//!   commit would hang at it; so the panic poisons the log and ends every wait.
+//!   versions' memory was allocated before (`prepare.rs`). A panic in step 2 or 3 would leave a hole in the log, and
+//!   one in step 4 a commit that is never applied. Every later commit would wait for it forever. So the panic poisons
+//!   the log and ends every wait ([`Unfinished`]).
 //! - INV-TXN-4: a frame is applied exactly once. Its owner and the thread that raises `durable` race for its state
-//!   word, so an owner that is descheduled between steps 3 and 4 delays other commits until the next flush at most. An
-//!   owner that loses waits for the winner: the owner holds the latches, and INV-TXN-2 needs them held until the commit
-//!   is applied.
+//!   word, in the commit's ring slot: one compare-exchange takes the work out. So an owner that is descheduled between
+//!   steps 3 and 4 delays other commits until the next flush at most. An owner that loses waits for the winner: the
+//!   owner holds the latches, and INV-TXN-2 needs them held until the commit is applied. The thread that raises
+//!   `durable` finds the work of each commit that it covers: the owner publishes the work before it counts its range as
+//!   filled, and the flush leader sees the range filled before it writes it.
 //! - INV-TXN-5: `visible` passes a CSN only after that commit and all before it are applied.
 //! - INV-TXN-6: a commit above `Async` is acknowledged only at or below min(`visible`, `stable`). A commit at `Async`
-//!   or `None` is acknowledged only at or below `visible`, and when all commits above `Async` that it read are stable.
-//!   A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and the
-//!   newest acknowledged commit.
-//! - INV-TXN-7: a commit ring slot is reused only after `visible` has passed the commit that had it. Step 0 admits a
-//!   commit only while the newest number is at most half of the ring above `visible`. Threads that are admitted
-//!   together may exceed that, so an owner checks again once it knows its number, and waits if it must. It waits for
-//!   earlier commits only; all of them have numbers, and the oldest waits for no other.
-//! - INV-TXN-8: no advance is lost. The thread that applies a commit stores APPLIED, and then advances `visible` up to
-//!   the first commit that is not applied. The thread that applies that one stores APPLIED later, hence scans later,
-//!   and sees ours. A thread whose exchange fails because another moved `visible` scans again from there. These stores
-//!   and loads are sequentially consistent.
+//!   or `None` is acknowledged only at or below `visible`, and only when all commits above `Async` that it read are
+//!   stable. A read whose results may leave the process begins at or below the larger of min(`visible`, `stable`) and
+//!   the newest commit that was acknowledged at `Async` or `None`.
+//! - INV-TXN-7: a commit's ring slot is reused only after `visible` has passed that commit. Step 0 admits a commit only
+//!   while the newest number is at most half of the ring above `visible`. Threads that are admitted together may exceed
+//!   that, so an owner checks again once it knows its number, and waits if it must. It holds its latches meanwhile, but
+//!   waits for earlier commits only: all of them have numbers and hold their own latches, and the oldest waits for no
+//!   other.
+//! - INV-TXN-8: no advance is lost. A thread that applies a commit stores APPLIED, then scans from `visible` to the
+//!   first commit that it finds not applied, and raises `visible` to the one before. Let the scan of thread A stop at
+//!   commit c. The thread that applies c stores APPLIED after A read c's state, hence scans after A stored its own: it
+//!   finds A's commit applied, and passes it. A thread whose exchange fails because another raised `visible` scans
+//!   again from there. These stores, loads and exchanges are sequentially consistent.
 //! - INV-TXN-9: no waiter is missed. A thread that waits for `visible` increments `waiters`, then reads `visible` under
-//!   the lock. A thread that moves `visible` reads `waiters` afterwards, and if it is not 0, takes the lock and
-//!   notifies.
+//!   the lock. A thread that raises `visible` reads `waiters` afterwards; if that is not 0, it takes and releases the
+//!   lock, then notifies. Either it reads the increment, or the waiter reads the new `visible`. If it reads the
+//!   increment, the waiter holds the lock until it sleeps and is notified, or takes it later and reads the new
+//!   `visible`.
 //! - INV-TIME-2: what a commit must have read live (serializable: all its reads; else its reads for an update) is live
 //!   at its commit time. What it read as expired has expired by then. A snapshot's time is at or after that of each
 //!   commit in it, and before the deadline of each commit that it does not see (INV-TIME-3, `deadlines.rs`).
 //! - INV-TXN-10: a ticket completes once, on a thread that may run users' code (INV-TXN-12, `quiet.rs`). A thread that
-//!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards.
+//!   files a ticket, raises `visible` or raises `durable` checks the other two afterwards. It checks when it stops
+//!   being quiet or, if it led the flush, in the log's completer. A fence precedes each check.
 //! - INV-TXN-11: a commit is visible when its ticket is handed out, at every level: a transaction that begins
 //!   afterwards, on any thread, sees it.
 //! - INV-TXN-13: a conflict is returned only when the winning commit and all before it are visible, so a retry begins
-//!   at or above it. A commit that was too late waits for the numbered commits with deadlines (INV-TIME-3). Both wait
-//!   without latches and admission, and only for commits that have numbers.
+//!   at or above it. A commit that was too late first waits until the numbered commits with deadlines are visible
+//!   (INV-TIME-3). Both wait without latches and admission, and only for commits that have numbers.
 //!
 //! Why nothing simpler works. Applying after the sync would hold the latches over it: a hot key would commit once per
 //! disk write. Applying before the reservation would show versions in another order than the log's. A lock around steps
@@ -61,7 +72,8 @@
 //! The ring whose prefix advances without a lock is the link buffer of MySQL 8's redo log. Parallel filling after one
 //! short reservation is the consolidation array of Aether (Johnson et al., 2010).
 //!
-//! The pipeline knows neither tables nor the server: it is given a frame, a validation and the work to apply.
+//! [`Pipeline`] has steps 0, 2 to 4, 6 and 7, and knows no tables: it is given a frame and the work to apply.
+//! [`Engine::commit`] puts the latches and the validation of a [`Committer`] around them.
 
 mod acknowledge;
 pub(crate) mod commit_log;
@@ -105,10 +117,10 @@ pub(crate) struct Frame {
     pub kind: u8,
     pub body: Vec<u8>,
     pub body_crc: u32,
-    /// Between which commit times.
+    /// The bounds of the commit's time, set right before step 2.
     pub time: TimeBounds,
     pub local: Vec<ChunkRef>,
-    /// The bulk position that has to be synced before the frame may be written.
+    /// The bulk stream has to be synced up to this before the frame may be written.
     pub after_bulk: BulkPosition,
 }
 
@@ -117,17 +129,17 @@ pub(crate) trait Committer {
     /// The latches of all that it validates and writes.
     fn latches(&self) -> LatchSet<'_>;
 
-    /// First committer wins: fails if what it validates was written since it was read. `io` is for the
-    /// keys: without it their validation may fail with [`Error::WouldBlock`].
+    /// First committer wins: fails if what it validates was written since it was read. `io` is for the keys: with
+    /// [`Io::MemoryOnly`] their validation may fail with [`Error::WouldBlock`]. Ranges are read from disk all the same.
     fn validate(&self, io: Io) -> Result<()>;
 
-    /// Its deadline, in milliseconds; `u64::MAX`: none.
+    /// Its deadline: its commit time is before this, in milliseconds since 1970. `u64::MAX`: none.
     fn before_ms(&self) -> u64;
 
     /// The error of a commit at or after the deadline.
     fn too_late(&self) -> Error;
 
-    /// It is applied: ends what it holds, such as its snapshot.
+    /// The commit is applied, and its latches are released: ends what the committer holds, such as its snapshot.
     fn release(self, csn: Csn);
 }
 
@@ -159,9 +171,9 @@ impl Engine {
         work: Box<dyn Apply>,
     ) -> Result<Csn> {
         let mut latches = committer.latches();
-        // Dropped after the latches and the admission, also if the commit panics: a callback that commits needs what
-        // they withhold from other threads. Nor does a callback run while this thread waits in admission, where it may
-        // be first in line.
+        // Dropping it runs callbacks of tickets. A callback may commit, hence need the latches and the credit that this
+        // thread holds. So it is declared before them and dropped after them, also if the commit panics. Nor does a
+        // callback run while this thread waits for its admission, where it may be first in line.
         let _quiet = self.pipeline.quiet();
         let admission = self.pipeline.admit(frame.body.len(), frame.local.len(), true)?; // 0 admit
         self.hooks.reached("admitted");
@@ -200,9 +212,9 @@ impl Engine {
         }
     }
 
-    /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. One that was too late
-    /// could begin before the deadline of a commit that it does not see. The commits up to the awaited CSN have numbers
-    /// and are being filled and applied, so the wait is short.
+    /// INV-TXN-13: without this wait a retry could begin below the winning commit, and lose again. The retry of a
+    /// commit that was too late could get a snapshot whose time is held before a deadline (INV-TIME-3), and be too late
+    /// again. The commits up to the awaited CSN have numbers and are being filled and applied, so the wait is short.
     #[cold]
     fn wait_for_winner(&self, lost: &Conflict) {
         self.counters.conflicts.fetch_add(1, Ordering::Relaxed);
@@ -234,7 +246,7 @@ pub(crate) struct Pipeline<L: CommitLog = Log> {
     stopwatch: Stopwatch,
 }
 
-/// The newest CSNs given out. A commit's CSN is entered before any reader can see the commit.
+/// The newest CSNs given out. A committer enters its CSN after it got it, and before any reader can see the commit.
 struct Numbers {
     /// To commits above `Async`.
     synchronous: AtomicU64,
@@ -244,8 +256,8 @@ struct Numbers {
 
 const BROKEN: &str = "a commit panicked after it was numbered";
 
-/// A commit between its number and the end of step 3 or 4. Dropping this, unless with `mem::forget`, breaks the
-/// pipeline.
+/// Guards steps 2 and 3, and the apply of step 4. A commit that gets through forgets it (`mem::forget`); a panic drops
+/// it, which breaks the pipeline and poisons the log (INV-TXN-3).
 struct Unfinished<'a, L: CommitLog>(&'a Pipeline<L>);
 
 impl<L: CommitLog> Drop for Unfinished<'_, L> {
@@ -314,13 +326,13 @@ impl<L: CommitLog> Pipeline<L> {
         self.log.synced_csn()
     }
 
-    /// The newest commit above level `Async` that has a number. Read after a snapshot was taken, it is at or above all
-    /// such commits that the snapshot sees.
+    /// The newest commit above level `Async` whose number is entered. Read after a snapshot was taken, it is at or
+    /// above all such commits that the snapshot sees.
     pub fn newest_synchronous(&self) -> Csn {
         Csn(self.numbers.synchronous.load(Ordering::SeqCst))
     }
 
-    /// The newest commit that has a number, of any level. Every submitted commit is at or below it.
+    /// The newest commit, of any level, whose number is entered. Every submitted commit is at or below it.
     pub fn newest(&self) -> Csn {
         let Numbers { synchronous, asynchronous } = &*self.numbers;
         Csn(synchronous.load(Ordering::SeqCst).max(asynchronous.load(Ordering::SeqCst)))
@@ -419,9 +431,9 @@ impl<L: CommitLog> Pipeline<L> {
         Some(csn)
     }
 
-    /// Puts a commit into its slot, where the thread that raises `durable` finds it. This comes before filling, hence
-    /// before the commit can be durable. False if the pipeline is broken: the slot may never become free, and the
-    /// commit never becomes visible.
+    /// Puts a commit's work into its ring slot, where the thread that raises `durable` finds it. The owner calls this
+    /// before it fills the frame, hence before the commit can be durable. False if the pipeline is broken: the slot may
+    /// never become free, and the commit never becomes visible.
     fn publish(&self, csn: Csn, work: Work) -> bool {
         while self.visible().0 + self.ring.len() < csn.0 {
             if self.is_broken() {
@@ -488,9 +500,10 @@ impl<L: CommitLog> Pipeline<L> {
         self.visible() >= csn
     }
 
-    /// The log's observer: applies the durable commits that are unclaimed (INV-TXN-4). All of them are published.
+    /// The log's observer: applies the durable commits that no thread has claimed (INV-TXN-4). All of them are
+    /// published, unless the pipeline is broken.
     fn durable_rose(&self, durable: Csn) {
-        // This thread leads a flush.
+        // This thread leads a flush, or holds the sync lock.
         let _quiet = self.quiet_in_the_log();
         let mut csn = self.visible().next();
         if csn > durable {

@@ -1,4 +1,5 @@
-//! Turns a write set into a frame and the work that applies it. Runs before step 0, because it can fail and allocates.
+//! Turns a write set, or one write, into a frame and the work that applies it. It can fail and it allocates, so it runs
+//! before step 0 (INV-TXN-3).
 
 use std::sync::Arc;
 
@@ -22,8 +23,9 @@ const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
     - limits::DIRECT_CHUNKS_MAX * ChunkRef::BYTES;
 const _: () = assert!(local_record_bytes(limits::DIRECT_CHUNKS_MAX as u16) <= limits::SEGMENT_BYTES_MIN / 8);
 
-/// Prepares a write set. `readers` returns the reads for which range deletes are kept apart. `opened` holds the chunks
-/// that the transaction has written ahead; operations that do not fit one frame are added to them.
+/// Prepares a write set. `readers` returns the CSNs that reads have or will have: range deletes with one of these
+/// between them stay apart. `opened` holds the chunks that the transaction has written ahead. What does not fit one
+/// frame is added to them: first long values, then the whole list of operations.
 pub(crate) fn prepare(
     catalog: &Arc<Catalog>,
     writes: &mut WriteSet,
@@ -215,7 +217,7 @@ pub(crate) struct ApplyWrites {
     tables: SmallVec<[TableWork; 1]>,
     /// If it writes the catalog.
     definition: Option<Box<Definition>>,
-    /// For range deletes: all reads that are open when the commit is applied are among these.
+    /// For range deletes. Taken before step 0, and still right in step 4: its `from` covers all reads that begin later.
     readers: Readers,
 }
 

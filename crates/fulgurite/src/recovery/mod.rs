@@ -1,7 +1,16 @@
 //! Opening a directory: creates a new database, or recovers an existing one. The cases are in `docs/recovery.md`.
 //!
-//! Opening reads the superblock, then the log above the last checkpoint, then the tables of that checkpoint. It builds
-//! the owners from these, and the [`Engine`] last: none is ever half-built.
+//! Opening
+//! 1. locks the directory;
+//! 2. reads the superblock, or creates the database;
+//! 3. recovers the log: collects the frames above the last checkpoint, and begins an epoch;
+//! 4. restores the tables of that checkpoint, and applies the collected frames to them;
+//! 5. writes the superblock of this life, with the new epoch. A crash before that is harmless: the old superblock names
+//!    an older epoch, and the chain of the log leads from the new one to the replay point;
+//! 6. builds the owners, each from those before it, and the [`Engine`] last: none is ever half-built;
+//! 7. frees the segments that former lives left dead, and checkpoints if these left too much log to replay.
+//!
+//! Opened read-only, a database begins no epoch and writes nothing: steps 5 and 7 are left out.
 
 pub(crate) mod directory;
 mod replay;
@@ -331,7 +340,7 @@ fn read_checkpoint(log: &Log, checkpoint: Lsn) -> Result<(CheckpointRecord, Vec<
     CheckpointRecord::read(log, checkpoint)
 }
 
-/// Fails if a segment with live bytes is missing.
+/// Fails if a segment with live bytes is missing, or so short or damaged that the log did not take it.
 fn check_segments(home: &dyn Dir, log: &Log, accounts: &Accounts) -> Result<()> {
     let present: BTreeSet<u32> = log.segments().iter().map(|segment| segment.number).collect();
     let Some(number) = accounts.segments().find(|number| !present.contains(number)) else { return Ok(()) };

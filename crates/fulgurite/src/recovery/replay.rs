@@ -17,7 +17,8 @@ use crate::space::pins::SpillPins;
 use crate::spill::resolve_references;
 use crate::{Damage, Error, Result};
 
-/// Collects the frames that the log delivers. Reads no tree and no catalog before the whole log was read.
+/// Collects the operations of the frames that the log delivers, by table. Reads no tree and no catalog before the whole
+/// log was read: the log serves reads only once it is open.
 pub(crate) struct Replay<'p> {
     inline_max: usize,
     tables: BTreeMap<TableId, RecoveredTable>,
@@ -132,6 +133,8 @@ impl<'p> Replay<'p> {
         for frame in std::mem::take(&mut self.in_chunks) {
             self.take_in_chunks(log, pins, &frame)?;
         }
+        // Frames in chunks were taken after all others.
+        self.catalog_ops.sort_by_key(|(csn, _)| *csn);
         for (csn, ops) in &self.catalog_ops {
             catalog.apply(*csn, ops, None)?;
         }

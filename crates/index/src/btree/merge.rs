@@ -1,9 +1,12 @@
 //! Merges a sorted batch into the tree, or purges a range of it: one recursion from the root.
 //!
-//! A node that keeps its fences is replaced in its slot. A node that is cut into several gets new slots, and its parent
-//! is replaced by a version with the new children. Old slots keep their content (INV-IDX-1). The call that installs the
-//! new parent retires the slots that it no longer names. So after an error halfway the accounts are right: installed
-//! changes stay, the others are lost, and merging the batch again completes it.
+//! A node that keeps its fences is replaced in its slot. The pieces of a node that is cut get new slots, and so does
+//! the node into which small neighbours are joined (`join.rs`). Then the parent is replaced by a version with the new
+//! children; if that is cut too, the parent's parent is. The root keeps its slot: its pieces become children of a new
+//! root node. Old slots keep their content (INV-IDX-1).
+//!
+//! The call that installs the new parent retires the slots that it no longer names. So after an error halfway the
+//! accounts are right: installed changes stay, the others are lost, and merging the whole batch again completes it.
 
 use std::sync::Arc;
 
@@ -54,7 +57,7 @@ impl Purge<'_> {
 /// The effect of the pass on a node.
 pub(crate) enum Outcome {
     Same,
-    /// It, or a node below it, was replaced in its slot.
+    /// It, or a node below it, was replaced in its slot; its own slot and fences stay.
     Changed,
     /// These children replace it once its parent names them.
     Replaced(Replacement),
@@ -125,7 +128,7 @@ impl Merger<'_, '_> {
         Ok(())
     }
 
-    /// While the root has one child, the child's node becomes the root.
+    /// While the root has one child, moves the child's node into the root's slot.
     fn shrink_root(&mut self) -> Result<(), IndexError> {
         let root = Arc::clone(&self.tree.root);
         while let Ok(Node::Inner(inner)) = root.node() {

@@ -1,23 +1,25 @@
 //! The B+tree, a copy-on-write base.
 //!
-//! Nodes are immutable. A node in memory is the body of its record on disk. A change builds a new node and swaps it
-//! into the old node's slot (`slot.rs`); parents point to slots, so a parent does not change with its child. One thread
-//! at a time changes the tree, under the tree's maintenance lock. Readers take no lock, never wait and never restart: a
-//! reader pins an epoch and descends from slot to node to slot; no node that it can reach is freed before it unpins.
+//! Nodes are immutable. A leaf in memory is the body of a full record on disk. A change builds a new node and swaps it
+//! into the old node's slot (`slot.rs`). Parents point to slots, so a parent does not change with its child, unless the
+//! child is cut or joined. One thread at a time changes the tree, under the tree's maintenance lock. Readers take no
+//! lock of the tree and never restart; they wait only for reads from disk. A reader pins an epoch and descends from
+//! slot to node to slot; no node that it can reach is freed before it unpins.
 //!
 //! **INV-IDX-1.** *A reader that took the list of memtables before it loads the root finds every version that it may
 //! see, in that list or in the tree.* Let T be the moment at which the reader took the list. The list holds every
 //! version that is merged after T; the reader uses that list, or the entries that it was lent from it, until it takes a
-//! new one (`memtables/cursor_slot.rs`). It remains to show that every node on the reader's descent holds, for the keys that
-//! lead there, at least the versions that were merged before T.
+//! new one (`memtables/cursor_slot.rs`). It remains to show that every node on the reader's descent holds, for the keys
+//! that lead there, at least the versions that were merged before T.
 //! 1. A slot's fences never change. A node is replaced in its slot only by one with the same fences; nodes that a cut
 //!    or a join produces get new slots. (The root's fences are open.)
 //! 2. A slot only gains versions, by merges, or loses versions that no open snapshot needs, hence not the reader's. (A
 //!    relocation moves a value's extent and keeps the version.)
 //! 3. The reader loads each slot after T. If the slot is in the tree at that moment, its node holds everything that was
 //!    merged before T into its key range. If the slot has left the tree, it left after the reader loaded the parent
-//!    that names it, hence after T, and it keeps what it held when it left: everything that was merged before that
-//!    moment.
+//!    that names it, hence after T. A slot that a cut or a join replaces is not written to meanwhile: it keeps at
+//!    least what it held before the merge that replaced it. That merge ended after T, so the slot holds everything that
+//!    was merged before T.
 //! 4. The same holds for the slots of an inner node that was evicted after the reader loaded it: eviction takes an
 //!    inner node only if nothing below it is dirty, so the records that its slots name hold everything that was merged
 //!    before the eviction.
@@ -120,16 +122,16 @@ impl BTree {
     }
 
     /// Makes the next write-out rewrite the node whose record is at `lsn`, if that record is still live: as the node's
-    /// newest record, or as the full record of a leaf delta record. `body` is the record's body. Garbage collection
-    /// moves node records this way.
+    /// newest record, or as the full record of a leaf delta record. `body` is the record's body. This moves a live node
+    /// record out of its segment.
     pub fn rewrite_if_live(&self, lsn: Lsn, body: &[u8]) -> Result<bool, IndexError> {
         self.tree.rewrite_if_live(lsn, body)
     }
 }
 
 impl Tree {
-    /// See [`Base::separators`]: the lower fences of the nodes of the highest level that has enough nodes, or the leaves'
-    /// keys.
+    /// See [`Base::separators`]: the lower fences of the nodes of the highest level that has enough nodes, or the
+    /// leaves' keys. Nodes that are not in memory count as one each.
     fn separators(&self, max: usize) -> Vec<Vec<u8>> {
         let mut nodes = vec![(Vec::new(), self.root.node().ok())];
         while nodes.len() < max {

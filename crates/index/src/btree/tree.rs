@@ -82,7 +82,7 @@ impl LenEstimate {
         }
     }
 
-    /// The root was loaded.
+    /// The root was loaded. A leaf has its versions counted here; the count of an inner root was read before.
     pub(crate) fn learn(&self, root: &Node) {
         if !self.is_known.swap(true, Ordering::Relaxed)
             && let Node::Leaf(leaf) = root

@@ -1,4 +1,5 @@
-//! Writes the dirty nodes, bottom-up: every parent's record names its children's newest records.
+//! Writes the dirty nodes, bottom-up: every parent's record names its children's newest records. So a change to a leaf
+//! writes all nodes above it.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use super::slot::{Node, Slot};
 use super::tree::{Nodes, Tree};
 use crate::{AccountChange, IndexError, NodeKind, WriteOutReport};
 
-/// Account changes that the next [`write_out`](crate::Base::write_out) reports.
+/// Account changes, in bytes by segment, that the next successful [`write_out`](crate::Base::write_out) reports.
 #[derive(Debug, Default)]
 pub(crate) struct Pending(BTreeMap<u32, i64>);
 

@@ -1,4 +1,4 @@
-//! Begins an epoch: a new segment whose first group names the epoch before.
+//! Begins an epoch: a new segment whose first group names the epoch before, and where that ended.
 
 use super::{EpochSpan, Opened};
 use crate::error::LogError;

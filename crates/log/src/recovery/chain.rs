@@ -8,7 +8,7 @@ use crate::recovery::EpochSpan;
 use crate::stream::watermarks::Tip;
 use fulgurite_types::Epoch;
 
-/// Oldest first; the oldest holds the replay point.
+/// The living epochs, oldest first; the oldest holds the replay point.
 pub(super) struct Chain(pub Vec<EpochSpan>);
 
 impl Chain {
@@ -54,6 +54,8 @@ impl Chain {
     }
 }
 
+/// Reads the chain. Fails if it does not lead from the newest start to the replay point, or if a segment that the
+/// checkpoint refers to is missing.
 pub(super) fn read(inventory: &Inventory, from: &ReplayFrom) -> Result<Chain, LogError> {
     for &number in &from.must_exist {
         inventory.named(number, || "the checkpoint refers to it".into())?;

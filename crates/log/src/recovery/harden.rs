@@ -1,5 +1,6 @@
 //! Makes the frames that the walk found durable, before anything is built on them: a killed process, or a failed sync,
-//! may have left them in a cache only. Every step here may be repeated.
+//! may have left them in a cache only. Then removes from the directory what is not needed, and fills the reserve. A
+//! crash may cut off each step here: the next opening repeats it.
 
 use super::ReplayFrom;
 use super::chain::Chain;
@@ -17,8 +18,10 @@ const CHUNK_BYTES: usize = 1024 * 1024;
 /// How many unused segments may be left to be removed later.
 const LATER_MAX: usize = 4;
 
-/// Rewrites the groups that no durable mark covers (same bytes, same offset), and syncs every segment since the
-/// checkpoint, and the directory. Returns how many bytes it rewrote.
+/// Rewrites the groups of the newest epoch that no durable mark covers (same bytes, same offset), and syncs every
+/// walked segment and the directory. Older epochs need no rewriting: a later epoch began only after they were hardened
+/// (INV-LOG-8). A sync alone is not enough: after one that failed the kernel may hold as clean what the device never
+/// got. Returns how many bytes it rewrote.
 pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> Result<u64, LogError> {
     let newest_start = chain.newest().start_segment;
     let mut buffer = Vec::new();
@@ -48,8 +51,8 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
     Ok(rewritten)
 }
 
-/// Separates the files kept for a full disk, as many and as long as the options say, from unfinished ones, which it
-/// removes. None holds data, so it does not matter which file is which. But where a rename is not atomic
+/// Sorts the files that are not segments. Keeps as many of the long enough ones as the options say for a full disk, and
+/// removes the others. None holds data, so it does not matter which file is which. But where a rename is not atomic
 /// ([`fulgurite_env::Dir::rename`]), a file may also have the name of a segment: it loses this name.
 pub(super) fn sort_unfinished(inventory: &Inventory, options: &LogOptions) -> Result<Vec<String>, LogError> {
     let count = reserve_files(options);
@@ -73,8 +76,8 @@ fn reserve_files(options: &LogOptions) -> usize {
     options.reserve_segments.max(1)
 }
 
-/// Moves the segments of passed-over epochs, which the last openings took, back to the reserve as far as it lacks files,
-/// and removes the others (INV-LOG-18). Their names are durably gone before anything is written to them.
+/// Moves the segments of passed-over epochs, which the last openings took, back to the reserve as far as it lacks
+/// files, and removes the others (INV-LOG-18). Their names are durably gone before anything is written to them.
 pub(super) fn give_back_passed_over(
     inventory: &Inventory,
     chain: &Chain,

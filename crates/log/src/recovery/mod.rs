@@ -1,4 +1,4 @@
-//! Recovery. `docs/recovery.md` is the table of cases; each step is a file.
+//! Recovery of the log. `docs/recovery.md` is the table of cases; [`recover`] has the steps, each in a file.
 
 mod begin;
 mod chain;
@@ -103,12 +103,12 @@ pub trait RecoverySink {
 /// A recovery's result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// The epoch that begins.
+    /// The epoch that begins; in a read-only log the newest one found.
     pub epoch: Epoch,
     /// The last commit that survived.
     pub last_csn: Csn,
-    /// The newest commit that is known to survive a power cut. A read-only log may have found more in the cache, left
-    /// by a killed process; any other log has made all of it durable.
+    /// The newest commit that is known to survive a power cut. In a read-only log it may be below `last_csn`: a killed
+    /// process may have left commits in the cache. Any other log has made all of them durable.
     pub proven_csn: Csn,
     /// Where the log ended.
     pub end: Lsn,
@@ -124,7 +124,7 @@ pub struct RecoveryReport {
     pub rewritten_bytes: u64,
     /// Frames cut off by [`ReplayFrom::up_to`].
     pub cut_frames: u64,
-    /// Segments that had never been used and were removed.
+    /// Segments that had never been used, and are removed now or soon.
     pub removed_segments: u32,
     /// How long all of it took.
     pub elapsed_ns: u64,
@@ -149,8 +149,17 @@ fn found(chain: &Chain, walked: &Walked) -> RecoveryReport {
     }
 }
 
-/// Steps: inventory, chain, walk, tail, harden, new epoch. Recovery writes nothing before it has judged the tail
-/// (INV-LOG-9); with [`LogOptions::read_only`] nothing at all.
+/// 1. `inventory`: lists the segments, with their headers and first groups.
+/// 2. `chain`: follows the epochs from the newest start back to the replay point. A clean close ends the newest epoch.
+/// 3. `walk`: checks every group forward from the replay point, and delivers the frames.
+/// 4. `tail`: judges whether the end is a torn tail or damage. With [`LogOptions::read_only`] this is the last step but
+///    making the log (`read`).
+/// 5. `harden`: makes durable what the walk found. Then it tidies the directory: files of the reserve and unfinished
+///    ones, segments of passed-over epochs, unused segments.
+/// 6. `begin`: begins an epoch, which declares where the one before ended and passes over those without commits.
+///
+/// Steps 4 and the first half of 5 are left out after a clean close: everything was durable then, and the end is known.
+/// Recovery writes nothing before step 5 (INV-LOG-9).
 pub(crate) fn recover(
     env: &dyn Env,
     dir: &Arc<dyn Dir>,

@@ -24,7 +24,7 @@ pub(super) fn into_opened(
     for segment in inventory.kept_segments(&[], &walked) {
         segments.add(segment);
     }
-    // The rest of a torn group may follow the end.
+    // Makes this segment count as open: the rest of a torn group may follow the end.
     segments.set_epoch_start(walked.end.segment());
     inventory.named(walked.end.segment(), || "the log ends in it".into())?;
     let segment =

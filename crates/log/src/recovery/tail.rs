@@ -12,7 +12,8 @@ use fulgurite_types::{Csn, DatabaseId, Lsn};
 /// used segment that lost its beginning has a group within this, or lost all of it.
 const UNUSED_BYTES: u32 = 1024 * 1024;
 
-/// The newest testimony about durable commits: if it reaches the first missing commit, that commit was durable.
+/// The newest testimony of the newest epoch about durable commits: if it reaches the first missing commit, that commit
+/// was durable.
 struct Witness {
     durable: Csn,
     what: String,

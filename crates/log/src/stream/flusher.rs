@@ -1,4 +1,5 @@
-//! The log thread: it flushes requested commits, and writes mark groups once the log is idle.
+//! The log thread: it calls the completer on request and flushes requested commits. Once the log is idle, it flushes
+//! the other commits and writes a mark group.
 
 use super::CommitStream;
 use super::leader::{GATHER_NS, GATHER_TURNS};
@@ -50,8 +51,8 @@ impl CommitStream {
         }
     }
 
-    /// How long the log thread may sleep (INV-LOG-15). Until it is woken, if nothing is requested or due later, the newest
-    /// durable mark has reached the durable CSN, and no group waits to be written.
+    /// How long the log thread may sleep (INV-LOG-15). It may sleep until it is woken if nothing is requested, now or
+    /// for later, the newest durable mark has reached the durable CSN, and no group waits to be written.
     fn look(&self) -> Sleep {
         if self.shared.is_closed() {
             return Sleep::No;
@@ -69,8 +70,8 @@ impl CommitStream {
         if is_idle { due } else { due.min(Sleep::Nap(self.until_mark(now_ns))) }
     }
 
-    /// When to check again whether the log is idle. Less often once it is idle and the thread could not act, as on a full
-    /// disk.
+    /// How long until the thread checks again whether the log is idle. Longer if the log has been idle and the thread
+    /// could not act, as on a full disk.
     fn until_mark(&self, now_ns: u64) -> Duration {
         let idle = self.shared.options.mark_idle;
         let waited_ns = now_ns.saturating_sub(self.shared.io.busy_ns());
@@ -91,8 +92,8 @@ impl CommitStream {
         Ok(true)
     }
 
-    /// Keeps at least the time of one write between two requested flushes: requests filed meanwhile share the second. The
-    /// first of a burst does not wait.
+    /// Keeps at least the time of one write between two requested flushes: requests filed meanwhile share the second.
+    /// The first of a burst does not wait.
     fn gather_requests(&self) {
         let end_ns = self.shared.io.busy_ns() + self.shared.io.average_ns().min(GATHER_NS);
         for _ in 0..GATHER_TURNS {
@@ -103,8 +104,8 @@ impl CommitStream {
         }
     }
 
-    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group. A mark group adds no
-    /// CSN, so none causes another. It is written only if no group waits to be written.
+    /// Once the stream is idle: flushes commits that no thread requested, then writes one mark group. A mark group adds
+    /// no CSN, so none causes another. It is written only if no group waits to be written.
     fn idle_mark(self: &Arc<Self>) -> Result<bool, LogError> {
         let leftover = !self.groups.is_idle();
         if self.progress.mark_due().is_none() && !leftover {

@@ -40,8 +40,8 @@ pub(crate) trait FlushTarget {
     /// Fails if the commit was never reserved.
     fn check_reserved(&self, csn: Csn) -> Result<(), LogError>;
 
-    /// Takes, writes and flushes what is filled; with `barrier` the device is flushed, whatever the groups' levels. False
-    /// if there was nothing to do. One call at a time.
+    /// Takes, writes and flushes what is filled; with `barrier` the device is flushed, whatever the groups' levels.
+    /// False if there was nothing to do. One call at a time.
     fn flush_filled(&self, barrier: bool) -> Result<bool, LogError>;
 }
 
@@ -51,15 +51,21 @@ pub(crate) trait FlushTarget {
 ///    committer pays for the write and nothing else.
 /// 2. If several threads waited when the last write ended, the leader yields, for a bounded time, until as many wait
 ///    again. They are on their way, and a group of half the threads costs as much as one of all.
-/// 3. It closes the open group, takes all filled groups, and writes them with one call that returns when the data is
-///    durable (`writer.rs`).
-/// 4. It advances `durable`, clears `is_led`, wakes one waiter that the write did not cover (the next leader), then
-///    those that it did, 32 per system call. It wakes no other thread, and none twice.
+/// 3. It flushes ([`FlushTarget::flush_filled`]): closes the open group, takes the filled groups, writes those of a
+///    segment with one call, raises `durable`.
+/// 4. It clears `is_led`, wakes one waiter that the writes did not cover (the next leader), then those that they did,
+///    up to 32 per system call. It wakes no other thread, except one that shares a bit (`parking.rs`).
+/// 5. It calls the completer, if `durable` rose.
 ///
-/// INV-LOG-6: one leader at a time. INV-LOG-14: while a commit waits, there is a leader or a waiter that is awake. A
-/// waiter sets its bit, then re-reads `is_led`. A leader clears `is_led`, then reads the bits. So either the waiter
-/// finds no leader and stays awake, or the leader finds the bit and wakes a waiter. Without that, a commit that
-/// no write covered could sleep with no thread to flush it.
+/// INV-LOG-6: one leader at a time. A thread leads if its swap of `is_led` found false, and only the leader stores
+/// false.
+///
+/// INV-LOG-14: while a commit waits, there is a leader or a waiter that is awake. A waiter sets its bit, then re-reads
+/// `is_led`. A leader clears `is_led`, then reads the bits. So either the waiter finds no leader and stays awake, or
+/// the leader finds the bit and wakes a waiter. That waiter leads, or finds its commit durable: then another thread has
+/// led meanwhile, and wakes the next itself. A woken thread that neither leads nor knows that another did, because it
+/// shares a bit or waits for a flush alone, wakes the next waiter. Without all that, a commit that no write covered
+/// could sleep with no thread to flush it.
 ///
 /// Why not simpler? With a mutex in place of `is_led`, every waiter would take it just to learn that its commit is
 /// durable. With a dedicated writing thread, a lone committer would pay two context switches per commit.
@@ -68,13 +74,13 @@ pub(crate) struct Leader {
     is_led: CachePadded<AtomicBool>,
     /// Threads in [`Leader::wait`].
     waiting: CachePadded<AtomicU32>,
-    /// The value of `waiting` when the last write ended.
+    /// The value of `waiting` when the last leader handed over.
     expected: AtomicU32,
     misses: AtomicU32,
     pause: AtomicU32,
     awake_misses: AtomicU32,
     awake_pause: AtomicU32,
-    /// A thread waits for a flush of the device, whatever the groups' levels: the next leader flushes it.
+    /// A thread wants a flush of the device, whatever the groups' levels: the next leader causes it.
     barrier_wanted: AtomicBool,
 }
 
@@ -155,8 +161,8 @@ impl Leader {
         Ok(())
     }
 
-    /// Leads a flush, or waits for the leader. With `barrier` the device is flushed, whatever the groups' levels. False
-    /// if there was nothing to do.
+    /// Leads a flush, or waits for the leader. With `barrier` the device is flushed, whatever the groups' levels: if
+    /// another thread leads, by the next leader. False if there was nothing to do.
     pub fn flush(&self, target: &impl FlushTarget, barrier: bool) -> Result<bool, LogError> {
         if barrier {
             self.barrier_wanted.store(true, SeqCst);
@@ -189,7 +195,8 @@ impl Leader {
     fn lead(&self, target: &impl FlushTarget) -> Result<bool, LogError> {
         let before = target.durable_csn();
         let leadership = Leadership { leader: self, target, before };
-        // Inside the leadership: after a panic the log is poisoned before another thread leads.
+        // Declared after the leadership, hence dropped first: after a panic the log is poisoned before another thread
+        // leads.
         let flushing = self.shared.flushing();
         add(&self.shared.stats.sync_locks, 1);
         self.gather();
@@ -242,8 +249,8 @@ impl Leader {
         add(&self.shared.stats.parks, u64::from(self.shared.parking.park(csn, is_over)));
     }
 
-    /// Yields until `is_over`, at most for the average time of two writes: the one in flight and the next. Returns
-    /// whether it is over.
+    /// Yields until `is_over`, at most [`AWAKE_TURNS`] times, and at most for the average time of two writes: the one
+    /// in flight and the next. Returns whether it is over.
     fn stay_awake(&self, is_over: impl Fn() -> bool) -> bool {
         if self.waiting.load(Relaxed) < AWAKE_MIN {
             return false;

@@ -1,42 +1,50 @@
 //! The commit stream: the path of a frame from its admission until it is durable.
 //!
 //! ```text
-//! admit     take credit: room in the segments, and a group slot with its buffer. Makes a segment, or causes a flush, if
-//!           either is missing; only here does a commit wait before step `wait`
+//! admit     take credit: room in the segments, and group slots with their buffers. If room is missing, make a segment;
+//!           if slots are missing, cause a flush. Before step `wait`, a commit waits for I/O only here
 //! reserve   join the open group with one compare-exchange, which gives CSN, range and time together; else open a group
 //! fill      copy the frame into the range, in parallel with other committers; then count the range as filled
 //! wait      lead, or wait for the leader. The leader
-//!   take      closes the open group, and takes all filled groups
+//!   take      closes the open group, and takes the filled groups at the front
 //!   chunks    syncs the bulk stream as far as the frames of these groups require
-//!   write     stamps their headers, and writes the groups of a segment with one synchronous call
-//!   raise     raises `written`, `durable`, `synced`; tells the observer
+//!   write     stamps their headers, and writes the groups of a segment with one call, with a flush of the device unless
+//!             its cache is asserted to survive a power cut and each group can do without (`NoBarrier`)
+//!   raise     raises `written` and `durable`, tells the observer, raises `synced` if the device was flushed; then
+//!             continues with `write` if there are groups in the next segment
 //!   release   gives group slots and buffers back to admission
-//!   wake      wakes the next leader, and the waiters that the write covered
+//!   hand over clears `is_led`; wakes the next leader, then the waiters that the writes covered; calls the completer
 //! ```
 //!
-//! [`CommitStream`] is that path, and it alone calls the owners of its state, which do not call each other:
+//! [`CommitStream`] is that path. It calls the owners of its state, and none of these knows another. A scheme calls
+//! back: the leader through [`FlushTarget`], the compared ones directly.
 //!
 //! - [`Groups`]: the groups in memory, from admission until they are released;
 //! - [`GroupWriter`]: the file, and the block in which the last write ended;
 //! - [`Progress`]: the watermarks, and the index from CSNs to LSNs;
-//! - [`Leader`]: which thread writes, and where the others sleep;
+//! - [`Leader`]: which thread writes, and when the others sleep ([`parking`] is where);
 //! - [`Requests`]: what the log thread has to flush.
 //!
 //! # Lock order
 //! Where two locks are needed at once, and why; a thread takes them in this order.
+//!
+//! 0. the line of admission (`groups/credit.rs`): the first in line makes segments and causes flushes until it has its
+//!    credit. Leadership comes next: it is a flag, not a lock, and its holder takes the writer;
 //! 1. the writer: one thread writes at a time. A leader holds it while it takes groups, writes them, raises the
-//!    watermarks and tells the observer;
+//!    watermarks, tells the observer and releases the groups;
 //! 2. the sync lock of a scheme that syncs apart from writing ([`compared`]): the end of a left segment is written and
 //!    synced under both;
 //! 3. the locks of the bulk stream: a leader syncs the chunks that frames name;
 //! 4. the segment maker ([`Segments::maker`]): the bulk stream takes it to continue in another segment;
 //! 5. the queue of the groups: a new segment is made and added to them under the maker, so that segments get ready in
 //!    the order of their numbers (`new_segments.rs`). [`CommitStream::at_reserved`] runs the caller's work under it,
-//!    because no commit may get a CSN meanwhile;
+//!    because no commit may get a CSN meanwhile. That work takes locks of the caller's, and none of the log;
 //! 6. the written groups, then the index: groups enter it as they become durable;
 //! 7. the open files of sealed segments, the table of segments, the file of a segment.
 //!
-//! The observer runs under the writer, or under the sync lock; the completer under none.
+//! The observer runs under the writer, or under the sync lock. The completer runs under neither, and outside
+//! leadership. But a thread that is first in line for admission may call it: so a committer that runs users' code there
+//! must put that off until it is admitted.
 //!
 //! # Why nothing simpler
 //! A lock around the reservation would be taken by every commit, and held by a thread that the system may suspend.
@@ -199,14 +207,14 @@ impl CommitStream {
     ) -> Option<Reservation> {
         let Admission { frame_bytes, local_bytes, .. } = admission;
         let bytes = frame_bytes + local_bytes;
-        // Only a committer that waits for less goes without a barrier. One that does not wait is flushed later, in
-        // full.
+        // A barrier is a flush of the device's cache. Only `NoBarrier` does without: a commit at a level that does not
+        // wait is flushed later, and then with one.
         let barrier = level != Durability::NoBarrier;
         let joined = self.groups.reserve(&mut admission.admitted, bytes, barrier, time)?;
         let stream = admission.stream.take().expect("an admission is used once");
         add(&self.shared.stats.commits, 1);
         if !level.waits() {
-            // Perhaps no committer asks for a flush: then the log thread flushes once the log is idle.
+            // Perhaps no committer asks for a flush. The log thread has to look again, to flush once the log is idle.
             self.shared.flusher.wake_resting();
         }
         // SAFETY: the range was just given to this caller, and its drop counts it as filled.
@@ -275,7 +283,8 @@ impl CommitStream {
     }
 
     /// Writes and flushes the filled groups, or waits for the thread that does. With `barrier` the device is flushed,
-    /// whatever the groups' levels. False if there was nothing to do.
+    /// whatever the groups' levels: by this flush, or by the next one if another thread leads. False if there was
+    /// nothing to do.
     fn flush(&self, barrier: bool) -> Result<bool, LogError> {
         match &self.scheme {
             Scheme::Combined(leader) => leader.flush(self, barrier),
@@ -286,7 +295,8 @@ impl CommitStream {
     /// Flushes everything that is reserved, then ends all writing.
     pub fn flush_last(&self) -> Result<(), LogError> {
         while self.flush(true)? {}
-        // A thread writes only under this lock. Once this thread has it no other writes, and a later one reads `ended`.
+        // A thread writes only under this lock. Once this thread has it, no other writes, and the next to take it reads
+        // `ended`.
         let writer = self.writer.lock();
         self.shared.set_ended();
         drop(writer);
@@ -317,13 +327,13 @@ impl CommitStream {
     }
 
     /// Declares the written groups durable, up to group `up_to`, and calls the observer. One caller at a time: the
-    /// leader, or the holder of the sync lock, which knows that they were flushed, or need not be (INV-LOG-1).
+    /// leader, or the holder of the sync lock. It knows that the groups were flushed, or need not be (INV-LOG-1).
     fn raise_durable(&self, up_to: u64) {
         let Some(risen) = self.progress.raise_durable(up_to) else { return };
         if risen.has_new_segment {
             self.shared.supplier.wake_asleep();
         }
-        // A mark group is due.
+        // The newest durable mark is below the durable CSN now: a mark group is due once the log is idle.
         self.shared.flusher.wake_resting();
         if risen.has_commits {
             self.shared.announce(risen.csn);
@@ -368,7 +378,7 @@ impl CommitStream {
         marks
     }
 
-    /// Copies `lsn..lsn + len` from memory; `None` once it is written.
+    /// Copies `lsn..lsn + len` from a group in memory; waits for it to be filled. `None` once it is written.
     pub fn read_unwritten(&self, lsn: Lsn, len: u32) -> Result<Option<Vec<u8>>, LogError> {
         while lsn >= self.progress.written() {
             match self.groups.read(lsn, len) {

@@ -5,9 +5,10 @@
 //! it set the bit. A waker changes the condition, reads the bits, increments the count, and wakes. So either the
 //! sleeper sees the new condition or the waker sees the bit (INV-LOG-11).
 //!
-//! A bit may have no sleeper: a thread that saw the new condition leaves its bit set. A bit may also have several: CSNs
-//! that are `WORDS * CSNS_PER_WORD` apart share it. So a waker that needs one thread to lead next wakes bit after bit
-//! until the kernel reports that a thread did sleep, and a woken thread that does not lead passes the wake on.
+//! A bit may have no sleeper: a thread that saw the new condition leaves its bit set. So a waker that needs one thread
+//! to lead next wakes bit after bit, until the kernel reports that it woke a thread. A bit may also have several
+//! sleepers: CSNs that are `WORDS * CSNS_PER_WORD` apart share it. So a woken thread may be one that need not lead, and then it
+//! wakes the next (INV-LOG-14, `leader.rs`).
 
 use std::num::NonZeroU32;
 use std::sync::atomic::Ordering::SeqCst;

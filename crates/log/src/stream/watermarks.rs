@@ -5,14 +5,16 @@
 //! synced <= written <= filled <= reserved        synced <= durable <= filled
 //! ```
 //!
-//! INV-LOG-1: that is their order, and none falls. `durable` passes a byte only if its own write was data-synchronous, or
-//! a flush of the device began after that write had completed, or the operator asserted that the device's cache survives
-//! a power cut. The callers of [`Progress::raise_durable`] and [`Progress::raise_synced`] vouch for the write and the
-//! flush; the order is asserted at each raise.
+//! INV-LOG-1: that is their order, and none falls. `durable` passes a byte only if its own write was data-synchronous,
+//! or a flush of the device began after that write had completed, or the operator asserted that the device's cache
+//! survives a power cut. The callers of [`Progress::raise_durable`] and [`Progress::raise_synced`] vouch for the write
+//! and the flush; the order is asserted at each raise. All bytes become durable by a write to their segment, so that
+//! assertion is stricter: `durable <= written`.
 //!
-//! `reserved` and `filled` are where the group ring has come to (`groups/ring.rs`), and nothing is written that is not
-//! filled. The others belong to [`Progress`]: one thread at a time raises them, the flush leader or the holder of the
-//! sync lock. It has the index from CSNs to LSNs, too, whose tip is `durable`.
+//! `reserved` and `filled` are how far the groups have come (`groups/queue.rs`), and nothing is written that is not
+//! filled. The others belong to [`Progress`]. One thread at a time raises each: `written` the holder of the writer's
+//! lock, `durable` and `synced` the flush leader or, in a scheme that syncs apart from writing, the holder of the sync
+//! lock. [`Progress`] also has the index from CSNs to LSNs, whose tip is `durable`.
 
 use super::groups::{Group, GroupOf};
 use crate::error::LogError;
@@ -27,7 +29,8 @@ use std::sync::atomic::Ordering;
 /// How many bytes of commit stream an entry of the index stands for.
 const SPACING_BYTES: u64 = 64 * 1024;
 
-/// How far the commit stream has come, at one moment. Each LSN is the end of the bytes that it speaks of.
+/// How far the commit stream has come. Each LSN is the end of the bytes that it speaks of. They are read one after the
+/// other, in an order that keeps INV-LOG-1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watermarks {
     /// Synced to the device.
@@ -175,8 +178,8 @@ impl Progress {
         self.marks.written.store(last.end().0, Ordering::Release);
     }
 
-    /// Declares the written groups durable, up to group `up_to`. The caller knows that they were flushed, or need not be
-    /// (INV-LOG-1). `None` if they were durable before.
+    /// Declares the written groups durable, up to group `up_to`. The caller knows that they were flushed, or need not
+    /// be (INV-LOG-1). `None` if they were durable before.
     pub fn raise_durable(&self, up_to: u64) -> Option<Risen> {
         let before = self.durable_csn();
         let mut last = None;
@@ -229,7 +232,7 @@ impl Progress {
         Csn(self.marks.synced_csn.load(Ordering::SeqCst))
     }
 
-    /// The durable CSN, if no durable group's durable mark has reached it yet.
+    /// The durable CSN, if it is above the durable marks of all durable groups: a mark group has to say it.
     pub fn mark_due(&self) -> Option<Csn> {
         let durable = self.durable_csn();
         (self.marks.marked_csn.load(Ordering::Relaxed) < durable.0).then_some(durable)
@@ -284,8 +287,8 @@ struct GroupStart {
     lsn: Lsn,
 }
 
-/// A sparse index from CSNs to groups, in memory: one entry per 64 KiB of commit stream. And the tip, the durable end of
-/// the stream.
+/// A sparse index from CSNs to groups, in memory: one entry per 64 KiB of commit stream. And the tip, the durable end
+/// of the stream.
 #[derive(Debug)]
 pub(crate) struct ReplayIndex {
     /// Both numbers rise.

@@ -4,7 +4,8 @@
 //! All schemes number, fill and write groups in the same way. These two write through the page cache, each group with a
 //! call of its own, and sync apart. They differ in which commits a sync acknowledges.
 //!
-//! Their locks are the sync lock, then the queues of [`aggregated`]: after the writer, and before all others.
+//! Their locks are the sync lock, then the queues of [`aggregated`], the secondary before the primary. They come after
+//! the writer, and before all others.
 
 mod aggregated;
 mod own_lsn;

@@ -1,4 +1,5 @@
-//! Credit for admissions: room in ready segments, and buffers for groups. Kept without a lock.
+//! Credit for admissions: room in segments, and group slots with their buffers. Taken and given back without a lock;
+//! only the line has one.
 //!
 //! Each admission is charged as if it opened a group of its own. If it joins one instead, it gives the difference back
 //! when it reserves. `room` counts only bytes that are certain: of each segment all but the largest charge, because the

@@ -1,8 +1,8 @@
 //! The groups in memory: the open one, which committers join, the closed ones, which a leader takes, their ring, their
 //! buffers, and the credit that admits frames to them.
 //!
-//! A committer takes the lock of the queue only to open a group; it joins the open one without ([`ring`]). The lock is a
-//! leaf: no other is taken under it.
+//! A committer takes the lock of the queue only to open a group; it joins the open one without ([`ring`]). Nothing here
+//! takes another lock under it. The work given to [`Groups::at_reserved`] may, but none of the log.
 
 mod buffer;
 mod credit;
@@ -29,7 +29,7 @@ use fulgurite_types::sync::{Mutex, MutexGuard, spin_loop, yield_now};
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;
 
-/// How long a leader spins for a range that is being filled before it takes the groups that are filled.
+/// How often a leader looks for a range that is being filled, before it takes the filled groups without that one.
 const FILL_SPINS: u32 = if cfg!(feature = "shuttle") { 2 } else { 200 };
 
 /// The credit of an admitted frame.
@@ -127,8 +127,8 @@ impl Groups {
 
     // Reserving and filling.
 
-    /// Joins the open group, or opens one: gives a frame of `bytes` its CSN, its range and its time. `None` if that would
-    /// be too late; then the caller still has the credit.
+    /// Joins the open group, or opens one: gives a frame of `bytes` its CSN, its range and its time. `None` if that
+    /// would be too late; then the caller still has the credit.
     #[inline]
     pub fn reserve(
         &self,
