@@ -229,6 +229,26 @@ fn step_while_merging(forward: bool) {
     maintainer.join().unwrap();
 }
 
+/// A walk passes no filter, a look-up does.
+#[test]
+fn a_look_up_finds_each_version_that_is_linked() {
+    let explore = || {
+        let memtables = Arc::new(Memtables::new());
+        let writer = {
+            let memtables = memtables.clone();
+            thread::spawn(move || memtables.apply(block(b"abc", 1), Csn(1), Lsn::NULL))
+        };
+        for _ in 0..3 {
+            for (key, _) in contents(&memtables, Csn(1)) {
+                let found = memtables.newest_csn(&[key], hash_key(TABLE, &[key]));
+                assert_eq!(found, Some(Csn(1)), "INV-IDX-7: the filter hides a version");
+            }
+        }
+        writer.join().unwrap();
+    };
+    shuttle::check_random(explore, 5_000);
+}
+
 /// Maintenance drops a range tombstone, when nothing that it hides is left, while a reader looks.
 #[test]
 fn what_a_dropped_range_tombstone_hid_stays_hidden() {
