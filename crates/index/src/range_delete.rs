@@ -12,10 +12,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use fulgurite_types::sync::{AtomicU64, Ordering, RwLock};
 use fulgurite_types::{Csn, KeySpan};
-use parking_lot::RwLock;
 
 type Key = Arc<[u8]>;
 

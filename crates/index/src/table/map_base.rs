@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use fulgurite_types::sync::RwLock;
 use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
-use parking_lot::RwLock;
 
 use crate::base::*;
 use crate::version::{Pinned, Version, VersionRef};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_types::{Csn, Lsn, TableId, hash_key};
+use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
 use shuttle::thread;
 
 use super::map_base::MapBase;
@@ -227,4 +227,111 @@ fn step_while_merging(forward: bool) {
         assert_eq!(cursor.key(), None);
     }
     maintainer.join().unwrap();
+}
+
+/// A walk passes no filter, a look-up does.
+#[test]
+fn a_look_up_finds_each_version_that_is_linked() {
+    let explore = || {
+        let memtables = Arc::new(Memtables::new());
+        let writer = {
+            let memtables = memtables.clone();
+            thread::spawn(move || memtables.apply(block(b"abc", 1), Csn(1), Lsn::NULL))
+        };
+        for _ in 0..3 {
+            for (key, _) in contents(&memtables, Csn(1)) {
+                let found = memtables.newest_csn(&[key], hash_key(TABLE, &[key]));
+                assert_eq!(found, Some(Csn(1)), "INV-IDX-7: the filter hides a version");
+            }
+        }
+        writer.join().unwrap();
+    };
+    shuttle::check_random(explore, 5_000);
+}
+
+/// Maintenance drops a range tombstone, when nothing that it hides is left, while a reader looks.
+#[test]
+fn what_a_dropped_range_tombstone_hid_stays_hidden() {
+    for read in [look_up, look_up_newest, walk, walk_back] {
+        for merged in 0..=2 {
+            shuttle::check_random(move || read_while_dropping(read, merged), 2_000);
+            shuttle::check_pct(move || read_while_dropping(read, merged), 2_000, 4);
+        }
+    }
+}
+
+type Read = fn(&Arc<Table<MapBase>>, ReadPoint) -> Vec<(u8, u8)>;
+
+/// `merged`: how many of the commits before the range delete are in the base when the reader begins.
+fn read_while_dropping(read: Read, merged: usize) {
+    let table = Arc::new(Table::new(TABLE, MapBase::default(), TableOptions { inline_max: 9 }));
+    let rules = |horizon| {
+        let range_deletes = table.range_deletes().clone();
+        PruneRules { horizon, snapshots: Vec::new(), expired_until_ms: 0, range_deletes }
+    };
+    for (keys, csn) in [(b"aceg", 1), (b"bdfh", 2)] {
+        table.apply(block(keys, csn), Csn(csn.into()), Lsn::NULL);
+        table.freeze(Csn(csn.into()));
+    }
+    for _ in 0..merged {
+        assert!(table.merge_oldest(&rules(Csn(2))).unwrap());
+    }
+    let readers = Readers { from: Csn(2), snapshots: Vec::new() };
+    for (csn, start, end) in [(3, b"x", b"y"), (4, b"b", b"f")] {
+        table.apply_range_delete(KeySpan::new(start, Some(end)), Csn(csn), &readers);
+    }
+    table.apply(block(b"d", 5), Csn(5), Lsn::NULL);
+    let maintainer = {
+        let (table, rules) = (table.clone(), rules(Csn(5)));
+        thread::spawn(move || {
+            // It hides nothing. A reader takes a new view, and has to see that it needs another one.
+            table.range_deletes().drop_up_to(Csn(3));
+            while table.merge_oldest(&rules).unwrap() {}
+            table.with_maintenance(|base| base.purge(KeySpan::ALL, &rules)).unwrap();
+            table.range_deletes().drop_up_to(Csn(4));
+        })
+    };
+    let expected = [(b'a', 1), (b'd', 5), (b'f', 2), (b'g', 1), (b'h', 2)];
+    let at = ReadPoint { csn: Csn(5), now_ms: 0 };
+    assert_eq!(read(&table, at), expected, "INV-IDX-6");
+    maintainer.join().unwrap();
+    assert!(table.range_deletes().is_empty());
+    assert_eq!(read(&table, at), expected);
+}
+
+fn look_up(table: &Arc<Table<MapBase>>, at: ReadPoint) -> Vec<(u8, u8)> {
+    found(|key, hash| table.get(key, hash, at, Io::Allowed).unwrap())
+}
+
+fn look_up_newest(table: &Arc<Table<MapBase>>, at: ReadPoint) -> Vec<(u8, u8)> {
+    found(|key, hash| table.get_newest(key, hash, at.csn, at.now_ms, Io::Allowed).unwrap())
+}
+
+/// The keys from `a` to `h` that `get` finds.
+fn found(get: impl Fn(&[u8], u64) -> Option<Version>) -> Vec<(u8, u8)> {
+    let find = |key: u8| Some((key, get(&[key], hash_key(TABLE, &[key]))?.payload[0]));
+    (b'a'..=b'h').filter_map(find).collect()
+}
+
+fn walk(table: &Arc<Table<MapBase>>, at: ReadPoint) -> Vec<(u8, u8)> {
+    let mut seen = Vec::new();
+    let mut cursor = table.cursor(at);
+    cursor.seek(&[]).unwrap();
+    while let Some((key, version)) = cursor.entry() {
+        seen.push((key[0], version.payload[0]));
+        cursor.next().unwrap();
+    }
+    seen
+}
+
+fn walk_back(table: &Arc<Table<MapBase>>, at: ReadPoint) -> Vec<(u8, u8)> {
+    let mut seen = Vec::new();
+    let mut cursor = table.cursor(at);
+    cursor.seek_back(None).unwrap();
+    while let Some((key, version)) = cursor.entry() {
+        seen.push((key[0], version.payload[0]));
+        cursor.prev().unwrap();
+    }
+    seen.reverse();
+    seen
 }
