@@ -98,7 +98,7 @@ impl Spill {
     }
 
     /// The position up to which the bulk stream has to be synced before the commit frame is written.
-    pub fn mark(&self) -> BulkPosition {
+    pub fn position(&self) -> BulkPosition {
         self.mark
     }
 

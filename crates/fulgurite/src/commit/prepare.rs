@@ -61,7 +61,7 @@ pub(crate) fn prepare(
         kind = KIND_COMMIT_IN_CHUNKS;
     }
     let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::references)?;
-    let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::mark);
+    let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::position);
     Ok((Frame { kind, body: out, body_crc, time: TimeBounds::ANY, local, after_bulk }, work))
 }
 
@@ -161,11 +161,11 @@ fn encode_table(writes: &TableWrites, inline_max: usize, out: &mut Vec<u8>, work
     for KeySpan { start, end } in writes.ranges.iter() {
         body::encode_op(table, &Op::DeleteRange { start, end }, out);
     }
-    let bytes_mark = writes.ops.iter().map(|(key, op)| match &op.value {
+    let bytes_expected = writes.ops.iter().map(|(key, op)| match &op.value {
         WriteValue::Inline(value) => key.len() + value.len(),
         _ => key.len() + 64,
     });
-    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_mark.sum());
+    let mut block = BlockBuilder::new(table, writes.ops.len(), bytes_expected.sum());
     let mut payload = Vec::new();
     for (key, op) in &writes.ops {
         let plain = |value| PlainOp { key, hash: op.hash, value, expires_at_ms: op.expires_at_ms };
