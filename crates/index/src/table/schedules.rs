@@ -229,7 +229,7 @@ fn step_while_merging(forward: bool) {
     maintainer.join().unwrap();
 }
 
-/// A walk passes no filter, a look-up does.
+/// A walk does not ask the filter; a look-up does.
 #[test]
 fn a_look_up_finds_each_version_that_is_linked() {
     let explore = || {
