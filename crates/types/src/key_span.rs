@@ -48,7 +48,9 @@ impl<K: AsRef<[u8]>> KeySpan<K> {
     /// Whether `key` is before its first key.
     #[inline]
     pub fn starts_after(&self, key: &[u8]) -> bool {
-        key < self.start.as_ref()
+        let start = self.start.as_ref();
+        // Comparing with no bytes at all is slow: `memcmp` reads masked bytes at a dangling pointer.
+        !start.is_empty() && key < start
     }
 
     /// Whether `key` is before its end.
