@@ -4,7 +4,7 @@
 
 use super::ReplayFrom;
 use super::chain::Chain;
-use super::inventory::{First, Found, Inventory};
+use super::inventory::{First, Inventory};
 use super::tail::valid_groups;
 use super::walk::{Range, Walked};
 use crate::error::LogError;
@@ -86,6 +86,7 @@ pub(super) fn give_back_passed_over(
     reserve: &mut Vec<String>,
 ) -> Result<Vec<u32>, LogError> {
     let count = reserve_files(options);
+    let bytes_min = options.segment_bytes_min;
     let mut given_back = Vec::new();
     let mut kept = Vec::new();
     let mut buffer = Vec::new();
@@ -96,10 +97,14 @@ pub(super) fn give_back_passed_over(
             tracing::warn!(path = %found.path.display(), "an epoch that was passed over has commits; it is left alone");
             continue;
         }
-        if found.bytes()? >= options.segment_bytes_min && reserve.len() + kept.len() < count {
-            kept.push(keep(inventory, found)?);
+        let name = segment_file_name(found.number);
+        if found.bytes()? >= bytes_min && reserve.len() + kept.len() < count {
+            let kept_name = new_file_name(found.number);
+            let renamed = inventory.dir.rename(&name, &kept_name);
+            renamed.map_err(|source| LogError::io("keep for a full disk", &found.path, source))?;
+            kept.push(kept_name);
         } else {
-            inventory.remove(&segment_file_name(found.number))?;
+            inventory.remove(&name)?;
         }
         given_back.push(found.number);
     }
@@ -110,45 +115,17 @@ pub(super) fn give_back_passed_over(
     Ok(given_back)
 }
 
-/// Gives a segment the name of a file of the reserve, and returns that.
-fn keep(inventory: &Inventory, found: &Found) -> Result<String, LogError> {
-    let kept = new_file_name(found.number);
-    let renamed = inventory.dir.rename(&segment_file_name(found.number), &kept);
-    renamed.map_err(|source| LogError::io("keep for a full disk", &found.path, source))?;
-    Ok(kept)
-}
-
-/// The segments that were made and never used.
-#[derive(Default)]
-pub(super) struct Unused {
-    pub removed: Vec<u32>,
-    /// Left to [`crate::segments::Segments::remove_unwanted`].
-    pub later: Vec<u32>,
-    /// Moved to the reserve.
-    pub kept: Vec<u32>,
-}
-
-impl Unused {
-    /// All of them.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> {
-        [&self.removed, &self.later, &self.kept].into_iter().flatten().copied()
-    }
-}
-
 /// Removes segments that were made and never used: nothing names them, and they hold no valid group and no record. A
-/// used segment that lost only its beginning is damage, and stays. First they fill the reserve, as far as it lacks
-/// files: an opening that was killed before its epoch began left one (INV-LOG-18). With background threads and a
-/// reserve, the first few of the others are removed later, because a large file takes a tenth of a second; no more,
+/// used segment that lost only its beginning is damage, and stays. With `later` the first few are left to
+/// [`crate::segments::Segments::remove_unwanted`], because a large file takes a tenth of a second. The others are not,
 /// because a process that dies soon never removes them.
 pub(super) fn remove_unused(
     inventory: &Inventory,
     walked: &Walked,
     from: &ReplayFrom,
-    options: &LogOptions,
-    reserve: &mut Vec<String>,
-) -> Result<Unused, LogError> {
-    let mut unused = Unused::default();
-    let mut kept = Vec::new();
+    later: bool,
+) -> Result<Vec<u32>, LogError> {
+    let mut removed = Vec::new();
     let mut buffer = Vec::new();
     for found in inventory.segments.range(from.lsn.segment()..).map(|(_, found)| found) {
         let named = from.must_exist.contains(&found.number)
@@ -159,32 +136,22 @@ pub(super) fn remove_unused(
             _ => false,
         };
         if may_be_unused && !named {
-            let files = reserve.len() + kept.len();
-            let is_kept = files < reserve_files(options) && found.bytes()? >= options.segment_bytes_min;
-            let is_later = options.background && files > 0 && unused.later.len() < LATER_MAX;
-            if is_later && !is_kept {
-                unused.later.push(found.number);
+            if later && removed.len() < LATER_MAX {
+                removed.push(found.number);
                 continue;
             }
             found.read(&mut buffer)?;
             if holds_something(&buffer, inventory.database, found.number) {
                 continue;
             }
-            if is_kept {
-                kept.push(keep(inventory, found)?);
-                unused.kept.push(found.number);
-            } else {
-                inventory.remove(&segment_file_name(found.number))?;
-                unused.removed.push(found.number);
-            }
+            inventory.remove(&segment_file_name(found.number))?;
+            removed.push(found.number);
         }
     }
-    if !unused.removed.is_empty() || !kept.is_empty() {
+    if !removed.is_empty() {
         inventory.sync_dir()?;
     }
-    // A name is durably gone before anything is written to its file.
-    reserve.extend(kept);
-    Ok(unused)
+    Ok(removed)
 }
 
 /// Whether a segment holds a valid group or a record, at any aligned offset.

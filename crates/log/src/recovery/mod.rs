@@ -199,8 +199,9 @@ pub(crate) fn recover(
     }
     let mut reserve = harden::sort_unfinished(&inventory, options)?;
     let mut gone = harden::give_back_passed_over(&inventory, &chain, from, options, &mut reserve)?;
-    let unused = harden::remove_unused(&inventory, &walked, from, options, &mut reserve)?;
-    gone.extend(unused.numbers());
+    let removed =
+        harden::remove_unused(&inventory, &walked, from, options.background && !reserve.is_empty())?;
+    gone.extend(&removed);
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     chain.close(Tip { csn: last_csn, lsn: walked.end });
@@ -218,10 +219,10 @@ pub(crate) fn recover(
     report.last_csn = last_csn;
     report.proven_csn = last_csn;
     report.cut_frames = walked.last_csn.0 - last_csn.0;
-    report.removed_segments = unused.numbers().count() as u32;
+    report.removed_segments = removed.len() as u32;
     report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
     if options.background {
-        begun.segments.remove_later(&unused.later);
+        begun.segments.remove_later(&removed);
     }
     begun.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
     Ok((begun.into_opened(chain.0, Some(walked.index)), report))
