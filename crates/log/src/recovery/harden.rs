@@ -16,7 +16,7 @@ use fulgurite_types::Lsn;
 const CHUNK_BYTES: usize = 1024 * 1024;
 
 /// How many unused segments may be left to be removed later.
-const LATER_MAX: usize = 4;
+pub(super) const LATER_MAX: usize = 4;
 
 /// Rewrites the groups of the newest epoch that no durable mark covers (same bytes, same offset), and syncs every
 /// walked segment and the directory. Older epochs need no rewriting: a later epoch began only after they were hardened

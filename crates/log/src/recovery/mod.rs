@@ -199,8 +199,8 @@ pub(crate) fn recover(
     }
     let mut reserve = harden::sort_unfinished(&inventory, options)?;
     let mut gone = harden::give_back_passed_over(&inventory, &chain, from, options, &mut reserve)?;
-    let removed =
-        harden::remove_unused(&inventory, &walked, from, options.background && !reserve.is_empty())?;
+    let removes_later = options.background && !reserve.is_empty();
+    let removed = harden::remove_unused(&inventory, &walked, from, removes_later)?;
     gone.extend(&removed);
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
@@ -221,8 +221,8 @@ pub(crate) fn recover(
     report.cut_frames = walked.last_csn.0 - last_csn.0;
     report.removed_segments = removed.len() as u32;
     report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
-    if options.background {
-        begun.segments.remove_later(&removed);
+    if removes_later {
+        begun.segments.remove_later(&removed[..removed.len().min(harden::LATER_MAX)]);
     }
     begun.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
     Ok((begun.into_opened(chain.0, Some(walked.index)), report))
