@@ -57,6 +57,8 @@
 //!   replay point in the epoch, takes 1 from `P`: on a full disk only if two files are left ([`Log::must_stay_empty`]).
 //!   Free space does not count, because another program may take it; and on a nearly full disk no segment is made
 //!   before two files are kept.
+//!   Not covered: an opening that is killed between taking a file and beginning its epoch. The next recovery removes
+//!   that file, and another program may take its space.
 //! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
 //!   (`segments/tails.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
