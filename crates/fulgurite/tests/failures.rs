@@ -201,6 +201,39 @@ fn opening_fails_and_succeeds_the_next_time() {
     }
 }
 
+/// The same after openings that were killed: their epochs have no commits, and their segments go back to the reserve.
+#[test]
+fn opening_fails_after_openings_that_were_killed() {
+    for seed in 1..=if thorough() { 20 } else { 4 } {
+        let mut session = Session::start(seed);
+        session.workload.run(10 + 3 * seed, true).unwrap();
+        let history = session.history();
+        for fault in [Fault::Write, Fault::Sync(Loss::All), Fault::Sync(Loss::Some)] {
+            for nth in 1..=16 {
+                let mut left = session.sim.crash(CrashKind::Kill, seed << 8 | nth);
+                for _ in 0..=seed % 3 {
+                    drop(common::open(left.clone()).unwrap());
+                    left = left.crash(CrashKind::Kill, nth);
+                }
+                left.faults().crash_at(left.faults().op_count() + 5 * nth);
+                let _ = common::open(left.clone());
+                let left = left.crash(CrashKind::Kill, nth);
+                plan(&left, fault, nth);
+                let again = format!("seed {seed}, {fault:?} {nth} in opening");
+                if let Err(error) = common::open(left.clone()) {
+                    assert!(matches!(error, Error::Io { .. }), "{again}: {error:?}");
+                }
+                left.faults().fail_nothing();
+                let cut = left.crash(CrashKind::PowerCut, nth);
+                for sim in [cut, left] {
+                    let outcome = verify_image(&sim, &history, nth);
+                    outcome.unwrap_or_else(|what| panic!("{again}: {what}"));
+                }
+            }
+        }
+    }
+}
+
 /// A write of many values, until the disk is full.
 fn fill(session: &mut Session, len: usize) -> Error {
     for n in 0..10_000u64 {
