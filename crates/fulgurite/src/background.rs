@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite_env::Joiner;
-use fulgurite_log::{Signal, Sleep};
+use fulgurite_log::{CommitLog, Signal, Sleep};
 
 use crate::engine::Engine;
 use crate::maintenance::Round;

@@ -1,6 +1,6 @@
 //! Merging and checkpoints, which move data from the memtables to disk: when they run, and under which lock.
 
-use fulgurite_log::LogError;
+use fulgurite_log::{CommitLog, LogError};
 use fulgurite_types::limits;
 
 use crate::catalog::TableState;
@@ -32,11 +32,6 @@ pub(crate) struct Round {
 }
 
 impl Engine {
-    /// Freezes a table's mutable memtable if it has grown.
-    pub fn freeze_if_grown(&self, table: &TableState) {
-        freeze_if_grown(table, &self.log, self.options.memtable_bytes_max);
-    }
-
     /// A committer waits while the table has too many memtables, which bounds memory.
     pub fn wait_for_merging(&self, table: &TableState) -> Result<()> {
         while has_too_many_memtables(table) {
@@ -149,7 +144,7 @@ impl Engine {
         }
         self.hooks.reached("maintenance");
         for table in self.tables.all() {
-            self.freeze_if_grown(&table);
+            freeze_if_grown(&table, &self.log, self.options.memtable_bytes_max);
         }
         let mut worked = self.merge_all()?;
         let freed = self.free_retired();

@@ -10,9 +10,10 @@ use crate::commit::Committer;
 use crate::commit::latches::{Gate, LatchSet};
 use crate::commit::prepare::prepare_one;
 use crate::engine::Engine;
+use crate::merger::freeze_if_grown;
 use crate::options::TRANSACTION_BYTES_MAX_LEAST;
 use crate::write_set::{check_key, check_value};
-use crate::{Commit, Error, Result};
+use crate::{Commit, Error, Result, Table};
 
 /// The write of one key, which commits.
 struct SingleWrite<'a> {
@@ -46,7 +47,8 @@ impl Committer for SingleWrite<'_> {
     }
 
     fn release(self, _csn: Csn) {
-        self.engine.freeze_if_grown(self.table);
+        let Engine { log, options, .. } = self.engine;
+        freeze_if_grown(self.table, log, options.memtable_bytes_max);
     }
 }
 
@@ -54,35 +56,35 @@ impl Committer for SingleWrite<'_> {
 const _: () =
     assert!(limits::KEY_BYTES_MAX + limits::SPILL_BYTES_MIN + 1024 <= TRANSACTION_BYTES_MAX_LEAST / 2);
 
-impl Engine {
-    /// Whether a write of one key needs a transaction, because its value is written ahead.
-    pub fn needs_transaction(value: Option<&[u8]>) -> bool {
-        value.is_some_and(|value| value.len() >= limits::SPILL_BYTES_MIN)
-    }
-
+impl Table {
     /// Commits the write of one key, `None` to delete it, as a transaction would that does nothing else.
-    pub fn write_one(
-        &self,
-        table: &Arc<TableState>,
-        key: &[u8],
-        value: Option<&[u8]>,
-        expires_at_ms: u64,
-    ) -> Result<Commit> {
-        self.check_process()?;
+    pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
+        if value.is_some_and(|value| value.len() >= limits::SPILL_BYTES_MIN) {
+            return self.write_ahead(key, value, expires_at_ms);
+        }
+        let Table { engine, state: table, .. } = self;
+        engine.check_process()?;
         check_key(key)?;
         value.map_or(Ok(()), check_value)?;
-        let level = self.options.durability;
-        let timed = self.pipeline.stopwatch().start(level);
-        self.admit_writes(|| value.is_some())?;
-        self.wait_for_merging(table)?;
+        let level = engine.options.durability;
+        let timed = engine.pipeline.stopwatch().start(level);
+        engine.admit_writes(|| value.is_some())?;
+        engine.wait_for_merging(table)?;
         let hash = hash_key(table.id, key);
-        let inline_max = self.options.inline_bytes_max;
+        let inline_max = engine.options.inline_bytes_max;
         let (frame, work) = prepare_one(table, key, hash, value, expires_at_ms, inline_max);
-        self.commit(SingleWrite { engine: self, table, hash }, level, frame, work, |csn| {
+        engine.commit(SingleWrite { engine, table, hash }, level, frame, work, |csn| {
             // It read no commit, so it waits for none but its own.
-            self.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
+            engine.pipeline.wait_acknowledged(csn, Csn::ZERO, timed)?;
             Ok(Commit { csn })
         })
+    }
+
+    /// A value that is written ahead of the commit's frame needs a transaction.
+    fn write_ahead(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
+        let mut txn = self.begin();
+        txn.write_bytes(self, key, value, expires_at_ms)?;
+        txn.commit()
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_log::{FlushScheme, LogStats, Stream};
+use fulgurite_log::{CommitLog, FlushScheme, LogStats, Stream};
 use fulgurite_types::Csn;
 
 use crate::CsnRange;

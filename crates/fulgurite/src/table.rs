@@ -8,7 +8,6 @@ use fulgurite_index::{Io, Version};
 use fulgurite_types::{KeySpan, hash_key};
 
 use crate::catalog::TableState;
-use crate::engine::Engine;
 use crate::error::OrError;
 use crate::handle::Handle;
 use crate::key_range::{span_of, span_of_prefix};
@@ -213,22 +212,13 @@ impl Table {
         self.state.index.len_estimate(at)
     }
 
-    pub(crate) fn write_bytes(&self, key: &[u8], value: Option<&[u8]>, expires_at_ms: u64) -> Result<Commit> {
-        if !Engine::needs_transaction(value) {
-            return self.engine.write_one(&self.state, key, value, expires_at_ms);
-        }
-        let mut txn = self.begin();
-        txn.write_bytes(self, key, value, expires_at_ms)?;
-        txn.commit()
-    }
-
     fn delete_span(&self, span: KeySpan) -> Result<Commit> {
         let mut txn = self.begin();
         txn.delete_span(self, span)?;
         txn.commit()
     }
 
-    fn begin(&self) -> Transaction {
+    pub(crate) fn begin(&self) -> Transaction {
         Transaction::begin(&self.engine, Isolation::Snapshot)
     }
 }

@@ -25,6 +25,7 @@ use crate::error::OrError;
 use crate::handle::Handle;
 use crate::key_range::{GivenRange, given, span_of, span_of_prefix};
 use crate::live_reads::ReadFor;
+use crate::merger::freeze_if_grown;
 use crate::read_set::{ReadSet, Validated};
 use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
@@ -738,8 +739,9 @@ impl Committer for Committing {
         if let Some(spill) = self.transaction.spill.take() {
             spill.committed(csn);
         }
+        let Engine { log, options, .. } = &*self.transaction.engine;
         for writes in &self.transaction.writes.tables {
-            self.transaction.engine.freeze_if_grown(&writes.table);
+            freeze_if_grown(&writes.table, log, options.memtable_bytes_max);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! `cargo run --release -p fulgurite-log --example log_figures [DIR]`
 
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{Log, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
+use fulgurite_log::{CommitLog, Log, LogOptions, RecoveredFrame, RecoverySink, ReplayFrom, frame_bytes};
 use fulgurite_types::{Csn, DatabaseId, crc32c};
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -234,6 +234,11 @@ impl BulkStream {
         self.synced.load(SeqCst) >= mark.0
     }
 
+    /// Frames that are reserved from now on are written only after this stream was synced up to `mark`.
+    pub fn require(&self, mark: BulkPosition) {
+        self.required.fetch_max(mark.0, SeqCst);
+    }
+
     /// INV-LOG-16. The thread that writes the commit stream calls it after it took groups and before it writes them. A
     /// committer raises `required` before it fills its frame, and this thread saw the groups filled, so it sees the
     /// positions of all their frames. All later commits wait for this sync: INV-LOG-17 bounds how many bytes it writes.
@@ -317,13 +322,6 @@ impl Log {
     /// As [`Log::sync_bulk`].
     pub fn sync_bulk_to(&self, mark: BulkPosition) -> Result<(), LogError> {
         self.bulk.sync_usable(mark)
-    }
-
-    /// Has the bulk stream synced up to position `mark` before any frame is written that is reserved after this call:
-    /// for a frame that names chunks which its committer does not sync. The thread that writes the frame's group syncs
-    /// them.
-    pub fn require_bulk(&self, mark: BulkPosition) {
-        self.bulk.required.fetch_max(mark.0, SeqCst);
     }
 
     /// Reads and verifies the record that begins at `lsn`.

@@ -12,8 +12,9 @@ const CHUNK_HEAD_BYTES: u32 = SpillId::BYTES as u32 + 4;
 
 impl Log {
     /// Appends a chunk. Returns the LSN of *its bytes*, so that they can be read without the record around them, and
-    /// the position up to which the stream has to be synced for it: [`Log::sync_bulk_to`], [`Log::require_bulk`]. Calls
-    /// `on_segment` with the segment while that cannot be freed yet; `on_segment` must be short and not call the log.
+    /// the position up to which the stream has to be synced for it: [`Log::sync_bulk_to`],
+    /// [`CommitLog::require_bulk`](crate::CommitLog::require_bulk). Calls `on_segment` with the segment while that
+    /// cannot be freed yet; `on_segment` must be short and not call the log.
     ///
     /// # Errors
     /// As [`Log::append_bulk`].

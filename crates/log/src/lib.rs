@@ -1,13 +1,13 @@
 //! The log: frames in, LSNs out. It carries opaque bytes and knows no keys.
 //!
-//! A commit takes four calls: [`Log::admit`] waits for room, [`Log::reserve`] gives the frame its CSN and its reserved
-//! range, [`Log::fill`] copies the frame there, and [`Log::wait_durable`] returns once it survives a power cut. Large
-//! records that no commit path writes go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
+//! A commit takes four calls: [`CommitLog::admit`] waits for room, [`Log::reserve`] gives the frame its CSN and its
+//! reserved range, [`CommitLog::fill`] copies the frame there, and [`CommitLog::wait_durable`] returns once it survives a
+//! power cut. Large records that no commit path writes go to the bulk stream: [`Log::append_bulk`], [`Log::sync_bulk`].
 //!
 //! ```
 //! use fulgurite_types::{Csn, DatabaseId, crc32c};
 //! use fulgurite_env::SimEnv;
-//! use fulgurite_log::{Durability, Log, LogError, LogOptions, frame_bytes};
+//! use fulgurite_log::{CommitLog, Durability, Log, LogError, LogOptions, frame_bytes};
 //! use std::path::Path;
 //!
 //! # fn main() -> Result<(), LogError> {
@@ -45,7 +45,7 @@
 //! - INV-LOG-14: while a commit waits, there is a flush leader or a waiter that is awake.
 //! - INV-LOG-15: no work waits for a background thread that sleeps.
 //! - INV-LOG-16: a frame is written only after the bulk stream was synced up to the position that its committer
-//!   required ([`Log::require_bulk`]) before it reserved. So a frame that recovery finds has its chunks.
+//!   required ([`CommitLog::require_bulk`]) before it reserved. So a frame that recovery finds has its chunks.
 //! - INV-LOG-17: at most 4 MiB of the bulk stream, and the last record of each appending thread, are unsynced. That
 //!   bounds the sync of INV-LOG-16, for which all later commits wait.
 //! - INV-LOG-18: on a full disk, openings that are killed, any number of them, never use up what the next one needs.
@@ -65,6 +65,7 @@
 
 mod bulk_stream;
 mod chunks;
+mod commit_log;
 mod durability;
 mod error;
 mod format;
@@ -86,11 +87,12 @@ mod stream;
 mod threads;
 
 pub use bulk_stream::{BulkPosition, BulkRecord};
+pub use commit_log::CommitLog;
 pub use durability::{Durability, FlushScheme, Waiting};
 pub use error::{Damage, LogError, PoisonCause};
 pub use format::{
     BULK_HEADER_BYTES, BulkHeader, BulkKind, ChunkRef, EpochStart, FRAME_HEADER_BYTES, FrameHeader,
-    GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, SegmentHeader, SpillId,
+    GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, SegmentHeader, SpillId, frame_bytes,
     local_record_bytes,
 };
 pub use log::Log;
@@ -104,8 +106,3 @@ pub use stats::LogStats;
 pub use stream::groups::TimeBounds;
 pub use stream::watermarks::Watermarks;
 pub use stream::{Admission, Numbers, Reservation};
-
-/// The length of a frame with a body of `body_bytes`: the argument of [`Log::admit`].
-pub const fn frame_bytes(body_bytes: u32) -> u32 {
-    FRAME_HEADER_BYTES + body_bytes
-}

@@ -1,9 +1,10 @@
 //! The log's interface: creation, opening, watermarks, segments, the close.
 
 use crate::bulk_stream::BulkStream;
+use crate::commit_log::CommitLog;
 use crate::durability::Durability;
-use crate::error::{LogError, PoisonCause};
-use crate::format::{ChunkRef, EpochStart, FrameHeader, SpillId};
+use crate::error::LogError;
+use crate::format::{EpochStart, SpillId};
 use crate::options::LogOptions;
 use crate::recovery::{EpochSpan, Opened, RecoveryReport, RecoverySink, ReplayFrom, begin_epoch, recover};
 use crate::scan::{SegmentScan, scan_segment_in};
@@ -20,7 +21,6 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 /// A log: the commit stream and the bulk stream of one database.
 ///
@@ -29,7 +29,7 @@ pub struct Log {
     pub(crate) stream: Arc<CommitStream>,
     pub(crate) bulk: Arc<BulkStream>,
     pub(crate) segments: Arc<Segments>,
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     is_direct: bool,
     /// The epochs from the replay point on.
     pub(crate) spans: Arc<[EpochSpan]>,
@@ -164,102 +164,9 @@ impl Log {
         Ok(Arc::new(Log { stream, bulk, segments, shared, is_direct, spans: spans.into(), spills, threads }))
     }
 
-    // Commits.
-
-    /// Takes room for a frame of `frame_bytes` (header included, see [`frame_bytes`](crate::frame_bytes)) with a local
-    /// record of `local_bytes` (see [`local_record_bytes`](crate::local_record_bytes)). Before the wait for durability,
-    /// only this step of a commit waits, allocates or does I/O: it may flush for buffer credit, and make a segment.
-    ///
-    /// A thread that holds one admission and waits for another may wait for ever.
-    ///
-    /// # Errors
-    /// [`LogError::TooLarge`], [`LogError::NoSpace`], [`LogError::Io`]: nothing was logged. [`LogError::Poisoned`],
-    /// [`LogError::Closed`]: reopen.
-    pub fn admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Admission, LogError> {
-        self.stream.admit(frame_bytes, local_bytes)
-    }
-
-    /// Like [`Log::admit`], but returns `None` where that would wait or do I/O.
-    ///
-    /// # Errors
-    /// As [`Log::admit`].
-    pub fn try_admit(&self, frame_bytes: u32, local_bytes: u32) -> Result<Option<Admission>, LogError> {
-        self.stream.try_admit(frame_bytes, local_bytes)
-    }
-
-    /// Gives the frame its CSN and its reserved range, in one order for both: it joins the open group, or opens one.
-    /// Never waits for a write, never fails. `level` is the commit's durability level.
+    /// Reserves as [`CommitLog::reserve_at`] does, at any time.
     pub fn reserve(&self, admission: Admission, level: Durability) -> Reservation {
         self.reserve_at(admission, level, TimeBounds::ANY).expect("any time will do")
-    }
-
-    /// Like [`Log::reserve`], and gives the commit a time, which rises with the CSN. `None` if that would be too late:
-    /// then the commit has no CSN, and the admission is given back.
-    pub fn reserve_at(
-        &self,
-        admission: Admission,
-        level: Durability,
-        time: TimeBounds,
-    ) -> Option<Reservation> {
-        self.stream.reserve_at(admission, level, time)
-    }
-
-    /// Copies the frame into its range, while other threads fill theirs: header, body, and before them the extents of
-    /// the chunks that the body refers to.
-    ///
-    /// # Panics
-    /// If the sizes differ from the admitted ones, or the CSN from the reserved one. The log is poisoned then.
-    pub fn fill(&self, reservation: Reservation, header: &FrameHeader, body: &[u8], local: &[ChunkRef]) {
-        CommitStream::fill(reservation, header, body, local);
-    }
-
-    /// Returns when the commit is durable. The caller leads the flush, or waits for the leader.
-    ///
-    /// # Errors
-    /// [`LogError::Poisoned`]: whether the commit is durable is unknown. [`LogError::Closed`]: it was reserved when the
-    /// log was closing, and is not. [`LogError::Usage`]: it was never reserved.
-    pub fn wait_durable(&self, csn: Csn) -> Result<(), LogError> {
-        self.stream.wait_durable(csn)
-    }
-
-    /// Returns when a flush of the device covered the commit. The same as [`Log::wait_durable`] but where writes
-    /// without a flush count as durable ([`LogOptions::power_safe_cache`]).
-    ///
-    /// # Errors
-    /// As [`Log::wait_durable`].
-    pub fn wait_synced(&self, csn: Csn) -> Result<(), LogError> {
-        self.stream.wait_synced(csn)
-    }
-
-    /// Requests that the commit become durable, and returns at once: the log thread flushes (without one,
-    /// [`Log::maintain`] does). The observer reports when it is done.
-    pub fn request_durable(&self, csn: Csn) {
-        self.stream.request_durable(csn);
-    }
-
-    /// Requests that the commit become durable at most `interval` from now, not counting the flush itself, and returns
-    /// at once. The log thread flushes (without one, [`Log::maintain`] does).
-    pub fn request_durable_within(&self, csn: Csn, interval: Duration) {
-        self.stream.request_durable_within(csn, interval);
-    }
-
-    /// Sets the observer. The flushing thread calls it with each new durable CSN, in rising order, before it wakes the
-    /// waiters. It must not block, and must not wait for durability.
-    pub fn set_observer(&self, observer: Box<dyn Fn(Csn) + Send + Sync>) {
-        *self.shared.observer.write() = Some(Arc::from(observer));
-    }
-
-    /// Requests that the log thread (without one, [`Log::maintain`]) call the completer soon, and returns at once: for
-    /// a thread that holds a lock under which the completer must not run.
-    pub fn request_completion(&self) {
-        self.shared.request_completion();
-    }
-
-    /// Sets the completer. The flushing thread calls it if `durable` rose, after it gave up the right to flush and woke
-    /// the waiters. The log thread (without one, [`Log::maintain`]) calls it after the log was poisoned and after
-    /// [`Log::request_completion`]. The caller holds no lock of the log: the completer may use the log, and close it.
-    pub fn set_completer(&self, completer: Box<dyn Fn() + Send + Sync>) {
-        *self.shared.completer.write() = Some(Arc::from(completer));
     }
 
     // How far it has come.
@@ -269,19 +176,9 @@ impl Log {
         self.stream.watermarks()
     }
 
-    /// The newest durable commit: it and all before it survive a power cut.
-    pub fn durable_csn(&self) -> Csn {
-        self.stream.durable_csn()
-    }
-
     /// The newest commit that has a CSN.
     pub fn reserved_csn(&self) -> Csn {
         self.stream.reserved_csn()
-    }
-
-    /// The newest commit such that a flush of the device covered it and all before it.
-    pub fn synced_csn(&self) -> Csn {
-        self.stream.progress.synced_csn()
     }
 
     /// Whether the commit stream is written around the page cache, except segments that refuse it.
@@ -412,17 +309,6 @@ impl Log {
         stats.ready_segments = self.stream.ready_segments() as u64;
         (stats.segment_bytes, stats.segments) = self.segments.totals();
         stats
-    }
-
-    /// The cause, if the log is poisoned.
-    pub fn poisoned(&self) -> Option<Arc<PoisonCause>> {
-        self.shared.poison.cause()
-    }
-
-    /// Ends all writing: the caller could not apply a commit that is in the log, so memory and log would differ from
-    /// then on.
-    pub fn poison(&self, what: &'static str) {
-        let _ = self.shared.fail(what, None);
     }
 
     /// Flushes everything that is reserved, ends the log with a mark group, and stops the threads. Later calls get

@@ -27,7 +27,7 @@ impl DirectWriter {
     pub(super) fn write(&self, cached: &OwnedFd, buf: &[u8], offset: u64, sync: bool) -> Result<(), Errno> {
         let descriptor = self.descriptor(cached)?;
         if sync && !self.dsync_refused.load(Ordering::Relaxed) {
-            let written = write_blocks(buf, offset, |rest, at| {
+            let written = write_fully(buf, offset, DIRECT_BYTES, |rest, at| {
                 rustix::io::pwritev2(descriptor, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC)
             });
             match written {
@@ -35,7 +35,7 @@ impl DirectWriter {
                 other => return other,
             }
         }
-        match write_blocks(buf, offset, |rest, at| rustix::io::pwrite(descriptor, rest, at)) {
+        match write_fully(buf, offset, DIRECT_BYTES, |rest, at| rustix::io::pwrite(descriptor, rest, at)) {
             Err(Errno::INVAL) => return Err(Errno::OPNOTSUPP),
             other => other?,
         }
@@ -98,37 +98,9 @@ fn fits(alignment: u32) -> bool {
     alignment != 0 && DIRECT_BYTES.is_multiple_of(alignment as usize)
 }
 
-/// Like [`write_fully`], in whole blocks: a block that a call wrote in part is written again.
-fn write_blocks(
-    buf: &[u8],
-    offset: u64,
-    mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
-) -> Result<(), Errno> {
-    write_fully(buf, offset, |rest, at| write(rest, at).map(|count| count - count % DIRECT_BYTES))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn short_and_interrupted_writes_continue_at_a_block() {
-        let mut calls = Vec::new();
-        let mut results = [Ok(4_096 + 512), Err(Errno::INTR), Ok(8_192)].into_iter();
-        write_blocks(&[0; 12_288], 4_096, |rest, at| {
-            calls.push((at, rest.len()));
-            results.next().expect("three calls")
-        })
-        .expect("nothing fails for good");
-        assert_eq!(calls, [(4_096, 12_288), (8_192, 8_192), (8_192, 8_192)]);
-    }
-
-    #[test]
-    fn a_write_that_gets_nowhere_is_an_error() {
-        assert_eq!(write_blocks(&[0; 4_096], 0, |_, _| Ok(512)), Err(Errno::IO));
-        assert_eq!(write_blocks(&[0; 4_096], 0, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
-        assert_eq!(write_blocks(&[], 0, |_, _| Ok(0)), Ok(()));
-    }
 
     #[test]
     fn an_alignment_fits_if_it_divides_the_block() {

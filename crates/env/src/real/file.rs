@@ -53,7 +53,7 @@ impl RealFile {
     }
 
     fn write_piece(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        write_fully(buf, offset, |rest, at| rustix::io::pwrite(&self.descriptor, rest, at))
+        write_fully(buf, offset, 1, |rest, at| rustix::io::pwrite(&self.descriptor, rest, at))
             .map_err(self.failed("pwrite"))
     }
 }
@@ -93,7 +93,7 @@ impl File for RealFile {
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.check_process("pwritev2")?;
         if !self.dsync_refused.load(Ordering::Relaxed) {
-            let written = write_fully(buf, offset, |rest, at| {
+            let written = write_fully(buf, offset, 1, |rest, at| {
                 rustix::io::pwritev2(&self.descriptor, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC)
             });
             match written {
@@ -163,18 +163,21 @@ pub(super) fn read_fully(descriptor: &OwnedFd, buf: &mut [u8], offset: u64) -> R
     Ok(filled)
 }
 
-/// Calls `write` until it took all of `buf`. A call that takes nothing without an error is an `EIO`.
+/// Calls `write` until it took all of `buf`, in whole units of `unit` bytes: a unit that a call took in part is passed
+/// again. A call that takes no unit without an error is an `EIO`.
 pub(super) fn write_fully(
     mut buf: &[u8],
     mut offset: u64,
+    unit: usize,
     mut write: impl FnMut(&[u8], u64) -> Result<usize, Errno>,
 ) -> Result<(), Errno> {
     while !buf.is_empty() {
         match write(buf, offset) {
-            Ok(0) => return Err(Errno::IO),
+            Ok(count) if count < unit => return Err(Errno::IO),
             Ok(count) => {
-                buf = &buf[count..];
-                offset += count as u64;
+                let taken = count - count % unit;
+                buf = &buf[taken..];
+                offset += taken as u64;
             }
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),
@@ -191,7 +194,7 @@ mod tests {
     fn short_and_interrupted_writes_are_continued() {
         let mut written = Vec::new();
         let mut calls = 0;
-        write_fully(b"abcdefg", 10, |rest, at| {
+        write_fully(b"abcdefg", 10, 1, |rest, at| {
             calls += 1;
             if calls % 2 == 0 {
                 return Err(Errno::INTR);
@@ -205,13 +208,32 @@ mod tests {
     }
 
     #[test]
+    fn a_unit_that_was_written_in_part_is_written_again() {
+        let mut calls = Vec::new();
+        let mut results = [Ok(4_096 + 512), Err(Errno::INTR), Ok(8_192)].into_iter();
+        write_fully(&[0; 12_288], 4_096, 4_096, |rest, at| {
+            calls.push((at, rest.len()));
+            results.next().expect("three calls")
+        })
+        .expect("nothing fails for good");
+        assert_eq!(calls, [(4_096, 12_288), (8_192, 8_192), (8_192, 8_192)]);
+    }
+
+    #[test]
+    fn a_write_that_gets_nowhere_is_an_error() {
+        assert_eq!(write_fully(&[0; 4_096], 0, 4_096, |_, _| Ok(512)), Err(Errno::IO));
+        assert_eq!(write_fully(&[0; 4_096], 0, 4_096, |_, _| Err(Errno::NOSPC)), Err(Errno::NOSPC));
+        assert_eq!(write_fully(&[], 0, 4_096, |_, _| Ok(0)), Ok(()));
+    }
+
+    #[test]
     fn a_full_disk_behind_a_short_write_is_an_error() {
         let mut calls = 0;
-        let result = write_fully(b"abcdefg", 0, |_, _| {
+        let result = write_fully(b"abcdefg", 0, 1, |_, _| {
             calls += 1;
             if calls == 1 { Ok(3) } else { Err(Errno::NOSPC) }
         });
         assert_eq!(result, Err(Errno::NOSPC));
-        assert_eq!(write_fully(b"abc", 0, |_, _| Ok(0)), Err(Errno::IO));
+        assert_eq!(write_fully(b"abc", 0, 1, |_, _| Ok(0)), Err(Errno::IO));
     }
 }

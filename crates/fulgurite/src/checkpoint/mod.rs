@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fulgurite_env::Env;
-use fulgurite_log::Log;
+use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
 
 use self::pace::{Debt, due_bytes};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use fulgurite_log::{Durability, LogError};
 use fulgurite_types::Csn;
 
-use super::commit_log::CommitLog;
 use super::quiet::{is_in_callback, is_quiet};
 use super::ticket::{Finish, Ticket, TicketState};
 use super::{BROKEN, Pipeline};
 use crate::error::OrError;
 use crate::latency::{Stopwatch, Timed};
 use crate::{CsnRange, Error, Result};
+use fulgurite_log::CommitLog;
 use fulgurite_types::sync::{Ordering, fence};
 
 impl<L: CommitLog> Pipeline<L> {
@@ -22,13 +22,8 @@ impl<L: CommitLog> Pipeline<L> {
 
     /// Returns when `csn` and all before it are durable and visible.
     pub fn wait(&self, csn: Csn) -> Result<()> {
-        self.wait_for(csn, csn)
-    }
-
-    /// Like [`Pipeline::wait`] for `due`, on behalf of the commit `csn`.
-    fn wait_for(&self, due: Csn, csn: Csn) -> Result<()> {
-        self.log.wait_durable(due).map_err(|error| self.unknown(csn, error))?;
-        self.visible_or_broken(due)
+        self.log.wait_durable(csn).map_err(|error| self.unknown(csn, error))?;
+        self.visible_or_broken(csn)
     }
 
     /// Returns when the horizon has passed `csn`, whatever the levels of the commits.
@@ -56,11 +51,12 @@ impl<L: CommitLog> Pipeline<L> {
     /// Waits until a submitted commit may be acknowledged at its level. `needs` is at or above the newest commit above
     /// `Async` that it read.
     pub fn wait_acknowledged(&self, csn: Csn, needs: Csn, timed: Timed) -> Result<()> {
-        if timed.level.waits() {
-            self.wait_for(csn, csn)?;
+        let waits = timed.level.waits();
+        self.request(csn, timed.level);
+        self.log.wait_durable(if waits { csn } else { needs }).map_err(|error| self.unknown(csn, error))?;
+        if waits {
+            self.visible_or_broken(csn)?;
         } else {
-            self.request(csn, timed.level);
-            self.wait_for(needs, csn)?;
             self.check_acknowledgeable(csn)?;
             self.acknowledge(csn);
         }

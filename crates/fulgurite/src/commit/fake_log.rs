@@ -9,9 +9,9 @@ use fulgurite_log::{
 };
 use fulgurite_types::{Csn, Lsn};
 
-use super::commit_log::CommitLog;
 use super::{Apply, Frame, Pipeline};
 use crate::latency::Stopwatch;
+use fulgurite_log::CommitLog;
 use fulgurite_types::sync::{Condvar, Mutex};
 
 type Observer = Box<dyn Fn(Csn) + Send + Sync>;
@@ -107,7 +107,7 @@ impl CommitLog for FakeLog {
         Ok(Some(()))
     }
 
-    fn reserve(&self, (): (), _: Durability, time: TimeBounds) -> Option<Numbers> {
+    fn reserve_at(&self, (): (), _: Durability, time: TimeBounds) -> Option<Numbers> {
         let mut state = self.state.lock();
         let time_ms = time.from_ms.max(state.times_ms.last().copied().unwrap_or(0));
         if time_ms >= time.before_ms {

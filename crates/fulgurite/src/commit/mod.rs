@@ -76,7 +76,6 @@
 //! [`Engine::commit`] puts the latches and the validation of a [`Committer`] around them.
 
 mod acknowledge;
-pub(crate) mod commit_log;
 #[cfg(test)]
 pub(crate) mod fake_log;
 pub(crate) mod latches;
@@ -96,7 +95,6 @@ use fulgurite_log::{
 };
 use fulgurite_types::{Csn, Lsn};
 
-use self::commit_log::CommitLog;
 use self::latches::{Held, LatchSet};
 use self::ring::{Ring, Work};
 use self::tickets::Tickets;
@@ -104,6 +102,7 @@ use crate::engine::Engine;
 use crate::latency::Stopwatch;
 use crate::{Conflict, Contended, Error, Result};
 use crossbeam_utils::CachePadded;
+use fulgurite_log::CommitLog;
 use fulgurite_types::sync::{AtomicBool, AtomicU64, Condvar, Mutex, Ordering, yield_now};
 
 /// What a commit does to memory, prepared so that it cannot fail.
@@ -399,7 +398,7 @@ impl<L: CommitLog> Pipeline<L> {
         if frame.after_bulk > BulkPosition::default() {
             self.log.require_bulk(frame.after_bulk);
         }
-        let Some(reservation) = self.log.reserve(admission, level, frame.time) else {
+        let Some(reservation) = self.log.reserve_at(admission, level, frame.time) else {
             std::mem::forget(unfinished);
             return None;
         };

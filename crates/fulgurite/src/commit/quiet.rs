@@ -11,7 +11,7 @@
 use std::cell::Cell;
 
 use super::Pipeline;
-use super::commit_log::CommitLog;
+use fulgurite_log::CommitLog;
 use fulgurite_types::sync::thread_local;
 
 thread_local! {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
-use super::commit_log::CommitLog;
 use super::fake_log::{pipeline, submit, submit_at};
 use super::*;
+use fulgurite_log::CommitLog;
 
 #[test]
 fn commits_are_applied_at_once_and_acknowledged_when_durable() {

@@ -1,5 +1,6 @@
 //! Commits in destructors, while their thread unwinds from a panic of its own.
 
+use fulgurite_log::CommitLog;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fulgurite_env::SimEnv;

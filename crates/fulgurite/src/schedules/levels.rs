@@ -8,8 +8,8 @@ use shuttle::sync::Mutex;
 use shuttle::thread;
 
 use crate::commit::Pipeline;
-use crate::commit::commit_log::CommitLog;
 use crate::commit::fake_log::{FakeLog, pipeline, submit_at};
+use fulgurite_log::CommitLog;
 
 /// Submits and acknowledges one commit. Returns its number, if it was acknowledged.
 fn commit(pipeline: &Arc<Pipeline<FakeLog>>, level: Durability) -> Option<Csn> {

@@ -8,8 +8,8 @@ use shuttle::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use shuttle::thread;
 
 use crate::commit::Pipeline;
-use crate::commit::commit_log::CommitLog;
 use crate::commit::fake_log::{FakeLog, pipeline, submit};
+use fulgurite_log::CommitLog;
 
 /// The commits whose apply has begun and ended, by CSN, from 1.
 struct Applied {

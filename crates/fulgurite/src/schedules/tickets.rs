@@ -7,8 +7,8 @@ use fulgurite_types::Csn;
 use shuttle::sync::atomic::{AtomicUsize, Ordering};
 use shuttle::thread;
 
-use crate::commit::commit_log::CommitLog;
 use crate::commit::fake_log::{pipeline, submit, submit_at};
+use fulgurite_log::CommitLog;
 
 const COMMITS: usize = 3;
 

@@ -6,6 +6,11 @@ use fulgurite_types::{Csn, DecodeError, Reader, crc32c};
 /// The length of a frame's header.
 pub const FRAME_HEADER_BYTES: u32 = 40;
 
+/// The length of a frame with a body of `body_bytes`: the argument of [`CommitLog::admit`](crate::CommitLog::admit).
+pub const fn frame_bytes(body_bytes: u32) -> u32 {
+    FRAME_HEADER_BYTES + body_bytes
+}
+
 const VERSION: u8 = 1;
 const CHECKED_BYTES: usize = 36;
 

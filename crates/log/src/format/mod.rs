@@ -9,7 +9,7 @@ mod segment;
 
 pub use bulk::{BULK_HEADER_BYTES, BulkHeader, BulkKind};
 pub use epoch::EpochStart;
-pub use frame::{FRAME_HEADER_BYTES, FrameHeader};
+pub use frame::{FRAME_HEADER_BYTES, FrameHeader, frame_bytes};
 pub use group::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
 pub use local::{ChunkRef, SpillId, local_record_bytes};
 pub use segment::{SEGMENT_DATA_START, SegmentHeader};

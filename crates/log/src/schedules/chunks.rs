@@ -1,5 +1,6 @@
 //! Chunks in the bulk stream, and frames that name them (INV-LOG-16).
 
+use crate::CommitLog;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,6 +1,7 @@
 //! Failing writes and syncs, and commits that die: no thread hangs, no commit is acknowledged falsely, nothing is
 //! written after.
 
+use crate::CommitLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 

@@ -1,5 +1,6 @@
 //! Several threads admit, reserve and fill: order, reserved ranges, groups, promises.
 
+use crate::CommitLog;
 use std::sync::Arc;
 
 use shuttle::thread;

@@ -1,5 +1,6 @@
 //! Commit times (INV-TIME-1): threads commit by one clock, and some of the commits have a deadline.
 
+use crate::CommitLog;
 use std::sync::{Arc, Mutex};
 
 use shuttle::sync::atomic::{AtomicU64, Ordering::SeqCst};

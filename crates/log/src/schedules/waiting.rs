@@ -1,5 +1,6 @@
 //! Waiting for durability: no waiter is left asleep, no commit is acknowledged too early.
 
+use crate::CommitLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;

@@ -1,5 +1,6 @@
 //! A log over the yielding disk, and the frames that were appended to it.
 
+use crate::CommitLog;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;

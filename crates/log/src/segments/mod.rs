@@ -94,8 +94,11 @@ impl Segments {
     /// The segment's file. Of sealed segments at most [`OPEN_FILES_MAX`] stay open: a large database has more segments
     /// than a process may have files.
     pub fn file(&self, segment: &Segment) -> io::Result<Arc<dyn File>> {
+        if let Some(file) = segment.open_file() {
+            return Ok(file);
+        }
         let (file, opened) =
-            self.with_descriptors(|| segment.file(self.dir(), self.options.open_options()))?;
+            self.with_descriptors(|| segment.open(self.dir(), self.options.open_options()))?;
         if opened {
             self.bound_open_files(segment.number);
         }

@@ -84,8 +84,13 @@ impl Segment {
         segment_file_name(self.number)
     }
 
-    /// The file, and whether it had to be opened.
-    pub fn file(&self, dir: &dyn Dir, options: OpenOptions) -> io::Result<(Arc<dyn File>, bool)> {
+    /// The file, if it is open.
+    pub fn open_file(&self) -> Option<Arc<dyn File>> {
+        self.file.lock().clone()
+    }
+
+    /// Opens the file. Returns it, and false if another thread has opened it meanwhile.
+    pub fn open(&self, dir: &dyn Dir, options: OpenOptions) -> io::Result<(Arc<dyn File>, bool)> {
         let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok((Arc::clone(file), false));

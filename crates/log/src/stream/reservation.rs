@@ -42,8 +42,8 @@ pub struct Numbers {
     pub time_ms: u64,
 }
 
-/// A frame's reserved range in the log. Give it to [`Log::fill`](crate::Log::fill): dropping it poisons the log, because
-/// every later commit would wait for it.
+/// A frame's reserved range in the log. Give it to [`CommitLog::fill`](crate::CommitLog::fill): dropping it poisons the
+/// log, because every later commit would wait for it.
 #[must_use]
 pub struct Reservation {
     pub(super) stream: Arc<CommitStream>,

@@ -3,7 +3,7 @@
 use crate::support::*;
 use fulgurite_env::sim::SimEnv;
 use fulgurite_log::{
-    Durability, FRAME_HEADER_BYTES, GROUP_HEADER_BYTES, LogError, frame_bytes, local_record_bytes,
+    CommitLog, Durability, FRAME_HEADER_BYTES, GROUP_HEADER_BYTES, LogError, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, Lsn};
 use std::sync::Arc;

@@ -4,7 +4,9 @@
 use crate::support::*;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{Durability, FlushScheme, Log, LogError, LogOptions, ReplayFrom, Waiting, frame_bytes};
+use fulgurite_log::{
+    CommitLog, Durability, FlushScheme, Log, LogError, LogOptions, ReplayFrom, Waiting, frame_bytes,
+};
 use fulgurite_types::Csn;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

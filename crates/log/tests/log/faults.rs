@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
-use fulgurite_log::{BulkKind, Durability, Log, LogError, LogOptions, ReplayFrom, frame_bytes};
+use fulgurite_log::{BulkKind, CommitLog, Durability, Log, LogError, LogOptions, ReplayFrom, frame_bytes};
 use fulgurite_types::Csn;
 
 /// INV-LOG-7: whatever sync or write fails, no acknowledged commit is lost, and reopening keeps the commits it found,

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{ChunkRef, Log, LogError, LogReader, ReplayFrom};
+use fulgurite_log::{ChunkRef, CommitLog, Log, LogError, LogReader, ReplayFrom};
 use fulgurite_types::{Csn, Lsn};
 
 fn drain(reader: &mut LogReader) -> Vec<u64> {

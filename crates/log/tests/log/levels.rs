@@ -3,7 +3,9 @@
 use crate::support::*;
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
-use fulgurite_log::{Durability, FlushScheme, Log, LogError, LogOptions, ReplayFrom, Stream, frame_bytes};
+use fulgurite_log::{
+    CommitLog, Durability, FlushScheme, Log, LogError, LogOptions, ReplayFrom, Stream, frame_bytes,
+};
 use fulgurite_types::Csn;
 use std::sync::Arc;
 use std::time::Duration;

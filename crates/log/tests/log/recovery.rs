@@ -4,7 +4,7 @@ use crate::support::*;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_env::{Env, OpenOptions};
 use fulgurite_log::{
-    FrameHeader, GroupHeader, GroupKind, Log, LogError, RecoveredFrame, RecoverySink, ReplayFrom,
+    CommitLog, FrameHeader, GroupHeader, GroupKind, Log, LogError, RecoveredFrame, RecoverySink, ReplayFrom,
     SegmentHeader,
 };
 use fulgurite_types::{Csn, Epoch, Lsn, crc32c};

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 use fulgurite_env::sim::{CrashKind, Loss, SimEnv};
-use fulgurite_log::{BulkKind, LogError, LogOptions, ReplayFrom, SegmentInfo, Stream};
+use fulgurite_log::{BulkKind, CommitLog, LogError, LogOptions, ReplayFrom, SegmentInfo, Stream};
 use fulgurite_types::Csn;
 
 #[test]

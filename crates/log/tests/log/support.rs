@@ -3,7 +3,7 @@
 use fulgurite_env::Env;
 use fulgurite_env::sim::{CrashKind, SimEnv};
 use fulgurite_log::{
-    ChunkRef, Durability, FlushScheme, FrameHeader, Log, LogError, LogOptions, RecoveredFrame,
+    ChunkRef, CommitLog, Durability, FlushScheme, FrameHeader, Log, LogError, LogOptions, RecoveredFrame,
     RecoveryReport, RecoverySink, ReplayFrom, Reservation, SpillId, frame_bytes, local_record_bytes,
 };
 use fulgurite_types::{Csn, DatabaseId, Epoch, Lsn, crc32c};

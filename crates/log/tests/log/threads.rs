@@ -2,7 +2,7 @@
 
 use crate::support::{Collect, ID};
 use fulgurite_env::{Env, RealEnv};
-use fulgurite_log::{BulkKind, Durability, FlushScheme, Log, LogOptions, ReplayFrom, frame_bytes};
+use fulgurite_log::{BulkKind, CommitLog, Durability, FlushScheme, Log, LogOptions, ReplayFrom, frame_bytes};
 use fulgurite_types::{Csn, Lsn, crc32c};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
