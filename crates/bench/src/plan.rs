@@ -215,7 +215,7 @@ impl Plan {
             engine: configuration.engine.clone(),
             about: engine.about(),
             isolation: engine.isolation().to_string(),
-            workload: shape.name.to_string(),
+            workload: shape.name,
             parameters: shape.about,
             data_point: data_point.name.clone(),
             threads: data_point.load.threads,

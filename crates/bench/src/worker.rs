@@ -164,7 +164,7 @@ impl Drop for StopOnPanic<'_> {
 }
 
 /// The body of thread number `thread`: warms up, waits for the gate, measures.
-pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
+pub(crate) fn work(shared: &Shared, thread: u32, client: Client) {
     let _running = CountDown(&shared.running);
     let _stopping = StopOnPanic(shared);
     let cold = CountDown(&shared.cold);
@@ -179,7 +179,7 @@ pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
     }
 }
 
-fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDown<'_>) -> Result<Outcome> {
+fn measured(shared: &Shared, thread: u32, client: Client, cold: CountDown<'_>) -> Result<Outcome> {
     let mut session = shared.store.session()?;
     let mut worker = Worker {
         shared,
@@ -203,7 +203,7 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
 struct Worker<'a> {
     shared: &'a Shared,
     thread: usize,
-    client: Box<dyn Client>,
+    client: Client,
     /// Whether the client is done.
     ended: bool,
     kinds: Vec<KindOutcome>,
@@ -223,7 +223,7 @@ impl Worker<'_> {
                 break;
             }
             begun += 1;
-            match self.client.step(session)? {
+            match (self.client)(session)? {
                 Step::Done(kind) => self.kinds[kind].warm_operations += 1,
                 Step::RolledBack(kind) => self.kinds[kind].warm_rolled_back += 1,
                 Step::End => self.ended = true,
@@ -271,7 +271,7 @@ impl Worker<'_> {
     /// Does the next operation and waits for it. It begins where the last one ended.
     fn operation(&mut self, session: &mut RetryingSession<'_>, outcome: &mut Outcome) -> Result<()> {
         let began_ns = outcome.ended_ns;
-        match self.client.step(session)? {
+        match (self.client)(session)? {
             Step::Done(kind) => self.record(outcome, kind, false, began_ns),
             Step::RolledBack(kind) => self.record(outcome, kind, true, began_ns),
             Step::End => self.ended = true,
@@ -294,7 +294,7 @@ impl Worker<'_> {
         }
         let began_ns = self.shared.now_ns();
         let before = session.pending().len();
-        let step = self.client.step(session)?;
+        let step = (self.client)(session)?;
         match (step, session.pending().get_mut(before)) {
             (Step::End, _) => self.ended = true,
             (Step::Done(kind), Some(commit)) => (commit.kind, commit.began_ns) = (kind, began_ns),

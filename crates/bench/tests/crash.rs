@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite::Options;
 use fulgurite::env::{Env, RealEnv};
-use fulgurite_bench::engine::{Level, Mode, Opening, Range, Store, Transaction, Verdict};
+use fulgurite_bench::engine::{Level, Opening, Store};
 use fulgurite_bench::retrying_session::RetryingSession;
-use fulgurite_bench::workload::{Step, Tpcb, Tpcc, TpccScale};
+use fulgurite_bench::workload::{Step, Tpcb, Tpcc, TpccScale, count_rows};
 use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
 
 const DIR: &str = "FULGURITE_CRASH_DIR";
@@ -46,17 +46,7 @@ fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
 
 fn rows(store: &dyn Store, workload: &dyn Workload, table: &str) -> u64 {
     let table = workload.shape().tables.iter().position(|name| *name == table).expect("a table of that name");
-    let mut rows = 0;
-    let count = &mut |transaction: &mut dyn Transaction| {
-        rows = 0;
-        transaction.scan(Range::all(table), &mut |_, _| {
-            rows += 1;
-            Ok(true)
-        })?;
-        Ok(Verdict::Commit)
-    };
-    store.session().and_then(|mut session| session.transact(Mode::Read, count)).expect("it reads");
-    rows
+    count_rows(store, table).expect("it reads")
 }
 
 // The process that is killed.
@@ -87,7 +77,7 @@ fn run(store: &dyn Store, workload: &dyn Workload, thread: u32, counted: usize, 
     let mut session = store.session().expect("a session");
     let mut session = RetryingSession::new(&mut *session, 0);
     for _ in 0..steps {
-        match client.step(&mut session).expect("nothing fails") {
+        match client(&mut session).expect("nothing fails") {
             Step::Done(kind) if kind < counted => say(&format!("{ACK}{kind}")),
             Step::Done(_) | Step::RolledBack(_) => {}
             Step::End => panic!("it has no end"),

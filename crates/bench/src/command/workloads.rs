@@ -330,15 +330,14 @@ impl WorkloadArgs {
             }
             WorkloadArgs::DeleteQueue { backlog } => {
                 let queues = run.threads.iter().copied().max().unwrap_or(8);
-                let (backlog, value_bytes) = (run.scaled(backlog)?, DeleteQueue::VALUE_BYTES);
-                let spec = Spec::DeleteQueue(DeleteQueue { queues, backlog, value_bytes });
+                let spec = Spec::DeleteQueue(DeleteQueue { queues, backlog: run.scaled(backlog)? });
                 let wanted = wanted("delete-queue", "Queues of rows that come and go", only(spec));
                 Wanted { threads: &[8], ..wanted }
             }
             WorkloadArgs::JobQueue { jobs } => {
-                let (jobs, value_bytes) = (run.scaled(jobs)?, JobQueue::VALUE_BYTES);
+                let jobs = run.scaled(jobs)?;
                 let works = [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)];
-                let specs = named(works, |work| Spec::JobQueue { jobs, value_bytes, work });
+                let specs = named(works, |work| Spec::JobQueue { jobs, work });
                 Wanted {
                     threads: &[1, 4, 16],
                     limit: Limit::WorkWithin(Duration::from_secs(600)),

@@ -46,7 +46,7 @@ pub(super) const FIGURES: [Figure; 4] = [
                 (format!("ycsb {name}"), workload, 8)
             });
             let scale = TpccScale::fraction(settings.scale);
-            let queue = DeleteQueue { queues: 8, backlog: 1000, value_bytes: DeleteQueue::VALUE_BYTES };
+            let queue = DeleteQueue { queues: 8, backlog: DeleteQueue::BACKLOG };
             let commits = [
                 ("insert, 1 thread", micro(MicroMix::Insert), 1),
                 ("insert, 32 threads", micro(MicroMix::Insert), 32),
@@ -81,8 +81,7 @@ pub(super) const FIGURES: [Figure; 4] = [
         title: "A queue over time: what rows that were deleted cost the next look at its head",
         build: |settings| {
             let peers = ["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"];
-            let (backlog, value_bytes) = (settings.rows(10_000), DeleteQueue::VALUE_BYTES);
-            let queues = Spec::DeleteQueue(DeleteQueue { queues: 2, backlog, value_bytes });
+            let queues = Spec::DeleteQueue(DeleteQueue { queues: 2, backlog: settings.rows(10_000) });
             Experiment::new(
                 engines(&peers),
                 "fulgurite",
@@ -97,13 +96,13 @@ pub(super) const FIGURES: [Figure; 4] = [
         aliases: &["jobs"],
         title: "One queue and many workers: jobs put and taken a second, each commit durable",
         build: |settings| {
-            let (jobs, value_bytes) = (settings.rows(JobQueue::JOBS), JobQueue::VALUE_BYTES);
+            let jobs = settings.rows(JobQueue::JOBS);
             // A slower peer is cut after this time.
             let within = settings.seconds.unwrap_or(Duration::from_secs(600));
             let mut data_points = Vec::new();
             for (name, work) in [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)] {
                 for threads in settings.threads(&[1, 4, 16]) {
-                    let workload = Spec::JobQueue { jobs, value_bytes, work };
+                    let workload = Spec::JobQueue { jobs, work };
                     let limit = Limit::WorkWithin(within);
                     data_points.push(data_point(&format!("{name}, {threads}"), workload, threads, limit));
                 }
