@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::head::{device, distinct, processors};
-use crate::metrics::Summary;
+use crate::metrics::{Metric, Summary};
 use crate::number::{number, utc};
 use crate::report::{Report, Row};
-use crate::table::{Grid, GridRow, Head};
+use crate::table::{Grid, GridRow, number_head, text_head};
 use crate::terminal::push_grid;
 
 /// Medians that differ by less than this share are the same, whatever the rounds are.
@@ -245,14 +245,11 @@ impl fmt::Display for Comparison {
 
 impl Comparison {
     fn grid(&self) -> Grid {
-        let head = |is_number| move |text: &str| Head { text: text.into(), is_number };
-        let mut heads: Vec<Head> = ["workload", "point"].map(head(false)).into();
-        heads.push(head(true)("threads"));
-        heads.extend(["engine", "durability"].map(head(false)));
-        for figure in ["op/s", "p99 us"] {
-            heads.extend(["old ", "new "].map(|which| head(true)(&format!("{which}{figure}"))));
-            heads.push(head(true)("change"));
-            heads.push(head(false)(""));
+        let mut heads = vec![text_head("workload"), text_head("point"), number_head("threads")];
+        heads.extend(["engine", "durability"].map(text_head));
+        for metric in [RATE, LATENCY].map(Metric::named) {
+            heads.extend(["old", "new"].map(|which| number_head(&format!("{which} {}", metric.label))));
+            heads.extend([number_head("change"), text_head("")]);
         }
         let row = |ComparedRow { row, rate, p99 }: &ComparedRow| {
             let Row { workload, data_point, label, level, threads, .. } = row;

@@ -58,11 +58,6 @@ fn each_file(env: &Arc<dyn Env>, dir: &Path, see: &mut dyn FnMut(&Path) -> Resul
     Ok(())
 }
 
-/// A file of the user as text.
-pub(crate) fn read_text_file(path: &Path) -> std::io::Result<String> {
-    std::fs::read_to_string(path)
-}
-
 /// Whether [`write_whole`] will work, as far as that can be known beforehand.
 #[expect(clippy::disallowed_methods, reason = "reports are files of the user, not of a database")]
 pub(crate) fn can_write(path: &Path) -> std::io::Result<()> {

@@ -57,6 +57,18 @@ pub struct Configuration {
     pub level: Level,
 }
 
+impl Configuration {
+    /// Whether a user means it by this name.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.label == name || self.engine == name
+    }
+}
+
+/// The labels, for users to choose from.
+pub(crate) fn labels(configurations: &[Configuration]) -> String {
+    configurations.iter().map(|configuration| configuration.label.as_str()).collect::<Vec<_>>().join("; ")
+}
+
 /// One data point of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataPoint {

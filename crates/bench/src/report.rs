@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::metrics::{METRICS, Summary};
+use crate::metrics::{Metric, Summary};
 use crate::run::Run;
 
 /// The version of the format of a report's file.
@@ -105,7 +105,7 @@ impl Row {
     /// # Panics
     /// If there is no metric of this name.
     pub fn summary(&self, metric: &str) -> Option<Summary> {
-        let metric = METRICS.iter().find(|known| known.name == metric).expect("a metric of that name");
+        let metric = Metric::named(metric);
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
 

@@ -6,7 +6,7 @@ mod figure_args;
 mod list;
 mod options;
 mod output;
-mod parse;
+pub(crate) mod parse;
 mod progress;
 mod signals;
 mod workloads;
@@ -28,7 +28,7 @@ use crate::figures::workload_view;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::report::End;
-use crate::{Report, serve};
+use crate::{Error, Report, serve};
 
 const EXIT_CODES: &str = "\
 EXIT CODES:
@@ -101,9 +101,11 @@ impl Failure {
     fn usage(text: impl Into<String>) -> Failure {
         Failure { text: text.into(), code: 2 }
     }
+}
 
-    fn of(error: &dyn std::error::Error) -> Failure {
-        Failure::new(with_causes(error))
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(with_causes(&error))
     }
 }
 
@@ -145,7 +147,7 @@ impl Program {
             What::Page(args) => args.run(),
             What::Run => {
                 let env: Arc<dyn Env> = RealEnv::new();
-                serve(&env, &self.registry).map_err(|error| Failure::of(&error))
+                Ok(serve(&env, &self.registry)?)
             }
             What::Figure(words) => figure_args::run(self, words),
         }
@@ -170,7 +172,7 @@ impl Program {
         let mut bar = Bar::new();
         let report = plan.run(&env, &self.registry, &Process::Child(program, vec!["run".into()]), &mut bar);
         bar.finish();
-        report.map_err(|error| Failure::of(&error))
+        Ok(report?)
     }
 }
 

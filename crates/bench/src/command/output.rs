@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::Failure;
 use crate::Report;
 use crate::figures::{View, view_of};
-use crate::files::{can_write, read_text_file, write_whole};
-use crate::html::{Section, html};
+use crate::files::{can_write, write_whole};
+use crate::html::html;
 use crate::markdown::markdown;
 use crate::plot::plot;
 use crate::terminal::text_table;
@@ -36,7 +36,7 @@ impl Outputs {
         for path in
             [json, self.markdown.as_ref(), self.svg.as_ref(), self.html.as_ref()].into_iter().flatten()
         {
-            can_write(path).map_err(|error| Failure::new(format!("writing {}: {error}", path.display())))?;
+            can_write(path).map_err(failed("writing", path))?;
         }
         Ok(())
     }
@@ -56,10 +56,10 @@ impl Outputs {
         if let Some(path) = &self.svg
             && let Some((_, first)) = view.plots.first()
         {
-            write(path, &plot(report, first).map_err(|error| Failure::of(&error))?)?;
+            write(path, &plot(report, first))?;
         }
         if let Some(path) = &self.html {
-            write(path, &page(&[(report.clone(), view.clone())])?)?;
+            write(path, &html(&[(report, view)]))?;
         }
         print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal()) })
     }
@@ -77,29 +77,15 @@ pub(super) fn write_all(dir: &Path, report: &Report, view: &View) -> Result<Vec<
     add(format!("{}.json", report.name), &report.to_json())?;
     add(format!("{}.md", report.name), &markdown(report, view.table))?;
     for (suffix, spec) in &view.plots {
-        let svg = plot(report, spec).map_err(|error| Failure::of(&error))?;
-        add(format!("{}{suffix}.svg", report.name), &svg)?;
+        add(format!("{}{suffix}.svg", report.name), &plot(report, spec))?;
     }
-    add(format!("{}.html", report.name), &page(&[(report.clone(), view.clone())])?)?;
+    add(format!("{}.html", report.name), &html(&[(report, view)]))?;
     Ok(files)
-}
-
-fn page(reports: &[(Report, View)]) -> Result<String, Failure> {
-    let mut sections = Vec::new();
-    for (report, view) in reports {
-        let mut plots = Vec::new();
-        for (_, spec) in &view.plots {
-            plots.push((spec.title.to_string(), plot(report, spec).map_err(|error| Failure::of(&error))?));
-        }
-        sections.push(Section { report, table: view.table, plots });
-    }
-    Ok(html(&sections))
 }
 
 /// Reads a report.
 pub(super) fn read(path: &Path) -> Result<Report, Failure> {
-    let text =
-        read_text_file(path).map_err(|error| Failure::new(format!("reading {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(failed("reading", path))?;
     Report::from_json(&text).map_err(|error| Failure::new(format!("{} {error}", path.display())))
 }
 
@@ -115,7 +101,13 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_whole(path, text).map_err(|error| Failure::new(format!("writing {}: {error}", path.display())))
+    write_whole(path, text).map_err(failed("writing", path))
+}
+
+/// What failed with a file, for `map_err`.
+pub(super) fn failed(doing: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+    let what = format!("{doing} {}", path.display());
+    move |error| Failure::new(format!("{what}: {error}"))
 }
 
 /// The reports, and the page.
@@ -131,11 +123,8 @@ pub(super) struct PageArgs {
 
 impl PageArgs {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let reports: Result<Vec<Report>, Failure> = self.reports.iter().map(|path| read(path)).collect();
-        let with_views = reports?.into_iter().map(|report| {
-            let view = view_of(&report);
-            (report, view)
-        });
-        write(&self.out, &page(&with_views.collect::<Vec<_>>())?)
+        let reports: Vec<Report> = self.reports.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+        let views: Vec<View> = reports.iter().map(view_of).collect();
+        write(&self.out, &html(&reports.iter().zip(&views).collect::<Vec<_>>()))
     }
 }

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::Failure;
 use super::options::{RunArgs, Wanted};
-use super::parse::{sizes, twice};
+use super::parse::{check_unique, sizes};
 use crate::engine::Direction;
 use crate::measurement::Limit;
 use crate::spec::Spec;
@@ -260,9 +260,7 @@ impl WorkloadArgs {
                 }
             }
             WorkloadArgs::Ycsb { ref mix, records, value_bytes } => {
-                if let Some(mix) = twice(mix) {
-                    return Err(Failure::usage(format!("--mix names {mix:?} twice")));
-                }
+                check_unique("mix", &mix.iter().map(|mix| format!("{mix:?}")).collect::<Vec<_>>())?;
                 let (records, value_bytes) = (run.scaled(records)?, value_bytes as usize);
                 let spec = |mix: &Mix| (format!("{mix:?}"), Spec::Ycsb { mix: *mix, records, value_bytes });
                 wanted("ycsb", "YCSB", mix.iter().map(spec).collect())

@@ -4,7 +4,7 @@ use super::{Experiment, Figure, bars, configuration, data_point, engines};
 use crate::engine::Level;
 use crate::measurement::Limit;
 use crate::plan::DataPoint;
-use crate::plot::{Kind, PlotSpec, X};
+use crate::plot::{Kind, PlotSpec};
 use crate::spec::Spec;
 use crate::table::TableSpec;
 use crate::workload::{Conflicts, Micro, MvccVsLock, Tpcc, TpccScale, Updates};
@@ -39,8 +39,8 @@ fn tpcc_experiment(data_points: Vec<DataPoint>, note: &str) -> Experiment {
         .note(note)
         .note("without keying and think times; rates of all five transactions together, and tpm of New-Order alone")
         .table(&TableSpec::TPC_C)
-        .plot("", bars("TPC-C", "operations_per_second", "transactions/s", false))
-        .plot("-io", bars(io_label, "estimated_io_seconds", "seconds", true))
+        .plot("", bars("TPC-C", "operations_per_second", false))
+        .plot("-io", bars(io_label, "estimated_io_seconds", true))
 }
 
 pub(super) const FIGURES: [Figure; 5] = [
@@ -71,14 +71,8 @@ pub(super) const FIGURES: [Figure; 5] = [
                 }
             }
             let calls = PlotSpec {
-                kind: Kind::Stacked(&[
-                    ("reads", "reads"),
-                    ("random_writes", "random writes"),
-                    ("sequential_writes", "sequential writes"),
-                    ("syncs", "syncs"),
-                ]),
-                x: X::DataPoints,
-                ..bars("Calls for files", "reads", "calls", false)
+                kind: Kind::Stacked(&["reads", "random_writes", "sequential_writes", "syncs"]),
+                ..bars("Calls for files", "reads", false)
             };
             let io_label = "Estimated time on the paper's device";
             Experiment::new(engines(&["fulgurite", "bdb", "bdb-je", "wiredtiger"]), "bdb", data_points)
@@ -93,8 +87,8 @@ pub(super) const FIGURES: [Figure; 5] = [
                 )
                 .table(&TableSpec::IO)
                 .plot("-a", calls)
-                .plot("-b", bars(io_label, "estimated_io_seconds", "seconds", true))
-                .plot("-c", bars("Time that it took here", "elapsed_seconds", "seconds", true))
+                .plot("-b", bars(io_label, "estimated_io_seconds", true))
+                .plot("-c", bars("Time that it took here", "elapsed_seconds", true))
         },
     },
     Figure {
@@ -146,7 +140,7 @@ pub(super) const FIGURES: [Figure; 5] = [
                 .note("Fig. 7b is the same on a magnetic disk, which this machine has not")
                 .note("8 writers and 8 readers; the time until all have done their transactions")
                 .table(&TableSpec::WRITING)
-                .plot("", bars(title, "elapsed_seconds", "seconds", true))
+                .plot("", bars(title, "elapsed_seconds", true))
         },
     },
     Figure {
@@ -160,7 +154,7 @@ pub(super) const FIGURES: [Figure; 5] = [
             let data_points = vec![data_point("C3", workload, 8, settings.time(3.0))];
             Experiment::new(configurations, "fulgurite", data_points)
                 .table(&TableSpec::TPC_C)
-                .plot("", bars("Conflicts", "conflict_share", "share of all attempts", false))
+                .plot("", bars("Conflicts", "conflict_share", false))
         },
     },
 ];

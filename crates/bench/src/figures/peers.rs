@@ -72,7 +72,7 @@ pub(super) const FIGURES: [Figure; 4] = [
             Experiment::new(engines(&ENGINES), "fulgurite", data_points.collect())
                 .rounds(2)
                 .note("loads commit 100 rows at a time")
-                .plot("", bars("Rates of all engines", "operations_per_second", "operations/s", true))
+                .plot("", bars("Rates of all engines", "operations_per_second", true))
         },
     },
     Figure {
@@ -111,7 +111,7 @@ pub(super) const FIGURES: [Figure; 4] = [
             Experiment::new(engines(&peers), "fulgurite", data_points)
                 .rounds(1)
                 .note(format!("a run that takes more than {} s is cut", within.as_secs_f64()))
-                .plot("", bars("Jobs a second", "operations_per_second", "jobs/s", true))
+                .plot("", bars("Jobs a second", "operations_per_second", true))
         },
     },
     Figure {

@@ -85,7 +85,7 @@ pub(super) const FIGURES: [Figure; 4] = [
             let data_points = vec![data_point("", Spec::Micro(workload), 1, settings.time(3.0))];
             Experiment::new(configurations(&["rocksdb"], "rocksdb"), "rocksdb, sync", data_points)
                 .note("the talk has a million documents; a tenth of them is here at scale 1")
-                .plot("", bars("Overwrites", "operations_per_second", "operations/s", true))
+                .plot("", bars("Overwrites", "operations_per_second", true))
         },
     },
 ];
