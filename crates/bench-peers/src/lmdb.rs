@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
-use crate::common::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, undone};
+use crate::common::{Held, WRITTEN_LEVELS, failed, not_offered, undone};
 
 /// How far the file may grow, bytes: this reserves address space only.
 const MAP_BYTES: usize = 256 << 30;
@@ -132,7 +132,7 @@ fn get(table: &Table, txn: &RoTxn<'_>, key: &[u8], value: &mut Vec<u8>) -> Resul
 }
 
 fn scan(tables: &[Table], txn: &RoTxn<'_>, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
-    let (table, keys) = (&tables[range.table], bounds(range));
+    let (table, keys) = (&tables[range.table], range.bounds());
     match range.direction {
         Direction::Forward => show(table.range(txn, &keys).map_err(failed("scanning"))?, visit),
         Direction::Reverse => show(table.rev_range(txn, &keys).map_err(failed("scanning"))?, visit),

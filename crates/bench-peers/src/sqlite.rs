@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params_from_iter};
 
-use crate::common::{Held, WRITTEN_LEVELS, copied, failed, not_offered, undone};
+use crate::common::{Held, WRITTEN_LEVELS, failed, not_offered, retried, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.sqlite";
@@ -254,12 +254,7 @@ impl Session for SqliteSession {
     }
 
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        loop {
-            match self.look_up(table, key, value) {
-                Err(Error::Conflict) => {}
-                found => return found,
-            }
-        }
+        retried(|| self.look_up(table, key, value))
     }
 }
 

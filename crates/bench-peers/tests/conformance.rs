@@ -4,13 +4,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use common::{child, each, each_store, each_without_syncs, engine, open, run, write};
+use common::{
+    child_with_store, each, each_store, each_without_syncs, engine, open, run, store_of_child, write,
+};
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{
     Direction, Ended, Level, Mode, Needs, Opening, Range, Session, Store, Transaction, Verdict,
@@ -23,11 +24,6 @@ const SNAPSHOTS: Needs = Needs { snapshots: true, ..ANY };
 const LEVELS: [Level; 3] = [Level::Sync, Level::Unsynced, Level::Memory];
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Environment variables of the process that is going to be killed.
-const CHILD_ENGINE: &str = "CONFORMANCE_ENGINE";
-const CHILD_DIR: &str = "CONFORMANCE_DIR";
-const CHILD_LEVEL: &str = "CONFORMANCE_LEVEL";
 
 fn got(session: &mut dyn Session, table: usize, key: &[u8]) -> Option<Vec<u8>> {
     let mut value = b"left over".to_vec();
@@ -125,17 +121,16 @@ fn expected(
     Range { from, direction, .. }: Range<'_>,
     most: usize,
 ) -> Entries {
-    let copied = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+    let mut entries: Entries = model.clone().into_iter().collect();
     match direction {
-        Direction::Forward => {
-            let begins = |key: &Vec<u8>| from.is_none_or(|from| &key[..] >= from);
-            model.iter().filter(|(key, _)| begins(key)).take(most).map(copied).collect()
-        }
+        Direction::Forward => entries.retain(|(key, _)| from.is_none_or(|from| &key[..] >= from)),
         Direction::Reverse => {
-            let begins = |key: &Vec<u8>| from.is_none_or(|from| &key[..] <= from);
-            model.iter().rev().filter(|(key, _)| begins(key)).take(most).map(copied).collect()
+            entries.retain(|(key, _)| from.is_none_or(|from| &key[..] <= from));
+            entries.reverse();
         }
     }
+    entries.truncate(most);
+    entries
 }
 
 #[test]
@@ -455,13 +450,7 @@ fn closing_and_opening_keeps_everything() {
 /// Commits without end and prints a line after each commit.
 #[test]
 fn child_that_is_killed() {
-    let variable = |name| std::env::var(name).ok();
-    let (Some(name), Some(dir), Some(level)) =
-        (variable(CHILD_ENGINE), variable(CHILD_DIR), variable(CHILD_LEVEL))
-    else {
-        return;
-    };
-    let store = open(&*engine(&name), Path::new(&dir), level.parse().unwrap());
+    let Some(store) = store_of_child() else { return };
     let mut session = store.session().unwrap();
     let mut out = std::io::stdout();
     for number in 0u64.. {
@@ -477,10 +466,8 @@ fn child_that_is_killed() {
 fn kill(name: &str, level: Level) {
     const COMMITS: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
-    let level_name = level.to_string();
-    let variables =
-        [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
-    let mut process = child("child_that_is_killed", &variables).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = child_with_store("child_that_is_killed", name, dir.path(), level);
+    let mut process = process.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
     let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
     let enough = acknowledged.take_while(|number| *number < COMMITS).last();

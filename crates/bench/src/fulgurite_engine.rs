@@ -1,5 +1,6 @@
 //! Fulgurite as an engine of the benchmarks.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite::env::{Env, RealEnv};
@@ -9,7 +10,7 @@ use crate::child::with_causes;
 use crate::counting_env::CountingEnv;
 use crate::engine::{
     Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Range, Session, Statements,
-    Store, Transaction, Verdict, Visit,
+    Store, Transaction, Verdict, Visit, copied,
 };
 use crate::io::IoCounts;
 use crate::{Error, Result};
@@ -189,13 +190,6 @@ impl Session for OpenSession<'_> {
     }
 }
 
-/// Copies the value that was found.
-fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
-    value.clear();
-    value.extend_from_slice(found.unwrap_or_default());
-    found.is_some()
-}
-
 struct Reading<'a> {
     snapshot: Snapshot,
     tables: &'a [Table],
@@ -243,22 +237,16 @@ impl Transaction for Writing<'_> {
     }
 }
 
-type Bounds<'k> = (std::ops::Bound<&'k [u8]>, std::ops::Bound<&'k [u8]>);
+type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 fn show<'a, 'k>(
-    Range { from, direction, .. }: Range<'k>,
+    keys: Range<'k>,
     range: impl FnOnce(Bounds<'k>) -> fulgurite::Result<fulgurite::Range<'a>>,
     visit: Visit<'_>,
 ) -> Result<()> {
-    use std::ops::Bound::{Included, Unbounded};
-    let near = from.map_or(Unbounded, Included);
-    let mut entries = range(match direction {
-        Direction::Forward => (near, Unbounded),
-        Direction::Reverse => (Unbounded, near),
-    })
-    .map_err(failed("scanning"))?;
+    let mut entries = range(keys.bounds()).map_err(failed("scanning"))?;
     loop {
-        let entry = match direction {
+        let entry = match keys.direction {
             Direction::Forward => entries.next_entry(),
             Direction::Reverse => entries.next_entry_back(),
         };
