@@ -187,7 +187,11 @@ struct SqliteSession {
 impl SqliteSession {
     fn run(&self, begin: &'static str, writes: bool, statements: Statements<'_>) -> Result<Ended> {
         let ended = self.attempt(begin, writes, statements);
-        let undone = if self.connection.is_autocommit() { Ok(()) } else { self.execute("ROLLBACK") };
+        let undone = if self.connection.is_autocommit() {
+            Ok(())
+        } else {
+            self.change("ROLLBACK", [], "rolling back")
+        };
         match ended {
             Err(Error::Conflict) => undone.map(|()| Ended::Conflict),
             ended => ended.and_then(|ended| undone.map(|()| ended)),
@@ -196,17 +200,12 @@ impl SqliteSession {
 
     /// Runs statements and commits; if they roll back, the transaction is left open.
     fn attempt(&self, begin: &'static str, writes: bool, statements: Statements<'_>) -> Result<Ended> {
-        self.execute(begin)?;
+        self.change(begin, [], begin)?;
         if let Some(ended) = undone(statements(&mut Open { session: self, writes }))? {
             return Ok(ended);
         }
-        self.execute("COMMIT")?;
+        self.change("COMMIT", [], "committing")?;
         Ok(Ended::Committed)
-    }
-
-    fn execute(&self, text: &'static str) -> Result<()> {
-        let run = |mut statement: CachedStatement<'_>| statement.execute([]);
-        self.connection.prepare_cached(text).and_then(run).map(|_| ()).map_err(refused(text))
     }
 
     fn change(&self, text: &str, parameters: impl Params, what: &'static str) -> Result<()> {

@@ -226,26 +226,32 @@ fn a_transaction_sees_its_own_writes() {
     });
 }
 
+const THREADS: u64 = 4;
+
+/// Runs `body` in each of [`THREADS`] threads, with the thread's number and session.
+fn in_threads(store: &dyn Store, body: impl Fn(u64, &mut dyn Session) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let body = &body;
+            scope.spawn(move || body(thread, &mut *store.session().unwrap()));
+        }
+    });
+}
+
 fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
 /// Increments one number in many threads; `read` reads it in a transaction.
 fn increment(store: &dyn Store, read: fn(&mut dyn Transaction, &mut Vec<u8>) -> Result<bool>) {
-    const THREADS: u64 = 4;
     const TIMES: u64 = 200;
     write(&mut *store.session().unwrap(), |txn| txn.put(0, b"sum", &0u64.to_le_bytes()));
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let mut session = store.session().unwrap();
-                for _ in 0..TIMES {
-                    write(&mut *session, |txn| {
-                        let mut value = Vec::new();
-                        assert!(read(txn, &mut value)?);
-                        txn.put(0, b"sum", &(number(&value) + 1).to_le_bytes())
-                    });
-                }
+    in_threads(store, |_, session| {
+        for _ in 0..TIMES {
+            write(session, |txn| {
+                let mut value = Vec::new();
+                assert!(read(txn, &mut value)?);
+                txn.put(0, b"sum", &(number(&value) + 1).to_le_bytes())
             });
         }
     });
@@ -283,7 +289,6 @@ fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
 /// Each row is taken once, and too fast for any thread to have waited for a lock timeout.
 #[test]
 fn rows_that_are_scanned_for_update_are_taken_once() {
-    const THREADS: u64 = 4;
     const ROWS: u64 = 400;
     each_store(TRANSACTIONS, |store| {
         write(&mut *store.session().unwrap(), |txn| {
@@ -292,14 +297,9 @@ fn rows_that_are_scanned_for_update_are_taken_once() {
         let env = RealEnv::new();
         let began_ns = env.clock().monotonic_ns();
         let taken = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    let mut session = store.session().unwrap();
-                    while let Some(row) = take_first(&mut *session) {
-                        taken.lock().unwrap().push(row);
-                    }
-                });
+        in_threads(store, |_, session| {
+            while let Some(row) = take_first(session) {
+                taken.lock().unwrap().push(row);
             }
         });
         let seconds = (env.clock().monotonic_ns() - began_ns) / 1_000_000_000;
@@ -364,18 +364,12 @@ fn the_later_of_two_writers_conflicts_or_waits() {
 /// The threads write neighbouring keys into an empty table, so that they split the same pages.
 #[test]
 fn many_threads_fill_a_table() {
-    const THREADS: u64 = 4;
     const ROWS: u64 = 1500;
     each_store(ANY, |store| {
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || {
-                    let mut session = store.session().unwrap();
-                    for row in 0..ROWS {
-                        let key = (row * THREADS + thread).to_be_bytes();
-                        write(&mut *session, |txn| txn.put(0, &key, &value_of(&key, 400)));
-                    }
-                });
+        in_threads(store, |thread, session| {
+            for row in 0..ROWS {
+                let key = (row * THREADS + thread).to_be_bytes();
+                write(session, |txn| txn.put(0, &key, &value_of(&key, 400)));
             }
         });
         let rows = all(&mut *store.session().unwrap(), 0);

@@ -8,15 +8,7 @@
 //! ```
 //! use fulgurite_bench::engine::Level;
 //! use fulgurite_bench::workload::{Micro, MicroMix};
-//! use fulgurite_bench::{Configuration, DataPoint, Limit, Load, Plan, Process, Progress, Registry, Spec, Watch};
-//!
-//! struct Quiet;
-//! impl Watch for Quiet {
-//!     fn should_continue(&mut self) -> bool {
-//!         true
-//!     }
-//!     fn show(&mut self, _: &Progress) {}
-//! }
+//! use fulgurite_bench::{Configuration, DataPoint, Limit, Load, Plan, Process, Registry, Spec};
 //!
 //! # fn main() -> fulgurite_bench::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
@@ -37,7 +29,7 @@
 //!     dir: dir.path().to_path_buf(),
 //! };
 //! let env = fulgurite::env::RealEnv::new() as _;
-//! let report = plan.run(&env, &Registry::default(), &Process::Here, &mut Quiet)?;
+//! let report = plan.run(&env, &Registry::default(), &Process::Here, &mut |_| true)?;
 //! assert_eq!(report.rows[0].runs[0].operations, 200);
 //! # Ok(())
 //! # }

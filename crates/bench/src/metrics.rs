@@ -57,25 +57,7 @@ impl Metric {
 
 macro_rules! metrics {
     ($($name:literal, $label:literal => $of:expr,)*) => {
-        /// All figures.
-        ///
-        /// `cpu_us` is per operation. `sync_share` is the time in syncs over the time of the run; it is more than 1 if
-        /// several threads sync at once. `write_amplification` is the bytes written to the device over the bytes that
-        /// transactions wrote, `space_amplification` the bytes on the disk over the live bytes.
-        ///
-        /// `us_per_kib` is the mean latency by the KiB that an operation wrote.
-        ///
-        /// `rolled_back_share` is the share of the operations that the workload rolled back, `conflict_share` the share
-        /// of all attempts that conflicted. Only a workload with operations of the kind `new-order` has
-        /// `new_orders_per_minute`; those that were rolled back are not counted.
-        ///
-        /// `estimated_io_seconds` is the time of the file calls on a slow flash device, by the worst latencies of Table
-        /// III of FlashTKV (Yang and Luo): 103 us a read, 388 us a random write, 108 us a sequential write.
-        ///
-        /// `sync_lock_us` and the metrics after it exist only for engines that count them. Times are per operation:
-        /// `sync_lock_us` is the time that committers waited for the right to sync, `sync_us` that of writing and
-        /// syncing, `flush_wait_us` that of waiting for another thread's sync. `consolidation` is commits in a group
-        /// that is written as one, `aggregation` the requests for durability that one sync completed.
+        /// All figures. What each means is said in the documentation of the benchmarks, under *Figures of a run*.
         pub const METRICS: &[Metric] = &[$(Metric { name: $name, label: $label, of: $of },)*];
     };
 }

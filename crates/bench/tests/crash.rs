@@ -27,12 +27,18 @@ const ACKNOWLEDGED_MAX: u64 = 6000;
 const BEGIN: &str = "begin";
 const ACK: &str = "ack ";
 
-/// A small workload by name, and tables by kind: each transaction of the kind adds one row to the table of its index.
-fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
+/// The counted tables by kind: each transaction of the kind adds one row to the table of its index. With the rows that
+/// filling leaves there.
+type Counted = &'static [(&'static str, u64)];
+
+/// A small workload by name.
+fn workload(name: &str) -> (Box<dyn Workload>, Counted) {
     let scale = TpccScale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
     match name {
-        "tpcc" => (Box::new(Tpcc { scale, bounded: false }), &["orders", "history"]),
-        _ => (Box::new(Tpcb { branches: 3, accounts_per_branch: 100 }), &["history"]),
+        "tpcc" => {
+            (Box::new(Tpcc { scale, bounded: false }), &[("orders", 2 * 10 * 30), ("history", 2 * 10 * 40)])
+        }
+        _ => (Box::new(Tpcb { branches: 3, accounts_per_branch: 100 }), &[("history", 0)]),
     }
 }
 
@@ -47,6 +53,10 @@ fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
 fn rows(store: &dyn Store, workload: &dyn Workload, table: &str) -> u64 {
     let table = workload.shape().tables.iter().position(|name| *name == table).expect("a table of that name");
     count_rows(store, table).expect("it reads")
+}
+
+fn filled(name: &str) -> Vec<u64> {
+    workload(name).1.iter().map(|(_, rows)| *rows).collect()
 }
 
 // The process that is killed.
@@ -157,7 +167,7 @@ fn kill_once(name: &str, dir: &Path, life: Life, before: &mut [u64]) -> Vec<Surv
     let acknowledged = run_and_kill(name, dir, life, tables.len());
     let store = open(&*workload, dir).expect("it is recovered");
     workload.check(&*store, None).expect("all that holds at any moment holds");
-    let survived = tables.iter().zip(before).zip(acknowledged).map(|((table, before), acknowledged)| {
+    let survived = tables.iter().zip(before).zip(acknowledged).map(|(((table, _), before), acknowledged)| {
         let now = rows(&*store, &*workload, table);
         let found = now.checked_sub(*before).expect("nothing that had survived goes away");
         *before = now;
@@ -182,14 +192,6 @@ fn survives(name: &str) {
             let begun = acknowledged + u64::from(THREADS);
             assert!(found <= begun, "at most {begun} were begun, {found} are there");
         }
-    }
-}
-
-/// How many rows filling leaves in the counted tables.
-fn filled(name: &str) -> Vec<u64> {
-    match name {
-        "tpcc" => vec![2 * 10 * 30, 2 * 10 * 40],
-        _ => vec![0],
     }
 }
 

@@ -169,8 +169,8 @@ impl Program {
         let program = std::env::current_exe();
         let program =
             program.map_err(|error| Failure::new(format!("asking for the path of this program: {error}")))?;
-        let mut bar = Bar::new();
-        let report = plan.run(&env, &self.registry, &Process::Child(program, vec!["run".into()]), &mut bar);
+        let (bar, process) = (Bar::new(), Process::Child(program, vec!["run".into()]));
+        let report = plan.run(&env, &self.registry, &process, &mut |progress| bar.show(progress));
         bar.finish();
         Ok(report?)
     }

@@ -67,20 +67,17 @@ impl Outputs {
 
 /// Writes everything of a figure into `dir`: NAME.json, NAME.md, NAME.html, and NAME.svg or NAME-PLOT.svg.
 pub(super) fn write_all(dir: &Path, report: &Report, view: &View) -> Result<Vec<PathBuf>, Failure> {
-    let mut files = Vec::new();
-    let mut add = |name: String, text: &str| {
-        let path = dir.join(name);
-        write(&path, text)?;
-        files.push(path);
-        Ok::<(), Failure>(())
-    };
-    add(format!("{}.json", report.name), &report.to_json())?;
-    add(format!("{}.md", report.name), &markdown(report, view.table))?;
-    for (suffix, spec) in &view.plots {
-        add(format!("{}{suffix}.svg", report.name), &plot(report, spec))?;
-    }
-    add(format!("{}.html", report.name), &html(&[(report, view)]))?;
-    Ok(files)
+    let texts = [
+        (".json".to_string(), report.to_json()),
+        (".md".to_string(), markdown(report, view.table)),
+        (".html".to_string(), html(&[(report, view)])),
+    ];
+    let plots = view.plots.iter().map(|(suffix, spec)| (format!("{suffix}.svg"), plot(report, spec)));
+    let files = texts.into_iter().chain(plots).map(|(end, text)| {
+        let path = dir.join(format!("{}{end}", report.name));
+        write(&path, &text).map(|()| path)
+    });
+    files.collect()
 }
 
 /// Reads a report.

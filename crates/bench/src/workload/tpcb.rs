@@ -146,22 +146,14 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Every row, not only the sum of each table, agrees with the history.
+    /// Every row agrees with the history, and so all four sums are the same.
     fn check(&self, balances: &Sums) -> Result<()> {
-        let [branches, tellers, accounts] =
-            [BRANCHES, TELLERS, ACCOUNTS].map(|table| balances.tables[table].values().sum::<i64>());
-        let history: i64 = self.tables[BRANCHES].values().sum();
-        if [branches, tellers, accounts] != [history; 3] {
-            return Err(Error::Wrong(format!(
-                "the history sums up to {history}, the branches to {branches}, the tellers to {tellers}, the accounts to \
-                 {accounts}"
-            )));
-        }
-        for table in [BRANCHES, TELLERS, ACCOUNTS] {
-            if self.tables[table] != balances.tables[table] {
-                let table = TABLES[table];
+        for (table, (history, balances)) in TABLES.iter().zip(self.tables.iter().zip(&balances.tables)) {
+            if history != balances {
+                let [history, sum] = [history, balances].map(|sums| sums.values().sum::<i64>());
                 return Err(Error::Wrong(format!(
-                    "some balances of `{table}` are not what the history says"
+                    "some balances of `{table}`, whose sum is {sum}, are not what the history says, whose sum is \
+                     {history}"
                 )));
             }
         }
