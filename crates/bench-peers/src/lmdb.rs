@@ -119,11 +119,6 @@ impl Session for LmdbSession {
         writing.txn.commit().map_err(failed("committing"))?;
         Ok(Ended::Committed)
     }
-
-    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let txn = self.0.env.read_txn().map_err(failed("beginning to read"))?;
-        get(&self.0.tables[table], &txn, key, value)
-    }
 }
 
 fn get(table: &Table, txn: &RoTxn<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {

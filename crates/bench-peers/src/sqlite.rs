@@ -1,5 +1,6 @@
 //! SQLite with a write-ahead log.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,15 +49,13 @@ impl Engine for Sqlite {
         let opened =
             |source| Error::engine(format!("opening a SQLite database in {}", opening.dir.display()), source);
         let open = OpenSqlite {
-            settings: Settings {
-                path: opening.dir.join(FILE),
-                cache_kib: i64::try_from(opening.cache_bytes >> 10).unwrap_or(i64::MAX),
-                level: opening.level,
-            },
+            path: opening.dir.join(FILE),
+            cache_kib: i64::try_from(opening.cache_bytes >> 10).unwrap_or(i64::MAX),
+            level: opening.level,
             tables: opening.tables.iter().map(|name| Statement::of(name)).collect(),
             writer: Mutex::new(()),
         };
-        let own = open.settings.connect().map_err(opened)?;
+        let own = open.connect().map_err(opened)?;
         for name in opening.tables {
             let create = format!(
                 "CREATE TABLE IF NOT EXISTS \"{name}\" (k BLOB NOT NULL PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
@@ -64,30 +63,6 @@ impl Engine for Sqlite {
             own.execute(&create, []).map_err(opened)?;
         }
         Ok(Arc::new(SqliteStore { open: Held::new(open), own: Mutex::new(Some(own)) }))
-    }
-}
-
-/// The settings of each connection.
-struct Settings {
-    path: std::path::PathBuf,
-    cache_kib: i64,
-    level: Level,
-}
-
-impl Settings {
-    fn connect(&self) -> rusqlite::Result<Connection> {
-        let connection = Connection::open(&self.path)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
-        connection.pragma_update_and_check(None, "soft_heap_limit", self.cache_kib << 10, |_| Ok(()))?;
-        connection.pragma_update(None, "cache_size", -self.cache_kib)?;
-        let synchronous = match self.level {
-            Level::Unsynced => "normal",
-            _ => "full",
-        };
-        connection.pragma_update(None, "synchronous", synchronous)?;
-        Ok(connection)
     }
 }
 
@@ -127,9 +102,29 @@ impl Statement {
 }
 
 struct OpenSqlite {
-    settings: Settings,
+    path: PathBuf,
+    cache_kib: i64,
+    level: Level,
     tables: Vec<Statement>,
     writer: Mutex<()>,
+}
+
+impl OpenSqlite {
+    /// A connection, with the settings of each.
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let connection = Connection::open(&self.path)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+        connection.pragma_update_and_check(None, "soft_heap_limit", self.cache_kib << 10, |_| Ok(()))?;
+        connection.pragma_update(None, "cache_size", -self.cache_kib)?;
+        let synchronous = match self.level {
+            Level::Unsynced => "normal",
+            _ => "full",
+        };
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        Ok(connection)
+    }
 }
 
 struct SqliteStore {
@@ -141,7 +136,7 @@ struct SqliteStore {
 impl Store for SqliteStore {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         let open = self.open.get()?;
-        let connection = open.settings.connect().map_err(failed("opening a connection"))?;
+        let connection = open.connect().map_err(failed("opening a connection"))?;
         connection.set_prepared_statement_cache_capacity(Statement::KINDS * open.tables.len() + 4);
         Ok(Box::new(SqliteSession { open, connection }))
     }

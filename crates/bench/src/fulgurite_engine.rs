@@ -26,6 +26,13 @@ pub struct FulguriteEngine {
     pub missing: Option<&'static str>,
 }
 
+impl FulguriteEngine {
+    /// The engine of this name, which lacks nothing.
+    pub fn new(name: &str, options: Options) -> FulguriteEngine {
+        FulguriteEngine { name: name.to_string(), options, missing: None }
+    }
+}
+
 impl Engine for FulguriteEngine {
     fn name(&self) -> &str {
         &self.name
@@ -42,22 +49,14 @@ impl Engine for FulguriteEngine {
     }
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
-        if let Some(missing) = self.missing {
-            return Some(format!("it has no {missing} yet"));
-        }
-        match level {
-            Level::Staged => return Some("it has no staging in persistent memory yet".to_string()),
-            Level::Unsynced => {
-                let nearest = "its commits reach the operating system with the next write of the log: see memory and async";
-                return Some(nearest.to_string());
-            }
-            Level::Sync | Level::NoBarrier | Level::Async(_) | Level::Memory => {}
-        }
-        needs.bounded_memory.then(|| "it does not bound its memory yet: it keeps what was read".to_string())
+        let missing = self.missing.map(|missing| format!("it has no {missing} yet"));
+        let level = durability_of(level).err().map(str::to_string);
+        let unbounded = "it does not bound its memory yet: it keeps what was read".to_string();
+        missing.or(level).or(needs.bounded_memory.then_some(unbounded))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
-        let durability = durability_of(opening.level)?;
+        let durability = durability_of(opening.level).map_err(Error::Unsupported)?;
         let opened = |source| match source {
             fulgurite::Error::BadOptions { .. } => Error::Refused(with_causes(&source)),
             source => Error::engine(format!("opening a database in {}", opening.dir.display()), source),
@@ -75,14 +74,17 @@ impl Engine for FulguriteEngine {
     }
 }
 
-fn durability_of(level: Level) -> Result<Durability> {
+/// The level as an option, or why there is none.
+fn durability_of(level: Level) -> Result<Durability, &'static str> {
     match level {
         Level::Sync => Ok(Durability::Sync),
         Level::NoBarrier => Ok(Durability::NoBarrier),
         Level::Async(interval) => Ok(Durability::Async { interval }),
         Level::Memory => Ok(Durability::None),
-        Level::Staged => Ok(Durability::Staged),
-        Level::Unsynced => Err(Error::Unsupported("commits that are written and not synced")),
+        Level::Staged => Err("it has no staging in persistent memory yet"),
+        Level::Unsynced => {
+            Err("its commits reach the operating system with the next write of the log: see memory and async")
+        }
     }
 }
 

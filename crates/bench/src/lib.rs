@@ -63,7 +63,6 @@ mod report_file;
 mod report_tests;
 pub mod retrying_session;
 mod run;
-mod scratch;
 mod spec;
 mod table;
 mod terminal;

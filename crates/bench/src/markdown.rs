@@ -94,7 +94,7 @@ mod tests {
     use crate::report::End;
     use crate::report_tests::sample;
 
-    const SPEC: TableSpec = TableSpec(&["operations_per_second", "p99_latency_us"]);
+    const SPEC: TableSpec = TableSpec("operations_per_second p99_latency_us");
 
     #[test]
     fn a_report_becomes_a_section() {

@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::bare::BareDevice;
 use crate::child::{Job, Process, with_causes};
 use crate::engine::Level;
+use crate::files::{Scratch, remove};
 use crate::forecast::Forecast;
 use crate::machine::Machine;
 use crate::measurement::{Limit, Load, Stage};
 use crate::registry::Registry;
 use crate::report::{End, FORMAT, Report, Row};
 use crate::run::Run;
-use crate::scratch::{Scratch, remove};
 use crate::spec::Spec;
 use crate::{Error, Result};
 

@@ -132,6 +132,11 @@ impl Report {
         Summary::of(pairs.collect())
     }
 
+    /// Whether it shows nothing: no figures, and no reason for their absence.
+    pub(crate) fn is_void(&self) -> bool {
+        self.rows.iter().all(|row| row.runs.is_empty() && row.not_available.is_none())
+    }
+
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.rows.iter().all(|row| row.runs.is_empty())

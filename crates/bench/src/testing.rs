@@ -23,8 +23,7 @@ pub(crate) struct Bed<W> {
 impl<W: Workload> Bed<W> {
     pub fn new(workload: W) -> Bed<W> {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let engine =
-            FulguriteEngine { name: "fulgurite".to_string(), options: Options::default(), missing: None };
+        let engine = FulguriteEngine::new("fulgurite", Options::default());
         let tables = workload.shape().tables;
         let opening = Opening { dir: dir.path(), tables, cache_bytes: 16 << 20, level: Level::Memory };
         let store = engine.open(&opening).expect("a new store");

@@ -279,10 +279,7 @@ impl Worker<'_> {
         let mut begun = 0;
         while !self.ended && !self.shared.stopped() && !self.is_over(begun, &outcome) {
             begun += 1;
-            match session.tickets() {
-                0 => self.operation(session, &mut outcome)?,
-                tickets => self.deferred_operation(session, tickets, &mut outcome)?,
-            }
+            self.operation(session, &mut outcome)?;
         }
         while let Some(commit) = session.pending().pop_front() {
             commit.pending.wait()?;
@@ -303,31 +300,17 @@ impl Worker<'_> {
         }
     }
 
-    /// Does the next operation and waits for it. It begins where the last one ended.
+    /// Does the next operation. Without tickets it waits for it, and the operation begins where the last one ended; with
+    /// tickets it waits only if that many commits are in flight already.
     fn operation(&mut self, session: &mut RetryingSession<'_>, outcome: &mut Outcome) -> Result<()> {
-        let began_ns = outcome.ended_ns;
-        match (self.client)(session)? {
-            Step::Done(kind) => self.record(outcome, kind, false, began_ns),
-            Step::RolledBack(kind) => self.record(outcome, kind, true, began_ns),
-            Step::End => self.ended = true,
-        }
-        Ok(())
-    }
-
-    /// Does the next operation; waits only if `tickets` commits are in flight already.
-    fn deferred_operation(
-        &mut self,
-        session: &mut RetryingSession<'_>,
-        tickets: usize,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
+        let tickets = session.tickets();
         if session.pending().len() >= tickets
             && let Some(commit) = session.pending().pop_front()
         {
             commit.pending.wait()?;
             self.record(outcome, commit.kind, false, commit.began_ns);
         }
-        let began_ns = self.shared.now_ns();
+        let began_ns = if tickets == 0 { outcome.ended_ns } else { self.shared.now_ns() };
         let before = session.pending().len();
         let step = (self.client)(session)?;
         match (step, session.pending().get_mut(before)) {

@@ -46,7 +46,7 @@ fn workload(name: &str) -> (Box<dyn Workload>, Counted) {
 fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
     let options =
         Options { memtable_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
-    let engine = FulguriteEngine { name: "fulgurite".into(), options, missing: None };
+    let engine = FulguriteEngine::new("fulgurite", options);
     engine.open(&Opening { dir, tables: workload.shape().tables, cache_bytes: 1 << 26, level: Level::Sync })
 }
 

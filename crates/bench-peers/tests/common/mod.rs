@@ -1,4 +1,5 @@
 //! Helpers for the tests of all engines.
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -20,11 +21,7 @@ const CHILD_LEVEL: &str = "PEERS_TEST_LEVEL";
 /// All engines of the crate, and Fulgurite.
 pub fn engines() -> Vec<Box<dyn Engine>> {
     let mut engines = bench_peers::engines();
-    engines.push(Box::new(FulguriteEngine {
-        name: "fulgurite".into(),
-        options: fulgurite::Options::default(),
-        missing: None,
-    }));
+    engines.push(Box::new(FulguriteEngine::new("fulgurite", fulgurite::Options::default())));
     engines
 }
 
@@ -34,7 +31,6 @@ pub fn each(needs: Needs, level: Level, check: impl Fn(&dyn Engine)) {
 }
 
 /// The same, for each engine at its strongest level without a sync.
-#[allow(dead_code, reason = "not every test is for all that do not sync")]
 pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
     for engine in engines() {
         let is_written = engine.cannot(needs, Level::Unsynced).is_none();
@@ -44,7 +40,6 @@ pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
 }
 
 /// The same, with a new store of each engine, which is closed afterwards.
-#[allow(dead_code, reason = "not every test is for all that do not sync")]
 pub fn each_store(needs: Needs, check: impl Fn(&dyn Store)) {
     each_without_syncs(needs, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
@@ -90,14 +85,12 @@ pub fn write(session: &mut dyn Session, mut statements: impl FnMut(&mut dyn Tran
 }
 
 /// The output and the system calls of a process under `strace`.
-#[allow(dead_code, reason = "not every test traces")]
 pub struct Traced {
     pub stdout: String,
     pub calls: String,
 }
 
 /// Runs a [`child`], traced; prints a note and returns `None` if there is no `strace`.
-#[allow(dead_code, reason = "not every test traces")]
 pub fn trace(child: Command, calls: &str) -> Option<Traced> {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: there is no strace");

@@ -55,7 +55,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     let plan = experiment.plan(figure, args.rounds, args.assume_power_safe_cache, args.dir.clone());
     make_dir(&args.out)?;
     let report = program.measure(&plan)?;
-    if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
+    if report.is_void() {
         return finish(&report);
     }
     output::print(&text_table(&report, view.terminal()))?;

@@ -1,7 +1,6 @@
 //! The command line of the benchmarks, shared by the programs that have them: `fulgurite-bench`, with Fulgurite alone,
 //! and `bench-peers`, which has other stores, too.
 
-mod compare;
 mod figure_args;
 mod list;
 mod options;
@@ -19,7 +18,6 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Subcommand};
 
 use fulgurite::env::{Env, RealEnv};
 
-use self::compare::CompareArgs;
 use self::options::RunArgs;
 use self::progress::Bar;
 use self::workloads::WorkloadArgs;
@@ -117,7 +115,7 @@ enum What {
     /// Show the engines, workloads and figures.
     List,
     /// Compare two reports, and fail if the newer one is slower beyond the noise.
-    Compare(CompareArgs),
+    Compare(output::CompareArgs),
     /// Make one HTML page of reports that were written before.
     Page(output::PageArgs),
     /// Do one run, whose job is on standard input: this program starts itself with it.

@@ -1,10 +1,11 @@
-//! Where reports go: the terminal and files.
+//! Where reports go, and what is done with those that were written: the terminal and files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
 use crate::Report;
+use crate::compare::compare;
 use crate::figures::{View, view_of};
 use crate::files::{can_write, write_whole};
 use crate::html::html;
@@ -43,7 +44,7 @@ impl Outputs {
 
     /// Writes and prints a report. A report without runs is not written: it would replace a better one.
     pub fn write(&self, report: &Report, view: &View) -> Result<(), Failure> {
-        if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
+        if report.is_void() {
             return Ok(());
         }
         let json_to_stdout = self.json.as_deref() == Some(Path::new("-"));
@@ -123,5 +124,27 @@ impl PageArgs {
         let reports: Vec<Report> = self.reports.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
         let views: Vec<View> = reports.iter().map(view_of).collect();
         write(&self.out, &html(&reports.iter().zip(&views).collect::<Vec<_>>()))
+    }
+}
+
+const REGRESSED: u8 = 3;
+
+/// The compared reports.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompareArgs {
+    /// The older one, as JSON.
+    old: PathBuf,
+    /// The newer one, as JSON.
+    new: PathBuf,
+}
+
+impl CompareArgs {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let comparison = compare(&read(&self.old)?, &read(&self.new)?);
+        print(&comparison.to_string())?;
+        match comparison.has_regressions() {
+            true => Err(Failure { text: String::new(), code: REGRESSED }),
+            false => Ok(()),
+        }
     }
 }

@@ -203,9 +203,9 @@ fn bars(title: &'static str, y: &'static str, log_y: bool) -> PlotSpec {
     PlotSpec { title, x: X::DataPoints, y, kind: Kind::Bars, log_y }
 }
 
-/// Engines under their own names, each commit durable.
-fn engines(names: &[&str]) -> Vec<Configuration> {
-    names.iter().map(|name| configuration(name, name, Level::Sync)).collect()
+/// Engines under their own names, as `--engine` takes them, each commit durable.
+fn engines(names: &str) -> Vec<Configuration> {
+    names.split_terminator(',').map(|name| configuration(name, name, Level::Sync)).collect()
 }
 
 /// A configuration with a label of its own.

@@ -12,22 +12,8 @@ use crate::workload::{
 };
 
 /// Every engine, once.
-const ENGINES: [&str; 14] = [
-    "fulgurite",
-    "rocksdb",
-    "rocksdb-txn",
-    "rocksdb-blob",
-    "wiredtiger",
-    "bdb",
-    "bdb-mvcc",
-    "bdb-je",
-    "lmdb",
-    "leveldb",
-    "redb",
-    "fjall",
-    "sqlite",
-    "fulgurite:lsm",
-];
+const ENGINES: &str = "fulgurite,rocksdb,rocksdb-txn,rocksdb-blob,wiredtiger,bdb,bdb-mvcc,\
+     bdb-je,lmdb,leveldb,redb,fjall,sqlite,fulgurite:lsm";
 
 pub(super) const FIGURES: [Figure; 4] = [
     Figure {
@@ -69,7 +55,7 @@ pub(super) const FIGURES: [Figure; 4] = [
                 let limit = if is_load { Limit::Work } else { settings.time(0.8) };
                 data_point(&name, workload, threads, limit)
             });
-            Experiment::new(engines(&ENGINES), "fulgurite", data_points.collect())
+            Experiment::new(engines(ENGINES), "fulgurite", data_points.collect())
                 .rounds(2)
                 .note("loads commit 100 rows at a time")
                 .plot("", bars("Rates of all engines", "operations_per_second", true))
@@ -80,15 +66,11 @@ pub(super) const FIGURES: [Figure; 4] = [
         aliases: &["queue"],
         title: "A queue over time: what rows that were deleted cost the next look at its head",
         build: |settings| {
-            let peers = ["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"];
+            let peers = "fulgurite,rocksdb,leveldb,wiredtiger,lmdb,bdb,fjall";
             let queues = Spec::DeleteQueue(DeleteQueue { queues: 2, backlog: settings.rows(10_000) });
-            Experiment::new(
-                engines(&peers),
-                "fulgurite",
-                vec![data_point("", queues, 2, settings.time(10.0))],
-            )
-            .rounds(1)
-            .plot("", over_time("Puts and takes a second over time", "operations_per_second"))
+            Experiment::new(engines(peers), "fulgurite", vec![data_point("", queues, 2, settings.time(10.0))])
+                .rounds(1)
+                .plot("", over_time("Puts and takes a second over time", "operations_per_second"))
         },
     },
     Figure {
@@ -107,8 +89,7 @@ pub(super) const FIGURES: [Figure; 4] = [
                     data_points.push(data_point(&format!("{name}, {threads}"), workload, threads, limit));
                 }
             }
-            let peers = ["fulgurite", "redb", "lmdb", "sqlite", "fjall"];
-            Experiment::new(engines(&peers), "fulgurite", data_points)
+            Experiment::new(engines("fulgurite,redb,lmdb,sqlite,fjall"), "fulgurite", data_points)
                 .rounds(1)
                 .note(format!("a run that takes more than {} s is cut", within.as_secs_f64()))
                 .plot("", bars("Jobs a second", "operations_per_second", true))
@@ -119,12 +100,11 @@ pub(super) const FIGURES: [Figure; 4] = [
         aliases: &["space"],
         title: "Random overwrites over time: what the files grow to",
         build: |settings| {
-            let peers =
-                ["rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "bdb-je", "redb", "fjall", "sqlite"];
+            let peers = "fulgurite,rocksdb,leveldb,wiredtiger,lmdb,bdb,bdb-je,redb,fjall,sqlite";
             let sizes = Sizes { key_bytes: 20, value_bytes: 1000 };
             let workload = Micro { sizes, rows: settings.rows(100_000), mix: MicroMix::Overwrite };
             let data_points = vec![data_point("", Spec::Micro(workload), 4, settings.time(10.0))];
-            Experiment::new(engines(&[&["fulgurite"], &peers[..]].concat()), "fulgurite", data_points)
+            Experiment::new(engines(peers), "fulgurite", data_points)
                 .rounds(1)
                 .plot("", over_time("Bytes on the disk over time", "disk_mib"))
         },

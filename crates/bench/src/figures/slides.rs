@@ -51,8 +51,8 @@ pub(super) const FIGURES: [Figure; 4] = [
         build: |settings| {
             let threads = settings.threads(&[80, 100, 120]);
             let data_points = over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0));
-            let waits = ["fulgurite:block", "fulgurite:spin-then-block"];
-            Experiment::new(engines(&waits), waits[0], data_points)
+            let engines = engines("fulgurite:block,fulgurite:spin-then-block");
+            Experiment::new(engines, "fulgurite:block", data_points)
                 .rounds(5)
                 .note("the talk polled with a device of about 100 us on 40 cores")
                 .table(&TableSpec::WAL)

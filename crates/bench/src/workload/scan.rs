@@ -82,9 +82,8 @@ impl Workload for Scan {
                 },
             );
             let from = (length == ScanLength::Short).then_some(&first[..]);
-            let mut seen = 0;
-            session.read(|open| {
-                seen = 0;
+            let seen = session.read(|open| {
+                let mut seen = 0;
                 next.copy_from_slice(&first);
                 open.scan(Range { direction, ..Range::forward(0, from) }, &mut |key, value| {
                     if key != next || value.len() != sizes.value_bytes {
@@ -93,7 +92,8 @@ impl Workload for Scan {
                     seen += 1;
                     turn(&mut next, direction);
                     Ok(length == ScanLength::Long || seen < wanted)
-                })
+                })?;
+                Ok(seen)
             })?;
             match seen == wanted {
                 true => Ok(Step::Done(0)),

@@ -195,18 +195,17 @@ impl Terminal {
         if let Some(next) = self.next {
             return Ok(next);
         }
-        let mut next = 0;
         let end = history_key(self.thread, u64::MAX);
         session.read(|open| {
-            next = 0;
+            let mut next = 0;
             open.scan(Range::reverse(HISTORY, Some(&end)), &mut |key, _| {
                 let number =
                     key.strip_prefix(&self.thread.to_be_bytes()).and_then(|rest| rest.try_into().ok());
                 next = number.map_or(0, |number| u64::from_be_bytes(number) + 1);
                 Ok(false)
-            })
-        })?;
-        Ok(next)
+            })?;
+            Ok(next)
+        })
     }
 
     fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {

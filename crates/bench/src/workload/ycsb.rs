@@ -229,16 +229,16 @@ impl YcsbClient {
 
     fn scan(&mut self, session: &mut RetryingSession<'_>, record: u64) -> Result<()> {
         let wanted = self.random.within(1, SCAN_RECORDS_MAX);
-        let mut is_first = false;
-        session.read(|open| {
-            let mut seen = 0;
+        let is_first = session.read(|open| {
+            let (mut is_first, mut seen) = (false, 0);
             open.scan(Range::forward(0, Some(&self.key)), &mut |key, _| {
                 if seen == 0 {
                     is_first = key == self.key;
                 }
                 seen += 1;
                 Ok(seen < wanted)
-            })
+            })?;
+            Ok(is_first)
         })?;
         // A scan must begin with the record of its start key.
         if is_first || self.may_be_unseen(session, record) { Ok(()) } else { Err(missing(&self.key)) }

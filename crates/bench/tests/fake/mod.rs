@@ -95,7 +95,7 @@ impl Engine for Fake {
             Fault::FailsLater if opened == 2 => Fault::Fails,
             fault => fault,
         };
-        let below = FulguriteEngine { name: "below".into(), options: Options::default(), missing: None };
+        let below = FulguriteEngine::new("below", Options::default());
         let below = below.open(&Opening { level: Level::Memory, ..*opening })?;
         Ok(Arc::new(FakeStore { fault, below, seen: self.seen.clone(), commits: AtomicU64::new(0) }))
     }

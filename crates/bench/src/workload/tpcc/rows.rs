@@ -167,10 +167,8 @@ pub(super) fn get<'a, R: Row<'a>>(
     key: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> Result<R> {
-    match open.get(R::TABLE, key, buffer)? {
-        true => decoded(key, buffer),
-        false => Err(bad(R::TABLE, key, "is not there")),
-    }
+    let found = open.get(R::TABLE, key, buffer)?;
+    there(found, key, buffer)
 }
 
 /// Like [`get`], for a row that is going to be written.
@@ -179,10 +177,12 @@ pub(super) fn get_for_update<'a, R: Row<'a>>(
     key: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> Result<R> {
-    match open.get_for_update(R::TABLE, key, buffer)? {
-        true => decoded(key, buffer),
-        false => Err(bad(R::TABLE, key, "is not there")),
-    }
+    let found = open.get_for_update(R::TABLE, key, buffer)?;
+    there(found, key, buffer)
+}
+
+fn there<'a, R: Row<'a>>(found: bool, key: &[u8], value: &'a [u8]) -> Result<R> {
+    if found { decoded(key, value) } else { Err(bad(R::TABLE, key, "is not there")) }
 }
 
 /// Writes a row, encoded in `buffer`.

@@ -111,10 +111,7 @@ impl Terminal {
             }
             ORDER_STATUS => {
                 let input = OrderStatus::pick(self);
-                session.read(|open| {
-                    black_box(input.run(open, &mut self.buffers)?);
-                    Ok(())
-                })?;
+                black_box(session.read(|open| input.run(open, &mut self.buffers))?);
                 true
             }
             DELIVERY => {
@@ -123,10 +120,7 @@ impl Terminal {
             }
             _ => {
                 let input = StockLevel::pick(self);
-                session.read(|open| {
-                    black_box(input.run(open, &mut self.buffers)?);
-                    Ok(())
-                })?;
+                black_box(session.read(|open| input.run(open, &mut self.buffers))?);
                 true
             }
         };

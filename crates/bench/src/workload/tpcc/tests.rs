@@ -37,13 +37,8 @@ fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Re
 }
 
 fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<T>) -> T {
-    let (mut buffers, mut result) = (Buffers::default(), None);
-    let read = |open: &mut dyn Transaction| {
-        result = Some(run(open, &mut buffers)?);
-        Ok(())
-    };
-    bed.with_session(|session| session.read(read)).expect("it works");
-    result.expect("it ran")
+    let mut buffers = Buffers::default();
+    bed.with_session(|session| session.read(|open| run(open, &mut buffers))).expect("it works")
 }
 
 /// The bytes of a row.
