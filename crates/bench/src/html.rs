@@ -11,8 +11,8 @@ use crate::table::{Grid, PARTIAL_NOTE};
 
 const STYLE: &str = include_str!("html.css");
 
-/// The page: a table of contents, and for each report the head, plots, tables, notes, and all metrics folded away. All but
-/// the plots is escaped.
+/// The page: a table of contents, and for each report the head, plots, tables, notes, and all metrics folded away. All
+/// but the plots is escaped.
 ///
 /// # Panics
 /// If there is no metric of a name in a view.

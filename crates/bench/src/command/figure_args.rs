@@ -22,9 +22,6 @@ struct FigureArgs {
     dir: PathBuf,
     #[command(flatten)]
     settings: Settings,
-    /// How often all of it is run [default: 1 to 5, by the figure].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
     /// Only these of the engines that the figure compares, by their names.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     engine: Vec<String>,
@@ -52,7 +49,7 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
     let mut experiment = (figure.build)(&args.settings);
     choose(&mut experiment, program, figure, &args.engine)?;
     let view = experiment.view.clone();
-    let plan = experiment.plan(figure, args.rounds, args.assume_power_safe_cache, args.dir.clone());
+    let plan = experiment.plan(figure, args.settings.rounds, args.assume_power_safe_cache, args.dir.clone());
     make_dir(&args.out)?;
     let report = program.measure(&plan)?;
     if report.is_void() {

@@ -56,6 +56,9 @@ pub(crate) struct Settings {
     /// How long each run of those that are limited by time takes.
     #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
     pub seconds: Option<Duration>,
+    /// How often all of it is run [default: 1 to 5, by the figure].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
     /// Only these numbers of threads, where the figure has several.
     #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
@@ -160,7 +163,7 @@ impl Experiment {
 
 /// How to show a report that was read from a file: like its figure, or like a workload.
 pub(crate) fn view_of(report: &Report) -> View {
-    let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
+    let settings = Settings { scale: 1.0, seconds: None, rounds: None, threads: Vec::new() };
     match figures().find(|figure| figure.name == report.name) {
         Some(figure) => (figure.build)(&settings).view,
         None => workload_view(&report.name, report.rows.iter().map(|row| row.data_point.as_str())),
@@ -203,7 +206,7 @@ fn bars(title: &'static str, y: &'static str, log_y: bool) -> PlotSpec {
     PlotSpec { title, x: X::DataPoints, y, kind: Kind::Bars, log_y }
 }
 
-/// Engines under their own names, as `--engine` takes them, each commit durable.
+/// Engines under their own names, as `--engine` takes them, each commit durable. A comma at the end names none.
 fn engines(names: &str) -> Vec<Configuration> {
     names.split_terminator(',').map(|name| configuration(name, name, Level::Sync)).collect()
 }
@@ -254,7 +257,7 @@ mod tests {
             for name in std::iter::once(&figure.name).chain(figure.aliases) {
                 assert!(names.insert(*name), "{name} is there twice");
             }
-            let settings = Settings { scale: 0.01, seconds: None, threads: vec![2] };
+            let settings = Settings { scale: 0.01, seconds: None, rounds: None, threads: vec![2] };
             let experiment = (figure.build)(&settings);
             let labels: HashSet<&str> =
                 experiment.configurations.iter().map(|one| one.label.as_str()).collect();
