@@ -1,13 +1,12 @@
 //! A library of C as an engine: the only file that calls through `c/peer.h`.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
 
-use crate::common::{durability_number, not_offered};
+use crate::common::{durability_number, not_offered, retried};
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
     Verdict, Visit,
@@ -250,11 +249,18 @@ struct CSessionOf<'a> {
 }
 
 impl CSessionOf<'_> {
+    fn library(&self) -> &'static Library {
+        self.store.library
+    }
+
+    fn check(&self, table: usize) {
+        assert!(table < self.store.tables, "the workload uses a table that it did not open");
+    }
+
     fn begin(&mut self, writes: bool) -> Result<CTransaction<'_>> {
-        let (library, tables) = (self.store.library, self.store.tables);
         // SAFETY: the session is open and has no transaction.
-        unsafe { (library.begin)(self.handle, writes.into()) }.check("beginning a transaction")?;
-        Ok(CTransaction { library, tables, session: self.handle, writes, session_lives: PhantomData })
+        unsafe { (self.library().begin)(self.handle, writes.into()) }.check("beginning a transaction")?;
+        Ok(CTransaction { session: self, writes })
     }
 
     fn transact_once(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
@@ -264,6 +270,21 @@ impl CSessionOf<'_> {
             Verdict::Rollback => Ok(Ended::RolledBack),
             Verdict::Commit => transaction.commit().map(|()| Ended::Committed),
         }
+    }
+
+    /// Reads a key of a table, in the transaction of the session if it has one.
+    fn read(&self, table: usize, key: &[u8], for_update: bool, value: &mut Vec<u8>) -> Result<bool> {
+        self.check(table);
+        value.clear();
+        let (key, mut found) = (Bytes::of(key), Bytes { data: ptr::null(), size: 0 });
+        // SAFETY: the session is open and this thread's, and the key is there during the call.
+        let code = unsafe { (self.library().get)(self.handle, table, key, for_update.into(), &mut found) };
+        let is_found = code.check("reading")?;
+        if is_found {
+            // SAFETY: the value is valid until the next call of the session, which comes after this.
+            value.extend_from_slice(unsafe { found.get() });
+        }
+        Ok(is_found)
     }
 }
 
@@ -276,74 +297,35 @@ impl Session for CSessionOf<'_> {
     }
 
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let CStoreOf { library, tables, .. } = *self.store;
-        loop {
-            // SAFETY: the session is open, and this thread's.
-            match unsafe { read(library, tables, self.handle, (table, key), false, value) } {
-                Err(Error::Conflict) => {}
-                found => return found,
-            }
-        }
+        retried(|| self.read(table, key, false, value))
     }
 }
 
 impl Drop for CSessionOf<'_> {
     fn drop(&mut self) {
         // SAFETY: the session is open, and this was its last use.
-        unsafe { (self.store.library.end_session)(self.handle) };
+        unsafe { (self.library().end_session)(self.handle) };
         if let Some(store) = self.store.open.lock().as_mut() {
             store.sessions -= 1;
         }
     }
 }
 
-/// Reads a key of a table, in the transaction of the session if it has one.
-///
-/// # Safety
-/// The session must be open, of a store with `tables` tables, and owned by this thread.
-unsafe fn read(
-    library: &Library,
-    tables: usize,
-    session: *mut CSession,
-    (table, key): (usize, &[u8]),
-    for_update: bool,
-    value: &mut Vec<u8>,
-) -> Result<bool> {
-    assert!(table < tables, "the workload uses a table that it did not open");
-    value.clear();
-    let mut found = Bytes { data: ptr::null(), size: 0 };
-    // SAFETY: the session is open, and the key is there during the call.
-    let code = unsafe { (library.get)(session, table, Bytes::of(key), for_update.into(), &mut found) };
-    let is_found = code.check("reading")?;
-    if is_found {
-        // SAFETY: the value is valid until the next call of the session, which comes after this.
-        value.extend_from_slice(unsafe { found.get() });
-    }
-    Ok(is_found)
-}
-
 /// An open transaction of a session; dropped without being committed it is undone.
 struct CTransaction<'a> {
-    library: &'static Library,
-    tables: usize,
-    session: *mut CSession,
+    session: &'a CSessionOf<'a>,
     writes: bool,
-    session_lives: PhantomData<&'a mut CSession>,
 }
 
 impl CTransaction<'_> {
     fn commit(self) -> Result<()> {
-        let this = ManuallyDrop::new(self);
+        let session = ManuallyDrop::new(self).session;
         // SAFETY: the transaction is open; it is over after this call, whatever it returns.
-        unsafe { (this.library.commit)(this.session) }.check("committing").map(|_| ())
-    }
-
-    fn check(&self, table: usize) {
-        assert!(table < self.tables, "the workload uses a table that it did not open");
+        unsafe { (session.library().commit)(session.handle) }.check("committing").map(|_| ())
     }
 
     fn check_write(&self, table: usize) -> Result<()> {
-        self.check(table);
+        self.session.check(table);
         if self.writes { Ok(()) } else { Err(Error::READ_ONLY) }
     }
 }
@@ -351,39 +333,39 @@ impl CTransaction<'_> {
 impl Drop for CTransaction<'_> {
     fn drop(&mut self) {
         // SAFETY: the transaction is open.
-        unsafe { (self.library.rollback)(self.session) };
+        unsafe { (self.session.library().rollback)(self.session.handle) };
     }
 }
 
 impl Transaction for CTransaction<'_> {
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        // SAFETY: the session is open, and this thread's.
-        unsafe { read(self.library, self.tables, self.session, (table, key), false, value) }
+        self.session.read(table, key, false, value)
     }
 
     fn get_for_update(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        // SAFETY: the session is open, and this thread's.
-        unsafe { read(self.library, self.tables, self.session, (table, key), true, value) }
+        self.session.read(table, key, true, value)
     }
 
     fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
         self.check_write(table)?;
         // SAFETY: the session has a transaction that writes, and the table exists.
-        let code = unsafe { (self.library.put)(self.session, table, Bytes::of(key), Bytes::of(value)) };
+        let code = unsafe {
+            (self.session.library().put)(self.session.handle, table, Bytes::of(key), Bytes::of(value))
+        };
         code.check("writing").map(|_| ())
     }
 
     fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
         self.check_write(table)?;
         // SAFETY: the session has a transaction that writes, and the table exists.
-        let code = unsafe { (self.library.remove)(self.session, table, Bytes::of(key)) };
+        let code = unsafe { (self.session.library().remove)(self.session.handle, table, Bytes::of(key)) };
         code.check("deleting").map(|_| ())
     }
 
     fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
         match range.for_update {
             true => self.check_write(range.table)?,
-            false => self.check(range.table),
+            false => self.session.check(range.table),
         }
         let from = range.from.map(Bytes::of);
         let from = from.as_ref().map_or(ptr::null(), ptr::from_ref);
@@ -392,8 +374,8 @@ impl Transaction for CTransaction<'_> {
         let state = ptr::from_mut(&mut shown).cast();
         // SAFETY: the session has a transaction, the table exists, and `from` and `shown` outlive the call.
         let code = unsafe {
-            (self.library.scan)(
-                self.session,
+            (self.session.library().scan)(
+                self.session.handle,
                 range.table,
                 from,
                 reverse,

@@ -31,10 +31,10 @@ pub(crate) fn engines() -> impl Iterator<Item = Box<dyn Engine>> {
 
 /// The same, with their own type.
 pub(crate) fn c_engines() -> Vec<CEngine> {
-    [rocksdb(), leveldb(), wiredtiger(), berkeleydb()].into_iter().flatten().collect()
+    rocksdb().into_iter().chain([leveldb(), wiredtiger()]).chain(berkeleydb()).collect()
 }
 
-fn rocksdb() -> Vec<CEngine> {
+fn rocksdb() -> [CEngine; 3] {
     let plain = CEngine {
         name: "rocksdb",
         library: library!("rocksdb", peer_rocksdb, "librocksdb-dev"),
@@ -60,11 +60,11 @@ fn rocksdb() -> Vec<CEngine> {
         settings: "values from 512 bytes in blob files, which are collected; else as rocksdb",
         ..plain
     };
-    vec![plain, txn, blob]
+    [plain, txn, blob]
 }
 
-fn leveldb() -> Vec<CEngine> {
-    vec![CEngine {
+fn leveldb() -> CEngine {
+    CEngine {
         name: "leveldb",
         library: library!("leveldb", peer_leveldb, "libleveldb-dev"),
         variant: 0,
@@ -73,11 +73,11 @@ fn leveldb() -> Vec<CEngine> {
         levels: WRITTEN_LEVELS,
         isolation: "none: batches of writes, snapshots for reads",
         no_transactions: Some(BATCHES_ONLY),
-    }]
+    }
 }
 
-fn wiredtiger() -> Vec<CEngine> {
-    vec![CEngine {
+fn wiredtiger() -> CEngine {
+    CEngine {
         name: "wiredtiger",
         library: library!("wiredtiger", peer_wiredtiger, "libwiredtiger-dev"),
         variant: 0,
@@ -85,10 +85,10 @@ fn wiredtiger() -> Vec<CEngine> {
         levels: ALL_LEVELS,
         isolation: "snapshot",
         no_transactions: None,
-    }]
+    }
 }
 
-fn berkeleydb() -> Vec<CEngine> {
+fn berkeleydb() -> [CEngine; 2] {
     let locking = CEngine {
         name: "bdb",
         library: library!("berkeleydb", peer_berkeleydb, "libdb5.3-dev"),
@@ -106,5 +106,5 @@ fn berkeleydb() -> Vec<CEngine> {
         isolation: "snapshot, by versions of pages",
         ..locking
     };
-    vec![locking, mvcc]
+    [locking, mvcc]
 }

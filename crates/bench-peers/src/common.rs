@@ -1,9 +1,8 @@
 //! Code that several engines share.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
-use fulgurite_bench::engine::{Direction, Ended, Level, Needs, Range, Verdict};
+use fulgurite_bench::engine::{Ended, Level, Needs, Verdict};
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
 
@@ -48,19 +47,13 @@ pub(crate) fn undone(verdict: Result<Verdict>) -> Result<Option<Ended>> {
     }
 }
 
-/// Copies the value that was found.
-pub(crate) fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
-    value.clear();
-    value.extend_from_slice(found.unwrap_or_default());
-    found.is_some()
-}
-
-/// The keys of a scan.
-pub(crate) fn bounds(range: Range<'_>) -> (Bound<&[u8]>, Bound<&[u8]>) {
-    let near = range.from.map_or(Bound::Unbounded, Bound::Included);
-    match range.direction {
-        Direction::Forward => (near, Bound::Unbounded),
-        Direction::Reverse => (Bound::Unbounded, near),
+/// Reads until that does not conflict.
+pub(crate) fn retried(mut read: impl FnMut() -> Result<bool>) -> Result<bool> {
+    loop {
+        match read() {
+            Err(Error::Conflict) => {}
+            found => return found,
+        }
     }
 }
 

@@ -8,11 +8,11 @@ use fjall::{
 };
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
 
-use crate::common::{ALL_LEVELS, Held, bounds, copied, failed, not_offered, undone};
+use crate::common::{ALL_LEVELS, Held, failed, not_offered, undone};
 
 /// fjall's default size of a keyspace's memtable, bytes: the largest here.
 const MEMTABLE_BYTES_MAX: u64 = 64 << 20;
@@ -126,7 +126,7 @@ fn scan(
     range: Range<'_>,
     visit: Visit<'_>,
 ) -> Result<()> {
-    let entries = view.range::<&[u8], _>(tables[range.table].inner(), bounds(range));
+    let entries = view.range::<&[u8], _>(tables[range.table].inner(), range.bounds());
     match range.direction {
         Direction::Forward => show(entries, visit),
         Direction::Reverse => show(entries.rev(), visit),

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
 use heed::types::Bytes;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, RoTxn, RwTxn};
 
-use crate::common::{Held, WRITTEN_LEVELS, bounds, copied, failed, not_offered, undone};
+use crate::common::{Held, WRITTEN_LEVELS, failed, not_offered, undone};
 
 /// How far the file may grow, bytes: this reserves address space only.
 const MAP_BYTES: usize = 256 << 30;
@@ -119,11 +119,6 @@ impl Session for LmdbSession {
         writing.txn.commit().map_err(failed("committing"))?;
         Ok(Ended::Committed)
     }
-
-    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let txn = self.0.env.read_txn().map_err(failed("beginning to read"))?;
-        get(&self.0.tables[table], &txn, key, value)
-    }
 }
 
 fn get(table: &Table, txn: &RoTxn<'_>, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
@@ -132,7 +127,7 @@ fn get(table: &Table, txn: &RoTxn<'_>, key: &[u8], value: &mut Vec<u8>) -> Resul
 }
 
 fn scan(tables: &[Table], txn: &RoTxn<'_>, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
-    let (table, keys) = (&tables[range.table], bounds(range));
+    let (table, keys) = (&tables[range.table], range.bounds());
     match range.direction {
         Direction::Forward => show(table.range(txn, &keys).map_err(failed("scanning"))?, visit),
         Direction::Reverse => show(table.rev_range(txn, &keys).map_err(failed("scanning"))?, visit),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
 use redb::{
@@ -12,7 +12,7 @@ use redb::{
     TableDefinition, WriteTransaction,
 };
 
-use crate::common::{Held, bounds, copied, failed, not_offered, undone};
+use crate::common::{Held, failed, not_offered, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.redb";
@@ -152,7 +152,7 @@ fn get(table: &impl ReadableTable<Bytes, Bytes>, key: &[u8], value: &mut Vec<u8>
 }
 
 fn scan(table: &impl ReadableTable<Bytes, Bytes>, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
-    let mut entries = table.range::<&[u8]>(bounds(range)).map_err(failed("scanning"))?;
+    let mut entries = table.range::<&[u8]>(range.bounds()).map_err(failed("scanning"))?;
     let mut next = || match range.direction {
         Direction::Forward => entries.next(),
         Direction::Reverse => entries.next_back(),

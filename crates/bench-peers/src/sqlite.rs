@@ -1,18 +1,19 @@
 //! SQLite with a write-ahead log.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
 use parking_lot::Mutex;
 use rusqlite::config::DbConfig;
 use rusqlite::{CachedStatement, Connection, ErrorCode, Params, Row, params_from_iter};
 
-use crate::common::{Held, WRITTEN_LEVELS, copied, failed, not_offered, undone};
+use crate::common::{Held, WRITTEN_LEVELS, failed, not_offered, retried, undone};
 
 /// The file in the directory of the database.
 const FILE: &str = "peer.sqlite";
@@ -48,15 +49,13 @@ impl Engine for Sqlite {
         let opened =
             |source| Error::engine(format!("opening a SQLite database in {}", opening.dir.display()), source);
         let open = OpenSqlite {
-            settings: Settings {
-                path: opening.dir.join(FILE),
-                cache_kib: i64::try_from(opening.cache_bytes >> 10).unwrap_or(i64::MAX),
-                level: opening.level,
-            },
+            path: opening.dir.join(FILE),
+            cache_kib: i64::try_from(opening.cache_bytes >> 10).unwrap_or(i64::MAX),
+            level: opening.level,
             tables: opening.tables.iter().map(|name| Statement::of(name)).collect(),
             writer: Mutex::new(()),
         };
-        let own = open.settings.connect().map_err(opened)?;
+        let own = open.connect().map_err(opened)?;
         for name in opening.tables {
             let create = format!(
                 "CREATE TABLE IF NOT EXISTS \"{name}\" (k BLOB NOT NULL PRIMARY KEY, v BLOB NOT NULL) WITHOUT ROWID"
@@ -64,30 +63,6 @@ impl Engine for Sqlite {
             own.execute(&create, []).map_err(opened)?;
         }
         Ok(Arc::new(SqliteStore { open: Held::new(open), own: Mutex::new(Some(own)) }))
-    }
-}
-
-/// The settings of each connection.
-struct Settings {
-    path: std::path::PathBuf,
-    cache_kib: i64,
-    level: Level,
-}
-
-impl Settings {
-    fn connect(&self) -> rusqlite::Result<Connection> {
-        let connection = Connection::open(&self.path)?;
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
-        connection.pragma_update_and_check(None, "soft_heap_limit", self.cache_kib << 10, |_| Ok(()))?;
-        connection.pragma_update(None, "cache_size", -self.cache_kib)?;
-        let synchronous = match self.level {
-            Level::Unsynced => "normal",
-            _ => "full",
-        };
-        connection.pragma_update(None, "synchronous", synchronous)?;
-        Ok(connection)
     }
 }
 
@@ -127,9 +102,29 @@ impl Statement {
 }
 
 struct OpenSqlite {
-    settings: Settings,
+    path: PathBuf,
+    cache_kib: i64,
+    level: Level,
     tables: Vec<Statement>,
     writer: Mutex<()>,
+}
+
+impl OpenSqlite {
+    /// A connection, with the settings of each.
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let connection = Connection::open(&self.path)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        connection.pragma_update_and_check(None, "journal_mode", "wal", |_| Ok(()))?;
+        connection.pragma_update_and_check(None, "soft_heap_limit", self.cache_kib << 10, |_| Ok(()))?;
+        connection.pragma_update(None, "cache_size", -self.cache_kib)?;
+        let synchronous = match self.level {
+            Level::Unsynced => "normal",
+            _ => "full",
+        };
+        connection.pragma_update(None, "synchronous", synchronous)?;
+        Ok(connection)
+    }
 }
 
 struct SqliteStore {
@@ -141,7 +136,7 @@ struct SqliteStore {
 impl Store for SqliteStore {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
         let open = self.open.get()?;
-        let connection = open.settings.connect().map_err(failed("opening a connection"))?;
+        let connection = open.connect().map_err(failed("opening a connection"))?;
         connection.set_prepared_statement_cache_capacity(Statement::KINDS * open.tables.len() + 4);
         Ok(Box::new(SqliteSession { open, connection }))
     }
@@ -187,7 +182,11 @@ struct SqliteSession {
 impl SqliteSession {
     fn run(&self, begin: &'static str, writes: bool, statements: Statements<'_>) -> Result<Ended> {
         let ended = self.attempt(begin, writes, statements);
-        let undone = if self.connection.is_autocommit() { Ok(()) } else { self.execute("ROLLBACK") };
+        let undone = if self.connection.is_autocommit() {
+            Ok(())
+        } else {
+            self.change("ROLLBACK", [], "rolling back")
+        };
         match ended {
             Err(Error::Conflict) => undone.map(|()| Ended::Conflict),
             ended => ended.and_then(|ended| undone.map(|()| ended)),
@@ -196,17 +195,12 @@ impl SqliteSession {
 
     /// Runs statements and commits; if they roll back, the transaction is left open.
     fn attempt(&self, begin: &'static str, writes: bool, statements: Statements<'_>) -> Result<Ended> {
-        self.execute(begin)?;
+        self.change(begin, [], begin)?;
         if let Some(ended) = undone(statements(&mut Open { session: self, writes }))? {
             return Ok(ended);
         }
-        self.execute("COMMIT")?;
+        self.change("COMMIT", [], "committing")?;
         Ok(Ended::Committed)
-    }
-
-    fn execute(&self, text: &'static str) -> Result<()> {
-        let run = |mut statement: CachedStatement<'_>| statement.execute([]);
-        self.connection.prepare_cached(text).and_then(run).map(|_| ()).map_err(refused(text))
     }
 
     fn change(&self, text: &str, parameters: impl Params, what: &'static str) -> Result<()> {
@@ -254,12 +248,7 @@ impl Session for SqliteSession {
     }
 
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        loop {
-            match self.look_up(table, key, value) {
-                Err(Error::Conflict) => {}
-                found => return found,
-            }
-        }
+        retried(|| self.look_up(table, key, value))
     }
 }
 

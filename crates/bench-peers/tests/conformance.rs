@@ -4,13 +4,14 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use common::{child, each, each_store, each_without_syncs, engine, open, run, write};
+use common::{
+    child_with_store, each, each_store, each_without_syncs, engine, open, run, store_of_child, write,
+};
 use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{
     Direction, Ended, Level, Mode, Needs, Opening, Range, Session, Store, Transaction, Verdict,
@@ -23,11 +24,6 @@ const SNAPSHOTS: Needs = Needs { snapshots: true, ..ANY };
 const LEVELS: [Level; 3] = [Level::Sync, Level::Unsynced, Level::Memory];
 
 type Entries = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// Environment variables of the process that is going to be killed.
-const CHILD_ENGINE: &str = "CONFORMANCE_ENGINE";
-const CHILD_DIR: &str = "CONFORMANCE_DIR";
-const CHILD_LEVEL: &str = "CONFORMANCE_LEVEL";
 
 fn got(session: &mut dyn Session, table: usize, key: &[u8]) -> Option<Vec<u8>> {
     let mut value = b"left over".to_vec();
@@ -125,17 +121,16 @@ fn expected(
     Range { from, direction, .. }: Range<'_>,
     most: usize,
 ) -> Entries {
-    let copied = |(key, value): (&Vec<u8>, &Vec<u8>)| (key.clone(), value.clone());
+    let mut entries: Entries = model.clone().into_iter().collect();
     match direction {
-        Direction::Forward => {
-            let begins = |key: &Vec<u8>| from.is_none_or(|from| &key[..] >= from);
-            model.iter().filter(|(key, _)| begins(key)).take(most).map(copied).collect()
-        }
+        Direction::Forward => entries.retain(|(key, _)| from.is_none_or(|from| &key[..] >= from)),
         Direction::Reverse => {
-            let begins = |key: &Vec<u8>| from.is_none_or(|from| &key[..] <= from);
-            model.iter().rev().filter(|(key, _)| begins(key)).take(most).map(copied).collect()
+            entries.retain(|(key, _)| from.is_none_or(|from| &key[..] <= from));
+            entries.reverse();
         }
     }
+    entries.truncate(most);
+    entries
 }
 
 #[test]
@@ -231,26 +226,32 @@ fn a_transaction_sees_its_own_writes() {
     });
 }
 
+const THREADS: u64 = 4;
+
+/// Runs `body` in each of [`THREADS`] threads, with the thread's number and session.
+fn in_threads(store: &dyn Store, body: impl Fn(u64, &mut dyn Session) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let body = &body;
+            scope.spawn(move || body(thread, &mut *store.session().unwrap()));
+        }
+    });
+}
+
 fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
 }
 
 /// Increments one number in many threads; `read` reads it in a transaction.
 fn increment(store: &dyn Store, read: fn(&mut dyn Transaction, &mut Vec<u8>) -> Result<bool>) {
-    const THREADS: u64 = 4;
     const TIMES: u64 = 200;
     write(&mut *store.session().unwrap(), |txn| txn.put(0, b"sum", &0u64.to_le_bytes()));
-    std::thread::scope(|scope| {
-        for _ in 0..THREADS {
-            scope.spawn(|| {
-                let mut session = store.session().unwrap();
-                for _ in 0..TIMES {
-                    write(&mut *session, |txn| {
-                        let mut value = Vec::new();
-                        assert!(read(txn, &mut value)?);
-                        txn.put(0, b"sum", &(number(&value) + 1).to_le_bytes())
-                    });
-                }
+    in_threads(store, |_, session| {
+        for _ in 0..TIMES {
+            write(session, |txn| {
+                let mut value = Vec::new();
+                assert!(read(txn, &mut value)?);
+                txn.put(0, b"sum", &(number(&value) + 1).to_le_bytes())
             });
         }
     });
@@ -288,7 +289,6 @@ fn take_first(session: &mut dyn Session) -> Option<Vec<u8>> {
 /// Each row is taken once, and too fast for any thread to have waited for a lock timeout.
 #[test]
 fn rows_that_are_scanned_for_update_are_taken_once() {
-    const THREADS: u64 = 4;
     const ROWS: u64 = 400;
     each_store(TRANSACTIONS, |store| {
         write(&mut *store.session().unwrap(), |txn| {
@@ -297,14 +297,9 @@ fn rows_that_are_scanned_for_update_are_taken_once() {
         let env = RealEnv::new();
         let began_ns = env.clock().monotonic_ns();
         let taken = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| {
-                    let mut session = store.session().unwrap();
-                    while let Some(row) = take_first(&mut *session) {
-                        taken.lock().unwrap().push(row);
-                    }
-                });
+        in_threads(store, |_, session| {
+            while let Some(row) = take_first(session) {
+                taken.lock().unwrap().push(row);
             }
         });
         let seconds = (env.clock().monotonic_ns() - began_ns) / 1_000_000_000;
@@ -369,18 +364,12 @@ fn the_later_of_two_writers_conflicts_or_waits() {
 /// The threads write neighbouring keys into an empty table, so that they split the same pages.
 #[test]
 fn many_threads_fill_a_table() {
-    const THREADS: u64 = 4;
     const ROWS: u64 = 1500;
     each_store(ANY, |store| {
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                scope.spawn(move || {
-                    let mut session = store.session().unwrap();
-                    for row in 0..ROWS {
-                        let key = (row * THREADS + thread).to_be_bytes();
-                        write(&mut *session, |txn| txn.put(0, &key, &value_of(&key, 400)));
-                    }
-                });
+        in_threads(store, |thread, session| {
+            for row in 0..ROWS {
+                let key = (row * THREADS + thread).to_be_bytes();
+                write(session, |txn| txn.put(0, &key, &value_of(&key, 400)));
             }
         });
         let rows = all(&mut *store.session().unwrap(), 0);
@@ -455,13 +444,7 @@ fn closing_and_opening_keeps_everything() {
 /// Commits without end and prints a line after each commit.
 #[test]
 fn child_that_is_killed() {
-    let variable = |name| std::env::var(name).ok();
-    let (Some(name), Some(dir), Some(level)) =
-        (variable(CHILD_ENGINE), variable(CHILD_DIR), variable(CHILD_LEVEL))
-    else {
-        return;
-    };
-    let store = open(&*engine(&name), Path::new(&dir), level.parse().unwrap());
+    let Some(store) = store_of_child() else { return };
     let mut session = store.session().unwrap();
     let mut out = std::io::stdout();
     for number in 0u64.. {
@@ -477,10 +460,8 @@ fn child_that_is_killed() {
 fn kill(name: &str, level: Level) {
     const COMMITS: u64 = 100;
     let dir = tempfile::tempdir().unwrap();
-    let level_name = level.to_string();
-    let variables =
-        [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level_name)];
-    let mut process = child("child_that_is_killed", &variables).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = child_with_store("child_that_is_killed", name, dir.path(), level);
+    let mut process = process.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(|line| line.ok());
     let acknowledged = lines.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
     let enough = acknowledged.take_while(|number| *number < COMMITS).last();

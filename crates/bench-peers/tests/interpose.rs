@@ -7,13 +7,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bench_peers::interpose::counts;
-use common::{child, each, engine, open, trace, write};
+use common::{child, child_with_store, each, engine, open, store_of_child, trace, write};
 use fulgurite_bench::IoCounts;
-use fulgurite_bench::engine::{Level, Needs};
+use fulgurite_bench::engine::{Level, Needs, Store};
 
-const CHILD_ENGINE: &str = "INTERPOSE_ENGINE";
 const CHILD_ALONE: &str = "INTERPOSE_ALONE";
-const CHILD_DIR: &str = "INTERPOSE_DIR";
 const COMMITS: u64 = 50;
 
 /// Whether this process runs the test `name` alone, as counts are per process; if not, starts a process that does, and
@@ -22,7 +20,7 @@ fn is_alone(name: &str) -> bool {
     if std::env::var(CHILD_ALONE).is_ok() {
         return true;
     }
-    let output = child(name, &[(CHILD_ALONE, "1")]).output().unwrap();
+    let output = child(name).env(CHILD_ALONE, "1").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     false
 }
@@ -108,8 +106,7 @@ fn errors_stay_what_they_are_and_pipes_do_not_count() {
     assert_eq!(counts(), before);
 }
 
-fn commit(name: &str, dir: &Path) {
-    let store = open(&*engine(name), dir, Level::Sync);
+fn commit(store: &dyn Store) {
     let mut session = store.session().unwrap();
     for number in 0..COMMITS {
         write(&mut *session, |txn| txn.put(0, &number.to_be_bytes(), &[7; 100]));
@@ -132,7 +129,7 @@ fn syncs_of_a_shared_library_are_counted() {
     each_of_c(|name| {
         let dir = tempfile::tempdir().unwrap();
         let before = counts();
-        commit(name, dir.path());
+        commit(&*open(&*engine(name), dir.path(), Level::Sync));
         let counted = counts().since(&before);
         assert!(counted.syncs >= COMMITS, "{name}: {counted:?}");
         assert!(counted.sequential_writes + counted.random_writes >= COMMITS, "{name}: {counted:?}");
@@ -142,8 +139,8 @@ fn syncs_of_a_shared_library_are_counted() {
 
 #[test]
 fn child_that_is_traced() {
-    let (Ok(name), Ok(dir)) = (std::env::var(CHILD_ENGINE), std::env::var(CHILD_DIR)) else { return };
-    commit(&name, Path::new(&dir));
+    let Some(store) = store_of_child() else { return };
+    commit(&*store);
     println!("\ncounted {}", counts().syncs);
 }
 
@@ -151,8 +148,8 @@ fn child_that_is_traced() {
 fn the_kernel_counts_the_same_syncs() {
     each_of_c(|name| {
         let dir = tempfile::tempdir().unwrap();
-        let variables = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap())];
-        let Some(traced) = trace("child_that_is_traced", &variables, "fsync,fdatasync,msync") else { return };
+        let child = child_with_store("child_that_is_traced", name, dir.path(), Level::Sync);
+        let Some(traced) = trace(child, "fsync,fdatasync,msync") else { return };
         let counted = |line: &str| line.strip_prefix("counted ")?.parse::<usize>().ok();
         let counted = traced.stdout.lines().find_map(counted);
         let is_sync =

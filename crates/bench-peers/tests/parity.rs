@@ -3,14 +3,10 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use common::{each, engine, open, trace, write};
+use common::{child_with_store, each, store_of_child, trace, write};
 use fulgurite_bench::engine::{Level, Needs};
 
-const CHILD_ENGINE: &str = "PARITY_ENGINE";
-const CHILD_DIR: &str = "PARITY_DIR";
-const CHILD_LEVEL: &str = "PARITY_LEVEL";
 const COMMITS: usize = 200;
 
 /// Calls that write or may make data durable, and calls that open files for synchronous writes.
@@ -23,13 +19,7 @@ const END: &str = "parity ends";
 
 #[test]
 fn child_that_commits() {
-    let variable = |name| std::env::var(name).ok();
-    let (Some(name), Some(dir), Some(level)) =
-        (variable(CHILD_ENGINE), variable(CHILD_DIR), variable(CHILD_LEVEL))
-    else {
-        return;
-    };
-    let store = open(&*engine(&name), Path::new(&dir), level.parse().unwrap());
+    let Some(store) = store_of_child() else { return };
     let mut session = store.session().unwrap();
     eprintln!("{BEGIN}");
     for number in 0..COMMITS {
@@ -144,9 +134,7 @@ fn traces_are_read() {
 
 fn asked(name: &str, level: Level) -> Option<Asked> {
     let dir = tempfile::tempdir().unwrap();
-    let level = level.to_string();
-    let variables = [(CHILD_ENGINE, name), (CHILD_DIR, dir.path().to_str().unwrap()), (CHILD_LEVEL, &level)];
-    let traced = trace("child_that_commits", &variables, CALLS)?;
+    let traced = trace(child_with_store("child_that_commits", name, dir.path(), level), CALLS)?;
     assert!(traced.calls.contains(BEGIN) && traced.calls.contains(END), "{name}: the trace is not whole");
     Some(asked_by_commits(&traced.calls))
 }

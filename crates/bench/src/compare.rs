@@ -3,10 +3,10 @@
 use std::fmt;
 
 use crate::head::{device, distinct, processors};
-use crate::metrics::Summary;
+use crate::metrics::{Metric, Summary};
 use crate::number::{number, utc};
 use crate::report::{Report, Row};
-use crate::table::{Grid, GridRow, Head};
+use crate::table::{Grid, GridRow, number_head, text_head};
 use crate::terminal::push_grid;
 
 /// Medians that differ by less than this share are the same, whatever the rounds are.
@@ -84,12 +84,6 @@ impl fmt::Display for Verdict {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Better {
-    More,
-    Less,
-}
-
 /// Compares the rows of two reports that have the same workload, data point, number of threads, label and durability.
 pub fn compare(old: &Report, new: &Report) -> Comparison {
     let mut comparison = Comparison {
@@ -142,12 +136,12 @@ fn twin<'a>(report: &'a Report, row: &Row) -> Option<&'a Row> {
 fn compare_rows(old: &Row, new: &Row) -> Option<ComparedRow> {
     Some(ComparedRow {
         row: new.clone(),
-        rate: change(old, new, RATE, Better::More)?,
-        p99: change(old, new, LATENCY, Better::Less)?,
+        rate: change(old, new, RATE, true)?,
+        p99: change(old, new, LATENCY, false)?,
     })
 }
 
-fn change(old: &Row, new: &Row, metric: &str, better: Better) -> Option<Change> {
+fn change(old: &Row, new: &Row, metric: &str, more_is_better: bool) -> Option<Change> {
     let rounds = old.counting().count().min(new.counting().count());
     let is_partial = old.is_partial() || new.is_partial();
     let (old, new) = (old.summary(metric)?, new.summary(metric)?);
@@ -157,11 +151,11 @@ fn change(old: &Row, new: &Row, metric: &str, better: Better) -> Option<Change> 
     };
     let rises = old.max < new.min && change_share > CHANGE_MIN;
     let falls = new.max < old.min && change_share < -CHANGE_MIN;
-    let verdict = match (rises, falls, better) {
+    let verdict = match rises || falls {
         _ if rounds < ROUNDS_MIN || is_partial => Verdict::TooFewRounds,
-        (true, _, Better::More) | (_, true, Better::Less) => Verdict::Improvement,
-        (true, _, Better::Less) | (_, true, Better::More) => Verdict::Regression,
-        _ => Verdict::Unchanged,
+        true if rises == more_is_better => Verdict::Improvement,
+        true => Verdict::Regression,
+        false => Verdict::Unchanged,
     };
     Some(Change { old, new, percent: change_share * 100.0, verdict })
 }
@@ -245,14 +239,11 @@ impl fmt::Display for Comparison {
 
 impl Comparison {
     fn grid(&self) -> Grid {
-        let head = |is_number| move |text: &str| Head { text: text.into(), is_number };
-        let mut heads: Vec<Head> = ["workload", "point"].map(head(false)).into();
-        heads.push(head(true)("threads"));
-        heads.extend(["engine", "durability"].map(head(false)));
-        for figure in ["op/s", "p99 us"] {
-            heads.extend(["old ", "new "].map(|which| head(true)(&format!("{which}{figure}"))));
-            heads.push(head(true)("change"));
-            heads.push(head(false)(""));
+        let mut heads = vec![text_head("workload"), text_head("point"), number_head("threads")];
+        heads.extend(["engine", "durability"].map(text_head));
+        for metric in [RATE, LATENCY].map(Metric::named) {
+            heads.extend(["old", "new"].map(|which| number_head(&format!("{which} {}", metric.label))));
+            heads.extend([number_head("change"), text_head("")]);
         }
         let row = |ComparedRow { row, rate, p99 }: &ComparedRow| {
             let Row { workload, data_point, label, level, threads, .. } = row;

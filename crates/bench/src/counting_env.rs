@@ -11,74 +11,79 @@ use fulgurite::env::{
 
 use crate::io::{IoCounters, IoCounts};
 
-/// The underlying environment, and counts of its files.
+/// An environment, which is also its disk.
 #[derive(Debug)]
 pub(crate) struct CountingEnv {
-    below: Arc<dyn Env>,
-    disk: CountingDisk,
+    counting: Arc<Counting>,
 }
 
+/// The underlying environment, and the counts of its files.
 #[derive(Debug)]
-struct CountingDisk {
-    env: Arc<dyn Env>,
-    counts: Arc<IoCounters>,
+struct Counting {
+    below: Arc<dyn Env>,
+    counts: IoCounters,
+}
+
+impl Counting {
+    fn synced<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let began_ns = self.below.clock().monotonic_ns();
+        let result = call();
+        self.counts.sync(self.below.clock().monotonic_ns() - began_ns);
+        result
+    }
 }
 
 impl CountingEnv {
     pub fn new(below: Arc<dyn Env>) -> CountingEnv {
-        let disk = CountingDisk { env: below.clone(), counts: Arc::new(IoCounters::new()) };
-        CountingEnv { below, disk }
+        CountingEnv { counting: Arc::new(Counting { below, counts: IoCounters::new() }) }
     }
 
     pub fn counts(&self) -> IoCounts {
-        self.disk.counts.counts()
+        self.counting.counts.counts()
+    }
+
+    fn below(&self) -> &dyn Env {
+        &*self.counting.below
     }
 }
 
 impl Env for CountingEnv {
     fn disk(&self) -> &dyn Disk {
-        &self.disk
+        self
     }
 
     fn clock(&self) -> &dyn Clock {
-        self.below.clock()
+        self.below().clock()
     }
 
     fn random_u64(&self) -> u64 {
-        self.below.random_u64()
+        self.below().random_u64()
     }
 
     fn spawn(&self, name: &str, body: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn Joiner>> {
-        self.below.spawn(name, body)
+        self.below().spawn(name, body)
     }
 }
 
-impl CountingDisk {
-    fn below(&self) -> &dyn Disk {
-        self.env.disk()
-    }
-}
-
-impl Disk for CountingDisk {
+impl Disk for CountingEnv {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.below().create_dir_all(path)
+        self.below().disk().create_dir_all(path)
     }
 
     fn open_dir(&self, path: &Path) -> io::Result<Arc<dyn Dir>> {
-        let dir = self.below().open_dir(path)?;
-        Ok(Arc::new(CountingDir { dir, env: self.env.clone(), counts: self.counts.clone() }))
+        let dir = self.below().disk().open_dir(path)?;
+        Ok(Arc::new(CountingDir { dir, counting: self.counting.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.below().rename(from, to)
+        self.below().disk().rename(from, to)
     }
 }
 
 #[derive(Debug)]
 struct CountingDir {
     dir: Arc<dyn Dir>,
-    env: Arc<dyn Env>,
-    counts: Arc<IoCounters>,
+    counting: Arc<Counting>,
 }
 
 impl Dir for CountingDir {
@@ -88,13 +93,12 @@ impl Dir for CountingDir {
 
     fn open(&self, name: &str, options: OpenOptions) -> io::Result<Arc<dyn File>> {
         let file = self.dir.open(name, options)?;
-        let (env, counts) = (self.env.clone(), self.counts.clone());
-        Ok(Arc::new(CountingFile { file, env, counts, end: AtomicU64::new(0) }))
+        Ok(Arc::new(CountingFile { file, counting: self.counting.clone(), end: AtomicU64::new(0) }))
     }
 
     fn open_dir(&self, name: &str) -> io::Result<Arc<dyn Dir>> {
         let dir = self.dir.open_dir(name)?;
-        Ok(Arc::new(CountingDir { dir, env: self.env.clone(), counts: self.counts.clone() }))
+        Ok(Arc::new(CountingDir { dir, counting: self.counting.clone() }))
     }
 
     fn create_dir(&self, name: &str) -> io::Result<()> {
@@ -114,7 +118,7 @@ impl Dir for CountingDir {
     }
 
     fn sync(&self) -> io::Result<()> {
-        synced(&self.counts, &*self.env, || self.dir.sync())
+        self.counting.synced(|| self.dir.sync())
     }
 
     fn free_bytes(&self) -> io::Result<u64> {
@@ -130,38 +134,30 @@ impl Dir for CountingDir {
     }
 }
 
-fn synced<T>(counts: &IoCounters, env: &dyn Env, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let began_ns = env.clock().monotonic_ns();
-    let result = call();
-    counts.sync(env.clock().monotonic_ns() - began_ns);
-    result
-}
-
 #[derive(Debug)]
 struct CountingFile {
     file: Arc<dyn File>,
-    env: Arc<dyn Env>,
-    counts: Arc<IoCounters>,
+    counting: Arc<Counting>,
     /// The end of the last write.
     end: AtomicU64,
 }
 
 impl CountingFile {
     fn write(&self, offset: u64, len: usize) {
-        self.counts.write(&self.end, offset, len as u64);
+        self.counting.counts.write(&self.end, offset, len as u64);
     }
 }
 
 impl File for CountingFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = self.file.read_at(buf, offset)?;
-        self.counts.read(read as u64);
+        self.counting.counts.read(read as u64);
         Ok(read)
     }
 
     fn read_at_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let read = self.file.read_at_direct(buf, offset)?;
-        self.counts.read(read as u64);
+        self.counting.counts.read(read as u64);
         Ok(read)
     }
 
@@ -177,13 +173,13 @@ impl File for CountingFile {
 
     fn write_at_dsync(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         self.write(offset, buf.len());
-        synced(&self.counts, &*self.env, || self.file.write_at_dsync(buf, offset))
+        self.counting.synced(|| self.file.write_at_dsync(buf, offset))
     }
 
     fn write_direct(&self, buf: &[u8], offset: u64, sync: bool) -> io::Result<()> {
         self.write(offset, buf.len());
         match sync {
-            true => synced(&self.counts, &*self.env, || self.file.write_direct(buf, offset, true)),
+            true => self.counting.synced(|| self.file.write_direct(buf, offset, true)),
             false => self.file.write_direct(buf, offset, false),
         }
     }
@@ -193,7 +189,7 @@ impl File for CountingFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        synced(&self.counts, &*self.env, || self.file.sync_data())
+        self.counting.synced(|| self.file.sync_data())
     }
 
     fn len(&self) -> io::Result<u64> {

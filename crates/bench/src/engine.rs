@@ -8,6 +8,7 @@
 //! instead.
 
 use std::fmt;
+use std::ops::Bound;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -63,15 +64,7 @@ impl FromStr for Level {
         if let Some((_, level)) = NAMED_LEVELS.iter().find(|(name, _)| *name == text) {
             return Ok(*level);
         }
-        let time = text.strip_prefix("async:").unwrap_or_default();
-        let digits = time.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-        let unit_ms = match &time[digits.len()..] {
-            "ms" => Some(1),
-            "s" => Some(1000),
-            _ => None,
-        };
-        let ms = digits.parse().ok().zip(unit_ms).and_then(|(time, unit): (u64, u64)| time.checked_mul(unit));
-        match ms {
+        match text.strip_prefix("async:").and_then(parse_ms) {
             Some(ms) if (1..=3_600_000).contains(&ms) => Ok(Level::Async(Duration::from_millis(ms))),
             _ => {
                 Err("allowed are sync, async:TIME (a number and ms or s, up to an hour), unsynced, memory, \
@@ -80,6 +73,13 @@ impl FromStr for Level {
             }
         }
     }
+}
+
+/// A time with its unit, `10ms` or `2s`, in milliseconds.
+pub(crate) fn parse_ms(text: &str) -> Option<u64> {
+    let (number, unit_ms) =
+        text.strip_suffix("ms").map(|ms| (ms, 1)).or(Some((text.strip_suffix('s')?, 1000)))?;
+    number.parse::<u64>().ok()?.checked_mul(unit_ms)
 }
 
 /// How a store is opened.
@@ -254,6 +254,15 @@ impl<'a> Range<'a> {
         Range::forward(table, None)
     }
 
+    /// The keys.
+    pub fn bounds(self) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
+        let near = self.from.map_or(Bound::Unbounded, Bound::Included);
+        match self.direction {
+            Direction::Forward => (near, Bound::Unbounded),
+            Direction::Reverse => (Bound::Unbounded, near),
+        }
+    }
+
     /// The same, of entries that the transaction is going to write.
     pub fn for_update(self) -> Range<'a> {
         Range { for_update: true, ..self }
@@ -298,11 +307,8 @@ pub trait Transaction {
     fn take_first(&mut self, table: usize, key: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<bool> {
         let mut found = false;
         self.scan(Range::all(table).for_update(), &mut |first, content| {
-            key.clear();
-            key.extend_from_slice(first);
-            value.clear();
-            value.extend_from_slice(content);
-            found = true;
+            copied(Some(first), key);
+            found = copied(Some(content), value);
             Ok(false)
         })?;
         if found {
@@ -310,6 +316,13 @@ pub trait Transaction {
         }
         Ok(found)
     }
+}
+
+/// Copies what was found into `value`, whose former content is gone; returns whether there is something.
+pub fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
+    value.clear();
+    value.extend_from_slice(found.unwrap_or_default());
+    found.is_some()
 }
 
 /// A commit that is not durable yet.

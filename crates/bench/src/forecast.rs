@@ -34,8 +34,9 @@ impl Forecast {
     }
 
     /// The current run is over.
-    pub fn finished(&mut self) {
-        self.took_seconds[self.run] = Some(self.elapsed_seconds);
+    pub fn finished(&mut self, round: u32, run: usize, elapsed_seconds: f64) {
+        self.now(round, run, elapsed_seconds, 1.0);
+        self.took_seconds[run] = Some(elapsed_seconds);
     }
 
     /// About how many seconds the rest takes; `None` while there is no estimate.
@@ -70,8 +71,7 @@ mod tests {
     #[test]
     fn measured_times_replace_expected_ones() {
         let mut forecast = Forecast::new(2, vec![Some(10.0), None]);
-        forecast.now(1, 0, 12.0, 1.0);
-        forecast.finished();
+        forecast.finished(1, 0, 12.0);
         forecast.now(1, 1, 1.0, 0.25);
         assert_eq!(forecast.left_seconds(), Some(3.0 + 12.0 + 8.0));
     }

@@ -1,5 +1,6 @@
 //! Fulgurite as an engine of the benchmarks.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite::env::{Env, RealEnv};
@@ -9,7 +10,7 @@ use crate::child::with_causes;
 use crate::counting_env::CountingEnv;
 use crate::engine::{
     Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Range, Session, Statements,
-    Store, Transaction, Verdict, Visit,
+    Store, Transaction, Verdict, Visit, copied,
 };
 use crate::io::IoCounts;
 use crate::{Error, Result};
@@ -23,6 +24,13 @@ pub struct FulguriteEngine {
     pub options: Options,
     /// A feature that it lacks, if it is wanted with that: it can do nothing then.
     pub missing: Option<&'static str>,
+}
+
+impl FulguriteEngine {
+    /// The engine of this name, which lacks nothing.
+    pub fn new(name: &str, options: Options) -> FulguriteEngine {
+        FulguriteEngine { name: name.to_string(), options, missing: None }
+    }
 }
 
 impl Engine for FulguriteEngine {
@@ -41,22 +49,14 @@ impl Engine for FulguriteEngine {
     }
 
     fn cannot(&self, needs: Needs, level: Level) -> Option<String> {
-        if let Some(missing) = self.missing {
-            return Some(format!("it has no {missing} yet"));
-        }
-        match level {
-            Level::Staged => return Some("it has no staging in persistent memory yet".to_string()),
-            Level::Unsynced => {
-                let nearest = "its commits reach the operating system with the next write of the log: see memory and async";
-                return Some(nearest.to_string());
-            }
-            Level::Sync | Level::NoBarrier | Level::Async(_) | Level::Memory => {}
-        }
-        needs.bounded_memory.then(|| "it does not bound its memory yet: it keeps what was read".to_string())
+        let missing = self.missing.map(|missing| format!("it has no {missing} yet"));
+        let level = durability_of(level).err().map(str::to_string);
+        let unbounded = "it does not bound its memory yet: it keeps what was read".to_string();
+        missing.or(level).or(needs.bounded_memory.then_some(unbounded))
     }
 
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
-        let durability = durability_of(opening.level)?;
+        let durability = durability_of(opening.level).map_err(Error::Unsupported)?;
         let opened = |source| match source {
             fulgurite::Error::BadOptions { .. } => Error::Refused(with_causes(&source)),
             source => Error::engine(format!("opening a database in {}", opening.dir.display()), source),
@@ -74,14 +74,17 @@ impl Engine for FulguriteEngine {
     }
 }
 
-fn durability_of(level: Level) -> Result<Durability> {
+/// The level as an option, or why there is none.
+fn durability_of(level: Level) -> Result<Durability, &'static str> {
     match level {
         Level::Sync => Ok(Durability::Sync),
         Level::NoBarrier => Ok(Durability::NoBarrier),
         Level::Async(interval) => Ok(Durability::Async { interval }),
         Level::Memory => Ok(Durability::None),
-        Level::Staged => Ok(Durability::Staged),
-        Level::Unsynced => Err(Error::Unsupported("commits that are written and not synced")),
+        Level::Staged => Err("it has no staging in persistent memory yet"),
+        Level::Unsynced => {
+            Err("its commits reach the operating system with the next write of the log: see memory and async")
+        }
     }
 }
 
@@ -189,13 +192,6 @@ impl Session for OpenSession<'_> {
     }
 }
 
-/// Copies the value that was found.
-fn copied(found: Option<&[u8]>, value: &mut Vec<u8>) -> bool {
-    value.clear();
-    value.extend_from_slice(found.unwrap_or_default());
-    found.is_some()
-}
-
 struct Reading<'a> {
     snapshot: Snapshot,
     tables: &'a [Table],
@@ -243,22 +239,16 @@ impl Transaction for Writing<'_> {
     }
 }
 
-type Bounds<'k> = (std::ops::Bound<&'k [u8]>, std::ops::Bound<&'k [u8]>);
+type Bounds<'k> = (Bound<&'k [u8]>, Bound<&'k [u8]>);
 
 fn show<'a, 'k>(
-    Range { from, direction, .. }: Range<'k>,
+    keys: Range<'k>,
     range: impl FnOnce(Bounds<'k>) -> fulgurite::Result<fulgurite::Range<'a>>,
     visit: Visit<'_>,
 ) -> Result<()> {
-    use std::ops::Bound::{Included, Unbounded};
-    let near = from.map_or(Unbounded, Included);
-    let mut entries = range(match direction {
-        Direction::Forward => (near, Unbounded),
-        Direction::Reverse => (Unbounded, near),
-    })
-    .map_err(failed("scanning"))?;
+    let mut entries = range(keys.bounds()).map_err(failed("scanning"))?;
     loop {
-        let entry = match direction {
+        let entry = match keys.direction {
             Direction::Forward => entries.next_entry(),
             Direction::Reverse => entries.next_entry_back(),
         };

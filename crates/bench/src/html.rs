@@ -2,40 +2,30 @@
 
 use std::fmt::{self, Write};
 
+use crate::figures::View;
 use crate::head;
-use crate::metrics::{METRICS, Summary};
-use crate::number::{number, utc};
+use crate::number::utc;
+use crate::plot::plot;
 use crate::report::{Report, Row};
-use crate::table::{Differences, Grid, PARTIAL_NOTE, RATES_TITLE, TableSpec, groups};
-
-/// A benchmark on the page.
-#[derive(Clone, Debug)]
-pub struct Section<'a> {
-    /// What was measured.
-    pub report: &'a Report,
-    /// The columns of its table.
-    pub table: &'a TableSpec,
-    /// Pictures as [`plot`](crate::plot) draws them, each with its caption. They go onto the page unchanged, everything
-    /// else is escaped.
-    pub plots: Vec<(String, String)>,
-}
+use crate::table::{Grid, PARTIAL_NOTE};
 
 const STYLE: &str = include_str!("html.css");
 
-/// The page: a table of contents, and for each section the head, plots, tables, notes, and all metrics folded away.
+/// The page: a table of contents, and for each report the head, plots, tables, notes, and all metrics folded away. All
+/// but the plots is escaped.
 ///
 /// # Panics
-/// If there is no metric of a name in a table.
-pub fn html(sections: &[Section<'_>]) -> String {
+/// If there is no metric of a name in a view.
+pub(crate) fn html(sections: &[(&Report, &View)]) -> String {
     let mut page = String::new();
     // Writing to a string does not fail.
     let _ = write_page(&mut page, sections);
     page
 }
 
-fn write_page(page: &mut String, sections: &[Section<'_>]) -> fmt::Result {
+fn write_page(page: &mut String, sections: &[(&Report, &View)]) -> fmt::Result {
     let title = match sections {
-        [section] => Escaped(&section.report.title).to_string(),
+        [(report, _)] => Escaped(&report.title).to_string(),
         _ => "Benchmarks".to_string(),
     };
     write!(
@@ -44,41 +34,35 @@ fn write_page(page: &mut String, sections: &[Section<'_>]) -> fmt::Result {
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<nav>\n<ol>\n"
     )?;
-    for (index, Section { report, .. }) in sections.iter().enumerate() {
+    for (index, (report, _)) in sections.iter().enumerate() {
         let began = utc(report.began_ms);
         let title = Escaped(&report.title);
         writeln!(page, "<li><a href=\"#section-{}\">{title}</a> <small>{began}</small></li>", index + 1)?;
     }
     page.push_str("</ol>\n</nav>\n");
-    for (index, section) in sections.iter().enumerate() {
+    for (index, (report, view)) in sections.iter().enumerate() {
         writeln!(page, "<section id=\"section-{}\">", index + 1)?;
-        write_section(page, section)?;
+        write_section(page, report, view)?;
         page.push_str("</section>\n");
     }
     page.push_str("</body>\n</html>\n");
     Ok(())
 }
 
-fn write_section(page: &mut String, Section { report, table, plots }: &Section<'_>) -> fmt::Result {
+fn write_section(page: &mut String, report: &Report, view: &View) -> fmt::Result {
     writeln!(page, "<h2>{}</h2>", Escaped(&report.title))?;
     write_facts(page, &head::facts(report))?;
     write_list(page, "Warnings", "warnings", &head::warnings(report))?;
-    for (caption, svg) in plots {
-        let caption = Escaped(caption);
+    for (_, spec) in &view.plots {
+        let (svg, caption) = (plot(report, spec), Escaped(spec.title));
         writeln!(page, "<figure>\n{svg}<figcaption>{caption}</figcaption>\n</figure>")?;
     }
-    if let Some(rates) = Grid::of_rates(report) {
-        writeln!(page, "<h3>{}</h3>", Escaped(RATES_TITLE))?;
-        write_grid(page, &rates)?;
-    }
-    page.push_str("<h3>Figures</h3>\n");
-    write_grid(page, &Grid::of(report, table))?;
-    if report.rows.iter().any(Row::is_partial) {
-        writeln!(page, "<p>{PARTIAL_NOTE}</p>")?;
-    }
-    for (title, grid) in Grid::of_kinds(report) {
+    for (title, grid) in Grid::all(report, view.table) {
         writeln!(page, "<h3>{}</h3>", Escaped(&title))?;
         write_grid(page, &grid)?;
+    }
+    if report.rows.iter().any(Row::is_partial) {
+        writeln!(page, "<p>{PARTIAL_NOTE}</p>")?;
     }
     write_list(page, "Notes", "notes", &report.notes)?;
     page.push_str("<h3>Engines</h3>\n");
@@ -86,9 +70,11 @@ fn write_section(page: &mut String, Section { report, table, plots }: &Section<'
     page.push_str(
         "<details>\n<summary>All metrics: medians, and the smallest and the largest round</summary>\n",
     );
-    let differences = Differences::of(report);
-    for group in groups(report) {
-        write_metrics(page, &differences.name(group[0]), &group)?;
+    for (title, grid) in Grid::of_metrics(report) {
+        if !title.is_empty() {
+            writeln!(page, "<h4>{}</h4>", Escaped(&title))?;
+        }
+        write_grid(page, &grid)?;
     }
     page.push_str("</details>\n");
     Ok(())
@@ -141,45 +127,8 @@ fn write_grid(page: &mut String, grid: &Grid) -> fmt::Result {
     Ok(())
 }
 
-/// A row for each metric that any of these rows has, a column for each row that was run.
-fn write_metrics(page: &mut String, name: &str, group: &[&Row]) -> fmt::Result {
-    let rows: Vec<&Row> = group.iter().copied().filter(|row| !row.runs.is_empty()).collect();
-    if rows.is_empty() {
-        return Ok(());
-    }
-    if !name.is_empty() {
-        writeln!(page, "<h4>{}</h4>", Escaped(name))?;
-    }
-    page.push_str("<div class=\"wide\">\n<table>\n<thead><tr><th>metric</th>");
-    for row in &rows {
-        let (label, level) = (Escaped(&row.label), Escaped(&row.level));
-        write!(page, "<th class=\"number\">{label} <small>{level}</small></th>")?;
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
-    for metric in METRICS {
-        let summaries: Vec<Option<Summary>> = rows.iter().map(|row| row.summary(metric.name)).collect();
-        if summaries.iter().all(Option::is_none) {
-            continue;
-        }
-        write!(page, "<tr><td><code>{}</code></td>", metric.name)?;
-        for summary in summaries {
-            write!(page, "<td class=\"number\">{}</td>", summary.map_or("–".to_string(), spread))?;
-        }
-        page.push_str("</tr>\n");
-    }
-    page.push_str("</tbody>\n</table>\n</div>\n");
-    Ok(())
-}
-
-fn spread(Summary { median, min, max }: Summary) -> String {
-    match min < max {
-        true => format!("{} <small>({}–{})</small>", number(median), number(min), number(max)),
-        false => number(median),
-    }
-}
-
-/// Text that HTML shows as it is, within elements and attributes.
-struct Escaped<'a>(&'a str);
+/// Text that HTML and SVG show as it is, within elements and attributes.
+pub(crate) struct Escaped<'a>(pub &'a str);
 
 impl fmt::Display for Escaped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -200,17 +149,19 @@ impl fmt::Display for Escaped<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report_tests::sample;
+    use crate::figures::rates;
+    use crate::plot::{PlotSpec, X};
+    use crate::report_tests::{assert_in_order, sample};
+    use crate::table::TableSpec;
 
     fn page() -> String {
         let mut report = sample();
         report.notes.push("<script>alert('1')</script>".into());
         report.rows[0].label = "<b>\"full\"</b>".into();
-        let plots = vec![("rates & <more>".to_string(), "<svg>picture</svg>\n".to_string())];
-        html(&[
-            Section { report: &report, table: &TableSpec::FULL, plots },
-            Section { report: &sample(), table: &TableSpec::TERMINAL, plots: vec![] },
-        ])
+        let rates = PlotSpec { title: "rates & <more>", ..rates("", X::Threads) };
+        let full = View { table: &TableSpec::FULL, plots: vec![("", rates)] };
+        let terminal = View { table: &TableSpec::TERMINAL, plots: vec![] };
+        html(&[(&report, &full), (&sample(), &terminal)])
     }
 
     #[test]
@@ -218,10 +169,7 @@ mod tests {
         let page = page();
         assert!(page.contains("<li>&lt;script&gt;alert(&#39;1&#39;)&lt;/script&gt;</li>"), "{page}");
         assert!(page.contains("<td>&lt;b&gt;&quot;full&quot;&lt;/b&gt;</td>"), "{page}");
-        assert!(
-            page.contains("<svg>picture</svg>\n<figcaption>rates &amp; &lt;more&gt;</figcaption>"),
-            "{page}"
-        );
+        assert!(page.contains("</svg>\n<figcaption>rates &amp; &lt;more&gt;</figcaption>"), "{page}");
         assert!(!page.contains("<script") && !page.contains("<b>"), "{page}");
     }
 
@@ -232,19 +180,6 @@ mod tests {
             assert!(!page.contains(resource), "{resource}");
         }
         assert!(page.contains("prefers-color-scheme: dark"));
-    }
-
-    #[test]
-    fn elements_are_closed() {
-        let page = page();
-        for element in
-            ["section", "table", "tr", "td", "th", "ol", "ul", "dl", "details", "figure", "div", "p"]
-        {
-            let opened =
-                page.matches(&format!("<{element}>")).count() + page.matches(&format!("<{element} ")).count();
-            assert!(opened > 0, "{element}");
-            assert_eq!(opened, page.matches(&format!("</{element}>")).count(), "{element}");
-        }
     }
 
     #[test]
@@ -260,13 +195,8 @@ mod tests {
             "<h3>insert by kind of operation</h3>",
             "<details>",
             "<h4>8 threads</h4>",
-            "<tr><td><code>operations_per_second</code></td><td class=\"number\">96,000 \
-             <small>(91,200–101,000)</small></td>",
+            "<tr><td>operations_per_second</td><td class=\"number\">96,000 (91,200–101,000)</td>",
         ];
-        let mut from = 0;
-        for words in texts {
-            let at = page[from..].find(words).unwrap_or_else(|| panic!("{words} is missing in\n{page}"));
-            from += at;
-        }
+        assert_in_order(&page, &texts);
     }
 }

@@ -15,6 +15,14 @@ macro_rules! counts {
         }
 
         impl $name {
+            /// How many counts there are.
+            pub const LEN: usize = [$(stringify!($field)),*].len();
+
+            /// From the counts, in the order of the fields.
+            pub fn of([$($field),*]: [u64; $name::LEN]) -> $name {
+                $name { $($field,)* }
+            }
+
             /// The counts since `before`.
             pub fn since(&self, before: &$name) -> $name {
                 $name { $($field: self.$field.saturating_sub(before.$field),)* }
@@ -56,15 +64,15 @@ const BLOCK_BYTES: u64 = 4096;
 /// Has cache lines of its own, so that threads that count different things do not wait for each other.
 type Counter = CachePadded<AtomicU64>;
 
-/// Counts the calls of all threads.
+/// Counts the calls of all threads, in the order of the fields of [`IoCounts`].
 #[derive(Debug)]
-pub struct IoCounters([Counter; 8]);
+pub struct IoCounters([Counter; IoCounts::LEN]);
 
 impl IoCounters {
     /// Nothing is counted yet.
     #[expect(clippy::new_without_default, reason = "it is the content of statics")]
     pub const fn new() -> IoCounters {
-        IoCounters([const { Counter::new(AtomicU64::new(0)) }; 8])
+        IoCounters([const { Counter::new(AtomicU64::new(0)) }; IoCounts::LEN])
     }
 
     fn add(&self, call: usize, amount: u64) {
@@ -92,25 +100,6 @@ impl IoCounters {
 
     /// All until now.
     pub fn counts(&self) -> IoCounts {
-        let [
-            reads,
-            read_bytes,
-            sequential_writes,
-            sequential_bytes,
-            random_writes,
-            random_bytes,
-            syncs,
-            sync_ns,
-        ] = self.0.each_ref().map(|counter| counter.load(Relaxed));
-        IoCounts {
-            reads,
-            read_bytes,
-            sequential_writes,
-            sequential_bytes,
-            random_writes,
-            random_bytes,
-            syncs,
-            sync_ns,
-        }
+        IoCounts::of(self.0.each_ref().map(|counter| counter.load(Relaxed)))
     }
 }

@@ -8,15 +8,7 @@
 //! ```
 //! use fulgurite_bench::engine::Level;
 //! use fulgurite_bench::workload::{Micro, MicroMix};
-//! use fulgurite_bench::{Configuration, DataPoint, Limit, Load, Plan, Process, Progress, Registry, Spec, Watch};
-//!
-//! struct Quiet;
-//! impl Watch for Quiet {
-//!     fn should_continue(&mut self) -> bool {
-//!         true
-//!     }
-//!     fn show(&mut self, _: &Progress) {}
-//! }
+//! use fulgurite_bench::{Configuration, DataPoint, Limit, Load, Plan, Process, Registry, Spec};
 //!
 //! # fn main() -> fulgurite_bench::Result<()> {
 //! # let dir = tempfile::tempdir().unwrap();
@@ -37,7 +29,7 @@
 //!     dir: dir.path().to_path_buf(),
 //! };
 //! let env = fulgurite::env::RealEnv::new() as _;
-//! let report = plan.run(&env, &Registry::default(), &Process::Here, &mut Quiet)?;
+//! let report = plan.run(&env, &Registry::default(), &Process::Here, &mut |_| true)?;
 //! assert_eq!(report.rows[0].runs[0].operations, 200);
 //! # Ok(())
 //! # }
@@ -71,7 +63,6 @@ mod report_file;
 mod report_tests;
 pub mod retrying_session;
 mod run;
-mod scratch;
 mod spec;
 mod table;
 mod terminal;
@@ -85,17 +76,14 @@ pub use crate::compare::{Change, ComparedRow, Comparison, Verdict, compare};
 pub use crate::engine::Engine;
 pub use crate::error::{Error, Result};
 pub use crate::fulgurite_engine::FulguriteEngine;
-pub use crate::html::{Section, html};
 pub use crate::io::{IoCounters, IoCounts};
 pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
 pub use crate::measurement::{Limit, Load, Stage, Watcher};
 pub use crate::metrics::{METRICS, Metric, Summary};
 pub use crate::plan::{Configuration, DataPoint, Plan, Progress, Watch};
-pub use crate::plot::{Kind, PlotSpec, X, plot};
 pub use crate::registry::{FULGURITE_OPTIONS, Registry};
 pub use crate::report::{End, FORMAT, Report, Row};
-pub use crate::report_file::ReadError;
 pub use crate::run::{KindRun, Latency, Run, Sample};
 pub use crate::spec::Spec;
 pub use crate::table::TableSpec;

@@ -35,19 +35,11 @@ impl Machine {
     pub fn look(env: &dyn Env, dir: &Path) -> Result<Machine> {
         let device = env.disk().device(dir);
         let device = device.map_err(Error::io(format!("looking at {}", dir.display())))?;
-        let field = |path: &str, name: &str| {
-            let text = read_text(env, Path::new(path)).unwrap_or_default();
-            let line = text.lines().find(|line| line.starts_with(name));
-            line.and_then(|line| line.split_once(':'))
-                .map_or(String::new(), |(_, value)| value.trim().to_string())
-        };
-        let memory = field("/proc/meminfo", "MemTotal");
-        let memory_kib = memory.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok());
         let kernel = read_text(env, Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default();
         Ok(Machine {
             processors: machine_times(env).map_or(0, |times| times.processors),
-            processor: field("/proc/cpuinfo", "model name"),
-            memory_bytes: memory_kib.unwrap_or(0) << 10,
+            processor: read_field(env, "/proc/cpuinfo", "model name").unwrap_or_default(),
+            memory_bytes: read_number(env, "/proc/meminfo", "MemTotal").unwrap_or(0) << 10,
             kernel: kernel.trim().to_string(),
             file_system: device.file_system,
             device: device.device,
@@ -62,18 +54,23 @@ impl Machine {
 }
 
 /// A file of the kernel, whole.
-pub(crate) fn read_text(env: &dyn Env, path: &Path) -> Option<String> {
+fn read_text(env: &dyn Env, path: &Path) -> Option<String> {
     let file = env.disk().open(path, OpenOptions::Read).ok()?;
     let mut bytes = vec![0; 64 << 10];
     let len = file.read_at(&mut bytes, 0).ok()?;
     Some(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
-/// A number in a file with lines `name: number`.
-pub(crate) fn read_field(env: &dyn Env, path: &str, name: &str) -> Option<u64> {
+/// The first field of that name in a file with lines `name: field`.
+fn read_field(env: &dyn Env, path: &str, name: &str) -> Option<String> {
     let text = read_text(env, Path::new(path))?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    line.split_whitespace().next()?.parse().ok()
+    let mut fields = text.lines().filter_map(|line| line.split_once(':'));
+    fields.find(|(found, _)| found.trim_end() == name).map(|(_, field)| field.trim().to_string())
+}
+
+/// The number with which such a field begins.
+fn read_number(env: &dyn Env, path: &str, name: &str) -> Option<u64> {
+    read_field(env, path, name)?.split_whitespace().next()?.parse().ok()
 }
 
 /// Bytes written to the device of `dir`, by any process; if the kernel does not count for the device, the bytes that
@@ -86,8 +83,8 @@ pub(crate) fn device_bytes(env: &dyn Env, dir: &Path) -> Option<u64> {
     if let Some(sectors) = device.zip(stats).and_then(|(device, stats)| sectors_written(&stats, &device)) {
         return Some(sectors * SECTOR_BYTES);
     }
-    let written = read_field(env, "/proc/self/io", "write_bytes")?;
-    let cancelled = read_field(env, "/proc/self/io", "cancelled_write_bytes").unwrap_or(0);
+    let written = read_number(env, "/proc/self/io", "write_bytes")?;
+    let cancelled = read_number(env, "/proc/self/io", "cancelled_write_bytes").unwrap_or(0);
     Some(written.saturating_sub(cancelled))
 }
 
@@ -104,7 +101,7 @@ fn sectors_written(stats: &str, device: &str) -> Option<u64> {
 
 /// The peak memory of this process.
 pub(crate) fn peak_memory_bytes(env: &dyn Env) -> Option<u64> {
-    read_field(env, "/proc/self/status", "VmHWM").map(|kib| kib << 10)
+    read_number(env, "/proc/self/status", "VmHWM").map(|kib| kib << 10)
 }
 
 /// Processor time that was used up to a moment.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::head;
 use crate::report::Report;
-use crate::table::{Grid, PARTIAL_NOTE, RATES_TITLE, TableSpec};
+use crate::table::{Grid, PARTIAL_NOTE, TableSpec};
 
 /// The report as a section of a document: its head, warnings, a table, tables by kind of operation, and notes.
 ///
@@ -14,18 +14,12 @@ pub fn markdown(report: &Report, table: &TableSpec) -> String {
     let mut text = format!("## {}\n\n", escaped(&report.title));
     push_facts(&mut text, &head::facts(report));
     push_list(&mut text, "Warnings", &head::warnings(report));
-    if let Some(rates) = Grid::of_rates(report) {
-        let _ = write!(text, "### {}\n\n", escaped(RATES_TITLE));
-        push_grid(&mut text, &rates);
-    }
-    text += "### Figures\n\n";
-    push_grid(&mut text, &Grid::of(report, table));
-    if report.rows.iter().any(|row| row.is_partial()) {
-        push_paragraph(&mut text, PARTIAL_NOTE);
-    }
-    for (title, grid) in Grid::of_kinds(report) {
-        push_paragraph(&mut text, &format!("{title}:"));
+    for (title, grid) in Grid::all(report, table) {
+        let _ = write!(text, "### {}\n\n", escaped(&title));
         push_grid(&mut text, &grid);
+    }
+    if report.rows.iter().any(|row| row.is_partial()) {
+        let _ = write!(text, "{PARTIAL_NOTE}\n\n");
     }
     push_list(&mut text, "Notes", &report.notes);
     text += "### Engines\n\n";
@@ -51,10 +45,6 @@ fn push_list(text: &mut String, title: &str, sentences: &[String]) {
         let _ = writeln!(text, "- {}", escaped(sentence));
     }
     text.push('\n');
-}
-
-fn push_paragraph(text: &mut String, sentence: &str) {
-    let _ = write!(text, "{}\n\n", escaped(sentence));
 }
 
 fn push_grid(text: &mut String, grid: &Grid) {
@@ -104,8 +94,7 @@ mod tests {
     use crate::report::End;
     use crate::report_tests::sample;
 
-    const SPEC: TableSpec =
-        TableSpec { metrics: &[("operations_per_second", "op/s"), ("p99_latency_us", "p99 us")] };
+    const SPEC: TableSpec = TableSpec("operations_per_second p99_latency_us");
 
     #[test]
     fn a_report_becomes_a_section() {
@@ -170,7 +159,7 @@ n/a:
         let text = markdown(&report, &SPEC);
         assert!(text.contains("| 8 | fulgurite (partial) | 91,200 | "), "{text}");
         assert!(text.contains("\npartial: the run was ended before its limit"), "{text}");
-        let kinds = "insert by kind of operation:\n\n| threads | engine | kind | operations/s | p50 us |";
+        let kinds = "### insert by kind of operation\n\n| threads | engine | kind | op/s | p50 us |";
         assert!(text.contains(kinds), "{text}");
     }
 

@@ -13,8 +13,8 @@ use crate::engine::{Engine, Opening, Store};
 use crate::files;
 use crate::io::IoCounts;
 use crate::machine::{self, CpuUse};
-use crate::run::{KindRun, Latency, Run, Sample};
-use crate::worker::{KindOutcome, Latencies, Moment, Outcome, Shared, outcomes, work};
+use crate::run::{KindRun, Run, Sample};
+use crate::worker::{KindOutcome, Moment, Outcome, Shared, outcomes, work};
 use crate::workload::{Done, Workload};
 use crate::{Error, Result};
 
@@ -168,13 +168,17 @@ impl Measurement<'_> {
         files::write_back(&self.job.dir)?;
         let after = machine::device_bytes(&**self.env, &self.job.dir);
         let written = after.zip(device_bytes).map(|(after, before)| after.saturating_sub(before));
-        let mut run = self.run_of(kinds, &outcomes, &begin, &end);
+        let sums = KindOutcome::sums(&outcomes, kinds.len());
+        let mut run = self.run_of(kinds, &outcomes, &sums, &begin, &end);
         run.interrupted = interrupted;
         run.device_bytes = written;
         run.disk_bytes = files::disk_bytes(self.env, &self.job.dir)?;
         run.samples = sampler.samples;
         run.peak_memory_bytes = machine::peak_memory_bytes(&**self.env);
-        let done = done_of(&outcomes, kinds.len());
+        let done = Done {
+            kinds: sums.iter().map(|sum| sum.operations + sum.warm_operations).collect(),
+            rolled_back: sums.iter().map(|sum| sum.rolled_back + sum.warm_rolled_back).collect(),
+        };
         run.live_bytes = self.workload.live_bytes(&done);
         watcher(Stage::Checking);
         self.workload.check(&**store, Some(&done))?;
@@ -202,7 +206,21 @@ impl Measurement<'_> {
         (threads, Ok(()))
     }
 
-    fn run_of(&self, kinds: &[&str], outcomes: &[Outcome], begin: &Moment, end: &Moment) -> Run {
+    /// `sums` has the outcomes of each of the `kinds`.
+    fn run_of(
+        &self,
+        kinds: &[&str],
+        outcomes: &[Outcome],
+        sums: &[KindOutcome],
+        begin: &Moment,
+        end: &Moment,
+    ) -> Run {
+        let kind_run = |(kind, sum): (&&str, &KindOutcome)| KindRun {
+            kind: kind.to_string(),
+            operations: sum.operations,
+            rolled_back: sum.rolled_back,
+            latency: sum.latency(),
+        };
         let CpuUse { own_ns, idle_share, others_share } = end.cpu.since(&begin.cpu);
         let began_ns = outcomes.iter().map(|outcome| outcome.began_ns).min().unwrap_or(0);
         let ended_ns = outcomes.iter().map(|outcome| outcome.ended_ns).max().unwrap_or(0);
@@ -211,8 +229,8 @@ impl Measurement<'_> {
             elapsed_ns: ended_ns - began_ns,
             conflicts: outcomes.iter().map(|outcome| outcome.counts.conflicts).sum(),
             user_bytes: outcomes.iter().map(|outcome| outcome.counts.user_bytes).sum(),
-            latency: latency_of(outcomes.iter().flat_map(|outcome| &outcome.kinds)),
-            kinds: kinds.iter().enumerate().map(|(kind, name)| kind_of(outcomes, kind, name)).collect(),
+            latency: KindOutcome::sum(sums).latency(),
+            kinds: kinds.iter().zip(sums).map(kind_run).collect(),
             counters: end.counters.since(&begin.counters),
             io: end.io.since(&begin.io),
             cpu_ns: own_ns,
@@ -260,45 +278,6 @@ impl<'a> Sampler<'a> {
             self.every_ns *= 2;
         }
         Ok(())
-    }
-}
-
-fn done_of(outcomes: &[Outcome], kinds: usize) -> Done {
-    let sum = |kind: usize, of: fn(&KindOutcome) -> u64| -> u64 {
-        outcomes.iter().map(|outcome| of(&outcome.kinds[kind])).sum()
-    };
-    Done {
-        kinds: (0..kinds).map(|kind| sum(kind, |kind| kind.operations + kind.warm_operations)).collect(),
-        rolled_back: (0..kinds)
-            .map(|kind| sum(kind, |kind| kind.rolled_back + kind.warm_rolled_back))
-            .collect(),
-    }
-}
-
-fn kind_of(outcomes: &[Outcome], kind: usize, name: &str) -> KindRun {
-    let all = || outcomes.iter().map(move |outcome| &outcome.kinds[kind]);
-    KindRun {
-        kind: name.to_string(),
-        operations: all().map(|kind| kind.operations).sum(),
-        rolled_back: all().map(|kind| kind.rolled_back).sum(),
-        latency: latency_of(all()),
-    }
-}
-
-fn latency_of<'a>(kinds: impl Iterator<Item = &'a KindOutcome>) -> Latency {
-    let mut all = Latencies::default().0;
-    let (mut sum_ns, mut count) = (0, 0);
-    for kind in kinds {
-        all.add(&kind.latency_ns.0).expect("all histograms have the same bounds");
-        sum_ns += kind.latency_sum_ns;
-        count += kind.operations + kind.rolled_back;
-    }
-    Latency {
-        mean_ns: sum_ns / count.max(1),
-        p50_ns: all.value_at_quantile(0.5),
-        p99_ns: all.value_at_quantile(0.99),
-        p999_ns: all.value_at_quantile(0.999),
-        max_ns: all.max(),
     }
 }
 

@@ -14,6 +14,8 @@ const SEQUENTIAL_WRITE_US: u64 = 108;
 pub struct Metric {
     /// Its name in reports; the unit comes last.
     pub name: &'static str,
+    /// Its name on columns and axes, unit included.
+    pub label: &'static str,
     of: fn(&Run) -> Option<f64>,
 }
 
@@ -39,6 +41,14 @@ impl Summary {
 }
 
 impl Metric {
+    /// The metric of that name.
+    ///
+    /// # Panics
+    /// If there is none.
+    pub fn named(name: &str) -> &'static Metric {
+        METRICS.iter().find(|metric| metric.name == name).expect("a metric of that name")
+    }
+
     /// The figure of one run; `None` if it means nothing there.
     pub fn of(&self, run: &Run) -> Option<f64> {
         (self.of)(run)
@@ -46,99 +56,81 @@ impl Metric {
 }
 
 macro_rules! metrics {
-    ($($name:literal => $of:expr,)*) => {
-        /// All figures.
-        ///
-        /// `cpu_us` is per operation. `sync_share` is the time in syncs over the time of the run; it is more than 1 if
-        /// several threads sync at once. `write_amplification` is the bytes written to the device over the bytes that
-        /// transactions wrote, `space_amplification` the bytes on the disk over the live bytes.
-        ///
-        /// `us_per_kib` is the mean latency by the KiB that an operation wrote.
-        ///
-        /// `rolled_back_share` is the share of the operations that the workload rolled back, `conflict_share` the share
-        /// of all attempts that conflicted. Only a workload with operations of the kind `new-order` has
-        /// `new_orders_per_minute`; those that were rolled back are not counted.
-        ///
-        /// `estimated_io_seconds` is the time of the file calls on a slow flash device, by the worst latencies of Table
-        /// III of FlashTKV (Yang and Luo): 103 us a read, 388 us a random write, 108 us a sequential write.
-        ///
-        /// `sync_lock_us` and the metrics after it exist only for engines that count them. Times are per operation:
-        /// `sync_lock_us` is the time that committers waited for the right to sync, `sync_us` that of writing and
-        /// syncing, `flush_wait_us` that of waiting for another thread's sync. `consolidation` is commits in a group
-        /// that is written as one, `aggregation` the requests for durability that one sync completed.
-        pub const METRICS: &[Metric] = &[$(Metric { name: $name, of: $of },)*];
+    ($($name:literal, $label:literal => $of:expr,)*) => {
+        /// All figures. What each means is said in the documentation of the benchmarks, under *Figures of a run*.
+        pub const METRICS: &[Metric] = &[$(Metric { name: $name, label: $label, of: $of },)*];
     };
 }
 
 metrics! {
-    "operations_per_second" => |run| ratio(run.operations as f64 * 1e9, run.elapsed_ns),
-    "of_bare_writes" => |run| {
+    "operations_per_second", "op/s" => |run| ratio(run.operations as f64 * 1e9, run.elapsed_ns),
+    "of_bare_writes", "of bare writes" => |run| {
         let rate = ratio(run.operations as f64 * 1e9, run.elapsed_ns)?;
         let bare = (run.bare_writes_per_second + run.bare_writes_per_second_after) / 2.0;
         (bare > 0.0).then(|| rate / bare)
     },
-    "elapsed_seconds" => |run| Some(run.elapsed_ns as f64 / 1e9),
-    "fill_seconds" => |run| Some(run.fill_ns as f64 / 1e9),
-    "mean_latency_us" => |run| us(run.latency.mean_ns),
-    "us_per_kib" => |run| ratio(run.latency.mean_ns as f64 / 1e3 * run.operations as f64 * 1024.0, run.user_bytes),
-    "p50_latency_us" => |run| us(run.latency.p50_ns),
-    "p99_latency_us" => |run| us(run.latency.p99_ns),
-    "p999_latency_us" => |run| us(run.latency.p999_ns),
-    "max_latency_us" => |run| us(run.latency.max_ns),
-    "cpu_seconds" => |run| Some(run.cpu_ns as f64 / 1e9),
-    "cpu_us" => |run| per_operation_us(run, run.cpu_ns),
-    "idle_share" => |run| run.idle_share,
-    "others_share" => |run| run.others_share,
-    "fairness" => |run| run.fairness,
-    "conflicts" => |run| Some(run.conflicts as f64),
-    "conflict_share" => |run| ratio(run.conflicts as f64, run.operations + run.conflicts),
-    "rolled_back_share" => |run| {
+    "elapsed_seconds", "time s" => |run| Some(run.elapsed_ns as f64 / 1e9),
+    "fill_seconds", "filling s" => |run| Some(run.fill_ns as f64 / 1e9),
+    "mean_latency_us", "mean us" => |run| us(run.latency.mean_ns),
+    "us_per_kib", "us/KiB" => |run| ratio(run.latency.mean_ns as f64 / 1e3 * run.operations as f64 * 1024.0, run.user_bytes),
+    "p50_latency_us", "p50 us" => |run| us(run.latency.p50_ns),
+    "p99_latency_us", "p99 us" => |run| us(run.latency.p99_ns),
+    "p999_latency_us", "p99.9 us" => |run| us(run.latency.p999_ns),
+    "max_latency_us", "max us" => |run| us(run.latency.max_ns),
+    "cpu_seconds", "CPU s" => |run| Some(run.cpu_ns as f64 / 1e9),
+    "cpu_us", "CPU us/op" => |run| per_operation_us(run, run.cpu_ns),
+    "idle_share", "CPU idle" => |run| run.idle_share,
+    "others_share", "CPU of others" => |run| run.others_share,
+    "fairness", "fairness" => |run| run.fairness,
+    "conflicts", "conflicts" => |run| Some(run.conflicts as f64),
+    "conflict_share", "conflicts, share" => |run| ratio(run.conflicts as f64, run.operations + run.conflicts),
+    "rolled_back_share", "rolled back, share" => |run| {
         let rolled_back: u64 = run.kinds.iter().map(|kind| kind.rolled_back).sum();
         ratio(rolled_back as f64, run.operations)
     },
-    "new_orders_per_minute" => |run| {
+    "new_orders_per_minute", "new orders/min" => |run| {
         let kind = run.kinds.iter().find(|kind| kind.kind == "new-order")?;
         ratio(kind.operations as f64 * 60e9, run.elapsed_ns)
     },
-    "peak_memory_mib" => |run| run.peak_memory_bytes.map(mib),
-    "device_mib" => |run| run.device_bytes.map(mib),
-    "disk_mib" => |run| Some(mib(run.disk_bytes)),
-    "write_amplification" => |run| ratio(run.device_bytes? as f64, run.user_bytes),
-    "space_amplification" => |run| ratio(run.disk_bytes as f64, run.live_bytes?),
-    "syncs" => |run| Some(run.io.syncs as f64),
-    "syncs_per_operation" => |run| ratio(run.io.syncs as f64, run.operations),
-    "sync_share" => |run| ratio(run.io.sync_ns as f64, run.elapsed_ns),
-    "reads" => |run| Some(run.io.reads as f64),
-    "sequential_writes" => |run| Some(run.io.sequential_writes as f64),
-    "random_writes" => |run| Some(run.io.random_writes as f64),
-    "estimated_io_seconds" => |run| {
+    "peak_memory_mib", "peak memory MiB" => |run| run.peak_memory_bytes.map(mib),
+    "device_mib", "to the device MiB" => |run| run.device_bytes.map(mib),
+    "disk_mib", "on the disk MiB" => |run| Some(mib(run.disk_bytes)),
+    "write_amplification", "write amp." => |run| ratio(run.device_bytes? as f64, run.user_bytes),
+    "space_amplification", "space amp." => |run| ratio(run.disk_bytes as f64, run.live_bytes?),
+    "syncs", "syncs" => |run| Some(run.io.syncs as f64),
+    "syncs_per_operation", "syncs/op" => |run| ratio(run.io.syncs as f64, run.operations),
+    "sync_share", "in syncs, share" => |run| ratio(run.io.sync_ns as f64, run.elapsed_ns),
+    "reads", "reads" => |run| Some(run.io.reads as f64),
+    "sequential_writes", "sequential writes" => |run| Some(run.io.sequential_writes as f64),
+    "random_writes", "random writes" => |run| Some(run.io.random_writes as f64),
+    "estimated_io_seconds", "estimated I/O s" => |run| {
         let IoCounts { reads, random_writes, sequential_writes, .. } = run.io;
         let us = reads * READ_US + random_writes * RANDOM_WRITE_US + sequential_writes * SEQUENTIAL_WRITE_US;
         Some(us as f64 / 1e6)
     },
-    "written_mib_per_second" => |run| {
+    "written_mib_per_second", "written MiB/s" => |run| {
         let bytes = run.io.sequential_bytes + run.io.random_bytes;
         ratio(mib(bytes) * 1e9, run.elapsed_ns)
     },
-    "writes_per_second" => |run| {
+    "writes_per_second", "writes/s" => |run| {
         ratio((run.io.sequential_writes + run.io.random_writes) as f64 * 1e9, run.elapsed_ns)
     },
-    "kib_per_write" => |run| {
+    "kib_per_write", "KiB/write" => |run| {
         let bytes = run.io.sequential_bytes + run.io.random_bytes;
         ratio(bytes as f64 / 1024.0, run.io.sequential_writes + run.io.random_writes)
     },
-    "sync_lock_us" => |run| counted(run).and(per_operation_us(run, run.counters.sync_lock_ns)),
-    "sync_us" => |run| counted(run).and(per_operation_us(run, run.counters.sync_ns + run.counters.write_ns)),
-    "flush_wait_us" => |run| counted(run).and(per_operation_us(run, run.counters.flush_wait_ns)),
-    "sync_locks" => |run| counted(run).and(Some(run.counters.sync_locks as f64)),
-    "log_syncs" => |run| counted(run).and(Some(run.counters.syncs as f64)),
-    "consolidation" => |run| ratio(run.counters.commits as f64, run.counters.groups),
-    "aggregation" => |run| ratio(run.counters.requests_completed as f64, run.counters.syncs),
-    "flush_waits" => |run| counted(run).and(Some(run.counters.flush_waits as f64)),
-    "parks" => |run| counted(run).and(Some(run.counters.parks as f64)),
-    "wakes" => |run| counted(run).and(Some(run.counters.wakes as f64)),
-    "log_writes" => |run| counted(run).and(Some(run.counters.writes as f64)),
-    "log_bytes" => |run| counted(run).and(ratio(run.counters.written_bytes as f64, run.operations)),
+    "sync_lock_us", "sync lock us" => |run| counted(run).and(per_operation_us(run, run.counters.sync_lock_ns)),
+    "sync_us", "sync us" => |run| counted(run).and(per_operation_us(run, run.counters.sync_ns + run.counters.write_ns)),
+    "flush_wait_us", "flush wait us" => |run| counted(run).and(per_operation_us(run, run.counters.flush_wait_ns)),
+    "sync_locks", "sync locks" => |run| counted(run).and(Some(run.counters.sync_locks as f64)),
+    "log_syncs", "log syncs" => |run| counted(run).and(Some(run.counters.syncs as f64)),
+    "consolidation", "consolidation" => |run| ratio(run.counters.commits as f64, run.counters.groups),
+    "aggregation", "aggregation" => |run| ratio(run.counters.requests_completed as f64, run.counters.syncs),
+    "flush_waits", "flush waits" => |run| counted(run).and(Some(run.counters.flush_waits as f64)),
+    "parks", "parks" => |run| counted(run).and(Some(run.counters.parks as f64)),
+    "wakes", "wakes" => |run| counted(run).and(Some(run.counters.wakes as f64)),
+    "log_writes", "log writes" => |run| counted(run).and(Some(run.counters.writes as f64)),
+    "log_bytes", "log bytes/op" => |run| counted(run).and(ratio(run.counters.written_bytes as f64, run.operations)),
 }
 
 fn mib(bytes: u64) -> f64 {
@@ -164,6 +156,8 @@ fn per_operation_us(run: &Run, ns: u64) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -174,16 +168,17 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique() {
-        let mut names: Vec<&str> = METRICS.iter().map(|metric| metric.name).collect();
-        names.sort_unstable();
-        names.dedup();
-        assert_eq!(names.len(), METRICS.len());
+    fn names_and_labels_are_unique() {
+        for of in [|metric: &Metric| metric.name, |metric: &Metric| metric.label] {
+            let names: BTreeSet<&str> = METRICS.iter().map(of).collect();
+            assert_eq!(names.len(), METRICS.len());
+        }
     }
+
     #[test]
     fn figures_of_kinds_and_calls() {
         let mut run = crate::report_tests::run(1, 1_000);
-        let figure = |run: &Run, name: &str| METRICS.iter().find(|metric| metric.name == name)?.of(run);
+        let figure = |run: &Run, name: &str| Metric::named(name).of(run);
         assert_eq!(figure(&run, "new_orders_per_minute"), Some(490.0 * 60.0));
         assert_eq!(figure(&run, "rolled_back_share"), Some(0.01));
         assert_eq!(figure(&run, "conflict_share"), Some(0.2));

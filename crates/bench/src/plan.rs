@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use crate::bare::BareDevice;
 use crate::child::{Job, Process, with_causes};
 use crate::engine::Level;
+use crate::files::{Scratch, remove};
 use crate::forecast::Forecast;
 use crate::machine::Machine;
 use crate::measurement::{Limit, Load, Stage};
 use crate::registry::Registry;
 use crate::report::{End, FORMAT, Report, Row};
 use crate::run::Run;
-use crate::scratch::{Scratch, remove};
 use crate::spec::Spec;
 use crate::{Error, Result};
 
@@ -57,6 +57,18 @@ pub struct Configuration {
     pub level: Level,
 }
 
+impl Configuration {
+    /// Whether a user means it by this name.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.label == name || self.engine == name
+    }
+}
+
+/// The labels, for users to choose from.
+pub(crate) fn labels(configurations: &[Configuration]) -> String {
+    configurations.iter().map(|configuration| configuration.label.as_str()).collect::<Vec<_>>().join("; ")
+}
+
 /// One data point of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataPoint {
@@ -70,14 +82,8 @@ pub struct DataPoint {
     pub cache_bytes: u64,
 }
 
-/// The watcher of a benchmark.
-pub trait Watch {
-    /// Whether to continue; asked many times a second.
-    fn should_continue(&mut self) -> bool;
-
-    /// Called with the progress, many times a second.
-    fn show(&mut self, progress: &Progress);
-}
+/// Called with the progress of a benchmark, many times a second; returns whether to continue.
+pub type Watch<'a> = &'a mut dyn FnMut(&Progress) -> bool;
 
 /// The progress of a benchmark.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,7 +123,7 @@ impl Plan {
         env: &Arc<dyn Env>,
         registry: &Registry,
         process: &Process,
-        watch: &mut dyn Watch,
+        watch: Watch<'_>,
     ) -> Result<Report> {
         let machine = Machine::look(&**env, &self.dir)?;
         self.check_space(&**env)?;
@@ -137,6 +143,13 @@ impl Plan {
             report.end = End::Failed(with_causes(&error));
         }
         Ok(report)
+    }
+
+    /// The rows of the report: each configuration at each data point.
+    fn rows(&self) -> impl Iterator<Item = (&DataPoint, &Configuration)> {
+        let of =
+            |data_point| self.configurations.iter().map(move |configuration| (data_point, configuration));
+        self.data_points.iter().flat_map(of)
     }
 
     /// About how many bytes the largest run needs.
@@ -178,12 +191,7 @@ impl Plan {
     }
 
     fn empty_report(&self, env: &Arc<dyn Env>, registry: &Registry, machine: Machine) -> Result<Report> {
-        let mut rows = Vec::new();
-        for data_point in &self.data_points {
-            for configuration in &self.configurations {
-                rows.push(self.empty_row(registry, data_point, configuration)?);
-            }
-        }
+        let empty_row = |(data_point, configuration)| self.empty_row(registry, data_point, configuration);
         Ok(Report {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_string(),
@@ -193,7 +201,7 @@ impl Plan {
             machine,
             settings: self.settings(),
             baseline: self.baseline.clone(),
-            rows,
+            rows: self.rows().map(empty_row).collect::<Result<_>>()?,
             end: End::Complete,
             notes: self.notes.clone(),
         })
@@ -215,7 +223,7 @@ impl Plan {
             engine: configuration.engine.clone(),
             about: engine.about(),
             isolation: engine.isolation().to_string(),
-            workload: shape.name.to_string(),
+            workload: shape.name,
             parameters: shape.about,
             data_point: data_point.name.clone(),
             threads: data_point.load.threads,
@@ -256,10 +264,7 @@ impl Plan {
             Limit::Time(time) => Some(time.as_secs_f64() + AROUND_SECONDS),
             _ => None,
         };
-        self.data_points
-            .iter()
-            .flat_map(|data_point| vec![of_data_point(data_point); self.configurations.len()])
-            .collect()
+        self.rows().map(|(data_point, _)| of_data_point(data_point)).collect()
     }
 }
 
@@ -270,57 +275,52 @@ struct Runner<'a> {
     registry: &'a Registry,
     process: &'a Process,
     dir: &'a Path,
-    watch: &'a mut dyn Watch,
+    watch: Watch<'a>,
     forecast: Forecast,
     began_ns: u64,
 }
 
 impl Runner<'_> {
     fn all(mut self, bare: &mut BareDevice, report: &mut Report) -> Result<End> {
+        let Plan { data_points, configurations, rounds, .. } = self.plan;
         let mut failures = 0;
-        for round in 1..=self.plan.rounds {
-            for (index, data_point) in self.plan.data_points.iter().enumerate() {
-                for step in 0..self.plan.configurations.len() {
-                    // The first configuration of one round comes later in the next.
-                    let configuration = (step + round as usize - 1) % self.plan.configurations.len();
-                    let run = index * self.plan.configurations.len() + configuration;
-                    let row = &mut report.rows[run];
-                    if row.not_available.is_some() {
-                        self.forecast.now(round, run, 0.0, 1.0);
-                        self.forecast.finished();
-                        continue;
-                    }
-                    self.show(round, "the bare device", Stage::Warming);
-                    if !self.watch.should_continue() {
-                        return Ok(End::Interrupted);
-                    }
-                    let bare_writes_per_second = bare.writes_per_second()?;
-                    match self.one(round, run, data_point, &self.plan.configurations[configuration]) {
-                        Ok(Some(measured)) => {
-                            let interrupted = measured.interrupted;
-                            report.notes.extend(cut(
-                                &self.plan.configurations[configuration],
-                                data_point,
-                                &measured,
-                            ));
-                            let bare_writes_per_second_after = bare.writes_per_second()?;
-                            row.runs.push(Run {
-                                round,
-                                bare_writes_per_second,
-                                bare_writes_per_second_after,
-                                ..measured
-                            });
-                            if interrupted {
-                                return Ok(End::Interrupted);
-                            }
+        for round in 1..=*rounds {
+            for run in 0..report.rows.len() {
+                // The first configuration of one round comes later in the next.
+                let (index, step) = (run / configurations.len(), run % configurations.len());
+                let turn = (step + round as usize - 1) % configurations.len();
+                let (data_point, configuration) = (&data_points[index], &configurations[turn]);
+                let run = index * configurations.len() + turn;
+                let row = &mut report.rows[run];
+                if row.not_available.is_some() {
+                    self.forecast.finished(round, run, 0.0);
+                    continue;
+                }
+                if !self.show(round, "the bare device", Stage::Warming) {
+                    return Ok(End::Interrupted);
+                }
+                let bare_writes_per_second = bare.writes_per_second()?;
+                match self.one(round, run, data_point, configuration) {
+                    Ok(Some(measured)) => {
+                        let interrupted = measured.interrupted;
+                        report.notes.extend(cut(configuration, data_point, &measured));
+                        let bare_writes_per_second_after = bare.writes_per_second()?;
+                        row.runs.push(Run {
+                            round,
+                            bare_writes_per_second,
+                            bare_writes_per_second_after,
+                            ..measured
+                        });
+                        if interrupted {
+                            return Ok(End::Interrupted);
                         }
-                        Ok(None) => return Ok(End::Interrupted),
-                        Err(Error::Refused(why)) => row.give_up(why),
-                        Err(error) => {
-                            // An engine that fails does not stop the others; its row gives the reason.
-                            failures += 1;
-                            row.give_up(format!("failed: {}", with_causes(&error)));
-                        }
+                    }
+                    Ok(None) => return Ok(End::Interrupted),
+                    Err(Error::Refused(why)) => row.give_up(why),
+                    Err(error) => {
+                        // An engine that fails does not stop the others; its row gives the reason.
+                        failures += 1;
+                        row.give_up(format!("failed: {}", with_causes(&error)));
                     }
                 }
             }
@@ -332,16 +332,16 @@ impl Runner<'_> {
         }
     }
 
-    fn show(&mut self, round: u32, what: &str, stage: Stage) {
-        let progress = Progress {
+    /// Shows the progress; returns whether to continue.
+    fn show(&mut self, round: u32, what: &str, stage: Stage) -> bool {
+        (self.watch)(&Progress {
             round,
             rounds: self.plan.rounds,
             what: what.to_string(),
             stage,
             done_seconds: seconds_since(self.env, self.began_ns),
             left_seconds: self.forecast.left_seconds(),
-        };
-        self.watch.show(&progress);
+        })
     }
 
     fn one(
@@ -364,14 +364,12 @@ impl Runner<'_> {
         let began_ns = env.clock().monotonic_ns();
         let ran = process.run(env, registry, &job, &mut |stage| {
             self.forecast.now(round, run, seconds_since(env, began_ns), share_done(data_point, stage));
-            self.show(round, &what, stage);
-            self.watch.should_continue()
+            self.show(round, &what, stage)
         });
         let removed = remove(self.dir);
         let ran = ran?;
         removed?;
-        self.forecast.now(round, run, seconds_since(env, began_ns), 1.0);
-        self.forecast.finished();
+        self.forecast.finished(round, run, seconds_since(env, began_ns));
         Ok(ran)
     }
 }

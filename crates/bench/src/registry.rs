@@ -50,7 +50,7 @@ impl Registry {
             return Ok(peer.clone());
         }
         let options = Options { assume_power_safe_cache, ..Options::default() };
-        let mut engine = FulguriteEngine { name: name.to_string(), options, missing: None };
+        let mut engine = FulguriteEngine::new(name, options);
         match (name.strip_prefix(FULGURITE), name.split_once(':')) {
             (Some(""), _) => {}
             (Some(_), Some((FULGURITE, words))) => set_options(&mut engine, words)?,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
-use crate::metrics::{METRICS, Summary};
+use crate::metrics::{Metric, Summary};
 use crate::run::Run;
 
 /// The version of the format of a report's file.
@@ -105,7 +105,7 @@ impl Row {
     /// # Panics
     /// If there is no metric of this name.
     pub fn summary(&self, metric: &str) -> Option<Summary> {
-        let metric = METRICS.iter().find(|known| known.name == metric).expect("a metric of that name");
+        let metric = Metric::named(metric);
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
 
@@ -132,6 +132,11 @@ impl Report {
         Summary::of(pairs.collect())
     }
 
+    /// Whether it shows nothing: no figures, and no reason for their absence.
+    pub(crate) fn is_void(&self) -> bool {
+        self.rows.iter().all(|row| row.runs.is_empty() && row.not_available.is_none())
+    }
+
     /// Whether nothing was measured.
     pub fn is_empty(&self) -> bool {
         self.rows.iter().all(|row| row.runs.is_empty())
@@ -146,25 +151,30 @@ impl Report {
                 "the databases are in memory ({what}): nothing here is durable, and syncs cost nothing"
             ));
         }
-        let shares = || self.rows.iter().flat_map(|row| &row.runs).filter_map(|run| run.others_share);
-        let busy = shares().filter(|share| *share > OTHERS_SHARE_MAX).count();
+        let of_runs = |of: fn(&Run) -> Option<f64>| -> Vec<f64> {
+            self.rows.iter().flat_map(|row| &row.runs).filter_map(of).collect()
+        };
+        let doubtful = |figures: &[f64], max: f64| figures.iter().filter(|figure| **figure > max).count();
+        let largest = |figures: &[f64]| figures.iter().copied().fold(0.0, f64::max);
+        let shares = of_runs(|run| run.others_share);
+        let busy = doubtful(&shares, OTHERS_SHARE_MAX);
         if busy > 0 {
             warnings.push(format!(
                 "other processes and the kernel took more than {:.0} % of the processors in {busy} of {} runs, up to \
                  {:.0} %",
                 OTHERS_SHARE_MAX * 100.0,
-                shares().count(),
-                shares().fold(0.0, f64::max) * 100.0
+                shares.len(),
+                largest(&shares) * 100.0
             ));
         }
-        let drifts: Vec<f64> = self.rows.iter().flat_map(|row| &row.runs).filter_map(bare_drift).collect();
-        let drifted = drifts.iter().filter(|drift| **drift > BARE_DRIFT_MAX).count();
+        let drifts = of_runs(bare_drift);
+        let drifted = doubtful(&drifts, BARE_DRIFT_MAX);
         if drifted > 0 {
             warnings.push(format!(
                 "the bare device was more than {BARE_DRIFT_MAX} times as fast before as after, or the other way round, \
                  in {drifted} of {} runs, up to {:.1} times",
                 drifts.len(),
-                drifts.iter().copied().fold(0.0, f64::max)
+                largest(&drifts)
             ));
         }
         warnings

@@ -1,37 +1,10 @@
 //! A report as the text of a file, and back.
 
-use std::fmt;
+use std::fmt::Display;
 
 use serde_json::Value;
 
 use crate::report::{FORMAT, FORMAT_MIN, Report};
-
-/// Why a text is no report. `Display` continues a sentence that begins with the name of the file: `a.json is not JSON:
-/// …`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadError {
-    /// It is not JSON: the error, and where.
-    NotJson(String),
-    /// It is JSON, but not of a report: the field that is missing or of the wrong type, and where.
-    NotReport(String),
-    /// It is a report in another format, of this number.
-    Format(u64),
-}
-
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReadError::NotJson(what) => write!(f, "is not JSON: {what}"),
-            ReadError::NotReport(what) => write!(f, "is not the report of a benchmark: {what}"),
-            ReadError::Format(found) => write!(
-                f,
-                "is of format {found}, this program reads formats {FORMAT_MIN} to {FORMAT}: use the program that wrote it"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReadError {}
 
 impl Report {
     /// The report as JSON, the same text for the same report, with a line for each field.
@@ -47,17 +20,22 @@ impl Report {
     /// Reads the text of [`Report::to_json`].
     ///
     /// # Errors
-    /// If the text is no report, or was written by a program with an older or newer [`FORMAT`].
-    pub fn from_json(text: &str) -> Result<Report, ReadError> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| ReadError::NotJson(error.to_string()))?;
-        let format = value.get("format").and_then(Value::as_u64);
-        match format {
+    /// If the text is no report, or was written by a program with an older or newer [`FORMAT`]: the rest of a sentence
+    /// that begins with the name of the file, with the place or the field at fault.
+    pub fn from_json(text: &str) -> Result<Report, String> {
+        let value: Value = serde_json::from_str(text).map_err(|error| format!("is not JSON: {error}"))?;
+        let not_report = |what: &dyn Display| format!("is not the report of a benchmark: {what}");
+        match value.get("format").and_then(Value::as_u64) {
             Some(format) if (FORMAT_MIN.into()..=FORMAT.into()).contains(&format) => {}
-            Some(format) => return Err(ReadError::Format(format)),
-            None => return Err(ReadError::NotReport("it has no number `format`".into())),
+            Some(format) => {
+                return Err(format!(
+                    "is of format {format}, this program reads formats {FORMAT_MIN} to {FORMAT}: use the program that \
+                     wrote it"
+                ));
+            }
+            None => return Err(not_report(&"it has no number `format`")),
         }
-        serde_json::from_str(text).map_err(|error| ReadError::NotReport(error.to_string()))
+        serde_json::from_str(text).map_err(|error| not_report(&error))
     }
 }
 
@@ -80,7 +58,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_and_where() {
-        let message = |text: &str| Report::from_json(text).expect_err("no report").to_string();
+        let message = |text: &str| Report::from_json(text).expect_err("no report");
         assert_eq!(message("{\n  \"format\": 2,\n}"), "is not JSON: trailing comma at line 3 column 1");
         assert_eq!(message("[]"), "is not the report of a benchmark: it has no number `format`");
         let other = "is of format 4, this program reads formats 2 to 3: use the program that wrote it";

@@ -130,3 +130,11 @@ fn sample_at(tenth: u64, rate: u64) -> Sample {
         disk_bytes: rate * 18 * (tenth + tenth % 3),
     }
 }
+
+/// Checks that a text contains these words, in this order.
+pub(crate) fn assert_in_order(text: &str, all: &[&str]) {
+    let mut from = 0;
+    for words in all {
+        from += text[from..].find(words).unwrap_or_else(|| panic!("{words:?} is missing in\n{text}"));
+    }
+}

@@ -63,13 +63,16 @@ impl<'a> RetryingSession<'a> {
         self.session.get(table, key, value)
     }
 
-    /// Runs statements that only read, until they do not conflict.
-    pub fn read(&mut self, mut statements: impl FnMut(&mut dyn Transaction) -> Result<()>) -> Result<()> {
-        let session = &mut *self.session;
+    /// Runs statements that only read, until they do not conflict; returns their result.
+    pub fn read<T>(&mut self, mut statements: impl FnMut(&mut dyn Transaction) -> Result<T>) -> Result<T> {
+        let (session, mut result) = (&mut *self.session, None);
         retry(&mut self.counts, self.given_up, |_| {
-            session.transact(Mode::Read, &mut |open| statements(open).map(|()| Verdict::Commit))
+            session.transact(Mode::Read, &mut |open| {
+                result = Some(statements(open)?);
+                Ok(Verdict::Commit)
+            })
         })?;
-        Ok(())
+        Ok(result.expect("the statements ran"))
     }
 
     /// Runs statements that write, until they do not conflict, and commits; returns whether they were committed rather

@@ -10,7 +10,6 @@ use crate::workload::{
 /// A workload and its parameters; each is described at the workload.
 #[expect(missing_docs, reason = "the parameters are described at the workloads")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Spec {
     Micro(Micro),
     Oltp(Oltp),
@@ -18,7 +17,7 @@ pub enum Spec {
     Load(Load),
     MvccVsLock(MvccVsLock),
     DeleteQueue(DeleteQueue),
-    JobQueue { jobs: u64, value_bytes: usize, work: QueueWork },
+    JobQueue { jobs: u64, work: QueueWork },
     Tpcb(Tpcb),
     Tpcc(Tpcc),
     LinkBench { nodes: u64 },
@@ -35,7 +34,7 @@ impl Spec {
             Spec::Load(load) => Box::new(load),
             Spec::MvccVsLock(mvcc_vs_lock) => Box::new(mvcc_vs_lock),
             Spec::DeleteQueue(queue) => Box::new(queue),
-            Spec::JobQueue { jobs, value_bytes, work } => Box::new(JobQueue::new(jobs, value_bytes, work)),
+            Spec::JobQueue { jobs, work } => Box::new(JobQueue::new(jobs, work)),
             Spec::Tpcb(tpcb) => Box::new(tpcb),
             Spec::Tpcc(tpcc) => Box::new(tpcc),
             Spec::LinkBench { nodes } => Box::new(LinkBench::new(nodes)),

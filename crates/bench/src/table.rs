@@ -3,122 +3,61 @@
 use std::collections::BTreeMap;
 
 use crate::head::distinct;
-use crate::metrics::Summary;
+use crate::metrics::{METRICS, Metric, Summary};
 use crate::number::{number, ratio};
 use crate::report::{Report, Row};
 use crate::run::KindRun;
 
 /// The figures of a table, beside the workload, the engine, the threads and the ratio to the baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableSpec {
-    /// Names of [`METRICS`](crate::METRICS), each with the head of its column, unit included.
-    pub metrics: &'static [(&'static str, &'static str)],
-}
+pub struct TableSpec(
+    /// Names of [`METRICS`](crate::METRICS), separated by blanks.
+    pub &'static str,
+);
 
 impl TableSpec {
     /// Figures of any benchmark.
-    pub const FULL: TableSpec = TableSpec {
-        metrics: &[
-            ("operations_per_second", "operations/s"),
-            ("mean_latency_us", "mean us"),
-            ("p50_latency_us", "p50 us"),
-            ("p99_latency_us", "p99 us"),
-            ("p999_latency_us", "p99.9 us"),
-            ("max_latency_us", "max us"),
-            ("cpu_seconds", "CPU s"),
-            ("peak_memory_mib", "peak memory MiB"),
-            ("device_mib", "to the device MiB"),
-            ("write_amplification", "write amp."),
-            ("space_amplification", "space amp."),
-            ("syncs", "syncs"),
-            ("of_bare_writes", "of bare writes"),
-            ("fairness", "fairness"),
-            ("idle_share", "CPU idle"),
-        ],
-    };
+    pub const FULL: TableSpec = TableSpec(
+        "operations_per_second mean_latency_us p50_latency_us p99_latency_us p999_latency_us max_latency_us \
+         cpu_seconds peak_memory_mib device_mib write_amplification space_amplification syncs of_bare_writes \
+         fairness idle_share",
+    );
     /// Figures that fit on a line of a terminal.
-    pub const TERMINAL: TableSpec = TableSpec {
-        metrics: &[
-            ("operations_per_second", "op/s"),
-            ("p50_latency_us", "p50 us"),
-            ("p99_latency_us", "p99 us"),
-            ("syncs_per_operation", "syncs/op"),
-            ("write_amplification", "write amp."),
-        ],
-    };
+    pub const TERMINAL: TableSpec = TableSpec(
+        "operations_per_second p50_latency_us p99_latency_us syncs_per_operation write_amplification",
+    );
     /// Table 1 of Son, Yeom and Han (2017): where the time of a transaction goes, and how well syncs are shared.
-    pub const TABLE_1: TableSpec = TableSpec {
-        metrics: &[
-            ("operations_per_second", "operations/s"),
-            ("of_bare_writes", "of bare writes"),
-            ("p50_latency_us", "p50 us"),
-            ("p99_latency_us", "p99 us"),
-            ("mean_latency_us", "latency us"),
-            ("sync_lock_us", "sync lock us"),
-            ("sync_us", "sync us"),
-            ("flush_wait_us", "flush wait us"),
-            ("sync_locks", "sync locks"),
-            ("log_syncs", "syncs"),
-            ("consolidation", "consolidation"),
-            ("aggregation", "aggregation"),
-        ],
-    };
+    pub const TABLE_1: TableSpec = TableSpec(
+        "operations_per_second of_bare_writes p50_latency_us p99_latency_us mean_latency_us sync_lock_us \
+         sync_us flush_wait_us sync_locks log_syncs consolidation aggregation",
+    );
     /// The figures of TPC-C: new orders a minute, and what kept orders from being placed.
-    pub const TPC_C: TableSpec = TableSpec {
-        metrics: &[
-            ("new_orders_per_minute", "new orders/min"),
-            ("operations_per_second", "transactions/s"),
-            ("mean_latency_us", "mean us"),
-            ("p50_latency_us", "p50 us"),
-            ("p99_latency_us", "p99 us"),
-            ("rolled_back_share", "rolled back, share"),
-            ("conflict_share", "conflicts, share"),
-            ("cpu_us", "CPU us/transaction"),
-            ("syncs_per_operation", "syncs/transaction"),
-            ("write_amplification", "write amplification"),
-            ("peak_memory_mib", "peak memory MiB"),
-        ],
-    };
+    pub const TPC_C: TableSpec = TableSpec(
+        "new_orders_per_minute operations_per_second mean_latency_us p50_latency_us p99_latency_us \
+         rolled_back_share conflict_share cpu_us syncs_per_operation write_amplification peak_memory_mib",
+    );
     /// The time of a fixed amount of writing, and the share of it in syncs.
-    pub const WRITING: TableSpec = TableSpec {
-        metrics: &[
-            ("elapsed_seconds", "time s"),
-            ("operations_per_second", "operations/s"),
-            ("p50_latency_us", "p50 us"),
-            ("p99_latency_us", "p99 us"),
-            ("us_per_kib", "us/KiB"),
-            ("sync_share", "in syncs, share"),
-            ("syncs", "syncs"),
-            ("write_amplification", "write amplification"),
-        ],
-    };
+    pub const WRITING: TableSpec = TableSpec(
+        "elapsed_seconds operations_per_second p50_latency_us p99_latency_us us_per_kib sync_share syncs \
+         write_amplification",
+    );
     /// The writes to the device of the log, and their sizes.
-    pub const WAL: TableSpec = TableSpec {
-        metrics: &[
-            ("operations_per_second", "transactions/s"),
-            ("p50_latency_us", "p50 us"),
-            ("p99_latency_us", "p99 us"),
-            ("written_mib_per_second", "written MiB/s"),
-            ("writes_per_second", "writes/s"),
-            ("kib_per_write", "KiB/write"),
-            ("syncs_per_operation", "syncs/transaction"),
-        ],
-    };
+    pub const WAL: TableSpec = TableSpec(
+        "operations_per_second p50_latency_us p99_latency_us written_mib_per_second writes_per_second \
+         kib_per_write syncs_per_operation",
+    );
     /// File calls by kind, and the time that they would take on a slow flash device.
-    pub const IO: TableSpec = TableSpec {
-        metrics: &[
-            ("operations_per_second", "operations/s"),
-            ("reads", "reads"),
-            ("random_writes", "random writes"),
-            ("sequential_writes", "sequential writes"),
-            ("syncs", "syncs"),
-            ("device_mib", "to the device MiB"),
-            ("estimated_io_seconds", "estimated I/O s"),
-        ],
-    };
+    pub const IO: TableSpec = TableSpec(
+        "operations_per_second reads random_writes sequential_writes syncs device_mib estimated_io_seconds",
+    );
+
+    fn metrics(&self) -> impl Iterator<Item = &'static Metric> {
+        self.0.split(' ').map(Metric::named)
+    }
 }
 
 /// Texts in columns.
+#[derive(Default)]
 pub(crate) struct Grid {
     pub heads: Vec<Head>,
     pub rows: Vec<GridRow>,
@@ -226,7 +165,7 @@ impl Differences {
 /// The mark of the fastest engine of a line.
 const FASTEST: &str = "▲";
 /// The text above a grid of [`Grid::of_rates`].
-pub(crate) const RATES_TITLE: &str = "Operations a second; ▲ marks the fastest of a line";
+const RATES_TITLE: &str = "Operations a second; ▲ marks the fastest of a line";
 
 impl Grid {
     /// The rates alone, a line for each data point and a column for each label: shows the fastest engine of each at a
@@ -274,12 +213,12 @@ impl Grid {
         let differences = Differences::of(report);
         let compares = report.rows.iter().any(|row| row.label != report.baseline && !row.runs.is_empty());
         // After the rate, as its ratio; first if there is no rate.
-        let rate = spec.metrics.iter().position(|(metric, _)| *metric == RATE);
+        let rate = spec.metrics().position(|metric| metric.name == RATE);
         let ratio_at = compares.then(|| rate.map_or(0, |at| at + 1));
 
         let mut heads = differences.heads();
         let first_figure = heads.len();
-        heads.extend(spec.metrics.iter().map(|(_, head)| number_head(head)));
+        heads.extend(spec.metrics().map(|metric| number_head(metric.label)));
         if let Some(at) = ratio_at {
             heads.insert(first_figure + at, number_head("to baseline"));
         }
@@ -287,9 +226,9 @@ impl Grid {
         for group in groups(report) {
             for (index, row) in group.into_iter().enumerate() {
                 let mut entries = differences.entries(row);
-                entries.extend(spec.metrics.iter().map(|(metric, _)| median(row.summary(metric))));
+                entries.extend(spec.metrics().map(|metric| median(row.summary(metric.name))));
                 if let Some(at) = ratio_at {
-                    entries.insert(first_figure + at, spread(report.ratio(row)));
+                    entries.insert(first_figure + at, spread(report.ratio(row), ratio));
                 }
                 if let Some(state) = grid.state(row) {
                     entries.truncate(first_figure);
@@ -316,6 +255,40 @@ impl Grid {
         Some(format!("n/a ({})", number + 1))
     }
 
+    /// The rates, the figures of `spec` and those by kind of operation, each with a title.
+    pub fn all(report: &Report, spec: &TableSpec) -> Vec<(String, Grid)> {
+        let rates = Grid::of_rates(report).map(|rates| (RATES_TITLE.to_string(), rates));
+        let figures = ("Figures".to_string(), Grid::of(report, spec));
+        rates.into_iter().chain([figures]).chain(Grid::of_kinds(report)).collect()
+    }
+
+    /// All metrics of rows that are compared with each other, medians and the smallest and the largest round, with what
+    /// the rows have in common: a row for each metric that any of them has, a column for each row that was run.
+    pub fn of_metrics(report: &Report) -> Vec<(String, Grid)> {
+        let differences = Differences::of(report);
+        let mut grids = Vec::new();
+        for group in groups(report) {
+            let rows: Vec<&Row> = group.iter().copied().filter(|row| !row.runs.is_empty()).collect();
+            if rows.is_empty() {
+                continue;
+            }
+            let heads = rows.iter().map(|row| number_head(&format!("{}, {}", row.label, row.level)));
+            let mut grid =
+                Grid { heads: [text_head("metric")].into_iter().chain(heads).collect(), ..Grid::default() };
+            for metric in METRICS {
+                let summaries: Vec<Option<Summary>> =
+                    rows.iter().map(|row| row.summary(metric.name)).collect();
+                if summaries.iter().any(Option::is_some) {
+                    let figures = summaries.into_iter().map(|summary| spread(summary, number));
+                    let entries = [metric.name.to_string()].into_iter().chain(figures).collect();
+                    grid.rows.push(GridRow { entries, opens_group: false });
+                }
+            }
+            grids.push((differences.name(group[0]), grid));
+        }
+        grids
+    }
+
     /// A row for each kind of operation of each row, with a title; one grid for each workload that has several kinds.
     pub fn of_kinds(report: &Report) -> Vec<(String, Grid)> {
         let has_kinds = |row: &&Row| row.runs.iter().any(|run| run.kinds.len() > 1);
@@ -331,7 +304,8 @@ fn kinds_of_workload(report: &Report, workload: &str) -> Grid {
     let differences = Differences { workload: false, ..Differences::of(report) };
     let mut heads = differences.heads();
     heads.push(text_head("kind"));
-    heads.extend(["operations/s", "p50 us", "p99 us", "rolled back"].map(number_head));
+    heads.extend(KIND_METRICS.map(|metric| number_head(Metric::named(metric).label)));
+    heads.push(number_head("rolled back"));
     let mut rows = Vec::new();
     for group in groups(report) {
         for row in group.into_iter().filter(|row| row.workload == workload) {
@@ -347,7 +321,9 @@ fn kinds_of_workload(report: &Report, workload: &str) -> Grid {
     Grid { heads, rows, reasons: Vec::new() }
 }
 
-/// Operations a second, median and 99th percentile of the latency in microseconds, and how many were rolled back.
+const KIND_METRICS: [&str; 3] = ["operations_per_second", "p50_latency_us", "p99_latency_us"];
+
+/// [`KIND_METRICS`] of one kind, and how many were rolled back.
 fn kind_figures(row: &Row, kind: &str) -> [Option<Summary>; 4] {
     let summary = |of: fn(&KindRun, f64) -> f64| {
         let values = row.counting().filter_map(|run| {
@@ -373,41 +349,37 @@ fn median(summary: Option<Summary>) -> String {
     summary.map_or(MISSING.to_string(), |summary| number(summary.median))
 }
 
-/// `1.42 (1.31–1.50)`.
-fn spread(summary: Option<Summary>) -> String {
+/// `1.42 (1.31–1.50)`, with numbers as `text` writes them.
+fn spread(summary: Option<Summary>, text: fn(f64) -> String) -> String {
     summary.map_or(MISSING.to_string(), |Summary { median, min, max }| {
-        format!("{} ({}–{})", ratio(median), ratio(min), ratio(max))
+        format!("{} ({}–{})", text(median), text(min), text(max))
     })
 }
 
-fn text_head(text: &str) -> Head {
+pub(crate) fn text_head(text: &str) -> Head {
     Head { text: text.into(), is_number: false }
 }
 
-fn number_head(text: &str) -> Head {
+pub(crate) fn number_head(text: &str) -> Head {
     Head { text: text.into(), is_number: true }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::METRICS;
     use crate::report_tests::{rounds, row, run, sample};
 
     fn lines(grid: &Grid) -> Vec<String> {
         grid.rows.iter().map(|row| row.entries.join("|")).collect()
     }
 
-    const SPEC: TableSpec =
-        TableSpec { metrics: &[("operations_per_second", "op/s"), ("p99_latency_us", "p99 us")] };
+    const SPEC: TableSpec = TableSpec("operations_per_second p99_latency_us");
 
     #[test]
     fn all_tables_show_metrics_that_exist() {
         use TableSpec as T;
         for spec in [T::FULL, T::TERMINAL, T::TABLE_1, T::TPC_C, T::IO, T::WRITING, T::WAL] {
-            for (name, _) in spec.metrics {
-                assert!(METRICS.iter().any(|metric| metric.name == *name), "{name}");
-            }
+            assert!(spec.metrics().count() > 4);
         }
     }
 

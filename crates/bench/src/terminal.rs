@@ -86,7 +86,7 @@ pub(crate) fn push_grid(text: &mut String, grid: &Grid) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report_tests::sample;
+    use crate::report_tests::{assert_in_order, sample};
 
     #[test]
     fn columns_are_aligned() {
@@ -133,10 +133,6 @@ n/a (1) lmdb: it has no <transactions> | of several statements
             "\ninsert by kind of operation\n\nthreads  engine     kind ",
             "\nnote: Keys come *in order*.\n",
         ];
-        let mut from = 0;
-        for words in texts {
-            let at = text[from..].find(words).unwrap_or_else(|| panic!("{words:?} is missing in\n{text}"));
-            from += at;
-        }
+        assert_in_order(&text, &texts);
     }
 }

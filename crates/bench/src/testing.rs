@@ -7,94 +7,75 @@ use tempfile::TempDir;
 
 use crate::engine::{Engine, Level, Mode, Opening, Store, Transaction, Verdict};
 use crate::retrying_session::{Counts, RetryingSession};
-use crate::workload::sealed::read_all;
-use crate::workload::{Done, Step, Workload};
+use crate::workload::{Done, Step, Workload, read_all};
 use crate::{Error, FulguriteEngine, Result};
-
-/// A new store that `workload` has filled. Its directory is removed on drop.
-pub(crate) fn store(workload: &dyn Workload) -> (TempDir, Arc<dyn Store>) {
-    let dir = tempfile::tempdir().expect("a temporary directory");
-    let engine =
-        FulguriteEngine { name: "fulgurite".to_string(), options: Options::default(), missing: None };
-    let tables = workload.shape().tables;
-    let opening = Opening { dir: dir.path(), tables, cache_bytes: 16 << 20, level: Level::Memory };
-    let store = engine.open(&opening).expect("a new store");
-    workload.fill(&*store, &mut |_| true).expect("filling");
-    (dir, store)
-}
-
-/// Each of `threads` threads does up to `steps` operations; they end sooner if their client has no more.
-pub(crate) fn run(workload: &dyn Workload, store: &Arc<dyn Store>, threads: u32, steps: u64) -> Done {
-    run_counted(workload, store, threads, steps).0
-}
-
-/// The same, with the summed counts of the sessions.
-fn run_counted(workload: &dyn Workload, store: &Arc<dyn Store>, threads: u32, steps: u64) -> (Done, Counts) {
-    let kinds = workload.shape().kinds.len();
-    let mut done = Done { kinds: vec![0; kinds], rolled_back: vec![0; kinds] };
-    let mut counts = Counts::default();
-    let run_client = |thread| {
-        let mut session = store.session().expect("a session");
-        let mut session = RetryingSession::new(&mut *session, 0);
-        let mut client = workload.client(thread, threads);
-        let step = |_| client.step(&mut session).expect("an operation that works");
-        let steps: Vec<Step> = (0..steps).map(step).take_while(|step| *step != Step::End).collect();
-        (steps, session.counts())
-    };
-    std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..threads).map(|thread| scope.spawn(move || run_client(thread))).collect();
-        for client in clients {
-            let (steps, counted) = client.join().expect("a client that does not panic");
-            for step in steps {
-                match step {
-                    Step::Done(kind) => done.kinds[kind] += 1,
-                    Step::RolledBack(kind) => done.rolled_back[kind] += 1,
-                    Step::End => {}
-                }
-            }
-            counts.conflicts += counted.conflicts;
-            counts.user_bytes += counted.user_bytes;
-        }
-    });
-    (done, counts)
-}
-
-/// A filled store after up to `steps` operations on each of `threads` threads, which passed the workload's checks.
-pub(crate) fn checked(workload: &dyn Workload, threads: u32, steps: u64) -> (TempDir, Arc<dyn Store>, Done) {
-    let (dir, store) = store(workload);
-    let done = run(workload, &store, threads, steps);
-    workload.check(&*store, Some(&done)).expect("the store holds what it must");
-    workload.check(&*store, None).expect("the store holds what it must at any moment");
-    (dir, store, done)
-}
-
-/// Commits a change that the workload does not know of.
-pub(crate) fn tamper(store: &Arc<dyn Store>, mut with: impl FnMut(&mut dyn Transaction) -> Result<()>) {
-    let mut session = store.session().expect("a session");
-    session
-        .transact(Mode::Write, &mut |transaction| with(transaction).map(|()| Verdict::Commit))
-        .expect("a transaction that works");
-}
 
 /// Rows as a store has them: keys and values.
 pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A workload and a store that it has filled.
+/// A workload and a store that it has filled. The store's directory is removed on drop.
 pub(crate) struct Bed<W> {
     pub workload: W,
-    pub store: Arc<dyn Store>,
+    store: Arc<dyn Store>,
     _dir: TempDir,
 }
 
 impl<W: Workload> Bed<W> {
     pub fn new(workload: W) -> Bed<W> {
-        let (dir, store) = store(&workload);
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let engine = FulguriteEngine::new("fulgurite", Options::default());
+        let tables = workload.shape().tables;
+        let opening = Opening { dir: dir.path(), tables, cache_bytes: 16 << 20, level: Level::Memory };
+        let store = engine.open(&opening).expect("a new store");
+        workload.fill(&*store, &mut |_| true).expect("filling");
         Bed { workload, store, _dir: dir }
     }
 
-    /// [`run_counted`].
+    /// After up to `steps` operations on each of `threads` threads, which passed the workload's checks.
+    pub fn checked(workload: W, threads: u32, steps: u64) -> (Bed<W>, Done) {
+        let bed = Bed::new(workload);
+        let (done, _) = bed.run(threads, steps);
+        bed.check(Some(&done)).expect("the store holds what it must");
+        bed.check(None).expect("the store holds what it must at any moment");
+        (bed, done)
+    }
+
+    /// Each of `threads` threads does up to `steps` operations; they end sooner if their client has no more. Returns
+    /// these, and the summed counts of the sessions.
     pub fn run(&self, threads: u32, steps: u64) -> (Done, Counts) {
-        run_counted(&self.workload, &self.store, threads, steps)
+        let kinds = self.workload.shape().kinds.len();
+        let mut done = Done { kinds: vec![0; kinds], rolled_back: vec![0; kinds] };
+        let mut counts = Counts::default();
+        let run_client = |thread| {
+            let mut client = self.workload.client(thread, threads);
+            self.with_session(|session| {
+                let step = |_| client(session).expect("an operation that works");
+                let steps: Vec<Step> = (0..steps).map(step).take_while(|step| *step != Step::End).collect();
+                (steps, session.counts())
+            })
+        };
+        std::thread::scope(|scope| {
+            let clients: Vec<_> =
+                (0..threads).map(|thread| scope.spawn(move || run_client(thread))).collect();
+            for client in clients {
+                let (steps, counted) = client.join().expect("a client that does not panic");
+                for step in steps {
+                    match step {
+                        Step::Done(kind) => done.kinds[kind] += 1,
+                        Step::RolledBack(kind) => done.rolled_back[kind] += 1,
+                        Step::End => {}
+                    }
+                }
+                counts.conflicts += counted.conflicts;
+                counts.user_bytes += counted.user_bytes;
+            }
+        });
+        (done, counts)
+    }
+
+    pub fn with_session<T>(&self, run: impl FnOnce(&mut RetryingSession<'_>) -> T) -> T {
+        let mut session = self.store.session().expect("a session");
+        run(&mut RetryingSession::new(&mut *session, 0))
     }
 
     /// Checks the store.
@@ -114,9 +95,17 @@ impl<W: Workload> Bed<W> {
         self.check(None).expect("the change is undone");
     }
 
+    /// Commits a change that the workload does not know of.
+    pub fn tamper(&self, mut with: impl FnMut(&mut dyn Transaction) -> Result<()>) {
+        let mut session = self.store.session().expect("a session");
+        session
+            .transact(Mode::Write, &mut |transaction| with(transaction).map(|()| Verdict::Commit))
+            .expect("a transaction that works");
+    }
+
     /// Puts a row, or deletes it.
     pub fn write(&self, table: usize, key: &[u8], value: Option<&[u8]>) {
-        tamper(&self.store, |open| match value {
+        self.tamper(|open| match value {
             Some(value) => open.put(table, key, value),
             None => open.delete(table, key),
         });
@@ -125,9 +114,9 @@ impl<W: Workload> Bed<W> {
     /// All rows of a table.
     pub fn rows(&self, table: usize) -> Rows {
         let mut rows = Rows::new();
-        read_all(&*self.store, table, &mut |key, value| {
+        read_all(&*self.store, table, |key, value| {
             rows.push((key.to_vec(), value.to_vec()));
-            Ok(true)
+            Ok(())
         })
         .expect("it reads");
         rows

@@ -13,6 +13,7 @@ use crate::io::IoCounts;
 use crate::machine::CpuTimes;
 use crate::measurement::{Limit, Load};
 use crate::retrying_session::{Counts, RetryingSession};
+use crate::run::Latency;
 use crate::workload::{Client, Step};
 use crate::{Error, Result};
 
@@ -61,24 +62,58 @@ pub(crate) struct Outcome {
     pub kinds: Vec<KindOutcome>,
 }
 
-/// The results of a thread for one kind.
-#[derive(Default)]
+/// The results for one kind, of a thread or of several.
 pub(crate) struct KindOutcome {
     pub operations: u64,
     pub rolled_back: u64,
     /// The operations before the measured part.
     pub warm_operations: u64,
     pub warm_rolled_back: u64,
-    pub latency_sum_ns: u64,
-    pub latency_ns: Latencies,
+    latency_sum_ns: u64,
+    /// It resolves differences of one hundredth of a value.
+    latency_ns: Histogram<u64>,
 }
 
-/// A histogram that resolves differences of one hundredth of a value.
-pub(crate) struct Latencies(pub Histogram<u64>);
+impl KindOutcome {
+    fn new() -> KindOutcome {
+        KindOutcome {
+            operations: 0,
+            rolled_back: 0,
+            warm_operations: 0,
+            warm_rolled_back: 0,
+            latency_sum_ns: 0,
+            latency_ns: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good"),
+        }
+    }
 
-impl Default for Latencies {
-    fn default() -> Latencies {
-        Latencies(Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good"))
+    /// All together.
+    pub fn sum<'a>(outcomes: impl IntoIterator<Item = &'a KindOutcome>) -> KindOutcome {
+        outcomes.into_iter().fold(KindOutcome::new(), |mut sum, one| {
+            sum.operations += one.operations;
+            sum.rolled_back += one.rolled_back;
+            sum.warm_operations += one.warm_operations;
+            sum.warm_rolled_back += one.warm_rolled_back;
+            sum.latency_sum_ns += one.latency_sum_ns;
+            sum.latency_ns.add(&one.latency_ns).expect("all histograms have the same bounds");
+            sum
+        })
+    }
+
+    /// Each of the `kinds` kinds, of all threads.
+    pub fn sums(outcomes: &[Outcome], kinds: usize) -> Vec<KindOutcome> {
+        let of_kind = |kind| KindOutcome::sum(outcomes.iter().map(|outcome| &outcome.kinds[kind]));
+        (0..kinds).map(of_kind).collect()
+    }
+
+    pub fn latency(&self) -> Latency {
+        let count = self.operations + self.rolled_back;
+        Latency {
+            mean_ns: self.latency_sum_ns / count.max(1),
+            p50_ns: self.latency_ns.value_at_quantile(0.5),
+            p99_ns: self.latency_ns.value_at_quantile(0.99),
+            p999_ns: self.latency_ns.value_at_quantile(0.999),
+            max_ns: self.latency_ns.max(),
+        }
     }
 }
 
@@ -164,7 +199,7 @@ impl Drop for StopOnPanic<'_> {
 }
 
 /// The body of thread number `thread`: warms up, waits for the gate, measures.
-pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
+pub(crate) fn work(shared: &Shared, thread: u32, client: Client) {
     let _running = CountDown(&shared.running);
     let _stopping = StopOnPanic(shared);
     let cold = CountDown(&shared.cold);
@@ -179,14 +214,14 @@ pub(crate) fn work(shared: &Shared, thread: u32, client: Box<dyn Client>) {
     }
 }
 
-fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDown<'_>) -> Result<Outcome> {
+fn measured(shared: &Shared, thread: u32, client: Client, cold: CountDown<'_>) -> Result<Outcome> {
     let mut session = shared.store.session()?;
     let mut worker = Worker {
         shared,
         thread: thread as usize,
         client,
         ended: false,
-        kinds: (0..shared.kinds).map(|_| KindOutcome::default()).collect(),
+        kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
     };
     let warm = worker.warm_up(&mut RetryingSession::new(&mut *session, 0).until(&shared.failed));
     if warm.is_err() {
@@ -203,7 +238,7 @@ fn measured(shared: &Shared, thread: u32, client: Box<dyn Client>, cold: CountDo
 struct Worker<'a> {
     shared: &'a Shared,
     thread: usize,
-    client: Box<dyn Client>,
+    client: Client,
     /// Whether the client is done.
     ended: bool,
     kinds: Vec<KindOutcome>,
@@ -223,7 +258,7 @@ impl Worker<'_> {
                 break;
             }
             begun += 1;
-            match self.client.step(session)? {
+            match (self.client)(session)? {
                 Step::Done(kind) => self.kinds[kind].warm_operations += 1,
                 Step::RolledBack(kind) => self.kinds[kind].warm_rolled_back += 1,
                 Step::End => self.ended = true,
@@ -244,10 +279,7 @@ impl Worker<'_> {
         let mut begun = 0;
         while !self.ended && !self.shared.stopped() && !self.is_over(begun, &outcome) {
             begun += 1;
-            match session.tickets() {
-                0 => self.operation(session, &mut outcome)?,
-                tickets => self.deferred_operation(session, tickets, &mut outcome)?,
-            }
+            self.operation(session, &mut outcome)?;
         }
         while let Some(commit) = session.pending().pop_front() {
             commit.pending.wait()?;
@@ -268,33 +300,19 @@ impl Worker<'_> {
         }
     }
 
-    /// Does the next operation and waits for it. It begins where the last one ended.
+    /// Does the next operation. Without tickets it waits for it, and the operation begins where the last one ended; with
+    /// tickets it waits only if that many commits are in flight already.
     fn operation(&mut self, session: &mut RetryingSession<'_>, outcome: &mut Outcome) -> Result<()> {
-        let began_ns = outcome.ended_ns;
-        match self.client.step(session)? {
-            Step::Done(kind) => self.record(outcome, kind, false, began_ns),
-            Step::RolledBack(kind) => self.record(outcome, kind, true, began_ns),
-            Step::End => self.ended = true,
-        }
-        Ok(())
-    }
-
-    /// Does the next operation; waits only if `tickets` commits are in flight already.
-    fn deferred_operation(
-        &mut self,
-        session: &mut RetryingSession<'_>,
-        tickets: usize,
-        outcome: &mut Outcome,
-    ) -> Result<()> {
+        let tickets = session.tickets();
         if session.pending().len() >= tickets
             && let Some(commit) = session.pending().pop_front()
         {
             commit.pending.wait()?;
             self.record(outcome, commit.kind, false, commit.began_ns);
         }
-        let began_ns = self.shared.now_ns();
+        let began_ns = if tickets == 0 { outcome.ended_ns } else { self.shared.now_ns() };
         let before = session.pending().len();
-        let step = self.client.step(session)?;
+        let step = (self.client)(session)?;
         match (step, session.pending().get_mut(before)) {
             (Step::End, _) => self.ended = true,
             (Step::Done(kind), Some(commit)) => (commit.kind, commit.began_ns) = (kind, began_ns),
@@ -321,7 +339,7 @@ impl Worker<'_> {
             true => kind.rolled_back += 1,
             false => kind.operations += 1,
         }
-        kind.latency_ns.0.saturating_record(latency_ns);
+        kind.latency_ns.saturating_record(latency_ns);
         kind.latency_sum_ns += latency_ns;
         self.shared.done[self.thread].store(outcome.operations, Ordering::Relaxed);
     }

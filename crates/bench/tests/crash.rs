@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fulgurite::Options;
 use fulgurite::env::{Env, RealEnv};
-use fulgurite_bench::engine::{Level, Mode, Opening, Range, Store, Transaction, Verdict};
+use fulgurite_bench::engine::{Level, Opening, Store};
 use fulgurite_bench::retrying_session::RetryingSession;
-use fulgurite_bench::workload::{Step, Tpcb, Tpcc, TpccScale};
+use fulgurite_bench::workload::{Step, Tpcb, Tpcc, TpccScale, count_rows};
 use fulgurite_bench::{Engine, FulguriteEngine, Result, Workload};
 
 const DIR: &str = "FULGURITE_CRASH_DIR";
@@ -27,12 +27,18 @@ const ACKNOWLEDGED_MAX: u64 = 6000;
 const BEGIN: &str = "begin";
 const ACK: &str = "ack ";
 
-/// A small workload by name, and tables by kind: each transaction of the kind adds one row to the table of its index.
-fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
+/// The counted tables by kind: each transaction of the kind adds one row to the table of its index. With the rows that
+/// filling leaves there.
+type Counted = &'static [(&'static str, u64)];
+
+/// A small workload by name.
+fn workload(name: &str) -> (Box<dyn Workload>, Counted) {
     let scale = TpccScale { warehouses: 2, items: 200, customers_per_district: 40, orders_per_district: 30 };
     match name {
-        "tpcc" => (Box::new(Tpcc { scale, bounded: false }), &["orders", "history"]),
-        _ => (Box::new(Tpcb { branches: 3, accounts_per_branch: 100 }), &["history"]),
+        "tpcc" => {
+            (Box::new(Tpcc { scale, bounded: false }), &[("orders", 2 * 10 * 30), ("history", 2 * 10 * 40)])
+        }
+        _ => (Box::new(Tpcb { branches: 3, accounts_per_branch: 100 }), &[("history", 0)]),
     }
 }
 
@@ -40,23 +46,17 @@ fn workload(name: &str) -> (Box<dyn Workload>, &'static [&'static str]) {
 fn open(workload: &dyn Workload, dir: &Path) -> Result<Arc<dyn Store>> {
     let options =
         Options { memtable_bytes_max: 256 << 10, checkpoint_log_bytes: 1 << 20, ..Options::default() };
-    let engine = FulguriteEngine { name: "fulgurite".into(), options, missing: None };
+    let engine = FulguriteEngine::new("fulgurite", options);
     engine.open(&Opening { dir, tables: workload.shape().tables, cache_bytes: 1 << 26, level: Level::Sync })
 }
 
 fn rows(store: &dyn Store, workload: &dyn Workload, table: &str) -> u64 {
     let table = workload.shape().tables.iter().position(|name| *name == table).expect("a table of that name");
-    let mut rows = 0;
-    let count = &mut |transaction: &mut dyn Transaction| {
-        rows = 0;
-        transaction.scan(Range::all(table), &mut |_, _| {
-            rows += 1;
-            Ok(true)
-        })?;
-        Ok(Verdict::Commit)
-    };
-    store.session().and_then(|mut session| session.transact(Mode::Read, count)).expect("it reads");
-    rows
+    count_rows(store, table).expect("it reads")
+}
+
+fn filled(name: &str) -> Vec<u64> {
+    workload(name).1.iter().map(|(_, rows)| *rows).collect()
 }
 
 // The process that is killed.
@@ -87,7 +87,7 @@ fn run(store: &dyn Store, workload: &dyn Workload, thread: u32, counted: usize, 
     let mut session = store.session().expect("a session");
     let mut session = RetryingSession::new(&mut *session, 0);
     for _ in 0..steps {
-        match client.step(&mut session).expect("nothing fails") {
+        match client(&mut session).expect("nothing fails") {
             Step::Done(kind) if kind < counted => say(&format!("{ACK}{kind}")),
             Step::Done(_) | Step::RolledBack(_) => {}
             Step::End => panic!("it has no end"),
@@ -167,7 +167,7 @@ fn kill_once(name: &str, dir: &Path, life: Life, before: &mut [u64]) -> Vec<Surv
     let acknowledged = run_and_kill(name, dir, life, tables.len());
     let store = open(&*workload, dir).expect("it is recovered");
     workload.check(&*store, None).expect("all that holds at any moment holds");
-    let survived = tables.iter().zip(before).zip(acknowledged).map(|((table, before), acknowledged)| {
+    let survived = tables.iter().zip(before).zip(acknowledged).map(|(((table, _), before), acknowledged)| {
         let now = rows(&*store, &*workload, table);
         let found = now.checked_sub(*before).expect("nothing that had survived goes away");
         *before = now;
@@ -192,14 +192,6 @@ fn survives(name: &str) {
             let begun = acknowledged + u64::from(THREADS);
             assert!(found <= begun, "at most {begun} were begun, {found} are there");
         }
-    }
-}
-
-/// How many rows filling leaves in the counted tables.
-fn filled(name: &str) -> Vec<u64> {
-    match name {
-        "tpcc" => vec![2 * 10 * 30, 2 * 10 * 40],
-        _ => vec![0],
     }
 }
 

@@ -4,24 +4,6 @@ mod common;
 
 use common::Sandbox;
 
-/// The workloads.
-const BENCHMARKS: [&str; 14] = [
-    "commit",
-    "ycsb",
-    "tpcc",
-    "tpcb",
-    "linkbench",
-    "wisckey",
-    "page-vs-log",
-    "mvcc-vs-lock",
-    "read",
-    "scan",
-    "load",
-    "delete-queue",
-    "job-queue",
-    "overwrite-steady",
-];
-
 #[test]
 fn every_benchmark_explains_itself() {
     let sandbox = Sandbox::new();
@@ -29,9 +11,13 @@ fn every_benchmark_explains_itself() {
     for words in ["FIGURES:", "EXIT CODES:", "regression", "EXAMPLES:\n  fulgurite-bench commit"] {
         assert!(overview.contains(words), "{words} is not in {overview}");
     }
-    for name in BENCHMARKS {
-        let about = overview.lines().find_map(|line| line.trim_start().strip_prefix(&format!("{name} ")));
-        let about = about.expect("a line in the overview").trim();
+    let commands = overview.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands = commands.map_while(|line| line.strip_prefix("  ")?.split_once(' '));
+    let others = ["", "list", "compare", "page", "help"];
+    let workloads: Vec<(&str, &str)> = commands.filter(|(name, _)| !others.contains(name)).collect();
+    assert_eq!(workloads.len(), 14, "{overview}");
+    for (name, about) in workloads {
+        let about = about.trim();
         let help = sandbox.ok(&[name, "--help"]);
         assert!(!about.is_empty() && help.starts_with(about), "{name}: {about}: {help}");
         for words in ["--engine <NAME,...>", "--durability", "--rounds", "--html", "Usage: fulgurite-bench"] {

@@ -150,46 +150,21 @@ impl Jvm {
         self.vm.attach_current_thread(share).map_err(thrown("sharing memory"))
     }
 
-    /// Calls a method that returns nothing.
-    pub fn run(
-        &self,
-        object: &Object,
-        method: Method,
-        arguments: &[jvalue],
-        what: &'static str,
-    ) -> Result<()> {
-        self.call(object, method, Primitive::Void, arguments, what).map(|_| ())
-    }
-
-    /// Calls a method that returns a number.
-    pub fn number(
-        &self,
-        object: &Object,
-        method: Method,
-        arguments: &[jvalue],
-        what: &'static str,
-    ) -> Result<i32> {
-        let returned = self.call(object, method, Primitive::Int, arguments, what)?;
-        returned.i().map_err(failed(what))
-    }
-
-    /// Calls a method without references among its arguments and in its result: no JNI frame is needed for them.
-    fn call(
+    /// Calls a method without references among its arguments and in its result, a number or nothing (0): no JNI frame is
+    /// needed for them.
+    pub fn call(
         &self,
         object: &Object,
         method: Method,
         returns: Primitive,
         arguments: &[jvalue],
         what: &'static str,
-    ) -> Result<JValueOwned<'static>> {
+    ) -> Result<i32> {
         let call = |env: &mut Env<'_>| {
             let returns = ReturnType::Primitive(returns);
             // SAFETY: `methods!` has the method's signature, and the callers in this folder pass what it takes.
             let returned = unsafe { env.call_method_unchecked(&**object, method.0, returns, arguments) }?;
-            Ok(match returned {
-                JValueOwned::Int(number) => JValueOwned::Int(number),
-                _ => JValueOwned::Void,
-            })
+            Ok(if let JValueOwned::Int(number) = returned { number } else { 0 })
         };
         self.vm.attach_current_thread_with_config(AttachConfig::default, None, call).map_err(thrown(what))
     }

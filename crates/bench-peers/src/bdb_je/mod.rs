@@ -17,14 +17,15 @@ use std::sync::Arc;
 
 use fulgurite_bench::engine::{
     Direction, Ended, Engine, Level, Mode, Needs, Opening, Range, Session, Statements, Store, Transaction,
-    Visit,
+    Visit, copied,
 };
 use fulgurite_bench::{Error, Result};
+use jni::signature::Primitive;
 use jni::sys::jvalue;
 
 use self::jvm::{Jvm, Object, heap_bytes, jar, library};
 use self::memory::Shared;
-use crate::common::{ALL_LEVELS, Held, copied, durability_number, not_offered, undone};
+use crate::common::{ALL_LEVELS, Held, durability_number, not_offered, retried, undone};
 
 /// The result of the methods of `PeerSession` for an entry that is not there.
 const ABSENT: i32 = -1;
@@ -99,12 +100,14 @@ impl Store for JeStore {
     }
 
     fn settle(&self) -> Result<()> {
-        self.jvm.run(&*self.peer.get()?, self.jvm.methods.sync, &[], "syncing the log")
+        let sync = self.jvm.methods.sync;
+        self.jvm.call(&*self.peer.get()?, sync, Primitive::Void, &[], "syncing the log").map(|_| ())
     }
 
     fn close(&self) -> Result<()> {
         let Some(peer) = self.peer.take()? else { return Ok(()) };
-        self.jvm.run(&peer, self.jvm.methods.close, &[], "closing the environment")
+        let close = self.jvm.methods.close;
+        self.jvm.call(&peer, close, Primitive::Void, &[], "closing the environment").map(|_| ())
     }
 }
 
@@ -140,12 +143,12 @@ impl JeSession {
     }
 
     fn run(&self, method: jvm::Method, arguments: &[jvalue], what: &'static str) -> Result<()> {
-        self.jvm.run(&self.java, method, arguments, what)
+        self.jvm.call(&self.java, method, Primitive::Void, arguments, what).map(|_| ())
     }
 
     /// The result of a method, if that is not a conflict.
     fn number(&self, method: jvm::Method, arguments: &[jvalue], what: &'static str) -> Result<i32> {
-        match self.jvm.number(&self.java, method, arguments, what)? {
+        match self.jvm.call(&self.java, method, Primitive::Int, arguments, what)? {
             CONFLICT => Err(Error::Conflict),
             number => Ok(number),
         }
@@ -238,12 +241,7 @@ impl Session for JeSession {
     }
 
     fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        loop {
-            match self.look_up(table, key, false, value) {
-                Err(Error::Conflict) => {}
-                found => return found,
-            }
-        }
+        retried(|| self.look_up(table, key, false, value))
     }
 }
 

@@ -1,4 +1,5 @@
 //! Helpers for the tests of all engines.
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,14 +14,14 @@ use fulgurite_bench::{FulguriteEngine, Result};
 pub const TABLES: [&str; 2] = ["first", "second"];
 const CACHE_BYTES: u64 = 32 << 20;
 
+const CHILD_ENGINE: &str = "PEERS_TEST_ENGINE";
+const CHILD_DIR: &str = "PEERS_TEST_DIR";
+const CHILD_LEVEL: &str = "PEERS_TEST_LEVEL";
+
 /// All engines of the crate, and Fulgurite.
 pub fn engines() -> Vec<Box<dyn Engine>> {
     let mut engines = bench_peers::engines();
-    engines.push(Box::new(FulguriteEngine {
-        name: "fulgurite".into(),
-        options: fulgurite::Options::default(),
-        missing: None,
-    }));
+    engines.push(Box::new(FulguriteEngine::new("fulgurite", fulgurite::Options::default())));
     engines
 }
 
@@ -30,7 +31,6 @@ pub fn each(needs: Needs, level: Level, check: impl Fn(&dyn Engine)) {
 }
 
 /// The same, for each engine at its strongest level without a sync.
-#[allow(dead_code, reason = "not every test is for all that do not sync")]
 pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
     for engine in engines() {
         let is_written = engine.cannot(needs, Level::Unsynced).is_none();
@@ -40,7 +40,6 @@ pub fn each_without_syncs(needs: Needs, check: impl Fn(&dyn Engine, Level)) {
 }
 
 /// The same, with a new store of each engine, which is closed afterwards.
-#[allow(dead_code, reason = "not every test is for all that do not sync")]
 pub fn each_store(needs: Needs, check: impl Fn(&dyn Store)) {
     each_without_syncs(needs, |engine, level| {
         let dir = tempfile::tempdir().unwrap();
@@ -86,15 +85,13 @@ pub fn write(session: &mut dyn Session, mut statements: impl FnMut(&mut dyn Tran
 }
 
 /// The output and the system calls of a process under `strace`.
-#[allow(dead_code, reason = "not every test traces")]
 pub struct Traced {
     pub stdout: String,
     pub calls: String,
 }
 
-/// Runs a test once more, traced; prints a note and returns `None` if there is no `strace`.
-#[allow(dead_code, reason = "not every test traces")]
-pub fn trace(name: &str, variables: &[(&str, &str)], calls: &str) -> Option<Traced> {
+/// Runs a [`child`], traced; prints a note and returns `None` if there is no `strace`.
+pub fn trace(child: Command, calls: &str) -> Option<Traced> {
     if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
         eprintln!("skipped: there is no strace");
         return None;
@@ -102,20 +99,32 @@ pub fn trace(name: &str, variables: &[(&str, &str)], calls: &str) -> Option<Trac
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut traced = Command::new("strace");
     traced.args(["-f", "-e", &format!("trace={calls}"), "-o"]).arg(file.path());
-    let child = child(name, variables);
-    traced.arg(child.get_program()).args(child.get_args()).envs(variables.iter().copied());
+    traced.arg(child.get_program()).args(child.get_args());
+    traced.envs(child.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let output = traced.output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     Some(Traced { stdout, calls: std::fs::read_to_string(file.path()).unwrap() })
 }
 
-/// Runs the test `name` of this executable once more, in a process of its own with the environment variables `variables`.
-pub fn child(name: &str, variables: &[(&str, &str)]) -> Command {
+/// Runs the test `name` of this executable once more, in a process of its own.
+pub fn child(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--nocapture", "--test-threads=1"]);
-    command.envs(variables.iter().copied());
     command
+}
+
+/// The same, with a store for [`store_of_child`].
+pub fn child_with_store(name: &str, engine: &str, dir: &Path, level: Level) -> Command {
+    let mut command = child(name);
+    command.env(CHILD_ENGINE, engine).env(CHILD_DIR, dir).env(CHILD_LEVEL, level.to_string());
+    command
+}
+
+/// The store that this process was started for; `None` if it runs all tests.
+pub fn store_of_child() -> Option<Arc<dyn Store>> {
+    let [name, dir, level] = [CHILD_ENGINE, CHILD_DIR, CHILD_LEVEL].map(|name| std::env::var(name).ok());
+    Some(open(&*engine(&name?), Path::new(&dir?), level?.parse().unwrap()))
 }
 
 /// The engine of that name.

@@ -2,14 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{CommandFactory, FromArgMatches};
 
-use super::parse::{scale, seconds, twice};
+use super::parse::check_unique;
 use super::{Failure, Program, finish, output};
 use crate::figures::{Experiment, Figure, Settings, figures};
-use crate::plan::Configuration;
+use crate::plan::{Configuration, labels};
 use crate::terminal::text_table;
 
 /// A figure or table of a paper, at a scale that takes a few minutes.
@@ -21,18 +20,8 @@ struct FigureArgs {
     /// A directory on the disk to be measured.
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// Multiply the rows that are there beforehand; 1 is what takes a few minutes.
-    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = scale)]
-    scale: f64,
-    /// How long each run of those that are limited by time takes.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    seconds: Option<Duration>,
-    /// How often all of it is run [default: 1 to 5, by the figure].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rounds: Option<u32>,
-    /// Only these numbers of threads, where the figure has several.
-    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
-    threads: Vec<u32>,
+    #[command(flatten)]
+    settings: Settings,
     /// Only these of the engines that the figure compares, by their names.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     engine: Vec<String>,
@@ -56,17 +45,14 @@ pub(super) fn run(program: &Program, words: &[OsString]) -> Result<(), Failure> 
             program.name
         ))
     })?;
-    if let Some(threads) = twice(&args.threads) {
-        return Err(Failure::usage(format!("--threads names {threads} twice")));
-    }
-    let settings = Settings { scale: args.scale, seconds: args.seconds, threads: args.threads.clone() };
-    let mut experiment = (figure.build)(&settings);
+    check_unique("threads", &args.settings.threads)?;
+    let mut experiment = (figure.build)(&args.settings);
     choose(&mut experiment, program, figure, &args.engine)?;
     let view = experiment.view.clone();
-    let plan = experiment.plan(figure, args.rounds, args.assume_power_safe_cache, args.dir.clone());
+    let plan = experiment.plan(figure, args.settings.rounds, args.assume_power_safe_cache, args.dir.clone());
     make_dir(&args.out)?;
     let report = program.measure(&plan)?;
-    if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
+    if report.is_void() {
         return finish(&report);
     }
     output::print(&text_table(&report, view.terminal()))?;
@@ -83,32 +69,24 @@ fn choose(
     figure: &Figure,
     wanted: &[String],
 ) -> Result<(), Failure> {
-    let is_called = |configuration: &Configuration, name: &String| {
-        *name == configuration.label || *name == configuration.engine
-    };
     let is_known =
         |configuration: &Configuration| program.registry.find(&configuration.engine, false).is_ok();
     for name in wanted {
-        match experiment.configurations.iter().find(|configuration| is_called(configuration, name)) {
+        match experiment.configurations.iter().find(|configuration| configuration.is_called(name)) {
             Some(configuration) if is_known(configuration) => {}
             Some(_) => {
                 return Err(Failure::usage(format!("`{name}` is not in this program: bench-peers has it")));
             }
             None => {
-                let labels =
-                    experiment.configurations.iter().map(|configuration| configuration.label.as_str());
-                let labels = labels.collect::<Vec<_>>().join("; ");
-                return Err(Failure::usage(format!(
-                    "`{name}` is not in {}: there are {labels}",
-                    figure.name
-                )));
+                let (figure, labels) = (figure.name, labels(&experiment.configurations));
+                return Err(Failure::usage(format!("`{name}` is not in {figure}: there are {labels}")));
             }
         }
     }
     let total = experiment.configurations.len();
     experiment.configurations.retain(|configuration| match wanted {
         [] => is_known(configuration),
-        wanted => wanted.iter().any(|name| is_called(configuration, name)),
+        wanted => wanted.iter().any(|name| configuration.is_called(name)),
     });
     let left = experiment.configurations.len();
     if left == 0 {
@@ -128,6 +106,5 @@ fn choose(
 
 fn make_dir(dir: &std::path::Path) -> Result<(), Failure> {
     let env = fulgurite::env::RealEnv::new();
-    let made = fulgurite::env::Env::disk(&*env).create_dir_all(dir);
-    made.map_err(|error| Failure::new(format!("making {}: {error}", dir.display())))
+    fulgurite::env::Env::disk(&*env).create_dir_all(dir).map_err(output::failed("making", dir))
 }

@@ -1,12 +1,11 @@
 //! The command line of the benchmarks, shared by the programs that have them: `fulgurite-bench`, with Fulgurite alone,
 //! and `bench-peers`, which has other stores, too.
 
-mod compare;
 mod figure_args;
 mod list;
 mod options;
 mod output;
-mod parse;
+pub(crate) mod parse;
 mod progress;
 mod signals;
 mod workloads;
@@ -19,7 +18,6 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches, Subcommand};
 
 use fulgurite::env::{Env, RealEnv};
 
-use self::compare::CompareArgs;
 use self::options::RunArgs;
 use self::progress::Bar;
 use self::workloads::WorkloadArgs;
@@ -28,7 +26,7 @@ use crate::figures::workload_view;
 use crate::plan::Plan;
 use crate::registry::Registry;
 use crate::report::End;
-use crate::{Report, serve};
+use crate::{Error, Report, serve};
 
 const EXIT_CODES: &str = "\
 EXIT CODES:
@@ -101,9 +99,11 @@ impl Failure {
     fn usage(text: impl Into<String>) -> Failure {
         Failure { text: text.into(), code: 2 }
     }
+}
 
-    fn of(error: &dyn std::error::Error) -> Failure {
-        Failure::new(with_causes(error))
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::new(with_causes(&error))
     }
 }
 
@@ -115,7 +115,7 @@ enum What {
     /// Show the engines, workloads and figures.
     List,
     /// Compare two reports, and fail if the newer one is slower beyond the noise.
-    Compare(CompareArgs),
+    Compare(output::CompareArgs),
     /// Make one HTML page of reports that were written before.
     Page(output::PageArgs),
     /// Do one run, whose job is on standard input: this program starts itself with it.
@@ -145,7 +145,7 @@ impl Program {
             What::Page(args) => args.run(),
             What::Run => {
                 let env: Arc<dyn Env> = RealEnv::new();
-                serve(&env, &self.registry).map_err(|error| Failure::of(&error))
+                Ok(serve(&env, &self.registry)?)
             }
             What::Figure(words) => figure_args::run(self, words),
         }
@@ -167,10 +167,10 @@ impl Program {
         let program = std::env::current_exe();
         let program =
             program.map_err(|error| Failure::new(format!("asking for the path of this program: {error}")))?;
-        let mut bar = Bar::new();
-        let report = plan.run(&env, &self.registry, &Process::Child(program, vec!["run".into()]), &mut bar);
+        let (bar, process) = (Bar::new(), Process::Child(program, vec!["run".into()]));
+        let report = plan.run(&env, &self.registry, &process, &mut |progress| bar.show(progress));
         bar.finish();
-        report.map_err(|error| Failure::of(&error))
+        Ok(report?)
     }
 }
 

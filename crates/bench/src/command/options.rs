@@ -7,11 +7,11 @@ use clap::Args;
 use clap::builder::Resettable;
 
 use super::output::Outputs;
-use super::parse::{bytes, scale, seconds, twice, warm_up};
+use super::parse::{bytes, check_unique, scale, seconds, warm_up};
 use super::{Failure, Program};
 use crate::engine::Level;
 use crate::measurement::{Limit, Load};
-use crate::plan::{Configuration, DataPoint, Plan};
+use crate::plan::{Configuration, DataPoint, Plan, labels};
 use crate::spec::Spec;
 
 /// More rows than any disk holds, and few enough that their bytes do not overflow.
@@ -102,9 +102,7 @@ impl RunArgs {
         let configurations = self.configurations(program, wanted.engines)?;
         let baseline = self.baseline_of(&configurations)?;
         let threads = if self.threads.is_empty() { wanted.threads.to_vec() } else { self.threads.clone() };
-        if let Some(threads) = twice(&threads) {
-            return Err(Failure::usage(format!("--threads names {threads} twice")));
-        }
+        check_unique("threads", &threads)?;
         let limit = match (self.operations, self.seconds) {
             (Some(each), _) => Limit::Operations(each),
             (_, Some(time)) if matches!(wanted.limit, Limit::WorkWithin(_)) => Limit::WorkWithin(time),
@@ -148,12 +146,8 @@ impl RunArgs {
             true => engines.iter().map(|name| name.to_string()).collect(),
             false => self.engine.clone(),
         };
-        if let Some(name) = twice(&names) {
-            return Err(Failure::usage(format!("--engine names {name} twice")));
-        }
-        if let Some(level) = twice(&self.durability) {
-            return Err(Failure::usage(format!("--durability names {level} twice")));
-        }
+        check_unique("engine", &names)?;
+        check_unique("durability", &self.durability)?;
         let mut configurations = Vec::new();
         for engine in names {
             program.registry.find(&engine, self.assume_power_safe_cache).map_err(Failure::usage)?;
@@ -172,12 +166,10 @@ impl RunArgs {
         let Some(baseline) = &self.baseline else {
             return Ok(configurations.first().map_or(String::new(), |first| first.label.clone()));
         };
-        let found = configurations
-            .iter()
-            .find(|configuration| configuration.label == *baseline || configuration.engine == *baseline);
-        let labels = || configurations.iter().map(|one| one.label.as_str()).collect::<Vec<_>>().join("; ");
+        let found = configurations.iter().find(|configuration| configuration.is_called(baseline));
         let found = found.ok_or_else(|| {
-            Failure::usage(format!("--baseline {baseline} is not among the engines that run: {}", labels()))
+            let labels = labels(configurations);
+            Failure::usage(format!("--baseline {baseline} is not among the engines that run: {labels}"))
         })?;
         Ok(found.label.clone())
     }

@@ -1,13 +1,14 @@
-//! Where reports go: the terminal and files.
+//! Where reports go, and what is done with those that were written: the terminal and files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::Failure;
 use crate::Report;
+use crate::compare::compare;
 use crate::figures::{View, view_of};
-use crate::files::{can_write, read_text_file, write_whole};
-use crate::html::{Section, html};
+use crate::files::{can_write, write_whole};
+use crate::html::html;
 use crate::markdown::markdown;
 use crate::plot::plot;
 use crate::terminal::text_table;
@@ -36,14 +37,14 @@ impl Outputs {
         for path in
             [json, self.markdown.as_ref(), self.svg.as_ref(), self.html.as_ref()].into_iter().flatten()
         {
-            can_write(path).map_err(|error| Failure::new(format!("writing {}: {error}", path.display())))?;
+            can_write(path).map_err(failed("writing", path))?;
         }
         Ok(())
     }
 
     /// Writes and prints a report. A report without runs is not written: it would replace a better one.
     pub fn write(&self, report: &Report, view: &View) -> Result<(), Failure> {
-        if report.is_empty() && report.rows.iter().all(|row| row.not_available.is_none()) {
+        if report.is_void() {
             return Ok(());
         }
         let json_to_stdout = self.json.as_deref() == Some(Path::new("-"));
@@ -56,10 +57,10 @@ impl Outputs {
         if let Some(path) = &self.svg
             && let Some((_, first)) = view.plots.first()
         {
-            write(path, &plot(report, first).map_err(|error| Failure::of(&error))?)?;
+            write(path, &plot(report, first))?;
         }
         if let Some(path) = &self.html {
-            write(path, &page(&[(report.clone(), view.clone())])?)?;
+            write(path, &html(&[(report, view)]))?;
         }
         print(&if json_to_stdout { report.to_json() } else { text_table(report, view.terminal()) })
     }
@@ -67,39 +68,22 @@ impl Outputs {
 
 /// Writes everything of a figure into `dir`: NAME.json, NAME.md, NAME.html, and NAME.svg or NAME-PLOT.svg.
 pub(super) fn write_all(dir: &Path, report: &Report, view: &View) -> Result<Vec<PathBuf>, Failure> {
-    let mut files = Vec::new();
-    let mut add = |name: String, text: &str| {
-        let path = dir.join(name);
-        write(&path, text)?;
-        files.push(path);
-        Ok::<(), Failure>(())
-    };
-    add(format!("{}.json", report.name), &report.to_json())?;
-    add(format!("{}.md", report.name), &markdown(report, view.table))?;
-    for (suffix, spec) in &view.plots {
-        let svg = plot(report, spec).map_err(|error| Failure::of(&error))?;
-        add(format!("{}{suffix}.svg", report.name), &svg)?;
-    }
-    add(format!("{}.html", report.name), &page(&[(report.clone(), view.clone())])?)?;
-    Ok(files)
-}
-
-fn page(reports: &[(Report, View)]) -> Result<String, Failure> {
-    let mut sections = Vec::new();
-    for (report, view) in reports {
-        let mut plots = Vec::new();
-        for (_, spec) in &view.plots {
-            plots.push((spec.title.to_string(), plot(report, spec).map_err(|error| Failure::of(&error))?));
-        }
-        sections.push(Section { report, table: view.table, plots });
-    }
-    Ok(html(&sections))
+    let texts = [
+        (".json".to_string(), report.to_json()),
+        (".md".to_string(), markdown(report, view.table)),
+        (".html".to_string(), html(&[(report, view)])),
+    ];
+    let plots = view.plots.iter().map(|(suffix, spec)| (format!("{suffix}.svg"), plot(report, spec)));
+    let files = texts.into_iter().chain(plots).map(|(end, text)| {
+        let path = dir.join(format!("{}{end}", report.name));
+        write(&path, &text).map(|()| path)
+    });
+    files.collect()
 }
 
 /// Reads a report.
 pub(super) fn read(path: &Path) -> Result<Report, Failure> {
-    let text =
-        read_text_file(path).map_err(|error| Failure::new(format!("reading {}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(failed("reading", path))?;
     Report::from_json(&text).map_err(|error| Failure::new(format!("{} {error}", path.display())))
 }
 
@@ -115,7 +99,13 @@ pub(super) fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    write_whole(path, text).map_err(|error| Failure::new(format!("writing {}: {error}", path.display())))
+    write_whole(path, text).map_err(failed("writing", path))
+}
+
+/// What failed with a file, for `map_err`.
+pub(super) fn failed(doing: &str, path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
+    let what = format!("{doing} {}", path.display());
+    move |error| Failure::new(format!("{what}: {error}"))
 }
 
 /// The reports, and the page.
@@ -131,11 +121,30 @@ pub(super) struct PageArgs {
 
 impl PageArgs {
     pub(super) fn run(&self) -> Result<(), Failure> {
-        let reports: Result<Vec<Report>, Failure> = self.reports.iter().map(|path| read(path)).collect();
-        let with_views = reports?.into_iter().map(|report| {
-            let view = view_of(&report);
-            (report, view)
-        });
-        write(&self.out, &page(&with_views.collect::<Vec<_>>())?)
+        let reports: Vec<Report> = self.reports.iter().map(|path| read(path)).collect::<Result<_, _>>()?;
+        let views: Vec<View> = reports.iter().map(view_of).collect();
+        write(&self.out, &html(&reports.iter().zip(&views).collect::<Vec<_>>()))
+    }
+}
+
+const REGRESSED: u8 = 3;
+
+/// The compared reports.
+#[derive(Debug, clap::Args)]
+pub(super) struct CompareArgs {
+    /// The older one, as JSON.
+    old: PathBuf,
+    /// The newer one, as JSON.
+    new: PathBuf,
+}
+
+impl CompareArgs {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let comparison = compare(&read(&self.old)?, &read(&self.new)?);
+        print(&comparison.to_string())?;
+        match comparison.has_regressions() {
+            true => Err(Failure { text: String::new(), code: REGRESSED }),
+            false => Ok(()),
+        }
     }
 }

@@ -1,12 +1,15 @@
 //! Values of options.
 
+use std::fmt::Display;
 use std::time::Duration;
 
+use super::Failure;
+use crate::engine::parse_ms;
 use crate::measurement::Limit;
 use crate::workload::Sizes;
 
 /// A number of seconds, fractions included.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_string())?;
     if !(0.01..=86_400.0).contains(&seconds) {
         return Err("allowed are 0.01 to 86400 seconds".into());
@@ -19,9 +22,7 @@ pub(super) fn warm_up(text: &str) -> Result<Limit, String> {
     if let Ok(operations) = text.parse() {
         return Ok(Limit::Operations(operations));
     }
-    let time = text.strip_suffix("ms").map(|ms| (ms, 1)).or(text.strip_suffix('s').map(|s| (s, 1000)));
-    let ms = time.and_then(|(number, unit_ms)| number.parse::<u64>().ok()?.checked_mul(unit_ms));
-    match ms {
+    match parse_ms(text) {
         Some(ms) if ms <= 86_400_000 => Ok(Limit::Time(Duration::from_millis(ms))),
         _ => Err("a number of operations, or a time with s or ms is expected: 1000, 2s".into()),
     }
@@ -46,7 +47,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A factor of sizes.
-pub(super) fn scale(text: &str) -> Result<f64, String> {
+pub(crate) fn scale(text: &str) -> Result<f64, String> {
     let scale: f64 = text.parse().map_err(|_| "a number is expected".to_string())?;
     if !(0.0001..=10_000.0).contains(&scale) {
         return Err("allowed are 0.0001 to 10000".into());
@@ -70,9 +71,13 @@ pub(super) fn sizes(text: &str) -> Result<Sizes, String> {
     Ok(sizes)
 }
 
-/// The first value that is repeated.
-pub(super) fn twice<T: PartialEq>(values: &[T]) -> Option<&T> {
-    values.iter().enumerate().find(|(index, value)| values[..*index].contains(value)).map(|(_, value)| value)
+/// Fails if a value of an option is repeated.
+pub(super) fn check_unique<T: PartialEq + Display>(option: &str, values: &[T]) -> Result<(), Failure> {
+    let is_first = |index: usize| !values[..index].contains(&values[index]);
+    match (0..values.len()).find(|index| !is_first(*index)) {
+        Some(index) => Err(Failure::usage(format!("--{option} names {} twice", values[index]))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

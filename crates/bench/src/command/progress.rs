@@ -5,7 +5,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use super::signals;
 use crate::measurement::Stage;
 use crate::number::number;
-use crate::plan::{Progress, Watch};
+use crate::plan::Progress;
 
 /// The bar's length.
 const WHOLE: u64 = 1000;
@@ -26,17 +26,16 @@ impl Bar {
     pub fn finish(&self) {
         self.0.finish_and_clear();
     }
-}
 
-impl Watch for Bar {
-    fn should_continue(&mut self) -> bool {
+    /// Shows the progress; returns whether to continue: no signal has asked to end.
+    pub fn show(&self, progress: &Progress) -> bool {
+        if !self.0.is_hidden() {
+            self.draw(progress);
+        }
         !signals::asked()
     }
 
-    fn show(&mut self, progress: &Progress) {
-        if self.0.is_hidden() {
-            return;
-        }
+    fn draw(&self, progress: &Progress) {
         let left = match progress.left_seconds {
             None => String::new(),
             Some(seconds) => format!("about {} left, ", span(seconds)),

@@ -6,7 +6,7 @@ use clap::builder::RangedU64ValueParser;
 
 use super::Failure;
 use super::options::{RunArgs, Wanted};
-use super::parse::{sizes, twice};
+use super::parse::{check_unique, sizes};
 use crate::engine::Direction;
 use crate::measurement::Limit;
 use crate::spec::Spec;
@@ -260,9 +260,7 @@ impl WorkloadArgs {
                 }
             }
             WorkloadArgs::Ycsb { ref mix, records, value_bytes } => {
-                if let Some(mix) = twice(mix) {
-                    return Err(Failure::usage(format!("--mix names {mix:?} twice")));
-                }
+                check_unique("mix", &mix.iter().map(|mix| format!("{mix:?}")).collect::<Vec<_>>())?;
                 let (records, value_bytes) = (run.scaled(records)?, value_bytes as usize);
                 let spec = |mix: &Mix| (format!("{mix:?}"), Spec::Ycsb { mix: *mix, records, value_bytes });
                 wanted("ycsb", "YCSB", mix.iter().map(spec).collect())
@@ -330,15 +328,14 @@ impl WorkloadArgs {
             }
             WorkloadArgs::DeleteQueue { backlog } => {
                 let queues = run.threads.iter().copied().max().unwrap_or(8);
-                let (backlog, value_bytes) = (run.scaled(backlog)?, DeleteQueue::VALUE_BYTES);
-                let spec = Spec::DeleteQueue(DeleteQueue { queues, backlog, value_bytes });
+                let spec = Spec::DeleteQueue(DeleteQueue { queues, backlog: run.scaled(backlog)? });
                 let wanted = wanted("delete-queue", "Queues of rows that come and go", only(spec));
                 Wanted { threads: &[8], ..wanted }
             }
             WorkloadArgs::JobQueue { jobs } => {
-                let (jobs, value_bytes) = (run.scaled(jobs)?, JobQueue::VALUE_BYTES);
+                let jobs = run.scaled(jobs)?;
                 let works = [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)];
-                let specs = named(works, |work| Spec::JobQueue { jobs, value_bytes, work });
+                let specs = named(works, |work| Spec::JobQueue { jobs, work });
                 Wanted {
                     threads: &[1, 4, 16],
                     limit: Limit::WorkWithin(Duration::from_secs(600)),

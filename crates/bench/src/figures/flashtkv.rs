@@ -4,7 +4,7 @@ use super::{Experiment, Figure, bars, configuration, data_point, engines};
 use crate::engine::Level;
 use crate::measurement::Limit;
 use crate::plan::DataPoint;
-use crate::plot::{Kind, PlotSpec, X};
+use crate::plot::{Kind, PlotSpec};
 use crate::spec::Spec;
 use crate::table::TableSpec;
 use crate::workload::{Conflicts, Micro, MvccVsLock, Tpcc, TpccScale, Updates};
@@ -12,18 +12,7 @@ use crate::workload::{Conflicts, Micro, MvccVsLock, Tpcc, TpccScale, Updates};
 /// The bytes of a pair of `page-vs-log`.
 const PAIR_BYTES: u64 = 100;
 
-const TPCC_ENGINES: [&str; 10] = [
-    "fulgurite",
-    "bdb-mvcc",
-    "bdb",
-    "bdb-je",
-    "wiredtiger",
-    "rocksdb-txn",
-    "lmdb",
-    "sqlite",
-    "redb",
-    "fjall",
-];
+const TPCC_ENGINES: &str = "fulgurite,bdb-mvcc,bdb,bdb-je,wiredtiger,rocksdb-txn,lmdb,sqlite,redb,fjall";
 
 fn tpcc(warehouses: f64, bounded: bool) -> Spec {
     Spec::Tpcc(Tpcc { scale: TpccScale::fraction(warehouses), bounded })
@@ -34,13 +23,13 @@ const WAREHOUSE_BYTES: u64 = 100 << 20;
 
 fn tpcc_experiment(data_points: Vec<DataPoint>, note: &str) -> Experiment {
     let io_label = "Estimated time for files on the paper's device";
-    Experiment::new(engines(&TPCC_ENGINES), "bdb", data_points)
+    Experiment::new(engines(TPCC_ENGINES), "bdb", data_points)
         .rounds(2)
         .note(note)
         .note("without keying and think times; rates of all five transactions together, and tpm of New-Order alone")
         .table(&TableSpec::TPC_C)
-        .plot("", bars("TPC-C", "operations_per_second", "transactions/s", false))
-        .plot("-io", bars(io_label, "estimated_io_seconds", "seconds", true))
+        .plot("", bars("TPC-C", "operations_per_second", false))
+        .plot("-io", bars(io_label, "estimated_io_seconds", true))
 }
 
 pub(super) const FIGURES: [Figure; 5] = [
@@ -71,17 +60,11 @@ pub(super) const FIGURES: [Figure; 5] = [
                 }
             }
             let calls = PlotSpec {
-                kind: Kind::Stacked(&[
-                    ("reads", "reads"),
-                    ("random_writes", "random writes"),
-                    ("sequential_writes", "sequential writes"),
-                    ("syncs", "syncs"),
-                ]),
-                x: X::DataPoints,
-                ..bars("Calls for files", "reads", "calls", false)
+                kind: Kind::Stacked(&["reads", "random_writes", "sequential_writes", "syncs"]),
+                ..bars("Calls for files", "reads", false)
             };
             let io_label = "Estimated time on the paper's device";
-            Experiment::new(engines(&["fulgurite", "bdb", "bdb-je", "wiredtiger"]), "bdb", data_points)
+            Experiment::new(engines("fulgurite,bdb,bdb-je,wiredtiger"), "bdb", data_points)
                 .rounds(2)
                 .note(
                     "A1 to A5 have a cache of a fifth of the data, as in the paper; \"cached\" are the same with a cache \
@@ -93,8 +76,8 @@ pub(super) const FIGURES: [Figure; 5] = [
                 )
                 .table(&TableSpec::IO)
                 .plot("-a", calls)
-                .plot("-b", bars(io_label, "estimated_io_seconds", "seconds", true))
-                .plot("-c", bars("Time that it took here", "elapsed_seconds", "seconds", true))
+                .plot("-b", bars(io_label, "estimated_io_seconds", true))
+                .plot("-c", bars("Time that it took here", "elapsed_seconds", true))
         },
     },
     Figure {
@@ -140,13 +123,13 @@ pub(super) const FIGURES: [Figure; 5] = [
                 let workload = Spec::MvccVsLock(MvccVsLock::new(conflicts, writes, reads));
                 data_point(&format!("{conflicts:?}"), workload, 16, Limit::Work)
             });
-            let peers = ["fulgurite", "bdb", "bdb-mvcc", "bdb-je", "wiredtiger"];
+            let engines = engines("fulgurite,bdb,bdb-mvcc,bdb-je,wiredtiger");
             let title = "Writers and readers: time of it all";
-            Experiment::new(engines(&peers), "bdb", data_points.into())
+            Experiment::new(engines, "bdb", data_points.into())
                 .note("Fig. 7b is the same on a magnetic disk, which this machine has not")
                 .note("8 writers and 8 readers; the time until all have done their transactions")
                 .table(&TableSpec::WRITING)
-                .plot("", bars(title, "elapsed_seconds", "seconds", true))
+                .plot("", bars(title, "elapsed_seconds", true))
         },
     },
     Figure {
@@ -154,13 +137,13 @@ pub(super) const FIGURES: [Figure; 5] = [
         aliases: &["table7"],
         title: "Aborted transactions of TPC-C with and without garbage collection (FlashTKV, Table VII)",
         build: |settings| {
-            let mut configurations = engines(&["fulgurite", "bdb-mvcc", "wiredtiger"]);
+            let mut configurations = engines("fulgurite,bdb-mvcc,wiredtiger");
             configurations.insert(1, configuration("fulgurite, with GC", "fulgurite:gc", Level::Sync));
             let workload = tpcc(settings.scale, false);
             let data_points = vec![data_point("C3", workload, 8, settings.time(3.0))];
             Experiment::new(configurations, "fulgurite", data_points)
                 .table(&TableSpec::TPC_C)
-                .plot("", bars("Conflicts", "conflict_share", "share of all attempts", false))
+                .plot("", bars("Conflicts", "conflict_share", false))
         },
     },
 ];

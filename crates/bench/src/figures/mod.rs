@@ -14,6 +14,7 @@ mod wisckey;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::command::parse;
 use crate::engine::Level;
 use crate::measurement::{Limit, Load};
 use crate::plan::{Configuration, DataPoint, Plan};
@@ -47,13 +48,19 @@ pub(crate) fn figures() -> impl Iterator<Item = &'static Figure> {
 }
 
 /// The user's settings.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Settings {
-    /// Multiplies rows.
+    /// Multiply the rows that are there beforehand; 1 is what takes a few minutes.
+    #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = parse::scale)]
     pub scale: f64,
-    /// For runs that are limited by time.
+    /// How long each run of those that are limited by time takes.
+    #[arg(long, value_name = "SECONDS", value_parser = parse::seconds)]
     pub seconds: Option<Duration>,
-    /// Only these numbers of threads; empty: all.
+    /// How often all of it is run [default: 1 to 5, by the figure].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// Only these numbers of threads, where the figure has several.
+    #[arg(long, value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub threads: Vec<u32>,
 }
 
@@ -89,7 +96,7 @@ pub(crate) struct Experiment {
 pub(crate) struct View {
     pub table: &'static TableSpec,
     /// Each with the suffix of its file's name after the name of the figure.
-    pub plots: Vec<(&'static str, PlotSpec<'static>)>,
+    pub plots: Vec<(&'static str, PlotSpec)>,
 }
 
 impl View {
@@ -125,7 +132,7 @@ impl Experiment {
     }
 
     /// Adds a plot; `suffix` is that of its file.
-    fn plot(mut self, suffix: &'static str, plot: PlotSpec<'static>) -> Experiment {
+    fn plot(mut self, suffix: &'static str, plot: PlotSpec) -> Experiment {
         self.view.plots.push((suffix, plot));
         self
     }
@@ -156,7 +163,7 @@ impl Experiment {
 
 /// How to show a report that was read from a file: like its figure, or like a workload.
 pub(crate) fn view_of(report: &Report) -> View {
-    let settings = Settings { scale: 1.0, seconds: None, threads: Vec::new() };
+    let settings = Settings { scale: 1.0, seconds: None, rounds: None, threads: Vec::new() };
     match figures().find(|figure| figure.name == report.name) {
         Some(figure) => (figure.build)(&settings).view,
         None => workload_view(&report.name, report.rows.iter().map(|row| row.data_point.as_str())),
@@ -181,29 +188,27 @@ pub(crate) fn workload_view<'a>(name: &str, mut data_points: impl Iterator<Item 
     View { table, plots: vec![("", plot)] }
 }
 
-fn rates(title: &'static str, x: X) -> PlotSpec<'static> {
+pub(crate) fn rates(title: &'static str, x: X) -> PlotSpec {
     PlotSpec {
         title,
         x,
         y: "operations_per_second",
-        y_label: "operations/s",
         kind: if x == X::DataPoints { Kind::Bars } else { Kind::Lines },
         log_y: false,
     }
 }
 
-fn over_time(title: &'static str, y: &'static str) -> PlotSpec<'static> {
-    let y_label = if y == "disk_mib" { "MiB" } else { "operations/s" };
-    PlotSpec { title, x: X::Time, y, y_label, kind: Kind::Lines, log_y: false }
+fn over_time(title: &'static str, y: &'static str) -> PlotSpec {
+    PlotSpec { title, x: X::Time, y, kind: Kind::Lines, log_y: false }
 }
 
-fn bars(title: &'static str, y: &'static str, y_label: &'static str, log_y: bool) -> PlotSpec<'static> {
-    PlotSpec { title, x: X::DataPoints, y, y_label, kind: Kind::Bars, log_y }
+fn bars(title: &'static str, y: &'static str, log_y: bool) -> PlotSpec {
+    PlotSpec { title, x: X::DataPoints, y, kind: Kind::Bars, log_y }
 }
 
-/// Engines under their own names, each commit durable.
-fn engines(names: &[&str]) -> Vec<Configuration> {
-    names.iter().map(|name| configuration(name, name, Level::Sync)).collect()
+/// Engines under their own names, as `--engine` takes them, each commit durable. A comma at the end names none.
+fn engines(names: &str) -> Vec<Configuration> {
+    names.split_terminator(',').map(|name| configuration(name, name, Level::Sync)).collect()
 }
 
 /// A configuration with a label of its own.
@@ -242,6 +247,8 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::plot::plot;
+    use crate::report_tests::sample;
 
     #[test]
     fn names_are_unique_and_plans_can_be_made() {
@@ -250,22 +257,28 @@ mod tests {
             for name in std::iter::once(&figure.name).chain(figure.aliases) {
                 assert!(names.insert(*name), "{name} is there twice");
             }
-            let settings = Settings { scale: 0.01, seconds: None, threads: vec![2] };
+            let settings = Settings { scale: 0.01, seconds: None, rounds: None, threads: vec![2] };
             let experiment = (figure.build)(&settings);
-            assert!(
-                experiment.configurations.iter().any(|one| one.label == experiment.baseline),
-                "{}",
-                figure.name
-            );
             let labels: HashSet<&str> =
                 experiment.configurations.iter().map(|one| one.label.as_str()).collect();
+            assert!(labels.contains(experiment.baseline), "{name}", name = figure.name);
             assert_eq!(labels.len(), experiment.configurations.len(), "{}", figure.name);
-            assert!(
-                !experiment.data_points.is_empty() && !experiment.view.plots.is_empty(),
-                "{}",
-                figure.name
-            );
+            assert!(!experiment.data_points.is_empty(), "{}", figure.name);
+            draw_all(&experiment.view);
             experiment.data_points.iter().for_each(|data_point| drop(data_point.workload.build()));
+        }
+    }
+
+    /// All plots are of metrics that exist, and those over time of sampled ones.
+    fn draw_all(view: &View) {
+        assert!(!view.plots.is_empty());
+        view.plots.iter().for_each(|(_, spec)| assert!(plot(&sample(), spec).ends_with("</svg>\n")));
+    }
+
+    #[test]
+    fn every_workload_can_be_drawn() {
+        for name in ["delete-queue", "overwrite-steady", "commit"] {
+            draw_all(&workload_view(name, ["A1", "A2"].into_iter()));
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) const FIGURES: [Figure; 1] = [Figure {
                 data_points.push(data_point(name, workload, threads, settings.time(1.0)));
             }
         }
-        let mut configurations = engines(&["fulgurite", "rocksdb", "wiredtiger"]);
+        let mut configurations = engines("fulgurite,rocksdb,wiredtiger");
         let servers = ["server, queued", "server, from the I/O thread"];
         configurations
             .splice(1..1, servers.map(|label| configuration(label, "fulgurite:server", Level::Sync)));

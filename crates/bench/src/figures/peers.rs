@@ -12,22 +12,8 @@ use crate::workload::{
 };
 
 /// Every engine, once.
-const ENGINES: [&str; 14] = [
-    "fulgurite",
-    "rocksdb",
-    "rocksdb-txn",
-    "rocksdb-blob",
-    "wiredtiger",
-    "bdb",
-    "bdb-mvcc",
-    "bdb-je",
-    "lmdb",
-    "leveldb",
-    "redb",
-    "fjall",
-    "sqlite",
-    "fulgurite:lsm",
-];
+const ENGINES: &str = "fulgurite,rocksdb,rocksdb-txn,rocksdb-blob,wiredtiger,bdb,bdb-mvcc,\
+     bdb-je,lmdb,leveldb,redb,fjall,sqlite,fulgurite:lsm";
 
 pub(super) const FIGURES: [Figure; 4] = [
     Figure {
@@ -46,7 +32,7 @@ pub(super) const FIGURES: [Figure; 4] = [
                 (format!("ycsb {name}"), workload, 8)
             });
             let scale = TpccScale::fraction(settings.scale);
-            let queue = DeleteQueue { queues: 8, backlog: 1000, value_bytes: DeleteQueue::VALUE_BYTES };
+            let queue = DeleteQueue { queues: 8, backlog: DeleteQueue::BACKLOG };
             let commits = [
                 ("insert, 1 thread", micro(MicroMix::Insert), 1),
                 ("insert, 32 threads", micro(MicroMix::Insert), 32),
@@ -69,10 +55,10 @@ pub(super) const FIGURES: [Figure; 4] = [
                 let limit = if is_load { Limit::Work } else { settings.time(0.8) };
                 data_point(&name, workload, threads, limit)
             });
-            Experiment::new(engines(&ENGINES), "fulgurite", data_points.collect())
+            Experiment::new(engines(ENGINES), "fulgurite", data_points.collect())
                 .rounds(2)
                 .note("loads commit 100 rows at a time")
-                .plot("", bars("Rates of all engines", "operations_per_second", "operations/s", true))
+                .plot("", bars("Rates of all engines", "operations_per_second", true))
         },
     },
     Figure {
@@ -80,16 +66,11 @@ pub(super) const FIGURES: [Figure; 4] = [
         aliases: &["queue"],
         title: "A queue over time: what rows that were deleted cost the next look at its head",
         build: |settings| {
-            let peers = ["fulgurite", "rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "fjall"];
-            let (backlog, value_bytes) = (settings.rows(10_000), DeleteQueue::VALUE_BYTES);
-            let queues = Spec::DeleteQueue(DeleteQueue { queues: 2, backlog, value_bytes });
-            Experiment::new(
-                engines(&peers),
-                "fulgurite",
-                vec![data_point("", queues, 2, settings.time(10.0))],
-            )
-            .rounds(1)
-            .plot("", over_time("Puts and takes a second over time", "operations_per_second"))
+            let peers = "fulgurite,rocksdb,leveldb,wiredtiger,lmdb,bdb,fjall";
+            let queues = Spec::DeleteQueue(DeleteQueue { queues: 2, backlog: settings.rows(10_000) });
+            Experiment::new(engines(peers), "fulgurite", vec![data_point("", queues, 2, settings.time(10.0))])
+                .rounds(1)
+                .plot("", over_time("Puts and takes a second over time", "operations_per_second"))
         },
     },
     Figure {
@@ -97,22 +78,21 @@ pub(super) const FIGURES: [Figure; 4] = [
         aliases: &["jobs"],
         title: "One queue and many workers: jobs put and taken a second, each commit durable",
         build: |settings| {
-            let (jobs, value_bytes) = (settings.rows(JobQueue::JOBS), JobQueue::VALUE_BYTES);
+            let jobs = settings.rows(JobQueue::JOBS);
             // A slower peer is cut after this time.
             let within = settings.seconds.unwrap_or(Duration::from_secs(600));
             let mut data_points = Vec::new();
             for (name, work) in [("enqueue", QueueWork::Enqueue), ("take", QueueWork::Take)] {
                 for threads in settings.threads(&[1, 4, 16]) {
-                    let workload = Spec::JobQueue { jobs, value_bytes, work };
+                    let workload = Spec::JobQueue { jobs, work };
                     let limit = Limit::WorkWithin(within);
                     data_points.push(data_point(&format!("{name}, {threads}"), workload, threads, limit));
                 }
             }
-            let peers = ["fulgurite", "redb", "lmdb", "sqlite", "fjall"];
-            Experiment::new(engines(&peers), "fulgurite", data_points)
+            Experiment::new(engines("fulgurite,redb,lmdb,sqlite,fjall"), "fulgurite", data_points)
                 .rounds(1)
                 .note(format!("a run that takes more than {} s is cut", within.as_secs_f64()))
-                .plot("", bars("Jobs a second", "operations_per_second", "jobs/s", true))
+                .plot("", bars("Jobs a second", "operations_per_second", true))
         },
     },
     Figure {
@@ -120,12 +100,11 @@ pub(super) const FIGURES: [Figure; 4] = [
         aliases: &["space"],
         title: "Random overwrites over time: what the files grow to",
         build: |settings| {
-            let peers =
-                ["rocksdb", "leveldb", "wiredtiger", "lmdb", "bdb", "bdb-je", "redb", "fjall", "sqlite"];
+            let peers = "fulgurite,rocksdb,leveldb,wiredtiger,lmdb,bdb,bdb-je,redb,fjall,sqlite";
             let sizes = Sizes { key_bytes: 20, value_bytes: 1000 };
             let workload = Micro { sizes, rows: settings.rows(100_000), mix: MicroMix::Overwrite };
             let data_points = vec![data_point("", Spec::Micro(workload), 4, settings.time(10.0))];
-            Experiment::new(engines(&[&["fulgurite"], &peers[..]].concat()), "fulgurite", data_points)
+            Experiment::new(engines(peers), "fulgurite", data_points)
                 .rounds(1)
                 .plot("", over_time("Bytes on the disk over time", "disk_mib"))
         },

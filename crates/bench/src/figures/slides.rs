@@ -51,8 +51,8 @@ pub(super) const FIGURES: [Figure; 4] = [
         build: |settings| {
             let threads = settings.threads(&[80, 100, 120]);
             let data_points = over_threads(&threads, &tpcb(settings.rows(1000)), settings.time(2.0));
-            let waits = ["fulgurite:block", "fulgurite:spin-then-block"];
-            Experiment::new(engines(&waits), waits[0], data_points)
+            let engines = engines("fulgurite:block,fulgurite:spin-then-block");
+            Experiment::new(engines, "fulgurite:block", data_points)
                 .rounds(5)
                 .note("the talk polled with a device of about 100 us on 40 cores")
                 .table(&TableSpec::WAL)
@@ -85,7 +85,7 @@ pub(super) const FIGURES: [Figure; 4] = [
             let data_points = vec![data_point("", Spec::Micro(workload), 1, settings.time(3.0))];
             Experiment::new(configurations(&["rocksdb"], "rocksdb"), "rocksdb, sync", data_points)
                 .note("the talk has a million documents; a tenth of them is here at scale 1")
-                .plot("", bars("Overwrites", "operations_per_second", "operations/s", true))
+                .plot("", bars("Overwrites", "operations_per_second", true))
         },
     },
 ];

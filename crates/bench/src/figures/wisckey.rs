@@ -16,15 +16,9 @@ fn experiment(settings: &Settings, configurations: Vec<Configuration>) -> Experi
     Experiment::new(configurations, "fulgurite, sync", data_points)
         .rounds(2)
         .table(&TableSpec::WRITING)
-        .plot("", bars("4 KiB values in random order: time of it all", "elapsed_seconds", "seconds", false))
-        .plot(
-            "-syncs",
-            bars("4 KiB values in random order: share of the time in syncs", "sync_share", "share", false),
-        )
-        .plot(
-            "-latency",
-            bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", "us/KiB", true),
-        )
+        .plot("", bars("4 KiB values in random order: time of it all", "elapsed_seconds", false))
+        .plot("-syncs", bars("4 KiB values in random order: share of the time in syncs", "sync_share", false))
+        .plot("-latency", bars("4 KiB values in random order: latency of 1 KiB", "us_per_kib", true))
 }
 
 pub(super) const FIGURES: [Figure; 2] = [

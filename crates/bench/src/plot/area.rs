@@ -2,13 +2,14 @@
 
 use super::axis::Axis;
 use super::canvas::{Anchor, At, Canvas, INK, Look, PALE, TEXT, width};
-use super::{PlotSpec, X};
+use super::{Kind, PlotSpec, X};
+use crate::metrics::Metric;
 
-/// The settings of a area.
-pub struct Layout<'a> {
-    pub title: &'a str,
-    pub x_label: &'a str,
-    pub y_label: &'a str,
+/// The settings of an area.
+pub struct Layout {
+    pub title: &'static str,
+    pub x_label: &'static str,
+    pub y_label: &'static str,
     /// The least width of the data.
     pub data_width: i32,
     /// The height of the names below the data.
@@ -40,20 +41,24 @@ const DATA_HEIGHT: i32 = 380;
 const LEGEND_LINE: i32 = 20;
 const SWATCH: i32 = 30;
 
-impl<'a> Layout<'a> {
+impl Layout {
     /// The least width, and room for one line of names.
-    pub fn new(spec: &PlotSpec<'a>, legend: Vec<(String, Swatch)>, axis: Axis) -> Layout<'a> {
+    pub fn new(spec: &PlotSpec, legend: Vec<(String, Swatch)>, axis: Axis) -> Layout {
         let x_label = match spec.x {
             X::Threads => "threads",
             X::DataPoints => "",
             X::Time => "seconds",
         };
-        let (title, y_label) = (spec.title, spec.y_label);
-        Layout { title, x_label, y_label, data_width: 0, names_height: TEXT, legend, axis }
+        let y_label = match spec.kind {
+            // The legend names the figures of a stack.
+            Kind::Stacked(_) => "",
+            Kind::Lines | Kind::Bars => Metric::named(spec.y).label,
+        };
+        Layout { title: spec.title, x_label, y_label, data_width: 0, names_height: TEXT, legend, axis }
     }
 
     /// Draws it on a new picture of the size that it needs.
-    pub fn draw<'text>(&self, text: &'text mut String) -> (Canvas<'text>, PlotArea) {
+    pub fn draw(&self) -> (Canvas, PlotArea) {
         let ticks = self.axis.ticks();
         let ticks_width = ticks.iter().map(|(_, text)| width(text, TEXT)).max().unwrap_or(0);
         let legend_width = self.legend.iter().map(|(name, _)| width(name, TEXT) + SWATCH).max();
@@ -67,7 +72,7 @@ impl<'a> Layout<'a> {
         let label_height = if self.x_label.is_empty() { 0 } else { 10 + TEXT };
         let picture_height = bottom + 10 + self.names_height + label_height + MARGIN;
 
-        let mut canvas = Canvas::new(text, picture_width, picture_height);
+        let mut canvas = Canvas::new(picture_width, picture_height);
         let area = PlotArea { left, right, top, bottom, axis: self.axis };
         for (line, y) in title.iter().zip((MARGIN + TITLE / 2..).step_by(TITLE as usize + 6)) {
             canvas.bold(line, (MARGIN, y), TITLE);
@@ -85,7 +90,7 @@ impl<'a> Layout<'a> {
         (canvas, area)
     }
 
-    fn draw_legend(&self, canvas: &mut Canvas<'_>, (x, top): At) {
+    fn draw_legend(&self, canvas: &mut Canvas, (x, top): At) {
         for ((name, swatch), y) in
             self.legend.iter().zip((top + LEGEND_LINE / 2..).step_by(LEGEND_LINE as usize))
         {
@@ -114,12 +119,12 @@ impl PlotArea {
     }
 
     /// The bottom line of the data, drawn after them.
-    pub fn draw_foot(&self, canvas: &mut Canvas<'_>) {
+    pub fn draw_foot(&self, canvas: &mut Canvas) {
         canvas.line((self.left, self.bottom), (self.right, self.bottom), INK);
     }
 
     /// The names of categories `offset` below the bottom line, vertical if `upwards` is set.
-    pub fn draw_names(&self, canvas: &mut Canvas<'_>, names: &[String], offset: i32, upwards: bool) {
+    pub fn draw_names(&self, canvas: &mut Canvas, names: &[String], offset: i32, upwards: bool) {
         for (index, name) in names.iter().enumerate() {
             let x = self.x(index as f64 + 0.5, names.len()).round() as i32;
             match upwards {

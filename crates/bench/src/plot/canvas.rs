@@ -1,17 +1,18 @@
-//! Lines, boxes and texts in pixels.
+//! Lines, boxes and texts in pixels: the elements of an SVG picture.
 
-use plotters::element::{DashedPathElement, Drawable};
-use plotters::prelude::*;
-use plotters::style::FontTransform;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use std::fmt::Write;
 
-use crate::{Error, Result};
+use crate::html::Escaped;
 
 /// A vertex: to the right, and down.
 pub type At = (i32, i32);
 
-pub const INK: RGBColor = RGBColor(0x22, 0x22, 0x22);
-pub const PALE: RGBColor = RGBColor(0xdd, 0xdd, 0xdd);
+/// `#rrggbb`.
+pub type Color = &'static str;
+
+pub const INK: Color = "#222222";
+pub const PALE: Color = "#dddddd";
+const WHITE: Color = "#ffffff";
 
 /// Height of the letters of axes and legends.
 pub const TEXT: i32 = 13;
@@ -20,22 +21,14 @@ pub const SMALL: i32 = 10;
 
 /// Eight colors that readers with red-green color blindness can distinguish, too, on white. The first seven are those
 /// of Okabe and Ito, without the yellow.
-const COLORS: [RGBColor; 8] = [
-    RGBColor(0x00, 0x72, 0xb2),
-    RGBColor(0xd5, 0x5e, 0x00),
-    RGBColor(0x00, 0x9e, 0x73),
-    RGBColor(0xcc, 0x79, 0xa7),
-    RGBColor(0x56, 0xb4, 0xe9),
-    RGBColor(0xe6, 0x9f, 0x00),
-    RGBColor(0x44, 0x44, 0x44),
-    RGBColor(0x88, 0x22, 0x55),
-];
+const COLORS: [Color; 8] =
+    ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#444444", "#882255"];
 const MARKERS: usize = 5;
 
 /// The look of the lines, markers and bars of one series. The first 24 differ as bars, the first 40 as markers.
 #[derive(Clone, Copy)]
 pub struct Look {
-    pub color: RGBColor,
+    pub color: Color,
     marker: usize,
     /// 0: filled bars and solid lines; 1: bars with stripes, dashed lines; 2: hollow bars, dashed lines.
     fill: usize,
@@ -51,11 +44,8 @@ impl Look {
 /// Which vertex of a text is at its position.
 #[derive(Clone, Copy)]
 pub enum Anchor {
-    /// Its start.
     Start,
-    /// Its middle.
     Middle,
-    /// Its end.
     End,
 }
 
@@ -64,78 +54,65 @@ pub fn width(text: &str, height: i32) -> i32 {
     (text.chars().count() as f64 * f64::from(height) * 0.6).ceil() as i32
 }
 
-pub struct Canvas<'a> {
-    backend: SVGBackend<'a>,
-    failure: Option<String>,
-    size: (u32, u32),
-}
+/// A picture that is being drawn.
+pub struct Canvas(String);
 
-impl<'a> Canvas<'a> {
+impl Canvas {
     /// A white picture of this size in pixels.
-    pub fn new(text: &'a mut String, width: i32, height: i32) -> Canvas<'a> {
-        let size = (width.max(1) as u32, height.max(1) as u32);
-        let mut canvas = Canvas { backend: SVGBackend::with_string(text, size), failure: None, size };
+    pub fn new(width: i32, height: i32) -> Canvas {
+        let size = format!("width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\"");
+        let mut canvas = Canvas(format!("<svg {size} xmlns=\"http://www.w3.org/2000/svg\">\n"));
         canvas.rect((0, 0), (width, height), WHITE);
         canvas
     }
 
-    /// Ends the text of the picture.
-    pub fn finish(mut self) -> Result<()> {
-        let done = self.backend.present();
-        self.note(done);
-        match self.failure {
-            None => Ok(()),
-            Some(failure) => Err(Error::engine("drawing a plot", failure)),
-        }
+    /// The text of the picture.
+    pub fn finish(self) -> String {
+        self.0 + "</svg>\n"
     }
 
-    /// Keeps the first failure, for [`Canvas::finish`].
-    fn note<E: std::error::Error>(&mut self, done: Result<(), E>) {
-        if let Err(error) = done {
-            self.failure.get_or_insert(error.to_string());
-        }
+    fn element(&mut self, element: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "<{element}/>").expect("strings take all");
     }
 
-    pub fn line(&mut self, from: At, to: At, color: RGBColor) {
-        let done = self.backend.draw_line(from, to, &color.stroke_width(1));
-        self.note(done);
+    pub fn line(&mut self, (x1, y1): At, (x2, y2): At, color: Color) {
+        self.element(format_args!(
+            "line x1=\"{x1}\" y1=\"{y1}\" x2=\"{x2}\" y2=\"{y2}\" stroke=\"{color}\" stroke-width=\"1\""
+        ));
     }
 
-    pub fn rect(&mut self, from: At, to: At, color: RGBColor) {
-        let done = self.backend.draw_rect(from, to, &color, true);
-        self.note(done);
+    pub fn rect(&mut self, (left, top): At, (right, bottom): At, color: Color) {
+        let (width, height) = (right - left, bottom - top);
+        self.element(format_args!(
+            "rect x=\"{left}\" y=\"{top}\" width=\"{width}\" height=\"{height}\" fill=\"{color}\""
+        ));
     }
 
     /// A line through all vertices.
-    pub fn path(&mut self, vertices: &[At], look: Look, opacity: f64, stroke_width: u32) {
+    pub fn path(&mut self, vertices: &[At], Look { color, fill, .. }: Look, opacity: f64, stroke_width: u32) {
         if vertices.len() < 2 {
             return;
         }
-        let style = ShapeStyle { color: look.color.mix(opacity), filled: false, stroke_width };
-        let done = match look.fill {
-            0 => self.backend.draw_path(vertices.iter().copied(), &style),
-            _ => DashedPathElement::new(vertices.iter().copied(), 7, 4, style).draw(
-                vertices.iter().copied(),
-                &mut self.backend,
-                self.size,
-            ),
-        };
-        self.note(done);
+        let dashes = if fill == 0 { "" } else { " stroke-dasharray=\"7 4\"" };
+        self.element(format_args!(
+            "polyline points=\"{}\" fill=\"none\" stroke=\"{color}\" stroke-width=\"{stroke_width}\" \
+             opacity=\"{opacity}\"{dashes}",
+            points(vertices)
+        ));
     }
 
-    pub fn marker(&mut self, (x, y): At, look: Look) {
-        let outline: &[At] = match look.marker {
+    pub fn marker(&mut self, (x, y): At, Look { color, marker, .. }: Look) {
+        let outline: &[At] = match marker {
             0 => {
-                let done = self.backend.draw_circle((x, y), 5, &look.color, true);
-                return self.note(done);
+                return self.element(format_args!("circle cx=\"{x}\" cy=\"{y}\" r=\"5\" fill=\"{color}\""));
             }
             1 => &[(-4, -4), (4, -4), (4, 4), (-4, 4)],
             2 => &[(0, -6), (5, 4), (-5, 4)],
             3 => &[(0, -6), (6, 0), (0, 6), (-6, 0)],
             _ => &[(0, 6), (5, -4), (-5, -4)],
         };
-        let done = self.backend.fill_polygon(outline.iter().map(|(dx, dy)| (x + dx, y + dy)), &look.color);
-        self.note(done);
+        let vertices: Vec<At> = outline.iter().map(|(dx, dy)| (x + dx, y + dy)).collect();
+        self.element(format_args!("polygon points=\"{}\" fill=\"{color}\"", points(&vertices)));
     }
 
     /// A bar whose base is at the lower corner.
@@ -157,7 +134,7 @@ impl<'a> Canvas<'a> {
     }
 
     /// A vertical line with end marks, from the least value to the largest.
-    pub fn spread(&mut self, x: i32, top: i32, bottom: i32, color: RGBColor) {
+    pub fn spread(&mut self, x: i32, top: i32, bottom: i32, color: Color) {
         self.line((x, top), (x, bottom), color);
         self.line((x - 3, top), (x + 3, top), color);
         self.line((x - 3, bottom), (x + 3, bottom), color);
@@ -165,37 +142,36 @@ impl<'a> Canvas<'a> {
 
     /// A text, vertically centered at `at`.
     pub fn text(&mut self, text: &str, at: At, height: i32, anchor: Anchor) {
-        self.draw_text(text, at, height, anchor, FontTransform::None, FontStyle::Normal);
+        self.draw_text(text, at, height, anchor, "");
     }
 
     pub fn bold(&mut self, text: &str, at: At, height: i32) {
-        self.draw_text(text, at, height, Anchor::Start, FontTransform::None, FontStyle::Bold);
+        self.draw_text(text, at, height, Anchor::Start, " font-weight=\"bold\"");
     }
 
     /// A text that runs upwards.
     pub fn text_upwards(&mut self, text: &str, at: At, height: i32, anchor: Anchor) {
-        self.draw_text(text, at, height, anchor, FontTransform::Rotate270, FontStyle::Normal);
+        let turn = format!(" transform=\"rotate(270, {}, {})\"", at.0, at.1);
+        self.draw_text(text, at, height, anchor, &turn);
     }
 
-    fn draw_text(
-        &mut self,
-        text: &str,
-        at: At,
-        height: i32,
-        anchor: Anchor,
-        turn: FontTransform,
-        style: FontStyle,
-    ) {
+    fn draw_text(&mut self, text: &str, (x, y): At, height: i32, anchor: Anchor, more: &str) {
         let anchor = match anchor {
-            Anchor::Start => HPos::Left,
-            Anchor::Middle => HPos::Center,
-            Anchor::End => HPos::Right,
+            Anchor::Start => "start",
+            Anchor::Middle => "middle",
+            Anchor::End => "end",
         };
-        // The backend divides sizes by this.
-        let size = f64::from(height) * 1.24;
-        let font = FontDesc::new(FontFamily::SansSerif, size, style).transform(turn);
-        let style = TextStyle::from(font).color(&INK).pos(Pos::new(anchor, VPos::Center));
-        let done = self.backend.draw_text(text, &style, at);
-        self.note(done);
+        writeln!(
+            self.0,
+            "<text x=\"{x}\" y=\"{y}\" dy=\"0.5ex\" text-anchor=\"{anchor}\" font-family=\"sans-serif\" \
+             font-size=\"{height}\" fill=\"{INK}\"{more}>{}</text>",
+            Escaped(text)
+        )
+        .expect("strings take all");
     }
+}
+
+/// Vertices as attributes have them.
+fn points(vertices: &[At]) -> String {
+    vertices.iter().map(|(x, y)| format!("{x},{y}")).collect::<Vec<_>>().join(" ")
 }

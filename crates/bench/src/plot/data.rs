@@ -5,7 +5,6 @@ use crate::metrics::Summary;
 use crate::report::{Report, Row};
 use crate::run::{Run, Sample};
 use crate::table::Differences;
-use crate::{Error, Result};
 
 /// The content of a plot at one category of one series.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,9 +80,9 @@ impl<'a> Layers<'a> {
 
     /// Several figures for each category of each series; a figure that means nothing is 0 if another one means
     /// something.
-    pub fn stacks(&self, metrics: &[(&str, &str)]) -> Vec<Vec<Entry<Vec<f64>>>> {
+    pub fn stacks(&self, metrics: &[&str]) -> Vec<Vec<Entry<Vec<f64>>>> {
         let stack = |row: &Row| {
-            let figures = metrics.iter().map(|(metric, _)| row.summary(metric).map(|summary| summary.median));
+            let figures = metrics.iter().map(|metric| Some(row.summary(metric)?.median));
             let figures: Vec<Option<f64>> = figures.collect();
             let any = figures.iter().any(Option::is_some);
             any.then(|| figures.into_iter().map(|figure| figure.unwrap_or(0.0).max(0.0)).collect())
@@ -106,9 +105,9 @@ pub struct Trace {
 
 /// The series of a plot over time, and the samples of all counting runs.
 ///
-/// # Errors
+/// # Panics
 /// If the figure is not a sampled one.
-pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)> {
+pub fn traces(report: &Report, metric: &str) -> (Vec<String>, Vec<Trace>) {
     let of_run = match metric {
         "operations_per_second" => rates,
         "disk_mib" => |run: &Run| sampled(run, |bytes| bytes / f64::from(1 << 20)),
@@ -116,11 +115,7 @@ pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)
             let live = run.live_bytes.filter(|live| *live > 0);
             live.map_or(Vec::new(), |live| sampled(run, |bytes| bytes / live as f64))
         },
-        _ => {
-            let known = "operations_per_second, disk_mib, space_amplification";
-            let what = format!("`{metric}` is not known over time: only {known} are");
-            return Err(Error::engine("drawing a plot", what));
-        }
+        _ => panic!("`{metric}` is not known over time"),
     };
     let differences = Differences::of(report);
     let name = |row: &Row| joined(&[series_name(report, row), differences.name(row)]);
@@ -137,7 +132,7 @@ pub fn traces(report: &Report, metric: &str) -> Result<(Vec<String>, Vec<Trace>)
             traces.push(Trace { series, is_median, values: of_run(run) });
         }
     }
-    Ok((names, traces))
+    (names, traces)
 }
 
 /// Operations a second from one sample to the next, at the time of the later one.
@@ -208,7 +203,7 @@ mod tests {
         let mut report = sample();
         report.rows[0].runs.truncate(1);
         report.rows[0].runs[0].live_bytes = None;
-        let stacks = Layers::by_threads(&report).stacks(&[("reads", "reads"), ("space_amplification", "")]);
+        let stacks = Layers::by_threads(&report).stacks(&["reads", "space_amplification"]);
         assert_eq!(stacks[0][0], Entry::Value(vec![1_000.0, 0.0]));
         assert_eq!(stacks[2][0], Entry::NotAvailable);
     }
@@ -217,12 +212,11 @@ mod tests {
     fn samples_become_rates_and_sizes() {
         let mut report = sample();
         report.rows = vec![row("a", 8, vec![run(1, 100), run(2, 300), run(3, 200)])];
-        let (names, traces) = traces(&report, "operations_per_second").expect("sampled");
+        let (names, traces) = traces(&report, "operations_per_second");
         assert_eq!(names, ["a"]);
         assert_eq!(traces.iter().map(|trace| trace.is_median).collect::<Vec<_>>(), [false, true, false]);
         assert_eq!(traces[1].values[..3], [(0.1, 200.0), (0.2, 200.0), (0.3, 100.0)]);
-        let space = super::traces(&report, "space_amplification").expect("sampled").1;
+        let space = super::traces(&report, "space_amplification").1;
         assert_eq!(space[1].values[0], (0.1, 0.3));
-        assert!(super::traces(&report, "p99_latency_us").is_err());
     }
 }

@@ -5,8 +5,7 @@ use super::area::{Layout, PlotArea, Swatch};
 use super::axis::{Axis, nice_step, tick_text};
 use super::canvas::{Anchor, At, Canvas, INK, Look, SMALL, TEXT, width};
 use super::data::{Entry, Layers, Trace, traces};
-use crate::Result;
-use crate::metrics::Summary;
+use crate::metrics::{Metric, Summary};
 use crate::number::number;
 use crate::report::Report;
 
@@ -17,12 +16,11 @@ const BAR_MAX: i32 = 56;
 const GAP: i32 = 24;
 
 /// A line for each series, with the spread of the rounds.
-pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
+pub fn lines(layers: &Layers<'_>, spec: &PlotSpec) -> String {
     let entries = layers.entries(spec.y);
     let (names_height, upwards) = names_room(&layers.categories, 640 / layers.categories.len().max(1) as i32);
     let layout = Layout::new(spec, legend(layers, &entries, Swatch::Line), axis(&entries, spec));
-    let layout = Layout { names_height, ..layout };
-    let (mut canvas, area) = layout.draw(text);
+    let (mut canvas, area) = Layout { names_height, ..layout }.draw();
     let count = layers.categories.len();
     for (index, entries) in entries.iter().enumerate() {
         let look = Look::of(index);
@@ -48,74 +46,48 @@ pub fn lines(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Res
 }
 
 /// A group of bars for each category, one for each series.
-pub fn bars(layers: &Layers<'_>, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
+pub fn bars(layers: &Layers<'_>, spec: &PlotSpec) -> String {
     let entries = layers.entries(spec.y);
-    let bars = BarLayout::of(layers);
     let layout = Layout::new(spec, legend(layers, &entries, Swatch::Bar), axis(&entries, spec));
-    let (mut canvas, area) = bars.sized(layout).draw(text);
-    for (series, entries) in entries.iter().enumerate() {
-        for (category, entry) in entries.iter().enumerate() {
-            let (left, right) = bars.bar(&area, category, series);
-            let middle = (left + right) / 2;
-            match entry {
-                Entry::Absent => {}
-                Entry::NotAvailable => not_available(&mut canvas, &area, left, right),
-                Entry::Value(summary) => {
-                    canvas.bar((left, area.y(summary.median)), (right, area.bottom), Look::of(series));
-                    if summary.min < summary.max {
-                        canvas.spread(middle, area.y(summary.max), area.y(summary.min), INK);
-                    }
-                    let top = area.y(summary.max);
-                    figure(&mut canvas, &number(summary.median), (left, right), top);
-                }
-            }
+    BarLayout::of(layers, 0).draw(layout, layers, &entries, |canvas, area, series, (left, right), summary| {
+        canvas.bar((left, area.y(summary.median)), (right, area.bottom), Look::of(series));
+        let top = area.y(summary.max);
+        if summary.min < summary.max {
+            canvas.spread((left + right) / 2, top, area.y(summary.min), INK);
         }
-    }
-    bars.finish(canvas, &area, layers)
+        (summary.median, top)
+    })
 }
 
 /// A group of bars for each category, one for each series, with its name below it; each bar is a stack of figures.
-pub fn stacked(
-    layers: &Layers<'_>,
-    spec: &PlotSpec<'_>,
-    metrics: &[(&str, &str)],
-    text: &mut String,
-) -> Result<()> {
+pub fn stacked(layers: &Layers<'_>, spec: &PlotSpec, metrics: &[&str]) -> String {
     let stacks = layers.stacks(metrics);
-    let mut bars = BarLayout::of(layers);
     let names_height = layers.series.iter().map(|(name, _)| width(name, TEXT)).max().unwrap_or(0) + 6;
-    bars.names_height += names_height;
-    bars.series_names_height = names_height;
     let sums = stacks.iter().flatten().filter_map(Entry::value).map(|stack| stack.iter().sum::<f64>());
-    let swatch =
-        |(index, (_, name)): (usize, &(&str, &str))| (name.to_string(), Swatch::Bar(Look::of(index)));
+    let swatch = |(index, metric): (usize, &&str)| {
+        (Metric::named(metric).label.to_string(), Swatch::Bar(Look::of(index)))
+    };
     let legend = metrics.iter().enumerate().map(swatch).rev().collect();
-    let (mut canvas, area) = bars.sized(Layout::new(spec, legend, Axis::of(sums, false))).draw(text);
-    for (series, ((name, _), entries)) in layers.series.iter().zip(&stacks).enumerate() {
-        for (category, entry) in entries.iter().enumerate() {
-            let (left, right) = bars.bar(&area, category, series);
-            canvas.text_upwards(name, ((left + right) / 2, area.bottom + 8), TEXT, Anchor::End);
-            match entry {
-                Entry::Absent => {}
-                Entry::NotAvailable => not_available(&mut canvas, &area, left, right),
-                Entry::Value(stack) => {
-                    let mut sum = 0.0;
-                    for (index, figure) in stack.iter().enumerate() {
-                        let foot = area.y(sum);
-                        sum += figure;
-                        canvas.bar((left, area.y(sum)), (right, foot), Look::of(index));
-                    }
-                    figure(&mut canvas, &number(sum), (left, right), area.y(sum));
-                }
+    let layout = Layout::new(spec, legend, Axis::of(sums, false));
+    BarLayout::of(layers, names_height).draw(
+        layout,
+        layers,
+        &stacks,
+        |canvas, area, _, (left, right), stack| {
+            let mut sum = 0.0;
+            for (index, figure) in stack.iter().enumerate() {
+                let foot = area.y(sum);
+                sum += figure;
+                canvas.bar((left, area.y(sum)), (right, foot), Look::of(index));
             }
-        }
-    }
-    bars.finish(canvas, &area, layers)
+            (sum, area.y(sum))
+        },
+    )
 }
 
 /// A line for each run; that of the median run is fully opaque.
-pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Result<()> {
-    let (names, traces) = traces(report, spec.y)?;
+pub fn over_time(report: &Report, spec: &PlotSpec) -> String {
+    let (names, traces) = traces(report, spec.y);
     let legend = names.iter().enumerate().map(|(index, name)| {
         let has_any = traces.iter().any(|trace| trace.series == index && !trace.values.is_empty());
         let name = if has_any { name.clone() } else { format!("{name} (n/a)") };
@@ -123,7 +95,7 @@ pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Res
     });
     let values = || traces.iter().flat_map(|trace| &trace.values);
     let axis = Axis::of(values().map(|(_, value)| *value), spec.log_y);
-    let (mut canvas, area) = Layout::new(spec, legend.collect(), axis).draw(text);
+    let (mut canvas, area) = Layout::new(spec, legend.collect(), axis).draw();
     let end = values().map(|(at, _)| *at).fold(0.0, f64::max).max(1e-9);
     let x = |at: f64| area.x(at / end, 1).round() as i32;
     let (medians, others): (Vec<&Trace>, Vec<&Trace>) = traces.iter().partition(|trace| trace.is_median);
@@ -151,7 +123,7 @@ pub fn over_time(report: &Report, spec: &PlotSpec<'_>, text: &mut String) -> Res
 struct BarLayout {
     data_width: i32,
     names_height: i32,
-    /// The height of the names of series within it.
+    /// The height of the names of series within it; 0: the legend names them.
     series_names_height: i32,
     upwards: bool,
     categories: usize,
@@ -159,16 +131,12 @@ struct BarLayout {
 }
 
 impl BarLayout {
-    fn of(layers: &Layers<'_>) -> BarLayout {
+    fn of(layers: &Layers<'_>, series_names_height: i32) -> BarLayout {
         let (categories, series) = (layers.categories.len().max(1), layers.series.len().max(1));
         let data_width = (categories as i32 * (series as i32 * BAR_MIN + GAP)).max(640);
         let (names_height, upwards) = names_room(&layers.categories, data_width / categories as i32);
-        BarLayout { data_width, names_height, series_names_height: 0, upwards, categories, series }
-    }
-
-    /// A layout with room for the bars and their names.
-    fn sized<'a>(&self, layout: Layout<'a>) -> Layout<'a> {
-        Layout { data_width: self.data_width, names_height: self.names_height, ..layout }
+        let names_height = names_height + series_names_height;
+        BarLayout { data_width, names_height, series_names_height, upwards, categories, series }
     }
 
     /// The left and the right end of a bar.
@@ -180,16 +148,48 @@ impl BarLayout {
         (left + 1, left + bar)
     }
 
-    fn finish(&self, mut canvas: Canvas<'_>, area: &PlotArea, layers: &Layers<'_>) -> Result<()> {
+    /// The picture, in which `draw` draws each entry that there is, by the number of its series and its left and right
+    /// end, and returns the figure to be written above it, and where it ends.
+    fn draw<T>(
+        &self,
+        layout: Layout,
+        layers: &Layers<'_>,
+        entries: &[Vec<Entry<T>>],
+        draw: impl Fn(&mut Canvas, &PlotArea, usize, (i32, i32), &T) -> (f64, i32),
+    ) -> String {
+        let (data_width, names_height) = (self.data_width, self.names_height);
+        let (mut canvas, area) = Layout { data_width, names_height, ..layout }.draw();
+        for (series, ((name, _), entries)) in layers.series.iter().zip(entries).enumerate() {
+            for (category, entry) in entries.iter().enumerate() {
+                let (left, right) = self.bar(&area, category, series);
+                let middle = (left + right) / 2;
+                if self.series_names_height > 0 {
+                    canvas.text_upwards(name, (middle, area.bottom + 8), TEXT, Anchor::End);
+                }
+                match entry {
+                    Entry::Absent => {}
+                    Entry::NotAvailable => {
+                        canvas.text_upwards("n/a", (middle, area.bottom - 4), SMALL, Anchor::Start);
+                    }
+                    Entry::Value(value) => {
+                        let (figure, top) = draw(&mut canvas, &area, series, (left, right), value);
+                        let text = number(figure);
+                        match width(&text, SMALL) <= right - left {
+                            true => canvas.text(&text, (middle, top - 8), SMALL, Anchor::Middle),
+                            false => canvas.text_upwards(&text, (middle, top - 5), SMALL, Anchor::Start),
+                        }
+                    }
+                }
+            }
+        }
         area.draw_foot(&mut canvas);
-        let offset = self.series_names_height;
-        area.draw_names(&mut canvas, &layers.categories, offset, self.upwards);
+        area.draw_names(&mut canvas, &layers.categories, self.series_names_height, self.upwards);
         canvas.finish()
     }
 }
 
 /// An axis for medians and their spread.
-fn axis(entries: &[Vec<Entry<Summary>>], spec: &PlotSpec<'_>) -> Axis {
+fn axis(entries: &[Vec<Entry<Summary>>], spec: &PlotSpec) -> Axis {
     let summaries = entries.iter().flatten().filter_map(Entry::value);
     Axis::of(summaries.flat_map(|summary| [summary.min, summary.max]), spec.log_y)
 }
@@ -214,18 +214,4 @@ fn legend(
             (name, swatch(Look::of(index)))
         })
         .collect()
-}
-
-/// `n/a` instead of a bar.
-fn not_available(canvas: &mut Canvas<'_>, area: &PlotArea, left: i32, right: i32) {
-    canvas.text_upwards("n/a", ((left + right) / 2, area.bottom - 4), SMALL, Anchor::Start);
-}
-
-/// A figure above a bar: horizontal if there is room.
-fn figure(canvas: &mut Canvas<'_>, text: &str, (left, right): (i32, i32), top: i32) {
-    let middle = (left + right) / 2;
-    match width(text, SMALL) <= right - left {
-        true => canvas.text(text, (middle, top - 8), SMALL, Anchor::Middle),
-        false => canvas.text_upwards(text, (middle, top - 5), SMALL, Anchor::Start),
-    }
 }

@@ -1,4 +1,4 @@
-//! A report as a picture: lines, bars or stacked bars by threads or by vertices, and samples over time.
+//! A report as a picture: lines, bars or stacked bars by threads or by data points, and samples over time.
 
 mod area;
 mod axis;
@@ -9,15 +9,14 @@ mod draw;
 mod plot_tests;
 
 use self::data::Layers;
-use crate::Result;
 use crate::report::Report;
 
 /// The horizontal axis of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum X {
-    /// Numbers of threads, evenly spaced. Where vertices differ, they belong to the names of the series.
+    /// Numbers of threads, evenly spaced. Where data points differ, they belong to the names of the series.
     Threads,
-    /// DataPoints, with workload and threads where those differ.
+    /// Data points, with workload and threads where those differ.
     DataPoints,
     /// The time of a run: always lines. `y` is one of `operations_per_second`, `disk_mib` and `space_amplification`;
     /// the last is computed with the bytes that are live at the end.
@@ -31,22 +30,20 @@ pub enum Kind {
     Lines,
     /// A bar for each engine, grouped; `n/a` where the engine cannot do it.
     Bars,
-    /// A bar for each engine, grouped, of several figures that add up: names of [`METRICS`](crate::METRICS) and their
-    /// names in the legend, from the bottom. `y` and `log_y` mean nothing then.
-    Stacked(&'static [(&'static str, &'static str)]),
+    /// A bar for each engine, grouped, of several figures that add up: names of [`METRICS`](crate::METRICS), from the
+    /// bottom. `y` and `log_y` mean nothing then.
+    Stacked(&'static [&'static str]),
 }
 
 /// The settings of a plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlotSpec<'a> {
+pub struct PlotSpec {
     /// Above the plot.
-    pub title: &'a str,
+    pub title: &'static str,
     /// From left to right.
     pub x: X,
     /// From bottom to top: the name of one of [`METRICS`](crate::METRICS).
     pub y: &'static str,
-    /// The name of the axis, unit included.
-    pub y_label: &'a str,
     /// How it is drawn.
     pub kind: Kind,
     /// Whether the axis is logarithmic.
@@ -56,25 +53,17 @@ pub struct PlotSpec<'a> {
 /// The picture as the text of an SVG file. A label has the same color, marker and stripes in all plots of a report
 /// whose series are its labels alone.
 ///
-/// # Errors
-/// [`Error::Engine`](crate::Error::Engine) if the figure is not known over time, or the drawing failed.
-///
 /// # Panics
-/// If there is no metric of a name in `spec`.
-pub fn plot(report: &Report, spec: &PlotSpec<'_>) -> Result<String> {
-    let mut text = String::new();
+/// If there is no metric of a name in `spec`, or it is not known over time.
+pub fn plot(report: &Report, spec: &PlotSpec) -> String {
     let layers = match spec.x {
-        X::Time => {
-            draw::over_time(report, spec, &mut text)?;
-            return Ok(text);
-        }
+        X::Time => return draw::over_time(report, spec),
         X::Threads => Layers::by_threads(report),
         X::DataPoints => Layers::by_data_points(report),
     };
     match spec.kind {
-        Kind::Lines => draw::lines(&layers, spec, &mut text)?,
-        Kind::Bars => draw::bars(&layers, spec, &mut text)?,
-        Kind::Stacked(metrics) => draw::stacked(&layers, spec, metrics, &mut text)?,
+        Kind::Lines => draw::lines(&layers, spec),
+        Kind::Bars => draw::bars(&layers, spec),
+        Kind::Stacked(metrics) => draw::stacked(&layers, spec, metrics),
     }
-    Ok(text)
 }

@@ -1,6 +1,6 @@
-//! The choice of the item of an operation: uniform or skewed.
+//! The choice of the item of an operation, skewed.
 //!
-//! The skewed choices are those of YCSB (Cooper, Silberstein, Tam, Ramakrishnan and Sears, SoCC 2010), whose numbers
+//! The choices are those of YCSB (Cooper, Silberstein, Tam, Ramakrishnan and Sears, SoCC 2010), whose numbers
 //! come from the generator of Gray, Sundaresan, Englert, Baclawski and Weinberger (SIGMOD 1994).
 
 use super::rows::Random;
@@ -15,8 +15,6 @@ const TERMS: u64 = 10_000;
 /// How items are chosen.
 #[derive(Clone, Debug)]
 pub(crate) enum Chooser {
-    /// All items equally likely.
-    Uniform,
     /// Zipfian, with the popular items spread over the first `items`; items that are added later are not chosen.
     Scrambled { ranks: Zipfian, items: u64 },
     /// Zipfian from the newest item down.
@@ -37,7 +35,6 @@ impl Chooser {
     /// One of the items 0 to `items`, the last excluded: at least one, and never fewer than before.
     pub fn next(&mut self, random: &mut Random, items: u64) -> u64 {
         match self {
-            Chooser::Uniform => random.below(items),
             Chooser::Scrambled { ranks, items } => fnv1a_64(ranks.next(random)) % *items,
             Chooser::Latest(ranks) => {
                 ranks.grow(items);
@@ -141,13 +138,6 @@ mod tests {
     }
 
     #[test]
-    fn uniform_choices_are_alike() {
-        for count in counts(&mut Chooser::Uniform, 50) {
-            assert_share(count, 0.02);
-        }
-    }
-
-    #[test]
     fn zeta_sums_are_right() {
         // YCSB's constant for this many items.
         let known = 26.469_028_201_783_02;
@@ -207,7 +197,7 @@ mod tests {
 
     #[test]
     fn choices_follow_the_number_of_items() {
-        for chooser in [Chooser::Uniform, Chooser::scrambled(1), Chooser::latest(1)] {
+        for chooser in [Chooser::scrambled(1), Chooser::latest(1)] {
             let mut chooser = chooser;
             let mut random = Random::new(1);
             for items in 1..2000 {

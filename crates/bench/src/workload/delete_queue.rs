@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::fields::concat;
 use super::rows::{Sizes, expect_rows, fill};
 use super::sealed::{Seal, Writes, check_seals};
 use super::{Client, Done, Filling, Shape, Step, Workload};
@@ -12,34 +13,26 @@ use crate::{Error, Result};
 /// A queue in a table, in which a store that marks deleted rows and removes them later must skip ever more tombstones.
 ///
 /// Each thread has a queue of its own: the key is the number of the queue and the position in it, 4 and 8 bytes, the
-/// highest first. A push writes the row after the last one. A pop scans from the beginning of the queue for the first
-/// row, and deletes it; no other thread pops from the same queue, so the scan and the delete need not be one
-/// transaction. A client pushes and pops in turn, so that a given number of rows is in the queue after each pop. The
-/// rows of the first queues are loaded, the others begin with as many pushes. The figure of interest is the time of a
-/// pop as time passes.
+/// highest first; values have 100 bytes. A push writes the row after the last one. A pop scans from the beginning of
+/// the queue for the first row, and deletes it; no other thread pops from the same queue, so the scan and the delete
+/// need not be one transaction. A client pushes and pops in turn, so that a given number of rows is in the queue after
+/// each pop. The rows of the first queues are loaded, the others begin with as many pushes. The figure of interest is
+/// the time of a pop as time passes.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct DeleteQueue {
     /// Those that are filled beforehand, best as many as there are threads.
     pub queues: u32,
     /// Rows in each, at least one.
     pub backlog: u64,
-    /// The length of values, at least 24.
-    pub value_bytes: usize,
 }
 
 const PUSH: usize = 0;
 const POP: usize = 1;
-const KEY_BYTES: usize = 12;
+const SIZES: Sizes = Sizes { key_bytes: 12, value_bytes: 100 };
 
 impl DeleteQueue {
-    /// Values, in bytes.
-    pub const VALUE_BYTES: usize = 100;
     /// Rows in a queue.
     pub const BACKLOG: u64 = 1000;
-
-    fn sizes(&self) -> Sizes {
-        Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
-    }
 
     fn loaded_rows(&self) -> u64 {
         u64::from(self.queues) * self.backlog
@@ -58,11 +51,8 @@ struct Position {
 }
 
 impl Position {
-    fn key(self) -> [u8; KEY_BYTES] {
-        let mut key = [0; KEY_BYTES];
-        key[..4].copy_from_slice(&self.queue.to_be_bytes());
-        key[4..].copy_from_slice(&self.at.to_be_bytes());
-        key
+    fn key(self) -> [u8; SIZES.key_bytes] {
+        concat([&self.queue.to_be_bytes(), &self.at.to_be_bytes()])
     }
 
     fn of(key: &[u8]) -> Option<Position> {
@@ -73,35 +63,42 @@ impl Position {
 
 impl Workload for DeleteQueue {
     fn shape(&self) -> Shape {
-        let sizes = self.sizes();
         Shape {
-            name: "delete-queue",
-            about: format!("{} queues of {} rows, {sizes}", self.queues, self.backlog),
+            name: "delete-queue".into(),
+            about: format!("{} queues of {} rows, {SIZES}", self.queues, self.backlog),
             tables: &["queue"],
             kinds: &["push", "pop"],
-            loaded_bytes: self.loaded_rows() * sizes.row_bytes(),
-            bytes_per_operation: (sizes.row_bytes() + KEY_BYTES as u64) / 2,
+            loaded_bytes: self.loaded_rows() * SIZES.row_bytes(),
+            bytes_per_operation: (SIZES.row_bytes() + SIZES.key_bytes as u64) / 2,
             ..Shape::default()
         }
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        let mut value = vec![0; self.value_bytes];
-        fill(store, self.loaded_rows(), self.sizes().row_bytes(), filling, |row, open| {
+        let mut value = [0; SIZES.value_bytes];
+        fill(store, self.loaded_rows(), SIZES.row_bytes(), filling, |row, open| {
             let position = Position { queue: (row / self.backlog) as u32, at: row % self.backlog };
             Seal { row: position.at, write: 0 }.write_over(&mut value);
             open.put(0, &position.key(), &value)
         })
     }
 
-    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
-        Box::new(DeleteQueueClient {
-            queue: thread,
-            backlog: self.backlog,
-            head: 0,
-            tail: if thread < self.queues { self.backlog } else { 0 },
-            writes: Writes::of(thread),
-            value: vec![0; self.value_bytes],
+    fn client(&self, thread: u32, _: u32) -> Client {
+        let backlog = self.backlog;
+        // The positions of the rows in the queue.
+        let mut rows = 0..if thread < self.queues { backlog } else { 0 };
+        let (mut writes, mut value) = (Writes::of(thread), [0; SIZES.value_bytes]);
+        Box::new(move |session| {
+            if rows.end - rows.start > backlog {
+                pop(session, Position { queue: thread, at: rows.start })?;
+                rows.start += 1;
+                return Ok(Step::Done(POP));
+            }
+            let position = Position { queue: thread, at: rows.end };
+            Seal { row: position.at, write: writes.next() }.write_over(&mut value);
+            session.write(|open| open.put(0, &position.key(), &value).map(|()| Verdict::Commit))?;
+            rows.end += 1;
+            Ok(Step::Done(PUSH))
         })
     }
 
@@ -133,107 +130,74 @@ impl Workload for DeleteQueue {
     }
 
     fn live_bytes(&self, done: &Done) -> Option<u64> {
-        Some(self.rows_after(done) * self.sizes().row_bytes())
+        Some(self.rows_after(done) * SIZES.row_bytes())
     }
 }
 
-struct DeleteQueueClient {
-    queue: u32,
-    backlog: u64,
-    /// The position of the first row.
-    head: u64,
-    /// The position after the last row.
-    tail: u64,
-    writes: Writes,
-    value: Vec<u8>,
-}
-
-impl Client for DeleteQueueClient {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
-        if self.tail - self.head > self.backlog {
-            self.pop(session)?;
-            return Ok(Step::Done(POP));
-        }
-        let position = Position { queue: self.queue, at: self.tail };
-        Seal { row: position.at, write: self.writes.next() }.write_over(&mut self.value);
-        session.write(|open| open.put(0, &position.key(), &self.value).map(|()| Verdict::Commit))?;
-        self.tail += 1;
-        Ok(Step::Done(PUSH))
-    }
-}
-
-impl DeleteQueueClient {
-    fn pop(&mut self, session: &mut RetryingSession<'_>) -> Result<()> {
-        let beginning = Position { queue: self.queue, at: 0 }.key();
-        let head = Position { queue: self.queue, at: self.head };
-        session.read(|open| {
-            let mut first = None;
-            open.scan(Range::forward(0, Some(&beginning)), &mut |key, _| {
-                first = Position::of(key);
-                Ok(false)
-            })?;
-            match first {
-                Some(first) if first == head => Ok(()),
-                // The pop of this row was acknowledged before it became visible.
-                Some(Position { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
-                _ => Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}"))),
-            }
+/// Finds the first row of a queue by a scan from its beginning, which has to be `head`, and deletes it.
+fn pop(session: &mut RetryingSession<'_>, head: Position) -> Result<()> {
+    let beginning = Position { at: 0, ..head }.key();
+    session.read(|open| {
+        let mut first = None;
+        open.scan(Range::forward(0, Some(&beginning)), &mut |key, _| {
+            first = Position::of(key);
+            Ok(false)
         })?;
-        session.write(|open| open.delete(0, &head.key()).map(|()| Verdict::Commit))?;
-        self.head += 1;
-        Ok(())
-    }
+        match first {
+            Some(first) if first == head => Ok(()),
+            // The pop of this row was acknowledged before it became visible.
+            Some(Position { queue, at }) if queue == head.queue && at < head.at => Err(Error::Conflict),
+            _ => Err(Error::engine("popping", format!("{first:?} is the first row, not {head:?}"))),
+        }
+    })?;
+    session.write(|open| open.delete(0, &head.key()).map(|()| Verdict::Commit))?;
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{checked, tamper};
+    use crate::testing::Bed;
 
     fn small() -> DeleteQueue {
-        DeleteQueue { queues: 2, backlog: 50, value_bytes: 100 }
+        DeleteQueue { queues: 2, backlog: 50 }
     }
 
     #[test]
     fn queues_keep_their_length() {
-        let (_dir, _store, done) = checked(&small(), 1, 500);
+        let (_, done) = Bed::checked(small(), 1, 500);
         assert_eq!(done.kinds, [250, 250]);
         // Two of the queues begin empty.
-        let (_dir, _store, done) = checked(&small(), 4, 501);
+        let (_, done) = Bed::checked(small(), 4, 501);
         assert_eq!(done.kinds, [2 * 251 + 2 * 276, 2 * 250 + 2 * 225]);
         assert_eq!(small().live_bytes(&done), Some((100 + 104) * 112));
     }
 
     #[test]
     fn a_row_that_is_lost_or_back_is_noticed() {
-        let workload = small();
-        let (_dir, store, done) = checked(&workload, 1, 20);
+        let (bed, done) = Bed::checked(small(), 1, 20);
         let mut value = vec![0; 100];
         Seal { row: 9, write: 0 }.write_over(&mut value);
-        tamper(&store, |open| open.put(0, &Position { queue: 0, at: 9 }.key(), &value));
-        assert!(workload.check(&*store, Some(&done)).is_err(), "a popped row is back");
-        workload.check(&*store, None).expect("before the last pop it was there");
-        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 15 }.key()));
-        assert!(workload.check(&*store, None).is_err(), "a row in the middle is gone");
+        bed.tamper(|open| open.put(0, &Position { queue: 0, at: 9 }.key(), &value));
+        assert!(bed.check(Some(&done)).is_err(), "a popped row is back");
+        bed.check(None).expect("before the last pop it was there");
+        bed.tamper(|open| open.delete(0, &Position { queue: 0, at: 15 }.key()));
+        assert!(bed.check(None).is_err(), "a row in the middle is gone");
     }
 
     #[test]
     fn an_empty_queue_is_noticed() {
-        let workload = DeleteQueue { queues: 1, backlog: 1, value_bytes: 100 };
-        let (_dir, store, _) = checked(&workload, 1, 2);
-        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 1 }.key()));
-        assert!(workload.check(&*store, None).is_err());
+        let (bed, _) = Bed::checked(DeleteQueue { queues: 1, backlog: 1 }, 1, 2);
+        bed.tamper(|open| open.delete(0, &Position { queue: 0, at: 1 }.key()));
+        assert!(bed.check(None).is_err());
     }
 
     #[test]
     fn a_client_notices_a_lost_head() {
-        let workload = small();
-        let (_dir, store, _) = checked(&workload, 0, 0);
-        let mut client = workload.client(0, 1);
-        let mut session = store.session().expect("a session");
-        let mut session = RetryingSession::new(&mut *session, 0);
-        client.step(&mut session).expect("a push");
-        tamper(&store, |open| open.delete(0, &Position { queue: 0, at: 0 }.key()));
-        assert!(client.step(&mut session).is_err());
+        let (bed, _) = Bed::checked(small(), 0, 0);
+        let mut client = bed.workload.client(0, 1);
+        bed.with_session(|session| client(session)).expect("a push");
+        bed.tamper(|open| open.delete(0, &Position { queue: 0, at: 0 }.key()));
+        assert!(bed.with_session(|session| client(session)).is_err());
     }
 }

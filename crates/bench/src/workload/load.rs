@@ -5,7 +5,6 @@ use super::sealed::{Seal, check_seals};
 use super::shuffle::Shuffle;
 use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Loads rows into an empty table, as `fillseq`, `fillrandom` and `fillbatch` of LevelDB's benchmark do.
@@ -15,7 +14,7 @@ use crate::{Error, Result};
 /// the time until the last one is done is the result. Keys are the numbers of the rows in decimal.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Load {
-    /// How long keys and values are: values at least [`Load::VALUE_BYTES_MIN`].
+    /// How long keys and values are: values at least [`Micro::VALUE_BYTES_MIN`](super::Micro::VALUE_BYTES_MIN).
     pub sizes: Sizes,
     /// At least one.
     pub rows: u64,
@@ -27,7 +26,6 @@ pub struct Load {
 
 /// The order in which rows are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Order {
     /// By their keys.
     Sorted,
@@ -36,9 +34,6 @@ pub enum Order {
 }
 
 impl Load {
-    /// The shortest value, in bytes.
-    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
-
     fn batches(&self) -> u64 {
         self.rows.div_ceil(self.batch)
     }
@@ -59,7 +54,7 @@ impl Workload for Load {
         let Load { sizes, rows, order, batch } = *self;
         let order = if order == Order::Sorted { "sorted" } else { "random" };
         Shape {
-            name: "load",
+            name: "load".into(),
             about: format!("{rows} rows in {order} order, {sizes}, {batch} rows a transaction"),
             tables: &["rows"],
             kinds: &["batch"],
@@ -76,14 +71,27 @@ impl Workload for Load {
         store.settle()
     }
 
-    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
-        Box::new(LoadClient {
-            workload: *self,
-            next: self.first_batch(thread, threads),
-            end: self.first_batch(thread + 1, threads),
-            shuffle: Shuffle::new(self.rows),
-            key: vec![0; self.sizes.key_bytes],
-            value: vec![0; self.sizes.value_bytes],
+    fn client(&self, thread: u32, threads: u32) -> Client {
+        let (workload, shuffle) = (*self, Shuffle::new(self.rows));
+        let mut batches = self.first_batch(thread, threads)..self.first_batch(thread + 1, threads);
+        let mut key = vec![0; self.sizes.key_bytes];
+        let mut value = vec![0; self.sizes.value_bytes];
+        Box::new(move |session| {
+            let Some(batch) = batches.next() else { return Ok(Step::End) };
+            let first = batch * workload.batch;
+            session.write(|open| {
+                for index in first..first + workload.rows_of_batch(batch) {
+                    let row = match workload.order {
+                        Order::Sorted => index,
+                        Order::Random => shuffle.item_at(index),
+                    };
+                    write_key(&mut key, row);
+                    Seal { row, write: batch }.write_over(&mut value);
+                    open.put(0, &key, &value)?;
+                }
+                Ok(Verdict::Commit)
+            })?;
+            Ok(Step::Done(0))
         })
     }
 
@@ -122,44 +130,10 @@ impl Workload for Load {
     }
 }
 
-struct LoadClient {
-    workload: Load,
-    next: u64,
-    end: u64,
-    shuffle: Shuffle,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl Client for LoadClient {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
-        if self.next == self.end {
-            return Ok(Step::End);
-        }
-        let batch = self.next;
-        self.next += 1;
-        let first = batch * self.workload.batch;
-        let indexes = first..first + self.workload.rows_of_batch(batch);
-        session.write(|open| {
-            for index in indexes.clone() {
-                let row = match self.workload.order {
-                    Order::Sorted => index,
-                    Order::Random => self.shuffle.item_at(index),
-                };
-                write_key(&mut self.key, row);
-                Seal { row, write: batch }.write_over(&mut self.value);
-                open.put(0, &self.key, &self.value)?;
-            }
-            Ok(Verdict::Commit)
-        })?;
-        Ok(Step::Done(0))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{checked, run, store, tamper};
+    use crate::testing::Bed;
     use crate::workload::Micro;
 
     fn load(rows: u64, order: Order, batch: u64) -> Load {
@@ -172,31 +146,28 @@ mod tests {
     fn all_rows_are_loaded_once() {
         for order in ORDERS {
             for (rows, batch, threads) in [(1, 1, 4), (1000, 1, 1), (1000, 7, 4), (1000, 5000, 4)] {
-                let workload = load(rows, order, batch);
-                let (_dir, _store, done) = checked(&workload, threads, u64::MAX);
+                let (bed, done) = Bed::checked(load(rows, order, batch), threads, u64::MAX);
                 assert_eq!(done.operations(), rows.div_ceil(batch));
-                assert_eq!(workload.live_bytes(&done), Some(rows * 120));
+                assert_eq!(bed.workload.live_bytes(&done), Some(rows * 120));
             }
         }
     }
 
     #[test]
     fn a_load_may_end_early() {
-        let workload = load(1000, Order::Random, 10);
-        let (_dir, store) = store(&workload);
-        let mut done = run(&workload, &store, 4, 3);
+        let bed = Bed::new(load(1000, Order::Random, 10));
+        let (mut done, _) = bed.run(4, 3);
         assert_eq!(done.operations(), 12);
-        workload.check(&*store, Some(&done)).expect("all acknowledged rows are there");
+        bed.check(Some(&done)).expect("all acknowledged rows are there");
         done.kinds[0] += 1;
-        assert!(workload.check(&*store, Some(&done)).is_err(), "a transaction is missing");
+        assert!(bed.check(Some(&done)).is_err(), "a transaction is missing");
     }
 
     #[test]
     fn half_a_batch_is_noticed() {
-        let workload = load(100, Order::Sorted, 10);
-        let (_dir, store, done) = checked(&workload, 1, u64::MAX);
-        tamper(&store, |open| open.delete(0, b"00000000000000000055"));
-        assert!(workload.check(&*store, Some(&done)).is_err());
-        assert!(workload.check(&*store, None).is_err());
+        let (bed, done) = Bed::checked(load(100, Order::Sorted, 10), 1, u64::MAX);
+        bed.tamper(|open| open.delete(0, b"00000000000000000055"));
+        assert!(bed.check(Some(&done)).is_err());
+        assert!(bed.check(None).is_err());
     }
 }

@@ -26,7 +26,6 @@ pub struct Micro {
 
 /// The operations of [`Micro`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum MicroMix {
     /// Each transaction writes one row with a new key into a table that was empty: the micro-benchmark of Son, Yeom and
     /// Han (2017), Fig. 5a and Table 1. No row is loaded.
@@ -76,7 +75,6 @@ pub enum MicroMix {
 
 /// How many operations of [`MicroMix::PageVsLog`] are updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Updates {
     /// None.
     A1,
@@ -144,8 +142,8 @@ impl Workload for Micro {
     fn shape(&self) -> Shape {
         let Micro { sizes, rows, mix } = *self;
         let row_bytes = sizes.row_bytes();
-        let rows_of = |name, kinds, about, bytes_per_operation| Shape {
-            name,
+        let rows_of = |name: &str, kinds, about, bytes_per_operation| Shape {
+            name: name.to_string(),
             about,
             tables: &["rows"],
             kinds,
@@ -173,17 +171,11 @@ impl Workload for Micro {
                 let about = format!(
                     "{rows} pairs, {sizes}, {OPERATIONS} operations a transaction, {percent} % updates{memory}"
                 );
-                let name = match updates {
-                    Updates::A1 => "page-vs-log-a1",
-                    Updates::A2 => "page-vs-log-a2",
-                    Updates::A3 => "page-vs-log-a3",
-                    Updates::A4 => "page-vs-log-a4",
-                    Updates::A5 => "page-vs-log-a5",
-                };
+                let name = format!("page-vs-log-{updates:?}").to_lowercase();
                 Shape {
                     tables: &["pairs"],
                     needs: Needs { transactions: true, bounded_memory: bounded, ..Needs::default() },
-                    ..rows_of(name, &["transaction"], about, OPERATIONS as u64 * row_bytes * percent / 100)
+                    ..rows_of(&name, &["transaction"], about, OPERATIONS as u64 * row_bytes * percent / 100)
                 }
             }
         }
@@ -207,8 +199,9 @@ impl Workload for Micro {
         })
     }
 
-    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
-        Box::new(MicroClient::new(*self, thread, threads))
+    fn client(&self, thread: u32, threads: u32) -> Client {
+        let mut client = MicroClient::new(*self, thread, threads);
+        Box::new(move |session| client.step(session))
     }
 
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
@@ -258,7 +251,23 @@ struct Operation {
     write: Option<u64>,
 }
 
-impl Client for MicroClient {
+impl MicroClient {
+    fn new(workload: Micro, thread: u32, threads: u32) -> MicroClient {
+        let (number, threads) = (u64::from(thread), u64::from(threads));
+        let writes = workload.work(0).unwrap_or(0);
+        MicroClient {
+            workload,
+            random: Random::new(number << 32),
+            writes: Writes::of(thread),
+            next: number,
+            threads,
+            left: writes / threads + u64::from(number < writes % threads),
+            due: 0,
+            key: vec![0; workload.sizes.key_bytes],
+            value: vec![0; workload.sizes.value_bytes],
+        }
+    }
+
     fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         match self.workload.mix {
             MicroMix::Insert => {
@@ -293,24 +302,6 @@ impl Client for MicroClient {
                 }
                 Ok(Step::Done(0))
             }
-        }
-    }
-}
-
-impl MicroClient {
-    fn new(workload: Micro, thread: u32, threads: u32) -> MicroClient {
-        let (number, threads) = (u64::from(thread), u64::from(threads));
-        let writes = workload.work(0).unwrap_or(0);
-        MicroClient {
-            workload,
-            random: Random::new(number << 32),
-            writes: Writes::of(thread),
-            next: number,
-            threads,
-            left: writes / threads + u64::from(number < writes % threads),
-            due: 0,
-            key: vec![0; workload.sizes.key_bytes],
-            value: vec![0; workload.sizes.value_bytes],
         }
     }
 
@@ -373,7 +364,7 @@ impl MicroClient {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{checked, tamper};
+    use crate::testing::Bed;
 
     fn read(rows: u64, miss_percent: u64) -> Micro {
         Micro { sizes: Micro::SIZES, rows, mix: MicroMix::Read { miss_percent } }
@@ -390,26 +381,26 @@ mod tests {
 
     /// Checks that a value of row 3 under the key of row 4, a torn value, and a missing row are noticed.
     fn notices_damage(workload: Micro) {
-        let (_dir, store, done) = checked(&workload, 1, 10);
+        let (bed, done) = Bed::checked(workload, 1, 10);
         let mut key = vec![0; workload.sizes.key_bytes];
         let mut value = vec![0; workload.sizes.value_bytes];
         for (row, of_row, is_torn) in [(3, 3, false), (4, 3, false), (4, 4, true)] {
             workload.write_key(&mut key, row);
             Seal { row: of_row, write: 9 }.write_over(&mut value);
             *value.last_mut().expect("a byte") ^= u8::from(is_torn);
-            tamper(&store, |open| open.put(0, &key, &value));
+            bed.tamper(|open| open.put(0, &key, &value));
             let is_good = row == of_row && !is_torn;
-            assert_eq!(workload.check(&*store, Some(&done)).is_ok(), is_good, "{row} {of_row} {is_torn}");
+            assert_eq!(bed.check(Some(&done)).is_ok(), is_good, "{row} {of_row} {is_torn}");
         }
-        tamper(&store, |open| open.delete(0, &key));
-        assert!(workload.check(&*store, Some(&done)).is_err(), "a row is gone");
+        bed.tamper(|open| open.delete(0, &key));
+        assert!(bed.check(Some(&done)).is_err(), "a row is gone");
     }
 
     #[test]
     fn reads_hit_and_miss_as_often_as_they_should() {
         for threads in [1, 4] {
             for (miss_percent, hits) in [(0, 100), (100, 0), (30, 70)] {
-                let (_dir, _store, done) = checked(&read(500, miss_percent), threads, 400);
+                let (_, done) = Bed::checked(read(500, miss_percent), threads, 400);
                 assert_eq!(done.operations(), 400 * u64::from(threads));
                 assert!((done.kinds[0] * 100 / done.operations()).abs_diff(hits) < 8);
             }
@@ -418,28 +409,25 @@ mod tests {
 
     #[test]
     fn a_row_of_reads_that_is_lost_or_changed_is_noticed() {
-        let workload = read(500, 0);
-        let (_dir, store, done) = checked(&workload, 1, 1);
-        tamper(&store, |open| open.put(0, b"00000000000000000010", &[1; 100]));
-        assert!(workload.check(&*store, Some(&done)).is_err());
-        tamper(&store, |open| open.delete(0, b"00000000000000000010"));
-        assert!(workload.check(&*store, Some(&done)).is_err());
+        let (bed, done) = Bed::checked(read(500, 0), 1, 1);
+        bed.tamper(|open| open.put(0, b"00000000000000000010", &[1; 100]));
+        assert!(bed.check(Some(&done)).is_err());
+        bed.tamper(|open| open.delete(0, b"00000000000000000010"));
+        assert!(bed.check(Some(&done)).is_err());
     }
 
     #[test]
     fn a_client_notices_what_it_should_not_find() {
         let workload = read(1, 100);
-        let (_dir, store, _) = checked(&workload, 1, 1);
-        tamper(&store, |open| open.put(0, b"00000000000000000001", b"x"));
-        let mut session = store.session().expect("a session");
-        let mut session = RetryingSession::new(&mut *session, 0);
-        assert!(workload.client(0, 1).step(&mut session).is_err());
+        let (bed, _) = Bed::checked(workload, 1, 1);
+        bed.tamper(|open| open.put(0, b"00000000000000000001", b"x"));
+        assert!(bed.with_session(|session| bed.workload.client(0, 1)(session)).is_err());
     }
 
     #[test]
     fn all_rows_are_there_after_overwrites() {
         for threads in [1, 4] {
-            let (_dir, _store, done) = checked(&overwrite(), threads, 500);
+            let (_, done) = Bed::checked(overwrite(), threads, 500);
             assert_eq!(done.kinds, [500 * u64::from(threads)]);
             assert_eq!(overwrite().live_bytes(&done), Some(300 * 1020));
         }
@@ -453,7 +441,7 @@ mod tests {
     #[test]
     fn all_threads_together_do_the_writes() {
         for threads in [1, 4] {
-            let (_dir, _store, done) = checked(&Micro::wisckey(200, 501), threads, u64::MAX);
+            let (_, done) = Bed::checked(Micro::wisckey(200, 501), threads, u64::MAX);
             assert_eq!(done.kinds, [501]);
         }
     }
@@ -467,7 +455,7 @@ mod tests {
     fn all_mixes_leave_all_pairs() {
         for updates in Updates::ALL {
             for threads in [1, 4] {
-                let (_dir, _store, done) = checked(&page_vs_log(updates), threads, 100);
+                let (_, done) = Bed::checked(page_vs_log(updates), threads, 100);
                 assert_eq!(done.kinds, [100 * u64::from(threads)]);
             }
         }

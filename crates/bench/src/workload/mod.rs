@@ -2,6 +2,7 @@
 
 mod choose;
 mod delete_queue;
+mod fields;
 mod job_queue;
 mod linkbench;
 mod load;
@@ -23,7 +24,7 @@ pub use self::load::{Load, Order};
 pub use self::micro::{Micro, MicroMix, Updates};
 pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock};
 pub use self::oltp::Oltp;
-pub use self::rows::Sizes;
+pub use self::rows::{Sizes, count_rows, read_all};
 pub use self::scan::{Scan, ScanLength};
 pub use self::tpcb::Tpcb;
 pub use self::tpcc::{Scale as TpccScale, Tpcc};
@@ -52,7 +53,7 @@ pub trait Workload: Send + Sync {
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()>;
 
     /// The client of thread number `thread` of `threads`.
-    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client>;
+    fn client(&self, thread: u32, threads: u32) -> Client;
 
     /// Checks that the store holds what it must after `done`; for a run that was killed `done` is `None`, and the check
     /// is of what holds at any moment.
@@ -72,7 +73,7 @@ pub trait Workload: Send + Sync {
 #[derive(Clone, Debug, Default)]
 pub struct Shape {
     /// The name on command lines and in reports.
-    pub name: &'static str,
+    pub name: String,
     /// Its parameters in words, for the head of a report: `1000000 rows, 20-byte keys, 100-byte values`.
     pub about: String,
     /// Its tables.
@@ -87,11 +88,8 @@ pub struct Shape {
     pub bytes_per_operation: u64,
 }
 
-/// The operations of one thread.
-pub trait Client: Send {
-    /// Does the next operation, and returns its kind.
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step>;
-}
+/// The operations of one thread: does the next one, and returns its kind.
+pub type Client = Box<dyn FnMut(&mut RetryingSession<'_>) -> Result<Step> + Send>;
 
 /// The result of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

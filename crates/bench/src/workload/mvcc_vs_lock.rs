@@ -1,22 +1,20 @@
 //! `mvcc-vs-lock`: writers that hold their rows, and readers that read the same rows or others.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 
 use super::rows::{Random, Sizes, expect_rows, write_key};
 use super::sealed::{Seal, check_seals, expect_row, fill_sealed};
 use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Store, Verdict};
-use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// The workloads B1 to B3 that FlashTKV compares multiple versions and locks with (Table V; measured in Fig. 7).
 ///
-/// The first of the threads write, at least one of them, and the others read. Writer w has a hundred pairs of its own,
-/// those from 100 w on (fewer, if there are not enough for all writers), and each transaction overwrites all of them.
-/// So no two writers conflict. Each operation of a reader reads one pair in a transaction that only reads; all pairs
-/// from the first to the last of its range are equally likely. Each client does a fixed number of operations, and the
-/// time until the last one is done is the result.
+/// The first half of the threads write, at least one of them, and the others read. Writer w has a hundred pairs of its
+/// own, those from 100 w on (fewer, if there are not enough for all writers), and each transaction overwrites all of
+/// them. So no two writers conflict. Each operation of a reader reads one pair in a transaction that only reads; all
+/// pairs from the first to the last of its range are equally likely. Each client does a fixed number of operations, and
+/// the time until the last one is done is the result.
 ///
 /// The paper does not say where the writers' pairs are, nor how many of them a transaction updates. Here they are at
 /// the lower end, because only then do readers meet writers more often as the range becomes narrower: with ten writers,
@@ -28,11 +26,6 @@ pub struct MvccVsLock {
     pub conflicts: Conflicts,
     /// The pairs, at least ten and as many as there are writers.
     pub pairs: u64,
-    /// How long keys and values are: values at least 24.
-    pub sizes: Sizes,
-    /// How many of a hundred threads write, 0 to 100. At least one writes, and if there are two and this is below 100,
-    /// at least one reads.
-    pub writers_percent: u32,
     /// How many transactions each writer does.
     pub writes: u64,
     /// How many each reader does.
@@ -41,7 +34,6 @@ pub struct MvccVsLock {
 
 /// How much readers get in the way of writers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Conflicts {
     /// Little: readers take the first 8,000 of 10,000 pairs.
     B1,
@@ -66,92 +58,68 @@ impl Conflicts {
 
 const WRITE: usize = 0;
 const READ: usize = 1;
+const SIZES: Sizes = Sizes { key_bytes: 20, value_bytes: 80 };
 /// Most pairs of a writer.
 const PAIRS_OF_WRITER: u64 = 100;
 
 impl MvccVsLock {
-    /// The paper's pairs; half of the threads write.
+    /// The paper's pairs.
     pub fn new(conflicts: Conflicts, writes: u64, reads: u64) -> MvccVsLock {
-        let sizes = Sizes { key_bytes: 20, value_bytes: 80 };
-        MvccVsLock { conflicts, pairs: 10_000, sizes, writers_percent: 50, writes, reads }
+        MvccVsLock { conflicts, pairs: 10_000, writes, reads }
     }
 
     /// The pairs that readers take, from the first one on.
     fn pairs_read(&self) -> u64 {
         self.pairs * self.conflicts.tenths_read() / 10
     }
+}
 
-    fn writers(&self, threads: u32) -> u32 {
-        let percent = self.writers_percent;
-        let most = if percent < 100 { (threads - 1).max(1) } else { threads };
-        ((u64::from(threads) * u64::from(percent)).div_ceil(100) as u32).clamp(1, most)
-    }
+/// How many of the threads write.
+fn writers(threads: u32) -> u32 {
+    threads.div_ceil(2)
 }
 
 impl Workload for MvccVsLock {
     fn shape(&self) -> Shape {
-        let MvccVsLock { conflicts, pairs, sizes, writers_percent, writes, reads } = *self;
-        let writers = u64::from(writers_percent.max(1));
-        let [all_writes, all_reads] = [writes * writers, reads * (100 - writers)];
+        let MvccVsLock { conflicts, pairs, writes, reads } = *self;
         Shape {
-            name: match conflicts {
-                Conflicts::B1 => "mvcc-vs-lock-b1",
-                Conflicts::B2 => "mvcc-vs-lock-b2",
-                Conflicts::B3 => "mvcc-vs-lock-b3",
-            },
+            name: format!("mvcc-vs-lock-{conflicts:?}").to_lowercase(),
             about: format!(
-                "{pairs} pairs, {sizes}, {writers_percent} % of the threads write {writes} times {PAIRS_OF_WRITER} pairs \
-                 each, the others read {reads} of the first {} pairs each",
+                "{pairs} pairs, {SIZES}, 50 % of the threads write {writes} times {PAIRS_OF_WRITER} pairs each, \
+                 the others read {reads} of the first {} pairs each",
                 self.pairs_read()
             ),
             tables: &["pairs"],
             kinds: &["write", "read"],
-            loaded_bytes: pairs * sizes.row_bytes(),
-            bytes_per_operation: PAIRS_OF_WRITER * sizes.row_bytes() * all_writes
-                / (all_writes + all_reads).max(1),
+            loaded_bytes: pairs * SIZES.row_bytes(),
+            bytes_per_operation: PAIRS_OF_WRITER * SIZES.row_bytes() * writes / (writes + reads).max(1),
             ..Shape::default()
         }
     }
 
     fn work(&self, threads: u32) -> Option<u64> {
-        let writers = self.writers(threads);
+        let writers = writers(threads);
         Some(u64::from(writers) * self.writes + u64::from(threads - writers) * self.reads)
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        fill_sealed(store, self.sizes, self.pairs, filling)
+        fill_sealed(store, SIZES, self.pairs, filling, write_key)
     }
 
-    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
-        let MvccVsLock { pairs, sizes, writes, reads, .. } = *self;
-        let key = vec![0; sizes.key_bytes];
-        let writers = self.writers(threads);
+    fn client(&self, thread: u32, threads: u32) -> Client {
+        let writers = writers(threads);
         if thread >= writers {
-            return Box::new(Reader {
-                left: reads,
-                pairs: self.pairs_read(),
-                random: Random::new(u64::from(thread) << 32),
-                key,
-                value: Vec::new(),
-            });
+            return self.reader(thread);
         }
-        let width = (pairs / u64::from(writers)).clamp(1, PAIRS_OF_WRITER);
-        Box::new(Writer {
-            number: thread.into(),
-            done: 0,
-            all: writes,
-            pairs: u64::from(thread) * width..(u64::from(thread) + 1) * width,
-            key,
-            value: vec![0; sizes.value_bytes],
-        })
+        self.writer(thread.into(), (self.pairs / u64::from(writers)).clamp(1, PAIRS_OF_WRITER))
     }
 
     /// All pairs are there, each with a value of its own. Those of a writer are all from one of its transactions; the
     /// numbers of these transactions add up to the acknowledged ones.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
-        let MvccVsLock { pairs, sizes, .. } = *self;
+        let pairs = self.pairs;
         let mut written = BTreeMap::new();
-        let mut key_of_pair = vec![0; sizes.key_bytes];
+        let mut key_of_pair = [0; SIZES.key_bytes];
         let found = check_seals(store, "pairs", |key, seal| {
             if let Some(stamp) = Stamp::of(seal.write) {
                 written.entry(stamp.writer).or_insert_with(Vec::new).push((seal.row, stamp));
@@ -178,14 +146,44 @@ impl Workload for MvccVsLock {
     }
 }
 
-struct Writer {
-    number: u64,
-    /// Transactions.
-    done: u64,
-    all: u64,
-    pairs: Range<u64>,
-    key: Vec<u8>,
-    value: Vec<u8>,
+impl MvccVsLock {
+    /// The writer of this number, which has `width` pairs.
+    fn writer(&self, writer: u64, width: u64) -> Client {
+        let (mut key, mut value) = ([0; SIZES.key_bytes], [0; SIZES.value_bytes]);
+        let mut transactions = 1..=self.writes;
+        Box::new(move |session| {
+            let Some(transaction) = transactions.next() else { return Ok(Step::End) };
+            let write = Stamp { writer, width, transaction }.pack();
+            session.write(|open| {
+                for row in writer * width..(writer + 1) * width {
+                    write_key(&mut key, row);
+                    Seal { row, write }.write_over(&mut value);
+                    open.put(0, &key, &value)?;
+                }
+                Ok(Verdict::Commit)
+            })?;
+            Ok(Step::Done(WRITE))
+        })
+    }
+
+    fn reader(&self, thread: u32) -> Client {
+        let (mut left, pairs) = (self.reads, self.pairs_read());
+        let mut random = Random::new(u64::from(thread) << 32);
+        let (mut key, mut value) = ([0; SIZES.key_bytes], Vec::new());
+        Box::new(move |session| {
+            if left == 0 {
+                return Ok(Step::End);
+            }
+            left -= 1;
+            let pair = random.below(pairs);
+            write_key(&mut key, pair);
+            session.read(|open| {
+                let found = open.get(0, &key, &mut value)?;
+                expect_row(found, &key, &value, pair)
+            })?;
+            Ok(Step::Done(READ))
+        })
+    }
 }
 
 /// The number of a pair's write, packed: the writer's number from 1 in the upper bits, then the number of its pairs (8
@@ -209,55 +207,10 @@ impl Stamp {
     }
 }
 
-impl Client for Writer {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
-        if self.done == self.all {
-            return Ok(Step::End);
-        }
-        self.done += 1;
-        let width = self.pairs.end - self.pairs.start;
-        let write = Stamp { writer: self.number, width, transaction: self.done }.pack();
-        session.write(|open| {
-            for row in self.pairs.clone() {
-                write_key(&mut self.key, row);
-                Seal { row, write }.write_over(&mut self.value);
-                open.put(0, &self.key, &self.value)?;
-            }
-            Ok(Verdict::Commit)
-        })?;
-        Ok(Step::Done(WRITE))
-    }
-}
-
-struct Reader {
-    /// Reads.
-    left: u64,
-    pairs: u64,
-    random: Random,
-    key: Vec<u8>,
-    value: Vec<u8>,
-}
-
-impl Client for Reader {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
-        if self.left == 0 {
-            return Ok(Step::End);
-        }
-        self.left -= 1;
-        let pair = self.random.below(self.pairs);
-        write_key(&mut self.key, pair);
-        session.read(|open| {
-            let found = open.get(0, &self.key, &mut self.value)?;
-            expect_row(found, &self.key, &self.value, pair)
-        })?;
-        Ok(Step::Done(READ))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{checked, tamper};
+    use crate::testing::Bed;
 
     fn small(conflicts: Conflicts) -> MvccVsLock {
         MvccVsLock { pairs: 1000, ..MvccVsLock::new(conflicts, 20, 300) }
@@ -267,38 +220,31 @@ mod tests {
     fn writers_and_readers_do_their_operations() {
         for conflicts in Conflicts::ALL {
             for (threads, done) in [(1, [20, 0]), (4, [40, 600])] {
-                assert_eq!(checked(&small(conflicts), threads, u64::MAX).2.kinds, done);
+                assert_eq!(Bed::checked(small(conflicts), threads, u64::MAX).1.kinds, done);
             }
         }
     }
 
     #[test]
     fn threads_are_shared_out() {
-        let writers = |writers_percent, threads| {
-            MvccVsLock { writers_percent, ..small(Conflicts::B1) }.writers(threads)
-        };
-        assert_eq!([1, 2, 3, 4, 10].map(|threads| writers(50, threads)), [1, 1, 2, 2, 5]);
-        assert_eq!([1, 2, 10].map(|threads| writers(0, threads)), [1, 1, 1]);
-        assert_eq!([1, 2, 10].map(|threads| writers(99, threads)), [1, 1, 9]);
-        assert_eq!([1, 2, 10].map(|threads| writers(100, threads)), [1, 2, 10]);
+        assert_eq!([1, 2, 3, 4, 10].map(writers), [1, 1, 2, 2, 5]);
     }
 
     #[test]
     fn a_transaction_in_part_or_too_few_are_noticed() {
-        let workload = small(Conflicts::B3);
-        let (_dir, store, mut done) = checked(&workload, 4, 10);
+        let (bed, mut done) = Bed::checked(small(Conflicts::B3), 4, 10);
         assert_eq!(done.kinds[WRITE], 20);
         done.kinds[WRITE] += 1;
-        assert!(workload.check(&*store, Some(&done)).is_err(), "an acknowledged transaction is missing");
+        assert!(bed.check(Some(&done)).is_err(), "an acknowledged transaction is missing");
         let older = Stamp { writer: 1, width: 100, transaction: 9 };
         assert_eq!(Stamp::of(older.pack()), Some(older));
         for write in [older.pack(), 0] {
             let mut value = vec![0; 80];
             Seal { row: 199, write }.write_over(&mut value);
-            tamper(&store, |open| open.put(0, b"00000000000000000199", &value));
-            assert!(workload.check(&*store, None).is_err(), "a pair of an older transaction");
+            bed.tamper(|open| open.put(0, b"00000000000000000199", &value));
+            assert!(bed.check(None).is_err(), "a pair of an older transaction");
         }
-        tamper(&store, |open| open.delete(0, b"00000000000000000999"));
-        assert!(workload.check(&*store, None).is_err(), "a pair is gone");
+        bed.tamper(|open| open.delete(0, b"00000000000000000999"));
+        assert!(bed.check(None).is_err(), "a pair is gone");
     }
 }

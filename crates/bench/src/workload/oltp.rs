@@ -5,7 +5,6 @@ use super::sealed::missing;
 use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::Result;
 use crate::engine::{Needs, Store, Transaction, Verdict};
-use crate::retrying_session::RetryingSession;
 
 const ROWS: usize = 0;
 const BY_K: usize = 1;
@@ -50,7 +49,7 @@ impl Workload for Oltp {
     fn shape(&self) -> Shape {
         let (row_bytes, entry_bytes) = (self.sizes.row_bytes(), self.entry_bytes());
         Shape {
-            name: "oltp",
+            name: "oltp".into(),
             about: format!("{} rows, {}", self.rows, self.sizes),
             tables: &["rows", "by_k"],
             needs: Needs { transactions: true, ..Needs::default() },
@@ -72,11 +71,14 @@ impl Workload for Oltp {
         })
     }
 
-    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
-        Box::new(OltpClient {
-            rows: self.rows,
-            random: Random::new(u64::from(thread) << 32),
-            buffers: Buffers::new(self.sizes),
+    fn client(&self, thread: u32, _: u32) -> Client {
+        let (rows, mut buffers) = (self.rows, Buffers::new(self.sizes));
+        let mut random = Random::new(u64::from(thread) << 32);
+        Box::new(move |session| {
+            let picked = [(); 3].map(|()| random.below(rows));
+            let seed = random.next();
+            session.write(|open| statements(open, &mut buffers, picked, seed, rows))?;
+            Ok(Step::Done(0))
         })
     }
 
@@ -118,21 +120,6 @@ impl Buffers {
             true => Ok(()),
             false => Err(missing(&self.key)),
         }
-    }
-}
-
-struct OltpClient {
-    rows: u64,
-    random: Random,
-    buffers: Buffers,
-}
-
-impl Client for OltpClient {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
-        let picked = [(); 3].map(|()| self.random.below(self.rows));
-        let seed = self.random.next();
-        session.write(|open| statements(open, &mut self.buffers, picked, seed, self.rows))?;
-        Ok(Step::Done(0))
     }
 }
 

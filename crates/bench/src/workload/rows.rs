@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Filling;
-use crate::engine::{Mode, Range, Store, Transaction, Verdict};
+use crate::engine::{Ended, Mode, Range, Store, Transaction, Verdict};
 use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
@@ -45,14 +45,6 @@ pub(crate) fn write_key(key: &mut [u8], row: u64) {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-}
-
-/// The number that [`write_key`] wrote into `key`; `None` if there is none.
-pub(crate) fn read_key(key: &[u8]) -> Option<u64> {
-    key.iter().try_fold(0u64, |row, digit| match digit {
-        b'0'..=b'9' => row.checked_mul(10)?.checked_add(u64::from(digit - b'0')),
-        _ => None,
-    })
 }
 
 /// Pseudorandom numbers (SplitMix64), the same for the same seed.
@@ -123,37 +115,36 @@ pub(crate) fn fill(
     store.settle()
 }
 
-/// Counts the entries of a table by reading them.
-pub(crate) fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
-    let mut rows = 0;
-    store.session()?.transact(Mode::Read, &mut |transaction| {
-        rows = 0;
-        transaction.scan(Range::all(table), &mut |_, _| {
-            rows += 1;
-            Ok(true)
-        })?;
-        Ok(Verdict::Commit)
-    })?;
-    Ok(rows)
-}
-
-/// Shows all rows of a table to `visit`, in the order of their keys, and returns its result. It starts again after a
-/// conflict.
-pub(crate) fn visit_rows<S: Default>(
+/// Shows all entries of a table to `visit` in one transaction, in the order of their keys, when there is no writer.
+///
+/// # Errors
+/// The error of `visit`, or the engine's.
+pub fn read_all(
     store: &dyn Store,
     table: usize,
-    mut visit: impl FnMut(&mut S, &[u8], &[u8]) -> Result<()>,
-) -> Result<S> {
-    let mut session = store.session()?;
-    let mut state = S::default();
-    RetryingSession::new(&mut *session, 0).read(|open| {
-        state = S::default();
-        open.scan(Range::all(table), &mut |key, value| {
-            visit(&mut state, key, value)?;
-            Ok(true)
-        })
+    mut visit: impl FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
+    let ended = store.session()?.transact(Mode::Read, &mut |transaction| {
+        transaction.scan(Range::all(table), &mut |key, value| visit(key, value).map(|()| true))?;
+        Ok(Verdict::Commit)
     })?;
-    Ok(state)
+    match ended {
+        Ended::Conflict => Err(Error::engine("checking", "a scan conflicted without a writer")),
+        _ => Ok(()),
+    }
+}
+
+/// Counts the entries of a table by reading them, when there is no writer.
+///
+/// # Errors
+/// The engine's error.
+pub fn count_rows(store: &dyn Store, table: usize) -> Result<u64> {
+    let mut rows = 0;
+    read_all(store, table, |_, _| {
+        rows += 1;
+        Ok(())
+    })?;
+    Ok(rows)
 }
 
 /// An error unless `table` holds `expected` entries.
@@ -181,9 +172,6 @@ mod tests {
             key
         });
         assert_eq!(&keys[4], b"012345678901");
-        assert_eq!(keys.map(|key| read_key(&key)), [0, 9, 10, 99, 12_345_678_901].map(Some));
-        assert_eq!(read_key(b"1x"), None);
-        assert_eq!(read_key(&[b'9'; 20]), None);
         assert!(keys.is_sorted());
         keys.reverse();
         assert!(!keys.is_sorted());

@@ -1,10 +1,9 @@
 //! `scan`: reading rows in order, forward or in reverse, a few or all of them.
 
-use super::rows::{Random, Sizes, write_key};
-use super::sealed::{Seal, check_sealed, fill_sealed};
+use super::rows::{Random, Sizes, expect_rows, write_key};
+use super::sealed::{check_seals, fill_sealed};
 use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Direction, Range, Store};
-use crate::retrying_session::RetryingSession;
 use crate::{Error, Result};
 
 /// Scans of a table without writers, as `readseq`, `readreverse` and `seekrandom` of LevelDB's benchmark are.
@@ -15,7 +14,7 @@ use crate::{Error, Result};
 /// as [`Scan::rows_per_scan`] says.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Scan {
-    /// How long keys and values are: values at least [`Scan::VALUE_BYTES_MIN`].
+    /// How long keys and values are: values at least [`Micro::VALUE_BYTES_MIN`](super::Micro::VALUE_BYTES_MIN).
     pub sizes: Sizes,
     /// At least one.
     pub rows: u64,
@@ -27,7 +26,6 @@ pub struct Scan {
 
 /// How much a scan reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum ScanLength {
     /// A few rows, from a random one on.
     Short,
@@ -36,8 +34,6 @@ pub enum ScanLength {
 }
 
 impl Scan {
-    /// The shortest value, in bytes.
-    pub const VALUE_BYTES_MIN: usize = Seal::VALUE_BYTES_MIN;
     /// The rows of a short scan.
     pub const SHORT_ROWS: u64 = 100;
 
@@ -53,7 +49,7 @@ impl Scan {
 impl Workload for Scan {
     fn shape(&self) -> Shape {
         Shape {
-            name: "scan",
+            name: "scan".into(),
             about: format!("{} rows, {}, {} rows a scan", self.rows, self.sizes, self.rows_per_scan()),
             tables: &["rows"],
             kinds: match (self.direction, self.length) {
@@ -68,61 +64,53 @@ impl Workload for Scan {
     }
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
-        fill_sealed(store, self.sizes, self.rows, filling)
+        fill_sealed(store, self.sizes, self.rows, filling, write_key)
     }
 
-    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
-        Box::new(ScanClient {
-            workload: *self,
-            random: Random::new(u64::from(thread) << 32),
-            first: vec![0; self.sizes.key_bytes],
-            next: vec![0; self.sizes.key_bytes],
+    fn client(&self, thread: u32, _: u32) -> Client {
+        let Scan { sizes, rows, length, direction } = *self;
+        let wanted = self.rows_per_scan();
+        let mut random = Random::new(u64::from(thread) << 32);
+        let [mut first, mut next] = [(); 2].map(|()| vec![0; sizes.key_bytes]);
+        Box::new(move |session| {
+            let skipped = random.below(rows - wanted + 1);
+            write_key(
+                &mut first,
+                match direction {
+                    Direction::Forward => skipped,
+                    Direction::Reverse => rows - 1 - skipped,
+                },
+            );
+            let from = (length == ScanLength::Short).then_some(&first[..]);
+            let seen = session.read(|open| {
+                let mut seen = 0;
+                next.copy_from_slice(&first);
+                open.scan(Range { direction, ..Range::forward(0, from) }, &mut |key, value| {
+                    if key != next || value.len() != sizes.value_bytes {
+                        return Err(unexpected(key, &next));
+                    }
+                    seen += 1;
+                    turn(&mut next, direction);
+                    Ok(length == ScanLength::Long || seen < wanted)
+                })?;
+                Ok(seen)
+            })?;
+            match seen == wanted {
+                true => Ok(Step::Done(0)),
+                false => {
+                    Err(Error::engine("scanning", format!("there were {seen} rows instead of {wanted}")))
+                }
+            }
         })
     }
 
     fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
-        check_sealed(store, "rows", self.rows)
-    }
-}
-
-struct ScanClient {
-    workload: Scan,
-    random: Random,
-    first: Vec<u8>,
-    /// The next expected key.
-    next: Vec<u8>,
-}
-
-impl Client for ScanClient {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
-        let Scan { rows, length, direction, .. } = self.workload;
-        let wanted = self.workload.rows_per_scan();
-        let skipped = self.random.below(rows - wanted + 1);
-        write_key(
-            &mut self.first,
-            match direction {
-                Direction::Forward => skipped,
-                Direction::Reverse => rows - 1 - skipped,
-            },
-        );
-        let from = (length == ScanLength::Short).then_some(&self.first[..]);
-        let mut seen = 0;
-        session.read(|open| {
-            seen = 0;
-            self.next.copy_from_slice(&self.first);
-            open.scan(Range { direction, ..Range::forward(0, from) }, &mut |key, value| {
-                if key != self.next || value.len() != self.workload.sizes.value_bytes {
-                    return Err(unexpected(key, &self.next));
-                }
-                seen += 1;
-                turn(&mut self.next, direction);
-                Ok(length == ScanLength::Long || seen < wanted)
-            })
+        let mut expected = vec![0; self.sizes.key_bytes];
+        let found = check_seals(store, "rows", |key, seal| {
+            write_key(&mut expected, seal.row);
+            key == expected && seal.row < self.rows
         })?;
-        match seen == wanted {
-            true => Ok(Step::Done(0)),
-            false => Err(Error::engine("scanning", format!("there were {seen} rows instead of {wanted}"))),
-        }
+        expect_rows("rows", found, self.rows)
     }
 }
 
@@ -149,7 +137,7 @@ fn turn(key: &mut [u8], direction: Direction) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{checked, tamper};
+    use crate::testing::Bed;
     use crate::workload::Micro;
 
     const VARIANTS: [(ScanLength, Direction); 4] = [
@@ -163,8 +151,8 @@ mod tests {
     fn scans_see_all_rows_in_their_order() {
         for (length, direction) in VARIANTS {
             for (rows, threads) in [(1, 1), (99, 1), (100, 4), (1234, 4)] {
-                let workload = Scan { sizes: Micro::SIZES, rows, length, direction };
-                let (_dir, _store, done) = checked(&workload, threads, 20);
+                let (_, done) =
+                    Bed::checked(Scan { sizes: Micro::SIZES, rows, length, direction }, threads, 20);
                 assert_eq!(done.operations(), 20 * u64::from(threads));
             }
         }
@@ -174,20 +162,17 @@ mod tests {
     fn a_row_that_is_missing_or_too_much_is_noticed() {
         for (length, direction) in VARIANTS {
             let workload = Scan { sizes: Micro::SIZES, rows: 100, length, direction };
-            let (_dir, store, done) = checked(&workload, 1, 1);
-            let scan = || {
-                let mut session = store.session().expect("a session");
-                workload.client(0, 1).step(&mut RetryingSession::new(&mut *session, 0))
-            };
-            tamper(&store, |open| open.put(0, b"000000000000000000505", b"between"));
+            let (bed, done) = Bed::checked(workload, 1, 1);
+            let scan = || bed.with_session(|session| workload.client(0, 1)(session));
+            bed.tamper(|open| open.put(0, b"000000000000000000505", b"between"));
             assert!(scan().is_err());
-            assert!(workload.check(&*store, Some(&done)).is_err());
-            tamper(&store, |open| open.delete(0, b"000000000000000000505"));
+            assert!(bed.check(Some(&done)).is_err());
+            bed.tamper(|open| open.delete(0, b"000000000000000000505"));
             scan().expect("all is as before");
-            tamper(&store, |open| open.delete(0, b"00000000000000000000"));
-            tamper(&store, |open| open.delete(0, b"00000000000000000099"));
+            bed.tamper(|open| open.delete(0, b"00000000000000000000"));
+            bed.tamper(|open| open.delete(0, b"00000000000000000099"));
             assert!(scan().is_err());
-            assert!(workload.check(&*store, Some(&done)).is_err());
+            assert!(bed.check(Some(&done)).is_err());
         }
     }
 

@@ -1,8 +1,8 @@
 //! Values that identify their row and their write, so that a store that swaps, tears or loses them is detected.
 
 use super::Filling;
-use super::rows::{Random, Sizes, expect_rows, fill, read_key, write_key};
-use crate::engine::{Ended, Mode, Range, Store, Verdict, Visit};
+use super::rows::{Random, Sizes, fill, read_all};
+use crate::engine::Store;
 use crate::{Error, Result};
 
 /// The content of a value: the row and the write in eight bytes each, lowest first; the rest of the value is derived
@@ -79,12 +79,13 @@ impl Writes {
     }
 }
 
-/// Fills the table 0 with the rows 0 to `rows`, their keys in decimal, and settles the store.
+/// Fills the table 0 with the rows 0 to `rows`, whose keys `write_key` writes, and settles the store.
 pub(crate) fn fill_sealed(
     store: &dyn Store,
     sizes: Sizes,
     rows: u64,
     filling: &mut Filling<'_>,
+    write_key: impl Fn(&mut [u8], u64),
 ) -> Result<()> {
     let mut key = vec![0; sizes.key_bytes];
     let mut value = vec![0; sizes.value_bytes];
@@ -95,13 +96,6 @@ pub(crate) fn fill_sealed(
     })
 }
 
-/// An error unless the table 0, whose name is `name`, holds the rows 0 to `rows` under their keys in decimal, each with
-/// a whole value of its own.
-pub(crate) fn check_sealed(store: &dyn Store, name: &str, rows: u64) -> Result<()> {
-    let found = check_seals(store, name, |key, seal| seal.row < rows && read_key(key) == Some(seal.row))?;
-    expect_rows(name, found, rows)
-}
-
 /// Counts the entries of the table 0, whose name is `name`. An error if an entry is not whole, or if by `belongs` it is
 /// under a wrong key.
 pub(crate) fn check_seals(
@@ -110,10 +104,10 @@ pub(crate) fn check_seals(
     mut belongs: impl FnMut(&[u8], Seal) -> bool,
 ) -> Result<u64> {
     let mut rows = 0;
-    read_all(store, 0, &mut |key, value| {
+    read_all(store, 0, |key, value| {
         rows += 1;
         match Seal::of(value) {
-            Some(seal) if belongs(key, seal) => Ok(true),
+            Some(seal) if belongs(key, seal) => Ok(()),
             seal => Err(Error::Wrong(format!(
                 "the table `{name}` holds under {} what was never written there: {}",
                 key.escape_ascii(),
@@ -124,18 +118,6 @@ pub(crate) fn check_seals(
         }
     })?;
     Ok(rows)
-}
-
-/// Shows all entries of a table in one transaction, when there is no writer.
-pub(crate) fn read_all(store: &dyn Store, table: usize, visit: Visit<'_>) -> Result<()> {
-    let ended = store.session()?.transact(Mode::Read, &mut |transaction| {
-        transaction.scan(Range::all(table), visit)?;
-        Ok(Verdict::Commit)
-    })?;
-    match ended {
-        Ended::Conflict => Err(Error::engine("checking", "a scan conflicted without a writer")),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::hint::black_box;
 
-use super::rows::{Random, check_rows, fill, visit_rows};
+use super::fields::{Field, concat};
+use super::rows::{Random, check_rows, fill, read_all};
 use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Needs, Range, Store, Transaction, Verdict};
 use crate::retrying_session::RetryingSession;
@@ -62,7 +63,7 @@ impl Workload for Tpcb {
     fn shape(&self) -> Shape {
         let Tpcb { branches, accounts_per_branch } = self;
         Shape {
-            name: "tpcb",
+            name: "tpcb".into(),
             about: format!("{branches} branches with 10 tellers and {accounts_per_branch} accounts each"),
             tables: TABLES,
             needs: Needs { transactions: true, ..Needs::default() },
@@ -85,9 +86,10 @@ impl Workload for Tpcb {
         })
     }
 
-    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
+    fn client(&self, thread: u32, _: u32) -> Client {
         let random = Random::new(u64::from(thread) << 32);
-        Box::new(Terminal { bank: *self, thread, random, next: None, value: Vec::new() })
+        let mut terminal = Terminal { bank: *self, thread, random, next: None, value: Vec::new() };
+        Box::new(move |session| terminal.step(session))
     }
 
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
@@ -104,7 +106,7 @@ impl Workload for Tpcb {
     }
 }
 
-/// Balances that are not 0, by number, of branches, tellers and accounts.
+/// Balances that are not 0, by number, of the tables [`BRANCHES`], [`TELLERS`] and [`ACCOUNTS`].
 #[derive(Default)]
 struct Sums {
     tables: [BTreeMap<u64, i64>; 3],
@@ -113,21 +115,23 @@ struct Sums {
 impl Sums {
     /// From the tables.
     fn of_balances(store: &dyn Store) -> Result<Sums> {
-        let of_table = |table| {
-            visit_rows(store, table, |sums: &mut BTreeMap<u64, i64>, key, value| {
+        let mut sums = Sums::default();
+        for (table, sums) in sums.tables.iter_mut().enumerate() {
+            read_all(store, table, |key, value| {
                 let (number, balance) = number(key).zip(balance(value)).ok_or_else(|| strange(table))?;
                 if balance != 0 {
                     sums.insert(number, balance);
                 }
                 Ok(())
-            })
-        };
-        Ok(Sums { tables: [of_table(BRANCHES)?, of_table(TELLERS)?, of_table(ACCOUNTS)?] })
+            })?;
+        }
+        Ok(sums)
     }
 
     /// From the history.
     fn of_history(store: &dyn Store, bank: &Tpcb) -> Result<Sums> {
-        let mut sums = visit_rows(store, HISTORY, |sums: &mut Sums, _, value| {
+        let mut sums = Sums::default();
+        read_all(store, HISTORY, |_, value| {
             let row = History::decode(value).ok_or_else(|| strange(HISTORY))?;
             if row.teller >= bank.tellers() || row.branch != row.teller / TELLERS_PER_BRANCH {
                 return Err(strange(HISTORY));
@@ -142,22 +146,14 @@ impl Sums {
         Ok(sums)
     }
 
-    /// Every row, not only the sum of each table, agrees with the history.
+    /// Every row agrees with the history, and so all four sums are the same.
     fn check(&self, balances: &Sums) -> Result<()> {
-        let [branches, tellers, accounts] =
-            [BRANCHES, TELLERS, ACCOUNTS].map(|table| balances.tables[table].values().sum::<i64>());
-        let history: i64 = self.tables[BRANCHES].values().sum();
-        if [branches, tellers, accounts] != [history; 3] {
-            return Err(Error::Wrong(format!(
-                "the history sums up to {history}, the branches to {branches}, the tellers to {tellers}, the accounts to \
-                 {accounts}"
-            )));
-        }
-        for table in [BRANCHES, TELLERS, ACCOUNTS] {
-            if self.tables[table] != balances.tables[table] {
-                let table = TABLES[table];
+        for (table, (history, balances)) in TABLES.iter().zip(self.tables.iter().zip(&balances.tables)) {
+            if history != balances {
+                let [history, sum] = [history, balances].map(|sums| sums.values().sum::<i64>());
                 return Err(Error::Wrong(format!(
-                    "some balances of `{table}` are not what the history says"
+                    "some balances of `{table}`, whose sum is {sum}, are not what the history says, whose sum is \
+                     {history}"
                 )));
             }
         }
@@ -199,22 +195,19 @@ impl Terminal {
         if let Some(next) = self.next {
             return Ok(next);
         }
-        let mut next = 0;
         let end = history_key(self.thread, u64::MAX);
         session.read(|open| {
-            next = 0;
+            let mut next = 0;
             open.scan(Range::reverse(HISTORY, Some(&end)), &mut |key, _| {
                 let number =
                     key.strip_prefix(&self.thread.to_be_bytes()).and_then(|rest| rest.try_into().ok());
                 next = number.map_or(0, |number| u64::from_be_bytes(number) + 1);
                 Ok(false)
-            })
-        })?;
-        Ok(next)
+            })?;
+            Ok(next)
+        })
     }
-}
 
-impl Client for Terminal {
     fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let number = self.next_number(session)?;
         let transaction = History { time: number, ..self.pick() };
@@ -251,34 +244,30 @@ impl History {
 
     /// Account, teller, branch, amount and time, little-endian, and blanks.
     fn encode(&self) -> [u8; HISTORY_BYTES - HISTORY_KEY_BYTES] {
-        let mut row = [b' '; HISTORY_BYTES - HISTORY_KEY_BYTES];
-        row[..8].copy_from_slice(&self.account.to_le_bytes());
-        row[8..12].copy_from_slice(&self.teller.to_le_bytes());
-        row[12..16].copy_from_slice(&self.branch.to_le_bytes());
-        row[16..24].copy_from_slice(&self.amount.to_le_bytes());
-        row[24..32].copy_from_slice(&self.time.to_le_bytes());
-        row
+        let [account, time] = [self.account, self.time].map(u64::to_le_bytes);
+        let [teller, branch] = [self.teller, self.branch].map(u32::to_le_bytes);
+        concat([&account, &teller, &branch, &self.amount.to_le_bytes(), &time, HISTORY_BLANKS])
     }
 
-    fn decode(row: &[u8]) -> Option<History> {
-        let row: &[u8; HISTORY_BYTES - HISTORY_KEY_BYTES] = row.try_into().ok()?;
-        Some(History {
-            account: u64::from_le_bytes(row[..8].try_into().ok()?),
-            teller: u32::from_le_bytes(row[8..12].try_into().ok()?),
-            branch: u32::from_le_bytes(row[12..16].try_into().ok()?),
-            amount: i64::from_le_bytes(row[16..24].try_into().ok()?),
-            time: u64::from_le_bytes(row[24..32].try_into().ok()?),
-        })
+    fn decode(mut row: &[u8]) -> Option<History> {
+        let rest = &mut row;
+        let history = History {
+            account: Field::take(rest)?,
+            teller: Field::take(rest)?,
+            branch: Field::take(rest)?,
+            amount: Field::take(rest)?,
+            time: Field::take(rest)?,
+        };
+        (row == HISTORY_BLANKS).then_some(history)
     }
 }
 
 const HISTORY_KEY_BYTES: usize = 12;
+/// They fill up a row of the history.
+const HISTORY_BLANKS: &[u8] = b"      ";
 
 fn history_key(thread: u32, number: u64) -> [u8; HISTORY_KEY_BYTES] {
-    let mut key = [0; HISTORY_KEY_BYTES];
-    key[..4].copy_from_slice(&thread.to_be_bytes());
-    key[4..].copy_from_slice(&number.to_be_bytes());
-    key
+    concat([&thread.to_be_bytes(), &number.to_be_bytes()])
 }
 
 /// Writes a row with this balance: eight bytes, little-endian, and blanks.

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::choose::{Chooser, fnv1a_64};
-use super::rows::{Random, Sizes, expect_rows, fill, write_key};
-use super::sealed::{Seal, Writes, check_seals, expect_row, missing};
+use super::rows::{Random, Sizes, expect_rows, write_key};
+use super::sealed::{Seal, Writes, check_seals, expect_row, fill_sealed, missing};
 use super::{Client, Done, Filling, Shape, Step, Workload};
 use crate::engine::{Needs, Range, Store, Verdict};
 use crate::retrying_session::RetryingSession;
@@ -27,10 +27,9 @@ use crate::{Error, Result};
 /// * read-modify-write: reads a record and writes it as a whole, in one transaction.
 ///
 /// The choice of the record is Zipfian (0.99) over the loaded ones, with the popular ones spread among them; in
-/// [`Mix::D`] it is Zipfian from the newest one down; or uniform ([`Ycsb::uniform`]). A record counts as present when
-/// its insert and all inserts before it were acknowledged. Two things differ from YCSB: an update writes all fields
-/// rather than one, and Zipfian scans of [`Mix::E`] begin at loaded records only, though they pass over the inserted
-/// ones.
+/// [`Mix::D`] it is Zipfian from the newest one down. A record counts as present when its insert and all inserts before
+/// it were acknowledged. Two things differ from YCSB: an update writes all fields rather than one, and Zipfian scans of
+/// [`Mix::E`] begin at loaded records only, though they pass over the inserted ones.
 #[derive(Clone, Debug)]
 pub struct Ycsb {
     mix: Mix,
@@ -42,7 +41,6 @@ pub struct Ycsb {
 
 /// The core workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "kebab-case")]
 pub enum Mix {
     /// Update heavy: half reads, half updates.
     A,
@@ -107,11 +105,6 @@ impl Ycsb {
         Ycsb { mix, records, value_bytes, chooser, inserted: Arc::new(Inserted::new(records)) }
     }
 
-    /// The same, with all present records equally likely.
-    pub fn uniform(self) -> Ycsb {
-        Ycsb { chooser: Chooser::Uniform, ..self }
-    }
-
     fn sizes(&self) -> Sizes {
         Sizes { key_bytes: KEY_BYTES, value_bytes: self.value_bytes }
     }
@@ -133,19 +126,11 @@ impl Workload for Ycsb {
             .map(|(kind, percent)| format!("{percent} % {kind}"))
             .collect();
         let choice = match self.chooser {
-            Chooser::Uniform => "uniform",
             Chooser::Scrambled { .. } => "zipfian",
             Chooser::Latest(_) => "latest",
         };
         Shape {
-            name: match self.mix {
-                Mix::A => "ycsb-a",
-                Mix::B => "ycsb-b",
-                Mix::C => "ycsb-c",
-                Mix::D => "ycsb-d",
-                Mix::E => "ycsb-e",
-                Mix::F => "ycsb-f",
-            },
+            name: format!("ycsb-{:?}", self.mix).to_lowercase(),
             about: format!("{} records, {}, {}, {choice}", self.records, self.sizes(), shares.join(", ")),
             tables: &["usertable"],
             needs: Needs { transactions: self.mix == Mix::F, ..Needs::default() },
@@ -157,23 +142,18 @@ impl Workload for Ycsb {
 
     fn fill(&self, store: &dyn Store, filling: &mut Filling<'_>) -> Result<()> {
         self.inserted.restart(self.records);
-        let mut key = vec![0; KEY_BYTES];
-        let mut value = vec![0; self.value_bytes];
-        fill(store, self.records, self.sizes().row_bytes(), filling, |row, open| {
-            write_user(&mut key, row);
-            Seal { row, write: 0 }.write_over(&mut value);
-            open.put(0, &key, &value)
-        })
+        fill_sealed(store, self.sizes(), self.records, filling, write_user)
     }
 
-    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
-        Box::new(YcsbClient {
+    fn client(&self, thread: u32, _: u32) -> Client {
+        let mut client = YcsbClient {
             workload: self.clone(),
             random: Random::new(u64::from(thread) << 32),
             writes: Writes::of(thread),
             key: vec![0; KEY_BYTES],
             value: vec![0; self.value_bytes],
-        })
+        };
+        Box::new(move |session| client.step(session))
     }
 
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
@@ -204,7 +184,7 @@ struct YcsbClient {
     value: Vec<u8>,
 }
 
-impl Client for YcsbClient {
+impl YcsbClient {
     fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let mix = self.workload.mix;
         if self.random.below(100) < mix.first_percent() {
@@ -225,9 +205,7 @@ impl Client for YcsbClient {
         }
         Ok(Step::Done(SECOND))
     }
-}
 
-impl YcsbClient {
     /// Chooses a record, and puts its key into `self.key`.
     fn choose(&mut self) -> u64 {
         let records = self.workload.inserted.acknowledged();
@@ -251,16 +229,16 @@ impl YcsbClient {
 
     fn scan(&mut self, session: &mut RetryingSession<'_>, record: u64) -> Result<()> {
         let wanted = self.random.within(1, SCAN_RECORDS_MAX);
-        let mut is_first = false;
-        session.read(|open| {
-            let mut seen = 0;
+        let is_first = session.read(|open| {
+            let (mut is_first, mut seen) = (false, 0);
             open.scan(Range::forward(0, Some(&self.key)), &mut |key, _| {
                 if seen == 0 {
                     is_first = key == self.key;
                 }
                 seen += 1;
                 Ok(seen < wanted)
-            })
+            })?;
+            Ok(is_first)
         })?;
         // A scan must begin with the record of its start key.
         if is_first || self.may_be_unseen(session, record) { Ok(()) } else { Err(missing(&self.key)) }
@@ -339,7 +317,7 @@ impl Inserted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{checked, run, store, tamper};
+    use crate::testing::Bed;
 
     fn small(mix: Mix) -> Ycsb {
         Ycsb::new(mix, 300, 100)
@@ -349,7 +327,7 @@ mod tests {
     fn all_mixes_leave_what_they_should() {
         for mix in Mix::ALL {
             for threads in [1, 4] {
-                let (_dir, _store, done) = checked(&small(mix), threads, 400);
+                let (_, done) = Bed::checked(small(mix), threads, 400);
                 assert_eq!(done.operations(), u64::from(threads) * 400);
                 let first = done.kinds[0] * 100 / done.operations();
                 assert!(first.abs_diff(mix.first_percent()) < 8, "{mix:?} has {first} % of its first kind");
@@ -358,42 +336,32 @@ mod tests {
     }
 
     #[test]
-    fn uniform_reads_pass_over_inserted_records() {
-        for mix in [Mix::D, Mix::E] {
-            let workload = Ycsb::new(mix, 10, 100).uniform();
-            let (_dir, _store, done) = checked(&workload, 4, 500);
-            assert!(done.kinds[SECOND] > 50);
-        }
-    }
-
-    #[test]
     fn a_workload_serves_several_stores() {
         let workload = small(Mix::D);
         for _ in 0..2 {
-            let (_dir, store) = store(&workload);
-            let done = run(&workload, &store, 2, 200);
-            workload.check(&*store, Some(&done)).expect("the records of this store");
+            let bed = Bed::new(workload.clone());
+            let (done, _) = bed.run(2, 200);
+            bed.check(Some(&done)).expect("the records of this store");
             assert_eq!(workload.live_bytes(&done), Some((300 + done.kinds[1]) * 123));
         }
     }
 
     #[test]
     fn a_record_that_is_lost_or_foreign_is_noticed() {
-        let workload = small(Mix::E);
-        let (_dir, store, done) = checked(&workload, 1, 100);
+        let (bed, done) = Bed::checked(small(Mix::E), 1, 100);
         let mut key = [0; KEY_BYTES];
         let mut value = vec![0; 100];
         write_user(&mut key, 300 + done.kinds[SECOND]);
         Seal { row: 300 + done.kinds[SECOND], write: 1 }.write_over(&mut value);
-        tamper(&store, |open| open.put(0, &key, &value));
-        assert!(workload.check(&*store, Some(&done)).is_err(), "one record too many");
-        workload.check(&*store, None).expect("the number of inserts is unknown");
+        bed.tamper(|open| open.put(0, &key, &value));
+        assert!(bed.check(Some(&done)).is_err(), "one record too many");
+        bed.check(None).expect("the number of inserts is unknown");
 
         write_user(&mut key, 5);
-        tamper(&store, |open| open.put(0, &key, &value));
-        assert!(workload.check(&*store, None).is_err(), "the value of another record");
-        tamper(&store, |open| open.delete(0, &key));
-        assert!(workload.check(&*store, None).is_err(), "a loaded record is gone");
+        bed.tamper(|open| open.put(0, &key, &value));
+        assert!(bed.check(None).is_err(), "the value of another record");
+        bed.tamper(|open| open.delete(0, &key));
+        assert!(bed.check(None).is_err(), "a loaded record is gone");
     }
 
     #[test]

@@ -1,17 +1,15 @@
-//! An engine in memory that loses commits, fails, dies, refuses and waits as the tests of the driver choose.
+//! An engine that loses commits, fails, dies, refuses and waits as the tests of the driver choose; else it is Fulgurite.
 
-use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite::env::{Env, OpenOptions, RealEnv};
+use fulgurite::Options;
+use fulgurite::env::{Env, RealEnv};
 use fulgurite_bench::engine::{
-    Counters, Direction, Ended, Level, Mode, Needs, Opening, Pending, Range, Session, Statements, Store,
-    Transaction, Verdict, Visit,
+    Counters, Ended, Level, Mode, Needs, Opening, Pending, Session, Statements, Store, Transaction, Verdict,
 };
-use fulgurite_bench::{Engine, Error, Result};
+use fulgurite_bench::{Engine, Error, FulguriteEngine, Result};
 
 /// The fault of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,19 +58,16 @@ pub struct Fake {
     pub name: &'static str,
     pub fault: Fault,
     pub seen: Arc<Seen>,
-    kept: Kept,
 }
-
-/// The content of closed stores, by their directories, each with a file [`MARK`].
-type Kept = Arc<Mutex<HashMap<PathBuf, Vec<Rows>>>>;
-const MARK: &str = "closed";
-
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl Fake {
     pub fn new(name: &'static str, fault: Fault) -> Fake {
-        Fake { name, fault, seen: Arc::default(), kept: Kept::default() }
+        Fake { name, fault, seen: Arc::default() }
     }
+}
+
+fn gone(what: &str) -> Error {
+    Error::engine(what, "the disk is gone")
 }
 
 impl Engine for Fake {
@@ -85,7 +80,7 @@ impl Engine for Fake {
     }
 
     fn isolation(&self) -> &str {
-        "one transaction after the other"
+        "snapshot"
     }
 
     fn cannot(&self, _: Needs, _: Level) -> Option<String> {
@@ -95,77 +90,27 @@ impl Engine for Fake {
     fn open(&self, opening: &Opening<'_>) -> Result<Arc<dyn Store>> {
         let opened = self.seen.opened.fetch_add(1, Ordering::Relaxed) + 1;
         let fault = match self.fault {
-            Fault::DoesNotOpen => return Err(Error::engine("opening", "the disk is gone")),
+            Fault::DoesNotOpen => return Err(gone("opening")),
             Fault::Refuses => return Err(Error::Refused("the machine has no such device".into())),
             Fault::FailsLater if opened == 2 => Fault::Fails,
             fault => fault,
         };
-        let was_closed = RealEnv::new().disk().remove(&opening.dir.join(MARK)).is_ok();
-        let kept = self.kept.lock().expect("a lock").remove(opening.dir).filter(|_| was_closed);
-        Ok(Arc::new(FakeStore {
-            fault,
-            dir: opening.dir.to_path_buf(),
-            kept: self.kept.clone(),
-            seen: self.seen.clone(),
-            tables: Mutex::new(kept.unwrap_or_else(|| vec![Rows::new(); opening.tables.len()])),
-            commits: AtomicU64::new(0),
-        }))
+        let below = FulguriteEngine::new("below", Options::default());
+        let below = below.open(&Opening { level: Level::Memory, ..*opening })?;
+        Ok(Arc::new(FakeStore { fault, below, seen: self.seen.clone(), commits: AtomicU64::new(0) }))
     }
 }
 
 struct FakeStore {
     fault: Fault,
-    dir: PathBuf,
-    kept: Kept,
+    below: Arc<dyn Store>,
     seen: Arc<Seen>,
-    tables: Mutex<Vec<Rows>>,
     commits: AtomicU64,
-}
-
-impl FakeStore {
-    fn commit(&self, statements: Statements<'_>) -> Result<Ended> {
-        let commit = self.commits.fetch_add(1, Ordering::Relaxed) + 1;
-        if self.fault == Fault::FailsAndLocks && commit == 10 {
-            // The other threads have to be in the middle of a commit.
-            RealEnv::new().clock().sleep(10 * SLOW);
-        }
-        match self.fault {
-            Fault::Fails | Fault::FailsAndLocks if commit == 10 => {
-                return Err(Error::engine("committing", "the disk is gone"));
-            }
-            Fault::Panics if commit == 10 => panic!("a panic that the test wants"),
-            // A thread that continues alone needs little memory.
-            Fault::IsSlow | Fault::Fails | Fault::Panics => RealEnv::new().clock().sleep(SLOW),
-            Fault::FailsAndLocks if commit > 10 => return Ok(Ended::Conflict),
-            _ => {}
-        }
-        let mut tables = self.tables.lock().expect("a lock");
-        let mut transaction = FakeTransaction { tables: &tables, writes: BTreeMap::new() };
-        let verdict = match statements(&mut transaction) {
-            Err(Error::Conflict) => return Ok(Ended::Conflict),
-            verdict => verdict?,
-        };
-        let writes = transaction.writes;
-        match verdict {
-            _ if self.fault == Fault::Conflicts && commit.is_multiple_of(2) => return Ok(Ended::Conflict),
-            Verdict::Rollback => return Ok(Ended::RolledBack),
-            Verdict::Commit if self.fault == Fault::Loses && commit == 10 => {}
-            Verdict::Commit => {
-                for ((table, key), value) in writes {
-                    match value {
-                        Some(value) => drop(tables[table].insert(key, value)),
-                        None => drop(tables[table].remove(&key)),
-                    }
-                }
-            }
-        }
-        Ok(Ended::Committed)
-    }
 }
 
 impl Store for FakeStore {
     fn session(&self) -> Result<Box<dyn Session + '_>> {
-        Ok(Box::new(FakeSession(self)))
+        Ok(Box::new(FakeSession { store: self, below: self.below.session()? }))
     }
 
     fn counters(&self) -> Counters {
@@ -173,39 +118,61 @@ impl Store for FakeStore {
     }
 
     fn settle(&self) -> Result<()> {
-        Ok(())
+        self.below.settle()
     }
 
     fn close(&self) -> Result<()> {
-        if self.fault == Fault::DoesNotClose {
-            return Err(Error::engine("closing", "the disk is gone"));
-        }
-        let made = RealEnv::new().disk().open(&self.dir.join(MARK), OpenOptions::CreateNew);
-        made.map_err(|error| Error::engine("closing", error))?;
-        let tables = std::mem::take(&mut *self.tables.lock().expect("a lock"));
-        self.kept.lock().expect("a lock").insert(self.dir.clone(), tables);
-        Ok(())
+        self.below.close()?;
+        if self.fault == Fault::DoesNotClose { Err(gone("closing")) } else { Ok(()) }
     }
 }
 
-struct FakeSession<'a>(&'a FakeStore);
+struct FakeSession<'a> {
+    store: &'a FakeStore,
+    below: Box<dyn Session + 'a>,
+}
+
+impl FakeSession<'_> {
+    fn commit(&mut self, statements: Statements<'_>) -> Result<Ended> {
+        let fault = self.store.fault;
+        let commit = self.store.commits.fetch_add(1, Ordering::Relaxed) + 1;
+        match fault {
+            Fault::FailsAndLocks if commit == 10 => {
+                // The other threads have to be in the middle of a commit.
+                RealEnv::new().clock().sleep(10 * SLOW);
+                return Err(gone("committing"));
+            }
+            Fault::Fails if commit == 10 => return Err(gone("committing")),
+            Fault::Panics if commit == 10 => panic!("a panic that the test wants"),
+            // A thread that continues alone needs little memory.
+            Fault::IsSlow | Fault::Fails | Fault::Panics => RealEnv::new().clock().sleep(SLOW),
+            Fault::FailsAndLocks if commit > 10 => return Ok(Ended::Conflict),
+            _ => {}
+        }
+        let claimed = match fault {
+            Fault::Loses if commit == 10 => Ended::Committed,
+            Fault::Conflicts if commit.is_multiple_of(2) => Ended::Conflict,
+            _ => return self.below.transact(Mode::Write, statements),
+        };
+        let undone = &mut |open: &mut dyn Transaction| statements(open).map(|_| Verdict::Rollback);
+        self.below.transact(Mode::Write, undone).map(|_| claimed)
+    }
+}
 
 impl Session for FakeSession<'_> {
     fn transact(&mut self, mode: Mode, statements: Statements<'_>) -> Result<Ended> {
-        if mode == Mode::Write {
-            return self.0.commit(statements);
+        match mode {
+            Mode::Write => self.commit(statements),
+            Mode::Read => self.below.transact(mode, statements),
         }
-        let tables = self.0.tables.lock().expect("a lock");
-        statements(&mut FakeTransaction { tables: &tables, writes: BTreeMap::new() })?;
-        Ok(Ended::Committed)
     }
 
     fn defer(&mut self, statements: Statements<'_>) -> Result<(Ended, Option<Box<dyn Pending>>)> {
-        let ended = self.0.commit(statements)?;
+        let ended = self.commit(statements)?;
         if ended != Ended::Committed {
             return Ok((ended, None));
         }
-        let seen = self.0.seen.clone();
+        let seen = self.store.seen.clone();
         let in_flight = seen.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
         seen.in_flight_max.fetch_max(in_flight, Ordering::Relaxed);
         Ok((ended, Some(Box::new(FakePending(seen)))))
@@ -222,49 +189,6 @@ impl Pending for FakePending {
 
     fn wait(self: Box<Self>) -> Result<()> {
         self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-struct FakeTransaction<'a> {
-    tables: &'a [Rows],
-    writes: BTreeMap<(usize, Vec<u8>), Option<Vec<u8>>>,
-}
-
-impl Transaction for FakeTransaction<'_> {
-    fn get(&mut self, table: usize, key: &[u8], value: &mut Vec<u8>) -> Result<bool> {
-        let own = self.writes.get(&(table, key.to_vec()));
-        let found = own.map_or_else(|| self.tables[table].get(key), Option::as_ref);
-        value.clear();
-        value.extend_from_slice(found.map_or(&[], Vec::as_slice));
-        Ok(found.is_some())
-    }
-
-    fn put(&mut self, table: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        self.writes.insert((table, key.to_vec()), Some(value.to_vec()));
-        Ok(())
-    }
-
-    fn delete(&mut self, table: usize, key: &[u8]) -> Result<()> {
-        self.writes.insert((table, key.to_vec()), None);
-        Ok(())
-    }
-
-    fn scan(&mut self, range: Range<'_>, visit: Visit<'_>) -> Result<()> {
-        let Range { table, from, direction, .. } = range;
-        assert!(self.writes.is_empty(), "no workload of these tests scans what it wrote");
-        let rows = &self.tables[table];
-        let mut forward = rows.iter().filter(|(key, _)| from.is_none_or(|from| key.as_slice() >= from));
-        let mut reverse = rows.iter().rev().filter(|(key, _)| from.is_none_or(|from| key.as_slice() <= from));
-        let mut next = || match direction {
-            Direction::Forward => forward.next(),
-            Direction::Reverse => reverse.next(),
-        };
-        while let Some((key, value)) = next() {
-            if !visit(key, value)? {
-                break;
-            }
-        }
         Ok(())
     }
 }

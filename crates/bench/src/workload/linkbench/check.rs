@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::LinkBench;
 use super::graph::{BY_TIME, COUNTS, Count, LINKS, Link, List, NODES, node_data};
 use crate::engine::Store;
-use crate::workload::Done;
-use crate::workload::sealed::{Seal, read_all};
+use crate::workload::sealed::Seal;
+use crate::workload::{Done, read_all};
 use crate::{Error, Result};
 
 /// The links that are visible.
@@ -43,9 +43,9 @@ pub(super) fn check(workload: &LinkBench, store: &dyn Store, done: Option<&Done>
     check_nodes(workload, store, done)?;
     let visible = visible_links(store)?;
     let mut entries = Entries::default();
-    read_all(store, BY_TIME, &mut |key, value| {
+    read_all(store, BY_TIME, |key, value| {
         entries.add(key, value);
-        Ok(true)
+        Ok(())
     })?;
     if entries != visible.entries {
         return Err(Error::Wrong(format!(
@@ -60,10 +60,10 @@ pub(super) fn check(workload: &LinkBench, store: &dyn Store, done: Option<&Done>
 /// have been deleted before.
 fn check_nodes(workload: &LinkBench, store: &dyn Store, done: Option<&Done>) -> Result<()> {
     let mut nodes = 0;
-    read_all(store, NODES, &mut |key, value| {
+    read_all(store, NODES, |key, value| {
         nodes += 1;
         match Seal::of(node_data(value)) {
-            Some(seal) if key == seal.row.to_be_bytes() => Ok(true),
+            Some(seal) if key == seal.row.to_be_bytes() => Ok(()),
             _ => Err(wrong("node", key)),
         }
     })?;
@@ -78,24 +78,24 @@ fn check_nodes(workload: &LinkBench, store: &dyn Store, done: Option<&Done>) -> 
 
 fn visible_links(store: &dyn Store) -> Result<Visible> {
     let mut visible = Visible::default();
-    read_all(store, LINKS, &mut |key, value| {
+    read_all(store, LINKS, |key, value| {
         let link = Link::of(key, value).ok_or_else(|| wrong("link", key))?;
         if link.is_visible {
             *visible.of_list.entry(link.list).or_default() += 1;
             visible.entries.add(&link.index_key(), &link.index_value());
         }
-        Ok(true)
+        Ok(())
     })?;
     Ok(visible)
 }
 
 fn check_counts(store: &dyn Store, mut links: BTreeMap<List, u64>) -> Result<()> {
-    read_all(store, COUNTS, &mut |key, value| {
+    read_all(store, COUNTS, |key, value| {
         let (Some(list), Some(count)) = (List::of(key), Count::of(value)) else {
             return Err(wrong("count", key));
         };
         match links.remove(&list).unwrap_or(0) {
-            links if links == count.links => Ok(true),
+            links if links == count.links => Ok(()),
             links => Err(Error::Wrong(format!(
                 "{list:?} has {links} visible links and a count of {}",
                 count.links

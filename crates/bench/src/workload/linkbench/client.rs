@@ -9,9 +9,9 @@ use super::graph::{
 use super::{LinkBench, Operation, Popularity};
 use crate::engine::{Range, Transaction, Verdict};
 use crate::retrying_session::RetryingSession;
+use crate::workload::Step;
 use crate::workload::rows::Random;
 use crate::workload::sealed::{Seal, expect_row};
-use crate::workload::{Client, Step};
 use crate::{Error, Result};
 
 /// The share of operations whose link was loaded, in percent.
@@ -42,10 +42,8 @@ impl LinkBenchClient {
             value: Vec::new(),
         }
     }
-}
 
-impl Client for LinkBenchClient {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
+    pub fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         self.time += self.step;
         let operation = Operation::drawn(&mut self.random);
         match operation {

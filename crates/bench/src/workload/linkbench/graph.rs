@@ -1,5 +1,6 @@
 //! The shape of the graph, and its layout in tables.
 
+use crate::workload::fields::{Field, concat};
 use crate::workload::rows::Random;
 use crate::workload::sealed::Seal;
 
@@ -77,9 +78,8 @@ impl List {
     }
 
     pub fn of(key: &[u8]) -> Option<List> {
-        let mut fields = Fields(key);
-        let list = List { id1: fields.u64()?, kind: fields.u32()? };
-        fields.end(list)
+        let (id1, kind) = key.split_first_chunk()?;
+        Some(List { id1: u64::from_be_bytes(*id1), kind: u32::from_be_bytes(kind.try_into().ok()?) })
     }
 
     pub fn link_key(self, id2: u64) -> [u8; LINK_KEY_BYTES] {
@@ -104,20 +104,21 @@ impl Link {
 
     pub fn value(&self) -> [u8; LINK_VALUE_BYTES] {
         let visible = [u8::from(self.is_visible)];
-        concat([&visible, &self.version.to_be_bytes(), &self.time.to_be_bytes(), &self.data()])
+        concat([&visible, &self.version.to_le_bytes(), &self.time.to_le_bytes(), &self.data()])
     }
 
     /// `None` if the bytes are not those of a link as it was written.
     pub fn of(key: &[u8], value: &[u8]) -> Option<Link> {
-        let list = List::of(key.get(..LIST_BYTES)?)?;
-        let mut fields = Fields(&key[LIST_BYTES..]);
-        let id2 = fields.u64()?;
-        fields.end(())?;
-        let mut fields = Fields(value);
-        let [visible] = fields.take()?;
-        let link = Link { list, id2, is_visible: visible == 1, version: fields.u32()?, time: fields.u64()? };
-        (fields.take()? == link.data()).then_some(())?;
-        fields.end(link)
+        let (list, id2) = key.split_at_checked(LIST_BYTES)?;
+        let mut rest = value;
+        let link = Link {
+            list: List::of(list)?,
+            id2: u64::from_be_bytes(id2.try_into().ok()?),
+            is_visible: u8::take(&mut rest)? == 1,
+            version: u32::take(&mut rest)?,
+            time: u64::take(&mut rest)?,
+        };
+        (rest == link.data()).then_some(link)
     }
 
     pub fn index_key(&self) -> [u8; INDEX_KEY_BYTES] {
@@ -125,7 +126,7 @@ impl Link {
     }
 
     pub fn index_value(&self) -> [u8; INDEX_VALUE_BYTES] {
-        concat([&self.version.to_be_bytes(), &self.data()])
+        concat([&self.version.to_le_bytes(), &self.data()])
     }
 
     /// Its text, which is derived from the rest.
@@ -145,49 +146,14 @@ pub(super) struct Count {
 
 impl Count {
     pub fn value(&self) -> [u8; COUNT_VALUE_BYTES] {
-        concat([&self.links.to_be_bytes(), &self.version.to_be_bytes(), &self.time.to_be_bytes()])
+        concat([&self.links.to_le_bytes(), &self.version.to_le_bytes(), &self.time.to_le_bytes()])
     }
 
     pub fn of(value: &[u8]) -> Option<Count> {
-        let mut fields = Fields(value);
-        let count = Count { links: fields.u64()?, version: fields.u64()?, time: fields.u64()? };
-        fields.end(count)
-    }
-}
-
-/// The fields one after another; together they are `N` bytes.
-fn concat<const N: usize, const COUNT: usize>(fields: [&[u8]; COUNT]) -> [u8; N] {
-    let mut whole = [0; N];
-    let mut at = 0;
-    for field in fields {
-        whole[at..at + field.len()].copy_from_slice(field);
-        at += field.len();
-    }
-    debug_assert_eq!(at, N);
-    whole
-}
-
-/// The rest of bytes that are being decoded.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (field, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(*field)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take().map(u64::from_be_bytes)
-    }
-
-    /// `whole`, if no bytes are left.
-    fn end<T>(&self, whole: T) -> Option<T> {
-        self.0.is_empty().then_some(whole)
+        let mut rest = value;
+        let mut next = || u64::take(&mut rest);
+        let count = Count { links: next()?, version: next()?, time: next()? };
+        rest.is_empty().then_some(count)
     }
 }
 

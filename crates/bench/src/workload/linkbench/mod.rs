@@ -169,7 +169,7 @@ impl Workload for LinkBench {
             _ => 0,
         });
         Shape {
-            name: "linkbench",
+            name: "linkbench".into(),
             about: format!("{} nodes, about {} links, {LINK_TYPES} types of links", self.nodes, self.links()),
             tables: &["nodes", "links", "by_time", "counts"],
             needs: Needs { transactions: true, ..Needs::default() },
@@ -187,8 +187,9 @@ impl Workload for LinkBench {
         fill(store, self.nodes, bytes, filling, |id, open| load_node(open, id, &mut value))
     }
 
-    fn client(&self, thread: u32, threads: u32) -> Box<dyn Client> {
-        Box::new(LinkBenchClient::new(self.clone(), thread, threads))
+    fn client(&self, thread: u32, threads: u32) -> Client {
+        let mut client = LinkBenchClient::new(self.clone(), thread, threads);
+        Box::new(move |session| client.step(session))
     }
 
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
@@ -221,8 +222,7 @@ fn load_node(open: &mut dyn Transaction, id: u64, value: &mut Vec<u8>) -> Result
 mod tests {
     use super::*;
     use crate::engine::Range;
-    use crate::testing::{checked, store, tamper};
-    use crate::workload::rows::count_rows;
+    use crate::testing::Bed;
 
     fn links_of(nodes: u64) -> u64 {
         (0..nodes).flat_map(lists).map(loaded_links).sum()
@@ -237,11 +237,11 @@ mod tests {
     #[test]
     fn the_graph_stays_whole() {
         for threads in [1, 4] {
-            let (_dir, store, done) = checked(&LinkBench::new(200), threads, 2000);
+            let (bed, done) = Bed::checked(LinkBench::new(200), threads, 2000);
             assert_eq!(done.operations(), 2000 * u64::from(threads));
-            let links = count_rows(&*store, LINKS).expect("links");
+            let links = bed.rows(LINKS).len() as u64;
             assert!(links > links_of(200), "links were added");
-            assert!(count_rows(&*store, BY_TIME).expect("entries") < links, "links were hidden");
+            assert!((bed.rows(BY_TIME).len() as u64) < links, "links were hidden");
         }
     }
 
@@ -263,30 +263,28 @@ mod tests {
 
     #[test]
     fn a_loaded_graph_is_whole_and_as_large_as_it_says() {
-        let workload = LinkBench::new(300);
-        let (_dir, store) = store(&workload);
-        workload.check(&*store, None).expect("a whole graph");
-        let rows = [NODES, LINKS, BY_TIME, COUNTS].map(|table| count_rows(&*store, table).expect("rows"));
+        let bed = Bed::new(LinkBench::new(300));
+        bed.check(None).expect("a whole graph");
+        let rows = [NODES, LINKS, BY_TIME, COUNTS].map(|table| bed.rows(table).len() as u64);
         assert_eq!(rows, [300, links_of(300), links_of(300), 600]);
     }
 
     #[test]
     fn a_damaged_graph_is_noticed() {
-        let workload = LinkBench::new(50);
-        let (_dir, store, done) = checked(&workload, 1, 300);
+        let (bed, done) = Bed::checked(LinkBench::new(50), 1, 300);
         let list = List { id1: 10, kind: 0 };
         let link = Link { list, id2: 9, is_visible: true, version: 5, time: 3 };
-        let fails = |why: &str| assert!(workload.check(&*store, None).is_err(), "{why}");
+        let fails = |why: &str| assert!(bed.check(None).is_err(), "{why}");
 
-        tamper(&store, |open| open.put(LINKS, &link.key(), &link.value()));
+        bed.tamper(|open| open.put(LINKS, &link.key(), &link.value()));
         fails("a visible link that is not in the index");
-        tamper(&store, |open| open.put(BY_TIME, &link.index_key(), &link.index_value()));
+        bed.tamper(|open| open.put(BY_TIME, &link.index_key(), &link.index_value()));
         fails("a link that is not in the count");
-        tamper(&store, |open| open.delete(COUNTS, &list.key()));
+        bed.tamper(|open| open.delete(COUNTS, &list.key()));
         fails("no count");
 
         let hidden = Link { is_visible: false, ..link };
-        tamper(&store, |open| {
+        bed.tamper(|open| {
             let mut links = 0;
             open.put(LINKS, &hidden.key(), &hidden.value())?;
             open.delete(BY_TIME, &link.index_key())?;
@@ -297,15 +295,15 @@ mod tests {
             })?;
             open.put(COUNTS, &list.key(), &Count { links, version: 0, time: 0 }.value())
         });
-        workload.check(&*store, Some(&done)).expect("all is well again");
+        bed.check(Some(&done)).expect("all is well again");
 
-        tamper(&store, |open| open.put(NODES, &60_000u64.to_be_bytes(), b"text"));
+        bed.tamper(|open| open.put(NODES, &60_000u64.to_be_bytes(), b"text"));
         fails("no node");
-        tamper(&store, |open| {
+        bed.tamper(|open| {
             open.delete(NODES, &60_000u64.to_be_bytes())?;
             (0..50u64).try_for_each(|id| open.delete(NODES, &id.to_be_bytes()))
         });
-        workload.check(&*store, None).expect("the number of deletes is unknown");
-        assert!(workload.check(&*store, Some(&done)).is_err(), "too few nodes");
+        bed.check(None).expect("the number of deletes is unknown");
+        assert!(bed.check(Some(&done)).is_err(), "too few nodes");
     }
 }

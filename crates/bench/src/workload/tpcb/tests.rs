@@ -41,9 +41,11 @@ fn threads_that_begin_again_write_new_history() {
 fn every_sum_is_checked() {
     let bed = Bed::new(SMALL);
     bed.run(2, 100);
-    for (table, words) in
-        [(BRANCHES, "the branches to"), (TELLERS, "the tellers to"), (ACCOUNTS, "the accounts to")]
-    {
+    for (table, words) in [
+        (BRANCHES, "balances of `branches`"),
+        (TELLERS, "balances of `tellers`"),
+        (ACCOUNTS, "balances of `accounts`"),
+    ] {
         let (key, row) = &bed.rows(table)[1];
         let mut wrong = row.clone();
         wrong[0] ^= 1;
@@ -51,10 +53,10 @@ fn every_sum_is_checked() {
         bed.check_fails("rows instead of", table, (key, Some(row), None));
     }
     let (key, row) = &bed.rows(HISTORY)[7];
-    bed.check_fails("the history sums up to", HISTORY, (key, Some(row), None));
+    bed.check_fails("not what the history says", HISTORY, (key, Some(row), None));
     let mut wrong = row.clone();
     wrong[16] ^= 1;
-    bed.check_fails("the history sums up to", HISTORY, (key, Some(row), Some(&wrong)));
+    bed.check_fails("not what the history says", HISTORY, (key, Some(row), Some(&wrong)));
     bed.check_fails("never written", HISTORY, (key, Some(row), Some(b"short")));
     let mut wrong = row.clone();
     wrong[12] ^= 1;

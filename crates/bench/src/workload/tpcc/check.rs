@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::rows::{check_rows, count_rows, visit_rows};
+use super::super::rows::{check_rows, count_rows, read_all};
 use super::rows::{District, Order, Row, Warehouse};
 use super::schema::{
     self, CUSTOMER, CUSTOMER_BY_NAME, DISTRICT, DistrictId, HISTORY, NEW_ORDER, ORDER_LINE, ORDERS,
@@ -27,17 +27,19 @@ struct Numbers {
 
 /// The conditions 1 to 4.
 pub(super) fn conditions(store: &dyn Store) -> Result<()> {
-    let districts = visit_rows(store, DISTRICT, |all: &mut ByDistrict<(i64, u32)>, key, value| {
+    let mut districts = ByDistrict::<(i64, u32)>::new();
+    read_all(store, DISTRICT, |key, value| {
         let row: District<'_> = written(value)?;
-        all.insert(district_of(DISTRICT, key)?, (row.ytd, row.next_order));
+        districts.insert(district_of(DISTRICT, key)?, (row.ytd, row.next_order));
         Ok(())
     })?;
     condition_1(store, &districts)?;
 
     let orders = numbers(store, ORDERS)?;
     let new_orders = numbers(store, NEW_ORDER)?;
-    let lines = visit_rows(store, ORDER_LINE, |all: &mut ByDistrict<u64>, key, _| {
-        *all.entry(district_of(ORDER_LINE, key)?).or_default() += 1;
+    let mut lines = ByDistrict::<u64>::new();
+    read_all(store, ORDER_LINE, |key, _| {
+        *lines.entry(district_of(ORDER_LINE, key)?).or_default() += 1;
         Ok(())
     })?;
     for (id, (_, next_order)) in &districts {
@@ -62,10 +64,11 @@ fn condition_1(store: &dyn Store, districts: &ByDistrict<(i64, u32)>) -> Result<
     for (id, (ytd, _)) in districts {
         *sums.entry(id.warehouse).or_default() += ytd;
     }
-    let said = visit_rows(store, WAREHOUSE, |all: &mut BTreeMap<u16, i64>, key, value| {
+    let mut said = BTreeMap::<u16, i64>::new();
+    read_all(store, WAREHOUSE, |key, value| {
         let row: Warehouse<'_> = written(value)?;
         let number = key.try_into().map(u16::from_be_bytes);
-        all.insert(number.map_err(|_| strange(WAREHOUSE))?, row.ytd);
+        said.insert(number.map_err(|_| strange(WAREHOUSE))?, row.ytd);
         Ok(())
     })?;
     match said.iter().find(|(warehouse, ytd)| sums.get(warehouse) != Some(ytd)) {
@@ -137,7 +140,8 @@ pub(super) fn counts(store: &dyn Store, scale: &Scale, done: &Done) -> Result<()
 
 /// The orders of each district in a table with the key of an order.
 fn numbers(store: &dyn Store, table: usize) -> Result<ByDistrict<Numbers>> {
-    visit_rows(store, table, |all: &mut ByDistrict<Numbers>, key, value| {
+    let mut all = ByDistrict::<Numbers>::new();
+    read_all(store, table, |key, value| {
         let number = schema::last_number(key).ok_or_else(|| strange(table))?;
         let lines = match table {
             ORDERS => written::<Order>(value)?.lines.into(),
@@ -151,7 +155,8 @@ fn numbers(store: &dyn Store, table: usize) -> Result<ByDistrict<Numbers>> {
         numbers.last = number;
         numbers.lines += lines;
         Ok(())
-    })
+    })?;
+    Ok(all)
 }
 
 fn district_of(table: usize, key: &[u8]) -> Result<DistrictId> {

@@ -66,7 +66,7 @@ impl Workload for Tpcc {
     fn shape(&self) -> Shape {
         let Scale { warehouses, items, customers_per_district, orders_per_district } = self.scale;
         Shape {
-            name: "tpcc",
+            name: "tpcc".into(),
             about: format!(
                 "{warehouses} warehouses with {items} items and 10 districts, {customers_per_district} customers and \
                  {orders_per_district} orders a district, no think times"
@@ -86,8 +86,9 @@ impl Workload for Tpcc {
         fill(store, units, unit_bytes, filling, |unit, open| population.put(unit, open))
     }
 
-    fn client(&self, thread: u32, _: u32) -> Box<dyn Client> {
-        Box::new(Terminal::new(self.scale, thread))
+    fn client(&self, thread: u32, _: u32) -> Client {
+        let mut terminal = Terminal::new(self.scale, thread);
+        Box::new(move |session| terminal.step(session))
     }
 
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {

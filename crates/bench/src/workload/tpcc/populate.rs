@@ -2,7 +2,7 @@
 
 use super::super::rows::Random;
 use super::Scale;
-use super::random::{NAMES, Skews, data, digits, last_name, letters, permutation, text};
+use super::random::{NAMES, Skews, Text, data, digits, last_name, letters, permutation, text};
 use super::rows::{Address, Customer, District, History, Item, Order, OrderLine, Stock, Warehouse, put};
 use super::schema::{self, CustomerId, DISTRICTS, DistrictId, OrderId};
 use crate::Result;
@@ -214,9 +214,8 @@ fn district_units(scale: &Scale) -> u64 {
 }
 
 struct RandomAddress {
-    street_1: super::random::Text<20>,
-    street_2: super::random::Text<20>,
-    city: super::random::Text<20>,
+    /// Both streets, and the city.
+    texts: [Text<20>; 3],
     state: [u8; 2],
     zip: [u8; 9],
 }
@@ -226,17 +225,11 @@ impl RandomAddress {
         let mut zip = *b"000011111";
         zip[..4].copy_from_slice(&digits::<4>(random));
         let state = [(); 2].map(|()| b'A' + random.below(26) as u8);
-        let [street_1, street_2, city] = [(); 3].map(|()| text(random, 10));
-        RandomAddress { street_1, street_2, city, state, zip }
+        RandomAddress { texts: [(); 3].map(|()| text(random, 10)), state, zip }
     }
 
     fn borrow(&self) -> Address<'_> {
-        Address {
-            street_1: &self.street_1,
-            street_2: &self.street_2,
-            city: &self.city,
-            state: &self.state,
-            zip: &self.zip,
-        }
+        let [street_1, street_2, city] = &self.texts;
+        Address { street_1, street_2, city, state: &self.state, zip: &self.zip }
     }
 }

@@ -73,10 +73,15 @@ pub(super) fn last_name(number: u32) -> Text<16> {
 /// The numbers from 1 to `count` in a random order.
 pub(super) fn permutation(random: &mut Random, count: u32) -> Vec<u32> {
     let mut numbers: Vec<u32> = (1..=count).collect();
-    for index in (1..numbers.len()).rev() {
-        numbers.swap(index, random.below(index as u64 + 1) as usize);
-    }
+    shuffle(random, &mut numbers);
     numbers
+}
+
+/// Puts the items into a random order.
+pub(super) fn shuffle<T>(random: &mut Random, items: &mut [T]) {
+    for index in (1..items.len()).rev() {
+        items.swap(index, random.below(index as u64 + 1) as usize);
+    }
 }
 
 /// Non-uniform random numbers, NURand of the specification: the bitwise or of two numbers makes some numbers more

@@ -4,66 +4,10 @@
 //! Money is in cents, taxes and discounts in hundredths of a percent, dates in milliseconds since 1970. A row that was
 //! read borrows its text from the buffer that it was read into.
 
+use super::super::fields::Field;
 use super::schema::{self, TABLES};
 use crate::engine::Transaction;
 use crate::{Error, Result};
-
-/// A field of a row.
-pub(super) trait Field<'a>: Sized {
-    fn put(&self, out: &mut Vec<u8>);
-
-    /// Takes the field from the front of `bytes`.
-    fn take(bytes: &mut &'a [u8]) -> Option<Self>;
-}
-
-macro_rules! numbers {
-    ($($type:ty)*) => {$(
-        impl Field<'_> for $type {
-            fn put(&self, out: &mut Vec<u8>) {
-                out.extend_from_slice(&self.to_le_bytes());
-            }
-
-            fn take(bytes: &mut &[u8]) -> Option<Self> {
-                bytes.split_off(..size_of::<$type>())?.try_into().ok().map(<$type>::from_le_bytes)
-            }
-        }
-    )*};
-}
-
-numbers! { u8 u16 u32 u64 i64 }
-
-/// Text of a fixed length.
-impl<'a, const N: usize> Field<'a> for &'a [u8; N] {
-    fn put(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(*self);
-    }
-
-    fn take(bytes: &mut &'a [u8]) -> Option<Self> {
-        bytes.split_off(..N)?.try_into().ok()
-    }
-}
-
-/// Text of varying length, below 2^14: its length in one byte if it is below 128, otherwise in two, of which the first
-/// has the upper bits and its highest bit set.
-impl<'a> Field<'a> for &'a [u8] {
-    fn put(&self, out: &mut Vec<u8>) {
-        let length = self.len() as u16;
-        if length >= 128 {
-            out.push(0x80 | (length >> 8) as u8);
-        }
-        out.push(length as u8);
-        out.extend_from_slice(self);
-    }
-
-    fn take(bytes: &mut &'a [u8]) -> Option<Self> {
-        let first = u8::take(bytes)?;
-        let length = match first & 0x80 {
-            0 => first.into(),
-            _ => u16::from_be_bytes([first & 0x7f, u8::take(bytes)?]),
-        };
-        bytes.split_off(..length.into())
-    }
-}
 
 /// The value type of a table.
 pub(super) trait Row<'a>: Field<'a> {
@@ -82,21 +26,13 @@ pub(super) trait Row<'a>: Field<'a> {
     }
 }
 
-macro_rules! record {
-    ($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? {
-        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) struct $name $(<$life>)? {
-            $($(#[$field_doc])* pub $field: $type,)*
-        }
-
-        record! { @ $name [$($life)?] [$($field)*] }
+/// Defines structs of fields in the order of the layout, and the tables of those that are rows.
+macro_rules! records {
+    (@ $name:ident [] $fields:tt $table:tt) => { records! { @ 'a [$name] $name $fields $table } };
+    (@ $name:ident [$life:lifetime] $fields:tt $table:tt) => {
+        records! { @ $life [$name<$life>] $name $fields $table }
     };
-    (@ $name:ident [] $fields:tt) => { record! { @ 'a [$name] $name $fields } };
-    (@ $name:ident [$life:lifetime] $fields:tt) => { record! { @ $life [$name<$life>] $name $fields } };
-    (@ $life:lifetime [$type:ty] $name:ident [$($field:ident)*]) => {
+    (@ $life:lifetime [$type:ty] $name:ident [$($field:ident)*] [$($table:ident)?]) => {
         impl<$life> Field<$life> for $type {
             fn put(&self, out: &mut Vec<u8>) {
                 $(self.$field.put(out);)*
@@ -106,10 +42,25 @@ macro_rules! record {
                 Some($name { $($field: Field::take(bytes)?,)* })
             }
         }
+
+        $(impl<$life> Row<$life> for $type {
+            const TABLE: usize = schema::$table;
+        })?
     };
+    ($($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? $(in $table:ident)? {
+        $($(#[$field_doc:meta])* $field:ident: $type:ty,)*
+    })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) struct $name $(<$life>)? {
+            $($(#[$field_doc])* pub $field: $type,)*
+        }
+
+        records! { @ $name [$($life)?] [$($field)*] [$($table)?] }
+    )*};
 }
 
-record! {
+records! {
     /// The address of a warehouse, a district or a customer.
     Address<'a> {
         street_1: &'a [u8],
@@ -118,19 +69,15 @@ record! {
         state: &'a [u8; 2],
         zip: &'a [u8; 9],
     }
-}
 
-record! {
-    Warehouse<'a> {
+    Warehouse<'a> in WAREHOUSE {
         name: &'a [u8],
         address: Address<'a>,
         tax: u16,
         ytd: i64,
     }
-}
 
-record! {
-    District<'a> {
+    District<'a> in DISTRICT {
         name: &'a [u8],
         address: Address<'a>,
         tax: u16,
@@ -140,10 +87,8 @@ record! {
         /// them, and a table of keys and values needs one.
         next_history: u32,
     }
-}
 
-record! {
-    Customer<'a> {
+    Customer<'a> in CUSTOMER {
         first: &'a [u8],
         middle: &'a [u8; 2],
         last: &'a [u8],
@@ -159,10 +104,8 @@ record! {
         deliveries: u32,
         data: &'a [u8],
     }
-}
 
-record! {
-    History<'a> {
+    History<'a> in HISTORY {
         /// The customer's number, with the two fields after it.
         customer: u32,
         customer_district: u8,
@@ -171,10 +114,8 @@ record! {
         amount: u32,
         data: &'a [u8],
     }
-}
 
-record! {
-    Order {
+    Order in ORDERS {
         customer: u32,
         entered_ms: u64,
         /// 0 before the delivery.
@@ -183,10 +124,8 @@ record! {
         /// 1 if all items are from the home warehouse, otherwise 0.
         all_local: u8,
     }
-}
 
-record! {
-    OrderLine<'a> {
+    OrderLine<'a> in ORDER_LINE {
         item: u32,
         supplier: u16,
         /// 0 before the delivery.
@@ -195,19 +134,15 @@ record! {
         amount: u32,
         district_info: &'a [u8; 24],
     }
-}
 
-record! {
-    Item<'a> {
+    Item<'a> in ITEM {
         image_id: u32,
         name: &'a [u8],
         price: u32,
         data: &'a [u8],
     }
-}
 
-record! {
-    Stock<'a> {
+    Stock<'a> in STOCK {
         quantity: u16,
         /// 24 letters for each district.
         district_infos: &'a [u8; 240],
@@ -216,25 +151,6 @@ record! {
         remote_orders: u32,
         data: &'a [u8],
     }
-}
-
-macro_rules! tables {
-    ($($type:ty: $table:ident,)*) => {$(
-        impl<'a> Row<'a> for $type {
-            const TABLE: usize = schema::$table;
-        }
-    )*};
-}
-
-tables! {
-    Warehouse<'a>: WAREHOUSE,
-    District<'a>: DISTRICT,
-    Customer<'a>: CUSTOMER,
-    History<'a>: HISTORY,
-    Order: ORDERS,
-    OrderLine<'a>: ORDER_LINE,
-    Item<'a>: ITEM,
-    Stock<'a>: STOCK,
 }
 
 impl<'a> Stock<'a> {
@@ -251,10 +167,8 @@ pub(super) fn get<'a, R: Row<'a>>(
     key: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> Result<R> {
-    match open.get(R::TABLE, key, buffer)? {
-        true => decoded(key, buffer),
-        false => Err(bad(R::TABLE, key, "is not there")),
-    }
+    let found = open.get(R::TABLE, key, buffer)?;
+    there(found, key, buffer)
 }
 
 /// Like [`get`], for a row that is going to be written.
@@ -263,10 +177,12 @@ pub(super) fn get_for_update<'a, R: Row<'a>>(
     key: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> Result<R> {
-    match open.get_for_update(R::TABLE, key, buffer)? {
-        true => decoded(key, buffer),
-        false => Err(bad(R::TABLE, key, "is not there")),
-    }
+    let found = open.get_for_update(R::TABLE, key, buffer)?;
+    there(found, key, buffer)
+}
+
+fn there<'a, R: Row<'a>>(found: bool, key: &[u8], value: &'a [u8]) -> Result<R> {
+    if found { decoded(key, value) } else { Err(bad(R::TABLE, key, "is not there")) }
 }
 
 /// Writes a row, encoded in `buffer`.

@@ -62,23 +62,11 @@ impl Scale {
 const ADDRESS_BYTES: u64 = 3 * (1 + 15) + 2 + 9;
 const WAREHOUSE_BYTES: u64 = 2 + (1 + 8) + ADDRESS_BYTES + 2 + 8;
 const DISTRICT_BYTES: u64 = 3 + (1 + 8) + ADDRESS_BYTES + 2 + 8 + 4 + 4;
-/// With the index entry; last names have 12 letters, and a length more than 127 takes two bytes.
-const CUSTOMER_BYTES: u64 = CUSTOMER_ENTRY_BYTES
-    + 7
-    + (1 + 12)
-    + 2
-    + (1 + 12)
-    + ADDRESS_BYTES
-    + 16
-    + 8
-    + 2
-    + 8
-    + 2
-    + 8
-    + 8
-    + 4
-    + 4
-    + 402;
+/// With the index entry; names have 12 letters, and a length more than 127 takes two bytes.
+const CUSTOMER_BYTES: u64 =
+    CUSTOMER_ENTRY_BYTES + 7 + CUSTOMER_NAMES_BYTES + ADDRESS_BYTES + 16 + CUSTOMER_NUMBERS_BYTES + 402;
+const CUSTOMER_NAMES_BYTES: u64 = (1 + 12) + 2 + (1 + 12);
+const CUSTOMER_NUMBERS_BYTES: u64 = 8 + 2 + 8 + 2 + 8 + 8 + 4 + 4;
 const CUSTOMER_ENTRY_BYTES: u64 = 3 + 13 + 13 + 4;
 const ITEM_BYTES: u64 = 4 + 4 + (1 + 19) + 4 + (1 + 38);
 const STOCK_BYTES: u64 = 6 + 2 + 240 + 4 + 4 + 4 + (1 + 38);

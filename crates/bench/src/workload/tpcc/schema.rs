@@ -1,5 +1,7 @@
 //! Tables and keys. Numbers in keys are big-endian, so that keys are in the order of their numbers.
 
+use super::super::fields::concat;
+
 /// The tables by number: nine of the specification, and two indexes.
 pub(super) const TABLES: &[&str] = &[
     "warehouse",
@@ -68,7 +70,7 @@ impl DistrictId {
 
     /// The key of one of its rows: customers, orders and history rows are numbered in their district.
     fn row_key(self, number: u32) -> [u8; 7] {
-        joined(&self.key(), &number.to_be_bytes())
+        concat([&self.key(), &number.to_be_bytes()])
     }
 
     /// The key of its history row with this number.
@@ -100,7 +102,7 @@ impl CustomerId {
 
     /// The key of one of its orders in [`ORDERS_BY_CUSTOMER`].
     pub fn order_key(self, order: u32) -> [u8; 11] {
-        joined(&self.key(), &order.to_be_bytes())
+        concat([&self.key(), &order.to_be_bytes()])
     }
 }
 
@@ -112,7 +114,7 @@ impl OrderId {
 
     /// The key of one of its lines.
     pub fn line_key(self, number: u8) -> [u8; 8] {
-        joined(&self.key(), &[number])
+        concat([&self.key(), &[number]])
     }
 }
 
@@ -125,7 +127,7 @@ pub(super) fn item_key(item: u32) -> [u8; 4] {
 }
 
 pub(super) fn stock_key(warehouse: u16, item: u32) -> [u8; 6] {
-    joined(&warehouse.to_be_bytes(), &item.to_be_bytes())
+    concat([&warehouse.to_be_bytes(), &item.to_be_bytes()])
 }
 
 /// The number that a key ends with: a customer, an order.
@@ -137,14 +139,6 @@ pub(super) fn last_number(key: &[u8]) -> Option<u32> {
 #[cfg(test)]
 pub(super) fn order_of_line(key: &[u8]) -> Option<u32> {
     last_number(key.split_last()?.1)
-}
-
-/// `N` is the length of both together.
-fn joined<const N: usize>(first: &[u8], second: &[u8]) -> [u8; N] {
-    let mut key = [0; N];
-    key[..first.len()].copy_from_slice(first);
-    key[first.len()..].copy_from_slice(second);
-    key
 }
 
 #[cfg(test)]

@@ -3,19 +3,19 @@
 use std::hint::black_box;
 
 use super::super::rows::Random;
-use super::super::{Client, Step};
 use super::customers::Choice;
 use super::delivery::Delivery;
 use super::new_order::NewOrder;
 use super::order_status::OrderStatus;
 use super::payment::Payment;
 use super::populate::BEGIN_MS;
-use super::random::{NAMES, Skews, last_name};
+use super::random::{NAMES, Skews, last_name, shuffle};
 use super::schema::{CustomerId, DISTRICTS, DistrictId};
 use super::stock_level::StockLevel;
 use super::{DELIVERY, NEW_ORDER, ORDER_STATUS, PAYMENT, STOCK_LEVEL, Scale};
 use crate::Result;
 use crate::retrying_session::RetryingSession;
+use crate::workload::Step;
 
 /// How many cards of each kind a deck has, in the order of the kinds.
 const CARDS: [usize; 5] = [10, 10, 1, 1, 1];
@@ -96,10 +96,9 @@ impl Terminal {
         let names = self.scale.customers_per_district.min(NAMES);
         Choice::Name(home, last_name(self.skews.name.pick(&mut self.random, 0, names - 1)))
     }
-}
 
-impl Client for Terminal {
-    fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
+    /// Plays the next card.
+    pub fn step(&mut self, session: &mut RetryingSession<'_>) -> Result<Step> {
         let kind = self.deck.draw(&mut self.random);
         let committed = match kind {
             NEW_ORDER => {
@@ -112,10 +111,7 @@ impl Client for Terminal {
             }
             ORDER_STATUS => {
                 let input = OrderStatus::pick(self);
-                session.read(|open| {
-                    black_box(input.run(open, &mut self.buffers)?);
-                    Ok(())
-                })?;
+                black_box(session.read(|open| input.run(open, &mut self.buffers))?);
                 true
             }
             DELIVERY => {
@@ -124,10 +120,7 @@ impl Client for Terminal {
             }
             _ => {
                 let input = StockLevel::pick(self);
-                session.read(|open| {
-                    black_box(input.run(open, &mut self.buffers)?);
-                    Ok(())
-                })?;
+                black_box(session.read(|open| input.run(open, &mut self.buffers))?);
                 true
             }
         };
@@ -154,9 +147,7 @@ impl Deck {
     fn draw(&mut self, random: &mut Random) -> usize {
         if self.drawn == self.cards.len() {
             self.drawn = 0;
-            for index in (1..self.cards.len()).rev() {
-                self.cards.swap(index, random.below(index as u64 + 1) as usize);
-            }
+            shuffle(random, &mut self.cards);
         }
         self.drawn += 1;
         self.cards[self.drawn - 1]

@@ -18,7 +18,6 @@ use super::terminal::Buffers;
 use super::{Done, Scale, Tpcc, Workload};
 use crate::Result;
 use crate::engine::{Transaction, Verdict};
-use crate::retrying_session::RetryingSession;
 use crate::testing::{Bed, is_near};
 
 /// Small enough for a test, with two warehouses, so that some items are remote.
@@ -33,20 +32,13 @@ fn bed() -> Bed<Tpcc> {
 
 /// Runs a transaction; returns whether it was committed.
 fn write(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<Verdict>) -> bool {
-    let mut session = bed.store.session().expect("a session");
     let mut buffers = Buffers::default();
-    RetryingSession::new(&mut *session, 0).write(|open| run(open, &mut buffers)).expect("it works")
+    bed.with_session(|session| session.write(|open| run(open, &mut buffers))).expect("it works")
 }
 
 fn read<T>(bed: &Bed<Tpcc>, run: impl Fn(&mut dyn Transaction, &mut Buffers) -> Result<T>) -> T {
-    let mut session = bed.store.session().expect("a session");
-    let (mut buffers, mut result) = (Buffers::default(), None);
-    let read = RetryingSession::new(&mut *session, 0).read(|open| {
-        result = Some(run(open, &mut buffers)?);
-        Ok(())
-    });
-    read.expect("it works");
-    result.expect("it ran")
+    let mut buffers = Buffers::default();
+    bed.with_session(|session| session.read(|open| run(open, &mut buffers))).expect("it works")
 }
 
 /// The bytes of a row.
