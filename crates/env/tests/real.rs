@@ -8,6 +8,7 @@ use fulgurite_env::LockMode::{Exclusive, Shared};
 use fulgurite_env::{
     AlignedBuf, Dir, DiskError, Env, Lock, LockHolder, LockMode, Locking, OpenOptions, RealEnv, raw_os_error,
 };
+use rustix::fs::{FlockOperation, Mode, OFlags};
 
 fn dir(path: &Path) -> Arc<dyn Dir> {
     RealEnv::new().disk().open_dir(path).expect("open")
@@ -43,6 +44,20 @@ fn a_lock_holds_when_its_file_is_removed_or_replaced() {
     dir(temporary.path()).open("LOCK", OpenOptions::CreateNew).expect("replaced");
     lock(temporary.path(), Shared).expect_err("held");
     drop(held);
+    lock(temporary.path(), Exclusive).expect("released");
+}
+
+/// As on a file system that does not lock directories: another process holds the lock of the file alone.
+#[test]
+fn the_lock_of_the_file_alone_excludes() {
+    let temporary = tempfile::tempdir().expect("a temporary directory");
+    drop(lock(temporary.path(), Exclusive).expect("free"));
+    let (path, mode) = (temporary.path().join("LOCK"), Mode::empty());
+    let other = rustix::fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, mode).expect("open");
+    rustix::fs::flock(&other, FlockOperation::NonBlockingLockExclusive).expect("free");
+    lock(temporary.path(), Exclusive).expect_err("held");
+    lock(temporary.path(), Shared).expect_err("held");
+    drop(other);
     lock(temporary.path(), Exclusive).expect("released");
 }
 

@@ -1,13 +1,14 @@
 //! The open reads, and what pruning keeps for them: snapshots, deadlines, and the CSN of reads without a snapshot.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_env::Env;
-use fulgurite_index::range_delete::Readers;
+use fulgurite_index::range_delete::{RangeDeletes, Readers};
 use fulgurite_index::{PruneRules, Version};
+use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::Csn;
+use fulgurite_types::sync::{AtomicU64, Ordering};
 
 use crate::Result;
 use crate::catalog::TableState;
@@ -19,19 +20,24 @@ use crate::merger::Horizon;
 use crate::snapshots::{SnapshotGuard, Snapshots};
 
 /// The open reads of a database.
-pub(crate) struct Reads {
+pub(crate) struct Reads<L: CommitLog = Log> {
     pub snapshots: Snapshots,
     pub deadlines: Deadlines,
     /// The largest CSN at which reads began after a pruner had taken its horizon and its time (INV-TXN-14).
     pruned_at: CachePadded<AtomicU64>,
-    pipeline: Arc<Pipeline>,
+    pipeline: Arc<Pipeline<L>>,
     files: Arc<Files>,
     clock: Arc<Clock>,
     env: Arc<dyn Env>,
 }
 
-impl Reads {
-    pub fn new(pipeline: Arc<Pipeline>, files: Arc<Files>, clock: Arc<Clock>, env: Arc<dyn Env>) -> Reads {
+impl<L: CommitLog> Reads<L> {
+    pub fn new(
+        pipeline: Arc<Pipeline<L>>,
+        files: Arc<Files>,
+        clock: Arc<Clock>,
+        env: Arc<dyn Env>,
+    ) -> Reads<L> {
         Reads {
             snapshots: Snapshots::new(),
             deadlines: Deadlines::new(),
@@ -80,21 +86,13 @@ impl Reads {
             None => self.pruned_at.load(Ordering::Relaxed) <= at.0,
         }
     }
-}
 
-impl Horizon for Reads {
-    fn csn(&self) -> Csn {
-        self.pipeline.horizon()
-    }
-
-    fn request(&self, csn: Csn) -> Result<()> {
-        self.pipeline.request_horizon(csn)
-    }
-
+    /// What may be pruned now from the table with these range tombstones.
+    ///
     /// The horizon, the time and the deadlines are read, in this order, before the snapshot slots (INV-TXN-1): a
     /// snapshot that has no slot yet then begins at or after that time (INV-TIME-3). A single operation has no slot: for
     /// it, `pruned_at` is raised to the CSN at which reads now begin, before anything is pruned (INV-TXN-14).
-    fn prune_rules(&self, table: &TableState) -> PruneRules {
+    pub fn prune_rules_of(&self, range_deletes: &Arc<RangeDeletes>) -> PruneRules {
         let horizon = self.pipeline.horizon();
         let confirmed_ms = self.clock.confirmed_ms(self.env.clock());
         let confirmed_ms = self.deadlines.lock(self.pipeline.read_csn()).before(confirmed_ms, Csn::ZERO);
@@ -104,7 +102,21 @@ impl Horizon for Reads {
             horizon,
             snapshots,
             expired_until_ms: now_ms_min.map_or(confirmed_ms, |now_ms| now_ms.min(confirmed_ms)),
-            range_deletes: table.index.range_deletes().clone(),
+            range_deletes: range_deletes.clone(),
         }
+    }
+}
+
+impl<L: CommitLog> Horizon for Reads<L> {
+    fn csn(&self) -> Csn {
+        self.pipeline.horizon()
+    }
+
+    fn request(&self, csn: Csn) -> Result<()> {
+        self.pipeline.request_horizon(csn)
+    }
+
+    fn prune_rules(&self, table: &TableState) -> PruneRules {
+        self.prune_rules_of(table.index.range_deletes())
     }
 }

@@ -99,6 +99,30 @@ fn only_reads_that_are_validated_count() {
     assert!(table.get(b"lease").unwrap().is_none(), "a lease that has expired is not swapped back to life");
 }
 
+/// Of several values that a transaction read live, the first to expire sets its deadline, in whatever order it read
+/// them.
+#[test]
+fn the_first_of_several_leases_to_expire_counts() {
+    for keys in [[b"early", b"later"], [b"later", b"early"]] {
+        let (env, db, table) = database();
+        for (key, in_ms) in [(b"early", 1000), (b"later", 3000)] {
+            let _ =
+                table.put_expiring(key, b"mine", Expiry::at_unix_ms(env.clock().wall_ms() + in_ms)).unwrap();
+        }
+        let mut txn = db.begin_with(Isolation::Serializable);
+        for key in keys {
+            assert!(txn.get(&table, key).unwrap().is_some());
+        }
+        txn.put(&table, b"a", b"both leases were mine").unwrap();
+        env.advance(Duration::from_secs(2));
+        let error = txn.commit().unwrap_err();
+        assert!(
+            matches!(&error, Error::Conflict(conflict) if conflict.on == Contended::Expired((*b"early").into())),
+            "{error}"
+        );
+    }
+}
+
 /// A retry finds the key expired.
 #[test]
 fn a_retry_sees_that_it_has_expired() {

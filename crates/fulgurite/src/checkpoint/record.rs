@@ -91,16 +91,12 @@ impl CheckpointRecord {
     /// segments of the record. Durable after the stream was synced.
     pub fn write(&self, log: &Log) -> Result<(Lsn, Vec<u32>)> {
         let bytes = self.encode();
-        let mut index = Vec::new();
-        let mut segments = Vec::new();
-        index.put_u32(crc32c(&bytes));
+        let mut chunks = Vec::new();
         for chunk in bytes.chunks(limits::CHUNK_BYTES_MAX) {
-            let lsn = log.append_bulk(BulkKind::Checkpoint, &[chunk]).or_error()?;
-            segments.push(lsn.segment());
-            index.put_u64(lsn.0);
+            chunks.push(log.append_bulk(BulkKind::Checkpoint, &[chunk]).or_error()?);
         }
-        let lsn = log.append_bulk(BulkKind::Checkpoint, &[&index]).or_error()?;
-        segments.push(lsn.segment());
+        let lsn = log.append_bulk(BulkKind::Checkpoint, &[&encode_index(&bytes, &chunks)]).or_error()?;
+        let mut segments: Vec<u32> = chunks.iter().chain([&lsn]).map(|lsn| lsn.segment()).collect();
         segments.dedup();
         Ok((lsn, segments))
     }
@@ -128,6 +124,14 @@ impl CheckpointRecord {
     }
 }
 
+/// The index of a record's chunks: the checksum of the record's bytes, and the LSN of each chunk.
+fn encode_index(bytes: &[u8], chunks: &[Lsn]) -> Vec<u8> {
+    let mut index = Vec::new();
+    index.put_u32(crc32c(bytes));
+    chunks.iter().for_each(|lsn| index.put_u64(lsn.0));
+    index
+}
+
 fn read_chunk(log: &Log, lsn: Lsn) -> Result<Vec<u8>> {
     let record = log.read_bulk(lsn).or_error()?;
     if record.kind != BulkKind::Checkpoint {
@@ -141,8 +145,7 @@ fn read_chunk(log: &Log, lsn: Lsn) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_record_comes_back() {
+    fn sample() -> CheckpointRecord {
         let table = TableRecord {
             root: Lsn::new(3, 4096),
             range_deletes: vec![
@@ -151,12 +154,34 @@ mod tests {
             ],
             accounts: BTreeMap::from([(3, 100), (9, 1 << 40)]),
         };
-        let record = CheckpointRecord {
+        CheckpointRecord {
             covered: Csn(9),
             next_table_id: 4,
             tables: BTreeMap::from([(TableId(0), TableRecord::default()), (TableId(3), table)]),
-        };
-        assert_eq!(CheckpointRecord::decode(&record.encode()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back() {
+        assert_eq!(CheckpointRecord::decode(&sample().encode()).unwrap(), sample());
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let hex: String = sample().encode().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(
+            hex,
+            "0109000000000000000400000002000000000000000000000000000003000000001000000300000002016101016207000000000000\
+             00000000080000000000000002030000006400000000000000090000000000000000010000"
+        );
+    }
+
+    /// Of the index record: the checksum of the joined chunks, then their LSNs.
+    #[test]
+    fn golden_bytes_of_the_index() {
+        let index = encode_index(&sample().encode(), &[Lsn::new(3, 4096), Lsn::new(4, 8192)]);
+        let hex: String = index.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "19fc24f000100000030000000020000004000000");
     }
 
     proptest::proptest! {

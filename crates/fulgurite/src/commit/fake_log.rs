@@ -38,6 +38,8 @@ pub(crate) struct FakeLog {
     changed: Condvar,
     observer: OnceLock<Observer>,
     completer: OnceLock<Completer>,
+    #[cfg(not(feature = "shuttle"))]
+    filled: OnceLock<Observer>,
 }
 
 impl FakeLog {
@@ -47,12 +49,20 @@ impl FakeLog {
             changed: Condvar::new(),
             observer: OnceLock::new(),
             completer: OnceLock::new(),
+            #[cfg(not(feature = "shuttle"))]
+            filled: OnceLock::new(),
         })
     }
 
     /// The newest number given out.
     pub fn reserved_csn(&self) -> Csn {
         Csn(self.state.lock().filled.len() as u64)
+    }
+
+    /// Calls `hook` on the owner's thread when a frame is filled.
+    #[cfg(not(feature = "shuttle"))]
+    pub fn on_filled(&self, hook: impl Fn(Csn) + Send + Sync + 'static) {
+        assert!(self.filled.set(Box::new(hook)).is_ok(), "there is one hook");
     }
 
     /// The times of the commits, from CSN 1.
@@ -127,6 +137,10 @@ impl CommitLog for FakeLog {
     fn fill(&self, Numbers { csn, .. }: Numbers, _: &FrameHeader, _: &[u8], _: &[ChunkRef]) {
         self.state.lock().filled[csn.0 as usize - 1] = true;
         self.changed.notify_all();
+        #[cfg(not(feature = "shuttle"))]
+        if let Some(filled) = self.filled.get() {
+            filled(csn);
+        }
     }
 
     fn durable_csn(&self) -> Csn {

@@ -2,11 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
+use fulgurite_env::{Env, SimEnv};
 use fulgurite_types::Csn;
 use parking_lot::Mutex;
 
-use super::fake_log::{pipeline, submit, submit_at};
+use super::fake_log::{pipeline, submit, submit_at, submit_in};
 use super::*;
 use fulgurite_log::CommitLog;
 
@@ -42,6 +44,25 @@ fn a_ticket_completes_when_what_it_waits_for_is_durable() {
     assert_eq!(late.wait().unwrap().csn, first);
 }
 
+/// INV-TXN-4: an owner that is stopped right after it filled its frame delays other commits until the next flush only.
+#[test]
+fn the_thread_that_makes_a_commit_durable_applies_it_if_its_owner_does_not() {
+    let (log, pipeline) = pipeline(5);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (slot, flushing, reader) = (seen.clone(), log.clone(), pipeline.clone());
+    log.on_filled(move |csn| {
+        flushing.wait_durable(csn).unwrap();
+        slot.lock().push((csn, reader.visible()));
+    });
+    let applied = Arc::new(Mutex::new(Vec::new()));
+    for _ in 0..2 {
+        let applied = applied.clone();
+        submit(&pipeline, move |csn| applied.lock().push(csn));
+    }
+    assert_eq!(*seen.lock(), [(Csn(1), Csn(1)), (Csn(2), Csn(2))]);
+    assert_eq!(*applied.lock(), [Csn(1), Csn(2)], "the owner did not apply it again");
+}
+
 /// INV-TXN-7: while an old commit is not applied, commits that fill half of the ring get numbers, and then step 0
 /// waits.
 #[test]
@@ -64,9 +85,11 @@ fn admission_waits_while_half_of_the_ring_is_taken() {
         assert_eq!(pipeline.visible(), Csn::ZERO);
         pipeline.admit(0, 0, false).unwrap();
         submit(&pipeline, |_| {});
-        assert!(matches!(pipeline.admit(0, 0, false), Err(Error::WouldBlock)));
+        // Asserted when the first commit may continue: a failed assertion waits for its thread.
+        let admitted = pipeline.admit(0, 0, false);
         let waiter = scope.spawn(|| submit(&pipeline, |_| {}));
         may_continue.wait();
+        assert!(matches!(admitted, Err(Error::WouldBlock)), "{admitted:?}");
         assert_eq!(waiter.join().unwrap(), Csn(6));
     });
     assert_eq!(pipeline.visible(), Csn(6));
@@ -131,6 +154,40 @@ fn a_panic_while_a_commit_is_applied_ends_every_wait() {
     assert_eq!(pipeline.visible(), first, "a commit that was not applied as a whole never becomes visible");
 }
 
+/// INV-TXN-3: the same for a panic before the frame is filled.
+#[test]
+fn a_panic_between_a_commits_number_and_its_fill_ends_every_wait() {
+    let (log, pipeline) = pipeline(5);
+    let dying = || {
+        submit_in(&pipeline, Durability::Sync, TimeBounds::ANY, |_| {}, |_| panic!("on purpose"));
+    };
+    assert!(catch_unwind(AssertUnwindSafe(dying)).is_err());
+    assert!(log.poisoned().is_some());
+    assert!(!pipeline.wait_visible(Csn(1)));
+    let behind = submit_at(&pipeline, Durability::None, |_| {});
+    let timed = pipeline.stopwatch().start(Durability::None);
+    let outcome = pipeline.wait_acknowledged(behind, Csn::ZERO, timed);
+    assert!(matches!(outcome, Err(Error::OutcomeUnknown { csn: Csn(2), .. })), "{outcome:?}");
+}
+
+/// INV-TXN-3: a thread that sleeps until a commit is visible is woken by the panic.
+#[test]
+fn a_panic_while_a_commit_is_applied_wakes_the_threads_that_wait_for_it() {
+    let (_, pipeline) = pipeline(5);
+    let (sender, ended) = std::sync::mpsc::channel();
+    let sleeping = pipeline.clone();
+    // Not joined: a thread that is not woken fails the test, and does not hang it.
+    let wait = move || sender.send(sleeping.wait_visible(Csn(1))).unwrap();
+    let _sleeper = SimEnv::new(1).spawn("waiter", Box::new(wait)).unwrap();
+    while pipeline.waiters.load(Ordering::SeqCst) == 0 {
+        std::thread::yield_now();
+    }
+    // It counts itself right before it takes the lock under which it falls asleep.
+    std::thread::park_timeout(Duration::from_millis(50));
+    assert!(catch_unwind(AssertUnwindSafe(|| submit(&pipeline, |_| panic!("on purpose")))).is_err());
+    assert_eq!(ended.recv_timeout(Duration::from_secs(20)), Ok(false));
+}
+
 /// A callback may wait for a ticket that the same thread is about to complete.
 #[test]
 fn a_callback_may_wait_for_what_is_durable() {
@@ -161,4 +218,30 @@ fn a_panic_while_a_commit_is_applied_runs_callbacks_under_no_latch() {
     });
     assert!(catch_unwind(dying).is_err());
     assert_eq!(*outcome_seen.lock(), Some((true, true)), "the callback ran, and the latch was free");
+}
+
+/// INV-TXN-12: if a thread that leads a flush applies a commit in its owner's place, and that panics, the callbacks run
+/// on another thread.
+#[test]
+fn a_panic_while_a_flush_leader_applies_a_commit_runs_no_callback_under_the_lead() {
+    let (log, pipeline) = pipeline(5);
+    let first = submit(&pipeline, |_| {});
+    let ticket = pipeline.ticket(first, first, None);
+    let caller = Arc::new(Mutex::new(None));
+    let slot = caller.clone();
+    ticket.on_complete(move |_| *slot.lock() = Some(std::thread::current().id()));
+    let leader = Arc::new(Mutex::new(None));
+    let (slot, flushing) = (leader.clone(), log.clone());
+    log.on_filled(move |csn| {
+        std::thread::scope(|scope| {
+            let leading = scope.spawn(|| {
+                assert!(catch_unwind(AssertUnwindSafe(|| flushing.wait_durable(csn))).is_err());
+                std::thread::current().id()
+            });
+            *slot.lock() = Some(leading.join().unwrap());
+        });
+    });
+    submit(&pipeline, |_| panic!("on purpose"));
+    let (caller, leader) = (caller.lock().unwrap(), leader.lock().unwrap());
+    assert_ne!(caller, leader, "the callback ran under the lead");
 }

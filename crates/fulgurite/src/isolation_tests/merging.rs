@@ -1,7 +1,10 @@
 //! Merging, pruning and checkpoints do not change what transactions see.
 
+use fulgurite_env::SimEnv;
+use fulgurite_log::{SegmentInfo, Stream};
+
 use super::support::*;
-use crate::{Isolation, Table};
+use crate::{Isolation, Options, Table};
 
 #[test]
 fn a_long_snapshot_sees_what_it_saw() {
@@ -160,6 +163,48 @@ fn a_checkpoint_passes_a_committer_that_is_stopped_before_its_number() {
         assert_eq!(snapshot.read(&table, b"k"), None);
     });
     assert_eq!(table.get(b"k").unwrap().unwrap(), b"stopped");
+}
+
+/// INV-SPACE-2: a read that has found a long value keeps the value's segment, although no checkpoint refers to it.
+#[test]
+fn a_read_that_found_a_value_reads_it_although_its_segment_dies_meanwhile() {
+    let db =
+        open(&SimEnv::new(1), Options { background: false, log_buffer_bytes: 1 << 20, ..Options::default() });
+    let table = db.table("t").unwrap();
+    let fill = |n: u8| table.put(b"other", vec![n; 100_000]).unwrap();
+    // The segment in which the epoch begins stays, so the value is in a later one.
+    (0..20).for_each(|n| _ = fill(n));
+    let old = vec![1; 50_000];
+    table.put(b"k", &old).unwrap();
+    let log = &db.engine().log;
+    let commits = |segment: &&SegmentInfo| segment.open && segment.stream == Some(Stream::Commit);
+    let number = log.segments().iter().rfind(commits).expect("the log has an open segment").number;
+    db.checkpoint().unwrap();
+    let is_dead = || {
+        let is_there = log.segments().iter().any(|segment| segment.number == number);
+        !is_there || db.engine().maintenance.lock().space.is_retiring(number)
+    };
+    let meeting = hold_first_at(&db, "newest version found");
+    let found = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| table.get(b"k").map(|value| value.map(|value| value.to_vec())));
+        meeting.wait_for(1);
+        table.put(b"k", b"new").unwrap();
+        for round in 0..500u32 {
+            if is_dead() {
+                break;
+            }
+            fill(round as u8);
+            if round % 20 == 0 {
+                db.checkpoint().unwrap();
+            }
+        }
+        let is_dead = is_dead();
+        (0..3).for_each(|_| _ = db.maintain().unwrap());
+        meeting.open();
+        (is_dead, reader.join().unwrap())
+    });
+    assert!(found.0, "the segment of the old value is dead");
+    assert!(found.1.unwrap().unwrap() == old);
 }
 
 /// Whether every memtable that was merged has left memory.

@@ -36,9 +36,11 @@ fn readers_and_writers() {
         let (log, pipeline, synchronous) = (log.clone(), pipeline.clone(), synchronous.clone());
         thread::spawn(move || {
             let entered = synchronous.clone();
+            let timed = pipeline.stopwatch().start(Durability::Sync);
             let csn = submit_at(&pipeline, Durability::Sync, move |csn| entered.lock().unwrap().push(csn));
-            pipeline.wait(csn).unwrap();
+            pipeline.wait_acknowledged(csn, Csn::ZERO, timed).unwrap();
             assert!(log.durable_csn() >= csn);
+            assert!(pipeline.read_csn() >= csn, "INV-TXN-6: acknowledged when durable and visible");
         })
     };
     let mut before = Csn::ZERO;

@@ -6,5 +6,6 @@
 mod deadlines;
 mod levels;
 mod pipeline;
+mod single_reads;
 mod snapshots;
 mod tickets;

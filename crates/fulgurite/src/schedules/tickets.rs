@@ -36,8 +36,12 @@ fn tickets() {
     let tickets = committers.map(|committer| committer.join().unwrap());
     server.join().unwrap();
     for ticket in &tickets {
+        let outcome = ticket.try_wait();
+        assert!(
+            outcome.is_some_and(|outcome| outcome.is_ok()),
+            "INV-TXN-10: it completes although no thread waits"
+        );
         ticket.wait().unwrap();
-        assert!(ticket.try_wait().is_some_and(|outcome| outcome.is_ok()));
     }
     assert_eq!(completed.load(Ordering::SeqCst), COMMITS, "each callback runs once");
 }

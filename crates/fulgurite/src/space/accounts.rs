@@ -180,6 +180,13 @@ mod tests {
     }
 
     #[test]
+    fn a_segment_that_only_a_write_out_refers_to_stays() {
+        let mut accounts = accounts(0, 0);
+        accounts.change(TABLE, &[(5, 10)]);
+        assert!(!may_free(&accounts, &segment(5, Stream::Bulk)), "its checkpoint may have failed");
+    }
+
+    #[test]
     fn a_segment_with_a_checkpoint_record_stays() {
         assert!(!may_free(&accounts(0, 0), &segment(7, Stream::Bulk)));
         assert!(!may_free(&accounts(0, 0), &segment(8, Stream::Bulk)));
