@@ -13,7 +13,8 @@ case "${1:-}" in
 address)
     # A crash test leaves the threads and the memory of the process that it stops.
     export RUSTFLAGS="-Zsanitizer=address" ASAN_OPTIONS="detect_leaks=0"
-    cargo +nightly test --target "$target" --lib --bins --tests
+    # Its allocator has locks of its own, which show up among a commit's system calls.
+    cargo +nightly test --target "$target" --lib --bins --tests -- --skip one_thread_around --skip one_thread_through
     ;;
 thread)
     export RUSTFLAGS="-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer"
