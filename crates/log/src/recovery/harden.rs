@@ -15,13 +15,17 @@ use fulgurite_types::Lsn;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
+/// The unit in which the page cache writes back.
+const BLOCK_BYTES: usize = 4096;
+
 /// How many unused segments may be left to be removed later.
 pub(super) const LATER_MAX: usize = 4;
 
 /// Rewrites the groups of the newest epoch that no durable mark covers (same bytes, same offset), and syncs every
 /// walked segment and the directory. Older epochs need no rewriting: a later epoch began only after they were hardened
 /// (INV-LOG-8). A sync alone is not enough: after one that failed the kernel may hold as clean what the device never
-/// got. Returns how many bytes it rewrote.
+/// got. What follows the last group in its block is rewritten as the device has it: the page cache may hold groups
+/// there that a failed sync lost, and would write them back with the block. Returns how many bytes of groups it rewrote.
 pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> Result<u64, LogError> {
     let newest_start = chain.newest().start_segment;
     let mut buffer = Vec::new();
@@ -37,13 +41,14 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
                 found.read(&mut buffer)?;
                 &buffer
             };
-            let tail = &bytes[from.offset() as usize..end.offset() as usize];
+            rewritten += u64::from(end.offset() - from.offset());
+            let block_end = (end.offset() as usize).next_multiple_of(BLOCK_BYTES).min(bytes.len());
+            let tail = &bytes[from.offset() as usize..block_end];
             for (nth, chunk) in tail.chunks(CHUNK_BYTES).enumerate() {
                 let offset = u64::from(from.offset()) + (nth * CHUNK_BYTES) as u64;
                 let written = file.write_at_dsync(chunk, offset);
                 written.map_err(|source| LogError::io("rewrite the tail of", &found.path, source))?;
             }
-            rewritten += tail.len() as u64;
         }
         file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
     }

@@ -126,3 +126,24 @@ fn the_completer_hears_that_the_thread_of_the_log_died() {
     completed.recv_timeout(std::time::Duration::from_secs(60)).expect("the completer is called");
     assert!(log.poisoned().is_some());
 }
+
+/// A sync of a session fails, the process is killed, and so is the next opening: what the failed sync lost is gone, or
+/// all of it is still there.
+#[test]
+fn an_opening_that_is_cut_off_after_a_failed_sync_is_repeated() {
+    for seed in 1..=8 {
+        for (n, op) in (1..16).flat_map(|n| (1..24).map(move |op| (n, op))) {
+            let mut world = World::new(seed);
+            world.create().expect("nothing fails yet");
+            let faults = world.env.faults();
+            faults.fail_sync(faults.sync_count() + n, if op % 2 == 0 { Loss::All } else { Loss::Some });
+            _ = world.run(&mut Rng::new(seed), 30);
+            world.crash(CrashKind::Kill, n);
+            let faults = world.env.faults();
+            faults.crash_at(faults.op_count() + op);
+            _ = world.reopen();
+            world.crash(CrashKind::OsCrash, n);
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, sync {n}, operation {op}: {error}"));
+        }
+    }
+}
