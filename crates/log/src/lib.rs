@@ -61,6 +61,8 @@
 //!   that file, and another program may take its space.
 //! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
 //!   (`segments/tails.rs`).
+//! - INV-LOG-20: a file that comes back under a name which it had lost is not taken for the segment of that name, nor
+//!   is one file used as two (`segments/reserve.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod bulk_stream;

@@ -12,6 +12,7 @@ use crate::format::{BulkHeader, GROUP_ALIGN, SEGMENT_DATA_START, new_file_name, 
 use crate::options::LogOptions;
 use fulgurite_types::DatabaseId;
 use fulgurite_types::Lsn;
+use std::collections::BTreeSet;
 
 const CHUNK_BYTES: usize = 1024 * 1024;
 
@@ -22,7 +23,7 @@ const BLOCK_BYTES: usize = 4096;
 pub(super) const LATER_MAX: usize = 4;
 
 /// Rewrites the groups of the newest epoch that no durable mark covers (same bytes, same offset), and syncs every
-/// walked segment and the directory. Older epochs need no rewriting: a later epoch began only after they were hardened
+/// walked segment. Older epochs need no rewriting: a later epoch began only after they were hardened
 /// (INV-LOG-8). A sync alone is not enough: after one that failed the kernel may hold as clean what the device never
 /// got. What follows the last group in its block is rewritten as the device has it: the page cache may hold groups
 /// there that a failed sync lost, and would write them back with the block. Returns how many bytes of groups it rewrote.
@@ -52,28 +53,31 @@ pub(super) fn harden(inventory: &Inventory, chain: &Chain, walked: &Walked) -> R
         }
         file.sync_data().map_err(|source| LogError::io("sync", &found.path, source))?;
     }
-    inventory.sync_dir()?;
     Ok(rewritten)
 }
 
-/// Sorts the files that are not segments. Keeps as many of the long enough ones as the options say for a full disk, and
-/// removes the others. None holds data, so it does not matter which file is which. But where a rename is not atomic
-/// ([`fulgurite_env::Dir::rename`]), a file may also have the name of a segment: it loses this name.
+/// Makes all names durable, as no file of the reserve is written to before that. Then sorts the files that are not
+/// segments: keeps as many of the long enough ones as the options say for a full disk, and removes the others. None
+/// holds data, so it does not matter which file is which. But a file may have two names (INV-LOG-20): it keeps that of
+/// the segment, or the first.
 pub(super) fn sort_unfinished(inventory: &Inventory, options: &LogOptions) -> Result<Vec<String>, LogError> {
+    inventory.sync_dir()?;
     let count = reserve_files(options);
-    let bytes = options.segment_bytes_min;
-    let (mut reserve, removed): (Vec<_>, Vec<_>) = inventory
-        .unfinished
-        .iter()
-        .partition(|(name, len)| *len >= u64::from(bytes) && !inventory.may_be_a_segment(name));
+    let bytes = u64::from(options.segment_bytes_min);
+    let mut headers = BTreeSet::new();
+    let (mut reserve, removed): (Vec<_>, Vec<_>) = inventory.unfinished()?.into_iter().partition(|file| {
+        file.len >= bytes
+            && !inventory.may_be_a_segment(file)
+            && file.header.is_none_or(|number| headers.insert(number))
+    });
     let beyond = reserve.split_off(reserve.len().min(count));
-    for (name, _) in removed.iter().chain(&beyond) {
-        inventory.remove(name)?;
+    for file in removed.iter().chain(&beyond) {
+        inventory.remove(&file.name)?;
     }
     if !removed.is_empty() || !beyond.is_empty() {
         inventory.sync_dir()?;
     }
-    Ok(reserve.into_iter().map(|(name, _)| name.clone()).collect())
+    Ok(reserve.into_iter().map(|file| file.name.clone()).collect())
 }
 
 /// How many files recovery leaves for a full disk.
