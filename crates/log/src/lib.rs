@@ -49,18 +49,19 @@
 //! - INV-LOG-17: at most 4 MiB of the bulk stream, and the last record of each appending thread, are unsynced. That
 //!   bounds the sync of INV-LOG-16, for which all later commits wait.
 //! - INV-LOG-18: on a full disk, openings that are killed, any number of them, never use up what the next one needs.
-//!   Let `P` count the files of the reserve, the segments of epochs that were passed over, and 1 if the newest epoch
-//!   has no commit and the replay point is before it. An opening takes a file for its epoch, which has no commit. It
-//!   passes over the newest epoch if that has none either. Once its own epoch has begun it gives that segment back to
-//!   the reserve; if it is killed before, the next recovery does. So `P` stays, and with `P >= 2` there is always a
-//!   file to take. Users' writes take nothing of the reserve, and a checkpoint leaves two files. A first commit, or a
+//!   Let `P` count the files of the reserve, the segments of epochs that were passed over, those that a killed opening
+//!   made and in which no epoch began, and 1 if the newest epoch has no commit and the replay point is before it. An
+//!   opening takes a file for its epoch, which has no commit. It passes over the newest epoch if that has none either.
+//!   Once its own epoch has begun it gives that segment back to the reserve; if it is killed before, the next recovery
+//!   does, and gives back a segment in which no epoch began. So `P` stays, and with `P >= 2` there is always a file to
+//!   take. Users' writes take nothing of the reserve, and a checkpoint leaves two files. A first commit, or a
 //!   replay point in the epoch, takes 1 from `P`: on a full disk only if two files are left ([`Log::must_stay_empty`]).
 //!   Free space does not count, because another program may take it; and on a nearly full disk no segment is made
-//!   before two files are kept.
-//!   Not covered: an opening that is killed between taking a file and beginning its epoch. The next recovery removes
-//!   that file, and another program may take its space.
+//!   before two files are kept. A failed sync, or options with another smallest size, may cost files of the reserve.
 //! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
 //!   (`segments/tails.rs`).
+//! - INV-LOG-20: a file that comes back under a name which it had lost is not taken for the segment of that name, nor
+//!   is one file used as two (`segments/reserve.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod bulk_stream;

@@ -1,5 +1,6 @@
 //! The directory's contents: every segment, its header and its first group.
 
+use super::harden::holds_something;
 use super::walk::Walked;
 use crate::error::LogError;
 use crate::format::{
@@ -7,7 +8,7 @@ use crate::format::{
     SegmentHeader, parse_number, segment_file_name,
 };
 use crate::segments::{Segment, Stream};
-use fulgurite_env::{Dir, File, OpenOptions};
+use fulgurite_env::{Dir, DirEntry, File, OpenOptions};
 use fulgurite_types::{Csn, DatabaseId, Epoch};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -83,12 +84,24 @@ impl Found {
     }
 }
 
+/// A file that is not the segment of its name.
+pub(super) struct OtherFile {
+    pub name: String,
+    /// 0 if its header cannot be read.
+    pub len: u64,
+    /// The number that its header has, if that is valid and of this database.
+    pub header: Option<u32>,
+}
+
 pub(super) struct Inventory {
     pub database: DatabaseId,
     pub dir: Arc<dyn Dir>,
     pub segments: BTreeMap<u32, Found>,
-    /// Names and lengths of files that are not segments yet: unfinished, or kept for a full disk.
-    pub unfinished: Vec<(String, u64)>,
+    /// Files that are not segments yet: unfinished, or kept for a full disk.
+    unfinished: Vec<OtherFile>,
+    /// Files with the name of a segment and the header of a later one (INV-LOG-20).
+    misnamed: Vec<OtherFile>,
+    /// The highest number of a name or a header.
     number_max: u32,
     options: OpenOptions,
 }
@@ -105,30 +118,47 @@ pub(super) fn take(
         dir: dir.clone(),
         segments: BTreeMap::new(),
         unfinished: Vec::new(),
+        misnamed: Vec::new(),
         number_max: 0,
         options,
     };
     for entry in entries.into_iter().filter(|entry| !entry.is_dir) {
-        let number = if let Some(number) = parse_number(&entry.name, SEGMENT_SUFFIX) {
-            inventory.segments.insert(number, inspect(dir, number, database, options)?);
-            number
-        } else if let Some(number) = parse_number(&entry.name, NEW_SUFFIX) {
-            inventory.unfinished.push((entry.name, entry.len));
-            number
+        let DirEntry { name, len, .. } = entry;
+        let (number, header) = if let Some(number) = parse_number(&name, SEGMENT_SUFFIX) {
+            let (found, header) = inspect(dir, number, database, options)?;
+            if header.is_some_and(|header| header > number) {
+                inventory.misnamed.push(OtherFile { name, len, header });
+            } else {
+                inventory.segments.insert(number, found);
+            }
+            (number, header)
+        } else if let Some(number) = parse_number(&name, NEW_SUFFIX) {
+            let mut head = vec![0; SEGMENT_DATA_START as usize];
+            let file = dir.open(&name, OpenOptions::Read);
+            let read = file.and_then(|file| file.read_at_direct(&mut head, 0));
+            let header = SegmentHeader::decode(&head).ok().and_then(|header| number_of(&header, database));
+            let len = if read.is_ok() { len } else { 0 };
+            inventory.unfinished.push(OtherFile { name, len, header });
+            (number, header)
         } else {
             continue;
         };
-        inventory.number_max = inventory.number_max.max(number);
+        inventory.number_max = inventory.number_max.max(number).max(header.unwrap_or(0));
     }
     Ok(inventory)
 }
 
+fn number_of(header: &SegmentHeader, database: DatabaseId) -> Option<u32> {
+    (header.database == database).then_some(header.number)
+}
+
+/// Returns also the number that the header has.
 fn inspect(
     dir: &Arc<dyn Dir>,
     number: u32,
     database: DatabaseId,
     options: OpenOptions,
-) -> Result<Found, LogError> {
+) -> Result<(Found, Option<u32>), LogError> {
     let name = segment_file_name(number);
     let path = dir.path().join(&name);
     let io = |action| {
@@ -140,13 +170,15 @@ fn inspect(
     let mut peek = vec![0; PEEK_BYTES];
     let got = file.read_at_direct(&mut peek, 0).map_err(io("read"))?;
     peek.truncate(got);
-    let header = check_header(&peek, len, number, database);
+    let decoded = SegmentHeader::decode(&peek);
+    let named = decoded.as_ref().ok().and_then(|header| number_of(header, database));
+    let header = decoded.map_err(|error| format!("its header is not valid: {error}"));
+    let header = header.and_then(|header| check_header(&header, len, number, database));
     let first = first_group(&peek, number, database);
-    Ok(Found { number, path, dir: dir.clone(), options, header, first })
+    Ok((Found { number, path, dir: dir.clone(), options, header, first }, named))
 }
 
-fn check_header(peek: &[u8], len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
-    let header = SegmentHeader::decode(peek).map_err(|error| format!("its header is not valid: {error}"))?;
+fn check_header(header: &SegmentHeader, len: u64, number: u32, database: DatabaseId) -> Result<u32, String> {
     if header.database != database {
         return Err(format!("it belongs to database {}", header.database));
     }
@@ -192,14 +224,33 @@ impl Inventory {
         epochs.max().unwrap_or_default()
     }
 
-    /// Whether a file that is not a segment by this name may be one by another name.
-    pub fn may_be_a_segment(&self, name: &str) -> bool {
+    /// Whether a file that is not a segment by its name may be one by another name.
+    pub fn may_be_a_segment(&self, file: &OtherFile) -> bool {
         let is_segment = |number: u32| self.segments.contains_key(&number);
-        let mut head = vec![0; SEGMENT_DATA_START as usize];
-        let read = self.dir.open(name, OpenOptions::Read).and_then(|file| file.read_at(&mut head, 0));
-        read.is_err()
-            || parse_number(name, NEW_SUFFIX).is_some_and(is_segment)
-            || SegmentHeader::decode(&head).is_ok_and(|header| is_segment(header.number))
+        parse_number(&file.name, NEW_SUFFIX).is_some_and(is_segment) || file.header.is_some_and(is_segment)
+    }
+
+    /// All files that are not segments, but for those that seem to hold the data of a segment which is missing.
+    pub fn unfinished(&self) -> Result<Vec<&OtherFile>, LogError> {
+        let mut files: Vec<_> = self.unfinished.iter().collect();
+        for file in &self.misnamed {
+            if self.may_be_a_segment(file) || !self.holds_data(file)? {
+                files.push(file);
+            } else {
+                let path = self.dir.path().join(&file.name);
+                tracing::warn!(path = %path.display(), header = ?file.header, "a file has the header of another segment; it is left alone");
+            }
+        }
+        Ok(files)
+    }
+
+    /// Whether a file holds data of the segment that its header names.
+    fn holds_data(&self, file: &OtherFile) -> Result<bool, LogError> {
+        let mut bytes = vec![0; usize::try_from(file.len).unwrap_or(0)];
+        let opened = self.dir.open(&file.name, self.options);
+        let read = opened.and_then(|opened| opened.read_at_direct(&mut bytes, 0));
+        let got = read.map_err(|source| LogError::io("read", &self.dir.path().join(&file.name), source))?;
+        Ok(file.header.is_some_and(|number| holds_something(&bytes[..got], self.database, number)))
     }
 
     pub fn remove(&self, name: &str) -> Result<(), LogError> {
@@ -221,7 +272,13 @@ impl Inventory {
     pub fn named(&self, number: u32, why: impl FnOnce() -> String) -> Result<&Found, LogError> {
         let Some(found) = self.segments.get(&number) else {
             let path = self.dir.path().join(segment_file_name(number));
-            return Err(LogError::damaged(&path, 0, None, format!("it is missing, and {}", why())));
+            let name = segment_file_name(number);
+            let fault = match self.misnamed.iter().find(|file| file.name == name).and_then(|file| file.header)
+            {
+                Some(header) => format!("its header says that it is segment {header}"),
+                None => "it is missing".into(),
+            };
+            return Err(LogError::damaged(&path, 0, None, format!("{fault}, and {}", why())));
         };
         found.bytes()?;
         Ok(found)

@@ -124,7 +124,7 @@ pub struct RecoveryReport {
     pub rewritten_bytes: u64,
     /// Frames cut off by [`ReplayFrom::up_to`].
     pub cut_frames: u64,
-    /// Segments that had never been used, and are removed now or soon.
+    /// Segments that had never been used. They are removed, now or soon, or their files fill the reserve.
     pub removed_segments: u32,
     /// How long all of it took.
     pub elapsed_ns: u64,
@@ -199,9 +199,8 @@ pub(crate) fn recover(
     }
     let mut reserve = harden::sort_unfinished(&inventory, options)?;
     let mut gone = harden::give_back_passed_over(&inventory, &chain, from, options, &mut reserve)?;
-    let removes_later = options.background && !reserve.is_empty();
-    let removed = harden::remove_unused(&inventory, &walked, from, removes_later)?;
-    gone.extend(&removed);
+    let unused = harden::remove_unused(&inventory, &walked, from, options, &mut reserve)?;
+    gone.extend(unused.gone.iter().chain(&unused.later));
     let epoch = Epoch(inventory.newest_epoch().max(chain.newest().epoch).max(from.epoch).0 + 1);
     let last_csn = from.up_to.map_or(walked.last_csn, |up_to| up_to.min(walked.last_csn));
     chain.close(Tip { csn: last_csn, lsn: walked.end });
@@ -219,11 +218,9 @@ pub(crate) fn recover(
     report.last_csn = last_csn;
     report.proven_csn = last_csn;
     report.cut_frames = walked.last_csn.0 - last_csn.0;
-    report.removed_segments = removed.len() as u32;
+    report.removed_segments = (unused.gone.len() + unused.later.len()) as u32;
     report.elapsed_ns = env.clock().monotonic_ns().saturating_sub(started);
-    if removes_later {
-        begun.segments.remove_later(&removed[..removed.len().min(harden::LATER_MAX)]);
-    }
+    begun.segments.remove_later(&unused.later);
     begun.take_over(inventory.kept_segments(&gone, &walked), &passed_over);
     Ok((begun.into_opened(chain.0, Some(walked.index)), report))
 }

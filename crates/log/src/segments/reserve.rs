@@ -1,4 +1,33 @@
 //! Files kept for a full disk: the next opening begins its epoch in one, and a checkpoint writes to them.
+//!
+//! # Names that come back (INV-LOG-20)
+//!
+//! A file goes from `K.new` to `M.seg` when it becomes a segment, and from `N.seg` to `X.new` when that segment is not
+//! needed any more. After a rename the directory shows the new name. Which names are on the medium:
+//!
+//! | state | names on the medium |
+//! |---|---|
+//! | renamed, not synced; a killed process may have left this | the old or the new one |
+//! | a sync succeeded after the rename | the new one |
+//! | a sync failed after the rename | the old or the new one; whatever is synced later, the old one may stay |
+//! | renamed and synced again after that failure | the newest, and maybe the old one: two names of one file |
+//!
+//! Where a rename is not atomic ([`fulgurite_env::Dir::rename`]), a crash may leave both names, too.
+//!
+//! A power cut brings back the names on the medium, with what the file holds then. A name of the last two states cannot
+//! be removed, because the directory does not show it. So all of this holds:
+//! 1. A file is written to only after the directory was synced, by the process that writes, since the file lost the
+//!    name of a segment. Without a failed sync no name comes back after that.
+//! 2. The first data of segment `M` is written after the process has renamed the file to `M.seg` and synced the
+//!    directory. So data is never lost with its name.
+//! 3. A header is replaced in one sector. The new one is durable before the file is cut, and before it gets the name of
+//!    the segment. No two files get headers of the same number: recovery takes numbers above all names and headers.
+//! 4. A file `N.seg` has the header of `N`, or by 3 a later one, of `M`. With that of `N` it is what it was when it lost
+//!    the name: a segment that is not needed, perhaps with zeros in it. With that of `M` it is not segment `N`, and
+//!    recovery does not take it for one. It loses that name if there is a segment `M`. Else, by 2, it holds nothing, or
+//!    `M` was freed, and it is a file for the reserve, or is left alone.
+//! 5. A file `X.new` whose header, or name, is that of a segment may be that segment: it loses the name. Of several files
+//!    with the same header only one is kept.
 
 use super::make::{Maker, fail_if_taken};
 use super::{Segment, Segments};
@@ -43,10 +72,11 @@ impl Segments {
         let name = segment_file_name(number);
         let kept = maker.reserve.pop().expect("the caller saw one");
         let made = self.with_descriptors(|| self.dir.open(&kept, OpenOptions::Write)).and_then(|file| {
+            self.zero(&*file, number, bytes)?;
+            // Not before: until then the header is that of a segment which may have been longer (INV-LOG-20).
             if file.len()? > bytes.into() {
                 file.set_len(bytes.into())?;
             }
-            self.zero(&*file, number, bytes)?;
             self.dir.rename(&kept, &name)?;
             Ok(file)
         });

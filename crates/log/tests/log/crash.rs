@@ -1,7 +1,7 @@
 //! Crashes at every operation: acknowledged commits survive, in order, and the log takes more.
 
-use crate::support::{Rng, World};
-use fulgurite_env::sim::CrashKind;
+use crate::support::{Rng, World, open};
+use fulgurite_env::sim::{CrashKind, Loss};
 use fulgurite_log::LogError;
 
 const STEPS: usize = 70;
@@ -117,5 +117,57 @@ fn lives_that_crash() {
                 world.crash(kind, rng.next());
             }
         }
+    }
+}
+
+/// Openings and sessions whose syncs fail, that are killed or lose power anywhere, on the same disk: after each, no
+/// acknowledged commit is missing, also if the power is cut at once.
+#[test]
+fn lives_that_fail_and_crash() {
+    for seed in 200..200 + thorough(200) {
+        let mut rng = Rng::new(seed);
+        let mut world = World::new(seed);
+        world.create().expect("nothing fails yet");
+        for life in 0..25 {
+            plan_faults(&world, &mut rng);
+            if world.log.is_none() {
+                _ = world.reopen();
+            }
+            if world.log.is_some() && rng.below(3) > 0 {
+                _ = world.run(&mut rng, 12);
+            }
+            let kind = [CrashKind::Kill, CrashKind::Kill, CrashKind::OsCrash, CrashKind::PowerCut];
+            world.crash(kind[rng.below(4) as usize], rng.next());
+            for kind in [CrashKind::Kill, CrashKind::PowerCut] {
+                let image = world.env.crash(kind, rng.next());
+                let (_, report, _) = open(&image, &world.from)
+                    .unwrap_or_else(|error| panic!("seed {seed}, life {life}, {kind:?}: {error}"));
+                assert!(report.last_csn.0 >= world.acked, "seed {seed}, life {life}, {kind:?}");
+            }
+        }
+    }
+}
+
+/// Usually a crash in one of the next operations; a sync that fails, or two; sometimes a write that fails.
+fn plan_faults(world: &World, rng: &mut Rng) {
+    let faults = world.env.faults();
+    if rng.below(3) > 0 {
+        faults.crash_at(faults.op_count() + 1 + rng.below(60));
+    }
+    for _ in 0..rng.below(3) {
+        let loss = if rng.below(2) == 0 { Loss::All } else { Loss::Some };
+        faults.fail_sync(faults.sync_count() + 1 + rng.below(16), loss);
+    }
+    if rng.below(4) == 0 {
+        faults.fail_write(faults.write_count() + 1 + rng.below(20));
+    }
+}
+
+/// The number of seeds: a hundred times as many if `FULGURITE_CRASH_ALL` is set.
+fn thorough(seeds: u64) -> u64 {
+    if std::env::var_os("FULGURITE_CRASH_ALL").is_some_and(|value| value != "0") {
+        100 * seeds
+    } else {
+        seeds
     }
 }

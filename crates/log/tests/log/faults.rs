@@ -126,3 +126,81 @@ fn the_completer_hears_that_the_thread_of_the_log_died() {
     completed.recv_timeout(std::time::Duration::from_secs(60)).expect("the completer is called");
     assert!(log.poisoned().is_some());
 }
+
+/// A sync of a session fails, the process is killed, and so is the next opening: what the failed sync lost is gone, or
+/// all of it is still there.
+#[test]
+fn an_opening_that_is_cut_off_after_a_failed_sync_is_repeated() {
+    for seed in 1..=8 {
+        for (n, op) in (1..16).flat_map(|n| (1..24).map(move |op| (n, op))) {
+            let mut world = World::new(seed);
+            world.create().expect("nothing fails yet");
+            let faults = world.env.faults();
+            faults.fail_sync(faults.sync_count() + n, if op % 2 == 0 { Loss::All } else { Loss::Some });
+            _ = world.run(&mut Rng::new(seed), 30);
+            world.crash(CrashKind::Kill, n);
+            let faults = world.env.faults();
+            faults.crash_at(faults.op_count() + op);
+            _ = world.reopen();
+            world.crash(CrashKind::OsCrash, n);
+            world.reopen().unwrap_or_else(|error| panic!("seed {seed}, sync {n}, operation {op}: {error}"));
+        }
+    }
+}
+
+/// INV-LOG-20: an opening fails because a sync failed, the next one is killed, and the power is cut. Then files may have
+/// names again that they had lost, or two names.
+#[test]
+fn names_that_come_back_after_a_failed_sync_do_no_harm() {
+    for (files, lives) in (0..5).flat_map(|files| (0..3).map(move |lives| (files, lives))) {
+        let env = SimEnv::new(files);
+        let log = create(&env);
+        for n in 0..40 {
+            commit(&log, &[n; 1500]).expect("nothing fails yet");
+        }
+        // The first makes a segment, each other one keeps a file.
+        for _ in 0..=files {
+            log.maintain().expect("nothing fails yet");
+        }
+        drop(log);
+        let mut session = env.crash(CrashKind::Kill, 1);
+        if lives == 0 {
+            // An opening that is killed before it writes the start of its epoch: a write and a sync, its last ones.
+            let complete = env.crash(CrashKind::Kill, 1);
+            drop(open(&complete, &ReplayFrom::beginning()).expect("nothing fails yet"));
+            session.faults().crash_at(complete.faults().op_count() - 1);
+            assert!(open(&session, &ReplayFrom::beginning()).is_err());
+            session = session.crash(CrashKind::Kill, 1);
+        }
+        for life in 0..lives {
+            let larger = LogOptions { segment_bytes_min: (16 * 1024) << life, ..options() };
+            drop(open_with(&session, &ReplayFrom::beginning(), larger).expect("nothing fails yet"));
+            session = session.crash(CrashKind::Kill, 1);
+        }
+        for (n, op) in (1..10).flat_map(|n| (1..40).map(move |op| (n, op))) {
+            let mut env = session.crash(CrashKind::Kill, n);
+            env.faults().fail_sync(n, Loss::All);
+            _ = open(&env, &ReplayFrom::beginning());
+            env = env.crash(CrashKind::Kill, n);
+            env.faults().crash_at(op);
+            _ = open(&env, &ReplayFrom::beginning());
+            env = env.crash(CrashKind::PowerCut, op);
+            let what = format!("{files} files, {lives} lives, sync {n}, operation {op}");
+            for life in 0..3 {
+                env.faults().space_bytes((files > 1).then_some(0));
+                let (log, _, found) = match open(&env, &ReplayFrom::beginning()) {
+                    // The failed sync, or a commit of a life before, cost the last file.
+                    Err(LogError::NoSpace { .. }) if files > 1 => break,
+                    other => other.unwrap_or_else(|error| panic!("{what}, life {life}: {error}")),
+                };
+                assert_eq!(found.0.len(), 40 + life);
+                commit(&log, b"one more").expect("there is room in the segment");
+                while log.append_bulk(BulkKind::LeafNode, &[&[7; 6000]]).is_ok() && log.segments().len() < 12
+                {
+                }
+                drop(log);
+                env = env.crash(CrashKind::Kill, n);
+            }
+        }
+    }
+}
