@@ -2,7 +2,7 @@
 # Counts the instructions of each operation, on one thread, with valgrind: a figure that other load does not change, to
 # compare two builds by. It says nothing of waits: not of memory, locks or the disk.
 #
-#   scripts/instructions.sh [OPERATION...]    put load transaction queue get short-scan long-scan
+#   scripts/instructions.sh [OPERATION...]    put load transaction queue get short-scan long-scan reverse-scan
 #
 # Profiles are left in target/instructions, for callgrind_annotate.
 set -euo pipefail
@@ -11,9 +11,10 @@ target="${CARGO_TARGET_DIR:-target}/instructions"
 # valgrind hides the page of the kernel that rustix reads the clock from.
 RUSTFLAGS="--cfg=rustix_use_libc" cargo build --quiet --release -p fulgurite --example instructions --target-dir "$target"
 declare -A counts=(
-    [put]=5000 [load]=200 [transaction]=2000 [queue]=2000 [get]=20000 [short-scan]=1000 [long-scan]=5
+    [put]=5000 [load]=200 [transaction]=2000 [queue]=2000 [get]=20000 [short-scan]=1000
+    [long-scan]=5 [reverse-scan]=5
 )
-[ $# -gt 0 ] || set -- put load transaction queue get short-scan long-scan
+[ $# -gt 0 ] || set -- put load transaction queue get short-scan long-scan reverse-scan
 for operation in "$@"; do
     count="${counts[$operation]:?there is no operation $operation}"
     dir="$(mktemp -d "$target/db.XXXXXX")"

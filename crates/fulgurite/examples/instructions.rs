@@ -29,6 +29,7 @@ fn main() -> Result<()> {
         "get" => world.get(count),
         "short-scan" => world.scan(count, false),
         "long-scan" => world.scan(count, true),
+        "reverse-scan" => world.scan_back(count),
         other => panic!("there is no operation {other:?}"),
     }
 }
@@ -147,6 +148,21 @@ impl World {
                 seen += 1;
             }
             assert_eq!(seen, rows.min(ROWS));
+            Ok(())
+        })
+    }
+
+    /// All rows, in reverse.
+    fn scan_back(&self, count: u64) -> Result<()> {
+        counted(count, &mut || {
+            let snapshot = self.db.snapshot();
+            let mut range = snapshot.range(&self.rows, ..)?;
+            let mut seen = 0;
+            while let Some(row) = range.next_entry_back()? {
+                black_box(row);
+                seen += 1;
+            }
+            assert_eq!(seen, ROWS);
             Ok(())
         })
     }
