@@ -16,6 +16,7 @@ use crate::catalog::TableState;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::error::readable;
+use crate::space::accounts::Written;
 use crate::space::pins::CheckPin;
 
 /// How far a check has come.
@@ -97,7 +98,7 @@ struct CheckedTable {
 }
 
 impl View<'_> {
-    /// Taken under the lock of maintenance: no tree is half written, and the accounts match the trees.
+    /// Taken under the lock of maintenance, which a checkpoint holds: no tree is written out meanwhile.
     fn take(engine: &Engine) -> Result<View<'_>> {
         let maintenance = engine.maintenance.lock();
         engine.check_open()?;
@@ -106,10 +107,9 @@ impl View<'_> {
         // Nothing refers to a retired segment.
         segments.retain(|segment| !maintenance.space.is_retiring(segment.number));
         let tables = engine.tables.all().into_iter().filter(|table| table.dropped().is_none());
-        let tables = tables.map(|state| CheckedTable {
-            root: state.index.base().written_root(),
-            booked: maintenance.space.accounts.of_table(state.id),
-            state,
+        let tables = tables.map(|state| {
+            let Written { root, live } = maintenance.space.accounts.written(state.id);
+            CheckedTable { state, root, booked: live }
         });
         Ok(View { tables: tables.collect(), segments, _pin: pin })
     }

@@ -17,10 +17,11 @@
 //!
 //! **Lock order**, and why a thread has several at once:
 //! 1. `Catalog::definitions`, over the commit of a definition: no other definition may use the name or the id.
-//! 2. `Engine::maintenance`, over a merge and over a checkpoint: [`Maintenance`] says what it guards.
-//! 3. The lock of one table's tree, under `maintenance`: a merge or a checkpoint changes that tree.
+//! 2. `Engine::maintenance`, over a checkpoint: [`Maintenance`] says what it guards. Merging does without it.
+//! 3. `Merger::has_ended`, for reading, over the merge of a memtable, under 2 if a checkpoint merges; then the table's
+//!    lock for merging and purging; then, for one step of either or of a write-out, the lock of its tree.
 //! 4. A table's gate, the stripes of keys ([`crate::commit::latches`]), the deadlines: a commit holds them from its
-//!    validation until it is applied, or until it has its number. A pruner takes the deadlines under 2, for a moment.
+//!    validation until it is applied, or until it has its number. A pruner takes the deadlines under 2 or 3, for a moment.
 //! 5. The locks of the log, under any of these: they have an order of their own (`crates/log/src/stream/mod.rs`).
 //!    Memtables are frozen under its lock that gives out numbers (`Log::at_reserved`), so that each ends at an exact
 //!    CSN; the catalog's maps are read there, too. A commit waits for its admission (the log's first lock) before it

@@ -1,7 +1,11 @@
 //! Merging and checkpoints, which move data from the memtables to disk: when they run, and under which lock.
+//!
+//! Merging does without the lock of [`Maintenance`], so a thread may merge between the steps of a checkpoint. One
+//! background thread does both, the checkpoint after the merging. A checkpoint merges the memtables at or below its
+//! boundary, and no others, however fast committers freeze more of them.
 
 use fulgurite_log::{CommitLog, LogError};
-use fulgurite_types::limits;
+use fulgurite_types::{Csn, limits};
 
 use crate::catalog::TableState;
 use crate::checkpoint::{CheckpointReport, Checkpointer};
@@ -9,14 +13,15 @@ use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::merger::{freeze_if_grown, has_too_many_memtables};
+use crate::progress::Failures;
 use crate::space::Space;
 use crate::{Error, Result};
 
 /// How often opening tries to free the segments that a checkpoint retired.
 const FREEING_ROUNDS: u32 = 8;
 
-/// What merging and checkpoints change on disk; one of them runs at a time. A merge changes neither field: it holds the
-/// lock so that no tree is half merged while a checkpoint writes it out, a check lists it, or the database is closed.
+/// What checkpoints change on disk. The lock is held over a whole checkpoint: there is one at a time, and a check, the
+/// freeing of segments and the closer wait for it.
 pub(crate) struct Maintenance {
     pub checkpointer: Checkpointer,
     pub space: Space,
@@ -67,20 +72,18 @@ impl Engine {
 
     fn merge_table(&self, table: &TableState) -> Result<()> {
         let _quiet = self.pipeline.quiet();
-        let _maintenance = self.maintenance.lock();
         self.check_open()?;
-        self.merger.merge(table, &*self.reads).map(|_| ())
+        self.merger.merge(table, &*self.reads, Csn::MAX).map(|_| ())
     }
 
     /// Merges the immutable memtables at or below the horizon, which nothing can undo; true if there was one. If a
     /// table cannot be merged, the others still are.
     pub fn merge_all(&self) -> Result<bool> {
         let _quiet = self.pipeline.quiet();
-        let _maintenance = self.maintenance.lock();
         self.check_open()?;
         let mut outcome = Ok(false);
         for table in self.tables.all() {
-            outcome = match (outcome, self.merger.merge(&table, &*self.reads)) {
+            outcome = match (outcome, self.merger.merge(&table, &*self.reads, Csn::MAX)) {
                 (Ok(before), Ok(merged)) => Ok(before | merged),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
@@ -128,17 +131,21 @@ impl Engine {
         self.tables.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
     }
 
-    /// One round of merging and checkpointing.
+    /// One round of merging and checkpointing. Merges first: committers wait for merging.
     pub fn maintain_tables(&self) -> Result<Round> {
-        let outcome = self.maintenance_round();
-        if !matches!(outcome, Err(Error::Closed)) {
-            self.progress.round_ended(outcome.as_ref().err(), || self.now_ms());
-        }
+        let merged = self.merge_round()?;
+        let written = self.checkpoint_round()?;
+        Ok(Round { worked: merged.worked || written.worked, left: merged.left || written.left })
+    }
+
+    /// One round of merging.
+    fn merge_round(&self) -> Result<Round> {
+        let outcome = self.try_merge_round();
+        self.note(&self.progress.merging, &outcome);
         outcome
     }
 
-    /// Merges first, and whatever else fails: committers wait for merging.
-    fn maintenance_round(&self) -> Result<Round> {
+    fn try_merge_round(&self) -> Result<Round> {
         if let Some(why) = self.log.poisoned() {
             self.pipeline.fail_tickets(&why.to_string());
         }
@@ -146,16 +153,38 @@ impl Engine {
         for table in self.tables.all() {
             freeze_if_grown(&table, &self.log, self.options.memtable_bytes_max);
         }
-        let mut worked = self.merge_all()?;
+        let worked = self.merge_all()?;
+        Ok(Round { worked, left: self.merging_waits() || self.has_unflushed() })
+    }
+
+    /// One round of the work that changes the disk: freeing, the look at the free space, and a checkpoint if one is due.
+    fn checkpoint_round(&self) -> Result<Round> {
+        let outcome = self.try_checkpoint_round();
+        self.note(&self.progress.checkpointing, &outcome);
+        outcome
+    }
+
+    fn try_checkpoint_round(&self) -> Result<Round> {
         let freed = self.free_retired();
         let looked = self.room.look();
-        if self.log.poisoned().is_none() && self.checkpoint_is_due() {
+        let worked = self.log.poisoned().is_none() && self.checkpoint_is_due();
+        if worked {
             self.checkpoint()?;
-            worked = true;
         }
-        // Commits that are not flushed yet may make a checkpoint due once they are; an idle log flushes all of them.
-        let left = freed? || self.merging_waits() || self.pipeline.stable() < self.pipeline.newest();
+        // Commits that are not flushed yet may make a checkpoint due once they are.
+        let left = freed? || self.has_unflushed();
         looked.map(|()| Round { worked, left })
+    }
+
+    /// Whether there are commits that the log has not flushed; an idle log flushes all of them.
+    fn has_unflushed(&self) -> bool {
+        self.pipeline.stable() < self.pipeline.newest()
+    }
+
+    fn note(&self, failures: &Failures, outcome: &Result<Round>) {
+        if !matches!(outcome, Err(Error::Closed)) {
+            failures.round_ended(outcome.as_ref().err(), || self.now_ms());
+        }
     }
 
     /// One round of all background work, on this thread.
@@ -211,10 +240,11 @@ impl Engine {
         }
         let outcome = if self.log.poisoned().is_none() { self.checkpoint().map(|_| ()) } else { Ok(()) };
         {
-            // Waits for a running merge or checkpoint; a later one reads the flag under the lock.
+            // Waits for a running checkpoint; a later one reads the flag under the lock.
             let _maintenance = self.maintenance.lock();
             self.files.close();
         }
+        self.merger.end();
         self.pipeline.begin_close();
         let closed = self.log.close().or_error().and_then(|()| {
             let Maintenance { checkpointer, space } = &mut *self.maintenance.lock();

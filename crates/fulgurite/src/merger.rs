@@ -1,7 +1,9 @@
 //! Merging: moves whole memtables into the bases of their tables, in the order of their CSNs.
 //!
-//! A merger takes the lock of one table at a time, and is given a table and a [`Horizon`]; it knows no engine. A commit
-//! waits for it in one case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
+//! A merger takes the lock of one table at a time, and is given a table and a [`Horizon`]; it knows no engine. Several
+//! threads may merge: the merger's, one that writes a checkpoint, and committers that must not wait for either; a
+//! table's memtables are merged by one of them at a time, in steps between which the table is written out. A commit waits for merging in one
+//! case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +13,12 @@ use fulgurite_env::Env;
 use fulgurite_index::PruneRules;
 use fulgurite_log::Log;
 use fulgurite_types::{Csn, TableId};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::Result;
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::progress::Progress;
+use crate::{Error, Result};
 
 /// While a table has more memtables than this, the mutable one included, its committers wait.
 const MEMTABLES_MAX: usize = 8;
@@ -42,37 +44,61 @@ pub(crate) struct Merger {
     waiting: Mutex<()>,
     /// Signalled when a memtable was merged.
     merged: Condvar,
+    /// Whether the database is closed. A merge holds it for reading, the closer for writing.
+    has_ended: RwLock<bool>,
     progress: Arc<Progress>,
     env: Arc<dyn Env>,
 }
 
 impl Merger {
     pub fn new(progress: Arc<Progress>, env: Arc<dyn Env>) -> Merger {
-        Merger { waiting: Mutex::new(()), merged: Condvar::new(), progress, env }
+        Merger {
+            waiting: Mutex::new(()),
+            merged: Condvar::new(),
+            has_ended: RwLock::new(false),
+            progress,
+            env,
+        }
     }
 
-    /// Merges the immutable memtables of a table at or below the horizon; true if there was one. Asks for the horizon to
-    /// pass the first one above it.
-    pub fn merge(&self, table: &TableState, horizon: &impl Horizon) -> Result<bool> {
-        let outcome = self.try_merge(table, horizon);
+    /// Ends merging: waits for the merges that run. Later ones return [`Error::Closed`].
+    pub fn end(&self) {
+        *self.has_ended.write() = true;
+    }
+
+    /// Merges the immutable memtables of a table that end at or below `up_to` and the horizon; true if there was one.
+    /// Asks for the horizon to pass the first one above it. `up_to` bounds the work while committers freeze memtables as
+    /// fast as they are merged.
+    pub fn merge(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
+        let outcome = self.try_merge(table, horizon, up_to);
         table.merging_failed.store(outcome.is_err(), Ordering::Release);
         outcome
     }
 
-    fn try_merge(&self, table: &TableState, horizon: &impl Horizon) -> Result<bool> {
+    fn try_merge(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
         let mut merged = false;
         while let Some(memtable) = table.index.memtables().oldest_immutable() {
             let boundary = memtable.boundary();
             drop(memtable);
+            if boundary > up_to {
+                break;
+            }
             if boundary > horizon.csn() {
                 horizon.request(boundary)?;
                 break;
+            }
+            let has_ended = self.has_ended.read();
+            if *has_ended {
+                return Err(Error::Closed);
             }
             let start_ns = self.env.clock().monotonic_ns();
             if table.index.merge_oldest(&horizon.prune_rules(table)).or_error()? {
                 merged = true;
                 self.progress.merges.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
+            } else if table.index.merging_has_ended() {
+                break;
             }
+            drop(has_ended);
             drop(self.waiting.lock());
             self.merged.notify_all();
         }
@@ -193,7 +219,7 @@ mod tests {
         let before = count();
         for (horizon, requested, merges) in [(2, Some(Csn(3)), 0), (4, Some(Csn(5)), 1), (5, None, 2)] {
             let horizon = Fixed { csn: Csn(horizon), requested: Mutex::new(None) };
-            merger.merge(&table, &horizon).unwrap();
+            merger.merge(&table, &horizon, Csn::MAX).unwrap();
             assert_eq!(*horizon.requested.lock(), requested);
             assert_eq!((progress.merges.count(), before - count()), (merges, merges as usize));
         }
@@ -207,5 +233,23 @@ mod tests {
                     .is_some()
             );
         }
+    }
+
+    #[test]
+    fn a_merge_stops_at_its_bound_at_the_end_of_a_table_and_at_the_end() {
+        let tables = Catalog::new(Arc::new(Unused), &Options::default(), Lsn::NULL);
+        let table = tables.prepare(TableId(1), "t", Lsn::NULL);
+        let progress = Arc::new(Progress::default());
+        let merger = Merger::new(progress.clone(), SimEnv::new(1));
+        let horizon = Fixed { csn: Csn::MAX, requested: Mutex::new(None) };
+        (1..=4).for_each(|csn| put(&table, Csn(csn), b"key"));
+        assert!(merger.merge(&table, &horizon, Csn(2)).unwrap());
+        assert_eq!(progress.merges.count(), 2);
+        assert!(!merger.merge(&table, &horizon, Csn(2)).unwrap());
+        table.index.end_merging();
+        assert!(!merger.merge(&table, &horizon, Csn::MAX).unwrap());
+        merger.end();
+        assert!(matches!(merger.merge(&table, &horizon, Csn::MAX), Err(Error::Closed)));
+        assert_eq!(progress.merges.count(), 2);
     }
 }

@@ -1,5 +1,5 @@
-//! The progress of maintenance and its last error, kept apart from the lock of maintenance, which merging and
-//! checkpoints hold for as long as they take: readers do not wait.
+//! The progress of maintenance and its last errors, kept apart from the lock of maintenance, which a checkpoint holds
+//! for as long as it takes: readers do not wait.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -72,17 +72,31 @@ pub(crate) struct Progress {
     /// Memtables merged into their tables' bases.
     pub merges: Work,
     pub checkpoints: Work,
-    last_error: Mutex<Option<MaintenanceError>>,
+    pub merging: Failures,
+    /// Of checkpoints, of freeing segments, of asking for the free space.
+    pub checkpointing: Failures,
 }
 
+/// The failures of rounds of one kind of work.
+#[derive(Default)]
+pub(crate) struct Failures(Mutex<Option<MaintenanceError>>);
+
 impl Progress {
+    /// The last error; one of work that still fails, if there is one.
     pub fn last_error(&self) -> Option<MaintenanceError> {
-        self.last_error.lock().clone()
+        let errors = [&self.merging, &self.checkpointing].map(Failures::last);
+        errors.into_iter().flatten().max_by_key(|error| (error.rounds > 0, error.at_ms))
+    }
+}
+
+impl Failures {
+    fn last(&self) -> Option<MaintenanceError> {
+        self.0.lock().clone()
     }
 
-    /// A round of maintenance ended. The first of several failures in a row is reported as an event.
+    /// A round ended. The first of several failures in a row is reported as an event.
     pub fn round_ended(&self, error: Option<&Error>, now_ms: impl FnOnce() -> u64) {
-        let mut last = self.last_error.lock();
+        let mut last = self.0.lock();
         match (error, &mut *last) {
             (None, None) => {}
             (None, Some(last)) => last.rounds = 0,
@@ -104,15 +118,27 @@ mod tests {
     #[test]
     fn the_last_error_stays_and_shows_whether_a_later_round_succeeded() {
         let progress = Progress::default();
-        progress.round_ended(None, || 1);
+        progress.merging.round_ended(None, || 1);
         assert_eq!(progress.last_error(), None);
-        progress.round_ended(Some(&Error::Closed), || 2);
-        progress.round_ended(Some(&Error::WouldBlock), || 3);
+        progress.merging.round_ended(Some(&Error::Closed), || 2);
+        progress.merging.round_ended(Some(&Error::WouldBlock), || 3);
         let what = Error::WouldBlock.to_string();
         let error = MaintenanceError { what, at_ms: 3, rounds: 2 };
         assert_eq!(progress.last_error(), Some(error.clone()));
-        progress.round_ended(None, || 4);
+        progress.merging.round_ended(None, || 4);
         assert_eq!(progress.last_error(), Some(MaintenanceError { rounds: 0, ..error }));
+    }
+
+    #[test]
+    fn an_error_that_lasts_comes_before_a_newer_one_that_is_over() {
+        let progress = Progress::default();
+        progress.checkpointing.round_ended(Some(&Error::WouldBlock), || 1);
+        progress.merging.round_ended(Some(&Error::Closed), || 2);
+        assert_eq!(progress.last_error().map(|error| error.at_ms), Some(2));
+        progress.merging.round_ended(None, || 3);
+        assert_eq!(progress.last_error().map(|error| error.at_ms), Some(1));
+        progress.checkpointing.round_ended(None, || 4);
+        assert_eq!(progress.last_error().map(|error| error.at_ms), Some(2));
     }
 
     #[test]

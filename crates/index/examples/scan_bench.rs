@@ -8,7 +8,7 @@ use fulgurite_index::memtables::{BlockBuilder, BlockOp};
 use fulgurite_index::table::{ReadPoint, Table, TableOptions};
 use fulgurite_index::{
     Base, BaseCursor, IndexError, Io, MergeSource, Owner, Pinned, PruneRules, Version, VersionFlags,
-    VersionRef, WriteOutReport,
+    VersionRef, WriteOut, WriteOutReport,
 };
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId, hash_key};
 
@@ -75,13 +75,13 @@ impl Base for Numbers {
     fn cursor(&self, _at: Csn) -> NumberCursor {
         NumberCursor { keys: self.0.clone(), index: usize::MAX }
     }
-    fn merge(&self, _batch: &mut dyn MergeSource, _rules: &PruneRules) -> Result<(), IndexError> {
+    fn merge_some(&self, _: &mut dyn MergeSource, _: &PruneRules, _: usize) -> Result<(), IndexError> {
         Ok(())
     }
-    fn purge(&self, _range: KeySpan<&[u8]>, _rules: &PruneRules) -> Result<(), IndexError> {
-        Ok(())
+    fn purge_some(&self, _: KeySpan<&[u8]>, _: &PruneRules, _: usize) -> Result<Option<Vec<u8>>, IndexError> {
+        Ok(None)
     }
-    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
+    fn finish_write_out(&self, _: WriteOut) -> Result<WriteOutReport, IndexError> {
         Ok(WriteOutReport::default())
     }
     fn evict(&self, _resident_bytes_max: usize) -> usize {

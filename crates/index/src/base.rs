@@ -1,7 +1,6 @@
 //! The interface of a table's base, the on-disk part into which the merger merges memtables.
 //!
-//! Exactly one thread at a time merges, writes out, evicts or relocates (the table's maintenance lock). Readers never
-//! wait for it, and it never waits for readers.
+//! Readers never wait for threads that change the base, and these never wait for readers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -136,12 +135,50 @@ pub struct PruneRules {
 /// A change of the live bytes of one segment.
 pub type AccountChange = (u32, i64);
 
+/// A pass over a base that writes what is dirty, in steps.
+#[derive(Debug, Default)]
+pub struct WriteOut {
+    pub(crate) number: u64,
+    /// The key to continue from; `None`: no step is left.
+    pub(crate) position: Option<Vec<u8>>,
+    /// The bytes of the leaves that were picked since the steps last began with the first leaf.
+    pub(crate) bytes: usize,
+    /// How often the steps went over all leaves.
+    rounds: u32,
+    pub(crate) records_written: [u64; 4],
+}
+
+impl WriteOut {
+    /// Leaves that merges cut behind the steps have no record yet. The steps go over the leaves again if they wrote
+    /// more than this, so that little is left for the end, during which merges wait.
+    const REST_BYTES: usize = 1 << 20;
+    /// They go over the leaves this often at most, however fast merges are.
+    const ROUNDS_MAX: u32 = 4;
+
+    pub(crate) fn new(number: u64) -> WriteOut {
+        WriteOut { number, position: Some(Vec::new()), ..WriteOut::default() }
+    }
+
+    /// Whether no step is left.
+    pub fn is_done(&self) -> bool {
+        self.position.is_none()
+    }
+
+    /// The steps have gone over all leaves: once more?
+    pub(crate) fn traversed(&mut self) {
+        self.rounds += 1;
+        if std::mem::take(&mut self.bytes) > Self::REST_BYTES && self.rounds < Self::ROUNDS_MAX {
+            self.position = Some(Vec::new());
+        }
+    }
+}
+
 /// The result of [`Base::write_out`].
 #[derive(Clone, Debug, Default)]
 pub struct WriteOutReport {
     /// The root's record; [`Lsn::NULL`] if the base is empty.
     pub root: Lsn,
-    /// The changes of segments' live bytes once this report is booked: the bytes that the new records occupy and
+    /// The changes of segments' live bytes that no step has returned: the bytes that the new records occupy and
     /// reference, minus those of the records that they replace.
     pub accounts: Vec<AccountChange>,
     /// How many records of each [`NodeKind`] were written.
@@ -165,15 +202,56 @@ pub trait Base: Send + Sync {
     /// A cursor that sees each key's newest version at or below `at`, tombstones included.
     fn cursor(&self, at: Csn) -> Self::Cursor;
 
-    /// Merges a sorted batch: afterwards every reader finds its versions here. Idempotent: a version that the base
-    /// already has (same key and CSN) is dropped.
-    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError>;
+    /// Merges the next keys of a sorted batch, until about `bytes_max` bytes of leaves are rebuilt or the batch ends:
+    /// then every reader finds its versions here. Idempotent: a version that the base already has (same key and CSN) is
+    /// dropped. After an error the batch has to be merged from its beginning.
+    fn merge_some(
+        &self,
+        batch: &mut dyn MergeSource,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<(), IndexError>;
 
-    /// Prunes the leaves that overlap the range, without adding versions.
-    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError>;
+    /// Prunes leaves that overlap the range, without adding versions, until about `bytes_max` bytes of leaves were
+    /// looked at. Returns the key from which to continue; `None` at the end of the range.
+    fn purge_some(
+        &self,
+        range: KeySpan<&[u8]>,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, IndexError>;
 
-    /// Writes every dirty leaf and every inner node above one, bottom-up, and reports the root's LSN.
-    fn write_out(&self) -> Result<WriteOutReport, IndexError>;
+    /// Merges a whole batch at once.
+    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
+        self.merge_some(batch, rules, usize::MAX)
+    }
+
+    /// Prunes a whole range at once.
+    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+        self.purge_some(range, rules, usize::MAX).map(|_| ())
+    }
+
+    /// Begins a pass that writes the base out: what it writes holds at least what was merged before this call.
+    fn begin_write_out(&self) -> WriteOut {
+        WriteOut::default()
+    }
+
+    /// Writes dirty leaves of about `bytes_max` bytes, and returns the changes of segments' live bytes so far. Merges
+    /// and readers do not wait for it. Call it until [`WriteOut::is_done`]; the pass may also be finished earlier.
+    fn write_some(&self, pass: &mut WriteOut, bytes_max: usize) -> Result<Vec<AccountChange>, IndexError> {
+        let _ = bytes_max;
+        pass.position = None;
+        Ok(Vec::new())
+    }
+
+    /// Writes the dirty leaves that no step of the pass wrote, and every inner node above a dirty or a written node,
+    /// bottom-up, and reports the root's LSN. After an error the next pass writes what this one did not.
+    fn finish_write_out(&self, pass: WriteOut) -> Result<WriteOutReport, IndexError>;
+
+    /// A whole pass at once.
+    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
+        self.finish_write_out(self.begin_write_out())
+    }
 
     /// Drops clean nodes from memory, least recently used first where known, until at most `resident_bytes_max` are
     /// resident; returns how many are. Dirty nodes stay.

@@ -12,6 +12,6 @@ mod version;
 
 pub use base::{
     AccountChange, Base, BaseCursor, IndexError, Io, MergeSource, MergeVersion, NodeKind, NodeStore,
-    PruneRules, StoreError, WriteOutReport,
+    PruneRules, StoreError, WriteOut, WriteOutReport,
 };
 pub use version::{Extent, OutOfLine, Owner, Pinned, Version, VersionFlags, VersionRef};

@@ -120,3 +120,58 @@ mod chosen {
 }
 
 pub use chosen::*;
+
+/// A mutex for work in steps: a thread that gives it up and takes it again at once does not overtake one that waits. (A
+/// waiter of [`Mutex`] tries a few times before it sleeps, yielding its processor each time. Where all processors are
+/// busy, that takes longer than a step of the work.)
+///
+/// A waiter holds the head of the line, and gives it up once it has the lock. So the former holder queues behind it.
+#[derive(Debug, Default)]
+pub struct FairMutex<T> {
+    head_of_line: Mutex<()>,
+    lock: Mutex<T>,
+}
+
+impl<T> FairMutex<T> {
+    /// A mutex that no thread holds.
+    pub fn new(value: T) -> FairMutex<T> {
+        FairMutex { head_of_line: Mutex::new(()), lock: Mutex::new(value) }
+    }
+
+    /// Waits for the lock.
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let _first = self.head_of_line.lock();
+        self.lock.lock()
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use std::time::{Duration, Instant};
+
+    /// The waiter needs one turn; the other thread takes the lock again at once, a thousand times.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "real threads, whose steps take real time")]
+    fn a_waiter_is_not_overtaken_again_and_again() {
+        let mutex = FairMutex::new(0);
+        let is_held = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..1_000 {
+                    let mut turns = mutex.lock();
+                    *turns += 1;
+                    is_held.store(true, Ordering::Release);
+                    let end = Instant::now() + Duration::from_millis(2);
+                    while Instant::now() < end {
+                        spin_loop();
+                    }
+                }
+            });
+            while !is_held.load(Ordering::Acquire) {
+                yield_now();
+            }
+            assert!(*mutex.lock() < 100);
+        });
+    }
+}

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use fulgurite_env::Env;
+use fulgurite_index::Base;
 use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
 
@@ -50,6 +51,9 @@ pub struct CheckpointReport {
     /// Segments that became free.
     pub segments_freed: u64,
 }
+
+/// How many bytes of leaves one step writes. Tests are to have many steps.
+const STEP_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
 /// Writes checkpoints, and says when one is due.
 pub(crate) struct Checkpointer {
@@ -231,10 +235,10 @@ impl Checkpointer {
         let kept: BTreeSet<TableId> = self.shared.tables.all().iter().map(|table| table.id).collect();
         for table in tables.into_iter().filter(|table| kept.contains(&table.id)) {
             let reads = &*self.shared.reads;
-            merger.merge(&table, reads)?;
-            let written = self.purges.purge_and_write_out(&table, &reads.prune_rules(&table), at.covered)?;
-            records_written += written.records_written.iter().sum::<u64>();
-            space.accounts.change(table.id, &written.accounts);
+            merger.merge(&table, reads, at.covered)?;
+            self.purges.purge(&table, &reads.prune_rules(&table), at.covered)?;
+            records_written += self.write_out(&table, space)?;
+            let written = space.accounts.written(table.id);
             // A snapshot still sees the table, so its values stay in the accounts; no recovery needs its root.
             if table.dropped().is_some_and(|csn| csn <= at.covered) {
                 continue;
@@ -242,11 +246,27 @@ impl Checkpointer {
             let table_record = TableRecord {
                 root: written.root,
                 range_deletes: table.index.range_deletes().list(Csn::ZERO, at.covered),
-                accounts: space.accounts.of_table(table.id),
+                accounts: written.live.clone(),
             };
             record.tables.insert(table.id, table_record);
         }
         Ok((record, records_written))
+    }
+
+    /// Writes out a table's tree in steps, between which it is merged into (INV-IDX-11); returns how many node records
+    /// were written.
+    fn write_out(&self, table: &TableState, space: &mut Space) -> Result<u64> {
+        let tree = table.index.base();
+        let mut pass = tree.begin_write_out();
+        while !pass.is_done() {
+            let changes = tree.write_some(&mut pass, STEP_BYTES).or_error()?;
+            space.accounts.change(table.id, &changes);
+            self.shared.hooks.reached("checkpoint step");
+        }
+        let report = tree.finish_write_out(pass).or_error()?;
+        space.accounts.change(table.id, &report.accounts);
+        space.accounts.wrote(table.id, report.root);
+        Ok(report.records_written.iter().sum())
     }
 
     /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`
@@ -267,6 +287,7 @@ impl Checkpointer {
         let is_gone =
             |table: &TableState| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest);
         for table in self.shared.tables.purge(is_gone) {
+            table.index.end_merging();
             space.accounts.drop_table(table.id);
             self.purges.forget(table.id);
         }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use fulgurite_index::PruneRules;
 use fulgurite_index::range_delete::RangeDelete;
-use fulgurite_index::{Base, PruneRules, WriteOutReport};
 use fulgurite_types::{Csn, KeySpan, TableId};
 
 use crate::Result;
@@ -26,31 +26,18 @@ impl Purges {
         self.0.values().all(Vec::is_empty)
     }
 
-    /// Purges the versions that range tombstones hide, and writes the tree out, for the checkpoint that covers
-    /// `boundary`.
-    pub fn purge_and_write_out(
-        &mut self,
-        table: &TableState,
-        rules: &PruneRules,
-        boundary: Csn,
-    ) -> Result<WriteOutReport> {
+    /// Purges the versions that range tombstones hide, for the checkpoint that covers `boundary`. All versions at or
+    /// below the boundary are merged.
+    pub fn purge(&mut self, table: &TableState, rules: &PruneRules, boundary: Csn) -> Result<()> {
         let oldest = rules.snapshots.first().copied().unwrap_or(boundary).min(boundary);
         let purges = self.0.entry(table.id).or_default();
         let purged_up_to = purges.last().map_or(Csn::ZERO, |purge| purge.up_to);
         let fresh = table.index.range_deletes().list(purged_up_to, oldest);
-        let written = table
-            .index
-            .with_maintenance(|tree| {
-                for range in unions(&fresh) {
-                    tree.purge(range, rules)?;
-                }
-                tree.write_out()
-            })
-            .or_error()?;
+        unions(&fresh).into_iter().try_for_each(|range| table.index.purge(range, rules)).or_error()?;
         if !fresh.is_empty() {
             purges.push(Purge { up_to: oldest, covered: boundary });
         }
-        Ok(written)
+        Ok(())
     }
 
     /// Drops a table's range tombstones that a checkpoint before `boundary` purged (INV-CKPT-3).

@@ -16,6 +16,7 @@ mod own_writes;
 mod queues;
 mod ranges;
 mod reads;
+mod steps;
 mod stress;
 mod support;
 mod unwinding;

@@ -6,20 +6,40 @@ use fulgurite_index::AccountChange;
 use fulgurite_log::{SegmentInfo, Stream};
 use fulgurite_types::{Lsn, TableId};
 
-use crate::checkpoint::record::CheckpointRecord;
+use crate::checkpoint::record::{CheckpointRecord, TableRecord};
 use crate::space::pins::SpillPins;
 
 /// The live bytes of each segment, by the table that holds them.
 pub(crate) type TableAccounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
 
-/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A write-out of a
-/// tree adds the bytes that it references and subtracts those that its predecessor did; changes in memory count only
-/// when they are written out.
+/// The accounts: live bytes are a function of the trees that a checkpoint refers to (INV-SPACE-1). A record that is
+/// written adds the bytes that it references, and the record that it replaces no longer counts; changes in memory count
+/// only when they are written.
+///
+/// Three states of the trees are kept apart, because records are written at any time, and any of the three may be read
+/// again: the newest records of the nodes in memory (`now`), the trees as they were written out last (`written`), and
+/// those that the two copies of the superblock refer to.
 pub(crate) struct Accounts {
-    accounts: TableAccounts,
+    now: TableAccounts,
+    written: BTreeMap<TableId, Written>,
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
     current: Checkpoint,
     previous: Checkpoint,
+}
+
+/// A table's tree as it was written out last.
+#[derive(Clone, Debug)]
+pub(crate) struct Written {
+    /// Its root record; null if it is empty.
+    pub root: Lsn,
+    /// Its live bytes by segment.
+    pub live: BTreeMap<u32, i64>,
+}
+
+impl Default for Written {
+    fn default() -> Written {
+        Written { root: Lsn::NULL, live: BTreeMap::new() }
+    }
 }
 
 #[derive(Clone, Default)]
@@ -33,18 +53,19 @@ impl Accounts {
     /// The accounts of the checkpoint that recovery found. Opening writes the superblock before anything is freed, so
     /// that both copies point to this checkpoint.
     pub fn recovered(checkpoint: &CheckpointRecord, record: Vec<u32>) -> Accounts {
-        let accounts = checkpoint.tables.iter().map(|(id, table)| (*id, table.accounts.clone())).collect();
-        Accounts::new(accounts, record)
+        let written = |table: &TableRecord| Written { root: table.root, live: table.accounts.clone() };
+        Accounts::new(checkpoint.tables.iter().map(|(id, table)| (*id, written(table))).collect(), record)
     }
 
-    fn new(accounts: TableAccounts, record: Vec<u32>) -> Accounts {
-        let current = Checkpoint { live: totals(&accounts), record };
-        Accounts { accounts, previous: current.clone(), current }
+    fn new(written: BTreeMap<TableId, Written>, record: Vec<u32>) -> Accounts {
+        let now = written.iter().map(|(id, written)| (*id, written.live.clone())).collect();
+        let current = Checkpoint { live: totals(&written), record };
+        Accounts { now, written, previous: current.clone(), current }
     }
 
-    /// Books the changes of a write-out.
+    /// Books the changes that writing a table's records reported.
     pub fn change(&mut self, table: TableId, changes: &[AccountChange]) {
-        let account = self.accounts.entry(table).or_default();
+        let account = self.now.entry(table).or_default();
         for &(segment, bytes) in changes {
             let live = account.entry(segment).or_default();
             *live += bytes;
@@ -58,19 +79,26 @@ impl Accounts {
         }
     }
 
-    /// The live bytes of a table by segment.
-    pub fn of_table(&self, table: TableId) -> BTreeMap<u32, i64> {
-        self.accounts.get(&table).cloned().unwrap_or_default()
+    /// A table's tree was written out, and all changes up to that were booked.
+    pub fn wrote(&mut self, table: TableId, root: Lsn) {
+        let live = self.now.get(&table).cloned().unwrap_or_default();
+        self.written.insert(table, Written { root, live });
+    }
+
+    /// A table's tree as it was written out last.
+    pub fn written(&self, table: TableId) -> Written {
+        self.written.get(&table).cloned().unwrap_or_default()
     }
 
     /// Removes a dropped table that no snapshot sees: it keeps no bytes live.
     pub fn drop_table(&mut self, table: TableId) {
-        self.accounts.remove(&table);
+        self.now.remove(&table);
+        self.written.remove(&table);
     }
 
     /// A checkpoint is durable; its record is in the segments `record`.
     pub fn install(&mut self, record: Vec<u32>) {
-        let next = Checkpoint { live: totals(&self.accounts), record };
+        let next = Checkpoint { live: totals(&self.written), record };
         self.previous = std::mem::replace(&mut self.current, next);
     }
 
@@ -111,22 +139,22 @@ impl Accounts {
             && is_before
             && unreferenced(&self.current)
             && unreferenced(&self.previous)
-            && totals_of(&self.accounts, segment.number) == 0
+            && total_of(&self.now, segment.number) == 0
             && !pins.holds(segment.number)
     }
 }
 
-fn totals(accounts: &TableAccounts) -> BTreeMap<u32, i64> {
+fn totals(written: &BTreeMap<TableId, Written>) -> BTreeMap<u32, i64> {
     let mut totals = BTreeMap::new();
-    for account in accounts.values() {
-        for (&segment, &bytes) in account {
+    for table in written.values() {
+        for (&segment, &bytes) in &table.live {
             *totals.entry(segment).or_default() += bytes;
         }
     }
     totals
 }
 
-fn totals_of(accounts: &TableAccounts, segment: u32) -> i64 {
+fn total_of(accounts: &TableAccounts, segment: u32) -> i64 {
     accounts.values().filter_map(|account| account.get(&segment)).sum()
 }
 
@@ -151,10 +179,12 @@ mod tests {
 
     /// Two checkpoints, the first with `first` live in segment 5, the second with `second`.
     fn accounts(first: i64, second: i64) -> Accounts {
-        let mut accounts = Accounts::new(TableAccounts::new(), vec![]);
+        let mut accounts = Accounts::new(BTreeMap::new(), vec![]);
         accounts.change(TABLE, &[(5, first)]);
+        accounts.wrote(TABLE, Lsn::NULL);
         accounts.install(vec![7]);
         accounts.change(TABLE, &[(5, second - first)]);
+        accounts.wrote(TABLE, Lsn::NULL);
         accounts.install(vec![8]);
         accounts
     }
@@ -179,6 +209,23 @@ mod tests {
         assert!(!may_free(&accounts(10, 0), &segment(5, Stream::Bulk)));
     }
 
+    /// Records that are written between two write-outs are what the nodes in memory refer to; no checkpoint knows them.
+    #[test]
+    fn what_only_nodes_in_memory_refer_to_stays_and_is_in_no_checkpoint() {
+        let mut accounts = accounts(0, 0);
+        accounts.change(TABLE, &[(5, 10), (6, 10)]);
+        assert!(!may_free(&accounts, &segment(5, Stream::Bulk)));
+        accounts.install(vec![9]);
+        accounts.install(vec![9]);
+        assert_eq!((accounts.live_in(5), accounts.written(TABLE).live.len()), (0, 0));
+        assert!(!may_free(&accounts, &segment(5, Stream::Bulk)));
+        accounts.wrote(TABLE, Lsn::NULL);
+        accounts.install(vec![10]);
+        assert_eq!((accounts.live_in(5), accounts.live_bytes()), (10, 20));
+        accounts.change(TABLE, &[(5, -10)]);
+        assert!(!may_free(&accounts, &segment(5, Stream::Bulk)), "a checkpoint refers to it");
+    }
+
     #[test]
     fn a_segment_that_only_a_write_out_refers_to_stays() {
         let mut accounts = accounts(0, 0);
@@ -194,10 +241,11 @@ mod tests {
 
     #[test]
     fn a_segment_of_the_checkpoint_that_was_opened_stays_until_two_newer_ones() {
-        let tables = TableAccounts::from([(TABLE, BTreeMap::from([(5, 10)]))]);
-        let mut accounts = Accounts::new(tables, vec![]);
+        let written = Written { root: Lsn::NULL, live: BTreeMap::from([(5, 10)]) };
+        let mut accounts = Accounts::new(BTreeMap::from([(TABLE, written)]), vec![]);
         let bulk = segment(5, Stream::Bulk);
         accounts.change(TABLE, &[(5, -10)]);
+        accounts.wrote(TABLE, Lsn::NULL);
         assert!(!may_free(&accounts, &bulk));
         accounts.install(vec![]);
         assert!(!may_free(&accounts, &bulk));

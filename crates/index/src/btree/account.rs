@@ -60,7 +60,7 @@ fn union(left: &[u8], right: &[u8]) -> Vec<u8> {
 }
 
 /// The accounts of a slot's newest record and of its full record.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DiskState {
     /// The full record.
     pub full: Lsn,
@@ -71,6 +71,8 @@ pub(crate) struct DiskState {
     pub changed: Changed,
     /// Live bytes by segment.
     pub counted: Vec<AccountChange>,
+    /// The pass that wrote the newest record; 0 if it was loaded.
+    pub pass: u64,
 }
 
 impl DiskState {
@@ -95,7 +97,7 @@ impl DiskState {
         };
         let full_bytes = store.node_bytes(full_len);
         count(&mut counted, full.segment(), i64::from(full_bytes));
-        DiskState { full, full_bytes, deltas, changed: Changed::Keys(changed), counted }
+        DiskState { full, full_bytes, deltas, changed: Changed::Keys(changed), counted, pass: 0 }
     }
 }
 

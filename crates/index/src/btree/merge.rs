@@ -21,8 +21,14 @@ use super::tree::Tree;
 use super::write_out::Pending;
 use crate::{IndexError, MergeSource, PruneRules};
 
-/// The work of one pass over the tree, in key order.
-pub(crate) enum Work<'a> {
+/// The work of one pass over the tree, in key order, of which a step does a part.
+pub(crate) struct Work<'a> {
+    pub kind: Kind<'a>,
+    /// The step ends with the leaf that uses up these bytes of leaves.
+    bytes_left: usize,
+}
+
+pub(crate) enum Kind<'a> {
     /// A batch of new versions.
     Merge(&'a mut dyn MergeSource),
     /// Pruning all keys of a range.
@@ -39,11 +45,21 @@ pub(crate) struct Purge<'a> {
 impl Work<'_> {
     /// The next key below `upper` that has work.
     pub(crate) fn peek(&mut self, upper: Option<&[u8]>) -> Option<&[u8]> {
-        let key = match self {
-            Work::Merge(source) => source.peek_key(),
-            Work::Purge(purge) => purge.position.as_deref(),
+        if self.bytes_left == 0 {
+            return None;
+        }
+        let key = match &mut self.kind {
+            Kind::Merge(source) => source.peek_key(),
+            Kind::Purge(purge) => purge.position.as_deref(),
         };
         key.filter(|key| upper.is_none_or(|upper| *key < upper))
+    }
+}
+
+impl Work<'_> {
+    /// Records that a leaf of `bytes` was worked on.
+    pub(crate) fn spend(&mut self, bytes: usize) {
+        self.bytes_left = self.bytes_left.saturating_sub(bytes.max(1));
     }
 }
 
@@ -78,24 +94,38 @@ pub(crate) struct Merger<'a, 'w> {
 }
 
 impl Tree {
-    /// See [`crate::Base::merge`].
-    pub(crate) fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
-        self.run(Work::Merge(batch), rules)
+    /// See [`crate::Base::merge_some`].
+    pub(crate) fn merge_some(
+        &self,
+        batch: &mut dyn MergeSource,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<(), IndexError> {
+        self.run(Work { kind: Kind::Merge(batch), bytes_left: bytes_max.max(1) }, rules).map(|_| ())
     }
 
-    /// See [`crate::Base::purge`].
-    pub(crate) fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
-        self.run(Work::Purge(Purge { position: Some(range.start.to_vec()), range }), rules)
+    /// See [`crate::Base::purge_some`].
+    pub(crate) fn purge_some(
+        &self,
+        range: KeySpan<&[u8]>,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, IndexError> {
+        let purge = Purge { position: Some(range.start.to_vec()), range };
+        match self.run(Work { kind: Kind::Purge(purge), bytes_left: bytes_max.max(1) }, rules)?.kind {
+            Kind::Purge(purge) => Ok(purge.position),
+            Kind::Merge(_) => unreachable!("the work was a purge"),
+        }
     }
 
-    fn run(&self, work: Work<'_>, rules: &PruneRules) -> Result<(), IndexError> {
+    fn run<'w>(&self, work: Work<'w>, rules: &PruneRules) -> Result<Work<'w>, IndexError> {
         let mut maintenance = self.maintenance.lock();
         let pending = &mut maintenance.pending;
         let leaves = LeafMerger::new(self, rules);
         let mut merger = Merger { tree: self, work, leaves, pending };
         let result = merger.merge_root().and_then(|()| merger.shrink_root());
         self.nodes.len.add(merger.leaves.added);
-        result
+        result.map(|()| merger.work)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Merges a batch into one leaf, or prunes the leaf.
 
-use super::merge::Work;
+use super::merge::{Kind, Work};
 use super::node::entry::{Stamped, VERSION_FLAGS};
 use super::node::format::Fences;
 use super::node::leaf::Leaf;
@@ -48,9 +48,10 @@ impl<'a> LeafMerger<'a> {
         self.writer.begin(fences.lower);
         self.touched.clear();
         let added_before = self.added;
-        let fill = match work {
-            Work::Merge(source) => self.merge_groups(leaf, fences, *source),
-            Work::Purge(purge) => {
+        work.spend(leaf.bytes().len());
+        let fill = match &mut work.kind {
+            Kind::Merge(source) => self.merge_groups(leaf, fences, *source),
+            Kind::Purge(purge) => {
                 self.purge(leaf);
                 purge.advance(fences.upper);
                 Fill::Even

@@ -51,7 +51,8 @@ use std::sync::Arc;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 use crate::{
-    AccountChange, Base, IndexError, Io, MergeSource, NodeStore, PruneRules, Version, WriteOutReport,
+    AccountChange, Base, IndexError, Io, MergeSource, NodeStore, PruneRules, Version, WriteOut,
+    WriteOutReport,
 };
 
 pub use cursor::BTreeCursor;
@@ -177,16 +178,34 @@ impl Base for BTree {
         BTreeCursor::new(Arc::clone(&self.tree), at)
     }
 
-    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
-        self.tree.merge(batch, rules)
+    fn merge_some(
+        &self,
+        batch: &mut dyn MergeSource,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<(), IndexError> {
+        self.tree.merge_some(batch, rules, bytes_max)
     }
 
-    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
-        self.tree.purge(range, rules)
+    fn purge_some(
+        &self,
+        range: KeySpan<&[u8]>,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, IndexError> {
+        self.tree.purge_some(range, rules, bytes_max)
     }
 
-    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
-        self.tree.write_out()
+    fn begin_write_out(&self) -> WriteOut {
+        self.tree.begin_write_out()
+    }
+
+    fn write_some(&self, pass: &mut WriteOut, bytes_max: usize) -> Result<Vec<AccountChange>, IndexError> {
+        self.tree.write_some(pass, bytes_max)
+    }
+
+    fn finish_write_out(&self, pass: WriteOut) -> Result<WriteOutReport, IndexError> {
+        self.tree.finish_write_out(pass)
     }
 
     fn evict(&self, resident_bytes_max: usize) -> usize {

@@ -285,6 +285,11 @@ impl Slot {
         self.flags.load(Ordering::Relaxed) & flags != 0
     }
 
+    /// Whether the slot left the tree.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.has(RETIRED)
+    }
+
     pub(crate) fn set_clean(&self) {
         self.flags.fetch_and(!(DIRTY | DIRTY_BELOW), Ordering::Relaxed);
     }

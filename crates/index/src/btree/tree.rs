@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use fulgurite_types::sync::FairMutex;
 use fulgurite_types::{Lsn, TableId};
-use parking_lot::Mutex;
 
 use super::evict::ClockHand;
 use super::node::leaf::Leaf;
@@ -19,7 +19,7 @@ pub(crate) struct Tree {
     pub root: Arc<Slot>,
     pub nodes: Nodes,
     pub options: BTreeOptions,
-    pub maintenance: Mutex<Maintenance>,
+    pub maintenance: FairMutex<Maintenance>,
 }
 
 /// Where a tree's nodes are: their records in the store, and how much of them is in memory.
@@ -36,6 +36,8 @@ pub(crate) struct Maintenance {
     /// Account changes that no write-out has reported.
     pub pending: Pending,
     pub clock: ClockHand,
+    /// How many passes of writing out began.
+    pub passes: u64,
 }
 
 impl Tree {
@@ -52,7 +54,7 @@ impl Tree {
             root_slot.set_clean();
         }
         let nodes = Nodes { table, store, residency, len: LenEstimate::new(root.is_null()) };
-        Tree { root: Arc::new(root_slot), nodes, options, maintenance: Mutex::default() }
+        Tree { root: Arc::new(root_slot), nodes, options, maintenance: FairMutex::default() }
     }
 }
 

@@ -55,8 +55,18 @@ impl Base for MapBase {
         MapCursor { map: self.0.clone(), at, leaf: VecDeque::new(), forward: true }
     }
 
-    fn merge(&self, batch: &mut dyn MergeSource, rules: &PruneRules) -> Result<(), IndexError> {
-        while let Some(key) = batch.peek_key().map(<[u8]>::to_vec) {
+    /// A step ends after about `bytes_max` bytes of keys.
+    fn merge_some(
+        &self,
+        batch: &mut dyn MergeSource,
+        rules: &PruneRules,
+        bytes_max: usize,
+    ) -> Result<(), IndexError> {
+        let mut left = bytes_max;
+        while left > 0
+            && let Some(key) = batch.peek_key().map(<[u8]>::to_vec)
+        {
+            left = left.saturating_sub(key.len().max(1));
             let mut versions = Vec::new();
             batch.take_versions(&mut versions);
             let mut map = self.0.write();
@@ -80,14 +90,19 @@ impl Base for MapBase {
         Ok(())
     }
 
-    fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+    fn purge_some(
+        &self,
+        range: KeySpan<&[u8]>,
+        rules: &PruneRules,
+        _bytes_max: usize,
+    ) -> Result<Option<Vec<u8>>, IndexError> {
         let mut map = self.0.write();
         map.range_mut::<[u8], _>(range).for_each(|(key, versions)| prune(key, versions, rules));
         map.retain(|_, versions| !versions.is_empty());
-        Ok(())
+        Ok(None)
     }
 
-    fn write_out(&self) -> Result<WriteOutReport, IndexError> {
+    fn finish_write_out(&self, _: WriteOut) -> Result<WriteOutReport, IndexError> {
         Ok(WriteOutReport::default())
     }
 

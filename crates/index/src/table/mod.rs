@@ -17,13 +17,14 @@ mod threads;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use fulgurite_types::sync::FairMutex;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
-use parking_lot::Mutex;
 
 pub use cursor::Cursor;
 
-use crate::base::{Base, IndexError, Io, PruneRules};
+use crate::base::{Base, IndexError, Io, MergeSource, PruneRules};
 use crate::memtables::{Block, Memtables, RecoveredBatch};
 use crate::range_delete::{RangeDeletes, Readers};
 use crate::version::{Version, VersionRef};
@@ -54,9 +55,15 @@ pub struct Table<S: Base> {
     memtables: Memtables,
     range_deletes: Arc<RangeDeletes>,
     base: S,
-    /// Held by the thread that changes the base.
-    maintenance: Mutex<()>,
+    /// Held by the thread that merges a memtable, or purges: one at a time does either, in steps.
+    merging: FairMutex<()>,
+    /// Set under that lock.
+    merging_has_ended: AtomicBool,
 }
+
+/// How many bytes of leaves one step of a merge rebuilds, or a purge looks at: the base is locked for about a
+/// millisecond. Schedules switch threads after each leaf.
+const STEP_BYTES: usize = if cfg!(feature = "shuttle") { 1 } else { 256 << 10 };
 
 impl<S: Base> Table<S> {
     /// An empty table over `base`.
@@ -67,7 +74,8 @@ impl<S: Base> Table<S> {
             memtables: Memtables::new(),
             range_deletes: Arc::new(RangeDeletes::new()),
             base,
-            maintenance: Mutex::new(()),
+            merging: FairMutex::new(()),
+            merging_has_ended: AtomicBool::new(false),
         }
     }
 
@@ -86,7 +94,7 @@ impl<S: Base> Table<S> {
         &self.memtables
     }
 
-    /// The table's base. Changes happen in [`Table::with_maintenance`].
+    /// The table's base.
     pub fn base(&self) -> &S {
         &self.base
     }
@@ -96,10 +104,31 @@ impl<S: Base> Table<S> {
         &self.range_deletes
     }
 
-    /// Runs `work` while no other thread merges, writes out, evicts or relocates.
-    pub fn with_maintenance<R>(&self, work: impl FnOnce(&S) -> R) -> R {
-        let _held = self.maintenance.lock();
-        work(&self.base)
+    /// Ends merging and purging: waits for the thread that does either; later calls do nothing. For a table that is
+    /// gone.
+    pub fn end_merging(&self) {
+        let _held = self.merging.lock();
+        self.merging_has_ended.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Table::end_merging`] was called.
+    pub fn merging_has_ended(&self) -> bool {
+        self.merging_has_ended.load(Ordering::Relaxed)
+    }
+
+    /// Prunes a range of the base, in steps.
+    pub fn purge(&self, range: KeySpan<&[u8]>, rules: &PruneRules) -> Result<(), IndexError> {
+        let _held = self.merging.lock();
+        if self.merging_has_ended() {
+            return Ok(());
+        }
+        let mut start = range.start.to_vec();
+        while let Some(next) =
+            self.base.purge_some(KeySpan::new(start.as_slice(), range.end), rules, STEP_BYTES)?
+        {
+            start = next;
+        }
+        Ok(())
     }
 
     /// The value of `key` that the reader sees: its newest version at or below the CSN, unless that is a tombstone, is
@@ -216,16 +245,22 @@ impl<S: Base> Table<S> {
     }
 
     /// Merges the oldest memtable if it is immutable and its boundary is at or below `rules.horizon`: first merges it
-    /// into the base, then drops it (INV-IDX-1). Returns whether it did. After an error the memtable is still there,
-    /// and the merge may be repeated.
+    /// into the base, in steps, then drops it (INV-IDX-1). Returns whether it did. After an error the memtable is still
+    /// there, and the merge may be repeated.
     pub fn merge_oldest(&self, rules: &PruneRules) -> Result<bool, IndexError> {
-        let _held = self.maintenance.lock();
+        let _held = self.merging.lock();
+        if self.merging_has_ended() {
+            return Ok(false);
+        }
         let Some(memtable) = self.memtables.oldest_immutable() else { return Ok(false) };
         if memtable.boundary() > rules.horizon {
             return Ok(false);
         }
         if !memtable.is_empty() {
-            self.base.merge(&mut memtable.merge_source(self.options.inline_max), rules)?;
+            let mut source = memtable.merge_source(self.options.inline_max);
+            while source.peek_key().is_some() {
+                self.base.merge_some(&mut source, rules, STEP_BYTES)?;
+            }
         }
         self.memtables.drop_oldest(&memtable);
         drop(memtable);

@@ -287,7 +287,7 @@ fn read_while_dropping(read: Read, merged: usize) {
             // It hides nothing. A reader takes a new view, and has to see that it needs another one.
             table.range_deletes().drop_up_to(Csn(3));
             while table.merge_oldest(&rules).unwrap() {}
-            table.with_maintenance(|base| base.purge(KeySpan::ALL, &rules)).unwrap();
+            table.purge(KeySpan::ALL, &rules).unwrap();
             table.range_deletes().drop_up_to(Csn(4));
         })
     };

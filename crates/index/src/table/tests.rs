@@ -204,7 +204,7 @@ impl World {
         let rules = self.rules();
         let oldest = rules.snapshots.first().copied().unwrap_or(Csn::MAX);
         let up_to = rules.horizon.min(oldest).min(self.table.memtables().merged());
-        self.table.with_maintenance(|map| map.purge(KeySpan::ALL, &rules)).unwrap();
+        self.table.purge(KeySpan::ALL, &rules).unwrap();
         self.table.range_deletes().drop_up_to(up_to);
     }
 

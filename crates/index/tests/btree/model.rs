@@ -1,10 +1,10 @@
 //! Random merges, prunes, purges, evictions, write-outs and reopens, against a map of all versions.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use fulgurite_index::btree::{BTree, BTreeOptions, DeltaRule};
-use fulgurite_index::{Base, BaseCursor, IndexError, Io, WriteOutReport};
+use fulgurite_index::{AccountChange, Base, BaseCursor, IndexError, Io, WriteOut, WriteOutReport};
 use fulgurite_types::{Csn, KeySpan, Lsn, key_after};
 use proptest::prelude::*;
 
@@ -12,15 +12,63 @@ use crate::support::*;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Merge { seed: u64, keys: u64, span: u64, deletes: u64 },
+    Merge {
+        seed: u64,
+        keys: u64,
+        span: u64,
+        deletes: u64,
+    },
     Snapshot,
     Release,
-    Purge { from: u64, to: u64 },
-    Evict { bytes_max: usize },
+    Purge {
+        from: u64,
+        to: u64,
+    },
+    Evict {
+        bytes_max: usize,
+    },
     WriteOut,
     FailedWriteOut,
+    /// A step of a pass that other work may interrupt; the first begins it.
+    WriteSome {
+        bytes_max: usize,
+        meanwhile: Meanwhile,
+    },
+    /// Ends that pass.
+    Finish {
+        fails: bool,
+    },
+    /// Opens the last root that was reported, as a crash would leave it, and merges again what it may lack.
     Reopen,
-    FailedMerge { seed: u64 },
+    FailedMerge {
+        seed: u64,
+    },
+}
+
+/// What happens while a step writes its first record.
+#[derive(Clone, Debug)]
+enum Meanwhile {
+    Nothing,
+    /// The write fails.
+    Fails,
+    /// A batch of so many of the first `span` keys is merged.
+    Merge {
+        seed: u64,
+        keys: u64,
+        span: u64,
+    },
+    /// Another pass writes everything.
+    WriteOut,
+}
+
+fn meanwhile() -> impl Strategy<Value = Meanwhile> {
+    prop_oneof![
+        3 => Just(Meanwhile::Nothing),
+        1 => Just(Meanwhile::Fails),
+        4 => (any::<u64>(), 1u64..200, prop_oneof![Just(30u64), Just(400), Just(5000)])
+            .prop_map(|(seed, keys, span)| Meanwhile::Merge { seed, keys, span }),
+        1 => Just(Meanwhile::WriteOut),
+    ]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -35,6 +83,9 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0usize..20_000).prop_map(|bytes_max| Step::Evict { bytes_max }),
         3 => Just(Step::WriteOut),
         1 => Just(Step::FailedWriteOut),
+        4 => (0usize..6000, meanwhile())
+            .prop_map(|(bytes_max, meanwhile)| Step::WriteSome { bytes_max, meanwhile }),
+        2 => prop::bool::weighted(0.1).prop_map(|fails| Step::Finish { fails }),
         1 => Just(Step::Reopen),
         1 => any::<u64>().prop_map(|seed| Step::FailedMerge { seed }),
     ]
@@ -48,11 +99,20 @@ struct World {
     all: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
     snapshots: Vec<u64>,
     csn: u64,
+    /// The pass that is open, and what had been merged when it began.
+    pass: Option<(WriteOut, u64)>,
     root: Lsn,
-    written: BTreeMap<Vec<u8>, BTreeMap<u64, Put>>,
+    /// The written tree holds everything up to this.
     written_csn: u64,
-    accounts: BTreeMap<u32, i64>,
+    /// Whether it holds nothing else.
+    is_exact: bool,
+    /// What was booked.
+    accounts: Accounts,
+    /// What was booked when the root was reported.
+    written_accounts: Accounts,
 }
+
+type Accounts = BTreeMap<u32, i64>;
 
 fn key(number: u64) -> Vec<u8> {
     match number {
@@ -72,10 +132,12 @@ impl World {
             all: BTreeMap::new(),
             snapshots: Vec::new(),
             csn: 0,
+            pass: None,
             root: Lsn::NULL,
-            written: BTreeMap::new(),
             written_csn: 0,
+            is_exact: true,
             accounts: BTreeMap::new(),
+            written_accounts: BTreeMap::new(),
         }
     }
 
@@ -104,20 +166,27 @@ impl World {
 
     fn write_out(&mut self) {
         let report = self.tree.write_out().unwrap();
-        self.note(report);
+        self.note(report, self.csn);
         let again = self.tree.write_out().unwrap();
         assert_eq!((again.root, again.accounts.len(), again.records_written), (self.root, 0, [0; 4]));
     }
 
-    /// Books a report like a checkpoint: a record that was reported is not reported again.
-    fn note(&mut self, report: WriteOutReport) {
-        self.root = report.root;
-        self.written = self.all.clone();
-        self.written_csn = self.csn;
-        for (segment, bytes) in report.accounts {
+    fn book(&mut self, changes: Vec<AccountChange>) {
+        for (segment, bytes) in changes {
             *self.accounts.entry(segment).or_default() += bytes;
         }
         self.accounts.retain(|_, bytes| *bytes != 0);
+    }
+
+    /// Books a report like a checkpoint: a record that was reported is not reported again. `began_at`: what had been
+    /// merged when its pass began.
+    fn note(&mut self, report: WriteOutReport, began_at: u64) {
+        self.root = report.root;
+        // A record is never replaced by an older one.
+        self.written_csn = self.written_csn.max(began_at);
+        self.is_exact = self.written_csn == self.csn;
+        self.book(report.accounts);
+        self.written_accounts = self.accounts.clone();
         let recount = self.tree.live_accounts().unwrap();
         assert_eq!(recount, self.accounts.clone().into_iter().collect::<Vec<_>>());
     }
@@ -143,7 +212,14 @@ impl World {
             Step::Purge { from, to } => {
                 let (from, to) = (key(from.min(to)), key(from.max(to)));
                 let range = KeySpan::new(from.as_slice(), Some(&to));
-                self.tree.purge(range, &rules(self.csn, &self.snapshots)).unwrap();
+                let mut start = range.start.to_vec();
+                let rules = rules(self.csn, &self.snapshots);
+                while let Some(next) =
+                    self.tree.purge_some(KeySpan::new(start.as_slice(), range.end), &rules, 1500).unwrap()
+                {
+                    assert!(next > start && range.ends_after(&next));
+                    start = next;
+                }
             }
             Step::Evict { bytes_max } => {
                 let left = self.tree.evict(bytes_max);
@@ -157,15 +233,84 @@ impl World {
                 // A clean or empty tree has nothing to write: writing it out does not fail.
                 if let Ok(report) = result {
                     assert_eq!(report.records_written, [0; 4]);
-                    self.note(report);
+                    self.note(report, self.csn);
                 }
             }
-            Step::Reopen => {
-                self.tree = BTree::open(TABLE, self.root, self.store.clone(), self.options.clone());
-                self.all = self.written.clone();
-                self.csn = self.written_csn;
-                self.snapshots.retain(|snapshot| *snapshot <= self.csn);
+            Step::WriteSome { bytes_max, meanwhile } => self.write_some(bytes_max, meanwhile),
+            Step::Finish { fails } => {
+                let Some((pass, began_at)) = self.pass.take() else { return };
+                self.store.fail_writes.store(fails, std::sync::atomic::Ordering::Relaxed);
+                let finished = self.tree.finish_write_out(pass);
+                self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
+                if let Ok(report) = finished {
+                    self.note(report, began_at);
+                }
             }
+            Step::Reopen => self.reopen(),
+        }
+    }
+
+    fn write_some(&mut self, bytes_max: usize, meanwhile: Meanwhile) {
+        let (mut pass, began_at) =
+            self.pass.take().unwrap_or_else(|| (self.tree.begin_write_out(), self.csn));
+        let tree = self.tree.clone();
+        let report = Arc::new(Mutex::new(None));
+        let work: Option<Box<dyn FnOnce() + Send>> = match meanwhile {
+            Meanwhile::Nothing => None,
+            Meanwhile::Fails => {
+                self.store.fail_writes.store(true, std::sync::atomic::Ordering::Relaxed);
+                None
+            }
+            Meanwhile::Merge { seed, keys, span } => {
+                let batch = self.batch(seed, keys, span, 3);
+                self.learn(&batch);
+                let rules = rules(self.csn, &self.snapshots);
+                Some(Box::new(move || merge(&tree, &batch, &rules)))
+            }
+            Meanwhile::WriteOut => {
+                let report = report.clone();
+                Some(Box::new(move || *report.lock().unwrap() = Some(tree.write_out().unwrap())))
+            }
+        };
+        *self.store.meanwhile.lock().unwrap() = work;
+        let written = self.tree.write_some(&mut pass, bytes_max);
+        self.store.fail_writes.store(false, std::sync::atomic::Ordering::Relaxed);
+        // After an error the caller gives the pass up.
+        if let Ok(changes) = written {
+            self.book(changes);
+            self.pass = Some((pass, began_at));
+        }
+        // If there was nothing to write, it happens now.
+        let left = self.store.meanwhile.lock().unwrap().take();
+        if let Some(work) = left {
+            work();
+        }
+        let report: Option<WriteOutReport> = report.lock().unwrap().take();
+        if let Some(report) = report {
+            self.note(report, self.csn);
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.tree = BTree::open(TABLE, self.root, self.store.clone(), self.options.clone());
+        self.pass = None;
+        self.accounts = self.written_accounts.clone();
+        let mut replayed = Batch::new();
+        for (key, versions) in &self.all {
+            let newer: Vec<Put> =
+                versions.range(self.written_csn + 1..).rev().map(|(_, put)| put.clone()).collect();
+            if !newer.is_empty() {
+                replayed.insert(key.clone(), newer);
+            }
+        }
+        if self.is_exact {
+            // What was not written is lost, and everything else is there without it.
+            self.all.values_mut().for_each(|versions| versions.retain(|csn, _| *csn <= self.written_csn));
+            self.all.retain(|_, versions| !versions.is_empty());
+            self.csn = self.written_csn;
+            self.snapshots.retain(|snapshot| *snapshot <= self.csn);
+        } else if !replayed.is_empty() {
+            merge(&self.tree, &replayed, &rules(self.csn, &self.snapshots));
         }
     }
 

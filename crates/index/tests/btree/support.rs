@@ -22,6 +22,8 @@ pub struct MemStore {
     pub reads: AtomicU64,
     pub fail_writes: AtomicBool,
     pub fail_reads: AtomicBool,
+    /// Runs once, in the middle of the next write.
+    pub meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl MemStore {
@@ -47,6 +49,10 @@ impl NodeStore for MemStore {
         let number = self.written.fetch_add(1, Ordering::Relaxed);
         let lsn = Lsn::new(1 + (number / 5) as u32, 64 + (number % 5) as u32 * 100_000);
         assert_eq!(body[0], kind as u8);
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some(meanwhile) = meanwhile {
+            meanwhile();
+        }
         self.records.lock().unwrap().insert(lsn, (kind, body.to_vec()));
         Ok(lsn)
     }
@@ -118,7 +124,10 @@ pub fn small_nodes() -> BTreeOptions {
 }
 
 pub fn merge(tree: &BTree, batch: &Batch, rules: &PruneRules) {
-    tree.merge(&mut Source::new(batch), rules).unwrap();
+    let mut source = Source::new(batch);
+    while source.peek_key().is_some() {
+        tree.merge_some(&mut source, rules, 5000).unwrap();
+    }
 }
 
 pub fn get(tree: &BTree, key: &[u8], at: u64) -> Option<(u64, Vec<u8>)> {

@@ -1,5 +1,6 @@
 //! Readers, cursors and a maintenance thread at the same time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_index::btree::BTree;
@@ -53,6 +54,30 @@ fn check_gets(tree: &BTree, merged: &AtomicU64, done: &AtomicBool, seed: u64) {
     }
 }
 
+/// Passes that write the tree out in steps, as a checkpointer does. Each root, opened on its own, has all that was
+/// merged before its pass began; the accounts are those of the records below the last one.
+fn write_out_in_steps(tree: &BTree, store: &Arc<MemStore>, merged: &AtomicU64, done: &AtomicBool) {
+    let mut last_csns = vec![0; KEYS as usize / 3];
+    while !done.load(Ordering::Relaxed) {
+        let before: Vec<u64> =
+            (0..KEYS).step_by(3).map(|n| get(tree, &key(n), u64::MAX).unwrap().0).collect();
+        assert!(merged.load(Ordering::Acquire) + 1 >= before.iter().copied().max().unwrap());
+        let mut pass = tree.begin_write_out();
+        while !pass.is_done() {
+            tree.write_some(&mut pass, 2000).unwrap();
+        }
+        let root = tree.finish_write_out(pass).unwrap().root;
+        let written = BTree::open(TABLE, root, store.clone(), small_nodes());
+        for ((n, before), last) in (0..KEYS).step_by(3).zip(before).zip(&mut last_csns) {
+            let (csn, payload) =
+                get(&written, &key(n), u64::MAX).expect("multiples of three are always there");
+            assert!(csn >= before && csn >= *last, "an older record replaced a newer one");
+            assert_eq!(payload, csn.to_le_bytes());
+            *last = csn;
+        }
+    }
+}
+
 fn check_scans(tree: &BTree, done: &AtomicBool) {
     while !done.load(Ordering::Relaxed) {
         let mut cursor = tree.cursor(Csn::MAX);
@@ -82,7 +107,8 @@ fn check_scans(tree: &BTree, done: &AtomicBool) {
 
 #[test]
 fn readers_see_everything_while_the_tree_changes() {
-    let tree = BTree::empty(TABLE, MemStore::new(), small_nodes());
+    let store = MemStore::new();
+    let tree = BTree::empty(TABLE, store.clone(), small_nodes());
     let batch: Batch =
         (0..KEYS).step_by(3).map(|n| (key(n), vec![Put::value(1, 1u64.to_le_bytes())])).collect();
     merge(&tree, &batch, &rules(1, &[]));
@@ -93,6 +119,7 @@ fn readers_see_everything_while_the_tree_changes() {
             scope.spawn(move || check_gets(tree, merged, done, seed));
         }
         scope.spawn(|| check_scans(&tree, &done));
+        scope.spawn(|| write_out_in_steps(&tree, &store, &merged, &done));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| maintain(&tree, &merged)));
         done.store(true, Ordering::Relaxed);
         outcome.unwrap();
