@@ -253,6 +253,9 @@ pub trait Base: Send + Sync {
         self.finish_write_out(self.begin_write_out())
     }
 
+    /// How many bytes of nodes a write-out that began now would write at most.
+    fn dirty_bytes(&self) -> u64;
+
     /// Drops clean nodes from memory, least recently used first where known, until at most `resident_bytes_max` are
     /// resident; returns how many are. Dirty nodes stay.
     fn evict(&self, resident_bytes_max: usize) -> usize;

@@ -208,6 +208,10 @@ impl Base for BTree {
         self.tree.finish_write_out(pass)
     }
 
+    fn dirty_bytes(&self) -> u64 {
+        self.tree.nodes.residency.dirty_bytes() as u64
+    }
+
     fn evict(&self, resident_bytes_max: usize) -> usize {
         self.tree.evict(resident_bytes_max)
     }

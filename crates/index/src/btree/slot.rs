@@ -40,11 +40,19 @@ const RETIRED: u32 = 8;
 
 /// How many bytes of nodes the slots of one tree hold.
 #[derive(Debug, Default)]
-pub(crate) struct Residency(AtomicUsize);
+pub(crate) struct Residency {
+    all: AtomicUsize,
+    /// Of the nodes that are dirty, or above a dirty one.
+    dirty: AtomicUsize,
+}
 
 impl Residency {
     pub(crate) fn bytes(&self) -> usize {
-        self.0.load(Ordering::Relaxed)
+        self.all.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn dirty_bytes(&self) -> usize {
+        self.dirty.load(Ordering::Relaxed)
     }
 }
 
@@ -135,6 +143,8 @@ pub(crate) struct Slot {
     word: AtomicPtr<u8>,
     lsn: AtomicU64,
     flags: AtomicU32,
+    /// The bytes that the tree counts as dirty for it. Maintenance only: a reader that installs a node finds it clean.
+    dirty_bytes: AtomicU32,
     charged: AtomicUsize,
     residency: Arc<Residency>,
     disk: Mutex<Option<Box<DiskState>>>,
@@ -147,6 +157,7 @@ impl Slot {
             word: AtomicPtr::new(ptr::without_provenance_mut(ABSENT)),
             lsn: AtomicU64::new(lsn.0),
             flags: AtomicU32::new(0),
+            dirty_bytes: AtomicU32::new(0),
             charged: AtomicUsize::new(0),
             residency: Arc::clone(residency),
             disk: Mutex::new(None),
@@ -251,11 +262,18 @@ impl Slot {
     pub(crate) fn retire(&self) {
         self.mark(RETIRED);
         self.charge(0);
+        self.count_dirty(0);
     }
 
     fn charge(&self, bytes: usize) {
         let old = self.charged.swap(bytes, Ordering::Relaxed);
-        self.residency.0.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+        self.residency.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+    }
+
+    fn count_dirty(&self, bytes: usize) {
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let old = self.dirty_bytes.swap(bytes, Ordering::Relaxed);
+        self.residency.dirty.fetch_add((bytes as usize).wrapping_sub(old as usize), Ordering::Relaxed);
     }
 
     /// The LSN of the newest record.
@@ -275,6 +293,9 @@ impl Slot {
 
     pub(crate) fn mark(&self, flags: u32) {
         self.flags.fetch_or(flags, Ordering::Relaxed);
+        if flags & (DIRTY | DIRTY_BELOW) != 0 {
+            self.count_dirty(self.charged.load(Ordering::Relaxed));
+        }
     }
 
     pub(crate) fn is_dirty(&self) -> bool {
@@ -292,6 +313,7 @@ impl Slot {
 
     pub(crate) fn set_clean(&self) {
         self.flags.fetch_and(!(DIRTY | DIRTY_BELOW), Ordering::Relaxed);
+        self.count_dirty(0);
     }
 
     /// Whether a reader read the node since the last call.
@@ -303,6 +325,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         self.charge(0);
+        self.count_dirty(0);
         let word = *self.word.get_mut();
         if word.addr() & TAG_MASK != ABSENT {
             // SAFETY: the slot owns the word's count, and no `Ref` is left, because each borrows the slot.

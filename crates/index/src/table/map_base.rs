@@ -106,6 +106,10 @@ impl Base for MapBase {
         Ok(WriteOutReport::default())
     }
 
+    fn dirty_bytes(&self) -> u64 {
+        0
+    }
+
     fn evict(&self, _resident_bytes_max: usize) -> usize {
         0
     }

@@ -165,7 +165,11 @@ impl World {
     }
 
     fn write_out(&mut self) {
+        let dirty_bytes = self.tree.dirty_bytes();
         let report = self.tree.write_out().unwrap();
+        let has_written = report.records_written != [0; 4];
+        assert!(dirty_bytes > 0 || !has_written, "what was written was not counted as dirty");
+        assert_eq!(self.tree.dirty_bytes(), 0);
         self.note(report, self.csn);
         let again = self.tree.write_out().unwrap();
         assert_eq!((again.root, again.accounts.len(), again.records_written), (self.root, 0, [0; 4]));

@@ -125,5 +125,6 @@ fn readers_see_everything_while_the_tree_changes() {
         outcome.unwrap();
     });
     tree.write_out().unwrap();
+    assert_eq!(tree.dirty_bytes(), 0);
     assert_eq!(tree.evict(0), tree.resident_bytes());
 }
