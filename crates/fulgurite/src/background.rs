@@ -1,9 +1,11 @@
-//! The merger: the thread that merges and writes checkpoints, and when it has work.
+//! The threads of an open database, and when they have work: the *merger* merges memtables, the *checkpointer* writes
+//! checkpoints, frees segments, and looks at the free space.
 //!
-//! It sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
+//! Each sleeps until a waker wakes it (INV-LOG-15: no wake is lost); while commits arrive it looks for work every
 //! [`TICK`]. The wakers are:
-//! - a commit, or a transaction that writes chunks ahead: [`Wakeups::commit_numbered`], one load of a word while the merger is awake;
-//! - a committer that waits for merging: [`Engine::wait_for_merging`];
+//! - a commit, or a transaction that writes chunks ahead: [`Wakeups::commit_numbered`], one load of a word for each thread
+//!   that is awake;
+//! - a committer that waits for merging: [`Engine::wait_for_maintenance`];
 //! - a checkpoint on another thread, which retires segments;
 //! - the closer.
 //!
@@ -21,22 +23,47 @@ use crate::engine::Engine;
 use crate::maintenance::Round;
 use crate::{Error, Result};
 
-/// How often the merger looks for work while commits arrive, or while work has to wait for other threads.
+/// How often a thread looks for work while commits arrive, or while work has to wait for other threads.
 const TICK: Duration = Duration::from_millis(10);
 
 /// The longest pause after a round that failed.
 const RETRY_MAX: Duration = Duration::from_millis(320);
 
-/// The running thread.
+/// The running threads.
 pub(crate) struct Background {
     engine: Arc<Engine>,
-    thread: Box<dyn Joiner>,
+    threads: Vec<(&'static Worker, Box<dyn Joiner>)>,
 }
 
-/// The signals to the merger.
+/// One of the threads.
+struct Worker {
+    name: &'static str,
+    signal: fn(&Wakeups) -> &Signal,
+    round: fn(&Engine) -> Result<Round>,
+    /// Why nothing goes on once it has panicked.
+    panicked: &'static str,
+}
+
+static WORKERS: [Worker; 2] = [
+    Worker {
+        name: "fulgurite-merge",
+        signal: |wakeups| &wakeups.merger,
+        round: Engine::merge_round,
+        panicked: "the merger panicked",
+    },
+    Worker {
+        name: "fulgurite-check",
+        signal: |wakeups| &wakeups.checkpointer,
+        round: Engine::checkpoint_round,
+        panicked: "the checkpointer panicked",
+    },
+];
+
+/// The signals to the threads.
 #[derive(Default)]
 pub(crate) struct Wakeups {
-    signal: Signal,
+    merger: Signal,
+    checkpointer: Signal,
     /// How many times transactions wrote chunks ahead.
     chunks: AtomicU64,
     stop: AtomicBool,
@@ -44,65 +71,81 @@ pub(crate) struct Wakeups {
 
 impl Wakeups {
     /// Wakes the merger for work that cannot wait for the end of a nap, or that its own look would not find.
-    pub fn wake(&self) {
-        self.signal.wake();
+    pub fn wake_merger(&self) {
+        self.merger.wake();
     }
 
-    /// A commit got its CSN: wakes the merger if it rests, to look whether work is due.
+    /// The same for the checkpointer.
+    pub fn wake_checkpointer(&self) {
+        self.checkpointer.wake();
+    }
+
+    /// A commit got its CSN: wakes the threads that rest, to look whether work is due.
     #[inline]
     pub fn commit_numbered(&self) {
-        self.signal.wake_resting();
+        self.merger.wake_resting();
+        self.checkpointer.wake_resting();
     }
 
     /// A transaction writes a chunk ahead, which takes space before any commit does.
     pub fn chunk_written(&self) {
         self.chunks.fetch_add(1, Ordering::SeqCst);
-        self.signal.wake_resting();
+        self.commit_numbered();
     }
 }
 
 impl Background {
     pub fn start(engine: &Arc<Engine>) -> Result<Background> {
-        let body = engine.clone();
-        let thread = engine
-            .env
-            .spawn("fulgurite-merge", Box::new(move || run(&body)))
-            .map_err(|error| Error::io("starting a thread", error))?;
-        Ok(Background { engine: engine.clone(), thread })
+        let mut background = Background { engine: engine.clone(), threads: Vec::new() };
+        for worker in &WORKERS {
+            let body = engine.clone();
+            match engine.env.spawn(worker.name, Box::new(move || run(&body, worker))) {
+                Ok(thread) => background.threads.push((worker, thread)),
+                Err(error) => {
+                    background.stop();
+                    return Err(Error::io("starting a thread", error));
+                }
+            }
+        }
+        Ok(background)
     }
 
-    /// Ends the thread after its current round.
+    /// Ends the threads after their current rounds. A checkpoint that runs goes on at full speed.
     pub fn stop(self) {
-        self.engine.wakeups.stop.store(true, Ordering::SeqCst);
-        self.engine.wakeups.wake();
-        if !self.thread.join() {
-            tracing::error!("the merger panicked");
+        let wakeups = &self.engine.wakeups;
+        wakeups.stop.store(true, Ordering::SeqCst);
+        let _hurry = self.engine.pacing.hurry();
+        for (worker, _) in &self.threads {
+            (worker.signal)(wakeups).wake();
+        }
+        for (worker, thread) in self.threads {
+            if !thread.join() {
+                tracing::error!("{}", worker.panicked);
+            }
         }
     }
 }
 
-const PANICKED: &str = "the merger panicked";
-
-/// Poisons the log unless it is forgotten: the merger panicked, nothing merges any more, and committers would wait for
-/// it forever.
-struct PoisonOnPanic<'a>(&'a Engine);
+/// Poisons the log unless it is forgotten: a thread panicked, its work ends, and committers would wait for it forever.
+struct PoisonOnPanic<'a>(&'a Engine, &'a Worker);
 
 impl Drop for PoisonOnPanic<'_> {
     fn drop(&mut self) {
-        self.0.log.poison(PANICKED);
-        self.0.pipeline.fail_tickets(PANICKED);
+        let PoisonOnPanic(engine, Worker { panicked, .. }) = self;
+        engine.log.poison(panicked);
+        engine.pipeline.fail_tickets(panicked);
     }
 }
 
-fn run(engine: &Engine) {
-    let on_panic = PoisonOnPanic(engine);
+fn run(engine: &Engine, worker: &'static Worker) {
+    let on_panic = PoisonOnPanic(engine, worker);
     let stopped = || engine.wakeups.stop.load(Ordering::SeqCst);
-    // Changes whenever there may be new work, before the merger is woken.
+    // Changes whenever there may be new work, before the thread is woken.
     let activity = || (engine.pipeline.newest(), engine.wakeups.chunks.load(Ordering::SeqCst));
     let mut retry = TICK;
     while !stopped() {
         let seen = activity();
-        let sleep = match engine.maintain_tables() {
+        let sleep = match (worker.round)(engine) {
             Ok(Round { worked: true, .. }) => continue,
             _ if engine.log.poisoned().is_some() => Sleep::Rest,
             Ok(round) => {
@@ -114,9 +157,9 @@ fn run(engine: &Engine) {
                 Sleep::Nap(retry)
             }
         };
-        engine.wakeups.signal.sleep(|| match sleep {
+        (worker.signal)(&engine.wakeups).sleep(|| match sleep {
             _ if stopped() => Sleep::No,
-            // Commits arrive: nap, so that they need not wake the merger each time.
+            // Commits arrive: nap, so that they need not wake the thread each time.
             Sleep::Rest if activity() != seen => Sleep::Nap(TICK),
             sleep => sleep,
         });

@@ -16,6 +16,7 @@ use fulgurite_types::{Csn, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
 use crate::claims::Claims;
+use crate::throttle::Throttle;
 use crate::{Error, Options, Result};
 
 /// The key of the row that holds the next table id.
@@ -45,9 +46,26 @@ pub(crate) struct TableState {
     pub merging_failed: AtomicBool,
     /// The keys that open transactions have popped.
     pub claims: Claims,
+    /// Where committers queue while merging falls behind.
+    pub throttle: Throttle,
 }
 
 impl TableState {
+    /// Freezes the mutable memtable at `boundary`, unless the table is idle. Called while no commit can get a number.
+    ///
+    /// INV-CKPT-5: an idle table's mutable memtable holds no commit at or below the boundary, and never will. It is
+    /// empty; and a commit that has a number at or below the boundary and is not applied yet holds the gate, which a
+    /// committer takes before it gets its number and keeps until it is applied. (The gate's holders need not have
+    /// numbers: then the table is frozen for nothing.)
+    ///
+    /// The catalog is never idle: its tree on disk has to be the catalog at the boundary.
+    pub fn freeze_unless_idle(&self, boundary: Csn) {
+        let is_idle = || self.index.memtables().newest_is_empty() && self.gate.try_write().is_some();
+        if self.id == TableId::CATALOG || !is_idle() {
+            self.index.freeze(boundary);
+        }
+    }
+
     pub fn name(&self) -> Arc<str> {
         self.name.read().clone()
     }
@@ -228,6 +246,7 @@ fn new_state(
         dropped: AtomicU64::new(0),
         merging_failed: AtomicBool::new(false),
         claims: Claims::default(),
+        throttle: Throttle::default(),
     })
 }
 

@@ -1,7 +1,7 @@
 //! Verification of a whole database, while other threads use it.
 //!
 //! A check reads the trees that were written last when it began, and the segments of that moment. It holds the lock of
-//! maintenance only to list them: written trees never change, and no listed segment is freed while the check runs.
+//! the space only to list them: written trees never change, and no listed segment is freed while the check runs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -98,17 +98,17 @@ struct CheckedTable {
 }
 
 impl View<'_> {
-    /// Taken under the lock of maintenance, which a checkpoint holds: no tree is written out meanwhile.
+    /// Taken under the lock of the space: no write-out of a tree ends meanwhile, and no segment is freed.
     fn take(engine: &Engine) -> Result<View<'_>> {
-        let maintenance = engine.maintenance.lock();
+        let space = engine.space.lock();
         engine.check_open()?;
         let mut segments = engine.log.segments();
         let pin = engine.checks.pin(segments.iter().map(|segment| segment.number).max().unwrap_or(0));
         // Nothing refers to a retired segment.
-        segments.retain(|segment| !maintenance.space.is_retiring(segment.number));
+        segments.retain(|segment| !space.is_retiring(segment.number));
         let tables = engine.tables.all().into_iter().filter(|table| table.dropped().is_none());
         let tables = tables.map(|state| {
-            let Written { root, live } = maintenance.space.accounts.written(state.id);
+            let Written { root, live } = space.accounts.written(state.id);
             CheckedTable { state, root, booked: live }
         });
         Ok(View { tables: tables.collect(), segments, _pin: pin })

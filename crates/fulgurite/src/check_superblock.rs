@@ -8,9 +8,8 @@ use crate::superblock::FILE_NAME;
 impl CheckReport {
     /// Verifies both copies of the superblock.
     pub(crate) fn superblock(&mut self, engine: &Engine) -> Result<()> {
-        let maintenance = engine.maintenance.lock();
+        let superblock = engine.superblock.lock();
         engine.check_open()?;
-        let superblock = maintenance.checkpointer.superblock();
         let path = engine.files.path.join(FILE_NAME);
         let path = path.display();
         match (superblock.damaged_now()?, superblock.damaged_at_open()) {

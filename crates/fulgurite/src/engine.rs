@@ -8,8 +8,10 @@
 //! | [`Catalog`] | the tables |
 //! | [`Reads`] | open snapshots and deadlines, and what pruning keeps for them |
 //! | [`Merger`] | merging of memtables, and committers that wait for it |
-//! | [`Checkpointer`] | the superblock, and when a checkpoint is due |
-//! | [`Space`](crate::space::Space) | the accounts, the pins, segments that are being retired |
+//! | [`Checkpointer`] | when a checkpoint is due, and how it is written |
+//! | [`SuperblockFile`] | the copies of the superblock |
+//! | [`Space`] | the accounts, the pins, segments that are being retired |
+//! | [`Pacing`] | how fast a checkpoint goes, and whom it slows |
 //! | [`Room`] | admission by the free space of the disk |
 //!
 //! [`Values`] and [`Wakeups`] have no state of the database. The clock, the counters, the hooks, the progress and the
@@ -17,9 +19,10 @@
 //!
 //! **Lock order**, and why a thread has several at once:
 //! 1. `Catalog::definitions`, over the commit of a definition: no other definition may use the name or the id.
-//! 2. `Engine::maintenance`, over a checkpoint: [`Maintenance`] says what it guards. Merging does without it.
+//! 2. `Engine::checkpointer`, over a checkpoint. Merging, a check, and the freeing of segments do without it.
 //! 3. `Merger::has_ended`, for reading, over the merge of a memtable, under 2 if a checkpoint merges; then the table's
-//!    lock for merging and purging; then, for one step of either or of a write-out, the lock of its tree.
+//!    lock for merging and purging; then, for one step of either or of a write-out, the lock of its tree. Under 2, too:
+//!    the superblock, while it is written; the space, for a moment, and over the renaming and removing of freed segments.
 //! 4. A table's gate, the stripes of keys ([`crate::commit::latches`]), the deadlines: a commit holds them from its
 //!    validation until it is applied, or until it has its number. A pruner takes the deadlines under 2 or 3, for a moment.
 //! 5. The locks of the log, under any of these: they have an order of their own (`crates/log/src/stream/mod.rs`).
@@ -41,6 +44,8 @@ use parking_lot::Mutex;
 
 use crate::background::Wakeups;
 use crate::catalog::{Catalog, TableState};
+use crate::checkpoint::Checkpointer;
+use crate::checkpoint::pacing::Pacing;
 use crate::clock::Clock;
 use crate::commit::Pipeline;
 use crate::commit::latches::Latches;
@@ -48,14 +53,15 @@ use crate::counters::Counters;
 use crate::error::OrError;
 use crate::files::Files;
 use crate::hooks::Hooks;
-use crate::maintenance::Maintenance;
 use crate::merger::Merger;
 use crate::options::level_refusal;
 use crate::progress::Progress;
 use crate::reads::Reads;
+use crate::space::Space;
 use crate::space::pins::{CheckPins, SpillPins};
 use crate::space::room::Room;
 use crate::spill::Spill;
+use crate::superblock::SuperblockFile;
 use crate::values::Values;
 use crate::{CsnRange, Error, Options, Result};
 
@@ -68,7 +74,7 @@ pub(crate) struct Engine {
     pub unproven: Option<CsnRange>,
     /// Why no commit can have [`Durability::NoBarrier`]; `None` if it can.
     pub no_barrier_refusal: Option<String>,
-    // The owners; all but `maintenance` synchronize themselves.
+    // The owners; all but those under a lock here synchronize themselves.
     pub log: Arc<Log>,
     pub pipeline: Arc<Pipeline>,
     pub latches: Latches,
@@ -79,13 +85,17 @@ pub(crate) struct Engine {
     pub checks: Arc<CheckPins>,
     pub room: Arc<Room>,
     pub merger: Merger,
-    pub maintenance: Mutex<Maintenance>,
+    /// Held over a whole checkpoint: there is one at a time.
+    pub checkpointer: Mutex<Checkpointer>,
+    pub superblock: Arc<Mutex<SuperblockFile>>,
+    pub space: Arc<Mutex<Space>>,
+    pub pacing: Arc<Pacing>,
     // Handed to the owners.
     pub clock: Arc<Clock>,
     pub counters: Counters,
     pub hooks: Arc<Hooks>,
     pub progress: Arc<Progress>,
-    /// Wakes the merger.
+    /// Wakes the threads of the background.
     pub wakeups: Wakeups,
     /// Declared last: the lock of the directory is kept until no other owner is left.
     pub files: Arc<Files>,

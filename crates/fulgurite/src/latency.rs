@@ -84,6 +84,24 @@ pub(crate) struct Timed {
     pub started_ns: u64,
 }
 
+/// How long commits waited for background work since the database was opened: those that waited. They are slowed
+/// before they have to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Waits {
+    /// For merging: their table had more than half of the memtables that it may have.
+    pub merging: Latency,
+    /// For a checkpoint: the log had outgrown [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
+    pub checkpoint: Latency,
+}
+
+/// What a commit waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waited {
+    Merging,
+    Checkpoint,
+}
+
 struct Recorder {
     histogram: AtomicHistogram,
     sum_ns: AtomicU64,
@@ -139,6 +157,8 @@ pub(crate) struct Stopwatch {
     slow_ns: u64,
     /// Indexed by [`recorder_index`].
     recorders: [Recorder; 4],
+    /// Indexed by [`Waited`].
+    waits: [Recorder; 2],
 }
 
 fn recorder_index(level: Durability) -> usize {
@@ -155,7 +175,8 @@ impl Stopwatch {
     pub fn new(env: Arc<dyn Env>, path: &Path, slow: Duration) -> Stopwatch {
         let slow_ns = u64::try_from(slow.as_nanos()).unwrap_or(u64::MAX);
         let recorders = std::array::from_fn(|_| Recorder::new());
-        Stopwatch { env, path: path.to_path_buf(), slow_ns, recorders }
+        let waits = std::array::from_fn(|_| Recorder::new());
+        Stopwatch { env, path: path.to_path_buf(), slow_ns, recorders, waits }
     }
 
     /// Starts timing a commit.
@@ -181,6 +202,16 @@ impl Stopwatch {
         let path = self.path.display();
         let level = timed.level;
         tracing::info!(%path, %csn, ?level, took_ms = ns / 1_000_000, "a commit was slow");
+    }
+
+    /// A commit waited for background work.
+    pub fn waited(&self, cause: Waited, ns: u64) {
+        self.waits[cause as usize].record(ns);
+    }
+
+    pub fn waits(&self) -> Waits {
+        let [merging, checkpoint] = self.waits.each_ref().map(Recorder::read);
+        Waits { merging, checkpoint }
     }
 
     pub fn read(&self) -> Latencies {

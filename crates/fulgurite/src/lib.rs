@@ -95,6 +95,7 @@ mod stats;
 mod store;
 mod superblock;
 mod table;
+mod throttle;
 mod transact;
 mod transaction;
 mod value;
@@ -146,13 +147,14 @@ pub use fulgurite_types::{Csn, Lsn, TableId, limits};
 /// # }
 /// ```
 pub use crate::checkpoint::CheckpointReport;
+pub use crate::checkpoint::pacing::{CheckpointPace, CheckpointProgress};
 pub use crate::clock::{ClockReset, ClockState, ClockStatus};
 pub use crate::commit::ticket::Ticket;
 pub use crate::database::Database;
 pub use crate::error::{Conflict, Contended, CsnRange, Damage, Error, ErrorKind, Result};
 pub use crate::expiry::Expiry;
 pub use crate::key_range::KeyRange;
-pub use crate::latency::{Latencies, Latency};
+pub use crate::latency::{Latencies, Latency, Waits};
 pub use crate::options::{Isolation, Options, ResearchOptions};
 pub use crate::progress::{MaintenanceError, WorkTimes};
 pub use crate::recovery::RecoveryProgress;

@@ -1,31 +1,34 @@
-//! Merging and checkpoints, which move data from the memtables to disk: when they run, and under which lock.
+//! Merging and checkpoints, which move data from the memtables to disk: when they run, under which lock, and how long
+//! committers wait for them.
 //!
-//! Merging does without the lock of [`Maintenance`], so a thread may merge between the steps of a checkpoint. One
-//! background thread does both, the checkpoint after the merging. A checkpoint merges the memtables at or below its
-//! boundary, and no others, however fast committers freeze more of them.
+//! A thread of the background does each ([`crate::background`]); none of both keeps the other from its work. Merging takes
+//! one memtable of each table in turn. A checkpoint merges the memtables at or below its boundary, and no others, however
+//! fast committers freeze more of them. Its lock, [`Engine::checkpointer`], is held over a whole checkpoint; what else
+//! changes the disk takes [`Engine::space`], which is held for moments.
+//!
+//! Committers are slowed before they are stopped ([`crate::throttle`]): while a table has more than half of the memtables
+//! that it may have, and while the log has outgrown its share. They stop for the memtables only.
 
 use fulgurite_log::{CommitLog, LogError};
+use std::time::Duration;
+
 use fulgurite_types::{Csn, limits};
 
 use crate::catalog::TableState;
-use crate::checkpoint::{CheckpointReport, Checkpointer};
+use crate::checkpoint::CheckpointReport;
 use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::error::OrError;
+use crate::latency::Waited;
 use crate::merger::{freeze_if_grown, has_too_many_memtables};
 use crate::progress::Failures;
-use crate::space::Space;
 use crate::{Error, Result};
+
+/// A shorter wait is left out: the next commit makes up for it.
+const SLEEP_NS_MIN: u64 = 50_000;
 
 /// How often opening tries to free the segments that a checkpoint retired.
 const FREEING_ROUNDS: u32 = 8;
-
-/// What checkpoints change on disk. The lock is held over a whole checkpoint: there is one at a time, and a check, the
-/// freeing of segments and the closer wait for it.
-pub(crate) struct Maintenance {
-    pub checkpointer: Checkpointer,
-    pub space: Space,
-}
 
 /// The result of one round of maintenance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,13 +40,44 @@ pub(crate) struct Round {
 }
 
 impl Engine {
-    /// A committer waits while the table has too many memtables, which bounds memory.
-    pub fn wait_for_merging(&self, table: &TableState) -> Result<()> {
+    /// Slows a committer that writes about `bytes` to a table while background work is behind, and stops it while the
+    /// table has too many memtables, which bounds memory.
+    pub fn wait_for_maintenance(&self, table: &TableState, bytes: usize) -> Result<()> {
+        if let Some(pressure) = self.pacing.log_pressure() {
+            let cost_ns = pressure.cost_ns(bytes as u64);
+            self.slow_down(Waited::Checkpoint, |now_ns| self.pacing.log_throttle.take(now_ns, cost_ns));
+        }
+        if let Some(pressure) = self.merger.pressure(table, self.options.memtable_bytes_max) {
+            let cost_ns = pressure.cost_ns(bytes as u64);
+            self.slow_down(Waited::Merging, |now_ns| table.throttle.take(now_ns, cost_ns));
+        }
+        if has_too_many_memtables(table) { self.wait_for_merging(table) } else { Ok(()) }
+    }
+
+    /// Sleeps as long as `turn` says. A callback does not: it may run on a thread of the log.
+    #[cold]
+    fn slow_down(&self, cause: Waited, turn: impl FnOnce(u64) -> u64) {
+        if is_in_callback() || !self.options.background {
+            return;
+        }
+        let clock = self.env.clock();
+        let start_ns = clock.monotonic_ns();
+        let wait_ns = turn(start_ns);
+        if wait_ns >= SLEEP_NS_MIN {
+            clock.sleep(Duration::from_nanos(wait_ns));
+            let waited_ns = clock.monotonic_ns().saturating_sub(start_ns);
+            self.pipeline.stopwatch().waited(cause, waited_ns);
+        }
+    }
+
+    #[cold]
+    fn wait_for_merging(&self, table: &TableState) -> Result<()> {
+        let start_ns = self.env.clock().monotonic_ns();
         while has_too_many_memtables(table) {
             self.check_writable()?;
             if table.dropped().is_some() {
                 // The merger may have given the table up, and validation refuses the commit.
-                return Ok(());
+                break;
             }
             if !self.options.background {
                 return self.merge_table(table);
@@ -55,9 +89,11 @@ impl Engine {
                 // The merger would not end this wait; a merge here returns the reason to the caller.
                 self.merge_table(table)?;
             }
-            self.wakeups.wake();
+            self.wakeups.wake_merger();
             self.merger.wait(table);
         }
+        let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
+        self.pipeline.stopwatch().waited(Waited::Merging, waited_ns);
         Ok(())
     }
 
@@ -76,14 +112,14 @@ impl Engine {
         self.merger.merge(table, &*self.reads, Csn::MAX).map(|_| ())
     }
 
-    /// Merges the immutable memtables at or below the horizon, which nothing can undo; true if there was one. If a
-    /// table cannot be merged, the others still are.
+    /// Merges one immutable memtable of each table that has one at or below the horizon, which nothing can undo; true if
+    /// there was one. If a table cannot be merged, the others still are.
     pub fn merge_all(&self) -> Result<bool> {
         let _quiet = self.pipeline.quiet();
         self.check_open()?;
         let mut outcome = Ok(false);
         for table in self.tables.all() {
-            outcome = match (outcome, self.merger.merge(&table, &*self.reads, Csn::MAX)) {
+            outcome = match (outcome, self.merger.merge_next(&table, &*self.reads, Csn::MAX)) {
                 (Ok(before), Ok(merged)) => Ok(before | merged),
                 (Err(error), _) | (_, Err(error)) => Err(error),
             };
@@ -91,30 +127,35 @@ impl Engine {
         outcome
     }
 
-    /// Writes a checkpoint: afterwards opening replays only the commits since it began.
+    /// Writes a checkpoint: afterwards opening replays only the commits since it began. One that runs already goes on at
+    /// full speed, and this one begins after it.
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        let _hurry = self.pacing.hurry();
+        self.paced_checkpoint()
+    }
+
+    /// The same at its own pace.
+    fn paced_checkpoint(&self) -> Result<CheckpointReport> {
         let _quiet = self.pipeline.quiet();
-        let mut maintenance = self.maintenance.lock();
+        let mut checkpointer = self.checkpointer.lock();
         self.check_open()?;
-        let Maintenance { checkpointer, space } = &mut *maintenance;
-        let report = checkpointer.checkpoint(&self.merger, space)?;
-        // The merger frees the segments that this checkpoint retired. A failed checkpoint must not wake it: if the
-        // merger itself wrote it, it would retry without a pause.
-        self.wakeups.wake();
+        let report = checkpointer.checkpoint(&self.merger)?;
+        // The checkpointer's thread frees the segments that this checkpoint retired. A failed checkpoint must not wake it:
+        // if that thread itself wrote it, it would retry without a pause.
+        self.wakeups.wake_checkpointer();
         Ok(report)
     }
 
     fn checkpoint_is_due(&self) -> bool {
-        let maintenance = self.maintenance.try_lock();
-        maintenance.is_some_and(|maintenance| maintenance.checkpointer.is_due(&maintenance.space))
+        self.checkpointer.try_lock().is_some_and(|checkpointer| checkpointer.is_due())
     }
 
     /// Gives the retired segments that no reader uses back to the log; true if some are left.
     fn free_retired(&self) -> Result<bool> {
-        let mut maintenance = self.maintenance.lock();
+        let mut space = self.space.lock();
         self.check_open()?;
-        maintenance.space.give_back()?;
-        Ok(maintenance.space.has_retiring())
+        space.give_back()?;
+        Ok(space.has_retiring())
     }
 
     /// Frees retired segments; the log keeps of them the files that its reserve for a full disk lacks.
@@ -131,15 +172,8 @@ impl Engine {
         self.tables.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
     }
 
-    /// One round of merging and checkpointing. Merges first: committers wait for merging.
-    pub fn maintain_tables(&self) -> Result<Round> {
-        let merged = self.merge_round()?;
-        let written = self.checkpoint_round()?;
-        Ok(Round { worked: merged.worked || written.worked, left: merged.left || written.left })
-    }
-
     /// One round of merging.
-    fn merge_round(&self) -> Result<Round> {
+    pub fn merge_round(&self) -> Result<Round> {
         let outcome = self.try_merge_round();
         self.note(&self.progress.merging, &outcome);
         outcome
@@ -158,7 +192,7 @@ impl Engine {
     }
 
     /// One round of the work that changes the disk: freeing, the look at the free space, and a checkpoint if one is due.
-    fn checkpoint_round(&self) -> Result<Round> {
+    pub fn checkpoint_round(&self) -> Result<Round> {
         let outcome = self.try_checkpoint_round();
         self.note(&self.progress.checkpointing, &outcome);
         outcome
@@ -169,7 +203,7 @@ impl Engine {
         let looked = self.room.look();
         let worked = self.log.poisoned().is_none() && self.checkpoint_is_due();
         if worked {
-            self.checkpoint()?;
+            self.paced_checkpoint()?;
         }
         // Commits that are not flushed yet may make a checkpoint due once they are.
         let left = freed? || self.has_unflushed();
@@ -191,8 +225,11 @@ impl Engine {
     pub fn maintain(&self) -> Result<bool> {
         let log = self.log.maintain();
         // Runs even if no segment could be made: it frees segments.
-        let tables = self.maintain_tables();
-        Ok(log.or_error()? | tables?.worked)
+        let merged = self.merge_round()?.worked;
+        // No other thread commits meanwhile: there is nothing to spread a checkpoint over.
+        let _hurry = self.pacing.hurry();
+        let written = self.checkpoint_round()?.worked;
+        Ok(log.or_error()? | merged | written)
     }
 
     /// The last step of opening, before the database serves: frees the segments that earlier lives left dead, and pays
@@ -203,12 +240,12 @@ impl Engine {
     pub fn pay_debt_of_former_lives(&self) -> Result<()> {
         _ = self.room.look();
         let is_overdue = {
-            let Maintenance { checkpointer, space } = &mut *self.maintenance.lock();
+            let checkpointer = self.checkpointer.lock();
             // No tree has changes in memory and no reader exists: a segment that the checkpoint does not need is dead.
-            space.retire_before_serving(checkpointer.needed());
+            self.space.lock().retire_before_serving(checkpointer.needed());
             let lacks_reserve = self.log.reserve_bytes()
                 < self.log.options().reserve_segments as u64 * u64::from(limits::SEGMENT_BYTES_MIN);
-            checkpointer.is_overdue(space, lacks_reserve)
+            checkpointer.is_overdue(lacks_reserve)
         };
         if !is_overdue {
             return Ok(());
@@ -241,15 +278,13 @@ impl Engine {
         let outcome = if self.log.poisoned().is_none() { self.checkpoint().map(|_| ()) } else { Ok(()) };
         {
             // Waits for a running checkpoint; a later one reads the flag under the lock.
-            let _maintenance = self.maintenance.lock();
+            let _checkpointer = self.checkpointer.lock();
+            let _space = self.space.lock();
             self.files.close();
         }
         self.merger.end();
         self.pipeline.begin_close();
-        let closed = self.log.close().or_error().and_then(|()| {
-            let Maintenance { checkpointer, space } = &mut *self.maintenance.lock();
-            checkpointer.note_clean_close(space)
-        });
+        let closed = self.log.close().or_error().and_then(|()| self.checkpointer.lock().note_clean_close());
         self.files.unlock();
         // Runs callbacks, which may open the database again.
         self.pipeline.fail_tickets("the database was closed before the commit was known to be durable");

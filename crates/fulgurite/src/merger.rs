@@ -6,7 +6,7 @@
 //! case: while a table that it writes has more than [`MEMTABLES_MAX`] memtables. That bounds memory.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite_env::Env;
@@ -18,10 +18,17 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use crate::catalog::TableState;
 use crate::error::OrError;
 use crate::progress::Progress;
+use crate::throttle::Pressure;
 use crate::{Error, Result};
 
 /// While a table has more memtables than this, the mutable one included, its committers wait.
 const MEMTABLES_MAX: usize = 8;
+
+/// While it has more than this, they are slowed.
+const MEMTABLES_SLOW: usize = MEMTABLES_MAX / 2;
+
+/// A memtable of this many bytes tells how fast merging is.
+const SPEED_BYTES_MIN: u64 = 64 << 10;
 
 /// How long a waiting committer sleeps before it checks again whether the log has failed.
 const WAIT_MAX: Duration = Duration::from_millis(20);
@@ -46,6 +53,8 @@ pub(crate) struct Merger {
     merged: Condvar,
     /// Whether the database is closed. A merge holds it for reading, the closer for writing.
     has_ended: RwLock<bool>,
+    /// How fast the last merges were, in bytes of memtables a second; 0 until there was one.
+    bytes_per_second: AtomicU64,
     progress: Arc<Progress>,
     env: Arc<dyn Env>,
 }
@@ -56,6 +65,7 @@ impl Merger {
             waiting: Mutex::new(()),
             merged: Condvar::new(),
             has_ended: RwLock::new(false),
+            bytes_per_second: AtomicU64::new(0),
             progress,
             env,
         }
@@ -70,39 +80,75 @@ impl Merger {
     /// Asks for the horizon to pass the first one above it. `up_to` bounds the work while committers freeze memtables as
     /// fast as they are merged.
     pub fn merge(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
-        let outcome = self.try_merge(table, horizon, up_to);
+        let mut merged = false;
+        while self.merge_next(table, horizon, up_to)? {
+            merged = true;
+        }
+        Ok(merged)
+    }
+
+    /// The same for one memtable.
+    pub fn merge_next(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
+        let outcome = self.try_merge_next(table, horizon, up_to);
         table.merging_failed.store(outcome.is_err(), Ordering::Release);
         outcome
     }
 
-    fn try_merge(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
-        let mut merged = false;
-        while let Some(memtable) = table.index.memtables().oldest_immutable() {
-            let boundary = memtable.boundary();
-            drop(memtable);
-            if boundary > up_to {
-                break;
-            }
-            if boundary > horizon.csn() {
-                horizon.request(boundary)?;
-                break;
-            }
-            let has_ended = self.has_ended.read();
-            if *has_ended {
-                return Err(Error::Closed);
-            }
-            let start_ns = self.env.clock().monotonic_ns();
-            if table.index.merge_oldest(&horizon.prune_rules(table)).or_error()? {
-                merged = true;
-                self.progress.merges.done(self.env.clock().monotonic_ns().saturating_sub(start_ns));
-            } else if table.index.merging_has_ended() {
-                break;
-            }
-            drop(has_ended);
-            drop(self.waiting.lock());
-            self.merged.notify_all();
+    fn try_merge_next(&self, table: &TableState, horizon: &impl Horizon, up_to: Csn) -> Result<bool> {
+        let Some(memtable) = table.index.memtables().oldest_immutable() else { return Ok(false) };
+        let (boundary, bytes) = (memtable.boundary(), memtable.bytes());
+        drop(memtable);
+        if boundary > up_to {
+            return Ok(false);
         }
-        Ok(merged)
+        if boundary > horizon.csn() {
+            horizon.request(boundary)?;
+            return Ok(false);
+        }
+        let has_ended = self.has_ended.read();
+        if *has_ended {
+            return Err(Error::Closed);
+        }
+        let start_ns = self.env.clock().monotonic_ns();
+        if table.index.merge_oldest(&horizon.prune_rules(table)).or_error()? {
+            let ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
+            self.progress.merges.done(ns);
+            self.note_speed(bytes, ns);
+        } else if table.index.merging_has_ended() {
+            return Ok(false);
+        }
+        drop(has_ended);
+        drop(self.waiting.lock());
+        self.merged.notify_all();
+        Ok(true)
+    }
+
+    /// A memtable was merged. Small ones say little about the speed.
+    fn note_speed(&self, bytes: u64, ns: u64) {
+        if bytes < SPEED_BYTES_MIN {
+            return;
+        }
+        let speed =
+            u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))).unwrap_or(u64::MAX);
+        let known = self.bytes_per_second.load(Ordering::Relaxed);
+        let speed = if known == 0 { speed } else { known / 2 + speed / 2 };
+        self.bytes_per_second.store(speed, Ordering::Relaxed);
+    }
+
+    /// What slows the committers of a table, if merging is behind: the rest of the memtables that it may have, in the
+    /// time until the oldest of them is merged.
+    pub fn pressure(&self, table: &TableState, memtable_bytes_max: usize) -> Option<Pressure> {
+        let memtables = table.index.memtables();
+        let count = memtables.count();
+        let speed = self.bytes_per_second.load(Ordering::Relaxed);
+        if count <= MEMTABLES_SLOW || speed == 0 {
+            return None;
+        }
+        let whole = MEMTABLES_MAX.saturating_sub(count) as u64 * memtable_bytes_max as u64;
+        let room_bytes = whole + (memtable_bytes_max as u64).saturating_sub(memtables.newest_bytes());
+        let left = u128::from(table.index.unmerged_bytes_of_oldest());
+        let left_ns = u64::try_from(left * 1_000_000_000 / u128::from(speed)).unwrap_or(u64::MAX);
+        Some(Pressure { room_bytes, left_ns })
     }
 
     /// Sleeps until a memtable was merged, a short time at most, while the table has too many memtables.

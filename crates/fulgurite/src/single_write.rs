@@ -69,7 +69,7 @@ impl Table {
         let level = engine.options.durability;
         let timed = engine.pipeline.stopwatch().start(level);
         engine.admit_writes(|| value.is_some())?;
-        engine.wait_for_merging(table)?;
+        engine.wait_for_maintenance(table, key.len() + value.map_or(0, <[u8]>::len))?;
         let hash = hash_key(table.id, key);
         let inline_max = engine.options.inline_bytes_max;
         let (frame, work) = prepare_one(table, key, hash, value, expires_at_ms, inline_max);

@@ -3,13 +3,15 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fulgurite_index::Base;
 use fulgurite_log::{CommitLog, FlushScheme, LogStats, Stream};
 use fulgurite_types::Csn;
 
 use crate::CsnRange;
+use crate::checkpoint::pacing::CheckpointProgress;
 use crate::clock::ClockStatus;
 use crate::engine::Engine;
-use crate::latency::Latencies;
+use crate::latency::{Latencies, Waits};
 use crate::progress::{MaintenanceError, WorkTimes};
 
 /// Counters, sizes in bytes, and times: the result of [`Database::stats`](crate::Database::stats).
@@ -55,6 +57,10 @@ pub struct Stats {
     /// # }
     /// ```
     pub checkpoint_times: WorkTimes,
+    /// The checkpoint that is being written.
+    pub checkpoint: Option<CheckpointProgress>,
+    /// Bytes of nodes in memory that the next checkpoint has to write: those of the memtables come on top.
+    pub dirty_bytes: u64,
     /// How many memtables were merged into their tables' trees since the database was opened.
     pub merges: u64,
     /// How long the merges took.
@@ -119,6 +125,8 @@ pub struct Stats {
     pub clock: ClockStatus,
     /// How long commits took.
     pub latency: Latencies,
+    /// How long commits waited for background work.
+    pub waits: Waits,
     /// Whether the log is written around the page cache. [`Options::direct_io`](crate::Options::direct_io), the flush
     /// scheme and the file system decide that when the database is opened.
     pub direct_io: bool,
@@ -148,7 +156,7 @@ impl Stats {
         let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
         let mut segments = SegmentCounts::default();
         let mut segment_bytes = 0;
-        for segment in engine.log.segments() {
+        for segment in engine.log.written_segments() {
             segment_bytes += u64::from(segment.bytes);
             *match segment.stream {
                 Some(Stream::Commit) => &mut segments.commit,
@@ -163,6 +171,8 @@ impl Stats {
             checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
+            checkpoint: engine.pacing.progress(),
+            dirty_bytes: tables.iter().map(|table| table.index.base().dirty_bytes()).sum(),
             merges: progress.merges.count(),
             merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
@@ -187,6 +197,7 @@ impl Stats {
             unproven: engine.unproven,
             clock: engine.clock.status(engine.env.clock()),
             latency: engine.pipeline.stopwatch().read(),
+            waits: engine.pipeline.stopwatch().waits(),
             direct_io: engine.log.is_direct(),
             flush_scheme: engine.options.research.flush_scheme,
             log: engine.log.stats(),

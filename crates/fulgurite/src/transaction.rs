@@ -644,8 +644,9 @@ impl Transaction {
     ) -> Result<A> {
         // Search for puts only where the disk is short of room.
         engine.admit_writes(|| self.writes.has_puts())?;
+        let bytes = self.writes.cost.memory / self.writes.tables.len().max(1);
         for writes in &self.writes.tables {
-            engine.wait_for_merging(&writes.table)?;
+            engine.wait_for_maintenance(&writes.table, bytes)?;
         }
         let (frame, work) = prepare(
             &engine.tables,

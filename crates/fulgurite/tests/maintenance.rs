@@ -92,9 +92,10 @@ fn fill(db: &Database, table: &Table) {
 fn a_checkpoint_that_fails_is_tried_again_at_leisure() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let db = open_real(&path);
+    let due_at_a_megabyte = Options { checkpoint_log_bytes: 2 << 20, ..options() };
+    let db = Database::open_with(RealEnv::new(), &path, due_at_a_megabyte, |_| {}).unwrap();
     let table = db.table("t").unwrap();
-    (0..900u32).for_each(|n| table.put(n.to_be_bytes(), [7; 1000]).map(drop).unwrap());
+    (0..800u32).for_each(|n| table.put(n.to_be_bytes(), [7; 1000]).map(drop).unwrap());
     std::fs::remove_dir_all(&path).unwrap();
     let rounds = || db.stats().maintenance_error.map_or(0, |error| error.rounds);
     for n in 0..4000u32 {

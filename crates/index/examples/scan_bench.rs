@@ -84,6 +84,10 @@ impl Base for Numbers {
     fn finish_write_out(&self, _: WriteOut) -> Result<WriteOutReport, IndexError> {
         Ok(WriteOutReport::default())
     }
+    fn dirty_bytes(&self) -> u64 {
+        0
+    }
+
     fn evict(&self, _resident_bytes_max: usize) -> usize {
         0
     }

@@ -142,7 +142,9 @@ pub struct WriteOut {
     /// The key to continue from; `None`: no step is left.
     pub(crate) position: Option<Vec<u8>>,
     /// The bytes of the leaves that were picked since the steps last began with the first leaf.
-    pub(crate) bytes: usize,
+    bytes: usize,
+    /// The bytes of all leaves that were picked.
+    bytes_total: u64,
     /// How often the steps went over all leaves.
     rounds: u32,
     pub(crate) records_written: [u64; 4],
@@ -162,6 +164,17 @@ impl WriteOut {
     /// Whether no step is left.
     pub fn is_done(&self) -> bool {
         self.position.is_none()
+    }
+
+    /// The bytes of the leaves that the steps wrote.
+    pub fn picked_bytes(&self) -> u64 {
+        self.bytes_total
+    }
+
+    /// A step picked a leaf.
+    pub(crate) fn picked(&mut self, bytes: usize) {
+        self.bytes += bytes;
+        self.bytes_total += bytes as u64;
     }
 
     /// The steps have gone over all leaves: once more?

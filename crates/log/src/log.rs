@@ -238,6 +238,12 @@ impl Log {
         &self.shared.options
     }
 
+    /// Every segment on disk, by number, as [`Log::segments`] has them, but without the bytes of the bulk stream's open
+    /// segment that are not written yet. Waits for no write and no sync.
+    pub fn written_segments(&self) -> Vec<SegmentInfo> {
+        self.segments.infos()
+    }
+
     /// Every segment on disk, by number.
     pub fn segments(&self) -> Vec<SegmentInfo> {
         let mut infos = self.segments.infos();

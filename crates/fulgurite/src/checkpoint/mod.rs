@@ -12,6 +12,7 @@
 //! in which the tombstone has nothing left to hide.
 
 pub(crate) mod pace;
+pub(crate) mod pacing;
 mod purges;
 pub(crate) mod record;
 
@@ -23,8 +24,10 @@ use fulgurite_env::Env;
 use fulgurite_index::Base;
 use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
+use parking_lot::Mutex;
 
 use self::pace::{Debt, due_bytes};
+use self::pacing::{LogShare, Now, Pacer, Pacing};
 use self::purges::Purges;
 use self::record::{CheckpointRecord, TableRecord};
 use crate::catalog::{Catalog, TableState};
@@ -57,7 +60,6 @@ const STEP_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
 /// Writes checkpoints, and says when one is due.
 pub(crate) struct Checkpointer {
-    superblock: SuperblockFile,
     /// The log that no checkpoint covers.
     debt: Debt,
     purges: Purges,
@@ -76,8 +78,13 @@ pub(crate) struct Shared {
     pub room: Arc<Room>,
     pub progress: Arc<Progress>,
     pub hooks: Arc<Hooks>,
+    pub pacing: Arc<Pacing>,
+    /// Locked to write it, and for a look at its copies on disk.
+    pub superblock: Arc<Mutex<SuperblockFile>>,
+    /// Locked for moments only, never over a write of the checkpoint or a sync.
+    pub space: Arc<Mutex<Space>>,
     /// [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
-    pub log_bytes_max: u64,
+    pub log_share: u64,
 }
 
 /// A checkpoint that is being written.
@@ -92,59 +99,72 @@ struct Boundary {
     bulk_before: u32,
 }
 
-impl Checkpointer {
-    pub fn new(superblock: SuperblockFile, debt: Debt, shared: Shared) -> Checkpointer {
-        Checkpointer { superblock, debt, purges: Purges::default(), shared }
-    }
+/// At most the bytes of nodes that a checkpoint would write of a table, and about what is not merged yet.
+fn unwritten_bytes(table: &TableState) -> u64 {
+    table.index.base().dirty_bytes() + table.index.memtables().bytes()
+}
 
-    pub fn superblock(&self) -> &SuperblockFile {
-        &self.superblock
+impl Checkpointer {
+    pub fn new(debt: Debt, shared: Shared) -> Checkpointer {
+        Checkpointer { debt, purges: Purges::default(), shared }
     }
 
     /// What recovery may need of the log.
     pub fn needed(&self) -> Needed {
-        let copies = || self.superblock.copies();
+        let superblock = self.shared.superblock.lock();
+        let copies = || superblock.copies();
         Needed {
             replay: copies().map(|copy| copy.replay).min().expect("there is a current copy"),
             covered: copies().map(|copy| copy.covered).min().expect("there is a current copy"),
         }
     }
 
+    /// The superblock of the last checkpoint.
+    fn current(&self) -> Superblock {
+        self.shared.superblock.lock().current().clone()
+    }
+
     /// Publishes the last checkpoint for readers without the lock.
-    pub fn publish(&self, space: &Space) {
-        let progress = &self.shared.progress;
-        progress.covered.store(self.superblock.current().covered.0, Ordering::Release);
-        progress.live_bytes.store(space.accounts.live_bytes(), Ordering::Release);
+    pub fn publish(&self) {
+        let Shared { progress, space, .. } = &self.shared;
+        progress.covered.store(self.current().covered.0, Ordering::Release);
+        progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
     }
 
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
-    pub fn is_due(&self, space: &Space) -> bool {
+    pub fn is_due(&self) -> bool {
         // A segment is freed only when the older copy of the superblock does not need it either: until that copy covers
         // everything, another checkpoint may free segments.
         if self.shared.room.is_short() && self.needed().covered < self.shared.pipeline.visible() {
             return true;
         }
-        self.debt.is_due(self.shared.log.stats().written_bytes, self.due_bytes(space))
+        self.debt.is_due(self.shared.log.stats().written_bytes, self.due_bytes())
     }
 
     /// Whether opening has to write a checkpoint before the database serves: the debt is overdue, or the disk is nearly
     /// full and a checkpoint may free segments.
-    pub fn is_overdue(&self, space: &Space, lacks_reserve: bool) -> bool {
+    pub fn is_overdue(&self, lacks_reserve: bool) -> bool {
         let Debt { lives, .. } = self.debt;
-        let covered = self.superblock.current().covered;
+        let covered = self.current().covered;
         let may_free = covered < self.shared.pipeline.visible() || lives > 1 || (lives > 0 && lacks_reserve);
-        self.debt.is_overdue(self.due_bytes(space)) || (self.shared.room.is_short() && may_free)
+        self.debt.is_overdue(self.due_bytes()) || (self.shared.room.is_short() && may_free)
     }
 
-    fn due_bytes(&self, space: &Space) -> u64 {
-        due_bytes(self.shared.log_bytes_max, space.accounts.live_bytes())
+    fn due_bytes(&self) -> u64 {
+        let unwritten = self.shared.tables.all().iter().map(|table| unwritten_bytes(table)).sum();
+        due_bytes(self.shared.log_share, unwritten)
+    }
+
+    /// The log that no checkpoint covers, in bytes.
+    fn log_bytes(&self) -> u64 {
+        self.debt.bytes(self.shared.log.stats().written_bytes)
     }
 
     /// Writes a checkpoint: afterwards opening replays only the commits since it began.
-    pub fn checkpoint(&mut self, merger: &Merger, space: &mut Space) -> Result<CheckpointReport> {
+    pub fn checkpoint(&mut self, merger: &Merger) -> Result<CheckpointReport> {
         let start_ns = self.shared.env.clock().monotonic_ns();
-        let outcome = self.write(merger, space);
-        self.publish(space);
+        let outcome = self.write(merger);
+        self.publish();
         let report = outcome?;
         let ns = self.shared.env.clock().monotonic_ns().saturating_sub(start_ns);
         self.shared.progress.checkpoints.done(ns);
@@ -155,7 +175,7 @@ impl Checkpointer {
         Ok(report)
     }
 
-    fn write(&mut self, merger: &Merger, space: &mut Space) -> Result<CheckpointReport> {
+    fn write(&mut self, merger: &Merger) -> Result<CheckpointReport> {
         let (at, tables) = self.begin()?;
         let is_unchanged = self.is_unchanged(at.covered);
         if self.shared.room.must_stay_empty() {
@@ -168,21 +188,22 @@ impl Checkpointer {
             return Ok(CheckpointReport { covered: at.covered, records_written: 0, segments_freed: 0 });
         }
         let records_written = if is_unchanged {
-            let checkpoint = self.superblock.current().checkpoint;
+            let checkpoint = self.current().checkpoint;
             self.write_superblock(checkpoint, &at)?;
-            space.accounts.install_again();
+            self.shared.space.lock().accounts.install_again();
             0
         } else {
-            let (record, records_written) = self.write_tables(tables, &at, merger, space)?;
+            let (record, records_written) = self.write_tables(tables, &at, merger)?;
             let (checkpoint, segments) = record.write(&self.shared.log)?;
             self.shared.log.sync_bulk().or_error()?;
             self.write_superblock(checkpoint, &at)?;
-            space.accounts.install(segments);
+            self.shared.space.lock().accounts.install(segments);
             self.drop_range_deletes(at.covered);
             records_written
         };
         self.debt.pay(at.log_bytes);
-        let segments_freed = space.retire(self.needed(), at.bulk_before);
+        let needed = self.needed();
+        let segments_freed = self.shared.space.lock().retire(needed, at.bulk_before);
         Ok(CheckpointReport { covered: at.covered, records_written, segments_freed })
     }
 
@@ -196,7 +217,7 @@ impl Checkpointer {
         let (covered, tables) = log.at_reserved(|csn| {
             let tables = tables.all();
             for table in &tables {
-                table.index.freeze(csn);
+                table.freeze_unless_idle(csn);
                 table.index.range_deletes().keep_at(csn);
             }
             (csn, tables)
@@ -212,7 +233,7 @@ impl Checkpointer {
     fn is_unchanged(&self, boundary: Csn) -> bool {
         let is_untouched =
             |table: &Arc<TableState>| table.dropped().is_none() && table.index.range_deletes().is_empty();
-        self.superblock.current().covered == boundary
+        self.current().covered == boundary
             && self.purges.is_empty()
             && self.shared.tables.all().iter().all(is_untouched)
     }
@@ -223,7 +244,6 @@ impl Checkpointer {
         tables: Vec<Arc<TableState>>,
         at: &Boundary,
         merger: &Merger,
-        space: &mut Space,
     ) -> Result<(CheckpointRecord, u64)> {
         let mut record = CheckpointRecord {
             covered: at.covered,
@@ -231,14 +251,19 @@ impl Checkpointer {
             tables: BTreeMap::new(),
         };
         let mut records_written = 0;
-        self.purge_dropped(at.covered, space);
+        self.purge_dropped(at.covered);
         let kept: BTreeSet<TableId> = self.shared.tables.all().iter().map(|table| table.id).collect();
-        for table in tables.into_iter().filter(|table| kept.contains(&table.id)) {
+        let tables = tables.into_iter().filter(|table| kept.contains(&table.id));
+        let estimated: Vec<_> = tables.map(|table| (unwritten_bytes(&table), table)).collect();
+        let pacing = self.shared.pacing.clone();
+        let mut pacer = self.pacer(&pacing, estimated.iter().map(|(bytes, _)| bytes).sum());
+        for (estimate, table) in estimated {
             let reads = &*self.shared.reads;
             merger.merge(&table, reads, at.covered)?;
             self.purges.purge(&table, &reads.prune_rules(&table), at.covered)?;
-            records_written += self.write_out(&table, space)?;
-            let written = space.accounts.written(table.id);
+            pacer.begin_table(estimate, table.index.base().dirty_bytes());
+            records_written += self.write_out(&table, &mut pacer)?;
+            let written = self.shared.space.lock().accounts.written(table.id);
             // A snapshot still sees the table, so its values stay in the accounts; no recovery needs its root.
             if table.dropped().is_some_and(|csn| csn <= at.covered) {
                 continue;
@@ -246,27 +271,50 @@ impl Checkpointer {
             let table_record = TableRecord {
                 root: written.root,
                 range_deletes: table.index.range_deletes().list(Csn::ZERO, at.covered),
-                accounts: written.live.clone(),
+                accounts: written.live,
             };
             record.tables.insert(table.id, table_record);
         }
         Ok((record, records_written))
     }
 
+    /// The pace of a checkpoint that has about `total` bytes to write.
+    fn pacer<'p>(&self, pacing: &'p Pacing, total: u64) -> Pacer<'p> {
+        let Shared { env, log_share, .. } = &self.shared;
+        let at_begin = self.log_bytes();
+        let due = due_bytes(*log_share, total);
+        let share = LogShare { at_begin, at_end: (2 * due).max(at_begin + due / 4), share: *log_share };
+        Pacer::new(pacing, share, env.clock().monotonic_ns(), total)
+    }
+
     /// Writes out a table's tree in steps, between which it is merged into (INV-IDX-11); returns how many node records
     /// were written.
-    fn write_out(&self, table: &TableState, space: &mut Space) -> Result<u64> {
+    fn write_out(&self, table: &TableState, pacer: &mut Pacer<'_>) -> Result<u64> {
+        let Shared { space, hooks, .. } = &self.shared;
         let tree = table.index.base();
         let mut pass = tree.begin_write_out();
         while !pass.is_done() {
+            let before = pass.picked_bytes();
             let changes = tree.write_some(&mut pass, STEP_BYTES).or_error()?;
-            space.accounts.change(table.id, &changes);
-            self.shared.hooks.reached("checkpoint step");
+            space.lock().accounts.change(table.id, &changes);
+            pacer.wrote(pass.picked_bytes() - before);
+            pacer.keep_pace(|| self.look());
+            hooks.reached("checkpoint step");
         }
         let report = tree.finish_write_out(pass).or_error()?;
+        let mut space = space.lock();
         space.accounts.change(table.id, &report.accounts);
         space.accounts.wrote(table.id, report.root);
         Ok(report.records_written.iter().sum())
+    }
+
+    /// What goes on while a checkpoint is written, which may take long: freeing segments, and the look at the free space.
+    /// What fails of it is reported by the round of the background thread that does it next.
+    fn look(&self) -> Now {
+        let Shared { env, room, space, .. } = &self.shared;
+        _ = space.lock().give_back();
+        _ = room.look();
+        Now { ns: env.clock().monotonic_ns(), log: self.log_bytes(), is_short_of_space: room.is_short() }
     }
 
     /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`
@@ -281,20 +329,20 @@ impl Checkpointer {
         }
     }
 
-    fn purge_dropped(&mut self, boundary: Csn, space: &mut Space) {
+    fn purge_dropped(&mut self, boundary: Csn) {
         let (snapshots, _) = self.shared.reads.snapshots.open();
         let oldest = snapshots.first().copied().unwrap_or(Csn::MAX);
         let is_gone =
             |table: &TableState| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest);
         for table in self.shared.tables.purge(is_gone) {
             table.index.end_merging();
-            space.accounts.drop_table(table.id);
+            self.shared.space.lock().accounts.drop_table(table.id);
             self.purges.forget(table.id);
         }
     }
 
     /// Notes in the superblock where the closed log ends: the next open need not search beyond.
-    pub fn note_clean_close(&mut self, space: &mut Space) -> Result<()> {
+    pub fn note_clean_close(&mut self) -> Result<()> {
         let Shared { log, clock, reads, .. } = &self.shared;
         let end = log.watermarks();
         let next = Superblock {
@@ -303,11 +351,13 @@ impl Checkpointer {
             clock_ms: reads.now_ms(),
             clock_step: clock.step(),
             closed_at: end.written,
-            ..self.superblock.current().clone()
+            ..self.current()
         };
         self.put_superblock(next)?;
+        let needed = self.needed();
+        let mut space = self.shared.space.lock();
         space.accounts.install_again();
-        space.retire(self.needed(), self.shared.log.bulk_position());
+        space.retire(needed, self.shared.log.bulk_position());
         space.give_back()
     }
 
@@ -322,7 +372,7 @@ impl Checkpointer {
             clock_ms: reads.now_ms(),
             clock_step: clock.step(),
             closed_at: Lsn::NULL,
-            ..self.superblock.current().clone()
+            ..self.current()
         };
         self.put_superblock(next)
     }
@@ -330,8 +380,9 @@ impl Checkpointer {
     /// Writes the superblock, unless another process has written it. Then the log is poisoned: a commit acknowledged
     /// from now on would be missing in the database that the other process continues (INV-DIR-3).
     fn put_superblock(&mut self, next: Superblock) -> Result<()> {
-        let Shared { files, log, pipeline, .. } = &self.shared;
-        if let Some(epoch) = self.superblock.foreign_epoch()? {
+        let Shared { files, log, pipeline, superblock, .. } = &self.shared;
+        let mut superblock = superblock.lock();
+        if let Some(epoch) = superblock.foreign_epoch()? {
             tracing::error!(path = %files.path.display(), %epoch, "another process has begun an epoch in this database");
             log.poison(
                 "another process has opened this database and begun an epoch of its own, in which commits that were \
@@ -340,6 +391,6 @@ impl Checkpointer {
             files.check_open()?;
             return pipeline.check_log();
         }
-        self.superblock.write(next)
+        superblock.write(next)
     }
 }

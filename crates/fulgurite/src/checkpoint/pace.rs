@@ -9,8 +9,8 @@
 
 use fulgurite_log::RecoveryReport;
 
-/// The least that 5 % of the live data count as: a small database does not write a checkpoint every few commits.
-const CHECKPOINT_LOG_BYTES_MIN: u64 = 32 << 20;
+/// The least that makes one due: a small database does not write a checkpoint every few commits.
+const LOG_BYTES_MIN: u64 = 16 << 20;
 
 /// This many lives without a checkpoint make one due: each life costs a segment and a link in the chain of epochs, even
 /// if it wrote nothing.
@@ -42,6 +42,11 @@ impl Debt {
         *self = Debt { written_bytes_at_checkpoint: written_bytes, ..Debt::default() };
     }
 
+    /// The bytes of log that no checkpoint covers, once it has written `written_bytes` in this life.
+    pub fn bytes(&self, written_bytes: u64) -> u64 {
+        self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint)
+    }
+
     pub fn is_due(&self, written_bytes: u64, due_bytes: u64) -> bool {
         self.is_times(written_bytes, due_bytes, 1)
     }
@@ -54,15 +59,20 @@ impl Debt {
 
     /// Whether the debt is `times` the amount that makes a checkpoint due.
     fn is_times(&self, written_bytes: u64, due_bytes: u64, times: u32) -> bool {
-        let bytes = self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint);
-        bytes >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
+        self.bytes(written_bytes) >= due_bytes.saturating_mul(times.into()) || self.lives >= LIVES_MAX * times
     }
 }
 
-/// How many bytes of log make a checkpoint due, where the last one refers to `live_bytes`. `log_bytes_max` is
+/// How many bytes of log make a checkpoint due, as long as it has `unwritten_bytes` to write. `share` is
 /// [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
-pub(crate) fn due_bytes(log_bytes_max: u64, live_bytes: u64) -> u64 {
-    log_bytes_max.min((live_bytes / 20).max(CHECKPOINT_LOG_BYTES_MIN))
+///
+/// Two prices are weighed. A checkpoint writes what is unwritten: the sooner it is repeated, the more often the same
+/// leaves are written. Log costs space, and time when the database is opened after a crash. A checkpoint is due once
+/// the log is as long as what it would write: so of a small database neither is written more than once for each byte
+/// of the log, nor is the log much longer than its data. And it is due at half of the share at the latest, because it
+/// spreads its writes over the growth of the other half.
+pub(crate) fn due_bytes(share: u64, unwritten_bytes: u64) -> u64 {
+    unwritten_bytes.max(LOG_BYTES_MIN).min(share / 2)
 }
 
 #[cfg(test)]
@@ -97,5 +107,13 @@ mod tests {
         assert!(!recovered(100_000, 1).is_overdue(100), "the first life after a crash serves at once");
         assert!(!recovered(199, 2).is_overdue(100));
         assert!(recovered(200, 2).is_overdue(100));
+    }
+    #[test]
+    fn a_checkpoint_is_due_when_the_log_is_as_long_as_what_it_would_write() {
+        const MIB: u64 = 1 << 20;
+        for (unwritten, due) in [(0, 16), (10, 16), (50, 50), (128, 128), (5000, 128)] {
+            assert_eq!(due_bytes(256 * MIB, unwritten * MIB), due * MIB);
+        }
+        assert_eq!(due_bytes(2 * MIB, 0), MIB);
     }
 }

@@ -32,6 +32,7 @@ pub(crate) use self::tables::row_of;
 use crate::background::Wakeups;
 use crate::catalog::Catalog;
 use crate::checkpoint::pace::Debt;
+use crate::checkpoint::pacing::Pacing;
 use crate::checkpoint::record::CheckpointRecord;
 use crate::checkpoint::{Checkpointer, Shared};
 use crate::clock::Clock;
@@ -44,7 +45,6 @@ use crate::error::OrError;
 use crate::files::Files;
 use crate::hooks::Hooks;
 use crate::latency::Stopwatch;
-use crate::maintenance::Maintenance;
 use crate::merger::Merger;
 use crate::options::no_barrier_refusal;
 use crate::progress::Progress;
@@ -148,6 +148,10 @@ fn build(
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
     let room = Arc::new(Room::new(log.clone(), tables.clone(), files.clone()));
     let space = Space::new(accounts, spills.clone(), log.clone());
+    let checks = space.checks();
+    let space = Arc::new(Mutex::new(space));
+    let superblock = Arc::new(Mutex::new(superblock));
+    let pacing = Arc::new(Pacing::default());
     let shared = Shared {
         env: env.clone(),
         files: files.clone(),
@@ -159,16 +163,22 @@ fn build(
         room: room.clone(),
         progress: progress.clone(),
         hooks: hooks.clone(),
-        log_bytes_max: options.checkpoint_log_bytes,
+        pacing: pacing.clone(),
+        superblock: superblock.clone(),
+        space: space.clone(),
+        log_share: options.checkpoint_log_bytes,
     };
-    let checkpointer = Checkpointer::new(superblock, Debt::recovered(&report), shared);
-    checkpointer.publish(&space);
+    let checkpointer = Checkpointer::new(Debt::recovered(&report), shared);
+    checkpointer.publish();
     Engine {
         values: Values::new(log.clone(), tables.clone()),
         latches: Latches::new(),
         merger: Merger::new(progress.clone(), env.clone()),
-        checks: space.checks(),
-        maintenance: Mutex::new(Maintenance { checkpointer, space }),
+        checks,
+        checkpointer: Mutex::new(checkpointer),
+        superblock,
+        space,
+        pacing,
         counters: Counters::new(),
         wakeups: Wakeups::default(),
         env,

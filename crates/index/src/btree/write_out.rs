@@ -102,7 +102,7 @@ impl Picking<'_> {
             lsn: slot.lsn(),
             last: slot.disk().as_deref().cloned(),
         });
-        self.pass.bytes += bytes;
+        self.pass.picked(bytes);
         self.bytes_max = self.bytes_max.saturating_sub(bytes);
         if self.bytes_max == 0 {
             self.pass.position = upper.map(<[u8]>::to_vec);

@@ -10,11 +10,17 @@ use crate::version::{Extent, OutOfLine, VersionFlags};
 pub struct MemtableSource<'g> {
     next: Option<NodeRef<'g>>,
     inline_max: usize,
+    taken: u64,
 }
 
 impl<'g> MemtableSource<'g> {
     pub(super) fn new(first: Option<NodeRef<'g>>, inline_max: usize) -> MemtableSource<'g> {
-        MemtableSource { next: first, inline_max }
+        MemtableSource { next: first, inline_max, taken: 0 }
+    }
+
+    /// How many versions were taken.
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     fn merge_version(&self, node: NodeRef<'g>) -> MergeVersion<'g> {
@@ -52,6 +58,7 @@ impl MergeSource for MemtableSource<'_> {
             && version.has_key_of(first)
         {
             out.push(self.merge_version(version));
+            self.taken += 1;
             node = version.next(0);
         }
         self.next = node;

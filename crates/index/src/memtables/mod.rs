@@ -127,8 +127,7 @@ impl Memtables {
     /// interval contains its CSN (INV-IDX-2).
     ///
     /// Freezes even if the memtable is empty, because a commit at or below `boundary` may be about to be applied to it.
-    /// Returns false only if the newest memtable already starts at or above `boundary`. To leave an idle table alone,
-    /// use [`Memtables::freeze_if_written`].
+    /// Returns false only if the newest memtable already starts at or above `boundary`.
     pub fn freeze(&self, boundary: Csn) -> bool {
         let retired = self.retired.lock();
         let list = self.list.keep();
@@ -142,15 +141,6 @@ impl Memtables {
         self.list.replace(MemtableList::new(memtables));
         drop(retired);
         true
-    }
-
-    /// Like [`Memtables::freeze`], but does nothing and returns false if the newest memtable is empty and no commit at
-    /// or below `boundary` can still arrive in it: `applied`, read before this call, is a CSN up to which all commits
-    /// are applied, and reaches `boundary`. Then everything up to `boundary` is already in immutable memtables and the
-    /// base.
-    pub fn freeze_if_written(&self, boundary: Csn, applied: Csn) -> bool {
-        let idle = applied >= boundary && self.list.with(|list| list.newest().is_empty());
-        !idle && self.freeze(boundary)
     }
 
     /// The newest version of `key` at or below `at`, tombstones and expired versions included.
@@ -283,6 +273,11 @@ impl Memtables {
     /// How many bytes of memory the memtables take, without dropped ones.
     pub fn bytes(&self) -> u64 {
         self.list.with(|list| list.newest_first().iter().map(|memtable| memtable.bytes()).sum())
+    }
+
+    /// Whether nothing was ever applied to the mutable memtable.
+    pub fn newest_is_empty(&self) -> bool {
+        self.list.with(|list| list.newest().is_empty())
     }
 
     /// How many bytes of memory the mutable memtable takes.

@@ -17,7 +17,7 @@ mod threads;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite_types::sync::FairMutex;
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
@@ -57,6 +57,8 @@ pub struct Table<S: Base> {
     base: S,
     /// Held by the thread that merges a memtable, or purges: one at a time does either, in steps.
     merging: FairMutex<()>,
+    /// How many versions of the oldest memtable are merged. Written by that thread.
+    merged_versions: AtomicU64,
     /// Set under that lock.
     merging_has_ended: AtomicBool,
 }
@@ -75,6 +77,7 @@ impl<S: Base> Table<S> {
             range_deletes: Arc::new(RangeDeletes::new()),
             base,
             merging: FairMutex::new(()),
+            merged_versions: AtomicU64::new(0),
             merging_has_ended: AtomicBool::new(false),
         }
     }
@@ -239,11 +242,6 @@ impl<S: Base> Table<S> {
         self.memtables.freeze(boundary)
     }
 
-    /// Freezes the mutable memtable unless the table is idle; see [`Memtables::freeze_if_written`].
-    pub fn freeze_if_written(&self, boundary: Csn, applied: Csn) -> bool {
-        self.memtables.freeze_if_written(boundary, applied)
-    }
-
     /// Merges the oldest memtable if it is immutable and its boundary is at or below `rules.horizon`: first merges it
     /// into the base, in steps, then drops it (INV-IDX-1). Returns whether it did. After an error the memtable is still
     /// there, and the merge may be repeated.
@@ -260,12 +258,22 @@ impl<S: Base> Table<S> {
             let mut source = memtable.merge_source(self.options.inline_max);
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
+                self.merged_versions.store(source.taken(), Ordering::Relaxed);
             }
         }
         self.memtables.drop_oldest(&memtable);
+        self.merged_versions.store(0, Ordering::Relaxed);
         drop(memtable);
         self.memtables.reclaim();
         Ok(true)
+    }
+
+    /// About the bytes of the oldest memtable that are not merged yet, if it is immutable.
+    pub fn unmerged_bytes_of_oldest(&self) -> u64 {
+        let Some(oldest) = self.memtables.oldest_immutable() else { return 0 };
+        let (bytes, versions) = (oldest.bytes(), oldest.entries().max(1));
+        let left = versions.saturating_sub(self.merged_versions.load(Ordering::Relaxed));
+        u64::try_from(u128::from(bytes) * u128::from(left) / u128::from(versions)).unwrap_or(bytes)
     }
 
     /// A cursor over the keys that the reader sees; it is not at an entry yet. The reader's snapshot must stay

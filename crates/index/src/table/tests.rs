@@ -154,7 +154,8 @@ impl World {
                 let done = if always {
                     self.table.freeze(self.last)
                 } else {
-                    self.table.freeze_if_written(self.last, self.visible())
+                    let is_idle = self.visible() >= self.last && self.table.memtables().newest_is_empty();
+                    !is_idle && self.table.freeze(self.last)
                 };
                 assert_eq!(self.table.memtables().count() - before, usize::from(done));
             }

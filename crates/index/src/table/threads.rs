@@ -134,7 +134,10 @@ impl Engine {
         let boundary = *self.numbered.lock();
         {
             let numbered = self.numbered.lock();
-            self.table.freeze_if_written(Csn(*numbered), Csn(self.visible.load(Ordering::Acquire)));
+            let is_applied = self.visible.load(Ordering::Acquire) >= *numbered;
+            if !is_applied || !self.table.memtables().newest_is_empty() {
+                self.table.freeze(Csn(*numbered));
+            }
         }
         while self.visible.load(Ordering::Acquire) < boundary {
             std::hint::spin_loop();

@@ -1,0 +1,84 @@
+//! Slows committers down before they have to stop.
+//!
+//! Work of the background that falls behind would stop committers once what it may keep is used up: memtables that are
+//! not merged, log that no checkpoint covers. So they are slowed before: what is left of that amount is spread over the
+//! time that the work still needs, and each commit waits its share of it. A store that slows down too late shows its
+//! background work as a stall; SILK (Balmau et al., ATC 2019) and RocksDB's delayed writes are about the same.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The longest that one commit waits before it looks again.
+pub(crate) const WAIT_MAX_NS: u64 = 100_000_000;
+
+/// The most that one commit makes those behind it wait: a transaction of a gigabyte is to delay itself, not others.
+const TURN_MAX_NS: u64 = 5_000_000;
+
+/// Where committers of one kind queue.
+#[derive(Default)]
+pub(crate) struct Throttle {
+    /// When the last of them has its turn, in nanoseconds of the monotonic clock.
+    until_ns: AtomicU64,
+}
+
+/// How fast committers may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pressure {
+    /// How much they may still write until the work is done.
+    pub room_bytes: u64,
+    /// How long the work still takes.
+    pub left_ns: u64,
+}
+
+impl Pressure {
+    /// How long a commit of `bytes` has to take, in nanoseconds.
+    pub fn cost_ns(self, bytes: u64) -> u64 {
+        let ns = u128::from(bytes) * u128::from(self.left_ns) / u128::from(self.room_bytes.max(1));
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+impl Throttle {
+    /// Queues a commit that has to take `cost_ns`; returns how long it has to wait, in nanoseconds.
+    pub fn take(&self, now_ns: u64, cost_ns: u64) -> u64 {
+        let turn_ns = cost_ns.min(TURN_MAX_NS);
+        let mut until = self.until_ns.load(Ordering::Relaxed);
+        loop {
+            let end = until.max(now_ns).saturating_add(turn_ns);
+            match self.until_ns.compare_exchange_weak(until, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => {
+                    let wait = end.saturating_sub(now_ns).max(cost_ns);
+                    return wait.min(WAIT_MAX_NS);
+                }
+                Err(other) => until = other,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_the_room_is_spread_over_the_rest_of_the_time() {
+        let pressure = Pressure { room_bytes: 1000, left_ns: 500 };
+        assert_eq!((pressure.cost_ns(0), pressure.cost_ns(1000), pressure.cost_ns(10)), (0, 500, 5));
+        assert_eq!(Pressure { room_bytes: 0, left_ns: 7 }.cost_ns(u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn commits_wait_one_after_the_other() {
+        let throttle = Throttle::default();
+        assert_eq!(throttle.take(1000, 10), 10);
+        assert_eq!(throttle.take(1000, 10), 20);
+        assert_eq!(throttle.take(1015, 0), 5);
+        assert_eq!(throttle.take(5000, 10), 10, "what was not used is not saved");
+    }
+
+    #[test]
+    fn a_large_commit_delays_itself_more_than_others() {
+        let throttle = Throttle::default();
+        assert_eq!(throttle.take(0, u64::MAX), WAIT_MAX_NS);
+        assert_eq!(throttle.take(0, 0), TURN_MAX_NS);
+    }
+}
