@@ -58,6 +58,9 @@ pub struct CheckpointReport {
 /// How many bytes of leaves one step writes. Tests are to have many steps.
 const STEP_BYTES: usize = if cfg!(test) { 2 << 10 } else { 1 << 20 };
 
+/// How often a checkpoint looks at the free space, in nanoseconds: that adds up all tables.
+const LOOK_NS: u64 = 10_000_000;
+
 /// Writes checkpoints, and says when one is due.
 pub(crate) struct Checkpointer {
     /// The log that no checkpoint covers.
@@ -293,12 +296,13 @@ impl Checkpointer {
         let Shared { space, hooks, .. } = &self.shared;
         let tree = table.index.base();
         let mut pass = tree.begin_write_out();
-        while !pass.is_done() {
+        let mut looked_ns = 0;
+        while !pass.is_done() && tree.dirty_bytes() > 0 {
             let before = pass.picked_bytes();
             let changes = tree.write_some(&mut pass, STEP_BYTES).or_error()?;
             space.lock().accounts.change(table.id, &changes);
             pacer.wrote(pass.picked_bytes() - before);
-            pacer.keep_pace(|| self.look());
+            pacer.keep_pace(|| self.look(&mut looked_ns));
             hooks.reached("checkpoint step");
         }
         let report = tree.finish_write_out(pass).or_error()?;
@@ -310,11 +314,15 @@ impl Checkpointer {
 
     /// What goes on while a checkpoint is written, which may take long: freeing segments, and the look at the free space.
     /// What fails of it is reported by the round of the background thread that does it next.
-    fn look(&self) -> Now {
+    fn look(&self, looked_ns: &mut u64) -> Now {
         let Shared { env, room, space, .. } = &self.shared;
-        _ = space.lock().give_back();
-        _ = room.look();
-        Now { ns: env.clock().monotonic_ns(), log: self.log_bytes(), is_short_of_space: room.is_short() }
+        let ns = env.clock().monotonic_ns();
+        if ns.saturating_sub(*looked_ns) >= LOOK_NS {
+            *looked_ns = ns;
+            _ = space.lock().give_back();
+            _ = room.look();
+        }
+        Now { ns, log: self.log_bytes(), is_short_of_space: room.is_short() }
     }
 
     /// Drops the range tombstones that an earlier checkpoint purged, unless a snapshot is older than `boundary`

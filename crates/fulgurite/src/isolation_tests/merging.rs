@@ -1,6 +1,7 @@
 //! Merging, pruning and checkpoints do not change what transactions see.
 
 use fulgurite_env::SimEnv;
+use fulgurite_env::sim::CrashKind;
 use fulgurite_log::{SegmentInfo, Stream};
 
 use super::support::*;
@@ -286,4 +287,32 @@ fn an_idle_scan_keeps_nothing_in_memory_that_was_merged_since_and_continues() {
         }
         assert!(given == *expected, "stopped after {stop}, forward {forward}: {given:?}");
     }
+}
+
+/// INV-CKPT-5: at the boundary of a checkpoint the table's memtable is empty, and a commit with a number at or below the
+/// boundary is about to be applied to it.
+#[test]
+fn a_table_with_a_commit_that_is_not_applied_yet_is_not_idle() {
+    let env = SimEnv::new(1);
+    let db = open(&env, Options { background: false, ..Options::default() });
+    let (idle, table) = (db.table("idle").unwrap(), db.table("t").unwrap());
+    idle.put(b"k", b"1").unwrap();
+    db.checkpoint().unwrap();
+    let memtable_count = |table: &Table| table.state.index.memtables().count();
+    let meeting = hold_first_at(&db, "numbered");
+    std::thread::scope(|scope| {
+        scope.spawn(|| table.put(b"k", b"2").unwrap());
+        meeting.wait_for(1);
+        let checkpoint = scope.spawn(|| db.checkpoint().unwrap());
+        while memtable_count(&table) < 2 {
+            assert!(!checkpoint.is_finished(), "the table counts as idle");
+            std::thread::yield_now();
+        }
+        assert_eq!(memtable_count(&idle), 1, "an idle table is left alone");
+        meeting.open();
+        assert_eq!(checkpoint.join().unwrap().covered, db.stats().visible);
+    });
+    let crashed = env.crash(CrashKind::PowerCut, 1);
+    let table = open(&crashed, Options::default()).table("t").unwrap();
+    assert_eq!(table.get(b"k").unwrap().as_deref(), Some(b"2".as_slice()), "replay begins after it");
 }

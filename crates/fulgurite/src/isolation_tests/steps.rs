@@ -76,7 +76,7 @@ impl World {
             for table in engine.tables.all().iter().filter(|table| table.id != TableId::CATALOG) {
                 engine.log.at_reserved(|csn| table.index.freeze(csn));
             }
-            engine.merge_all().unwrap();
+            while engine.merge_all().unwrap() {}
         }
     }
 

@@ -21,7 +21,10 @@ pub(crate) type TableAccounts = BTreeMap<TableId, BTreeMap<u32, i64>>;
 /// those that the two copies of the superblock refer to.
 pub(crate) struct Accounts {
     now: TableAccounts,
+    /// Its sums over all tables, by segment.
+    now_totals: Totals,
     written: BTreeMap<TableId, Written>,
+    written_totals: Totals,
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
     current: Checkpoint,
     previous: Checkpoint,
@@ -42,9 +45,35 @@ impl Default for Written {
     }
 }
 
+/// Live bytes by segment, of all tables. No entry is 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Totals(BTreeMap<u32, i64>);
+
+impl Totals {
+    fn add(&mut self, segment: u32, bytes: i64) {
+        let live = self.0.entry(segment).or_default();
+        *live += bytes;
+        if *live == 0 {
+            self.0.remove(&segment);
+        }
+    }
+
+    fn add_all(&mut self, account: &BTreeMap<u32, i64>) {
+        account.iter().for_each(|(segment, bytes)| self.add(*segment, *bytes));
+    }
+
+    fn subtract_all(&mut self, account: &BTreeMap<u32, i64>) {
+        account.iter().for_each(|(segment, bytes)| self.add(*segment, -bytes));
+    }
+
+    fn of(&self, segment: u32) -> i64 {
+        self.0.get(&segment).copied().unwrap_or(0)
+    }
+}
+
 #[derive(Clone, Default)]
 struct Checkpoint {
-    live: BTreeMap<u32, i64>,
+    live: Totals,
     /// The segments that hold the record itself.
     record: Vec<u32>,
 }
@@ -59,8 +88,11 @@ impl Accounts {
 
     fn new(written: BTreeMap<TableId, Written>, record: Vec<u32>) -> Accounts {
         let now = written.iter().map(|(id, written)| (*id, written.live.clone())).collect();
-        let current = Checkpoint { live: totals(&written), record };
-        Accounts { now, written, previous: current.clone(), current }
+        let mut totals = Totals::default();
+        written.values().for_each(|written| totals.add_all(&written.live));
+        let current = Checkpoint { live: totals.clone(), record };
+        let (now_totals, written_totals) = (totals.clone(), totals);
+        Accounts { now, now_totals, written, written_totals, previous: current.clone(), current }
     }
 
     /// Books the changes that writing a table's records reported.
@@ -76,13 +108,17 @@ impl Accounts {
             if *live == 0 {
                 account.remove(&segment);
             }
+            self.now_totals.add(segment, bytes);
         }
     }
 
     /// A table's tree was written out, and all changes up to that were booked.
     pub fn wrote(&mut self, table: TableId, root: Lsn) {
         let live = self.now.get(&table).cloned().unwrap_or_default();
-        self.written.insert(table, Written { root, live });
+        self.written_totals.add_all(&live);
+        if let Some(former) = self.written.insert(table, Written { root, live }) {
+            self.written_totals.subtract_all(&former.live);
+        }
     }
 
     /// A table's tree as it was written out last.
@@ -92,13 +128,17 @@ impl Accounts {
 
     /// Removes a dropped table that no snapshot sees: it keeps no bytes live.
     pub fn drop_table(&mut self, table: TableId) {
-        self.now.remove(&table);
-        self.written.remove(&table);
+        if let Some(now) = self.now.remove(&table) {
+            self.now_totals.subtract_all(&now);
+        }
+        if let Some(written) = self.written.remove(&table) {
+            self.written_totals.subtract_all(&written.live);
+        }
     }
 
     /// A checkpoint is durable; its record is in the segments `record`.
     pub fn install(&mut self, record: Vec<u32>) {
-        let next = Checkpoint { live: totals(&self.written), record };
+        let next = Checkpoint { live: self.written_totals.clone(), record };
         self.previous = std::mem::replace(&mut self.current, next);
     }
 
@@ -109,17 +149,17 @@ impl Accounts {
 
     /// The segments with live bytes as of the current checkpoint.
     pub fn segments(&self) -> impl Iterator<Item = u32> + '_ {
-        self.current.live.iter().filter(|(_, live)| **live > 0).map(|(segment, _)| *segment)
+        self.current.live.0.keys().copied()
     }
 
     /// All live bytes.
     pub fn live_bytes(&self) -> u64 {
-        self.current.live.values().sum::<i64>().max(0) as u64
+        self.current.live.0.values().sum::<i64>().max(0) as u64
     }
 
     /// The live bytes of a segment as of the current checkpoint.
     pub fn live_in(&self, segment: u32) -> u64 {
-        self.current.live.get(&segment).copied().unwrap_or(0).max(0) as u64
+        self.current.live.of(segment).max(0) as u64
     }
 
     /// Whether nothing on disk and no open transaction needs a segment (INV-SPACE-2). `replay` is the smaller replay
@@ -127,8 +167,7 @@ impl Accounts {
     /// since the current checkpoint began.
     pub fn may_free(&self, segment: &SegmentInfo, replay: Lsn, bulk_before: u32, pins: &SpillPins) -> bool {
         let unreferenced = |checkpoint: &Checkpoint| {
-            checkpoint.live.get(&segment.number).is_none_or(|&live| live == 0)
-                && !checkpoint.record.contains(&segment.number)
+            checkpoint.live.of(segment.number) == 0 && !checkpoint.record.contains(&segment.number)
         };
         let is_before = match segment.stream {
             Some(Stream::Commit) => segment.number < replay.segment(),
@@ -139,23 +178,9 @@ impl Accounts {
             && is_before
             && unreferenced(&self.current)
             && unreferenced(&self.previous)
-            && total_of(&self.now, segment.number) == 0
+            && self.now_totals.of(segment.number) == 0
             && !pins.holds(segment.number)
     }
-}
-
-fn totals(written: &BTreeMap<TableId, Written>) -> BTreeMap<u32, i64> {
-    let mut totals = BTreeMap::new();
-    for table in written.values() {
-        for (&segment, &bytes) in &table.live {
-            *totals.entry(segment).or_default() += bytes;
-        }
-    }
-    totals
-}
-
-fn total_of(accounts: &TableAccounts, segment: u32) -> i64 {
-    accounts.values().filter_map(|account| account.get(&segment)).sum()
 }
 
 #[cfg(test)]
@@ -277,6 +302,40 @@ mod tests {
         assert!(!accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
         pins.release_up_to(Csn(9));
         assert!(accounts(0, 0).may_free(&bulk, Lsn::new(100, 0), 100, &pins));
+    }
+
+    /// The sums are kept beside the accounts, so that freeing does not add up all tables for each segment.
+    #[test]
+    fn sums_are_those_of_the_tables() {
+        let mut accounts = Accounts::new(BTreeMap::new(), vec![]);
+        let mut random = 7u64;
+        let mut below = |bound: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % bound
+        };
+        for _ in 0..2_000 {
+            let table = TableId(below(5) as u32);
+            let segment = below(4) as u32;
+            match below(8) {
+                0 => accounts.drop_table(table),
+                1 | 2 => accounts.wrote(table, Lsn::NULL),
+                _ => {
+                    let live =
+                        accounts.now.get(&table).and_then(|own| own.get(&segment)).copied().unwrap_or(0);
+                    accounts.change(table, &[(segment, below(10) as i64 - live.min(5))]);
+                }
+            }
+            let sum = |all: &mut dyn Iterator<Item = &BTreeMap<u32, i64>>| {
+                let mut totals = Totals::default();
+                all.for_each(|account| totals.add_all(account));
+                totals
+            };
+            assert_eq!(accounts.now_totals, sum(&mut accounts.now.values()));
+            assert_eq!(
+                accounts.written_totals,
+                sum(&mut accounts.written.values().map(|written| &written.live))
+            );
+        }
     }
 
     #[test]
