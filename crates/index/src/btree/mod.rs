@@ -41,6 +41,8 @@ mod path;
 mod prune;
 mod read;
 mod relocate;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 mod slot;
 mod tree;
 mod walk;
