@@ -20,7 +20,7 @@ use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::error::OrError;
 use crate::latency::Waited;
-use crate::merger::{freeze_if_grown, has_too_many_memtables};
+use crate::merger::{MEMTABLES_SLOW, freeze_if_grown, has_too_many_memtables};
 use crate::progress::Failures;
 use crate::{Error, Result};
 
@@ -47,6 +47,15 @@ impl Engine {
             let cost_ns = pressure.cost_ns(bytes as u64);
             self.slow_down(Waited::Checkpoint, |now_ns| self.pacing.log_throttle.take(now_ns, cost_ns));
         }
+        if table.index.memtables().count() > MEMTABLES_SLOW {
+            self.slow_for_merging(table, bytes)
+        } else {
+            Ok(())
+        }
+    }
+
+    #[cold]
+    fn slow_for_merging(&self, table: &TableState, bytes: usize) -> Result<()> {
         if let Some(pressure) = self.merger.pressure(table, self.options.memtable_bytes_max) {
             let cost_ns = pressure.cost_ns(bytes as u64);
             self.slow_down(Waited::Merging, |now_ns| table.throttle.take(now_ns, cost_ns));

@@ -25,7 +25,7 @@ use crate::{Error, Result};
 const MEMTABLES_MAX: usize = 8;
 
 /// While it has more than this, they are slowed.
-const MEMTABLES_SLOW: usize = MEMTABLES_MAX / 2;
+pub(crate) const MEMTABLES_SLOW: usize = MEMTABLES_MAX / 2;
 
 /// A memtable of this many bytes tells how fast merging is.
 const SPEED_BYTES_MIN: u64 = 64 << 10;
@@ -141,7 +141,7 @@ impl Merger {
         let memtables = table.index.memtables();
         let count = memtables.count();
         let speed = self.bytes_per_second.load(Ordering::Relaxed);
-        if count <= MEMTABLES_SLOW || speed == 0 {
+        if speed == 0 {
             return None;
         }
         let whole = MEMTABLES_MAX.saturating_sub(count) as u64 * memtable_bytes_max as u64;

@@ -37,12 +37,13 @@ pub struct Options {
     /// figure makes merges rarer and takes more memory: commits to a table wait while it has more than eight memtables.
     /// From 64 KiB to 64 GiB. Default 16 MiB.
     pub memtable_bytes_max: usize,
-    /// A checkpoint begins when the log has grown by this many bytes since the last one, or by 5 % of the live data if
-    /// that is less (at least 32 MiB); the log that opening replayed counts. The figure bounds the log that the next
-    /// open has to replay (about half a second for 256 MiB of small commits). A smaller one makes opens faster and
-    /// checkpoints more frequent. If processes die again and again before they have written their checkpoint, opening
-    /// writes it itself: after twice the log that makes one due, or after eight such lives. From 1 MiB to 64 GiB.
-    /// Default 256 MiB.
+    /// A checkpoint is to be done when the log has grown by this many bytes since the last one began; the log that opening
+    /// replayed counts. It begins at half of that, or sooner: once the log is as long as what the checkpoint would write
+    /// (at least 16 MiB). It spreads its writes over the growth of the rest, and where it cannot keep up, commits are
+    /// slowed: the log that the next open has to replay stays below twice this figure (about half a second for 256 MiB
+    /// of small commits). A smaller one makes opens faster, and the same leaves are written more often. If processes die
+    /// again and again before they have written their checkpoint, opening writes it itself: after twice the log at
+    /// which one begins, or after eight such lives. From 1 MiB to 64 GiB. Default 256 MiB.
     pub checkpoint_log_bytes: u64,
     /// Memory for commits on their way to the disk; a commit waits while it is full. From 1 MiB to 1 GiB. Default 8
     /// MiB.

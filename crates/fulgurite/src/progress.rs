@@ -69,6 +69,9 @@ pub(crate) struct Progress {
     pub covered: AtomicU64,
     /// Bytes on disk that the last checkpoint refers to.
     pub live_bytes: AtomicU64,
+    /// The log that no checkpoint covers: as many bytes as this life has written, plus this (wrapping: it is negative
+    /// once a checkpoint covers some of them).
+    pub log_offset: AtomicU64,
     /// Memtables merged into their tables' bases.
     pub merges: Work,
     pub checkpoints: Work,

@@ -41,6 +41,8 @@ pub struct Stats {
     pub synced: Csn,
     /// The newest commit that the last checkpoint covers: the next open replays the commits above it.
     pub checkpoint_covered: Csn,
+    /// Bytes of log since the last checkpoint began: about what the next open would replay after a crash now.
+    pub uncovered_log_bytes: u64,
     /// Checkpoints since the database was opened, those that found nothing new included.
     pub checkpoints: u64,
     /// How long they took.
@@ -151,6 +153,9 @@ pub struct SegmentCounts {
 impl Stats {
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
+        // Before the log's counters: these only rise.
+        let log_offset = progress.log_offset.load(Ordering::Acquire);
+        let log = engine.log.stats();
         let tables = engine.tables.all();
         let (snapshots, _) = engine.reads.snapshots.open();
         let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
@@ -169,6 +174,7 @@ impl Stats {
             durable: engine.pipeline.stable(),
             synced: engine.pipeline.floor(),
             checkpoint_covered: Csn(progress.covered.load(Ordering::Acquire)),
+            uncovered_log_bytes: log.written_bytes.wrapping_add(log_offset),
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
             checkpoint: engine.pacing.progress(),
@@ -200,7 +206,7 @@ impl Stats {
             waits: engine.pipeline.stopwatch().waits(),
             direct_io: engine.log.is_direct(),
             flush_scheme: engine.options.research.flush_scheme,
-            log: engine.log.stats(),
+            log,
         }
     }
 }

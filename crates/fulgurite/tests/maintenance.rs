@@ -5,13 +5,14 @@ mod common;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use common::rng::Rng;
 use fulgurite::env::sim::SimEnv;
 use fulgurite::env::{Env, Joiner, RealEnv};
-use fulgurite::{Database, Error, Options, SegmentCounts, Table};
+use fulgurite::{Database, Durability, Error, Options, SegmentCounts, Table};
 
 /// An event that has not happened after this long never will.
 const FOR_EVER: Duration = Duration::from_secs(60);
@@ -84,6 +85,43 @@ fn fill(db: &Database, table: &Table) {
         txn.commit().unwrap();
     }
     db.checkpoint().unwrap();
+}
+
+/// Committers that never pause kept the thread that merged from its checkpoints. INV-CKPT-6.
+#[test]
+fn a_load_that_never_pauses_does_not_keep_checkpoints_from_being_written() {
+    const SHARE: u64 = 4 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let settings = Options { checkpoint_log_bytes: SHARE, durability: Durability::None, ..options() };
+    let db = Database::open_with(RealEnv::new(), &dir.path().join("db"), settings, |_| {}).unwrap();
+    let table = db.table("t").unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let loads: Vec<_> = (1..=2)
+        .map(|seed| {
+            let (db, table, stop) = (db.clone(), table.clone(), stop.clone());
+            start(move || {
+                let mut rng = Rng::new(seed);
+                while !stop.load(Ordering::Relaxed) {
+                    let mut txn = db.begin();
+                    for _ in 0..10 {
+                        txn.put(&table, rng.below(20_000).to_be_bytes(), [seed as u8; 100]).unwrap();
+                    }
+                    txn.commit().unwrap();
+                }
+            })
+        })
+        .collect();
+    let mut longest = 0;
+    while db.stats().log.written_bytes < 12 * SHARE {
+        longest = longest.max(db.stats().uncovered_log_bytes);
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    stop.store(true, Ordering::Relaxed);
+    assert!(loads.into_iter().all(|load| load.join()));
+    let checkpoints = db.stats().checkpoints;
+    assert!(checkpoints >= 6, "{checkpoints} checkpoints");
+    assert!(longest <= 2 * SHARE, "{longest} bytes of log");
+    db.close().unwrap();
 }
 
 /// A checkpoint is due and cannot be written, because the directory of the database was removed. Its failure woke the

@@ -130,6 +130,7 @@ impl Checkpointer {
     /// Publishes the last checkpoint for readers without the lock.
     pub fn publish(&self) {
         let Shared { progress, space, .. } = &self.shared;
+        progress.log_offset.store(self.debt.offset(), Ordering::Release);
         progress.covered.store(self.current().covered.0, Ordering::Release);
         progress.live_bytes.store(space.lock().accounts.live_bytes(), Ordering::Release);
     }

@@ -44,7 +44,12 @@ impl Debt {
 
     /// The bytes of log that no checkpoint covers, once it has written `written_bytes` in this life.
     pub fn bytes(&self, written_bytes: u64) -> u64 {
-        self.replayed_bytes + written_bytes.saturating_sub(self.written_bytes_at_checkpoint)
+        written_bytes.saturating_sub(self.written_bytes_at_checkpoint) + self.replayed_bytes
+    }
+
+    /// Minus the bytes that are covered: with those that this life has written it adds up to those that are not.
+    pub fn offset(&self) -> u64 {
+        self.replayed_bytes.wrapping_sub(self.written_bytes_at_checkpoint)
     }
 
     pub fn is_due(&self, written_bytes: u64, due_bytes: u64) -> bool {

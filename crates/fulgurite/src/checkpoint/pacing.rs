@@ -7,8 +7,11 @@
 //! - if a caller waits for it: an explicit checkpoint, or the close;
 //! - if the disk is nearly full: a checkpoint frees segments.
 //!
-//! If the log outgrows its share all the same, commits are slowed, so that it stays below twice its share
-//! ([`Pacing::log_pressure`]).
+//! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long
+//! commits come. Once it has outgrown its share, commits are slowed: what it may still grow by is spread over the time
+//! that the checkpoint still needs ([`Pacing::log_pressure`]). And a checkpoint that is due begins, because no other work
+//! runs on its thread, and ends, because it merges and writes what there was at its boundary: merges that make leaves
+//! dirty again behind it leave them to the next one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
