@@ -5,7 +5,8 @@
 //! over `checkpoint_completion_target`: after each step it compares the part of its work that is done with the part of
 //! that growth that has happened, and pauses while it is ahead. It does not pause
 //! - if a caller waits for it: an explicit checkpoint, or the close;
-//! - if the disk is nearly full: a checkpoint frees segments.
+//! - if the disk is nearly full: a checkpoint frees segments;
+//! - while no commit comes: there is nothing to yield to.
 //!
 //! INV-CKPT-6: while checkpoints succeed, the log above the last one stays below twice its share, however fast and long
 //! commits come. Once it has outgrown its share, commits are slowed: what it may still grow by is spread over the time
@@ -20,8 +21,11 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::throttle::{Pressure, Throttle};
 
-/// A checkpoint beside which no log is written ends after this time.
+/// A checkpoint beside which little log is written ends after this time.
 const SPREAD_MAX_NS: u64 = 20_000_000_000;
+
+/// Once the log has not grown for this long, no commit comes.
+const IDLE_NS: u64 = 100_000_000;
 
 /// One that has no more than this to write is not spread.
 const SPREAD_BYTES_MIN: u64 = 4 << 20;
@@ -62,6 +66,8 @@ pub enum CheckpointPace {
     Space,
     /// It does not pause: a caller waits for it.
     Caller,
+    /// It does not pause: no commit has come for a tenth of a second.
+    Idle,
 }
 
 /// Who wants a checkpoint to be fast, and whom a slow one slows. Shared by the engine and the checkpointer.
@@ -159,12 +165,15 @@ pub(super) struct Pacer<'p> {
     /// About the bytes of the tables that were not begun.
     rest: u64,
     paused_ns: u64,
+    /// The newest log, and since when it has not grown.
+    grown: (u64, u64),
 }
 
 impl<'p> Pacer<'p> {
     /// `total` is about what there is to write.
     pub fn new(pacing: &'p Pacing, share: LogShare, begun_ns: u64, total: u64) -> Pacer<'p> {
-        let pacer = Pacer { pacing, share, begun_ns, begun: 0, done: 0, rest: total, paused_ns: 0 };
+        let grown = (share.at_begin, begun_ns);
+        let pacer = Pacer { pacing, share, begun_ns, begun: 0, done: 0, rest: total, paused_ns: 0, grown };
         pacer.publish(CheckpointPace::Spread);
         pacer
     }
@@ -189,6 +198,9 @@ impl<'p> Pacer<'p> {
     pub fn keep_pace(&mut self, mut now: impl FnMut() -> Now) {
         loop {
             let at = now();
+            if at.log != self.grown.0 {
+                self.grown = (at.log, at.ns);
+            }
             self.pacing.press(self.pressure(at));
             let pace = self.pace(at);
             self.publish(pace);
@@ -207,6 +219,8 @@ impl<'p> Pacer<'p> {
             CheckpointPace::Space
         } else if at.log >= self.share.at_end {
             CheckpointPace::Log
+        } else if at.ns.saturating_sub(self.grown.1) >= IDLE_NS {
+            CheckpointPace::Idle
         } else {
             CheckpointPace::Spread
         }
@@ -306,6 +320,8 @@ mod tests {
         assert_eq!(pacing.progress().map(|progress| progress.pace), Some(CheckpointPace::Log));
         pacer.keep_pace(|| Now { is_short_of_space: true, ..at(100) });
         assert_eq!(pacing.progress().map(|progress| progress.pace), Some(CheckpointPace::Space));
+        pacer.keep_pace(|| Now { ns: IDLE_NS, ..at(100) });
+        assert_eq!(pacing.progress().map(|progress| progress.pace), Some(CheckpointPace::Idle));
         let hurry = pacing.hurry();
         pacer.keep_pace(|| at(100));
         let progress = CheckpointProgress { total_bytes: 100, done_bytes: 99, pace: CheckpointPace::Caller };
