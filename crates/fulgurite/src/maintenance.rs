@@ -56,10 +56,9 @@ impl Engine {
 
     #[cold]
     fn slow_for_merging(&self, table: &TableState, bytes: usize) -> Result<()> {
-        if let Some(pressure) = self.merger.pressure(table, self.options.memtable_bytes_max) {
-            let cost_ns = pressure.cost_ns(bytes as u64);
-            self.slow_down(Waited::Merging, |now_ns| table.throttle.take(now_ns, cost_ns));
-        }
+        let pressure = self.merger.pressure(table, self.options.memtable_bytes_max);
+        let cost_ns = pressure.cost_ns(bytes as u64);
+        self.slow_down(Waited::Merging, |now_ns| table.throttle.take(now_ns, cost_ns));
         if has_too_many_memtables(table) { self.wait_for_merging(table) } else { Ok(()) }
     }
 

@@ -27,6 +27,9 @@ const MEMTABLES_MAX: usize = 8;
 /// While it has more than this, they are slowed.
 pub(crate) const MEMTABLES_SLOW: usize = MEMTABLES_MAX / 2;
 
+/// What is assumed until the first merge has ended. The first memtable after a crash may hold all that was replayed.
+const SPEED_ASSUMED: u64 = 32 << 20;
+
 /// A memtable of this many bytes tells how fast merging is.
 const SPEED_BYTES_MIN: u64 = 64 << 10;
 
@@ -53,7 +56,7 @@ pub(crate) struct Merger {
     merged: Condvar,
     /// Whether the database is closed. A merge holds it for reading, the closer for writing.
     has_ended: RwLock<bool>,
-    /// How fast the last merges were, in bytes of memtables a second; 0 until there was one.
+    /// About how fast the last merges were, in bytes of memtables a second.
     bytes_per_second: AtomicU64,
     progress: Arc<Progress>,
     env: Arc<dyn Env>,
@@ -65,7 +68,7 @@ impl Merger {
             waiting: Mutex::new(()),
             merged: Condvar::new(),
             has_ended: RwLock::new(false),
-            bytes_per_second: AtomicU64::new(0),
+            bytes_per_second: AtomicU64::new(SPEED_ASSUMED),
             progress,
             env,
         }
@@ -131,24 +134,20 @@ impl Merger {
         let speed =
             u64::try_from(u128::from(bytes) * 1_000_000_000 / u128::from(ns.max(1))).unwrap_or(u64::MAX);
         let known = self.bytes_per_second.load(Ordering::Relaxed);
-        let speed = if known == 0 { speed } else { known / 2 + speed / 2 };
-        self.bytes_per_second.store(speed, Ordering::Relaxed);
+        self.bytes_per_second.store(known / 2 + speed / 2, Ordering::Relaxed);
     }
 
-    /// What slows the committers of a table, if merging is behind: the rest of the memtables that it may have, in the
+    /// What slows the committers of a table whose merging is behind: the rest of the memtables that it may have, in the
     /// time until the oldest of them is merged.
-    pub fn pressure(&self, table: &TableState, memtable_bytes_max: usize) -> Option<Pressure> {
+    pub fn pressure(&self, table: &TableState, memtable_bytes_max: usize) -> Pressure {
         let memtables = table.index.memtables();
         let count = memtables.count();
-        let speed = self.bytes_per_second.load(Ordering::Relaxed);
-        if speed == 0 {
-            return None;
-        }
+        let speed = self.bytes_per_second.load(Ordering::Relaxed).max(1);
         let whole = MEMTABLES_MAX.saturating_sub(count) as u64 * memtable_bytes_max as u64;
         let room_bytes = whole + (memtable_bytes_max as u64).saturating_sub(memtables.newest_bytes());
         let left = u128::from(table.index.unmerged_bytes_of_oldest());
         let left_ns = u64::try_from(left * 1_000_000_000 / u128::from(speed)).unwrap_or(u64::MAX);
-        Some(Pressure { room_bytes, left_ns })
+        Pressure { room_bytes, left_ns }
     }
 
     /// Sleeps until a memtable was merged, a short time at most, while the table has too many memtables.
@@ -279,6 +278,27 @@ mod tests {
                     .is_some()
             );
         }
+    }
+
+    #[test]
+    fn committers_are_slowed_by_what_they_may_still_write_until_the_oldest_memtable_is_merged() {
+        let tables = Catalog::new(Arc::new(Unused), &Options::default(), Lsn::NULL);
+        let table = tables.prepare(TableId(1), "t", Lsn::NULL);
+        let merger = Merger::new(Arc::new(Progress::default()), SimEnv::new(1));
+        (1..=5).for_each(|csn| put(&table, Csn(csn), b"key"));
+        let oldest = table.index.unmerged_bytes_of_oldest();
+        let newest = table.index.memtables().newest_bytes();
+        assert!(oldest > newest && newest > 0, "{oldest} {newest}");
+        let pressure = merger.pressure(&table, 1 << 20);
+        // Six of eight memtables are there, the mutable one included.
+        assert_eq!(pressure.room_bytes, (3 << 20) - newest);
+        assert_eq!(pressure.left_ns, oldest * 1_000_000_000 / SPEED_ASSUMED);
+        merger.note_speed(SPEED_BYTES_MIN - 1, 1);
+        merger.note_speed(SPEED_ASSUMED, 500_000_000);
+        let faster = merger.pressure(&table, 1 << 20);
+        assert_eq!(faster.left_ns, oldest * 1_000_000_000 / (SPEED_ASSUMED / 2 * 3));
+        (6..=9).for_each(|csn| put(&table, Csn(csn), b"key"));
+        assert!(has_too_many_memtables(&table) && merger.pressure(&table, 0).room_bytes == 0);
     }
 
     #[test]
