@@ -159,7 +159,7 @@ impl Workload for Ycsb {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut expected = [0; KEY_BYTES];
         let mut loaded = 0;
-        let found = check_seals(store, "usertable", |key, seal| {
+        let found = check_seals(store, 0, "usertable", |key, seal| {
             write_user(&mut expected, seal.row);
             loaded += u64::from(seal.row < self.records);
             key == expected && (self.mix.inserts() || seal.row < self.records)
