@@ -233,7 +233,9 @@ impl WorkloadArgs {
             engines: &["fulgurite"],
             threads: &[1, 8],
             limit: Limit::Time(Duration::from_secs(5)),
+            warm_up: None,
             tickets: 0,
+            pacing: None,
         };
         let only = |spec: Spec| vec![(String::new(), spec)];
         let until_done = |threads, wanted| Wanted { threads, limit: Limit::Work, ..wanted };

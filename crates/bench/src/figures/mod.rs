@@ -232,7 +232,7 @@ fn data_point(name: &str, workload: Spec, threads: u32, limit: Limit) -> DataPoi
         Limit::Time(time) => Limit::Time(time.min(WARM_UP)),
         _ => Limit::Operations(0),
     };
-    let load = Load { threads, limit, warm_up, tickets: 0, cold: false };
+    let load = Load { warm_up, ..Load::closed(threads, limit) };
     DataPoint { name: name.to_string(), workload, load, cache_bytes: ALL_IN_MEMORY }
 }
 
