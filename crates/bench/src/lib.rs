@@ -67,6 +67,7 @@ mod report_tests;
 pub mod retrying_session;
 mod run;
 mod seconds;
+mod seconds_table;
 mod spec;
 mod table;
 mod terminal;
