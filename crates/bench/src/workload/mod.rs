@@ -88,6 +88,9 @@ pub struct Shape {
     pub loaded_bytes: u64,
     /// About how many bytes of keys and values an operation writes.
     pub bytes_per_operation: u64,
+    /// Whether operations only replace what was loaded: an engine that collects garbage does not need the more space the
+    /// longer they run.
+    pub is_steady: bool,
 }
 
 /// The operations of one thread: does the next one, and returns its kind.

@@ -86,6 +86,7 @@ impl Workload for TailLatency {
             kinds: &["overwrite"],
             loaded_bytes: self.loaded_rows() * sizes.row_bytes(),
             bytes_per_operation: batch * sizes.row_bytes(),
+            is_steady: true,
             ..Shape::default()
         }
     }

@@ -137,6 +137,7 @@ impl Workload for Ycsb {
             kinds: self.mix.kinds(),
             loaded_bytes: self.records * self.sizes().row_bytes(),
             bytes_per_operation: self.sizes().row_bytes() * (100 - percent) / 100,
+            ..Shape::default()
         }
     }
 
