@@ -48,18 +48,25 @@ impl BareDevice {
 
     /// How many blocks a second the device takes, one after the other, each durable before the next.
     pub fn writes_per_second(&mut self) -> Result<f64> {
-        let clock = self.env.clock();
+        let env = self.env.clone();
+        let clock = env.clock();
         let began_ns = clock.monotonic_ns();
         let mut writes = 0;
         loop {
-            self.write(self.next * BLOCK_BYTES as u64).map_err(Error::io("writing a bare block"))?;
-            self.next = (self.next + 1) % (FILE_BYTES / BLOCK_BYTES) as u64;
+            self.write_next()?;
             writes += 1;
             let elapsed_ns = clock.monotonic_ns() - began_ns;
             if elapsed_ns >= MEASURE_NS {
                 return Ok(f64::from(writes) * 1e9 / elapsed_ns as f64);
             }
         }
+    }
+
+    /// Writes a block, and returns when it is durable.
+    pub fn write_next(&mut self) -> Result<()> {
+        self.write(self.next * BLOCK_BYTES as u64).map_err(Error::io("writing a bare block"))?;
+        self.next = (self.next + 1) % (FILE_BYTES / BLOCK_BYTES) as u64;
+        Ok(())
     }
 
     fn write(&self, offset: u64) -> std::io::Result<()> {

@@ -144,12 +144,29 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// The engine's checkpoints, if it says something about them. The log above the last one is known as exactly as this
+    /// was called often since the store was opened.
+    fn checkpoints(&self) -> Option<Checkpoints> {
+        None
+    }
+
     /// Returns when everything that was committed is durable.
     fn settle(&self) -> Result<()>;
 
     /// Closes the database after its last session is gone. Dropping a store without a close is like a crash of the
     /// process, as far as the engine allows.
     fn close(&self) -> Result<()>;
+}
+
+/// What an engine says of its checkpoints.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// How many were completed since the store was opened.
+    pub completed: u64,
+    /// How long the last one took, in nanoseconds.
+    pub last_ns: u64,
+    /// Bytes of the log above the last one.
+    pub log_bytes: u64,
 }
 
 /// Whether a transaction writes.

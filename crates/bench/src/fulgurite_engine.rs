@@ -1,18 +1,21 @@
 //! Fulgurite as an engine of the benchmarks.
 
+use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use fulgurite::env::{Env, RealEnv};
-use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Table, Ticket};
+use fulgurite::{Database, Durability, LogStats, Options, Snapshot, Stats, Table, Ticket};
+use parking_lot::Mutex;
 
 use crate::child::with_causes;
 use crate::counting_env::CountingEnv;
 use crate::engine::{
-    Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Range, Session, Statements,
-    Store, Transaction, Verdict, Visit, copied,
+    Checkpoints, Counters, Direction, Ended, Engine, Level, Mode, Needs, Opening, Pending, Range, Session,
+    Statements, Store, Transaction, Verdict, Visit, copied,
 };
 use crate::io::IoCounts;
+use crate::number::bytes;
 use crate::{Error, Result};
 
 /// Fulgurite with given options; the durability in them is the [`Opening`]'s.
@@ -39,9 +42,14 @@ impl Engine for FulguriteEngine {
     }
 
     fn about(&self) -> String {
-        let Options { research, direct_io, .. } = &self.options;
+        let Options { research, direct_io, checkpoint_log_bytes, .. } = &self.options;
         let io = if *direct_io { "direct" } else { "buffered" };
-        format!("fulgurite {}, {} flushes, {io} log", env!("CARGO_PKG_VERSION"), research.flush_scheme.name())
+        let checkpoints = match *checkpoint_log_bytes == Options::default().checkpoint_log_bytes {
+            true => String::new(),
+            false => format!(", a checkpoint after {} of log", bytes(*checkpoint_log_bytes)),
+        };
+        let (version, scheme) = (env!("CARGO_PKG_VERSION"), research.flush_scheme.name());
+        format!("fulgurite {version}, {scheme} flushes, {io} log{checkpoints}")
     }
 
     fn isolation(&self) -> &str {
@@ -70,7 +78,7 @@ impl Engine for FulguriteEngine {
             opened => opened,
         };
         let tables = opening.tables.iter().map(table).collect::<Result<Vec<_>, _>>().map_err(opened)?;
-        Ok(Arc::new(OpenDatabase { env, db, tables }))
+        Ok(Arc::new(OpenDatabase { env, db, tables, log: Mutex::default() }))
     }
 }
 
@@ -92,6 +100,31 @@ struct OpenDatabase {
     env: Arc<CountingEnv>,
     db: Database,
     tables: Vec<Table>,
+    log: Mutex<LogAboveCheckpoint>,
+}
+
+/// The log above the last checkpoint, which the counters do not say: it follows from how much log there was when the
+/// commit was new that the checkpoint covers.
+#[derive(Default)]
+struct LogAboveCheckpoint {
+    /// Commits that were the newest durable ones, and the bytes of the log then; oldest first.
+    seen: VecDeque<(u64, u64)>,
+    /// Bytes of the log up to the last checkpoint.
+    covered_bytes: u64,
+}
+
+impl LogAboveCheckpoint {
+    /// After `written` bytes of log, with this newest durable commit and the newest one that the last checkpoint covers.
+    fn bytes(&mut self, written: u64, durable: u64, covered: u64) -> u64 {
+        match self.seen.back_mut() {
+            Some(last) if last.0 == durable => {}
+            _ => self.seen.push_back((durable, written)),
+        }
+        while let Some((_, bytes)) = self.seen.pop_front_if(|(csn, _)| *csn <= covered) {
+            self.covered_bytes = bytes;
+        }
+        written - self.covered_bytes
+    }
 }
 
 fn failed(what: &'static str) -> impl Fn(fulgurite::Error) -> Error {
@@ -112,6 +145,12 @@ impl Store for OpenDatabase {
 
     fn io(&self) -> Option<IoCounts> {
         Some(self.env.counts())
+    }
+
+    fn checkpoints(&self) -> Option<Checkpoints> {
+        let Stats { checkpoints, checkpoint_times, durable, checkpoint_covered, log, .. } = self.db.stats();
+        let log_bytes = self.log.lock().bytes(log.written_bytes, durable.0, checkpoint_covered.0);
+        Some(Checkpoints { completed: checkpoints, last_ns: checkpoint_times.last_ns, log_bytes })
     }
 
     fn settle(&self) -> Result<()> {
@@ -266,5 +305,46 @@ impl Pending for Ticket {
 
     fn wait(self: Box<Self>) -> Result<()> {
         Ticket::wait(&self).map(|_| ()).map_err(failed("committing"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_above_a_checkpoint_counts_from_what_it_covers() {
+        let mut log = LogAboveCheckpoint::default();
+        assert_eq!(log.bytes(100, 1, 0), 100);
+        assert_eq!(log.bytes(200, 2, 0), 200);
+        assert_eq!(log.bytes(300, 5, 2), 100);
+        assert_eq!(log.bytes(400, 9, 4), 200, "the log was last seen with commit 2");
+        assert_eq!(log.bytes(400, 9, 9), 0);
+    }
+
+    #[test]
+    fn checkpoints_are_counted() {
+        let dir = tempfile::tempdir().expect("a directory for the test");
+        let options = Options { checkpoint_log_bytes: 1 << 20, ..Options::default() };
+        let engine = FulguriteEngine::new("fulgurite", options);
+        let opening =
+            Opening { dir: dir.path(), tables: &["rows"], cache_bytes: 1 << 20, level: Level::Memory };
+        let store = engine.open(&opening).expect("a new store");
+        let mut session = store.session().expect("a session");
+        let asked = |store: &Arc<dyn Store>| store.checkpoints().expect("it says something");
+        let before = asked(&store);
+        let mut most = before.log_bytes;
+        for key in 0..40_000u32 {
+            let put = &mut |open: &mut dyn Transaction| {
+                open.put(0, &key.to_be_bytes(), &[7; 200]).map(|()| Verdict::Commit)
+            };
+            session.transact(Mode::Write, put).expect("a put");
+            most = most.max(if key % 100 == 0 { asked(&store).log_bytes } else { 0 });
+        }
+        let after = asked(&store);
+        assert!(after.completed > before.completed && after.last_ns > 0, "{after:?}");
+        assert!(most > 1 << 20 && after.log_bytes < 9 << 20, "{most} {after:?}");
+        drop(session);
+        store.close().expect("it closes");
     }
 }

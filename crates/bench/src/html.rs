@@ -77,6 +77,11 @@ fn write_section(page: &mut String, report: &Report, view: &View) -> fmt::Result
         write_grid(page, &grid)?;
     }
     page.push_str("</details>\n");
+    for (title, grid) in Grid::of_seconds(report) {
+        writeln!(page, "<details>\n<summary>{}</summary>", Escaped(&title))?;
+        write_grid(page, &grid)?;
+        page.push_str("</details>\n");
+    }
     Ok(())
 }
 
@@ -151,7 +156,7 @@ mod tests {
     use super::*;
     use crate::figures::rates;
     use crate::plot::{PlotSpec, X};
-    use crate::report_tests::{assert_in_order, sample};
+    use crate::report_tests::{assert_in_order, paced, row, sample};
     use crate::table::TableSpec;
 
     fn page() -> String {
@@ -180,6 +185,16 @@ mod tests {
             assert!(!page.contains(resource), "{resource}");
         }
         assert!(page.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn seconds_are_tables_that_are_put_away() {
+        let report = Report { rows: vec![row("<a>", 1, vec![paced(1, 100)])], ..sample() };
+        let page = html(&[(&report, &View { table: &TableSpec::TAILS, plots: vec![] })]);
+        let texts =
+            ["<summary>&lt;a&gt;, second by second (round 1)</summary>", "<th class=\"number\">p99 us</th>"];
+        assert_in_order(&page, &texts);
+        assert_eq!(page.matches("<details>").count(), page.matches("</details>").count());
     }
 
     #[test]

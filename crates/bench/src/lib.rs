@@ -20,7 +20,7 @@
 //!     data_points: vec![DataPoint {
 //!         name: String::new(),
 //!         workload: Spec::Micro(Micro { sizes: Micro::SIZES, rows: 1, mix: MicroMix::Insert }),
-//!         load: Load { threads: 2, limit: Limit::Operations(100), warm_up: Limit::Work, tickets: 0, cold: false },
+//!         load: Load::closed(2, Limit::Operations(100)),
 //!         cache_bytes: 64 << 20,
 //!     }],
 //!     rounds: 1,
@@ -36,6 +36,7 @@
 //! ```
 
 mod bare;
+mod beside;
 mod child;
 pub mod command;
 mod compare;
@@ -49,11 +50,13 @@ mod fulgurite_engine;
 mod head;
 mod html;
 mod io;
+mod latencies;
 mod machine;
 mod markdown;
 mod measurement;
 mod metrics;
 mod number;
+mod pace;
 mod plan;
 mod plot;
 mod registry;
@@ -63,11 +66,14 @@ mod report_file;
 mod report_tests;
 pub mod retrying_session;
 mod run;
+mod seconds;
+mod seconds_table;
 mod spec;
 mod table;
 mod terminal;
 #[cfg(test)]
 mod testing;
+mod timeline;
 mod worker;
 pub mod workload;
 
@@ -81,10 +87,11 @@ pub use crate::machine::Machine;
 pub use crate::markdown::markdown;
 pub use crate::measurement::{Limit, Load, Stage, Watcher};
 pub use crate::metrics::{METRICS, Metric, Summary};
+pub use crate::pace::{Pacing, Rate};
 pub use crate::plan::{Configuration, DataPoint, Plan, Progress, Watch};
 pub use crate::registry::{FULGURITE_OPTIONS, Registry};
 pub use crate::report::{End, FORMAT, Report, Row};
-pub use crate::run::{KindRun, Latency, Run, Sample};
+pub use crate::run::{KindRun, Latency, Run, Sample, Second, Timeline, Watched};
 pub use crate::spec::Spec;
 pub use crate::table::TableSpec;
 pub use crate::terminal::text_table;

@@ -14,7 +14,7 @@ pub fn markdown(report: &Report, table: &TableSpec) -> String {
     let mut text = format!("## {}\n\n", escaped(&report.title));
     push_facts(&mut text, &head::facts(report));
     push_list(&mut text, "Warnings", &head::warnings(report));
-    for (title, grid) in Grid::all(report, table) {
+    for (title, grid) in Grid::all(report, table).into_iter().chain(Grid::of_seconds(report)) {
         let _ = write!(text, "### {}\n\n", escaped(&title));
         push_grid(&mut text, &grid);
     }

@@ -8,12 +8,15 @@ use std::time::Duration;
 use fulgurite::env::{Env, Joiner};
 use serde::{Deserialize, Serialize};
 
+use crate::beside::Beside;
 use crate::child::Job;
 use crate::engine::{Engine, Opening, Store};
 use crate::files;
 use crate::io::IoCounts;
 use crate::machine::{self, CpuUse};
+use crate::pace::Pacing;
 use crate::run::{KindRun, Run, Sample};
+use crate::timeline::timeline;
 use crate::worker::{KindOutcome, Moment, Outcome, Shared, outcomes, work};
 use crate::workload::{Done, Workload};
 use crate::{Error, Result};
@@ -41,7 +44,7 @@ pub enum Limit {
 }
 
 /// What a run asks of the threads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// How many there are, at least one.
     pub threads: u32,
@@ -55,6 +58,16 @@ pub struct Load {
     /// Whether the store is closed, its files dropped from the page cache, and the store opened again before the
     /// threads begin.
     pub cold: bool,
+    /// The rate, and what else is watched, of a run whose figures are kept for each second; `None`: a closed loop, as a
+    /// whole.
+    pub pacing: Option<Pacing>,
+}
+
+impl Load {
+    /// A closed loop without a warm-up, in which each thread waits for each commit.
+    pub const fn closed(threads: u32, limit: Limit) -> Load {
+        Load { threads, limit, warm_up: Limit::Operations(0), tickets: 0, cold: false, pacing: None }
+    }
 }
 
 /// The stage of a run.
@@ -94,19 +107,25 @@ impl Measurement<'_> {
     pub fn run(&self, watcher: Watcher<'_>) -> Result<Option<Run>> {
         let began_ns = self.env.clock().monotonic_ns();
         let mut store = self.open()?;
+        let mut beside = self.beside(&store)?;
         let filled = self.workload.fill(&*store, &mut |share| watcher(Stage::Filling(share)));
         match filled {
-            Err(Error::Interrupted) => return store.close().map(|()| None),
+            Err(Error::Interrupted) => {
+                drop(beside);
+                return store.close().map(|()| None);
+            }
             filled => filled?,
         }
         if self.load().cold {
+            drop(beside);
             store.close()?;
             drop(store);
             files::drop_from_page_cache(self.env, &self.job.dir)?;
             store = self.open()?;
+            beside = self.beside(&store)?;
         }
         let fill_ns = self.env.clock().monotonic_ns() - began_ns;
-        let run = self.measure(&store, watcher);
+        let run = self.measure(&store, beside, watcher);
         let closed = store.close();
         let run = run?;
         closed.map(|()| run.map(|run| Run { fill_ns, ..run }))
@@ -125,7 +144,18 @@ impl Measurement<'_> {
         })
     }
 
-    fn measure(&self, store: &Arc<dyn Store>, watcher: Watcher<'_>) -> Result<Option<Run>> {
+    /// What is watched beside the threads, if the figures are kept for each second.
+    fn beside(&self, store: &Arc<dyn Store>) -> Result<Option<Beside>> {
+        let start = |pacing| Beside::start(self.env, store, &self.job.dir, pacing);
+        self.load().pacing.map(start).transpose()
+    }
+
+    fn measure(
+        &self,
+        store: &Arc<dyn Store>,
+        mut beside: Option<Beside>,
+        watcher: Watcher<'_>,
+    ) -> Result<Option<Run>> {
         let kinds = self.workload.shape().kinds;
         let shared = Shared::new(self.env.clone(), store.clone(), self.load(), kinds.len(), self.process_io);
         let shared = Arc::new(shared);
@@ -150,7 +180,8 @@ impl Measurement<'_> {
         let begin = shared.moment();
         let mut sampler = Sampler::new(self);
         let mut sampled = Ok(());
-        shared.open_gate();
+        let began_ns = shared.open_gate();
+        let begun = beside.as_mut().map_or(Ok(()), |beside| beside.begin(self.env, began_ns));
         while shared.running.load(Ordering::Acquire) > 0 {
             let done = shared.done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
             sampled = sampled.and_then(|()| sampler.look(done));
@@ -158,12 +189,13 @@ impl Measurement<'_> {
         }
         let died = threads.into_iter().map(Joiner::join).filter(|returned| !returned).count();
         // Only now, after the last thread has ended.
-        started.and(written_back).and(sampled)?;
+        started.and(written_back).and(sampled).and(begun)?;
         let outcomes = outcomes(&shared)?;
         let end = shared.end.lock().take().filter(|_| died == 0).ok_or(Error::Died)?;
         if interrupted && too_early {
             return Ok(None);
         }
+        let seen = beside.map(Beside::end).transpose()?.unwrap_or_default();
         store.settle()?;
         files::write_back(&self.job.dir)?;
         let after = machine::device_bytes(&**self.env, &self.job.dir);
@@ -174,6 +206,7 @@ impl Measurement<'_> {
         run.device_bytes = written;
         run.disk_bytes = files::disk_bytes(self.env, &self.job.dir)?;
         run.samples = sampler.samples;
+        run.timeline = timeline(&shared, seen, run.operations);
         run.peak_memory_bytes = machine::peak_memory_bytes(&**self.env);
         let done = Done {
             kinds: sums.iter().map(|sum| sum.operations + sum.warm_operations).collect(),

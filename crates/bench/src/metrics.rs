@@ -1,7 +1,7 @@
 //! The figures that are computed from a run, and their medians over the rounds.
 
 use crate::io::IoCounts;
-use crate::run::Run;
+use crate::run::{Run, Watched};
 
 /// T_RR of Table III of FlashTKV: the worst latency of a random read.
 const READ_US: u64 = 103;
@@ -77,6 +77,15 @@ metrics! {
     "p99_latency_us", "p99 us" => |run| us(run.latency.p99_ns),
     "p999_latency_us", "p99.9 us" => |run| us(run.latency.p999_ns),
     "max_latency_us", "max us" => |run| us(run.latency.max_ns),
+    "target_rate", "target op/s" => |run| run.timeline.as_ref()?.rate,
+    "not_begun", "not begun" => |run| Some(run.timeline.as_ref()?.not_begun as f64),
+    "checkpoints", "checkpoints" => |run| Some(watched(run, |watched| watched.checkpoints)?.sum::<u64>() as f64),
+    "log_above_checkpoint_mib", "log above checkpoint MiB" => |run| {
+        watched(run, |watched| watched.log_bytes)?.max().map(mib)
+    },
+    "stats_max_us", "stats max us" => |run| us(watched(run, |watched| watched.stats_ns_max)?.max()?),
+    "bare_p99_us", "bare p99 us" => |run| us(run.timeline.as_ref()?.bare?.p99_ns),
+    "bare_max_us", "bare max us" => |run| us(run.timeline.as_ref()?.bare?.max_ns),
     "cpu_seconds", "CPU s" => |run| Some(run.cpu_ns as f64 / 1e9),
     "cpu_us", "CPU us/op" => |run| per_operation_us(run, run.cpu_ns),
     "idle_share", "CPU idle" => |run| run.idle_share,
@@ -133,7 +142,15 @@ metrics! {
     "log_bytes", "log bytes/op" => |run| counted(run).and(ratio(run.counters.written_bytes as f64, run.operations)),
 }
 
-fn mib(bytes: u64) -> f64 {
+/// What the engine said in each second; `None` if it said nothing.
+fn watched(run: &Run, of: fn(&Watched) -> u64) -> Option<impl Iterator<Item = u64>> {
+    let mut of_seconds =
+        run.timeline.as_ref()?.seconds.iter().filter_map(move |second| second.watched.as_ref().map(of));
+    let first = of_seconds.next()?;
+    Some(std::iter::once(first).chain(of_seconds))
+}
+
+pub(crate) fn mib(bytes: u64) -> f64 {
     bytes as f64 / (1 << 20) as f64
 }
 
@@ -173,6 +190,19 @@ mod tests {
             let names: BTreeSet<&str> = METRICS.iter().map(of).collect();
             assert_eq!(names.len(), METRICS.len());
         }
+    }
+
+    #[test]
+    fn figures_of_seconds() {
+        let mut run = crate::report_tests::paced(1, 1_000);
+        let figures = |run: &Run| {
+            let names =
+                "target_rate checkpoints log_above_checkpoint_mib stats_max_us bare_p99_us bare_max_us";
+            names.split(' ').map(|name| Metric::named(name).of(run)).collect::<Vec<_>>()
+        };
+        assert_eq!(figures(&run), [1_000.0, 1.0, 4.0, 30.0, 2_000.0, 50_000.0].map(Some));
+        run.timeline = None;
+        assert_eq!(figures(&run), [None; 6]);
     }
 
     #[test]

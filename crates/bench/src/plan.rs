@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fulgurite::env::Env;
 use serde::{Deserialize, Serialize};
@@ -14,9 +15,11 @@ use crate::files::{Scratch, remove};
 use crate::forecast::Forecast;
 use crate::machine::Machine;
 use crate::measurement::{Limit, Load, Stage};
+use crate::number::number;
+use crate::pace::{CATCH_UP, Pacing, Rate};
 use crate::registry::Registry;
 use crate::report::{End, FORMAT, Report, Row};
-use crate::run::Run;
+use crate::run::{Run, Timeline};
 use crate::spec::Spec;
 use crate::{Error, Result};
 
@@ -103,9 +106,11 @@ pub struct Progress {
 }
 
 /// The assumed highest rate for the space of a run that is limited by time: operations a second.
-const OPERATIONS_PER_SECOND_MAX: u64 = 250_000;
+const OPERATIONS_PER_SECOND_MAX: f64 = 250_000.0;
 /// The overhead of an operation and a table entry beside keys and values: headers, checksums, references.
 const OVERHEAD_BYTES: u64 = 80;
+/// What waits to be collected, beside as much as was loaded, where operations only replace it.
+const GARBAGE_BYTES: u64 = 2 << 30;
 /// The log, the trees, and room for a checkpoint or a compaction of them.
 const COPIES: u64 = 3;
 /// Segments that are kept ready, the file of the bare device, and what a disk should have left.
@@ -157,14 +162,18 @@ impl Plan {
         let data_points = self.data_points.iter().map(|data_point| {
             let workload = data_point.workload.build();
             let threads = data_point.load.threads;
-            let operations_in = |limit: Limit| match limit {
+            let operations_in = |limit: Limit, rate: f64| match limit {
                 Limit::Operations(each) => each.saturating_mul(threads.into()),
-                Limit::Time(time) => (time.as_secs_f64() * OPERATIONS_PER_SECOND_MAX as f64) as u64,
+                Limit::Time(time) => (time.as_secs_f64() * rate) as u64,
                 Limit::Work | Limit::WorkWithin(_) => 0,
             };
+            let rate = match data_point.load.pacing.map(|pacing| pacing.rate) {
+                Some(Rate::PerSecond(rate)) => rate.min(OPERATIONS_PER_SECOND_MAX),
+                _ => OPERATIONS_PER_SECOND_MAX,
+            };
             let work = workload.work(threads);
-            let limited =
-                operations_in(data_point.load.limit).saturating_add(operations_in(data_point.load.warm_up));
+            let limited = operations_in(data_point.load.limit, rate)
+                .saturating_add(operations_in(data_point.load.warm_up, OPERATIONS_PER_SECOND_MAX));
             let operations = match data_point.load.limit {
                 Limit::Work | Limit::WorkWithin(_) => work.unwrap_or(0),
                 _ => limited.min(work.unwrap_or(u64::MAX)),
@@ -173,6 +182,10 @@ impl Plan {
             let written = match shape.bytes_per_operation {
                 0 => 0,
                 bytes => operations.saturating_mul(bytes + OVERHEAD_BYTES),
+            };
+            let written = match shape.is_steady {
+                true => written.min(shape.loaded_bytes.saturating_add(GARBAGE_BYTES)),
+                false => written,
             };
             written.saturating_add(shape.loaded_bytes).saturating_mul(COPIES)
         });
@@ -252,6 +265,16 @@ impl Plan {
             if data_point.load.tickets > 0 {
                 settings.insert("in flight".into(), format!("{} commits a thread", data_point.load.tickets));
             }
+            if let Some(Pacing { rate, ask_every, bare_device }) = data_point.load.pacing {
+                settings.insert("rate".into(), rate.to_string());
+                let asked = match ask_every {
+                    Some(every) => format!("every {} ms", every.as_millis()),
+                    None => "never".to_string(),
+                };
+                settings.insert("checkpoints asked for".into(), asked);
+                let beside = "durable writes of 4 KiB to a file of their own, 20 a second".to_string();
+                settings.extend(bare_device.then(|| ("beside".to_string(), beside)));
+            }
             if data_point.load.cold {
                 settings.insert("page cache".into(), "dropped before the measured part".into());
             }
@@ -260,9 +283,10 @@ impl Plan {
     }
 
     fn expected_seconds(&self) -> Vec<Option<f64>> {
-        let of_data_point = |data_point: &DataPoint| match data_point.load.limit {
-            Limit::Time(time) => Some(time.as_secs_f64() + AROUND_SECONDS),
-            _ => None,
+        let of_data_point = |data_point: &DataPoint| {
+            let Limit::Time(time) = data_point.load.limit else { return None };
+            let warm_up = if let Limit::Time(time) = data_point.load.warm_up { time } else { Duration::ZERO };
+            Some((time + warm_up).as_secs_f64() + AROUND_SECONDS)
         };
         self.rows().map(|(data_point, _)| of_data_point(data_point)).collect()
     }
@@ -304,6 +328,7 @@ impl Runner<'_> {
                     Ok(Some(measured)) => {
                         let interrupted = measured.interrupted;
                         report.notes.extend(cut(configuration, data_point, &measured));
+                        report.notes.extend(behind(configuration, data_point, &measured));
                         let bare_writes_per_second_after = bare.writes_per_second()?;
                         row.runs.push(Run {
                             round,
@@ -399,6 +424,21 @@ fn cut(configuration: &Configuration, data_point: &DataPoint, run: &Run) -> Opti
     })
 }
 
+/// A note that a run did not keep to its rate.
+fn behind(configuration: &Configuration, data_point: &DataPoint, run: &Run) -> Option<String> {
+    let Timeline { rate, not_begun, .. } = run.timeline.as_ref()?;
+    (*not_begun > 0).then(|| {
+        format!(
+            "{}, {}: {not_begun} operations that were due had not begun {} s after the end: {} a second is more than it \
+             sustains",
+            configuration.label,
+            describe(data_point),
+            CATCH_UP.as_secs(),
+            number(rate.unwrap_or(0.0))
+        )
+    })
+}
+
 fn describe(data_point: &DataPoint) -> String {
     let threads = match data_point.load.threads {
         1 => "1 thread".to_string(),
@@ -409,4 +449,56 @@ fn describe(data_point: &DataPoint) -> String {
 
 fn seconds_since(env: &Arc<dyn Env>, then_ns: u64) -> f64 {
     (env.clock().monotonic_ns() - then_ns) as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report_tests::paced;
+    use crate::workload::{Micro, TailLatency};
+
+    fn at(rate: Rate) -> DataPoint {
+        let workload = TailLatency { sizes: Micro::SIZES, rows: 1, batch: 1, tables: 1, written: 1 };
+        let limit = Limit::Time(Duration::from_secs(1000));
+        let pacing = Some(Pacing { rate, ask_every: None, bare_device: false });
+        let load = Load { pacing, ..Load::closed(1, limit) };
+        DataPoint { name: String::new(), workload: Spec::TailLatency(workload), load, cache_bytes: 1 }
+    }
+
+    fn plan(data_points: Vec<DataPoint>) -> Plan {
+        Plan {
+            name: String::new(),
+            title: String::new(),
+            configurations: Vec::new(),
+            baseline: String::new(),
+            data_points,
+            rounds: 1,
+            assume_power_safe_cache: false,
+            notes: Vec::new(),
+            dir: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn a_run_that_fell_behind_its_rate_has_a_note() {
+        let data_point = at(Rate::PerSecond(100.0));
+        let configuration =
+            Configuration { label: "a".into(), engine: "fulgurite".into(), level: Level::Sync };
+        let mut run = paced(1, 100);
+        assert_eq!(behind(&configuration, &data_point, &run), None);
+        run.timeline.as_mut().expect("its seconds").not_begun = 7;
+        let note = "a, 1 thread: 7 operations that were due had not begun 10 s after the end: 100 a second is more than \
+                    it sustains";
+        assert_eq!(behind(&configuration, &data_point, &run).as_deref(), Some(note));
+    }
+
+    #[test]
+    fn a_rate_says_how_much_space_a_run_needs() {
+        let needed = |rate| plan(vec![at(rate)]).needed_bytes() - SPARE_BYTES;
+        let row_bytes = Micro::SIZES.row_bytes();
+        let written = COPIES * (100 * 1000 * (row_bytes + OVERHEAD_BYTES) + row_bytes);
+        assert_eq!(needed(Rate::PerSecond(100.0)), written);
+        let most = COPIES * (2 * row_bytes + GARBAGE_BYTES);
+        assert_eq!(needed(Rate::Max), most, "250,000 a second would be 50 GB, but they replace each other");
+    }
 }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use fulgurite::{FlushScheme, Options, Waiting};
 
+use crate::child::with_causes;
+use crate::command::parse::bytes;
 use crate::engine::Engine;
 use crate::fulgurite_engine::FulguriteEngine;
 use crate::io::IoCounts;
@@ -21,7 +23,7 @@ const FULGURITE: &str = "fulgurite";
 /// The options after `fulgurite:`, joined by `+`.
 pub const FULGURITE_OPTIONS: &str = "own-lsn, aggregated, combined (how commits share flushes), block, \
                                      spin-then-block (what committers do meanwhile), buffered (a log in the page \
-                                     cache)";
+                                     cache), checkpoint-log-bytes=SIZE (the log that makes a checkpoint due: 64MiB)";
 
 impl Registry {
     /// These engines and Fulgurite. `process_io` counts the file calls of the process, for engines that do not count
@@ -71,6 +73,10 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
             engine.missing = Some(missing);
             continue;
         }
+        if let Some(size) = word.strip_prefix("checkpoint-log-bytes=") {
+            options.checkpoint_log_bytes = bytes(size).map_err(|why| format!("`{word}`: {why}"))?;
+            continue;
+        }
         let scheme = FlushScheme::ALL.into_iter().find(|scheme| scheme.name() == word);
         let waiting =
             [Waiting::Block, Waiting::SpinThenBlock].into_iter().find(|waiting| waiting.name() == word);
@@ -81,7 +87,7 @@ fn set_options(engine: &mut FulguriteEngine, words: &str) -> Result<(), String> 
             _ => return Err(format!("`{word}` is no option of {FULGURITE}: there are {FULGURITE_OPTIONS}")),
         }
     }
-    Ok(())
+    options.validate().map_err(|why| with_causes(&why))
 }
 
 #[cfg(test)]
@@ -91,16 +97,36 @@ mod tests {
     #[test]
     fn options_are_in_the_name() {
         let registry = Registry::default();
-        for good in ["fulgurite", "fulgurite:own-lsn", "fulgurite:aggregated+block", "fulgurite:buffered"] {
+        for good in [
+            "fulgurite",
+            "fulgurite:own-lsn",
+            "fulgurite:aggregated+block",
+            "fulgurite:buffered",
+            "fulgurite:checkpoint-log-bytes=2MiB+block",
+        ] {
             assert_eq!(
                 registry.find(good, false).map(|engine| engine.name().to_string()).as_deref(),
                 Ok(good)
             );
         }
-        for bad in ["fulgurit", "fulguritex", "fulgurite:", "fulgurite:fast", "rocksdb", ""] {
+        for bad in [
+            "fulgurit",
+            "fulguritex",
+            "fulgurite:",
+            "fulgurite:fast",
+            "fulgurite:checkpoint-log-bytes=2",
+            "fulgurite:checkpoint-log-bytes=2MB",
+            "rocksdb",
+            "",
+        ] {
             assert!(registry.find(bad, false).is_err(), "{bad}");
         }
-        let error = registry.find("rocksdb", false).map(|_| ()).unwrap_err();
+        let refused = |name| registry.find(name, false).map(|_| ()).unwrap_err();
+        let error = refused("fulgurite:checkpoint-log-bytes=2");
+        assert!(error.contains("checkpoint_log_bytes is 2, allowed is 1048576 to"), "{error}");
+        let about = registry.find("fulgurite:checkpoint-log-bytes=2MiB", false).map(|engine| engine.about());
+        assert!(about.as_ref().is_ok_and(|about| about.ends_with("after 2 MiB of log")), "{about:?}");
+        let error = refused("rocksdb");
         assert_eq!(error, "there is no engine `rocksdb`: there are fulgurite");
     }
 }

@@ -109,6 +109,18 @@ impl Row {
         Summary::of(self.counting().filter_map(|run| metric.of(run)).collect())
     }
 
+    /// The counting runs in the order of a figure, and the index of the one in the middle: 0 if there are none.
+    ///
+    /// # Panics
+    /// If there is no metric of this name.
+    pub(crate) fn runs_by(&self, metric: &str) -> (Vec<&Run>, usize) {
+        let figure = |run: &Run| Metric::named(metric).of(run).unwrap_or(0.0);
+        let mut runs: Vec<&Run> = self.counting().collect();
+        runs.sort_by(|a, b| figure(a).total_cmp(&figure(b)));
+        let middle = runs.len().saturating_sub(1) / 2;
+        (runs, middle)
+    }
+
     /// Whether two rows have the same workload, data point and number of threads.
     pub fn is_beside(&self, other: &Row) -> bool {
         (&self.workload, &self.data_point, self.threads)

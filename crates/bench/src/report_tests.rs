@@ -7,7 +7,7 @@ use crate::engine::Counters;
 use crate::io::IoCounts;
 use crate::machine::Machine;
 use crate::report::{End, FORMAT, Report, Row};
-use crate::run::{KindRun, Latency, Run, Sample};
+use crate::run::{KindRun, Latency, Run, Sample, Second, Timeline, Watched};
 
 /// Three engines, two of them with three rounds at two numbers of threads.
 pub(crate) fn sample() -> Report {
@@ -129,6 +129,31 @@ fn sample_at(tenth: u64, rate: u64) -> Sample {
         operations: rate * (2 * tenth - slow) / 20,
         disk_bytes: rate * 18 * (tenth + tenth % 3),
     }
+}
+
+/// The same with its seconds: four of them, a checkpoint in the second one, the device stalls in the third one; then one in
+/// which nothing was due.
+pub(crate) fn paced(round: u32, rate: u64) -> Run {
+    let second = |index: u64| {
+        let slow = Latency { p50_ns: 100_000, p99_ns: (index + 1) * 1_000_000, ..Latency::default() };
+        Second {
+            due: rate,
+            completed: rate,
+            latency: Latency { max_ns: 10 * slow.p99_ns, ..slow },
+            bare: Some(Latency { max_ns: if index == 2 { 50_000_000 } else { 500_000 }, ..slow }),
+            watched: Some(Watched {
+                log_bytes: (index + 1) << 20,
+                checkpoints: u64::from(index == 1),
+                checkpoint_ns: u64::from(index == 1) * 800_000_000,
+                stats_ns_max: 30_000,
+            }),
+        }
+    };
+    let after = Second { completed: 1, ..Second::default() };
+    let bare = Some(Latency { p99_ns: 2_000_000, max_ns: 50_000_000, ..Latency::default() });
+    let seconds = (0..4).map(second).chain([after]).collect();
+    let timeline = Timeline { rate: Some(rate as f64), not_begun: 0, bare, seconds };
+    Run { timeline: Some(timeline), ..run(round, rate) }
 }
 
 /// Checks that a text contains these words, in this order.

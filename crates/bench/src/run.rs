@@ -53,6 +53,50 @@ pub struct Run {
     pub fill_ns: u64,
     /// Samples over time.
     pub samples: Vec<Sample>,
+    /// Its seconds, if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeline: Option<Timeline>,
+}
+
+/// A run second by second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The operations a second that were due; `None` if each began when the last one of its thread had ended.
+    pub rate: Option<f64>,
+    /// Operations that were due before the limit and had not begun some time after it; 0 if the run was interrupted.
+    pub not_begun: u64,
+    /// Bare writes, from the moments when they were due to their ends.
+    pub bare: Option<Latency>,
+    /// From the beginning of the measured part on; the last ones may be after the limit.
+    pub seconds: Vec<Second>,
+}
+
+/// A second of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Second {
+    /// Operations that were due in it, of those that completed.
+    pub due: u64,
+    /// Operations that completed in it.
+    pub completed: u64,
+    /// Of the operations that were due in it, from that moment to their end.
+    pub latency: Latency,
+    /// Of the bare writes that were due in it.
+    pub bare: Option<Latency>,
+    /// What the engine said; `None` if it says nothing, or did not return from the call.
+    pub watched: Option<Watched>,
+}
+
+/// What an engine said of its checkpoints in a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Bytes of the log above the last checkpoint, at the end.
+    pub log_bytes: u64,
+    /// Checkpoints that were completed.
+    pub checkpoints: u64,
+    /// How long the last one of these took; 0 if there was none.
+    pub checkpoint_ns: u64,
+    /// The longest call that asked for it.
+    pub stats_ns_max: u64,
 }
 
 /// The operations of one kind.

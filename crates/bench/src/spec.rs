@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::workload::{
-    DeleteQueue, JobQueue, LinkBench, Load, Micro, Mix, MvccVsLock, Oltp, QueueWork, Scan, Tpcb, Tpcc,
-    Workload, Ycsb,
+    DeleteQueue, JobQueue, LinkBench, Load, Micro, Mix, MvccVsLock, Oltp, QueueWork, Scan, TailLatency, Tpcb,
+    Tpcc, Workload, Ycsb,
 };
 
 /// A workload and its parameters; each is described at the workload.
@@ -21,6 +21,7 @@ pub enum Spec {
     Tpcb(Tpcb),
     Tpcc(Tpcc),
     LinkBench { nodes: u64 },
+    TailLatency(TailLatency),
     Ycsb { mix: Mix, records: u64, value_bytes: usize },
 }
 
@@ -38,6 +39,7 @@ impl Spec {
             Spec::Tpcb(tpcb) => Box::new(tpcb),
             Spec::Tpcc(tpcc) => Box::new(tpcc),
             Spec::LinkBench { nodes } => Box::new(LinkBench::new(nodes)),
+            Spec::TailLatency(tail_latency) => Box::new(tail_latency),
             Spec::Ycsb { mix, records, value_bytes } => Box::new(Ycsb::new(mix, records, value_bytes)),
         }
     }

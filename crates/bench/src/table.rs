@@ -51,6 +51,12 @@ impl TableSpec {
         "operations_per_second reads random_writes sequential_writes syncs device_mib estimated_io_seconds",
     );
 
+    /// Latencies at a fixed rate, and what may have caused the longest ones.
+    pub const TAILS: TableSpec = TableSpec(
+        "operations_per_second target_rate p50_latency_us p99_latency_us p999_latency_us max_latency_us \
+         checkpoints stats_max_us bare_max_us",
+    );
+
     fn metrics(&self) -> impl Iterator<Item = &'static Metric> {
         self.0.split(' ').map(Metric::named)
     }
@@ -82,7 +88,7 @@ pub(crate) const PARTIAL_NOTE: &str =
     "partial: the run was ended before its limit, the figures are of what was done until then";
 
 /// The text for a figure that means nothing or is unknown.
-const MISSING: &str = "–";
+pub(crate) const MISSING: &str = "–";
 
 /// The rows that are compared with each other, in the order of the report.
 pub(crate) fn groups(report: &Report) -> Vec<Vec<&Row>> {
@@ -378,7 +384,7 @@ mod tests {
     #[test]
     fn all_tables_show_metrics_that_exist() {
         use TableSpec as T;
-        for spec in [T::FULL, T::TERMINAL, T::TABLE_1, T::TPC_C, T::IO, T::WRITING, T::WAL] {
+        for spec in [T::FULL, T::TERMINAL, T::TABLE_1, T::TPC_C, T::IO, T::WRITING, T::WAL, T::TAILS] {
             assert!(spec.metrics().count() > 4);
         }
     }

@@ -1,24 +1,23 @@
 //! One thread of a run.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use fulgurite::env::Env;
-use hdrhistogram::Histogram;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::{Counters, Store};
 use crate::io::IoCounts;
+use crate::latencies::Latencies;
 use crate::machine::CpuTimes;
 use crate::measurement::{Limit, Load};
+use crate::pace::{Pacing, Rate, Schedule, sleep_exactly};
 use crate::retrying_session::{Counts, RetryingSession};
 use crate::run::Latency;
+use crate::seconds::{Seconds, SecondsOfThread};
 use crate::workload::{Client, Step};
 use crate::{Error, Result};
-
-/// The longest latency that is distinguished from longer ones: ten minutes.
-const LATENCY_NS_MAX: u64 = 600_000_000_000;
 
 /// The state that the threads of a run share.
 pub(crate) struct Shared {
@@ -42,6 +41,14 @@ pub(crate) struct Shared {
     pub outcomes: Mutex<Vec<Result<Outcome>>>,
     /// The file calls of the process, if a store does not count its own.
     pub process_io: Option<fn() -> IoCounts>,
+    /// Operations a second of the warm-up, of all threads that have warmed up.
+    warm_rate: Mutex<f64>,
+    /// When the measured part began.
+    began_ns: OnceLock<u64>,
+    /// When operations are due, in an open loop.
+    pub schedule: OnceLock<Schedule>,
+    /// The operations of each second, if the load is paced.
+    pub seconds: Option<Mutex<Seconds>>,
 }
 
 /// The counters at one moment.
@@ -69,9 +76,7 @@ pub(crate) struct KindOutcome {
     /// The operations before the measured part.
     pub warm_operations: u64,
     pub warm_rolled_back: u64,
-    latency_sum_ns: u64,
-    /// It resolves differences of one hundredth of a value.
-    latency_ns: Histogram<u64>,
+    latencies: Latencies,
 }
 
 impl KindOutcome {
@@ -81,8 +86,7 @@ impl KindOutcome {
             rolled_back: 0,
             warm_operations: 0,
             warm_rolled_back: 0,
-            latency_sum_ns: 0,
-            latency_ns: Histogram::new_with_bounds(1, LATENCY_NS_MAX, 2).expect("the bounds are good"),
+            latencies: Latencies::new(),
         }
     }
 
@@ -93,8 +97,7 @@ impl KindOutcome {
             sum.rolled_back += one.rolled_back;
             sum.warm_operations += one.warm_operations;
             sum.warm_rolled_back += one.warm_rolled_back;
-            sum.latency_sum_ns += one.latency_sum_ns;
-            sum.latency_ns.add(&one.latency_ns).expect("all histograms have the same bounds");
+            sum.latencies.add(&one.latencies);
             sum
         })
     }
@@ -106,14 +109,7 @@ impl KindOutcome {
     }
 
     pub fn latency(&self) -> Latency {
-        let count = self.operations + self.rolled_back;
-        Latency {
-            mean_ns: self.latency_sum_ns / count.max(1),
-            p50_ns: self.latency_ns.value_at_quantile(0.5),
-            p99_ns: self.latency_ns.value_at_quantile(0.99),
-            p999_ns: self.latency_ns.value_at_quantile(0.999),
-            max_ns: self.latency_ns.max(),
-        }
+        self.latencies.summary()
     }
 }
 
@@ -139,6 +135,10 @@ impl Shared {
             end: Mutex::new(None),
             outcomes: Mutex::default(),
             process_io,
+            warm_rate: Mutex::new(0.0),
+            began_ns: OnceLock::new(),
+            schedule: OnceLock::new(),
+            seconds: load.pacing.map(|_| Mutex::new(Seconds::new(load.threads))),
         }
     }
 
@@ -150,10 +150,20 @@ impl Shared {
         self.store.io().or_else(|| self.process_io.map(|counts| counts())).unwrap_or_default()
     }
 
-    /// Starts the measured part.
-    pub fn open_gate(&self) {
+    /// Starts the measured part; returns when it began.
+    pub fn open_gate(&self) -> u64 {
+        let began_ns = *self.began_ns.get_or_init(|| self.now_ns());
+        let rate = self.load.pacing.and_then(|Pacing { rate, .. }| match rate {
+            Rate::Max => None,
+            Rate::PerSecond(rate) => Some(rate),
+            Rate::Share(share) => Some(share * *self.warm_rate.lock()),
+        });
+        if let Some(rate) = rate {
+            self.schedule.get_or_init(|| Schedule::new(began_ns, rate, &self.load));
+        }
         *self.gate.0.lock() = true;
         self.gate.1.notify_all();
+        began_ns
     }
 
     fn pass_gate(&self) {
@@ -222,6 +232,7 @@ fn measured(shared: &Shared, thread: u32, client: Client, cold: CountDown<'_>) -
         client,
         ended: false,
         kinds: (0..shared.kinds).map(|_| KindOutcome::new()).collect(),
+        seconds: shared.seconds.as_ref().map(|seconds| SecondsOfThread::new(seconds, thread as usize)),
     };
     let warm = worker.warm_up(&mut RetryingSession::new(&mut *session, 0).until(&shared.failed));
     if warm.is_err() {
@@ -242,6 +253,7 @@ struct Worker<'a> {
     /// Whether the client is done.
     ended: bool,
     kinds: Vec<KindOutcome>,
+    seconds: Option<SecondsOfThread<'a>>,
 }
 
 impl Worker<'_> {
@@ -264,11 +276,15 @@ impl Worker<'_> {
                 Step::End => self.ended = true,
             }
         }
+        let elapsed_ns = self.shared.now_ns() - began_ns;
+        *self.shared.warm_rate.lock() += begun as f64 * 1e9 / elapsed_ns.max(1) as f64;
         Ok(())
     }
 
     fn measure(mut self, session: &mut RetryingSession<'_>) -> Result<Outcome> {
-        let began_ns = self.shared.now_ns();
+        let shared = self.shared;
+        let schedule = shared.schedule.get();
+        let began_ns = schedule.map_or_else(|| shared.now_ns(), Schedule::began_ns);
         let mut outcome = Outcome {
             began_ns,
             ended_ns: began_ns,
@@ -276,10 +292,22 @@ impl Worker<'_> {
             counts: session.counts(),
             kinds: Vec::new(),
         };
-        let mut begun = 0;
-        while !self.ended && !self.shared.stopped() && !self.is_over(begun, &outcome) {
-            begun += 1;
-            self.operation(session, &mut outcome)?;
+        match schedule {
+            Some(schedule) => {
+                sleep_exactly();
+                while !self.ended
+                    && let Some(due_ns) = schedule.take(shared.env.clock(), || shared.stopped())
+                {
+                    self.operation(session, &mut outcome, Some(due_ns))?;
+                }
+            }
+            None => {
+                let mut begun = 0;
+                while !self.ended && !shared.stopped() && !self.is_over(begun, &outcome) {
+                    begun += 1;
+                    self.operation(session, &mut outcome, None)?;
+                }
+            }
         }
         while let Some(commit) = session.pending().pop_front() {
             commit.pending.wait()?;
@@ -300,9 +328,15 @@ impl Worker<'_> {
         }
     }
 
-    /// Does the next operation. Without tickets it waits for it, and the operation begins where the last one ended; with
-    /// tickets it waits only if that many commits are in flight already.
-    fn operation(&mut self, session: &mut RetryingSession<'_>, outcome: &mut Outcome) -> Result<()> {
+    /// Does the next operation. Its latency counts from `due_ns`; in a closed loop from the end of the last one, or with
+    /// tickets from its beginning. Without tickets it waits for it, with tickets only if that many commits are in flight
+    /// already.
+    fn operation(
+        &mut self,
+        session: &mut RetryingSession<'_>,
+        outcome: &mut Outcome,
+        due_ns: Option<u64>,
+    ) -> Result<()> {
         let tickets = session.tickets();
         if session.pending().len() >= tickets
             && let Some(commit) = session.pending().pop_front()
@@ -310,7 +344,11 @@ impl Worker<'_> {
             commit.pending.wait()?;
             self.record(outcome, commit.kind, false, commit.began_ns);
         }
-        let began_ns = if tickets == 0 { outcome.ended_ns } else { self.shared.now_ns() };
+        let began_ns = match due_ns {
+            Some(due_ns) => due_ns,
+            None if tickets == 0 => outcome.ended_ns,
+            None => self.shared.now_ns(),
+        };
         let before = session.pending().len();
         let step = (self.client)(session)?;
         match (step, session.pending().get_mut(before)) {
@@ -339,8 +377,10 @@ impl Worker<'_> {
             true => kind.rolled_back += 1,
             false => kind.operations += 1,
         }
-        kind.latency_ns.saturating_record(latency_ns);
-        kind.latency_sum_ns += latency_ns;
+        kind.latencies.record(latency_ns);
+        if let (Some(seconds), Some(gate_ns)) = (&mut self.seconds, self.shared.began_ns.get()) {
+            seconds.record(began_ns - gate_ns, now_ns - gate_ns);
+        }
         self.shared.done[self.thread].store(outcome.operations, Ordering::Relaxed);
     }
 }

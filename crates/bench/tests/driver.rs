@@ -23,8 +23,7 @@ const fn micro(rows: u64, mix: MicroMix) -> Spec {
 
 /// Bytes of a key and a value of [`INSERT`].
 const ROW_BYTES: u64 = 120;
-const TWENTY: Load =
-    Load { threads: 1, limit: Limit::Operations(20), warm_up: Limit::Operations(0), tickets: 0, cold: false };
+const TWENTY: Load = Load::closed(1, Limit::Operations(20));
 
 /// A plan with engines of these faults, in a directory of its own.
 struct Bench {

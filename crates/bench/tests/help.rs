@@ -15,7 +15,7 @@ fn every_benchmark_explains_itself() {
     let commands = commands.map_while(|line| line.strip_prefix("  ")?.split_once(' '));
     let others = ["", "list", "compare", "page", "help"];
     let workloads: Vec<(&str, &str)> = commands.filter(|(name, _)| !others.contains(name)).collect();
-    assert_eq!(workloads.len(), 14, "{overview}");
+    assert_eq!(workloads.len(), 15, "{overview}");
     for (name, about) in workloads {
         let about = about.trim();
         let help = sandbox.ok(&[name, "--help"]);

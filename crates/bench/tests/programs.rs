@@ -97,6 +97,53 @@ fn workloads_without_an_end() {
 }
 
 #[test]
+fn latency_at_a_fixed_rate() {
+    let tables = ["tail-latency", "--rows", "300", "--tables", "5", "--written", "2", "--batch", "3"];
+    let paced = ["--rate", "50", "--seconds", "1.2", "--bare-device", "--threads", "2"];
+    let report = smoke(&[&tables[..], &paced].concat(), 1);
+    let (run, settings) = (runs(&report)[0], &report["settings"]);
+    assert_eq!((&run["operations"], &run["timeline"]["rate"]), (&60.into(), &50.0.into()));
+    assert_eq!(settings["rate"], "50 operations a second");
+    let seconds = list(&run["timeline"], "seconds");
+    assert_eq!([&seconds[0]["due"], &seconds[1]["due"]], [&Value::from(50), &Value::from(10)]);
+    let first = &seconds[0];
+    for number in [&first["latency"]["p999_ns"], &first["bare"]["max_ns"], &first["watched"]["stats_ns_max"]]
+    {
+        assert!(number.as_u64() > Some(0), "{first}");
+    }
+    assert!(first["watched"]["log_bytes"].is_u64() && first["watched"]["checkpoints"].is_u64(), "{first}");
+    let report = smoke(&["tail-latency", "--rows", "300", "--rate", "max", "--seconds", "0.2"], 1);
+    assert!(runs(&report)[0]["timeline"]["rate"].is_null());
+    let share = ["--share", "0.5", "--warm-up", "300ms", "--seconds", "0.3", "--threads", "1,2"];
+    let report = smoke(&[&["tail-latency", "--rows", "300"][..], &share].concat(), 2);
+    assert_eq!(report["settings"]["rate"], "0.5 of the rate of the warm-up");
+    assert!(runs(&report)[1]["timeline"]["rate"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn seconds_are_in_the_files() {
+    let sandbox = Sandbox::new();
+    let files = ["--json", "a.json", "--markdown", "a.md", "--svg", "a.svg", "--html", "a.html"];
+    let args = ["tail-latency", "--rows", "300", "--rate", "50", "--seconds", "1.2", "--rounds", "2"];
+    let said = sandbox.ok(&[&args[..], &files, &["--bare-device"]].concat());
+    for words in ["target op/s", "bare max us", "stats max us", "checkpoints", "50 operations a second"] {
+        assert!(said.contains(words), "{words} is missing:\n{said}");
+    }
+    let svg = sandbox.read("a.svg");
+    is_svg(&svg);
+    for words in ["fulgurite, p99", "fulgurite, max", "bare device, max"] {
+        assert!(svg.contains(words), "{words} is missing:\n{svg}");
+    }
+    for page in ["a.html", "b.html"] {
+        let text = sandbox.read(page);
+        is_page(&text);
+        assert!(text.contains("second by second") && text.matches("<svg").count() == 2, "{page}: {text}");
+        sandbox.ok(&["page", "a.json", "--out", "b.html"]);
+    }
+    assert!(sandbox.read("a.md").contains("| 1 | 50 | "), "{}", sandbox.read("a.md"));
+}
+
+#[test]
 fn levels_are_configurations_and_a_missing_one_has_a_reason() {
     let sandbox = Sandbox::new();
     let levels = "sync,memory,async:5ms,no-barrier,staged";

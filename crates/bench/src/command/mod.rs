@@ -8,6 +8,7 @@ mod output;
 pub(crate) mod parse;
 mod progress;
 mod signals;
+mod tail_latency;
 mod workloads;
 
 use std::ffi::OsString;

@@ -11,6 +11,7 @@ use super::parse::{bytes, check_unique, scale, seconds, warm_up};
 use super::{Failure, Program};
 use crate::engine::Level;
 use crate::measurement::{Limit, Load};
+use crate::pace::Pacing;
 use crate::plan::{Configuration, DataPoint, Plan, labels};
 use crate::spec::Spec;
 
@@ -74,7 +75,10 @@ pub(super) struct Wanted {
     pub engines: &'static [&'static str],
     pub threads: &'static [u32],
     pub limit: Limit,
+    /// Instead of a second before runs that are limited by time.
+    pub warm_up: Option<Limit>,
     pub tickets: u32,
+    pub pacing: Option<Pacing>,
 }
 
 impl RunArgs {
@@ -113,8 +117,9 @@ impl RunArgs {
             Limit::Time(_) => Limit::Time(Duration::from_secs(1)),
             _ => Limit::Operations(0),
         };
-        let warm_up = self.warm_up.unwrap_or(default_warm_up);
-        let load = |threads| Load { threads, limit, warm_up, tickets: wanted.tickets, cold: self.cold };
+        let warm_up = self.warm_up.or(wanted.warm_up).unwrap_or(default_warm_up);
+        let (tickets, cold, pacing) = (wanted.tickets, self.cold, wanted.pacing);
+        let load = |threads| Load { threads, limit, warm_up, tickets, cold, pacing };
         let data_points = wanted.specs.iter().flat_map(|(name, spec)| {
             threads.iter().map(|threads| DataPoint {
                 name: name.clone(),

@@ -22,7 +22,7 @@ pub(super) struct Outputs {
     /// Write the tables as Markdown to this file.
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Draw the rates into this file.
+    /// Draw the rates, or what the workload shows over time, into this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Write everything as one page to this file.

@@ -29,7 +29,7 @@ pub(super) fn warm_up(text: &str) -> Result<Limit, String> {
 }
 
 /// Bytes with a unit: `256MiB`.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
     let (number, unit) = text.split_at(digits);
     let shift = match unit {

@@ -7,6 +7,7 @@ use clap::builder::RangedU64ValueParser;
 use super::Failure;
 use super::options::{RunArgs, Wanted};
 use super::parse::{check_unique, sizes};
+use super::tail_latency::{self, TailLatencyArgs};
 use crate::engine::Direction;
 use crate::measurement::Limit;
 use crate::spec::Spec;
@@ -174,6 +175,15 @@ pub(super) enum WorkloadArgs {
         #[command(flatten)]
         table: TableArgs,
     },
+    /// Latency over time at a fixed rate, an open loop: durable overwrites of random rows, second by second.
+    ///
+    /// Commits are due at fixed times, whether or not the ones before have ended, and their latency counts from then: a
+    /// stall delays all that is due meanwhile, and all of it is measured (no coordinated omission). For each second the
+    /// report has p50, p99, p99.9 and the longest latency; of Fulgurite also completed checkpoints, the log above the last
+    /// one, and the longest call of `stats()`, which a thread of its own makes (--ask-every). The picture shows p99 and the
+    /// longest latency over time, with checkpoints as ticks.
+    #[command(after_help = tail_latency::EXAMPLES)]
+    TailLatency(TailLatencyArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -233,7 +243,9 @@ impl WorkloadArgs {
             engines: &["fulgurite"],
             threads: &[1, 8],
             limit: Limit::Time(Duration::from_secs(5)),
+            warm_up: None,
             tickets: 0,
+            pacing: None,
         };
         let only = |spec: Spec| vec![(String::new(), spec)];
         let until_done = |threads, wanted| Wanted { threads, limit: Limit::Work, ..wanted };
@@ -341,6 +353,9 @@ impl WorkloadArgs {
                     limit: Limit::WorkWithin(Duration::from_secs(600)),
                     ..wanted("job-queue", "One queue and many workers", specs)
                 }
+            }
+            WorkloadArgs::TailLatency(ref args) => {
+                args.wanted(run, wanted("tail-latency", "Overwrites at a fixed rate", Vec::new()))?
             }
             WorkloadArgs::OverwriteSteady { ref table } => {
                 let (rows, sizes) = table.scaled(run)?;

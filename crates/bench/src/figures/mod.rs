@@ -175,6 +175,7 @@ pub(crate) fn workload_view<'a>(name: &str, mut data_points: impl Iterator<Item 
     let first = data_points.next();
     let x = if data_points.all(|data_point| Some(data_point) == first) { X::Threads } else { X::DataPoints };
     let plot = match name {
+        "tail-latency" => TAILS,
         "delete-queue" => over_time("Operations a second over time", "operations_per_second"),
         "overwrite-steady" => over_time("Bytes on the disk over time", "disk_mib"),
         _ => rates("Operations a second", x),
@@ -183,10 +184,26 @@ pub(crate) fn workload_view<'a>(name: &str, mut data_points: impl Iterator<Item 
         "commit" => &TableSpec::TABLE_1,
         "tpcc" => &TableSpec::TPC_C,
         "page-vs-log" => &TableSpec::IO,
+        "tail-latency" => &TableSpec::TAILS,
         _ => &TableSpec::FULL,
     };
-    View { table, plots: vec![("", plot)] }
+    let mut plots = vec![("", plot)];
+    if name == "tail-latency" {
+        plots.push((
+            "-log",
+            over_time("The log above the last checkpoint over time", "log_above_checkpoint_mib"),
+        ));
+    }
+    View { table, plots }
 }
+
+const TAILS: PlotSpec = PlotSpec {
+    title: "Latency over time: p99 (solid) and the longest (dashed) of each second",
+    x: X::Time,
+    y: "p99_latency_us",
+    kind: Kind::Tails,
+    log_y: true,
+};
 
 pub(crate) fn rates(title: &'static str, x: X) -> PlotSpec {
     PlotSpec {
@@ -232,7 +249,7 @@ fn data_point(name: &str, workload: Spec, threads: u32, limit: Limit) -> DataPoi
         Limit::Time(time) => Limit::Time(time.min(WARM_UP)),
         _ => Limit::Operations(0),
     };
-    let load = Load { threads, limit, warm_up, tickets: 0, cold: false };
+    let load = Load { warm_up, ..Load::closed(threads, limit) };
     DataPoint { name: name.to_string(), workload, load, cache_bytes: ALL_IN_MEMORY }
 }
 
@@ -277,7 +294,7 @@ mod tests {
 
     #[test]
     fn every_workload_can_be_drawn() {
-        for name in ["delete-queue", "overwrite-steady", "commit"] {
+        for name in ["delete-queue", "overwrite-steady", "commit", "tail-latency"] {
             draw_all(&workload_view(name, ["A1", "A2"].into_iter()));
         }
     }

@@ -23,6 +23,9 @@ pub struct Layout {
 pub enum Swatch {
     Bar(Look),
     Line(Look),
+    /// A line without a marker.
+    Plain(Look),
+    Tick(Look),
 }
 
 /// The area of the data.
@@ -52,6 +55,7 @@ impl Layout {
         let y_label = match spec.kind {
             // The legend names the figures of a stack.
             Kind::Stacked(_) => "",
+            Kind::Tails => "us",
             Kind::Lines | Kind::Bars => Metric::named(spec.y).label,
         };
         Layout { title: spec.title, x_label, y_label, data_width: 0, names_height: TEXT, legend, axis }
@@ -96,6 +100,8 @@ impl Layout {
         {
             match swatch {
                 Swatch::Bar(look) => canvas.bar((x + 4, y - 6), (x + 20, y + 6), *look),
+                Swatch::Plain(look) => canvas.path(&[(x, y), (x + 24, y)], *look, 1.0, 2),
+                Swatch::Tick(look) => canvas.path(&[(x + 12, y - 8), (x + 12, y + 8)], look.solid(), 1.0, 2),
                 Swatch::Line(look) => {
                     canvas.path(&[(x, y), (x + 24, y)], *look, 1.0, 2);
                     canvas.marker((x + 12, y), *look);

@@ -12,6 +12,7 @@ pub type Color = &'static str;
 
 pub const INK: Color = "#222222";
 pub const PALE: Color = "#dddddd";
+const GREY: Color = "#999999";
 const WHITE: Color = "#ffffff";
 
 /// Height of the letters of axes and legends.
@@ -38,6 +39,21 @@ impl Look {
     pub fn of(index: usize) -> Look {
         let color = COLORS[index % COLORS.len()];
         Look { color, marker: index % MARKERS, fill: index / COLORS.len() % 3 }
+    }
+
+    /// The same with solid lines.
+    pub fn solid(self) -> Look {
+        Look { fill: 0, ..self }
+    }
+
+    /// The same with dashed lines.
+    pub fn dashed(self) -> Look {
+        Look { fill: 1, ..self }
+    }
+
+    /// Of what all series have in common.
+    pub fn grey() -> Look {
+        Look { color: GREY, marker: 0, fill: 0 }
     }
 }
 

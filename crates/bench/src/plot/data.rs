@@ -1,7 +1,7 @@
 //! The data of a plot from a report: series by category, and samples over time.
 
 use crate::head::distinct;
-use crate::metrics::Summary;
+use crate::metrics::{Summary, mib};
 use crate::report::{Report, Row};
 use crate::run::{Run, Sample};
 use crate::table::Differences;
@@ -92,6 +92,11 @@ impl<'a> Layers<'a> {
     }
 }
 
+/// The figure of seconds that is known over time.
+const LOG_ABOVE_CHECKPOINT: &str = "log_above_checkpoint_mib";
+/// The figure that makes a run the middle one where its seconds are shown.
+pub(crate) const TAIL: &str = "p99_latency_us";
+
 /// The samples of a run.
 #[derive(Debug, PartialEq)]
 pub struct Trace {
@@ -115,22 +120,18 @@ pub fn traces(report: &Report, metric: &str) -> (Vec<String>, Vec<Trace>) {
             let live = run.live_bytes.filter(|live| *live > 0);
             live.map_or(Vec::new(), |live| sampled(run, |bytes| bytes / live as f64))
         },
+        LOG_ABOVE_CHECKPOINT => log_above_checkpoint,
         _ => panic!("`{metric}` is not known over time"),
     };
-    let differences = Differences::of(report);
-    let name = |row: &Row| joined(&[series_name(report, row), differences.name(row)]);
-    let of_rows: Vec<String> = report.rows.iter().map(name).collect();
+    let middle_of = if metric == LOG_ABOVE_CHECKPOINT { TAIL } else { "operations_per_second" };
+    let of_rows: Vec<String> = report.rows.iter().map(|row| row_name(report, row)).collect();
     let names = distinct(of_rows.iter().cloned());
     let mut traces = Vec::new();
     for (row, name) in report.rows.iter().zip(&of_rows) {
         let series = names.iter().position(|known| known == name).unwrap_or(0);
-        let mut runs: Vec<&Run> = row.counting().collect();
-        let rate = |run: &Run| run.operations as f64 / run.elapsed_ns.max(1) as f64;
-        runs.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
-        for (index, run) in runs.iter().enumerate() {
-            let is_median = index == (runs.len() - 1) / 2;
-            traces.push(Trace { series, is_median, values: of_run(run) });
-        }
+        let (runs, middle) = row.runs_by(middle_of);
+        let trace = |(index, run)| Trace { series, is_median: index == middle, values: of_run(run) };
+        traces.extend(runs.into_iter().enumerate().map(trace));
     }
     (names, traces)
 }
@@ -150,6 +151,17 @@ fn rates(run: &Run) -> Vec<(f64, f64)> {
 fn sampled(run: &Run, value: impl Fn(f64) -> f64) -> Vec<(f64, f64)> {
     let samples = run.samples.iter();
     samples.map(|sample| (sample.at_ns as f64 / 1e9, value(sample.disk_bytes as f64))).collect()
+}
+
+/// At the end of each second.
+fn log_above_checkpoint(run: &Run) -> Vec<(f64, f64)> {
+    let seconds = run.timeline.iter().flat_map(|timeline| &timeline.seconds).enumerate();
+    seconds.filter_map(|(index, second)| Some((index as f64 + 1.0, mib(second.watched?.log_bytes)))).collect()
+}
+
+/// The label, and in what the row differs from others.
+pub(crate) fn row_name(report: &Report, row: &Row) -> String {
+    joined(&[series_name(report, row), Differences::of(report).name(row)])
 }
 
 /// The label, with the durability if one label has several.

@@ -102,21 +102,36 @@ pub fn over_time(report: &Report, spec: &PlotSpec) -> String {
     for trace in others.into_iter().chain(medians) {
         let look = Look::of(trace.series);
         let vertices: Vec<At> = trace.values.iter().map(|(at, value)| (x(*at), area.y(*value))).collect();
-        let (opacity, stroke_width) = if trace.is_median { (1.0, 2) } else { (0.35, 1) };
-        canvas.path(&vertices, look, opacity, stroke_width);
-        // Enough markers to identify the line, too few to hide it.
-        let step = vertices.len().div_ceil(6).max(1);
-        for vertex in vertices.iter().skip(step / 2).step_by(step).filter(|_| trace.is_median) {
-            canvas.marker(*vertex, look);
-        }
+        trace_line(&mut canvas, &vertices, look, trace.is_median);
+        mark_trace(&mut canvas, &vertices, look, trace.is_median);
     }
     area.draw_foot(&mut canvas);
+    draw_seconds(&mut canvas, &area, end);
+    canvas.finish()
+}
+
+/// The line of a run over time.
+pub fn trace_line(canvas: &mut Canvas, vertices: &[At], look: Look, is_median: bool) {
+    let (opacity, stroke_width) = if is_median { (1.0, 2) } else { (0.35, 1) };
+    canvas.path(vertices, look, opacity, stroke_width);
+}
+
+/// Enough markers to identify the line of the median run, too few to hide it.
+pub fn mark_trace(canvas: &mut Canvas, vertices: &[At], look: Look, is_median: bool) {
+    let step = vertices.len().div_ceil(6).max(1);
+    for vertex in vertices.iter().skip(step / 2).step_by(step).filter(|_| is_median) {
+        canvas.marker(*vertex, look);
+    }
+}
+
+/// The horizontal axis of a plot over time, up to `end` seconds.
+pub fn draw_seconds(canvas: &mut Canvas, area: &PlotArea, end: f64) {
     let step = nice_step(end / 8.0);
     for at in (0..).map(|index| f64::from(index) * step).take_while(|at| *at <= end * 1.000_001) {
-        canvas.line((x(at), area.bottom), (x(at), area.bottom + 4), INK);
-        canvas.text(&tick_text(at), (x(at), area.bottom + 10 + TEXT / 2), TEXT, Anchor::Middle);
+        let x = area.x(at / end, 1).round() as i32;
+        canvas.line((x, area.bottom), (x, area.bottom + 4), INK);
+        canvas.text(&tick_text(at), (x, area.bottom + 10 + TEXT / 2), TEXT, Anchor::Middle);
     }
-    canvas.finish()
 }
 
 /// The positions of bars and of the names below them.

@@ -7,8 +7,10 @@ mod data;
 mod draw;
 #[cfg(test)]
 mod plot_tests;
+mod tails;
 
 use self::data::Layers;
+pub(crate) use self::data::{TAIL, row_name};
 use crate::report::Report;
 
 /// The horizontal axis of a plot.
@@ -18,8 +20,8 @@ pub enum X {
     Threads,
     /// Data points, with workload and threads where those differ.
     DataPoints,
-    /// The time of a run: always lines. `y` is one of `operations_per_second`, `disk_mib` and `space_amplification`;
-    /// the last is computed with the bytes that are live at the end.
+    /// The time of a run: always lines, or [`Kind::Tails`]. `y` is one of `operations_per_second`, `disk_mib`,
+    /// `log_above_checkpoint_mib` and `space_amplification`; the last is computed with the bytes that are live at the end.
     Time,
 }
 
@@ -33,6 +35,9 @@ pub enum Kind {
     /// A bar for each engine, grouped, of several figures that add up: names of [`METRICS`](crate::METRICS), from the
     /// bottom. `y` and `log_y` mean nothing then.
     Stacked(&'static [&'static str]),
+    /// Over time, p99 and the longest latency of each second, with checkpoints as ticks and the bare device's longest.
+    /// `y` only names the axis.
+    Tails,
 }
 
 /// The settings of a plot.
@@ -57,12 +62,13 @@ pub struct PlotSpec {
 /// If there is no metric of a name in `spec`, or it is not known over time.
 pub fn plot(report: &Report, spec: &PlotSpec) -> String {
     let layers = match spec.x {
+        X::Time if spec.kind == Kind::Tails => return tails::draw(report, spec),
         X::Time => return draw::over_time(report, spec),
         X::Threads => Layers::by_threads(report),
         X::DataPoints => Layers::by_data_points(report),
     };
     match spec.kind {
-        Kind::Lines => draw::lines(&layers, spec),
+        Kind::Lines | Kind::Tails => draw::lines(&layers, spec),
         Kind::Bars => draw::bars(&layers, spec),
         Kind::Stacked(metrics) => draw::stacked(&layers, spec, metrics),
     }

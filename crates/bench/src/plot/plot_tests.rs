@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::report::Row;
-use crate::report_tests::{rounds, row, run, sample};
+use crate::report_tests::{paced, rounds, row, run, sample};
 
 const SPEC: PlotSpec = PlotSpec {
     title: "Durable <inserts>",
@@ -102,10 +102,45 @@ fn time_has_a_line_for_each_run() {
 }
 
 #[test]
+fn tails_have_lines_ticks_and_the_bare_device() {
+    let spec = PlotSpec { kind: Kind::Tails, x: X::Time, y: "p99_latency_us", log_y: true, ..SPEC };
+    let mut report = sample();
+    report.rows = vec![row("a", 8, vec![paced(1, 100), paced(2, 300), paced(3, 200)])];
+    let svg = plot(&report, &spec);
+    for text in ["a, p99", "a, max", "a, checkpoint", "bare device, max", "seconds", "us"] {
+        assert!(texts(&svg).contains(&text), "{text} in {:?}", texts(&svg));
+    }
+    // Three lines for each of three runs, three of the checkpoint of one run, and those of the legend.
+    assert_eq!(svg.matches("<polyline ").count(), 3 * 3 + 3 + 4);
+    // The checkpoint ended in the second of five seconds, and took 0.8 s.
+    let (left, right) = (values(&svg, "line", "x1")[0], values(&svg, "line", "x2")[0]);
+    let at = |seconds: f64| left + (seconds / 5.0 * f64::from(right - left)).round() as i32;
+    let along = svg.lines().find(|line| line.contains("stroke-width=\"4\"")).expect("the time that it took");
+    let (from, to) = (format!("points=\"{},", at(0.7)), format!(" {},", at(1.5)));
+    assert!(along.contains(&from) && along.contains(&to), "{along}: {from} {to}");
+    report.rows.push(row("b", 8, vec![run(1, 100)]));
+    assert!(texts(&plot(&report, &spec)).contains(&"b (n/a)"), "it has no seconds");
+}
+
+#[test]
+fn the_log_above_the_checkpoint_is_known_over_time() {
+    let mut report = sample();
+    report.rows = vec![row("a", 8, vec![paced(1, 100)])];
+    let svg = plot(&report, &PlotSpec { x: X::Time, y: "log_above_checkpoint_mib", ..SPEC });
+    assert_eq!(svg.matches("<polyline ").count(), 1 + 1, "the line and that of the legend");
+    assert!(texts(&svg).contains(&"log above checkpoint MiB"));
+}
+
+#[test]
 fn a_report_without_figures_is_an_empty_picture() {
     let mut report = sample();
     report.rows.clear();
-    for (x, kind) in [(X::Threads, Kind::Lines), (X::DataPoints, Kind::Bars), (X::Time, Kind::Lines)] {
+    for (x, kind) in [
+        (X::Threads, Kind::Lines),
+        (X::DataPoints, Kind::Bars),
+        (X::Time, Kind::Lines),
+        (X::Time, Kind::Tails),
+    ] {
         let svg = plot(&report, &PlotSpec { x, kind, ..SPEC });
         assert_eq!(texts(&svg)[0], "Durable &lt;inserts&gt;");
     }

@@ -106,7 +106,7 @@ impl Workload for DeleteQueue {
     /// together they are as many as were pushed and not popped.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut queues = BTreeMap::new();
-        let found = check_seals(store, "queue", |key, seal| {
+        let found = check_seals(store, 0, "queue", |key, seal| {
             let Some(Position { queue, at }) = Position::of(key) else { return false };
             let rows = queues.entry(queue).or_insert(at..at);
             let follows = rows.end == at;

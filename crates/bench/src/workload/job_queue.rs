@@ -98,7 +98,7 @@ impl Workload for JobQueue {
 
     /// Every job is whole and under its key; there are as many as were put, and none that was taken.
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
-        let found = check_seals(store, "jobs", |key, seal| {
+        let found = check_seals(store, 0, "jobs", |key, seal| {
             job_of(key) == Some(seal.row)
                 && self.taken.get(seal.row as usize).is_some_and(|taken| !taken.load(Ordering::Relaxed))
         })?;

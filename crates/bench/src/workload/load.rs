@@ -99,7 +99,7 @@ impl Workload for Load {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut key_of_row = vec![0; self.sizes.key_bytes];
         let mut found = vec![0; self.batches() as usize];
-        check_seals(store, "rows", |key, seal| {
+        check_seals(store, 0, "rows", |key, seal| {
             write_key(&mut key_of_row, seal.row);
             let rows = found.get_mut(seal.write as usize);
             rows.is_some_and(|rows| {

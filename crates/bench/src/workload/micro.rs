@@ -216,7 +216,7 @@ impl Workload for Micro {
         }
         let is_read_only = matches!(self.mix, MicroMix::Read { .. });
         let mut expected = vec![0; self.sizes.key_bytes];
-        let found = check_seals(store, table, |key, seal| {
+        let found = check_seals(store, 0, table, |key, seal| {
             self.write_key(&mut expected, seal.row);
             key == expected && seal.row < self.rows && (seal.write == 0 || !is_read_only)
         })?;

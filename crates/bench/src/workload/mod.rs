@@ -13,6 +13,7 @@ pub(crate) mod rows;
 mod scan;
 pub(crate) mod sealed;
 mod shuffle;
+mod tail_latency;
 mod tpcb;
 mod tpcc;
 mod ycsb;
@@ -26,6 +27,7 @@ pub use self::mvcc_vs_lock::{Conflicts, MvccVsLock};
 pub use self::oltp::Oltp;
 pub use self::rows::{Sizes, count_rows, read_all};
 pub use self::scan::{Scan, ScanLength};
+pub use self::tail_latency::TailLatency;
 pub use self::tpcb::Tpcb;
 pub use self::tpcc::{Scale as TpccScale, Tpcc};
 pub use self::ycsb::{Mix, Ycsb};
@@ -86,6 +88,9 @@ pub struct Shape {
     pub loaded_bytes: u64,
     /// About how many bytes of keys and values an operation writes.
     pub bytes_per_operation: u64,
+    /// Whether operations only replace what was loaded: an engine that collects garbage does not need the more space the
+    /// longer they run.
+    pub is_steady: bool,
 }
 
 /// The operations of one thread: does the next one, and returns its kind.

@@ -120,7 +120,7 @@ impl Workload for MvccVsLock {
         let pairs = self.pairs;
         let mut written = BTreeMap::new();
         let mut key_of_pair = [0; SIZES.key_bytes];
-        let found = check_seals(store, "pairs", |key, seal| {
+        let found = check_seals(store, 0, "pairs", |key, seal| {
             if let Some(stamp) = Stamp::of(seal.write) {
                 written.entry(stamp.writer).or_insert_with(Vec::new).push((seal.row, stamp));
             }

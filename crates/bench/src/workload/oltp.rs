@@ -56,6 +56,7 @@ impl Workload for Oltp {
             kinds: &["transaction"],
             loaded_bytes: self.rows * (row_bytes + entry_bytes),
             bytes_per_operation: 3 * row_bytes + 4 * entry_bytes,
+            ..Shape::default()
         }
     }
 

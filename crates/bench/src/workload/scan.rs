@@ -106,7 +106,7 @@ impl Workload for Scan {
 
     fn check(&self, store: &dyn Store, _: Option<&Done>) -> Result<()> {
         let mut expected = vec![0; self.sizes.key_bytes];
-        let found = check_seals(store, "rows", |key, seal| {
+        let found = check_seals(store, 0, "rows", |key, seal| {
             write_key(&mut expected, seal.row);
             key == expected && seal.row < self.rows
         })?;

@@ -96,15 +96,16 @@ pub(crate) fn fill_sealed(
     })
 }
 
-/// Counts the entries of the table 0, whose name is `name`. An error if an entry is not whole, or if by `belongs` it is
+/// Counts the entries of a table, whose name is `name`. An error if an entry is not whole, or if by `belongs` it is
 /// under a wrong key.
 pub(crate) fn check_seals(
     store: &dyn Store,
+    table: usize,
     name: &str,
     mut belongs: impl FnMut(&[u8], Seal) -> bool,
 ) -> Result<u64> {
     let mut rows = 0;
-    read_all(store, 0, |key, value| {
+    read_all(store, table, |key, value| {
         rows += 1;
         match Seal::of(value) {
             Some(seal) if belongs(key, seal) => Ok(()),

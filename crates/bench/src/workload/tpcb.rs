@@ -70,6 +70,7 @@ impl Workload for Tpcb {
             kinds: &["transaction"],
             loaded_bytes: self.rows() * ROW_BYTES as u64,
             bytes_per_operation: (3 * ROW_BYTES + HISTORY_BYTES) as u64,
+            ..Shape::default()
         }
     }
 

@@ -137,6 +137,7 @@ impl Workload for Ycsb {
             kinds: self.mix.kinds(),
             loaded_bytes: self.records * self.sizes().row_bytes(),
             bytes_per_operation: self.sizes().row_bytes() * (100 - percent) / 100,
+            ..Shape::default()
         }
     }
 
@@ -159,7 +160,7 @@ impl Workload for Ycsb {
     fn check(&self, store: &dyn Store, done: Option<&Done>) -> Result<()> {
         let mut expected = [0; KEY_BYTES];
         let mut loaded = 0;
-        let found = check_seals(store, "usertable", |key, seal| {
+        let found = check_seals(store, 0, "usertable", |key, seal| {
             write_user(&mut expected, seal.row);
             loaded += u64::from(seal.row < self.records);
             key == expected && (self.mix.inserts() || seal.row < self.records)

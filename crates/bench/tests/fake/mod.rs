@@ -1,4 +1,5 @@
 //! An engine that loses commits, fails, dies, refuses and waits as the tests of the driver choose; else it is Fulgurite.
+#![allow(dead_code, reason = "each test file uses some of it")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,8 @@ pub enum Fault {
     Conflicts,
     /// Each commit takes a while.
     IsSlow,
+    /// Its tenth commit takes much longer.
+    Stalls,
     /// It cannot be opened.
     DoesNotOpen,
     /// It cannot be closed.
@@ -41,6 +44,9 @@ pub enum Fault {
 
 /// The time of a commit of a slow engine.
 pub const SLOW: Duration = Duration::from_millis(2);
+
+/// The time of the commit in which an engine stalls.
+pub const STALL: Duration = Duration::from_millis(300);
 
 /// Counters for the tests.
 #[derive(Default)]
@@ -146,6 +152,7 @@ impl FakeSession<'_> {
             Fault::Panics if commit == 10 => panic!("a panic that the test wants"),
             // A thread that continues alone needs little memory.
             Fault::IsSlow | Fault::Fails | Fault::Panics => RealEnv::new().clock().sleep(SLOW),
+            Fault::Stalls if commit == 10 => RealEnv::new().clock().sleep(STALL),
             Fault::FailsAndLocks if commit > 10 => return Ok(Ended::Conflict),
             _ => {}
         }

@@ -177,6 +177,7 @@ impl Workload for LinkBench {
             loaded_bytes: self.nodes * (NODE_BYTES + u64::from(LINK_TYPES) * COUNT_BYTES)
                 + self.links() * LINK_BYTES,
             bytes_per_operation: written.iter().sum::<u64>() / 10_000,
+            ..Shape::default()
         }
     }
 

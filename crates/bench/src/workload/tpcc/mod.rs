@@ -76,6 +76,7 @@ impl Workload for Tpcc {
             kinds: &["new-order", "payment", "order-status", "delivery", "stock-level"],
             loaded_bytes: self.scale.loaded_bytes(),
             bytes_per_operation: scale::WRITTEN_BYTES,
+            ..Shape::default()
         }
     }
 
