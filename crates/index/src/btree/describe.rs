@@ -49,6 +49,14 @@ pub struct EntryDescription {
     pub payload: Vec<u8>,
 }
 
+/// The table of a node record.
+///
+/// # Errors
+/// Names the field that does not decode, and its byte offset in the body.
+pub fn table_of_node(body: &[u8]) -> Result<TableId, DecodeError> {
+    Ok(Header::decode(body)?.table)
+}
+
 /// Names the field that does not decode, and its byte offset in the body.
 pub fn describe(body: Vec<u8>) -> Result<NodeDescription, DecodeError> {
     let header = Header::decode(&body)?;

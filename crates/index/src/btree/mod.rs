@@ -58,7 +58,7 @@ use crate::{
 };
 
 pub use cursor::BTreeCursor;
-pub use describe::{EntryDescription, NodeDescription, describe};
+pub use describe::{EntryDescription, NodeDescription, describe, table_of_node};
 pub use node::leaf::Leaf;
 pub use options::{BTreeOptions, DeltaRule, DeltaShape};
 pub use walk::{EntryInfo, RecordInfo, TreeVisitor};
@@ -98,6 +98,11 @@ impl BTree {
     /// About how many bytes of memory the resident nodes take.
     pub fn resident_bytes(&self) -> usize {
         self.tree.nodes.residency.bytes()
+    }
+
+    /// About how many bytes the clean nodes take, if all nodes are in memory; `None` if some are on disk only.
+    pub fn clean_bytes(&self) -> Option<u64> {
+        self.tree.nodes.residency.clean_bytes().map(|bytes| bytes as u64)
     }
 
     /// The LSN of the newest root record; [`Lsn::NULL`] if the written tree is empty. A concurrent write-out may

@@ -14,7 +14,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{self as epoch, Guard};
 use fulgurite_types::Lsn;
@@ -44,6 +44,8 @@ pub(crate) struct Residency {
     all: AtomicUsize,
     /// Of the nodes that are dirty, or above a dirty one.
     dirty: AtomicUsize,
+    /// How many slots of the tree have a node that is on disk only.
+    absent: AtomicIsize,
 }
 
 impl Residency {
@@ -53,6 +55,12 @@ impl Residency {
 
     pub(crate) fn dirty_bytes(&self) -> usize {
         self.dirty.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of the clean nodes, if all nodes of the tree are in memory.
+    pub(crate) fn clean_bytes(&self) -> Option<usize> {
+        let is_whole = self.absent.load(Ordering::Relaxed) <= 0;
+        is_whole.then(|| self.bytes().saturating_sub(self.dirty_bytes()))
     }
 }
 
@@ -153,6 +161,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// The slot of a node whose newest record is at `lsn`.
     pub(crate) fn on_disk(lsn: Lsn, residency: &Arc<Residency>) -> Slot {
+        residency.absent.fetch_add(1, Ordering::Relaxed);
         Slot {
             word: AtomicPtr::new(ptr::without_provenance_mut(ABSENT)),
             lsn: AtomicU64::new(lsn.0),
@@ -260,14 +269,21 @@ impl Slot {
 
     /// Marks the slot as out of the tree; its node no longer counts as resident.
     pub(crate) fn retire(&self) {
-        self.mark(RETIRED);
+        let was_retired = self.flags.fetch_or(RETIRED, Ordering::Relaxed) & RETIRED != 0;
         self.charge(0);
         self.count_dirty(0);
+        if !was_retired {
+            self.residency.absent.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 
     fn charge(&self, bytes: usize) {
         let old = self.charged.swap(bytes, Ordering::Relaxed);
         self.residency.all.fetch_add(bytes.wrapping_sub(old), Ordering::Relaxed);
+        let absent = isize::from(bytes == 0) - isize::from(old == 0);
+        if absent != 0 {
+            self.residency.absent.fetch_add(absent, Ordering::Relaxed);
+        }
     }
 
     fn count_dirty(&self, bytes: usize) {
@@ -324,8 +340,7 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.charge(0);
-        self.count_dirty(0);
+        self.retire();
         let word = *self.word.get_mut();
         if word.addr() & TAG_MASK != ABSENT {
             // SAFETY: the slot owns the word's count, and no `Ref` is left, because each borrows the slot.
