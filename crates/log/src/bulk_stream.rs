@@ -102,6 +102,11 @@ impl BulkStream {
         self.state.lock().room()
     }
 
+    /// The same; 0 while a thread appends or writes.
+    pub fn room_unless_busy(&self) -> u32 {
+        self.state.try_lock().map_or(0, |state| state.room())
+    }
+
     /// Where the next record begins, if it fits.
     pub fn append_point(&self) -> Option<Lsn> {
         let state = self.state.lock();

@@ -77,6 +77,7 @@ mod log;
 mod options;
 mod reader;
 mod recovery;
+mod room;
 mod scan;
 #[cfg(all(test, feature = "shuttle"))]
 mod schedules;
@@ -100,6 +101,7 @@ pub use log::Log;
 pub use options::LogOptions;
 pub use reader::{LogReader, OwnedFrame};
 pub use recovery::{RecoveredFrame, RecoveryReport, RecoverySink, ReplayFrom};
+pub use room::LogRoom;
 pub use scan::{ScanItem, ScanProblem, SegmentScan, scan_segment, scan_segment_in};
 pub use segments::{SegmentInfo, Stream};
 pub use signal::{Signal, Sleep};

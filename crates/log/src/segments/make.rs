@@ -62,15 +62,15 @@ impl Segments {
     }
 
     /// The size of the next segment: the smallest, doubled for each segment that the streams took after the first since
-    /// the log was opened, while it is at most an eighth of the free space. So a log that hardly grows stays small, one
+    /// the log was opened, while it is at most a 64th of the free space. So a log that hardly grows stays small, one
     /// that grows fast soon has large segments, and ready segments do not fill a nearly full disk.
-    fn wanted_bytes(&self, taken: u32) -> u32 {
+    pub fn wanted_bytes(&self, taken: u32) -> u32 {
         let (min, max) =
             (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
         let free = self.dir.free_bytes().unwrap_or(u64::MAX);
         let bytes = |doublings: u32| (min << doublings).min(max);
         let mut doublings = taken.saturating_sub(1).min(31);
-        while doublings > 0 && bytes(doublings) > free / 8 {
+        while doublings > 0 && bytes(doublings) > free / 64 {
             doublings -= 1;
         }
         u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
@@ -186,6 +186,12 @@ impl Segments {
         header.copy_from_slice(&SegmentHeader { bytes, database: self.database, number }.encode());
         write(&header, 0)?;
         file.sync_data()
+    }
+
+    /// The bytes of the spare files; 0 while a segment is being made.
+    pub fn spare_bytes(&self) -> u64 {
+        let maker = self.maker.try_lock();
+        maker.map_or(0, |maker| maker.spare.iter().map(|spare| u64::from(spare.bytes)).sum())
     }
 
     /// Removes the spare files, as far as that works.

@@ -74,6 +74,7 @@ use crate::bulk_stream::BulkStream;
 use crate::durability::{Durability, FlushScheme};
 use crate::error::LogError;
 use crate::format::{ChunkRef, FRAME_HEADER_BYTES, FrameHeader, GroupKind, encode_local_record};
+use crate::room::Refusal;
 use crate::segments::Segments;
 use crate::shared::Shared;
 use crate::stats::add;
@@ -93,6 +94,8 @@ pub(crate) struct CommitStream {
     writer: Mutex<GroupWriter>,
     /// Deferred commits write it; the fields beside it are read by every commit.
     requests: CachePadded<Requests>,
+    /// Whether the disk had no room for the last segment.
+    pub refusal: Refusal,
     frame_bytes_max: u32,
     local_bytes_max: u32,
 }
@@ -127,6 +130,7 @@ impl CommitStream {
             },
             writer: Mutex::new(GroupWriter::new(Arc::clone(&shared), Arc::clone(&segments), direct)),
             requests: CachePadded::default(),
+            refusal: Refusal::default(),
             frame_bytes_max: shared.options.frame_bytes_max(),
             local_bytes_max: shared.options.local_bytes_max(),
             shared,

@@ -3,7 +3,8 @@
 
 use super::CommitStream;
 use crate::error::LogError;
-use crate::segments::{From, Segment};
+use crate::segments::{From, Maker, Segment};
+use crate::stream::groups::Supply;
 use std::sync::Arc;
 
 impl CommitStream {
@@ -16,7 +17,7 @@ impl CommitStream {
                 return Ok(());
             }
             let taken = self.groups.supply().taken;
-            let segment = self.segments.make(&mut maker, taken, 0, From::Disk, &self.shared)?;
+            let segment = self.make(&mut maker, taken, 0, From::Disk)?;
             self.groups.push_ready(segment);
         }
     }
@@ -27,7 +28,32 @@ impl CommitStream {
     }
 
     pub fn ready_segments(&self) -> usize {
-        self.groups.supply().ready
+        self.supply().ready
+    }
+
+    pub fn supply(&self) -> Supply {
+        self.groups.supply()
+    }
+
+    /// Makes a segment, and notes whether the disk had room.
+    fn make(
+        &self,
+        maker: &mut Maker,
+        taken: u32,
+        bytes_min: u32,
+        from: From,
+    ) -> Result<Arc<Segment>, LogError> {
+        let made = self.segments.make(maker, taken, bytes_min, from, &self.shared);
+        match &made {
+            Ok(segment) if segment.of_reserve => {}
+            Ok(_) => self.refusal.clear(),
+            Err(LogError::NoSpace { .. }) => {
+                let free_bytes = self.segments.dir().free_bytes().unwrap_or(u64::MAX);
+                self.refusal.note(self.shared.now_ns(), free_bytes);
+            }
+            Err(_) => {}
+        }
+        made
     }
 
     /// Makes one segment ready, if there are too few.
@@ -41,7 +67,7 @@ impl CommitStream {
         if supply.ready >= self.shared.options.ready_segments {
             return Ok(false);
         }
-        let segment = self.segments.make(&mut maker, supply.taken, 0, From::Disk, &self.shared)?;
+        let segment = self.make(&mut maker, supply.taken, 0, From::Disk)?;
         self.groups.push_ready(segment);
         Ok(true)
     }
@@ -56,7 +82,7 @@ impl CommitStream {
                 Ok(segment)
             }
             Err(supply) => {
-                let made = self.segments.make(&mut maker, supply.taken, bytes_min, from, &self.shared)?;
+                let made = self.make(&mut maker, supply.taken, bytes_min, from)?;
                 self.groups.count_taken();
                 Ok(made)
             }

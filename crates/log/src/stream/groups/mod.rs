@@ -64,6 +64,10 @@ pub(crate) enum InMemory {
 pub(crate) struct Supply {
     /// Those that are ready.
     pub ready: usize,
+    /// Their bytes, those of the first, and those of the largest.
+    pub ready_bytes: u64,
+    pub first_ready_bytes: u64,
+    pub largest_ready_bytes: u64,
     /// Those that both streams have taken.
     pub taken: u32,
 }
@@ -276,8 +280,7 @@ impl Groups {
     // Segments.
 
     pub fn supply(&self) -> Supply {
-        let queue = self.queue();
-        Supply { ready: queue.ready(), taken: queue.segments_taken() }
+        self.queue().supply()
     }
 
     /// Adds a segment that was just made. The caller holds the maker, so that their numbers rise.
@@ -290,7 +293,7 @@ impl Groups {
     pub fn take_ready(&self, bytes_min: u32) -> Result<Arc<Segment>, Supply> {
         let mut queue = self.queue();
         let taken = queue.take_ready(bytes_min, &self.credit);
-        taken.ok_or_else(|| Supply { ready: queue.ready(), taken: queue.segments_taken() })
+        taken.ok_or_else(|| queue.supply())
     }
 
     /// The bulk stream took a segment that was made for it.

@@ -1,5 +1,6 @@
 //! The groups in memory, in log order: opened, closed, taken, released, all under one lock.
 
+use super::Supply;
 use super::buffer::GroupBuffer;
 use super::credit::{Credit, group_charge};
 use super::ring::{GroupRing, JOINABLE_BYTES_MAX, Joined, Opening, TimeBounds, Word};
@@ -158,12 +159,15 @@ impl Queue {
         self.segments_taken += 1;
     }
 
-    pub fn ready(&self) -> usize {
-        self.ready.len()
-    }
-
-    pub fn segments_taken(&self) -> u32 {
-        self.segments_taken
+    pub fn supply(&self) -> Supply {
+        let bytes = || self.ready.iter().map(|segment| u64::from(segment.bytes));
+        Supply {
+            ready: self.ready.len(),
+            ready_bytes: bytes().sum(),
+            first_ready_bytes: bytes().next().unwrap_or(0),
+            largest_ready_bytes: bytes().max().unwrap_or(0),
+            taken: self.segments_taken,
+        }
     }
 
     // Opening and closing.
