@@ -135,15 +135,6 @@ impl Engine {
         self.pipeline.check_log()
     }
 
-    /// Fails if nothing can be written now, or not for want of space: puts are refused before deletes.
-    pub fn admit_writes(&self, has_puts: impl FnOnce() -> bool) -> Result<()> {
-        self.check_writable()?;
-        if self.room.is_short() && has_puts() {
-            self.room.check_for_puts()?;
-        }
-        self.room.check_for_deletes()
-    }
-
     /// Fails if no commit can have this level.
     pub fn check_level(&self, level: Durability) -> Result<()> {
         let why = match level {

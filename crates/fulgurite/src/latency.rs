@@ -93,6 +93,8 @@ pub struct Waits {
     pub merging: Latency,
     /// For a checkpoint: the log had outgrown [`Options::checkpoint_log_bytes`](crate::Options::checkpoint_log_bytes).
     pub checkpoint: Latency,
+    /// For room on the disk: for a checkpoint that frees segments. Commits that were refused in the end count, too.
+    pub space: Latency,
 }
 
 /// What a commit waited for.
@@ -100,6 +102,7 @@ pub struct Waits {
 pub(crate) enum Waited {
     Merging,
     Checkpoint,
+    Space,
 }
 
 struct Recorder {
@@ -158,7 +161,7 @@ pub(crate) struct Stopwatch {
     /// Indexed by [`recorder_index`].
     recorders: [Recorder; 4],
     /// Indexed by [`Waited`].
-    waits: [Recorder; 2],
+    waits: [Recorder; 3],
 }
 
 fn recorder_index(level: Durability) -> usize {
@@ -210,8 +213,8 @@ impl Stopwatch {
     }
 
     pub fn waits(&self) -> Waits {
-        let [merging, checkpoint] = self.waits.each_ref().map(Recorder::read);
-        Waits { merging, checkpoint }
+        let [merging, checkpoint, space] = self.waits.each_ref().map(Recorder::read);
+        Waits { merging, checkpoint, space }
     }
 
     pub fn read(&self) -> Latencies {

@@ -147,7 +147,9 @@ impl Engine {
         let _quiet = self.pipeline.quiet();
         let mut checkpointer = self.checkpointer.lock();
         self.check_open()?;
-        let report = checkpointer.checkpoint(&self.merger)?;
+        let written = checkpointer.checkpoint(&self.merger);
+        self.room.checkpoint_ended();
+        let report = written?;
         // The checkpointer's thread frees the segments that this checkpoint retired. A failed checkpoint must not wake it:
         // if that thread itself wrote it, it would retry without a pause.
         self.wakeups.wake_checkpointer();
@@ -159,7 +161,7 @@ impl Engine {
     }
 
     /// Gives the retired segments that no reader uses back to the log; true if some are left.
-    fn free_retired(&self) -> Result<bool> {
+    pub fn free_retired(&self) -> Result<bool> {
         let mut space = self.space.lock();
         self.check_open()?;
         space.give_back()?;

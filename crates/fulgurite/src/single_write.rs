@@ -12,6 +12,8 @@ use crate::commit::prepare::prepare_one;
 use crate::engine::Engine;
 use crate::merger::freeze_if_grown;
 use crate::options::TRANSACTION_BYTES_MAX_LEAST;
+use crate::space::budget::Kind;
+use crate::space::need::WriteCost;
 use crate::write_set::{check_key, check_value};
 use crate::{Commit, Error, Result, Table};
 
@@ -68,8 +70,11 @@ impl Table {
         value.map_or(Ok(()), check_value)?;
         let level = engine.options.durability;
         let timed = engine.pipeline.stopwatch().start(level);
-        engine.admit_writes(|| value.is_some())?;
-        engine.wait_for_maintenance(table, key.len() + value.map_or(0, <[u8]>::len))?;
+        engine.check_writable()?;
+        let bytes = key.len() + value.map_or(0, <[u8]>::len);
+        let kind = if value.is_some() { Kind::Puts } else { Kind::Deletes };
+        let _admitted = engine.admit_by_room(kind, || WriteCost::of_one(bytes))?;
+        engine.wait_for_maintenance(table, bytes)?;
         let hash = hash_key(table.id, key);
         let inline_max = engine.options.inline_bytes_max;
         let (frame, work) = prepare_one(table, key, hash, value, expires_at_ms, inline_max);

@@ -110,6 +110,8 @@ pub struct Stats {
     pub segment_bytes: u64,
     /// How many segments there are.
     pub segments: SegmentCounts,
+    /// The room on the disk, and what is kept of it.
+    pub room: RoomStats,
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
     /// If the log has failed: the range from the first to the last commit that was acknowledged at level
@@ -148,6 +150,54 @@ pub struct SegmentCounts {
     pub bulk: u64,
     /// Ready to be used by either.
     pub ready: u64,
+}
+
+/// The room on the disk of the log. While there is enough, commits are admitted; else they wait for a checkpoint, and
+/// are refused if checkpoints free nothing.
+///
+/// ```
+/// # fn main() -> fulgurite::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+/// let room = db.stats().room;
+/// if let Some(why) = &room.puts_refused {
+///     eprintln!("{why}; checkpoints may free {} bytes", room.freeable_bytes);
+/// }
+/// # assert!(room.puts_refused.is_none());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RoomStats {
+    /// Bytes that are free on the disk of the log: `u64::MAX` if the file system does not say. 0 for a second after a file
+    /// could not be made, whatever the file system reports: so a full quota shows.
+    pub free_bytes: u64,
+    /// The same for the disk of the database's directory, if the log is on another one. Nothing is refused for it: its
+    /// files are overwritten in place, which takes no space unless the file system copies on write.
+    pub home_free_bytes: u64,
+    /// Bytes of the log's own files that are free for checkpoints: recycled ones, ready ones, the reserve.
+    pub ready_bytes: u64,
+    /// Bytes that are kept for checkpoints, the way out of a full disk: puts wait once fewer are free or ready.
+    pub reserved_bytes: u64,
+    /// About how many bytes checkpoints would free by now, in segments that are dead.
+    pub freeable_bytes: u64,
+    /// Why puts are refused, if the last one that did not fit was and there has been no room for it since.
+    pub puts_refused: Option<String>,
+}
+
+impl RoomStats {
+    fn read(engine: &Engine) -> RoomStats {
+        let seen = engine.room.figures();
+        RoomStats {
+            free_bytes: seen.log.free_bytes,
+            home_free_bytes: engine.room.home_free_bytes(),
+            ready_bytes: seen.log.spare_bytes + seen.log.ready_bytes + seen.log.reserve_bytes,
+            reserved_bytes: seen.kept,
+            freeable_bytes: engine.space.lock().freeable_bytes(),
+            puts_refused: engine.room.puts_refused(),
+        }
+    }
 }
 
 impl Stats {
@@ -197,6 +247,7 @@ impl Stats {
             live_bytes: progress.live_bytes.load(Ordering::Acquire),
             segment_bytes,
             segments,
+            room: RoomStats::read(engine),
             poisoned: engine.log.poisoned().map(|why| why.to_string()),
             at_risk: engine.pipeline.at_risk(),
             read_only: engine.options.read_only,

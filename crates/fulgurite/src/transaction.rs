@@ -29,6 +29,8 @@ use crate::merger::freeze_if_grown;
 use crate::read_set::{ReadSet, Validated};
 use crate::scan::Range;
 use crate::snapshots::SnapshotGuard;
+use crate::space::budget::Kind;
+use crate::space::need::WriteCost;
 use crate::spill::Spill;
 use crate::write_set::{Budget, WriteOp, WriteSet, WriteValue, check_key, check_value};
 use crate::{Conflict, Contended, Error, Isolation, KeyRange, Result, Table, Value};
@@ -404,7 +406,7 @@ impl Transaction {
             return Ok(WriteValue::Inline(value.into()));
         }
         self.engine.check_writable()?;
-        self.engine.room.check_for_puts()?;
+        let _admitted = self.engine.admit_by_room(Kind::Puts, || WriteCost::of_chunks(value.len()))?;
         self.engine.wakeups.chunk_written();
         let spill = self.spill.get_or_insert_with(|| self.engine.new_spill());
         Ok(WriteValue::Chunks(Arc::new(spill.value(table.id, key, value)?)))
@@ -642,8 +644,11 @@ impl Transaction {
         syncs: bool,
         acknowledge: impl FnOnce(Csn) -> Result<A>,
     ) -> Result<A> {
+        engine.check_writable()?;
         // Search for puts only where the disk is short of room.
-        engine.admit_writes(|| self.writes.has_puts())?;
+        let is_plenty = engine.room.is_plenty();
+        let kind = if is_plenty || self.writes.has_puts() { Kind::Puts } else { Kind::Deletes };
+        let _admitted = engine.admit_by_room(kind, || self.writes.cost_on_disk())?;
         let bytes = self.writes.cost.memory / self.writes.tables.len().max(1);
         for writes in &self.writes.tables {
             engine.wait_for_maintenance(&writes.table, bytes)?;

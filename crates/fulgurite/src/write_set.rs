@@ -11,6 +11,7 @@ use smallvec::SmallVec;
 use crate::body::{self, ChunksRef};
 use crate::catalog::TableState;
 use crate::deleted_ranges::{DeletedRanges, Joined};
+use crate::space::need::{FRAME_BYTES, WriteCost};
 use crate::{Error, Result};
 
 /// The write of one key.
@@ -167,6 +168,17 @@ impl WriteSet {
         let puts =
             |writes: &TableWrites| writes.ops.values().any(|op| !matches!(op.value, WriteValue::Delete));
         self.tables.iter().any(puts)
+    }
+
+    /// What the commit takes of the disk, now and at the next checkpoint.
+    pub fn cost_on_disk(&self) -> WriteCost {
+        let keys: u64 = self.tables.iter().map(|writes| writes.ops.len() as u64).sum();
+        let ranges: u64 = self.tables.iter().map(|writes| writes.ranges.iter().count() as u64).sum();
+        WriteCost {
+            entries: keys + WriteCost::RANGE_ENTRIES * ranges,
+            memory: self.cost.memory as u64,
+            log_bytes: (self.cost.operations + FRAME_BYTES) as u64,
+        }
     }
 
     fn writes(&mut self, table: &Arc<TableState>) -> &mut TableWrites {

@@ -11,6 +11,7 @@
 //! is safe, too: it looks up range tombstones before keys, so if it misses a dropped tombstone, it then searches a tree
 //! in which the tombstone has nothing left to hide.
 
+mod cleaning;
 pub(crate) mod pace;
 pub(crate) mod pacing;
 mod purges;
@@ -26,6 +27,7 @@ use fulgurite_log::{CommitLog, Log};
 use fulgurite_types::{Csn, Lsn, TableId};
 use parking_lot::Mutex;
 
+use self::cleaning::Unmovable;
 use self::pace::{Debt, due_bytes};
 use self::pacing::{LogShare, Now, Pacer, Pacing};
 use self::purges::Purges;
@@ -66,6 +68,7 @@ pub(crate) struct Checkpointer {
     /// The log that no checkpoint covers.
     debt: Debt,
     purges: Purges,
+    unmovable: Unmovable,
     shared: Shared,
 }
 
@@ -109,7 +112,7 @@ fn unwritten_bytes(table: &TableState) -> u64 {
 
 impl Checkpointer {
     pub fn new(debt: Debt, shared: Shared) -> Checkpointer {
-        Checkpointer { debt, purges: Purges::default(), shared }
+        Checkpointer { debt, purges: Purges::default(), unmovable: Unmovable::new(), shared }
     }
 
     /// What recovery may need of the log.
@@ -137,6 +140,9 @@ impl Checkpointer {
 
     /// Whether the log has grown enough for a checkpoint, or the disk is nearly full and one might free segments.
     pub fn is_due(&self) -> bool {
+        if self.shared.room.take_wanted() {
+            return true;
+        }
         // A segment is freed only when the older copy of the superblock does not need it either: until that copy covers
         // everything, another checkpoint may free segments.
         if self.shared.room.is_short() && self.needed().covered < self.shared.pipeline.visible() {
@@ -180,8 +186,10 @@ impl Checkpointer {
     }
 
     fn write(&mut self, merger: &Merger) -> Result<CheckpointReport> {
+        let room = self.shared.room.clone();
+        let _writing = room.begin_writing();
         let (at, tables) = self.begin()?;
-        let is_unchanged = self.is_unchanged(at.covered);
+        let is_unchanged = self.is_unchanged(at.covered) && self.segments_to_clean(at.bulk_before).is_empty();
         if self.shared.room.must_stay_empty() {
             if !is_unchanged {
                 let what = format!("{} has no room for a checkpoint", self.shared.files.path.display());
@@ -205,6 +213,11 @@ impl Checkpointer {
             self.drop_range_deletes(at.covered);
             records_written
         };
+        if room.is_short() {
+            // What only the older copy needs is free at once, without another set of records (INV-SPACE-3).
+            self.write_superblock(self.current().checkpoint, &at)?;
+            self.shared.space.lock().accounts.install_again();
+        }
         self.debt.pay(at.log_bytes);
         let needed = self.needed();
         let segments_freed = self.shared.space.lock().retire(needed, at.bulk_before);
@@ -261,12 +274,12 @@ impl Checkpointer {
         let estimated: Vec<_> = tables.map(|table| (unwritten_bytes(&table), table)).collect();
         let pacing = self.shared.pacing.clone();
         let mut pacer = self.pacer(&pacing, estimated.iter().map(|(bytes, _)| bytes).sum());
-        for (estimate, table) in estimated {
+        for (estimate, table) in &estimated {
             let reads = &*self.shared.reads;
-            merger.merge(&table, reads, at.covered)?;
-            self.purges.purge(&table, &reads.prune_rules(&table), at.covered)?;
-            pacer.begin_table(estimate, table.index.base().dirty_bytes());
-            records_written += self.write_out(&table, &mut pacer)?;
+            merger.merge(table, reads, at.covered)?;
+            self.purges.purge(table, &reads.prune_rules(table), at.covered)?;
+            pacer.begin_table(*estimate, table.index.base().dirty_bytes());
+            records_written += self.write_out(table, &mut pacer)?;
             let written = self.shared.space.lock().accounts.written(table.id);
             // A snapshot still sees the table, so its values stay in the accounts; no recovery needs its root.
             if table.dropped().is_some_and(|csn| csn <= at.covered) {
@@ -279,6 +292,8 @@ impl Checkpointer {
             };
             record.tables.insert(table.id, table_record);
         }
+        let tables: Vec<_> = estimated.into_iter().map(|(_, table)| table).collect();
+        records_written += self.clean(&tables, at, &mut record, &mut pacer);
         Ok((record, records_written))
     }
 

@@ -52,7 +52,7 @@ use crate::reads::Reads;
 use crate::space::Space;
 use crate::space::accounts::Accounts;
 use crate::space::pins::SpillPins;
-use crate::space::room::Room;
+use crate::space::room::{Owners, Room};
 use crate::store::LogNodeStore;
 use crate::superblock::{Superblock, SuperblockFile};
 use crate::values::Values;
@@ -146,12 +146,15 @@ fn build(
     let files = Arc::new(Files::new(home, lock));
     let pipeline = Pipeline::new(log.clone(), report.last_csn, stopwatch);
     let reads = Arc::new(Reads::new(pipeline.clone(), files.clone(), clock.clone(), env.clone()));
-    let room = Arc::new(Room::new(log.clone(), tables.clone(), files.clone()));
     let space = Space::new(accounts, spills.clone(), log.clone());
     let checks = space.checks();
     let space = Arc::new(Mutex::new(space));
     let superblock = Arc::new(Mutex::new(superblock));
     let pacing = Arc::new(Pacing::default());
+    let room = Arc::new(Room::new(
+        Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() },
+        options.leaf_bytes as u64,
+    ));
     let shared = Shared {
         env: env.clone(),
         files: files.clone(),

@@ -23,6 +23,8 @@ pub(crate) struct Accounts {
     now: TableAccounts,
     /// Its sums over all tables, by segment.
     now_totals: Totals,
+    /// Its sums over all segments, by table.
+    now_sizes: BTreeMap<TableId, i64>,
     written: BTreeMap<TableId, Written>,
     written_totals: Totals,
     /// Totals by segment as of the current and the previous checkpoint: recovery may need either.
@@ -88,11 +90,12 @@ impl Accounts {
 
     fn new(written: BTreeMap<TableId, Written>, record: Vec<u32>) -> Accounts {
         let now = written.iter().map(|(id, written)| (*id, written.live.clone())).collect();
+        let now_sizes = written.iter().map(|(id, written)| (*id, written.live.values().sum())).collect();
         let mut totals = Totals::default();
         written.values().for_each(|written| totals.add_all(&written.live));
         let current = Checkpoint { live: totals.clone(), record };
         let (now_totals, written_totals) = (totals.clone(), totals);
-        Accounts { now, now_totals, written, written_totals, previous: current.clone(), current }
+        Accounts { now, now_totals, now_sizes, written, written_totals, previous: current.clone(), current }
     }
 
     /// Books the changes that writing a table's records reported.
@@ -110,6 +113,19 @@ impl Accounts {
             }
             self.now_totals.add(segment, bytes);
         }
+        *self.now_sizes.entry(table).or_default() += changes.iter().map(|(_, bytes)| bytes).sum::<i64>();
+    }
+
+    /// The live bytes of a table that the nodes in memory refer to, and in how many segments they are.
+    pub fn size_now(&self, table: TableId) -> (u64, usize) {
+        let bytes = self.now_sizes.get(&table).copied().unwrap_or(0).max(0) as u64;
+        (bytes, self.now.get(&table).map_or(0, BTreeMap::len))
+    }
+
+    /// The bytes of a segment that the nodes in memory refer to. With none it is dead once both copies of the superblock
+    /// name a checkpoint that begins now.
+    pub fn live_now(&self, segment: u32) -> u64 {
+        self.now_totals.of(segment).max(0) as u64
     }
 
     /// A table's tree was written out, and all changes up to that were booked.
@@ -131,6 +147,7 @@ impl Accounts {
         if let Some(now) = self.now.remove(&table) {
             self.now_totals.subtract_all(&now);
         }
+        self.now_sizes.remove(&table);
         if let Some(written) = self.written.remove(&table) {
             self.written_totals.subtract_all(&written.live);
         }

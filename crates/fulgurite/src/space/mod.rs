@@ -1,18 +1,23 @@
 //! Disk space: the accounts of live bytes, the pins, and the segments that are being retired.
 
 pub(crate) mod accounts;
+pub(crate) mod budget;
+pub(crate) mod cleaning;
+pub(crate) mod need;
 pub(crate) mod pins;
 pub(crate) mod room;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fulgurite_env::Process;
-use fulgurite_log::Log;
+use fulgurite_log::{Log, Stream};
 use fulgurite_types::{Csn, Lsn};
 use parking_lot::Mutex;
 
 use self::accounts::Accounts;
+use self::cleaning::Sparse;
 use self::pins::{CheckPins, SpillPins};
 use crate::{Error, Result};
 
@@ -64,6 +69,46 @@ impl Space {
     /// Whether any segment is dead, but not freed yet.
     pub fn has_retiring(&self) -> bool {
         !self.retiring.is_empty()
+    }
+
+    /// About how many bytes checkpoints free: those of the segments that are dead once both copies of the superblock name
+    /// a checkpoint that begins now. What such a checkpoint makes dead by writing nodes again does not count.
+    pub fn freeable_bytes(&self) -> u64 {
+        let bulk_before = self.log.bulk_position();
+        let segments = self.log.written_segments();
+        let current_commit =
+            segments.iter().filter(|segment| segment.stream == Some(Stream::Commit)).next_back();
+        let current_commit = current_commit.map_or(0, |segment| segment.number);
+        let dead = segments.iter().filter(|segment| {
+            let is_before = match segment.stream {
+                Some(Stream::Commit) => segment.number < current_commit,
+                Some(Stream::Bulk) => segment.number < bulk_before,
+                None => false,
+            };
+            is_before
+                && !segment.open
+                && self.accounts.live_now(segment.number) == 0
+                && !self.spills.holds(segment.number)
+                && !self.checks.hold(segment.number)
+        });
+        dead.map(|segment| u64::from(segment.bytes)).sum()
+    }
+
+    /// The sealed segments of the bulk stream before `bulk_before` that hold live bytes, and that nothing pins.
+    pub fn sparse_segments(&self, bulk_before: u32) -> Vec<Sparse> {
+        let sealed = self.log.written_segments().into_iter().filter(|segment| {
+            segment.stream == Some(Stream::Bulk)
+                && segment.number < bulk_before
+                && !segment.open
+                && !self.spills.holds(segment.number)
+                && !self.checks.hold(segment.number)
+        });
+        let sparse = sealed.map(|segment| Sparse {
+            number: segment.number,
+            bytes: segment.bytes.into(),
+            live: self.accounts.live_now(segment.number),
+        });
+        sparse.filter(|segment| segment.live > 0).collect()
     }
 
     /// Retires the segments that nothing needs; returns how many. `bulk_before`: [`Accounts::may_free`].

@@ -1,129 +1,397 @@
-//! Admission by free disk space: a write that would leave no room for the next checkpoint, or for the next opening, is
-//! refused before anything is logged.
+//! The room on the disk: what has to be kept of it, and what that leaves for writes.
+//!
+//! INV-SPACE-3: *a full disk is a state that checkpoints end.* While a commit is admitted, the room `R` is at least the
+//! need `N`:
+//! - `R` is what a checkpoint may write: free space of the disk that the segments are on, files to recycle, the ready
+//!   segments but the first, and the reserve but the files for openings ([`fulgurite_log::LogRoom`]);
+//! - `N` is what checkpoints from here write at worst ([`Need`]), the costs of the commits that are admitted and not
+//!   applied yet, and, while puts are admitted, two of the next segments, of which the streams may have taken one each
+//!   without having filled it, and [`KEPT_BYTES`], with which deletes go on.
+//!
+//! So the next checkpoint finds room for all its records, whatever memtables and nodes have become when it writes them.
+//! While the room is short it writes the superblock twice (`Checkpointer::write`): both copies name it, and everything is
+//! free that was dead at its boundary, without a second set of records. Of one that is being written now the rest fits, and
+//! so does all of the next one, even if the first frees nothing. Another program that takes the free space can break
+//! this; then deletes are admitted down to what openings need, as long as there is a segment for them.
+//!
+//! When a write does not fit, a checkpoint begins, and the write waits for it (`waiting.rs`). Only when checkpoints gain
+//! nothing is it refused. A commit reads one flag while there is plenty of room; else it takes its cost from the
+//! [`Budget`] that the last look left.
+//!
+//! The data directory may be on another disk than the log: all files in it are written in place, and need no room.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
-use fulgurite_log::Log;
-use fulgurite_types::limits;
+use fulgurite_index::Base;
+use fulgurite_log::{Log, LogRoom};
+use fulgurite_types::{Csn, TableId, limits};
+use parking_lot::{Condvar, Mutex};
 
-use crate::catalog::Catalog;
+use crate::catalog::{Catalog, TableState};
 use crate::files::Files;
+use crate::space::Space;
+use crate::space::budget::{Admitted, Budget, Kind};
+use crate::space::need::{Need, TableLoad, WriteCost};
 use crate::{Error, Result};
 
-/// Bytes that have to be free, or in the log's own reserve, beside those that a checkpoint of the memtables takes: for
-/// segments that are being made, records of a checkpoint, the next opening.
-const RESERVE_BYTES: u64 = 6 << 20;
+/// Puts leave this much, so that on a full disk deletes have room for their commits and the checkpoints after them.
+const KEPT_BYTES: u64 = 2 << 20;
 
-/// The disk's free space as it was last read.
+/// With this much beyond all that may have to be kept, commits are not counted: no load writes as much between two looks.
+const PLENTY_BYTES: u64 = 256 << 20;
+
+/// Leaves of the catalog, whatever the options.
+const CATALOG_LEAF_BYTES: u64 = 8 << 10;
+
+/// How long a waiting committer sleeps before it looks itself.
+const WAIT_MAX: Duration = Duration::from_millis(20);
+
+/// The room as a look found it, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    pub log: LogRoom,
+    /// What a checkpoint may write.
+    for_checkpoints: u64,
+    /// [`Need::bytes`].
+    need: u64,
+    /// What is kept while puts are admitted.
+    pub kept: u64,
+    /// What is left for puts, ...
+    left: u64,
+    /// ... and for commits that only delete.
+    left_for_deletes: u64,
+    /// [`Need::trees`].
+    trees: u64,
+}
+
+/// The puts that were refused last.
+struct Refusal {
+    cost: u64,
+    why: String,
+}
+
 pub(crate) struct Room {
-    /// A checkpoint of the memtables would not fit: puts are refused.
+    /// Commits need not be counted.
+    is_plenty: AtomicBool,
+    /// Little is left beside what is kept: a checkpoint is due, and goes at full speed.
     short: AtomicBool,
     /// Nothing is free, and the log's reserve has no more files than the next openings need: deletes are refused, too.
     full: AtomicBool,
-    free_bytes: AtomicU64,
-    needed_bytes: AtomicU64,
-    log: Arc<Log>,
-    tables: Arc<Catalog>,
-    files: Arc<Files>,
+    budget: Budget,
+    /// Held over a look, and while a checkpoint begins or ends.
+    seen: Mutex<Seen>,
+    /// A checkpoint is being written.
+    is_writing: AtomicBool,
+    refusal: Mutex<Option<Refusal>>,
+    rounds: Rounds,
+    /// Committers that wait for room; signalled when a checkpoint ended or room was found.
+    waiting: Mutex<()>,
+    waiters: AtomicU32,
+    changed: Condvar,
+    leaf_bytes: u64,
+    owners: Owners,
+}
+
+/// What is looked at.
+pub(crate) struct Owners {
+    pub log: Arc<Log>,
+    pub tables: Arc<Catalog>,
+    pub files: Arc<Files>,
+    pub space: Arc<Mutex<Space>>,
+}
+
+/// What waiting committers know of the checkpoints that they wait for.
+#[derive(Default)]
+pub(crate) struct Rounds {
+    /// A committer waits for a checkpoint.
+    is_wanted: AtomicBool,
+    /// How many checkpoints have ended, or failed.
+    pub ended: AtomicU64,
+    /// The newest commit when a commit was refused last, and when that was, in monotonic nanoseconds.
+    pub refused: Mutex<Option<(Csn, u64)>>,
+}
+
+/// While it lives, a checkpoint is being written.
+pub(crate) struct Writing<'r>(&'r Room);
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let _seen = self.0.seen.lock();
+        self.0.is_writing.store(false, Ordering::Release);
+    }
+}
+
+/// A committer that waits for room.
+pub(crate) struct Waiter<'r>(&'r Room);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.waiters.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Room {
-    pub fn new(log: Arc<Log>, tables: Arc<Catalog>, files: Arc<Files>) -> Room {
+    pub fn new(owners: Owners, leaf_bytes: u64) -> Room {
         Room {
+            is_plenty: AtomicBool::new(false),
             short: AtomicBool::new(false),
             full: AtomicBool::new(false),
-            free_bytes: AtomicU64::new(0),
-            needed_bytes: AtomicU64::new(0),
-            log,
-            tables,
-            files,
+            budget: Budget::default(),
+            seen: Mutex::default(),
+            is_writing: AtomicBool::new(false),
+            refusal: Mutex::default(),
+            rounds: Rounds::default(),
+            waiting: Mutex::new(()),
+            waiters: AtomicU32::new(0),
+            changed: Condvar::new(),
+            leaf_bytes: leaf_bytes.max(CATALOG_LEAF_BYTES),
+            owners,
         }
     }
 
-    /// Reads the disk's free space: puts are refused while a checkpoint of all memtables would not fit. If the file
-    /// system does not report its free space, no write is refused here; a write that does not fit fails itself.
+    /// Looks at the disk, and finds what is left for writes. If the file system does not report its free space, no write
+    /// is refused here; a write that does not fit fails itself, before it is logged.
     pub fn look(&self) -> Result<()> {
         // Another program may take the free space before the next opening: for that, only the log's reserve counts.
         // Called before the free space is read, because it takes files for the reserve.
         let must_stay_empty = self.must_stay_empty();
-        let free = self.files.home.free_bytes().map_err(|error| {
+        let mut seen = self.seen.lock();
+        let before = self.budget.look();
+        let now = self.measure(before.in_flight).inspect_err(|_| {
             self.short.store(false, Ordering::Release);
             self.full.store(false, Ordering::Release);
-            Error::io(format!("asking for the free space of {}", self.files.path.display()), error)
+            self.is_plenty.store(true, Ordering::Release);
         })?;
-        let dirty: u64 = self.tables.all().iter().map(|table| table.index.memtables().bytes()).sum();
-        let reserve = self.log.reserve_bytes();
-        let segment = u64::from(limits::SEGMENT_BYTES_MIN);
-        let needed = dirty + RESERVE_BYTES.saturating_sub(reserve);
-        self.free_bytes.store(free, Ordering::Relaxed);
-        self.needed_bytes.store(needed, Ordering::Relaxed);
-        let takes_no_checkpoint = reserve == 0 && self.log.bulk_room() < limits::SEGMENT_BYTES_MIN / 4;
-        self.full.store(must_stay_empty || (free < segment && takes_no_checkpoint), Ordering::Release);
-        let short = free < needed;
-        if self.short.swap(short, Ordering::AcqRel) != short {
-            let path = self.files.path.display();
-            if short {
-                tracing::warn!(%path, free, needed, "the disk is nearly full: only deletes are taken until there is space");
-            } else {
-                tracing::info!(%path, free, needed, "the disk has space again");
-            }
+        self.budget.set(before, now.left, now.left_for_deletes);
+        let has_grown = now.left > seen.left;
+        *seen = now;
+        drop(seen);
+        let is_full = must_stay_empty || self.takes_no_checkpoint(&now.log);
+        self.full.store(is_full, Ordering::Release);
+        self.short.store(now.left <= now.need / 2, Ordering::Release);
+        self.is_plenty.store(!is_full && now.left >= now.trees + PLENTY_BYTES, Ordering::Release);
+        if has_grown {
+            self.wake_waiting();
         }
+        self.end_refusal(now.left);
         Ok(())
+    }
+
+    /// What a look finds, with commits in flight that cost so much.
+    fn measure(&self, in_flight: u64) -> Result<Seen> {
+        let log = self.owners.log.room().map_err(|error| {
+            Error::io(format!("asking for the free space of {}", self.owners.log.path().display()), error)
+        })?;
+        let need = self.need();
+        let for_checkpoints = log.for_checkpoints(self.owners.log.options());
+        let way_out = need.bytes().saturating_add(in_flight);
+        let kept = way_out.saturating_add(KEPT_BYTES + 2 * log.segment_bytes);
+        Ok(Seen {
+            log,
+            for_checkpoints,
+            need: need.bytes(),
+            kept,
+            left: for_checkpoints.saturating_sub(kept),
+            left_for_deletes: for_checkpoints.saturating_add(log.open_bytes).saturating_sub(way_out),
+            trees: need.trees(),
+        })
+    }
+
+    /// The room as it is now; nothing is admitted or refused for it. If the file system does not report its free space,
+    /// the room as it was last looked at.
+    pub fn figures(&self) -> Seen {
+        let last = *self.seen.lock();
+        self.measure(self.budget.look().in_flight).unwrap_or(last)
+    }
+
+    /// What was left for puts at the last look; negative: what was missing.
+    pub fn left(&self) -> i64 {
+        let seen = self.seen.lock();
+        let bytes = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        bytes(seen.for_checkpoints) - bytes(seen.kept)
+    }
+
+    /// How many bytes of live nodes may be moved beside all that is needed, and how many are free, as of the last look.
+    pub fn for_cleaning(&self) -> (u64, u64) {
+        let seen = *self.seen.lock();
+        let needed = seen.kept.saturating_sub(KEPT_BYTES);
+        (seen.for_checkpoints.saturating_sub(needed), seen.for_checkpoints)
+    }
+
+    /// The free bytes of the data directory's disk: the superblock is there, and is overwritten in place.
+    pub fn home_free_bytes(&self) -> u64 {
+        self.owners.files.home.free_bytes().unwrap_or(u64::MAX)
+    }
+
+    /// Whether nothing is free, and the reserve has no file.
+    fn takes_no_checkpoint(&self, log: &LogRoom) -> bool {
+        let segment = u64::from(limits::SEGMENT_BYTES_MIN);
+        let free = log.free_bytes + log.spare_bytes + log.ready_bytes;
+        free < segment && self.owners.log.reserve_bytes() == 0 && log.open_bytes < segment / 4
+    }
+
+    /// What checkpoints from here need.
+    fn need(&self) -> Need {
+        let is_writing = self.is_writing.load(Ordering::Acquire);
+        let tables = self.owners.tables.all();
+        let mut need = Need::default();
+        let space = self.owners.space.lock();
+        for table in &tables {
+            need.add(&self.load_of(table, &space), is_writing);
+        }
+        need
+    }
+
+    fn load_of(&self, table: &TableState, space: &Space) -> TableLoad {
+        let (live_bytes, segments) = space.accounts.size_now(table.id);
+        let tree = table.index.base();
+        let memtables = table.index.memtables();
+        let range_deletes = table.index.range_deletes().links() as u64;
+        let entries = memtables.entries();
+        TableLoad {
+            dirty_bytes: tree.dirty_bytes(),
+            clean_bytes: tree.clean_bytes().unwrap_or(live_bytes),
+            entries: entries + WriteCost::RANGE_ENTRIES * range_deletes,
+            memtable_bytes: if entries == 0 { 0 } else { memtables.bytes() },
+            leaf_bytes: if table.id == TableId::CATALOG { CATALOG_LEAF_BYTES } else { self.leaf_bytes },
+            segments: segments as u64,
+            range_delete_bytes: 64 * range_deletes,
+        }
     }
 
     /// Whether the disk is full and the replay position has to stay before this epoch (INV-LOG-18). Free and freed
     /// space goes to the next openings first.
     pub fn must_stay_empty(&self) -> bool {
-        let has_free = |bytes| self.files.home.free_bytes().map_or(true, |free| free >= bytes);
-        if !self.log.must_stay_empty() || has_free(RESERVE_BYTES) {
+        let log = &self.owners.log;
+        let has_free = |bytes| log.room().map_or(true, |room| room.free_bytes >= bytes);
+        if !log.must_stay_empty() || has_free(3 * KEPT_BYTES) {
             return false;
         }
         // A failure shows in the next line: the reserve still lacks files.
-        let _ = self.log.fill_reserve();
-        self.log.must_stay_empty() && !has_free(limits::SEGMENT_BYTES_MIN.into())
+        let _ = log.fill_reserve();
+        log.must_stay_empty() && !has_free(limits::SEGMENT_BYTES_MIN.into())
     }
 
-    /// Whether the disk was nearly full when its free space was last read.
+    /// Whether little room was left when it was last looked at, or a committer waits for it.
     pub fn is_short(&self) -> bool {
-        self.short.load(Ordering::Acquire)
+        self.short.load(Ordering::Acquire) || self.waiters.load(Ordering::Acquire) > 0
     }
 
-    /// Fails while the disk is nearly full. Deletes and checkpoints do not call it, so that they can free space.
-    pub fn check_for_puts(&self) -> Result<()> {
-        if !self.is_short() {
-            return Ok(());
+    /// Whether commits need not be counted. One load, on the path of each commit.
+    #[inline]
+    pub fn is_plenty(&self) -> bool {
+        self.is_plenty.load(Ordering::Acquire)
+    }
+
+    /// Admits a commit, if the room that the last look left is enough.
+    pub fn admit(&self, kind: Kind, cost: &WriteCost) -> Option<Admitted<'_>> {
+        if self.is_plenty() {
+            return Some(Admitted::default());
         }
-        // The merger, which reads the free space at other times, may sleep. If the disk does not report it, the write
-        // is not refused, and the merger reports that error.
-        let _ = self.look();
-        if !self.is_short() {
-            return Ok(());
+        if self.full.load(Ordering::Acquire) {
+            return None;
         }
-        let free = self.free_bytes.load(Ordering::Relaxed);
-        let needed = self.needed_bytes.load(Ordering::Relaxed);
+        self.budget.take(kind, self.bytes_of(cost))
+    }
+
+    fn bytes_of(&self, cost: &WriteCost) -> u64 {
+        let trees = self.seen.lock().trees;
+        cost.bytes(self.leaf_bytes, trees)
+    }
+
+    /// A checkpoint begins: until it ends, a leaf may have to be written twice. Commits are admitted after another look.
+    pub fn begin_writing(&self) -> Writing<'_> {
+        let _seen = self.seen.lock();
+        self.is_writing.store(true, Ordering::Release);
+        self.budget.end();
+        Writing(self)
+    }
+
+    /// A checkpoint ended, or failed.
+    pub fn checkpoint_ended(&self) {
+        self.rounds.ended.fetch_add(1, Ordering::SeqCst);
+        self.wake_waiting();
+    }
+
+    pub fn rounds(&self) -> &Rounds {
+        &self.rounds
+    }
+
+    /// Asks for a checkpoint, even if it would write nothing new.
+    pub fn want_checkpoint(&self) {
+        self.rounds.is_wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a committer asked for a checkpoint since the last call.
+    pub fn take_wanted(&self) -> bool {
+        self.rounds.is_wanted.load(Ordering::SeqCst) && self.rounds.is_wanted.swap(false, Ordering::SeqCst)
+    }
+
+    /// A committer waits for room until the result is dropped.
+    pub fn begin_wait(&self) -> Waiter<'_> {
+        self.waiters.fetch_add(1, Ordering::AcqRel);
+        Waiter(self)
+    }
+
+    /// Sleeps until a checkpoint has ended or there is room; a short time at most.
+    pub fn wait(&self) {
+        self.changed.wait_for(&mut self.waiting.lock(), WAIT_MAX);
+    }
+
+    fn wake_waiting(&self) {
+        if self.waiters.load(Ordering::Acquire) > 0 {
+            drop(self.waiting.lock());
+            self.changed.notify_all();
+        }
+    }
+
+    /// Puts that cost so much are refused: checkpoints gain nothing.
+    pub fn refuse_puts(&self, cost: &WriteCost) -> Error {
+        let cost = self.bytes_of(cost);
+        let seen = *self.seen.lock();
+        let path = self.owners.files.path.display().to_string();
+        let (free, needed) = (seen.log.free_bytes, seen.kept);
+        let ready = seen.for_checkpoints.saturating_sub(free);
         let what = format!(
-            "{} has {free} free bytes, and {needed} are kept for the next checkpoint",
-            self.files.path.display()
+            "{path} has {free} free bytes and {ready} in files that are ready, and {needed} are kept for the next checkpoint"
         );
-        Err(Error::NoSpace { what })
+        let mut refusal = self.refusal.lock();
+        if refusal.is_none() {
+            tracing::warn!(
+                path,
+                free,
+                needed,
+                "the disk is nearly full: only deletes are taken until there is space"
+            );
+        }
+        *refusal = Some(Refusal { cost, why: what.clone() });
+        Error::NoSpace { what }
+    }
+
+    fn end_refusal(&self, left: u64) {
+        let mut refusal = self.refusal.lock();
+        if refusal.as_ref().is_some_and(|refusal| left >= refusal.cost) {
+            *refusal = None;
+            let path = self.owners.files.path.display();
+            tracing::info!(%path, left, "the disk has space again");
+        }
+    }
+
+    /// Why puts are refused, if they are.
+    pub fn puts_refused(&self) -> Option<String> {
+        self.refusal.lock().as_ref().map(|refusal| refusal.why.clone())
     }
 
     /// Fails while no checkpoint could free what a delete makes dead, or while a later opening would find no file in
     /// which to begin its epoch (INV-LOG-18): a commit that is logged now would take that file.
     pub fn check_for_deletes(&self) -> Result<()> {
-        let is_full = || self.full.load(Ordering::Acquire);
-        if !is_full() {
+        if !self.full.load(Ordering::Acquire) {
             return Ok(());
         }
-        let _ = self.look();
-        if !is_full() {
-            return Ok(());
-        }
-        let what = format!(
-            "{} has no free byte, and the next openings need two megabytes",
-            self.files.path.display()
-        );
+        let path = self.owners.log.path().display();
+        let what = format!("the disk of {path} has no free byte, and the next openings need two megabytes");
         Err(Error::NoSpace { what })
     }
 }

@@ -1,0 +1,102 @@
+//! The second part of a checkpoint where the room is short: moves live nodes out of segments that are nearly dead.
+//!
+//! It comes after the trees were written out, when the accounts tell exactly what is live. The nodes that it moves become
+//! dirty, and the trees are written out once more: only these nodes, and those above them. They fit, because it moves no
+//! more than the room has beside all that is needed (INV-SPACE-3).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use fulgurite_index::Base;
+use fulgurite_index::btree::table_of_node;
+use fulgurite_log::{BulkKind, ScanItem};
+use fulgurite_types::TableId;
+
+use super::pacing::Pacer;
+use super::record::CheckpointRecord;
+use super::{Boundary, Checkpointer};
+use crate::Result;
+use crate::catalog::TableState;
+use crate::error::OrError;
+use crate::space::cleaning::choose;
+
+/// Segments that were cleaned and are live all the same: values are in them, which do not move.
+pub(super) type Unmovable = BTreeSet<u32>;
+
+impl Checkpointer {
+    /// The segments to clean.
+    pub(super) fn segments_to_clean(&self, bulk_before: u32) -> Vec<u32> {
+        let room = &self.shared.room;
+        if !room.is_short() {
+            return Vec::new();
+        }
+        let (allowance, free) = room.for_cleaning();
+        let space = self.shared.space.lock();
+        let mut segments = space.sparse_segments(bulk_before);
+        let free = free + space.freeable_bytes();
+        drop(space);
+        segments.retain(|segment| !self.unmovable.contains(&segment.number));
+        choose(segments, allowance, free)
+    }
+
+    /// Moves the live nodes out of segments, and writes the trees that changed out again; returns how many node records
+    /// were written. What fails of it leaves the checkpoint as it was before: segments stay longer.
+    pub(super) fn clean(
+        &mut self,
+        tables: &[Arc<TableState>],
+        at: &Boundary,
+        record: &mut CheckpointRecord,
+        pacer: &mut Pacer<'_>,
+    ) -> u64 {
+        _ = self.shared.room.look();
+        let segments = self.segments_to_clean(at.bulk_before);
+        let mut changed = BTreeSet::new();
+        for number in &segments {
+            if let Err(error) = self.move_nodes(*number, tables, &mut changed) {
+                tracing::debug!(%error, segment = *number, "a segment could not be cleaned");
+            }
+        }
+        let mut records_written = 0;
+        for table in tables.iter().filter(|table| changed.contains(&table.id)) {
+            pacer.begin_table(0, table.index.base().dirty_bytes());
+            match self.write_out(table, pacer) {
+                Ok(records) => records_written += records,
+                Err(error) => {
+                    tracing::debug!(%error, "moved nodes could not be written out");
+                    continue;
+                }
+            }
+            let written = self.shared.space.lock().accounts.written(table.id);
+            if let Some(table_record) = record.tables.get_mut(&table.id) {
+                (table_record.root, table_record.accounts) = (written.root, written.live);
+            }
+        }
+        let space = self.shared.space.lock();
+        self.unmovable.extend(segments);
+        self.unmovable.retain(|number| space.accounts.live_now(*number) > 0);
+        records_written
+    }
+
+    /// Makes the live nodes of a segment dirty.
+    fn move_nodes(
+        &self,
+        number: u32,
+        tables: &[Arc<TableState>],
+        changed: &mut BTreeSet<TableId>,
+    ) -> Result<()> {
+        let scan = self.shared.log.scan_segment(number).or_error()?;
+        for item in scan.items {
+            let ScanItem::Bulk { header, body } = item else { continue };
+            let is_node =
+                matches!(header.kind, BulkKind::InternalNode | BulkKind::LeafNode | BulkKind::LeafDelta);
+            let table = table_of_node(&body).ok().filter(|_| is_node);
+            let Some(table) = table.and_then(|id| tables.iter().find(|table| table.id == id)) else {
+                continue;
+            };
+            if table.index.base().rewrite_if_live(header.lsn, &body).or_error()? {
+                changed.insert(table.id);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,71 @@
+//! Which segments to clean: whose live nodes to write again, so that the segments are freed.
+//!
+//! A load that writes leaves in random order leaves a few live ones in every segment, and a segment is freed only when
+//! nothing in it is live. Where the room is short a checkpoint moves the live nodes out of the segments that have the
+//! fewest: as the cleaner of a log-structured file system does (Rosenblum and Ousterhout, 1992), with the greedy choice.
+
+/// A segment of the bulk stream that holds live bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sparse {
+    pub number: u32,
+    pub bytes: u64,
+    pub live: u64,
+}
+
+/// Of a segment that is fuller than this, in sixteenths, cleaning costs too much for what it gains.
+const FULL_SIXTEENTHS: u64 = 12;
+
+impl Sparse {
+    fn gain(&self) -> u64 {
+        self.bytes - self.live.min(self.bytes)
+    }
+
+    fn is_worth_it(&self) -> bool {
+        self.live < self.bytes / 16 * FULL_SIXTEENTHS
+    }
+}
+
+/// Chooses the segments with the fewest live bytes for their length, as long as those fit into `allowance`: until half of
+/// what nothing needs is free. `free` is free now, or after the checkpoint that is being written.
+pub(crate) fn choose(mut segments: Vec<Sparse>, allowance: u64, free: u64) -> Vec<u32> {
+    let unneeded = free + segments.iter().map(Sparse::gain).sum::<u64>();
+    segments.retain(Sparse::is_worth_it);
+    segments.sort_by(|a, b| (a.live * b.bytes).cmp(&(b.live * a.bytes)).then(a.number.cmp(&b.number)));
+    let (mut moved, mut gained) = (0, 0);
+    let mut chosen = Vec::new();
+    for segment in segments {
+        if free + gained >= unneeded / 2 || moved + segment.live > allowance {
+            break;
+        }
+        moved += segment.live;
+        gained += segment.gain();
+        chosen.push(segment.number);
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sparse(number: u32, bytes: u64, live: u64) -> Sparse {
+        Sparse { number, bytes, live }
+    }
+
+    #[test]
+    fn the_emptiest_segments_are_chosen_until_half_of_what_nothing_needs_is_free() {
+        let segments =
+            vec![sparse(1, 1600, 800), sparse(2, 1600, 1590), sparse(3, 3200, 400), sparse(4, 1600, 300)];
+        assert_eq!(choose(segments.clone(), 10_000, 0), [3]);
+        assert_eq!(choose(segments.clone(), 10_000, 10_000), []);
+        let half = vec![sparse(1, 1600, 800), sparse(4, 1600, 900), sparse(3, 1600, 700)];
+        assert_eq!(choose(half, 10_000, 0), [3, 1]);
+        assert_eq!(choose(segments, 399, 0), [], "what is moved has to fit");
+    }
+
+    #[test]
+    fn full_segments_are_left_alone() {
+        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1200)], 10_000, 0), []);
+        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1199)], 10_000, 0), [2]);
+    }
+}

@@ -1,0 +1,157 @@
+//! Commits that wait for room on the disk: for the checkpoints that free what is dead.
+//!
+//! A commit that does not fit asks for a checkpoint and sleeps until one has ended. It is refused only when checkpoints
+//! gain nothing: [`ROUNDS_MAX`] of them ended, one of which began after it had asked; the segments that they retired are
+//! freed; and still it does not fit. If other commits were admitted meanwhile, or the room has grown, it begins to count
+//! again, [`GAINS_MAX`] times at most. So no commit waits for ever. Until something is committed, or a moment has passed, later commits are refused at once.
+
+use std::sync::atomic::Ordering;
+
+use fulgurite_types::{Csn, limits};
+
+use crate::commit::quiet::is_in_callback;
+use crate::engine::Engine;
+use crate::latency::Waited;
+use crate::space::budget::{Admitted, Kind};
+use crate::space::need::WriteCost;
+use crate::{Error, Result};
+
+/// After so many checkpoints without a gain a commit is refused. The first may have begun before the commit asked.
+const ROUNDS_MAX: u64 = 2;
+
+/// How many times others may take what was gained, or a gain may not be enough.
+const GAINS_MAX: u32 = 100;
+
+/// How many times a commit sleeps for readers that keep retired segments, once it has waited for the checkpoints.
+const FREEING_MAX: u32 = 10;
+
+/// For so long after a refusal the next commits are refused at once, unless something was committed since.
+const REFUSAL_NS: u64 = 1_000_000_000;
+
+/// How often a database without background threads tries to free the segments that a checkpoint retired.
+const FREEING_ROUNDS: u32 = 8;
+
+/// How long a commit still waits.
+struct Patience {
+    rounds_from: u64,
+    /// The newest commit, and what was left for puts or missing for them.
+    newest: Csn,
+    left: i64,
+    gains_left: u32,
+    freeing_left: u32,
+}
+
+impl Engine {
+    /// Admits a commit by the room on the disk. While it does not fit, waits for checkpoints that make room.
+    #[inline]
+    pub fn admit_by_room(&self, kind: Kind, cost: impl FnOnce() -> WriteCost) -> Result<Admitted<'_>> {
+        if self.room.is_plenty() { Ok(Admitted::default()) } else { self.admit_where_short(kind, &cost()) }
+    }
+
+    #[cold]
+    fn admit_where_short(&self, kind: Kind, cost: &WriteCost) -> Result<Admitted<'_>> {
+        if let Some(admitted) = self.room.admit(kind, cost) {
+            return Ok(admitted);
+        }
+        // The checkpointer, which looks at other times, may sleep. What fails of the look, it reports.
+        _ = self.room.look();
+        if let Some(admitted) = self.room.admit(kind, cost) {
+            return Ok(admitted);
+        }
+        let start_ns = self.env.clock().monotonic_ns();
+        let admitted = self.wait_for_room(kind, cost);
+        let waited_ns = self.env.clock().monotonic_ns().saturating_sub(start_ns);
+        self.pipeline.stopwatch().waited(Waited::Space, waited_ns);
+        admitted
+    }
+
+    fn wait_for_room(&self, kind: Kind, cost: &WriteCost) -> Result<Admitted<'_>> {
+        let _waiter = self.room.begin_wait();
+        let _hurry = self.pacing.hurry();
+        let mut patience = self.patience();
+        loop {
+            self.check_writable()?;
+            if self.was_refused_just_now() {
+                break;
+            }
+            if is_in_callback() {
+                // It may run on a thread whose work makes the room.
+                return if kind == Kind::Deletes { self.admit_last() } else { Err(Error::WouldBlock) };
+            }
+            if self.options.background {
+                self.room.want_checkpoint();
+                self.wakeups.wake_checkpointer();
+                self.room.wait();
+            } else {
+                self.make_room();
+            }
+            _ = self.room.look();
+            if let Some(admitted) = self.room.admit(kind, cost) {
+                return Ok(admitted);
+            }
+            if self.is_out_of_patience(&mut patience) {
+                break;
+            }
+        }
+        *self.room.rounds().refused.lock() = Some((self.pipeline.newest(), self.env.clock().monotonic_ns()));
+        match kind {
+            Kind::Puts => Err(self.room.refuse_puts(cost)),
+            Kind::Deletes => self.admit_last(),
+        }
+    }
+
+    /// Deletes go on where checkpoints gain nothing, as long as the log has room for them.
+    fn admit_last(&self) -> Result<Admitted<'_>> {
+        self.room.check_for_deletes().map(|()| Admitted::default())
+    }
+
+    fn was_refused_just_now(&self) -> bool {
+        let refused: Option<(Csn, u64)> = *self.room.rounds().refused.lock();
+        refused.is_some_and(|(newest, at_ns)| {
+            newest == self.pipeline.newest()
+                && self.env.clock().monotonic_ns().saturating_sub(at_ns) < REFUSAL_NS
+        })
+    }
+
+    fn patience(&self) -> Patience {
+        let rounds = self.room.rounds();
+        Patience {
+            rounds_from: rounds.ended.load(Ordering::SeqCst),
+            newest: self.pipeline.newest(),
+            left: self.room.left(),
+            gains_left: GAINS_MAX,
+            freeing_left: FREEING_MAX,
+        }
+    }
+
+    fn is_out_of_patience(&self, patience: &mut Patience) -> bool {
+        let rounds = self.room.rounds();
+        let has_gained = || {
+            let segment = i64::from(limits::SEGMENT_BYTES_MIN);
+            self.pipeline.newest() != patience.newest || self.room.left() >= patience.left + segment
+        };
+        if patience.gains_left > 0 && has_gained() {
+            *patience = Patience { gains_left: patience.gains_left - 1, ..self.patience() };
+            return false;
+        }
+        if rounds.ended.load(Ordering::SeqCst) - patience.rounds_from < ROUNDS_MAX {
+            return false;
+        }
+        patience.freeing_left = patience.freeing_left.saturating_sub(1);
+        patience.freeing_left == 0 || !self.space.lock().has_retiring()
+    }
+
+    /// Without background threads: writes a checkpoint, and frees what it retired.
+    fn make_room(&self) {
+        if let Err(error) = self.checkpoint() {
+            tracing::debug!(%error, "a checkpoint for a commit that waits for room failed");
+        }
+        for _ in 0..FREEING_ROUNDS {
+            if !matches!(self.free_retired(), Ok(true)) {
+                break;
+            }
+        }
+        // A failure shows in the next look: there is no more room.
+        _ = self.log.maintain();
+    }
+}
