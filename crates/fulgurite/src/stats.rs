@@ -110,7 +110,7 @@ pub struct Stats {
     pub segment_bytes: u64,
     /// How many segments there are.
     pub segments: SegmentCounts,
-    /// The room on the disk, and what is kept of it.
+    /// The room on the disk, and how much is kept of it.
     pub room: RoomStats,
     /// Why writes are refused, if they are.
     pub poisoned: Option<String>,
@@ -170,8 +170,8 @@ pub struct SegmentCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RoomStats {
-    /// Bytes that are free on the disk of the log: `u64::MAX` if the file system does not say. 0 for a second after a file
-    /// could not be made, whatever the file system reports: so a full quota shows.
+    /// Bytes that are free on the disk of the log, as the file system reports it; `u64::MAX` if it does not. Where a quota
+    /// gives fewer, `puts_refused` says so.
     pub free_bytes: u64,
     /// The same for the disk of the database's directory, if the log is on another one. Nothing is refused for it: its
     /// files are overwritten in place, which takes no space unless the file system copies on write.
@@ -190,9 +190,9 @@ impl RoomStats {
     fn read(engine: &Engine) -> RoomStats {
         let seen = engine.room.figures();
         RoomStats {
-            free_bytes: seen.log.free_bytes,
+            free_bytes: seen.log.reported_bytes,
             home_free_bytes: engine.room.home_free_bytes(),
-            ready_bytes: seen.log.spare_bytes + seen.log.ready_bytes + seen.log.reserve_bytes,
+            ready_bytes: seen.ready_bytes(),
             reserved_bytes: seen.kept,
             freeable_bytes: engine.space.lock().freeable_bytes(),
             puts_refused: engine.room.puts_refused(),

@@ -1,10 +1,16 @@
 //! Full disks on real file systems: `scripts/full_disk.sh` mounts them and runs these.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "a neighbour on the same disk, and real time"
+)]
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fulgurite::{Database, Durability, Options, Result, Table};
+use fulgurite::{Database, Durability, Error, Options, Result, Table};
 
 /// The mounted file system.
 fn home() -> PathBuf {
@@ -111,5 +117,117 @@ fn a_quarter_of_the_disk_is_overwritten_without_a_refusal() {
         stats.latency.none
     );
     sound(&db);
+    remove(&path, db);
+}
+
+/// Adds until it is refused; returns how many succeeded.
+fn fill(mut add: impl FnMut(u64) -> Result<()>) -> u64 {
+    for n in 0..10_000_000 {
+        match add(n) {
+            Ok(()) => {}
+            Err(Error::NoSpace { .. }) => return n,
+            Err(error) => panic!("after {n}: {error}"),
+        }
+    }
+    panic!("the disk never became full");
+}
+
+/// A disk is filled in many ways; then half is deleted, and as much is written again without a refusal, without a restart.
+#[test]
+#[ignore = "needs a file system of its own: scripts/full_disk.sh"]
+fn what_fills_the_disk_can_be_deleted_and_written_again() {
+    let ways: [(&str, usize, u64, u64); 5] = [
+        ("rows", 100, 50, 1),
+        ("many tables", 100, 20, 40),
+        ("values of 3 KB", 3_000, 5, 1),
+        ("values of 60 KB", 60_000, 1, 1),
+        ("values that are written ahead", 700_000, 1, 1),
+    ];
+    for (way, len, batch, tables) in ways {
+        let (path, db) = create("ways");
+        let tables: Vec<Table> = (0..tables).map(|n| db.table(&format!("t{n}")).unwrap()).collect();
+        let table = |n: u64| &tables[(n % tables.len() as u64) as usize];
+        let begun = Instant::now();
+        let filled = fill(|n| put_rows(&db, table(n), n * batch..(n + 1) * batch, len, 2));
+        eprintln!("{way}: {filled} transactions in {:?}, {:?}", begun.elapsed(), db.stats().room);
+        assert!(db.stats().room.puts_refused.is_some());
+        for round in 0..number("FULGURITE_FULL_DISK_ROUNDS", 3) {
+            // Half of the rows, in the order in which they were written: their keys are scattered.
+            for n in 0..filled / 2 {
+                let mut txn = db.begin();
+                for row in n * batch..(n + 1) * batch {
+                    txn.delete(table(n), key(row)).unwrap();
+                }
+                txn.commit().unwrap_or_else(|error| panic!("{way}, {n}: {error}"));
+            }
+            for n in 0..filled / 4 {
+                put_rows(&db, table(n), n * batch..(n + 1) * batch, len, 3).unwrap_or_else(|error| {
+                    panic!("{way}, round {round}, {n} of {filled}: {error}; {:#?}", db.stats())
+                });
+            }
+        }
+        let rows: usize = tables.iter().map(|table| table.range(..).unwrap().count()).sum();
+        assert_eq!(rows as u64, (filled - filled / 2 + filled / 4) * batch, "{way}");
+        sound(&db);
+        drop(tables);
+        remove(&path, db);
+    }
+}
+
+/// Another program takes all free space, and gives it back.
+#[test]
+#[ignore = "needs a file system of its own: scripts/full_disk.sh"]
+fn space_that_comes_back_is_used_without_a_restart() {
+    let (path, db) = create("neighbour");
+    let table = db.table("t").unwrap();
+    load(&db, &table, 10_000, ROW_BYTES);
+    let taken = home().join("neighbour.bin");
+    for round in 0..5u8 {
+        let mut file = std::fs::File::create(&taken).unwrap();
+        let piece = vec![1; 64 << 10];
+        while std::io::Write::write_all(&mut file, &piece).is_ok() {}
+        let refused = (0..100_000).find_map(|n| put_rows(&db, &table, n..n + 100, ROW_BYTES, round).err());
+        assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
+        for n in 0..50 {
+            table.delete(key(n)).unwrap_or_else(|error| panic!("round {round}, delete {n}: {error}"));
+        }
+        std::fs::remove_file(&taken).unwrap();
+        // Free space is looked at again after a second at the latest.
+        std::thread::park_timeout(Duration::from_millis(1_100));
+        for n in 0..100 {
+            put_rows(&db, &table, n * 100..(n + 1) * 100, ROW_BYTES, round).unwrap();
+        }
+        assert!(db.stats().poisoned.is_none() && db.stats().room.puts_refused.is_none());
+    }
+    sound(&db);
+    remove(&path, db);
+}
+
+/// A database that is full is left open by a process that ends, again and again; each opens, reads and deletes.
+#[test]
+#[ignore = "needs a file system of its own: scripts/full_disk.sh"]
+fn a_full_database_opens_reads_and_deletes() {
+    let (path, mut db) = create("reopen");
+    let mut rows = 0;
+    for round in 0..10u64 {
+        let table = db.table("t").unwrap();
+        rows += fill(|n| put_rows(&db, &table, (rows + n) * 20..(rows + n + 1) * 20, ROW_BYTES, 1));
+        drop(table);
+        if round % 2 == 0 {
+            let room = db.stats().room;
+            db.close().unwrap_or_else(|error| panic!("round {round}: {error}; {room:?}"));
+        } else {
+            drop(db);
+        }
+        db = Database::open(&path, Options::default())
+            .unwrap_or_else(|error| panic!("round {round}: {error}"));
+        let table = db.table("t").unwrap();
+        assert_eq!(table.range(..).unwrap().count() as u64, rows * 20 - round * 20, "round {round}");
+        for n in 0..20 {
+            table.delete(key(round * 20 + n)).unwrap_or_else(|error| panic!("round {round}, {n}: {error}"));
+        }
+    }
+    sound(&db);
+    db.table("t").unwrap().delete_range(..).unwrap();
     remove(&path, db);
 }

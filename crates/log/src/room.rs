@@ -1,4 +1,4 @@
-//! The room that the streams have for what is still to be written: free space, and files that the log has already.
+//! The room that the streams have for all that is still to be written: free space, and files that the log has already.
 
 use crate::log::Log;
 use crate::options::LogOptions;
@@ -13,8 +13,10 @@ const REFUSAL_NS: u64 = 1_000_000_000;
 /// Where the streams find room, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogRoom {
-    /// Free on the disk of the segments, which may not be that of the database's directory. 0 if a segment could not be
-    /// made for want of space lately, whatever the file system reports: a quota does not show in its free space.
+    /// Free on the disk of the segments, as the file system reports it. That disk may not be the one of the database's
+    /// directory.
+    pub reported_bytes: u64,
+    /// The same; 0 if a segment could not be made for want of space lately: a quota does not show in the report.
     pub free_bytes: u64,
     /// Files of freed segments, to become new ones.
     pub spare_bytes: u64,
@@ -86,6 +88,7 @@ impl Log {
             self.segments.reserve_files().saturating_sub(OPENING_FILES.min(options.reserve_segments));
         let next = u64::from(self.segments.wanted_bytes(supply.taken));
         Ok(LogRoom {
+            reported_bytes: free_bytes,
             free_bytes: self.stream.refusal.believe(free_bytes, self.shared.now_ns()),
             spare_bytes: self.segments.spare_bytes(),
             ready_bytes: supply.ready_bytes - supply.first_ready_bytes,

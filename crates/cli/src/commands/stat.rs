@@ -65,6 +65,10 @@ fn as_json(stats: &Stats, entries: u64) -> Value {
         "commit_segments": stats.segments.commit,
         "bulk_segments": stats.segments.bulk,
         "ready_segments": stats.segments.ready,
+        "free_bytes": stats.room.free_bytes,
+        "reserved_bytes": stats.room.reserved_bytes,
+        "freeable_bytes": stats.room.freeable_bytes,
+        "puts_refused": stats.room.puts_refused,
         "memtable_entries": stats.memtable_entries,
         "memtable_bytes": stats.memtable_bytes,
         "clock": {
@@ -115,6 +119,16 @@ fn as_rows(stats: &Stats, entries: u64) -> Vec<Vec<String>> {
     row("commit segments", number(stats.segments.commit), "");
     row("bulk segments", number(stats.segments.bulk), "");
     row("ready segments", number(stats.segments.ready), "");
+    row("free", size(stats.room.free_bytes), "on the disk of the log");
+    row(
+        "kept of it",
+        size(stats.room.reserved_bytes),
+        "for checkpoints: puts wait, or are refused, with less",
+    );
+    row("to be freed", size(stats.room.freeable_bytes), "by checkpoints, about");
+    if let Some(why) = &stats.room.puts_refused {
+        row("puts", "refused".into(), why);
+    }
     row("recent versions", number(stats.memtable_entries), "not merged into trees yet");
     row("their memory", size(stats.memtable_bytes), "");
     let (state, note) = clock_state(stats);

@@ -1,6 +1,6 @@
 //! The second part of a checkpoint where the room is short: moves live nodes out of segments that are nearly dead.
 //!
-//! It comes after the trees were written out, when the accounts tell exactly what is live. The nodes that it moves become
+//! It comes after the trees were written out, when the accounts tell exactly which bytes are live. The nodes that it moves become
 //! dirty, and the trees are written out once more: only these nodes, and those above them. They fit, because it moves no
 //! more than the room has beside all that is needed (INV-SPACE-3).
 
@@ -51,9 +51,19 @@ impl Checkpointer {
         _ = self.shared.room.look();
         let segments = self.segments_to_clean(at.bulk_before);
         let mut changed = BTreeSet::new();
+        let mut moved = Vec::new();
+        let (allowance, _) = self.shared.room.for_cleaning();
+        let dirty_max = dirty_bytes(tables).saturating_add(allowance);
         for number in &segments {
-            if let Err(error) = self.move_nodes(*number, tables, &mut changed) {
+            // Whole leaves are written again, also in place of short records of changes.
+            if dirty_bytes(tables) >= dirty_max {
+                break;
+            }
+            if let Err(error) = self.move_nodes(*number, tables, dirty_max, &mut changed) {
                 tracing::debug!(%error, segment = *number, "a segment could not be cleaned");
+            }
+            if dirty_bytes(tables) < dirty_max {
+                moved.push(*number);
             }
         }
         let mut records_written = 0;
@@ -72,31 +82,39 @@ impl Checkpointer {
             }
         }
         let space = self.shared.space.lock();
-        self.unmovable.extend(segments);
+        self.unmovable.extend(moved);
         self.unmovable.retain(|number| space.accounts.live_now(*number) > 0);
         records_written
     }
 
-    /// Makes the live nodes of a segment dirty.
+    /// Makes the live nodes of a segment dirty, as long as all dirty ones have fewer than `dirty_max` bytes.
     fn move_nodes(
         &self,
         number: u32,
         tables: &[Arc<TableState>],
+        dirty_max: u64,
         changed: &mut BTreeSet<TableId>,
     ) -> Result<()> {
         let scan = self.shared.log.scan_segment(number).or_error()?;
         for item in scan.items {
             let ScanItem::Bulk { header, body } = item else { continue };
             let is_node =
-                matches!(header.kind, BulkKind::InternalNode | BulkKind::LeafNode | BulkKind::LeafDelta);
+                !matches!(header.kind, BulkKind::Chunk | BulkKind::Checkpoint | BulkKind::MemtableRun);
             let table = table_of_node(&body).ok().filter(|_| is_node);
             let Some(table) = table.and_then(|id| tables.iter().find(|table| table.id == id)) else {
                 continue;
             };
             if table.index.base().rewrite_if_live(header.lsn, &body).or_error()? {
                 changed.insert(table.id);
+                if dirty_bytes(tables) >= dirty_max {
+                    break;
+                }
             }
         }
         Ok(())
     }
+}
+
+fn dirty_bytes(tables: &[Arc<TableState>]) -> u64 {
+    tables.iter().map(|table| table.index.base().dirty_bytes()).sum()
 }

@@ -151,10 +151,9 @@ fn build(
     let space = Arc::new(Mutex::new(space));
     let superblock = Arc::new(Mutex::new(superblock));
     let pacing = Arc::new(Pacing::default());
-    let room = Arc::new(Room::new(
-        Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() },
-        options.leaf_bytes as u64,
-    ));
+    let owners =
+        Owners { log: log.clone(), tables: tables.clone(), files: files.clone(), space: space.clone() };
+    let room = Arc::new(Room::new(owners, options.leaf_bytes as u64));
     let shared = Shared {
         env: env.clone(),
         files: files.clone(),

@@ -13,7 +13,7 @@ pub(crate) struct Sparse {
 }
 
 /// Of a segment that is fuller than this, in sixteenths, cleaning costs too much for what it gains.
-const FULL_SIXTEENTHS: u64 = 12;
+const FULL_SIXTEENTHS: u64 = 15;
 
 impl Sparse {
     fn gain(&self) -> u64 {
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn full_segments_are_left_alone() {
-        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1200)], 10_000, 0), []);
-        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1199)], 10_000, 0), [2]);
+        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1500)], 10_000, 0), []);
+        assert_eq!(choose(vec![sparse(1, 1600, 1550), sparse(2, 1600, 1499)], 10_000, 0), [2]);
     }
 }

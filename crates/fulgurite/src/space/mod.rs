@@ -76,8 +76,7 @@ impl Space {
     pub fn freeable_bytes(&self) -> u64 {
         let bulk_before = self.log.bulk_position();
         let segments = self.log.written_segments();
-        let current_commit =
-            segments.iter().filter(|segment| segment.stream == Some(Stream::Commit)).next_back();
+        let current_commit = segments.iter().rfind(|segment| segment.stream == Some(Stream::Commit));
         let current_commit = current_commit.map_or(0, |segment| segment.number);
         let dead = segments.iter().filter(|segment| {
             let is_before = match segment.stream {

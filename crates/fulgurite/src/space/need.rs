@@ -16,7 +16,7 @@ const RECORD_BYTES: u64 = 128;
 const OVERHEAD_SHARE: u64 = 16;
 
 /// Inner nodes take at most this part of a tree: their children are leaves of at least some entries.
-const INNER_SHARE: u64 = 16;
+pub(crate) const INNER_SHARE: u64 = 16;
 
 /// A checkpoint record's bytes for a table, and for each segment in its account.
 const TABLE_RECORD_BYTES: u64 = 64;

@@ -6,7 +6,7 @@
 //!   segments but the first, and the reserve but the files for openings ([`fulgurite_log::LogRoom`]);
 //! - `N` is what checkpoints from here write at worst ([`Need`]), the costs of the commits that are admitted and not
 //!   applied yet, and, while puts are admitted, two of the next segments, of which the streams may have taken one each
-//!   without having filled it, and [`KEPT_BYTES`], with which deletes go on.
+//!   without having filled it, and a part of the trees' size, with which deletes go on.
 //!
 //! So the next checkpoint finds room for all its records, whatever memtables and nodes have become when it writes them.
 //! While the room is short it writes the superblock twice (`Checkpointer::write`): both copies name it, and everything is
@@ -33,11 +33,19 @@ use crate::catalog::{Catalog, TableState};
 use crate::files::Files;
 use crate::space::Space;
 use crate::space::budget::{Admitted, Budget, Kind};
-use crate::space::need::{Need, TableLoad, WriteCost};
+use crate::space::need::{INNER_SHARE, Need, TableLoad, WriteCost};
 use crate::{Error, Result};
 
-/// Puts leave this much, so that on a full disk deletes have room for their commits and the checkpoints after them.
-const KEPT_BYTES: u64 = 2 << 20;
+/// Puts leave this much, so that on a full disk deletes have room for their commits and the checkpoints after them, and
+/// these for moving live nodes: one part in so many of the trees, ...
+const KEPT_SHARE: u64 = 4;
+/// ... at least so many bytes, and at most so many.
+const KEPT_BYTES_MIN: u64 = 2 << 20;
+const KEPT_BYTES_MAX: u64 = 1 << 30;
+// Deletes leave half of it, as long as checkpoints gain something.
+
+/// With so many free bytes an opening leaves enough for the next ones.
+const OPENING_BYTES: u64 = 6 << 20;
 
 /// With this much beyond all that may have to be kept, commits are not counted: no load writes as much between two looks.
 const PLENTY_BYTES: u64 = 256 << 20;
@@ -56,6 +64,8 @@ pub(crate) struct Seen {
     for_checkpoints: u64,
     /// [`Need::bytes`].
     need: u64,
+    /// With the commits in flight, and segments that the streams have taken.
+    needed: u64,
     /// What is kept while puts are admitted.
     pub kept: u64,
     /// What is left for puts, ...
@@ -64,6 +74,13 @@ pub(crate) struct Seen {
     left_for_deletes: u64,
     /// [`Need::trees`].
     trees: u64,
+}
+
+impl Seen {
+    /// The log's own files that are free for checkpoints.
+    pub fn ready_bytes(&self) -> u64 {
+        self.log.spare_bytes + self.log.ready_bytes + self.log.reserve_bytes
+    }
 }
 
 /// The puts that were refused last.
@@ -75,7 +92,7 @@ struct Refusal {
 pub(crate) struct Room {
     /// Commits need not be counted.
     is_plenty: AtomicBool,
-    /// Little is left beside what is kept: a checkpoint is due, and goes at full speed.
+    /// Little is left beside the bytes that are kept: a checkpoint is due, and goes at full speed.
     short: AtomicBool,
     /// Nothing is free, and the log's reserve has no more files than the next openings need: deletes are refused, too.
     full: AtomicBool,
@@ -187,14 +204,17 @@ impl Room {
         let need = self.need();
         let for_checkpoints = log.for_checkpoints(self.owners.log.options());
         let way_out = need.bytes().saturating_add(in_flight);
-        let kept = way_out.saturating_add(KEPT_BYTES + 2 * log.segment_bytes);
+        let for_deletes = (need.trees() / KEPT_SHARE).clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX);
+        let needed = way_out.saturating_add(2 * log.segment_bytes);
+        let kept = needed.saturating_add(for_deletes);
         Ok(Seen {
             log,
             for_checkpoints,
             need: need.bytes(),
+            needed,
             kept,
             left: for_checkpoints.saturating_sub(kept),
-            left_for_deletes: for_checkpoints.saturating_add(log.open_bytes).saturating_sub(way_out),
+            left_for_deletes: for_checkpoints.saturating_sub(needed.saturating_add(for_deletes / 2)),
             trees: need.trees(),
         })
     }
@@ -216,8 +236,10 @@ impl Room {
     /// How many bytes of live nodes may be moved beside all that is needed, and how many are free, as of the last look.
     pub fn for_cleaning(&self) -> (u64, u64) {
         let seen = *self.seen.lock();
-        let needed = seen.kept.saturating_sub(KEPT_BYTES);
-        (seen.for_checkpoints.saturating_sub(needed), seen.for_checkpoints)
+        let spare = seen.for_checkpoints.saturating_sub(seen.needed);
+        // The nodes above them are written, too, and not each segment is filled to its end.
+        let leaves = spare - spare / 4;
+        (leaves - (leaves / 2).min(seen.trees / INNER_SHARE), seen.for_checkpoints)
     }
 
     /// The free bytes of the data directory's disk: the superblock is there, and is overwritten in place.
@@ -266,7 +288,7 @@ impl Room {
     pub fn must_stay_empty(&self) -> bool {
         let log = &self.owners.log;
         let has_free = |bytes| log.room().map_or(true, |room| room.free_bytes >= bytes);
-        if !log.must_stay_empty() || has_free(3 * KEPT_BYTES) {
+        if !log.must_stay_empty() || has_free(OPENING_BYTES) {
             return false;
         }
         // A failure shows in the next line: the reserve still lacks files.
@@ -352,15 +374,17 @@ impl Room {
         let cost = self.bytes_of(cost);
         let seen = *self.seen.lock();
         let path = self.owners.files.path.display().to_string();
-        let (free, needed) = (seen.log.free_bytes, seen.kept);
-        let ready = seen.for_checkpoints.saturating_sub(free);
+        let (free, needed) = (seen.log.reported_bytes, seen.kept);
+        let ready = seen.ready_bytes();
+        let lies = if seen.log.free_bytes < free { ", of which the last file got none" } else { "" };
         let what = format!(
-            "{path} has {free} free bytes and {ready} in files that are ready, and {needed} are kept for the next checkpoint"
+            "{path} has {free} free bytes{lies}, and {ready} in files that are ready; {needed} are kept for the next \
+             checkpoint"
         );
         let mut refusal = self.refusal.lock();
         if refusal.is_none() {
             tracing::warn!(
-                path,
+                %path,
                 free,
                 needed,
                 "the disk is nearly full: only deletes are taken until there is space"

@@ -1,26 +1,32 @@
-//! Commits that wait for room on the disk: for the checkpoints that free what is dead.
+//! Commits that wait for room on the disk: for the checkpoints that free dead segments.
 //!
 //! A commit that does not fit asks for a checkpoint and sleeps until one has ended. It is refused only when checkpoints
 //! gain nothing: [`ROUNDS_MAX`] of them ended, one of which began after it had asked; the segments that they retired are
 //! freed; and still it does not fit. If other commits were admitted meanwhile, or the room has grown, it begins to count
-//! again, [`GAINS_MAX`] times at most. So no commit waits for ever. Until something is committed, or a moment has passed, later commits are refused at once.
+//! again, [`GAINS_MAX`] times at most. A callback does not wait. So no commit waits for ever. Until something is committed, or a moment has passed, later commits are refused at once.
 
 use std::sync::atomic::Ordering;
 
-use fulgurite_types::{Csn, limits};
+use fulgurite_types::Csn;
 
+use crate::Result;
 use crate::commit::quiet::is_in_callback;
 use crate::engine::Engine;
 use crate::latency::Waited;
 use crate::space::budget::{Admitted, Kind};
 use crate::space::need::WriteCost;
-use crate::{Error, Result};
 
 /// After so many checkpoints without a gain a commit is refused. The first may have begun before the commit asked.
-const ROUNDS_MAX: u64 = 2;
+const ROUNDS_MAX: u64 = 4;
+
+/// The same for commits that only delete: they go on even where nothing is gained.
+const ROUNDS_MAX_OF_DELETES: u64 = 2;
 
 /// How many times others may take what was gained, or a gain may not be enough.
 const GAINS_MAX: u32 = 100;
+
+/// The least that counts as a gain.
+const GAIN_BYTES: i64 = 64 << 10;
 
 /// How many times a commit sleeps for readers that keep retired segments, once it has waited for the checkpoints.
 const FREEING_MAX: u32 = 10;
@@ -76,7 +82,7 @@ impl Engine {
             }
             if is_in_callback() {
                 // It may run on a thread whose work makes the room.
-                return if kind == Kind::Deletes { self.admit_last() } else { Err(Error::WouldBlock) };
+                break;
             }
             if self.options.background {
                 self.room.want_checkpoint();
@@ -89,11 +95,14 @@ impl Engine {
             if let Some(admitted) = self.room.admit(kind, cost) {
                 return Ok(admitted);
             }
-            if self.is_out_of_patience(&mut patience) {
+            if self.is_out_of_patience(kind, &mut patience) {
                 break;
             }
         }
-        *self.room.rounds().refused.lock() = Some((self.pipeline.newest(), self.env.clock().monotonic_ns()));
+        if !is_in_callback() {
+            *self.room.rounds().refused.lock() =
+                Some((self.pipeline.newest(), self.env.clock().monotonic_ns()));
+        }
         match kind {
             Kind::Puts => Err(self.room.refuse_puts(cost)),
             Kind::Deletes => self.admit_last(),
@@ -124,17 +133,16 @@ impl Engine {
         }
     }
 
-    fn is_out_of_patience(&self, patience: &mut Patience) -> bool {
+    fn is_out_of_patience(&self, kind: Kind, patience: &mut Patience) -> bool {
+        let rounds_max = if kind == Kind::Puts { ROUNDS_MAX } else { ROUNDS_MAX_OF_DELETES };
         let rounds = self.room.rounds();
-        let has_gained = || {
-            let segment = i64::from(limits::SEGMENT_BYTES_MIN);
-            self.pipeline.newest() != patience.newest || self.room.left() >= patience.left + segment
-        };
+        let has_gained =
+            || self.pipeline.newest() != patience.newest || self.room.left() >= patience.left + GAIN_BYTES;
         if patience.gains_left > 0 && has_gained() {
             *patience = Patience { gains_left: patience.gains_left - 1, ..self.patience() };
             return false;
         }
-        if rounds.ended.load(Ordering::SeqCst) - patience.rounds_from < ROUNDS_MAX {
+        if rounds.ended.load(Ordering::SeqCst) - patience.rounds_from < rounds_max {
             return false;
         }
         patience.freeing_left = patience.freeing_left.saturating_sub(1);

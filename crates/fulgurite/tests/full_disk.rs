@@ -1,0 +1,133 @@
+//! A full disk is a state that checkpoints end: on the simulated disk. `full_disk_real.rs` has real ones.
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::rng::Rng;
+use fulgurite::env::sim::{CrashKind, SimEnv};
+use fulgurite::{Database, Error, Options, Result, Table};
+
+const DISK_BYTES: u64 = 48 << 20;
+const ROW_BYTES: usize = 100;
+
+fn options(background: bool) -> Options {
+    Options { background, memtable_bytes_max: 2 << 20, ..Options::default() }
+}
+
+fn start(seed: u64, background: bool) -> (Arc<SimEnv>, Database, Rng) {
+    let sim = SimEnv::new(seed);
+    sim.faults().space_bytes(Some(DISK_BYTES));
+    let db = common::open_as(sim.clone(), options(background)).unwrap();
+    (sim, db, Rng::new(seed))
+}
+
+fn put_rows(db: &Database, table: &Table, rows: impl Iterator<Item = u64>, rng: &mut Rng) -> Result<()> {
+    let mut txn = db.begin();
+    for n in rows {
+        txn.put(table, n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes(), rng.bytes(ROW_BYTES))?;
+    }
+    txn.commit().map(|_| ())
+}
+
+fn load(db: &Database, table: &Table, rows: u64, rng: &mut Rng) {
+    for first in (0..rows).step_by(200) {
+        put_rows(db, table, first..first + 200, rng)
+            .unwrap_or_else(|error| panic!("loading row {first} of {rows}: {error}; {:?}", db.stats().room));
+    }
+}
+
+fn sound(db: &Database) {
+    assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
+}
+
+/// Each round dirties nearly every leaf. A reserve of the memtables' bytes alone fails here: INV-SPACE-3.
+#[test]
+fn live_data_of_a_quarter_of_the_disk_is_overwritten_without_a_refusal() {
+    for background in [true, false] {
+        let (sim, db, mut rng) = start(1, background);
+        let table = db.table("t").unwrap();
+        let rows = DISK_BYTES / 4 / (ROW_BYTES as u64 + 40) / 200 * 200;
+        load(&db, &table, rows, &mut rng);
+        for n in 0..8 * rows / 200 {
+            let picks: Vec<u64> = (0..200).map(|_| rng.below(rows)).collect();
+            put_rows(&db, &table, picks.into_iter(), &mut rng).unwrap_or_else(|error| {
+                panic!("background {background}, overwriting {n}: {error}; {:?}", db.stats())
+            });
+            if n % 97 == 0 {
+                let room = db.stats().room;
+                assert!(room.reserved_bytes > 0 && room.puts_refused.is_none(), "{room:?}");
+            }
+        }
+        assert!(db.stats().waits.space.count > 0, "the disk was large enough for all");
+        assert_eq!(table.range(..).unwrap().count() as u64, rows);
+        sound(&db);
+        db.close().unwrap();
+        let db = common::open_as(sim.crash(CrashKind::PowerCut, 1), options(background)).unwrap();
+        assert_eq!(db.table("t").unwrap().range(..).unwrap().count() as u64, rows);
+    }
+}
+
+/// The disk is filled, a part is deleted in scattered order, and as much is written again, without a restart.
+#[test]
+fn a_disk_that_is_full_is_written_again_after_deletes() {
+    let (sim, db, mut rng) = start(2, true);
+    let table = db.table("t").unwrap();
+    let mut filled = 0;
+    let refused = loop {
+        match put_rows(&db, &table, filled..filled + 50, &mut rng) {
+            Ok(()) => filled += 50,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");
+    let room = db.stats().room;
+    assert!(room.puts_refused.is_some_and(|why| why.contains("kept for the next checkpoint")));
+    assert!(filled * ROW_BYTES as u64 > DISK_BYTES / 4, "{filled} rows fill the disk");
+    for round in 0..2 {
+        for n in 0..filled / 8 {
+            let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+            table.delete(key).unwrap_or_else(|error| panic!("round {round}, delete {n}: {error}"));
+        }
+        for first in (0..filled / 16).step_by(50) {
+            put_rows(&db, &table, first..first + 50, &mut rng)
+                .unwrap_or_else(|error| panic!("round {round}, row {first}: {error}; {:?}", db.stats().room));
+        }
+    }
+    assert!(db.stats().room.puts_refused.is_none());
+    sound(&db);
+    let count = table.range(..).unwrap().count();
+    let killed = sim.crash(CrashKind::Kill, 3);
+    let again = common::open_as(killed, options(true)).unwrap();
+    let table = again.table("t").unwrap();
+    assert_eq!(table.range(..).unwrap().count(), count);
+    table.delete_range(..).unwrap();
+    again.close().unwrap();
+}
+
+/// Space that another program took and gives back is used without a restart.
+#[test]
+fn space_that_comes_back_is_used() {
+    let (sim, db, mut rng) = start(3, true);
+    let table = db.table("t").unwrap();
+    load(&db, &table, 20_000, &mut rng);
+    for _ in 0..5 {
+        sim.faults().space_bytes(Some(sim.used_bytes()));
+        let refused = (0..10_000).find_map(|n| put_rows(&db, &table, n..n + 50, &mut rng).err());
+        assert!(matches!(refused, Some(Error::NoSpace { .. })), "{refused:?}");
+        table.delete(1u64.to_be_bytes()).unwrap();
+        sim.faults().space_bytes(Some(DISK_BYTES));
+        for n in 0.. {
+            match put_rows(&db, &table, n..n + 50, &mut rng) {
+                Ok(()) => break,
+                // What a file that was refused says of the free space counts for a second.
+                Err(error) => assert!(n < 300, "{error}"),
+            }
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        load(&db, &table, 2_000, &mut rng);
+    }
+    sound(&db);
+    db.close().unwrap();
+}
