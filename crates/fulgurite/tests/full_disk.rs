@@ -69,7 +69,7 @@ fn live_data_of_a_quarter_of_the_disk_is_overwritten_without_a_refusal() {
     }
 }
 
-/// The disk is filled, a part is deleted in scattered order, and as much is written again, without a restart.
+/// The disk is filled, some rows and a range are deleted, and others are written, without a restart.
 #[test]
 fn a_disk_that_is_full_is_written_again_after_deletes() {
     let (sim, db, mut rng) = start(2, true);
@@ -85,11 +85,13 @@ fn a_disk_that_is_full_is_written_again_after_deletes() {
     let room = db.stats().room;
     assert!(room.puts_refused.is_some_and(|why| why.contains("kept for the next checkpoint")));
     assert!(filled * ROW_BYTES as u64 > DISK_BYTES / 4, "{filled} rows fill the disk");
-    for round in 0..2 {
-        for n in 0..filled / 8 {
-            let key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+    for round in 0..2u64 {
+        for n in 0..20u64 {
+            let key = (round * 20 + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
             table.delete(key).unwrap_or_else(|error| panic!("round {round}, delete {n}: {error}"));
         }
+        let (from, to) = ([64 * round as u8], [64 * round as u8 + 63]);
+        table.delete_range(from..to).unwrap_or_else(|error| panic!("round {round}: {error}"));
         for first in (0..filled / 16).step_by(50) {
             put_rows(&db, &table, first..first + 50, &mut rng)
                 .unwrap_or_else(|error| panic!("round {round}, row {first}: {error}; {:?}", db.stats().room));

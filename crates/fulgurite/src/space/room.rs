@@ -410,12 +410,19 @@ impl Room {
 
     /// Fails while no checkpoint could free what a delete makes dead, or while a later opening would find no file in
     /// which to begin its epoch (INV-LOG-18): a commit that is logged now would take that file.
-    pub fn check_for_deletes(&self) -> Result<()> {
-        if !self.full.load(Ordering::Acquire) {
+    /// The same if the next checkpoint would not fit with it, unless that is less than a segment.
+    pub fn check_for_deletes(&self, cost: &WriteCost) -> Result<()> {
+        let seen = *self.seen.lock();
+        let needed = seen.needed - 2 * seen.log.segment_bytes + cost.bytes(self.leaf_bytes, seen.trees);
+        let fits = needed <= seen.for_checkpoints.saturating_add(seen.log.open_bytes)
+            || needed <= limits::SEGMENT_BYTES_MIN.into();
+        if fits && !self.full.load(Ordering::Acquire) {
             return Ok(());
         }
         let path = self.owners.log.path().display();
-        let what = format!("the disk of {path} has no free byte, and the next openings need two megabytes");
+        let what = format!(
+            "the disk of {path} has no room for {needed} bytes of the next checkpoint, and for the next openings"
+        );
         Err(Error::NoSpace { what })
     }
 }

@@ -105,13 +105,13 @@ impl Engine {
         }
         match kind {
             Kind::Puts => Err(self.room.refuse_puts(cost)),
-            Kind::Deletes => self.admit_last(),
+            Kind::Deletes => self.admit_last(cost),
         }
     }
 
-    /// Deletes go on where checkpoints gain nothing, as long as the log has room for them.
-    fn admit_last(&self) -> Result<Admitted<'_>> {
-        self.room.check_for_deletes().map(|()| Admitted::default())
+    /// Deletes go on where checkpoints gain nothing, as long as the next checkpoint has room.
+    fn admit_last(&self, cost: &WriteCost) -> Result<Admitted<'_>> {
+        self.room.check_for_deletes(cost).map(|()| Admitted::default())
     }
 
     fn was_refused_just_now(&self) -> bool {
