@@ -42,7 +42,7 @@ fn sound(db: &Database) {
     assert_eq!(db.check(|_| {}).unwrap().problems, Vec::<String>::new());
 }
 
-/// Each round dirties nearly every leaf. A reserve of the memtables' bytes alone fails here: INV-SPACE-3.
+/// Each round dirties nearly every leaf (INV-SPACE-3).
 #[test]
 fn live_data_of_a_quarter_of_the_disk_is_overwritten_without_a_refusal() {
     for background in [true, false] {
