@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_index::Base;
 use fulgurite_log::{CommitLog, FlushScheme, LogStats, Stream};
 use fulgurite_types::Csn;
 
@@ -156,7 +155,7 @@ impl Stats {
         // Before the log's counters: these only rise.
         let log_offset = progress.log_offset.load(Ordering::Acquire);
         let log = engine.log.stats();
-        let tables = engine.tables.all();
+        let active = engine.tables.active();
         let (snapshots, _) = engine.reads.snapshots.open();
         let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
         let mut segments = SegmentCounts::default();
@@ -178,14 +177,14 @@ impl Stats {
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
             checkpoint: engine.pacing.progress(),
-            dirty_bytes: tables.iter().map(|table| table.index.base().dirty_bytes()).sum(),
+            dirty_bytes: engine.tables.dirty_bytes(),
             merges: progress.merges.count(),
             merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
-            tables: engine.tables.list().len() as u64,
-            memtable_bytes: tables.iter().map(|table| table.index.memtables().bytes()).sum(),
-            memtable_entries: tables.iter().map(|table| table.index.memtables().entries()).sum(),
+            tables: engine.tables.count() as u64,
+            memtable_bytes: active.sum(|table| table.index.memtables().bytes()),
+            memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
             oldest_snapshot_age: oldest_ms

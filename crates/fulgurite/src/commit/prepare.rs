@@ -240,7 +240,7 @@ impl Apply for ApplyWrites {
                 work.table.index.apply_range_delete(range.borrowed(), csn, &self.readers);
             }
             if let Some(block) = work.block {
-                work.table.index.apply(block, csn, body_lsn);
+                work.table.apply(block, csn, body_lsn);
             }
         }
     }
