@@ -127,6 +127,13 @@ impl Segment {
         self.used.store(bytes, Relaxed);
     }
 
+    /// The end of the data of a segment of the bulk stream; its whole length if not known. `None` if it does not have the
+    /// start of that stream, whatever it was taken for.
+    pub fn bulk_end(&self) -> Option<u32> {
+        let has_start = self.stream() == Some(Stream::Bulk) && self.epoch.load(Relaxed) > 0;
+        has_start.then(|| self.used.load(Relaxed))
+    }
+
     pub fn stream(&self) -> Option<Stream> {
         match self.stream.load(Relaxed) {
             1 => Some(Stream::Commit),

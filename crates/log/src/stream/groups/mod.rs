@@ -285,12 +285,10 @@ impl Groups {
         self.queue().push_ready(segment, &self.credit);
     }
 
-    /// A ready segment of at least `bytes_min` for the bulk stream, if the commit stream keeps enough; and how many
-    /// segments both streams have taken.
-    pub fn take_ready(&self, bytes_min: u32) -> Result<Arc<Segment>, Supply> {
-        let mut queue = self.queue();
-        let taken = queue.take_ready(bytes_min, &self.credit);
-        taken.ok_or_else(|| Supply { ready: queue.ready(), taken: queue.segments_taken() })
+    /// A ready segment of at least `bytes_min`, with a number above `above`, for the bulk stream, if the commit stream
+    /// keeps enough.
+    pub fn take_ready(&self, bytes_min: u32, above: u32) -> Option<Arc<Segment>> {
+        self.queue().take_ready(bytes_min, above, &self.credit)
     }
 
     /// The bulk stream took a segment that was made for it.
