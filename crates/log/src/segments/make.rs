@@ -5,9 +5,14 @@
 //! space without a write ([`File::allocate`]) it does; elsewhere zeros are written. What else the bytes are depends on
 //! the stream:
 //!
-//! - A segment for the **commit stream** is zeros, a recycled one again. Its writes are small, synchronous and direct: a
-//!   device makes such a write durable alone only where the file system need not record an extent for it. And zeros tell
-//!   a segment that was never used from one that lost its beginning, and where the data of a dead epoch ended.
+//! - A segment for the **commit stream** is zeros, a recycled one again. Recovery could do without: an old group has
+//!   another number than the segment, and durable marks, not zeros, tell a torn tail from damage. Zeros are for these:
+//!   1. Writes there are small, direct and synchronous. Such a write is durable alone, and costs no more than itself, only
+//!      where the file system need not record an extent. The file of a bulk segment may have extents never written.
+//!   2. Values stay in the frames, so on a full disk a segment of a former life gives back only what certainly is no
+//!      frame (`tails.rs`).
+//!   3. What follows the last group is zero, or `dump` reports it: a damaged last group is not taken for an old one.
+//!   4. A segment that was never used is known by its first megabyte (`recovery/tail.rs`).
 //! - A segment for the **bulk stream**, unless it is of the reserve, has the bytes that its file had. Its writes are long and share few syncs, which
 //!   record extents on the way. INV-LOG-21: *a segment with other bytes than zeros and its own has the start of the bulk
 //!   stream, synced before the file has the name of the segment*. So nothing looks for groups in it, nor takes it for
