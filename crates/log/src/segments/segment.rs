@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     epoch: AtomicU32,
     first_csn: AtomicU64,
     used: AtomicU32,
-    /// Whether the space of the zeros at its end was given back, or it was found that there is nothing to give.
+    /// Whether the space at its end was given back, or it was found that there is nothing to give.
     pub tail_given_back: AtomicBool,
 }
 
