@@ -71,8 +71,6 @@ pub(crate) struct NextWanted {
     pub bytes_min: u32,
     /// Whether a file of the reserve will do if the disk is full.
     pub reserve: bool,
-    /// The segment has a number above this: those of the stream rise.
-    pub above: u32,
 }
 
 /// A segment in which the stream continues.
@@ -141,8 +139,7 @@ impl BulkStream {
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
         if state.room() < bytes || (is_for_checkpoints && !reserve) {
             let bytes_min = SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes;
-            let above = state.segment.as_ref().map_or(0, |segment| segment.number);
-            let next = next(&NextWanted { bytes_min, reserve, above })?;
+            let next = next(&NextWanted { bytes_min, reserve })?;
             self.continue_in(next, &mut state)?;
         }
         let segment = state.segment.as_ref().expect("the stream has a segment with room by now");

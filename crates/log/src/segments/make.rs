@@ -155,7 +155,9 @@ impl Segments {
             return self.make_of_reserve(maker, stats);
         }
         if from == From::Reserve {
-            return Err(self.no_space("the reserve has no file for a checkpoint".into()));
+            return Err(
+                self.no_space("the disk is full, and the reserve keeps its last files for openings".into())
+            );
         }
         // The files that the next openings need come before another segment (INV-LOG-18).
         let kept = OPENING_FILES.min(self.options.reserve_segments);
@@ -239,6 +241,12 @@ impl Segments {
         let segment = Arc::new(Segment::new(number, bytes, self.path(number), Some(file)));
         self.add(Arc::clone(&segment));
         Ok(segment)
+    }
+
+    /// Makes the file of a segment that was never used a spare one.
+    pub fn give_up(&self, maker: &mut Maker, segment: Arc<Segment>) {
+        self.table.lock().remove(&segment.number);
+        maker.spare.push(segment);
     }
 
     /// A spare file of this size that has no reader left; removes the others.

@@ -4,7 +4,7 @@
 use super::CommitStream;
 use crate::bulk_stream::NextWanted;
 use crate::error::LogError;
-use crate::segments::{Content, From, Segment, Wanted};
+use crate::segments::{Content, From, Maker, Segment, Wanted};
 use fulgurite_types::Csn;
 use std::sync::Arc;
 
@@ -52,30 +52,35 @@ impl CommitStream {
         Ok(true)
     }
 
-    /// A segment for the bulk stream. The ready ones are zeros, for the commit stream. But on a full disk the bulk stream
-    /// takes one, if the commit stream keeps enough, before a file of the reserve.
+    /// A segment for the bulk stream, with a number above those that it had. The ready ones are zeros, for the commit
+    /// stream. But on a full disk one of them gives its space to the bulk stream, if the commit stream keeps enough,
+    /// before a file of the reserve does.
     pub fn segment_for_bulk(&self, wanted: &NextWanted, durable: Csn) -> Result<Arc<Segment>, LogError> {
-        let &NextWanted { bytes_min, reserve, above } = wanted;
+        let &NextWanted { bytes_min, reserve } = wanted;
         let mut maker = self.segments.maker();
-        let taken = self.groups.supply().taken;
         let content = Content::BulkStart(self.shared.epoch, durable);
-        let wanted = Wanted { taken, bytes_min, from: From::Disk, content };
-        let made = match self.segments.make(&mut maker, wanted, &self.shared) {
-            Err(error @ LogError::NoSpace { .. }) => {
-                if let Some(segment) = self.groups.take_ready(bytes_min, above) {
-                    self.shared.supplier.wake_asleep();
-                    return Ok(segment);
-                }
-                let of_reserve = Wanted { from: From::Reserve, ..wanted };
-                let made = reserve.then(|| self.segments.make(&mut maker, of_reserve, &self.shared));
-                match made {
-                    None | Some(Err(LogError::NoSpace { .. })) => return Err(error),
-                    Some(made) => made,
-                }
+        let mut from = From::Disk;
+        let made = loop {
+            let taken = self.groups.supply().taken;
+            let wanted = Wanted { taken, bytes_min, from, content };
+            match self.segments.make(&mut maker, wanted, &self.shared) {
+                Err(LogError::NoSpace { .. }) if from == From::Disk && self.give_up_ready(&mut maker) => {}
+                Err(LogError::NoSpace { .. }) if from == From::Disk && reserve => from = From::Reserve,
+                made => break made?,
             }
-            made => made,
-        }?;
+        };
         self.groups.count_taken();
         Ok(made)
+    }
+
+    /// Makes the file of a ready segment a spare one, if the commit stream keeps enough.
+    fn give_up_ready(&self, maker: &mut Maker) -> bool {
+        let ready = self.groups.take_ready();
+        let is_taken = ready.is_some();
+        if let Some(segment) = ready {
+            self.segments.give_up(maker, segment);
+            self.shared.supplier.wake_asleep();
+        }
+        is_taken
     }
 }

@@ -153,6 +153,33 @@ fn a_log_stays_in_its_directory_when_that_is_moved() {
     assert_eq!(report.last_csn, last);
 }
 
+/// Ready segments are for commits; the checkpoint that a full disk needs may have the space of all but one. It gets a
+/// newer number, because the segments of the bulk stream have rising ones.
+#[test]
+fn on_a_full_disk_a_ready_segment_gives_its_space_to_the_bulk_stream() {
+    let env = SimEnv::new(1);
+    let more = LogOptions { ready_segments: 3, reserve_segments: 2, ..options() };
+    let log = fulgurite_log::Log::create(env.clone(), dir(), ID, more).expect("nothing fails");
+    while log.maintain().expect("nothing fails") {}
+    let mut numbers = vec![log.append_bulk(BulkKind::Chunk, &[&[1; 3000]]).expect("there is room").segment()];
+    assert_eq!(log.stats().ready_segments, 3, "it takes none while there is space");
+    fill_disk(&env);
+    let refused = loop {
+        match log.append_bulk(BulkKind::Chunk, &[&[1; 3000]]) {
+            Ok(lsn) => numbers.push(lsn.segment()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, LogError::NoSpace { .. }), "{refused}");
+    numbers.dedup();
+    assert!(numbers.is_sorted() && numbers.len() >= 3, "{numbers:?}");
+    assert_eq!((log.stats().ready_segments, reserve(&log)), (1, 2));
+    log.sync_bulk().expect("nothing fails");
+    for _ in 0..6 {
+        commit(&log, &[0; 1500]).expect("the commit stream kept enough");
+    }
+}
+
 /// Small disks get small segments: ready ones, and the part of the last one that is not used, take little from a
 /// checkpoint.
 #[test]

@@ -285,10 +285,9 @@ impl Groups {
         self.queue().push_ready(segment, &self.credit);
     }
 
-    /// A ready segment of at least `bytes_min`, with a number above `above`, for the bulk stream, if the commit stream
-    /// keeps enough.
-    pub fn take_ready(&self, bytes_min: u32, above: u32) -> Option<Arc<Segment>> {
-        self.queue().take_ready(bytes_min, above, &self.credit)
+    /// The newest ready segment, if the commit stream keeps enough without it.
+    pub fn take_ready(&self) -> Option<Arc<Segment>> {
+        self.queue().take_ready(&self.credit)
     }
 
     /// The bulk stream took a segment that was made for it.

@@ -142,16 +142,12 @@ impl Queue {
         credit.give_room(room);
     }
 
-    /// A ready segment of at least `bytes_min`, with a number above `above`, for the bulk stream, if the commit stream
-    /// keeps enough.
-    pub fn take_ready(&mut self, bytes_min: u32, above: u32, credit: &Credit) -> Option<Arc<Segment>> {
-        let fits = |segment: &&Arc<Segment>| segment.bytes >= bytes_min && segment.number > above;
-        let segment = self.ready.back().filter(fits)?;
-        let room = usable(segment, SEGMENT_DATA_START, self.charge_max);
+    /// The newest ready segment, if the commit stream keeps enough without it.
+    pub fn take_ready(&mut self, credit: &Credit) -> Option<Arc<Segment>> {
+        let room = usable(self.ready.back()?, SEGMENT_DATA_START, self.charge_max);
         if self.ready.len() < 2 || !credit.take_room(room, self.charge_max) {
             return None;
         }
-        self.segments_taken += 1;
         self.ready.pop_back()
     }
 
