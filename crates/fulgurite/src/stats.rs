@@ -99,6 +99,8 @@ pub struct Stats {
     pub gets: u64,
     /// Ranges that were opened for reading since the database was opened.
     pub scans: u64,
+    /// Bytes of keys and values that were committed since the database was opened, counted as `gets` are.
+    pub user_bytes: u64,
     /// Commits that were refused with [`Error::Conflict`](crate::Error::Conflict) since the database was opened.
     pub conflicts: u64,
     /// How many times [`Database::transact`](crate::Database::transact) and its variants ran a transaction again.
@@ -150,6 +152,25 @@ pub struct SegmentCounts {
 }
 
 impl Stats {
+    /// How many bytes were given to the device for each byte of the user's ([`Stats::user_bytes`]) since the database was
+    /// opened: the log, nodes and chunks as they were written, and the zeros with which segments were filled before. The
+    /// file system's own writes come on top. `None` before the first commit.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// db.table("users")?.put("alice", "1")?;
+    /// println!("{:.1} bytes written for each byte", db.stats().write_amplification().unwrap_or(0.0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_amplification(&self) -> Option<f64> {
+        let LogStats { written_bytes, bulk_written_bytes, zero_bytes, .. } = self.log;
+        let written = written_bytes + bulk_written_bytes + zero_bytes;
+        (self.user_bytes > 0).then(|| written as f64 / self.user_bytes as f64)
+    }
+
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
         // Before the log's counters: these only rise.
@@ -191,6 +212,7 @@ impl Stats {
                 .map(|ms| Duration::from_millis(engine.now_ms().saturating_sub(ms))),
             gets: engine.counters.gets.read(),
             scans: engine.counters.scans.read(),
+            user_bytes: engine.counters.user_bytes.read(),
             conflicts: engine.counters.conflicts.load(Ordering::Relaxed),
             retries: engine.counters.retries.load(Ordering::Relaxed),
             live_bytes: progress.live_bytes.load(Ordering::Acquire),

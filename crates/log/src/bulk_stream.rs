@@ -160,6 +160,14 @@ impl BulkStream {
         drop(state);
         add(&self.shared.stats.bulk_records, 1);
         add(&self.shared.stats.bulk_bytes, u64::from(bytes));
+        match kind {
+            BulkKind::InternalNode | BulkKind::LeafNode => {
+                add(&self.shared.stats.node_bytes, u64::from(bytes))
+            }
+            BulkKind::LeafDelta => add(&self.shared.stats.delta_bytes, u64::from(bytes)),
+            BulkKind::Chunk => add(&self.shared.stats.chunk_bytes, u64::from(bytes)),
+            BulkKind::Checkpoint | BulkKind::MemtableRun => {}
+        }
         // Not left to the log thread: that may be in a user's callback, which may wait for this thread.
         if mark.0.saturating_sub(self.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
             self.sync_usable(mark)?;

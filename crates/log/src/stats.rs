@@ -90,6 +90,12 @@ counters! {
     bulk_bytes,
     /// Bytes written to the bulk stream: records, the starts of segments.
     bulk_written_bytes,
+    /// Of them: full records of nodes.
+    node_bytes,
+    /// Of them: leaf delta records.
+    delta_bytes,
+    /// Of them: chunks.
+    chunk_bytes,
     /// Sync calls on the bulk stream.
     bulk_syncs,
 }
