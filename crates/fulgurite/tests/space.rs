@@ -282,7 +282,7 @@ fn stats_tell_what_was_written_for_the_users_bytes() {
     let after = db.stats();
     assert_eq!(after.user_bytes - before.user_bytes, 100 + 200_004 + 8);
     assert!(after.log.chunk_bytes - before.log.chunk_bytes > 200_000);
-    assert!(after.log.node_bytes > before.log.node_bytes && after.log.delta_bytes == 0);
+    assert!(after.log.node_bytes > before.log.node_bytes && after.log.leaf_delta_bytes == 0);
     let LogStats { bulk_bytes, node_bytes, chunk_bytes, .. } = after.log;
     assert!(bulk_bytes > node_bytes + chunk_bytes, "and the checkpoint's record");
     assert!(after.write_amplification().unwrap() > 1.0);

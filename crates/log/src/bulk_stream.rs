@@ -164,7 +164,7 @@ impl BulkStream {
             BulkKind::InternalNode | BulkKind::LeafNode => {
                 add(&self.shared.stats.node_bytes, u64::from(bytes))
             }
-            BulkKind::LeafDelta => add(&self.shared.stats.delta_bytes, u64::from(bytes)),
+            BulkKind::LeafDelta => add(&self.shared.stats.leaf_delta_bytes, u64::from(bytes)),
             BulkKind::Chunk => add(&self.shared.stats.chunk_bytes, u64::from(bytes)),
             BulkKind::Checkpoint | BulkKind::MemtableRun => {}
         }

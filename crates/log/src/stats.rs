@@ -93,7 +93,7 @@ counters! {
     /// Of them: full records of nodes.
     node_bytes,
     /// Of them: leaf delta records.
-    delta_bytes,
+    leaf_delta_bytes,
     /// Of them: chunks.
     chunk_bytes,
     /// Sync calls on the bulk stream.
