@@ -200,6 +200,10 @@ impl File for CountingFile {
         self.file.set_len(len)
     }
 
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.file.allocate(bytes)
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.file.allocated_bytes()
     }

@@ -60,7 +60,7 @@ pub fn raw_os_error(error: &io::Error) -> Option<i32> {
 }
 
 /// Calls that allocate space, or make the operating system allocate what an earlier call deferred.
-const ALLOCATING: [&str; 13] = [
+const ALLOCATING: [&str; 14] = [
     "create",
     "mkdir",
     "write",
@@ -71,6 +71,7 @@ const ALLOCATING: [&str; 13] = [
     "fdatasync",
     "fsync",
     "ftruncate",
+    "fallocate",
     "rename",
     "unlink",
     "link",

@@ -268,6 +268,13 @@ pub trait File: fmt::Debug + Send + Sync {
     /// Cuts the file, or extends it with zeros.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
+    /// Allocates the first `bytes` of the file, and extends it to that length if it is shorter. The bytes that it has
+    /// stay, and holes are filled; new ones read as zeros. After the next sync a write to this range finds its space.
+    ///
+    /// Fails with [`io::ErrorKind::Unsupported`] where the file system cannot do it without writing; nothing has
+    /// changed then. After any other failure a part may be allocated.
+    fn allocate(&self, bytes: u64) -> io::Result<()>;
+
     /// How many bytes of the disk the file takes, about: less than its length if it has holes.
     fn allocated_bytes(&self) -> io::Result<u64>;
 

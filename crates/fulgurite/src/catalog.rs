@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use fulgurite_index::NodeStore;
 use fulgurite_index::btree::{BTree, BTreeOptions};
+use fulgurite_index::memtables::{Block, RecoveredBatch};
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
 use fulgurite_types::{Csn, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
+use crate::active::{Active, Activity};
 use crate::claims::Claims;
 use crate::throttle::Throttle;
 use crate::{Error, Options, Result};
@@ -48,9 +50,36 @@ pub(crate) struct TableState {
     pub claims: Claims,
     /// Where committers queue while merging falls behind.
     pub throttle: Throttle,
+    /// Whether it is in the list of active tables.
+    is_active: AtomicBool,
+    active: Arc<Active<TableState>>,
+}
+
+impl Activity for TableState {
+    fn flag(&self) -> &AtomicBool {
+        &self.is_active
+    }
+
+    /// Whether nothing is left to merge, or nothing will be merged any more.
+    fn is_quiet(&self) -> bool {
+        let memtables = self.index.memtables();
+        self.index.merging_has_ended() || (memtables.count() == 1 && memtables.newest_is_empty())
+    }
 }
 
 impl TableState {
+    /// Applies a commit's versions.
+    pub fn apply(self: &Arc<Self>, block: Block, csn: Csn, body_lsn: Lsn) {
+        self.index.apply(block, csn, body_lsn);
+        self.active.note(self);
+    }
+
+    /// Applies replayed operations.
+    pub fn apply_recovered(self: &Arc<Self>, batch: RecoveredBatch) {
+        self.index.apply_recovered(batch);
+        self.active.note(self);
+    }
+
     /// Freezes the mutable memtable at `boundary`, unless the table is idle. Called while no commit can get a number.
     ///
     /// INV-CKPT-5: an idle table's mutable memtable holds no commit at or below the boundary, and never will. It is
@@ -105,6 +134,7 @@ pub(crate) struct Catalog {
     /// Held during a definition, from look-up to commit.
     pub definitions: Mutex<()>,
     maps: RwLock<Maps>,
+    active: Arc<Active<TableState>>,
 }
 
 #[derive(Default)]
@@ -121,7 +151,9 @@ impl Catalog {
         let btree = BTreeOptions { leaf_bytes: options.leaf_bytes, ..BTreeOptions::default() };
         let table = TableOptions { inline_max: options.inline_bytes_max };
         let own = TableOptions { inline_max: inline_max_of(TableId::CATALOG, table.inline_max) };
-        let root = new_state(TableId::CATALOG, "", &store, &BTreeOptions::default(), &own, root);
+        let active = Arc::new(Active::default());
+        let root =
+            new_state(TableId::CATALOG, "", &store, &BTreeOptions::default(), &own, root, active.clone());
         Catalog {
             store,
             btree,
@@ -130,12 +162,28 @@ impl Catalog {
             next_id: AtomicU32::new(1),
             definitions: Mutex::new(()),
             maps: RwLock::default(),
+            active,
         }
+    }
+
+    /// The tables that have something to merge.
+    pub fn active(&self) -> &Active<TableState> {
+        &self.active
+    }
+
+    /// At most the bytes of nodes that are to be written, of all tables.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.store.dirty_bytes().map_or(0, |bytes| bytes.load(Ordering::Relaxed)) as u64
+    }
+
+    /// How many tables there are that are not dropped.
+    pub fn count(&self) -> usize {
+        self.maps.read().by_name.len()
     }
 
     /// A table that is not in the maps yet.
     pub fn prepare(&self, id: TableId, name: &str, root: Lsn) -> Arc<TableState> {
-        new_state(id, name, &self.store, &self.btree, &self.table, root)
+        new_state(id, name, &self.store, &self.btree, &self.table, root, self.active.clone())
     }
 
     /// The id that the next table gets.
@@ -236,6 +284,7 @@ fn new_state(
     btree: &BTreeOptions,
     table: &TableOptions,
     root: Lsn,
+    active: Arc<Active<TableState>>,
 ) -> Arc<TableState> {
     let tree = BTree::open(id, root, store.clone(), btree.clone());
     Arc::new(TableState {
@@ -247,6 +296,8 @@ fn new_state(
         merging_failed: AtomicBool::new(false),
         claims: Claims::default(),
         throttle: Throttle::default(),
+        is_active: AtomicBool::new(false),
+        active,
     })
 }
 

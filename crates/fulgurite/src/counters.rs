@@ -36,8 +36,14 @@ impl SpreadCounter {
     /// not worth an atomic read-modify-write per read.
     #[inline]
     pub fn count(&self) {
+        self.add(1);
+    }
+
+    /// Counts several.
+    #[inline]
+    pub fn add(&self, number: u64) {
         let own = &self.0[thread_number()];
-        own.store(own.load(Relaxed).wrapping_add(1), Relaxed);
+        own.store(own.load(Relaxed).wrapping_add(number), Relaxed);
     }
 
     pub fn read(&self) -> u64 {
@@ -48,6 +54,8 @@ impl SpreadCounter {
 pub(crate) struct Counters {
     pub gets: SpreadCounter,
     pub scans: SpreadCounter,
+    /// Bytes of keys and values that commits wrote.
+    pub user_bytes: SpreadCounter,
     pub conflicts: AtomicU64,
     pub retries: AtomicU64,
 }
@@ -57,6 +65,7 @@ impl Counters {
         Counters {
             gets: SpreadCounter::new(),
             scans: SpreadCounter::new(),
+            user_bytes: SpreadCounter::new(),
             conflicts: AtomicU64::new(0),
             retries: AtomicU64::new(0),
         }

@@ -42,6 +42,7 @@
 
 pub mod guide;
 
+mod active;
 mod background;
 mod body;
 mod catalog;

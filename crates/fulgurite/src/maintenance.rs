@@ -126,7 +126,7 @@ impl Engine {
         let _quiet = self.pipeline.quiet();
         self.check_open()?;
         let mut outcome = Ok(false);
-        for table in self.tables.all() {
+        for table in self.tables.active().all() {
             outcome = match (outcome, self.merger.merge_next(&table, &*self.reads, Csn::MAX)) {
                 (Ok(before), Ok(merged)) => Ok(before | merged),
                 (Err(error), _) | (_, Err(error)) => Err(error),
@@ -179,7 +179,7 @@ impl Engine {
 
     /// Whether an immutable memtable is left, because the horizon has not passed it.
     fn merging_waits(&self) -> bool {
-        self.tables.all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
+        self.tables.active().all().iter().any(|table| table.index.memtables().oldest_immutable().is_some())
     }
 
     /// One round of merging.
@@ -194,10 +194,11 @@ impl Engine {
             self.pipeline.fail_tickets(&why.to_string());
         }
         self.hooks.reached("maintenance");
-        for table in self.tables.all() {
+        for table in self.tables.active().all() {
             freeze_if_grown(&table, &self.log, self.options.memtable_bytes_max);
         }
         let worked = self.merge_all()?;
+        self.tables.active().drop_quiet();
         Ok(Round { worked, left: self.merging_waits() || self.has_unflushed() })
     }
 

@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fulgurite_index::Base;
 use fulgurite_log::{CommitLog, FlushScheme, LogStats, Stream};
 use fulgurite_types::Csn;
 
@@ -100,6 +99,8 @@ pub struct Stats {
     pub gets: u64,
     /// Ranges that were opened for reading since the database was opened.
     pub scans: u64,
+    /// Bytes of keys and values that were committed since the database was opened, counted as `gets` are.
+    pub user_bytes: u64,
     /// Commits that were refused with [`Error::Conflict`](crate::Error::Conflict) since the database was opened.
     pub conflicts: u64,
     /// How many times [`Database::transact`](crate::Database::transact) and its variants ran a transaction again.
@@ -201,12 +202,31 @@ impl RoomStats {
 }
 
 impl Stats {
+    /// How many bytes were given to the device for each byte of the user's ([`Stats::user_bytes`]) since the database was
+    /// opened: the log, nodes and chunks as they were written, and the zeros with which segments were filled before. The
+    /// file system's own writes come on top. `None` before the first commit.
+    ///
+    /// ```
+    /// # fn main() -> fulgurite::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = fulgurite::Database::open(dir.path().join("data"), fulgurite::Options::default())?;
+    /// db.table("users")?.put("alice", "1")?;
+    /// println!("{:.1} bytes written for each byte", db.stats().write_amplification().unwrap_or(0.0));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn write_amplification(&self) -> Option<f64> {
+        let LogStats { written_bytes, bulk_written_bytes, zero_bytes, .. } = self.log;
+        let written = written_bytes + bulk_written_bytes + zero_bytes;
+        (self.user_bytes > 0).then(|| written as f64 / self.user_bytes as f64)
+    }
+
     pub(crate) fn read(engine: &Engine) -> Stats {
         let progress = &engine.progress;
         // Before the log's counters: these only rise.
         let log_offset = progress.log_offset.load(Ordering::Acquire);
         let log = engine.log.stats();
-        let tables = engine.tables.all();
+        let active = engine.tables.active();
         let (snapshots, _) = engine.reads.snapshots.open();
         let (open, oldest_ms) = engine.reads.snapshots.count_and_oldest_ms();
         let mut segments = SegmentCounts::default();
@@ -228,20 +248,21 @@ impl Stats {
             checkpoints: progress.checkpoints.count(),
             checkpoint_times: progress.checkpoints.times(),
             checkpoint: engine.pacing.progress(),
-            dirty_bytes: tables.iter().map(|table| table.index.base().dirty_bytes()).sum(),
+            dirty_bytes: engine.tables.dirty_bytes(),
             merges: progress.merges.count(),
             merge_times: progress.merges.times(),
             maintenance_error: progress.last_error(),
             epoch: engine.log.epoch().0,
-            tables: engine.tables.list().len() as u64,
-            memtable_bytes: tables.iter().map(|table| table.index.memtables().bytes()).sum(),
-            memtable_entries: tables.iter().map(|table| table.index.memtables().entries()).sum(),
+            tables: engine.tables.count() as u64,
+            memtable_bytes: active.sum(|table| table.index.memtables().bytes()),
+            memtable_entries: active.sum(|table| table.index.memtables().entries()),
             oldest_snapshot: snapshots.first().copied(),
             snapshots: open,
             oldest_snapshot_age: oldest_ms
                 .map(|ms| Duration::from_millis(engine.now_ms().saturating_sub(ms))),
             gets: engine.counters.gets.read(),
             scans: engine.counters.scans.read(),
+            user_bytes: engine.counters.user_bytes.read(),
             conflicts: engine.counters.conflicts.load(Ordering::Relaxed),
             retries: engine.counters.retries.load(Ordering::Relaxed),
             live_bytes: progress.live_bytes.load(Ordering::Acquire),

@@ -1,6 +1,7 @@
 //! Node records live in the bulk stream of the log.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use fulgurite_index::{NodeKind, NodeStore, StoreError};
 use fulgurite_log::{BULK_HEADER_BYTES, BulkKind, Log};
@@ -9,11 +10,12 @@ use fulgurite_types::Lsn;
 /// The index's view of the log.
 pub(crate) struct LogNodeStore {
     log: Arc<Log>,
+    dirty_bytes: Arc<AtomicUsize>,
 }
 
 impl LogNodeStore {
     pub fn new(log: Arc<Log>) -> LogNodeStore {
-        LogNodeStore { log }
+        LogNodeStore { log, dirty_bytes: Arc::default() }
     }
 }
 
@@ -33,6 +35,10 @@ impl NodeStore for LogNodeStore {
             NodeKind::LeafDelta => BulkKind::LeafDelta,
         };
         Ok(self.log.append_bulk(kind, &[body])?)
+    }
+
+    fn dirty_bytes(&self) -> Option<&Arc<AtomicUsize>> {
+        Some(&self.dirty_bytes)
     }
 
     fn node_bytes(&self, body_len: usize) -> u32 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use common::rng::Rng;
 use fulgurite::env::sim::{CrashKind, SimEnv};
-use fulgurite::{Database, Table};
+use fulgurite::{Database, LogStats, Table};
 
 fn start(seed: u64) -> (Arc<SimEnv>, Database, Rng) {
     let sim = SimEnv::new(seed);
@@ -264,4 +264,26 @@ fn a_scan_continues_across_checkpoints() {
     }
     seen.extend(scan.map(|entry| entry.unwrap().1.to_vec()));
     assert!(before == seen, "the scan saw other values");
+}
+
+#[test]
+fn stats_tell_what_was_written_for_the_users_bytes() {
+    let sim = SimEnv::new(11);
+    let db = common::open(sim).unwrap();
+    assert_eq!(db.stats().write_amplification(), None);
+    let table = db.table("t").unwrap();
+    let before = db.stats();
+    table.put(b"12345678", [1; 92]).unwrap();
+    let mut txn = db.begin();
+    txn.put(&table, b"long", &vec![2; 200_000]).unwrap();
+    txn.delete(&table, b"12345678").unwrap();
+    txn.commit().unwrap();
+    db.checkpoint().unwrap();
+    let after = db.stats();
+    assert_eq!(after.user_bytes - before.user_bytes, 100 + 200_004 + 8);
+    assert!(after.log.chunk_bytes - before.log.chunk_bytes > 200_000);
+    assert!(after.log.node_bytes > before.log.node_bytes && after.log.leaf_delta_bytes == 0);
+    let LogStats { bulk_bytes, node_bytes, chunk_bytes, .. } = after.log;
+    assert!(bulk_bytes > node_bytes + chunk_bytes, "and the checkpoint's record");
+    assert!(after.write_amplification().unwrap() > 1.0);
 }

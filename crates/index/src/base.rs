@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use fulgurite_types::{Csn, DecodeError, KeySpan, Lsn, TableId};
 
@@ -15,6 +16,10 @@ pub trait NodeStore: Send + Sync {
     fn read_node(&self, lsn: Lsn) -> Result<Vec<u8>, StoreError>;
     /// Appends a node record and returns its LSN. Durable once a checkpoint has synced the stream.
     fn write_node(&self, kind: NodeKind, body: &[u8]) -> Result<Lsn, StoreError>;
+    /// Where the trees of this store count the bytes of their dirty nodes together.
+    fn dirty_bytes(&self) -> Option<&Arc<AtomicUsize>> {
+        None
+    }
     /// How many bytes of the log a node record of `body_len` bytes occupies, as the accounts count it.
     fn node_bytes(&self, body_len: usize) -> u32;
 }

@@ -2,11 +2,11 @@
 
 use crate::error::LogError;
 use crate::format::{
-    BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START,
+    BULK_HEADER_BYTES, BulkHeader, BulkKind, GROUP_HEADER_BYTES, GroupHeader, SEGMENT_DATA_START,
     bulk_record_bytes,
 };
 use crate::log::Log;
-use crate::segments::{From, SEALED, Segment, Segments, Stream};
+use crate::segments::{SEALED, Segment, Segments, Stream};
 use crate::shared::Shared;
 use crate::stats::add;
 use fulgurite_types::sync::{AtomicU64, Mutex, MutexGuard};
@@ -65,6 +65,14 @@ pub(crate) struct BulkStream {
     required: AtomicU64,
 }
 
+/// A segment that the stream wants.
+pub(crate) struct NextWanted {
+    /// The least size in bytes.
+    pub bytes_min: u32,
+    /// Whether a file of the reserve will do if the disk is full.
+    pub reserve: bool,
+}
+
 /// A segment in which the stream continues.
 pub(crate) struct NextSegment {
     pub segment: Arc<Segment>,
@@ -114,13 +122,13 @@ impl BulkStream {
     }
 
     /// Calls `on_append` with the record's LSN while the stream is locked: before its segment can be left, sealed or
-    /// freed. `next` gives a segment of at least so many bytes.
+    /// freed. `next` gives the next segment.
     pub fn append(
         &self,
         kind: BulkKind,
         pieces: &[&[u8]],
         on_append: impl FnOnce(Lsn),
-        next: impl FnOnce(u32, From) -> Result<NextSegment, LogError>,
+        next: impl FnOnce(&NextWanted) -> Result<NextSegment, LogError>,
     ) -> Result<Appended, LogError> {
         let body: usize = pieces.iter().map(|piece| piece.len()).sum();
         let max = self.shared.options.bulk_bytes_max();
@@ -132,10 +140,11 @@ impl BulkStream {
         let mut state = self.state.lock();
         self.shared.check_usable()?;
         // INV-LOG-18: chunks that users write ahead take nothing of the reserve, which is for checkpoints.
-        let from = if kind == BulkKind::Chunk { From::Disk } else { From::DiskOrReserve };
+        let reserve = kind != BulkKind::Chunk;
         let is_for_checkpoints = state.segment.as_ref().is_some_and(|segment| segment.of_reserve);
-        if state.room() < bytes || (is_for_checkpoints && from == From::Disk) {
-            let next = next(SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes, from)?;
+        if state.room() < bytes || (is_for_checkpoints && !reserve) {
+            let bytes_min = SEGMENT_DATA_START + GROUP_HEADER_BYTES + bytes;
+            let next = next(&NextWanted { bytes_min, reserve })?;
             self.continue_in(next, &mut state)?;
         }
         let segment = state.segment.as_ref().expect("the stream has a segment with room by now");
@@ -156,6 +165,14 @@ impl BulkStream {
         drop(state);
         add(&self.shared.stats.bulk_records, 1);
         add(&self.shared.stats.bulk_bytes, u64::from(bytes));
+        match kind {
+            BulkKind::InternalNode | BulkKind::LeafNode => {
+                add(&self.shared.stats.node_bytes, u64::from(bytes))
+            }
+            BulkKind::LeafDelta => add(&self.shared.stats.leaf_delta_bytes, u64::from(bytes)),
+            BulkKind::Chunk => add(&self.shared.stats.chunk_bytes, u64::from(bytes)),
+            BulkKind::Checkpoint | BulkKind::MemtableRun => {}
+        }
         // Not left to the log thread: that may be in a user's callback, which may wait for this thread.
         if mark.0.saturating_sub(self.synced.load(SeqCst)) >= UNSYNCED_BYTES_MAX {
             self.sync_usable(mark)?;
@@ -170,18 +187,8 @@ impl BulkStream {
         // The next sync seals the segment that is left, even if nothing was written to it since the last one.
         state.note_unsynced();
         next.hand_out(Stream::Bulk, self.shared.epoch, Csn::ZERO);
-        let header = GroupHeader {
-            kind: GroupKind::BulkStart,
-            database: self.shared.database,
-            epoch: self.shared.epoch,
-            segment: next.number,
-            offset: SEGMENT_DATA_START,
-            payload_bytes: 0,
-            first_csn: Csn::ZERO,
-            frames: 0,
-            next_segment: 0,
-            durable,
-        };
+        let Shared { database, epoch, .. } = *self.shared;
+        let header = GroupHeader::bulk_start(database, epoch, next.number, durable);
         state.written = SEGMENT_DATA_START;
         state.buffer.extend_from_slice(&header.encode(&[]));
         state.segment = Some(next);
@@ -197,6 +204,7 @@ impl BulkStream {
         let file = self.segments.file(&segment);
         let result = file.and_then(|file| file.write_at(&state.buffer, state.written.into()));
         result.map_err(|error| self.shared.fail("a bulk write", Some((&segment.path, error))))?;
+        add(&self.shared.stats.bulk_written_bytes, state.buffer.len() as u64);
         state.written = state.append_at();
         state.buffer.clear();
         segment.set_used(state.written);
@@ -306,9 +314,9 @@ impl Log {
         pieces: &[&[u8]],
         on_append: impl FnOnce(Lsn),
     ) -> Result<Appended, LogError> {
-        self.bulk.append(kind, pieces, on_append, |bytes_min, from| {
-            let segment = self.stream.segment_for_bulk(bytes_min, from)?;
-            Ok(NextSegment { segment, durable: self.stream.durable_csn() })
+        self.bulk.append(kind, pieces, on_append, |wanted| {
+            let durable = self.stream.durable_csn();
+            Ok(NextSegment { segment: self.stream.segment_for_bulk(wanted, durable)?, durable })
         })
     }
 

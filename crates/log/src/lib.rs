@@ -58,10 +58,12 @@
 //!   replay point in the epoch, takes 1 from `P`: on a full disk only if two files are left ([`Log::must_stay_empty`]).
 //!   Free space does not count, because another program may take it; and on a nearly full disk no segment is made
 //!   before two files are kept. A failed sync, or options with another smallest size, may cost files of the reserve.
-//! - INV-LOG-19: on a full disk sealed segments give back the space of the zeros at their ends; no byte reads otherwise
+//! - INV-LOG-19: on a full disk sealed segments give back the space at their ends that holds no group and no record
 //!   (`segments/tails.rs`).
 //! - INV-LOG-20: a file that comes back under a name which it had lost is not taken for the segment of that name, nor
 //!   is one file used as two (`segments/reserve.rs`).
+//! - INV-LOG-21, 22: a segment has all its space before it has its name, and one that is not zeros has the start of the
+//!   bulk stream (`segments/make.rs`).
 //! - INV-TIME-1: commit times rise with CSNs.
 
 mod bulk_stream;

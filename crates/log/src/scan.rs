@@ -2,8 +2,9 @@
 
 use crate::error::LogError;
 use crate::format::{
-    BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES, GROUP_MAGIC, GroupAt,
-    GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader, bulk_record_bytes,
+    BULK_HEADER_BYTES, BulkHeader, ChunkRef, EpochStart, FrameHeader, GROUP_ALIGN, GROUP_HEADER_BYTES,
+    GROUP_MAGIC, GroupAt, GroupHeader, GroupKind, Records, SEGMENT_DATA_START, SegmentHeader,
+    bulk_record_bytes, check_record, last_header, looks_damaged,
 };
 use crate::segments::Stream;
 use fulgurite_env::{Dir, Disk, File, OpenOptions};
@@ -60,8 +61,9 @@ pub struct SegmentScan {
     pub stream: Option<Stream>,
     /// The items that decode, in file order.
     pub items: Vec<ScanItem>,
-    /// The bytes that do not. Zeros after the last valid item are no problem. A torn tail of the last segment is one
-    /// here, because the file alone does not distinguish it from damage.
+    /// The bytes that do not. Zeros after the last valid item are no problem, nor in the bulk stream what the file held
+    /// before it became this segment. A torn tail of the last segment is one here, because the file alone does not
+    /// distinguish it from damage.
     pub problems: Vec<ScanProblem>,
     /// The end of the last valid item.
     pub used_bytes: u32,
@@ -185,15 +187,17 @@ impl SegmentScan {
         let mut offset = start;
         loop {
             let rest = bytes.get(offset as usize..).unwrap_or_default();
-            match bulk_record(rest, Lsn::new(segment.number, offset), segment.database) {
-                Ok((header, body)) => {
+            match check_record(rest, Lsn::new(segment.number, offset), segment.database) {
+                Ok(header) => {
                     let next = offset + bulk_record_bytes(header.body_bytes);
+                    let body = &rest[BULK_HEADER_BYTES as usize..][..header.body_bytes as usize];
                     self.items.push(ScanItem::Bulk { header, body: body.to_vec() });
                     self.used_bytes = next;
                     offset = next;
                 }
                 Err(what) => {
-                    if rest.iter().any(|&byte| byte != 0) {
+                    let lsn = Lsn::new(segment.number, offset);
+                    if looks_damaged(rest, lsn, segment.database) || last_header(rest, lsn).is_some() {
                         self.problem(offset, what);
                     }
                     return;
@@ -201,16 +205,6 @@ impl SegmentScan {
             }
         }
     }
-}
-
-fn bulk_record(bytes: &[u8], lsn: Lsn, database: DatabaseId) -> Result<(BulkHeader, &[u8]), String> {
-    let header =
-        BulkHeader::decode(bytes, lsn).map_err(|error| format!("there is no valid record: {error}"))?;
-    let start = crate::format::BULK_HEADER_BYTES as usize;
-    let (head, rest) = bytes.split_at(start);
-    let body = rest.get(..header.body_bytes as usize).ok_or("the record is longer than its segment")?;
-    header.check(database, head, body).map_err(|error| format!("the record is not valid: {error}"))?;
-    Ok((header, body))
 }
 
 fn next_group(bytes: &[u8], after: u32, database: DatabaseId, number: u32) -> Option<u32> {

@@ -44,7 +44,7 @@ counters! {
     marks,
     /// Write calls on the commit stream.
     writes,
-    /// Bytes they wrote.
+    /// Bytes of groups that they wrote, headers and padding to 8 included; a direct write writes whole blocks of 4096.
     written_bytes,
     /// Sync calls on the commit stream.
     syncs,
@@ -78,12 +78,24 @@ counters! {
     segments_created,
     /// Segments recycled.
     segments_recycled,
+    /// Bytes of zeros written to segments of the commit stream and to files of the reserve before their use, and, where
+    /// the file system takes no space without a write, to those of the bulk stream. The segment in which the epoch
+    /// begins is not counted.
+    zero_bytes,
     /// Segments freed by the caller.
     segments_freed,
     /// Records of the bulk stream.
     bulk_records,
     /// Bytes of them, headers included.
     bulk_bytes,
+    /// Bytes written to the bulk stream: records, the starts of segments.
+    bulk_written_bytes,
+    /// Of them: full records of nodes.
+    node_bytes,
+    /// Of them: leaf delta records.
+    leaf_delta_bytes,
+    /// Of them: chunks.
+    chunk_bytes,
     /// Sync calls on the bulk stream.
     bulk_syncs,
 }

@@ -132,6 +132,12 @@ impl File for RealFile {
         retry_on_intr(|| rustix::fs::ftruncate(&self.descriptor, len)).map_err(self.failed("ftruncate"))
     }
 
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.check_process("fallocate")?;
+        retry_on_intr(|| rustix::fs::fallocate(&self.descriptor, FallocateFlags::empty(), 0, bytes))
+            .map_err(self.failed("fallocate"))
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         let status = rustix::fs::fstat(&self.descriptor).map_err(self.failed("fstat"))?;
         Ok(u64::try_from(status.st_blocks).unwrap_or(0) * 512)

@@ -12,8 +12,8 @@ pub struct Faults<'a> {
 }
 
 impl Faults<'_> {
-    /// How many operations there were: writes, changes of a length, syncs of files and directories, creates, renames
-    /// and removals. A new directory counts as a create; reads do not count.
+    /// How many operations there were: writes, allocations, changes of a length, syncs of files and directories,
+    /// creates, renames and removals. A new directory counts as a create; reads do not count.
     pub fn op_count(&self) -> u64 {
         self.shared.state.lock().plan.ops
     }
@@ -64,7 +64,7 @@ impl Faults<'_> {
         state.plan.failing_syncs.clear();
     }
 
-    /// Fails every write, create and extension with `ENOSPC` until switched off. Nothing of them is written.
+    /// Fails every write, allocation and create with `ENOSPC` until switched off. Nothing of them is written.
     pub fn disk_full(&self, full: bool) {
         self.shared.state.lock().plan.full = full;
     }
@@ -95,6 +95,11 @@ impl Faults<'_> {
     /// Whether files take direct writes (true by default).
     pub fn direct_writes(&self, taken: bool) {
         self.shared.state.lock().plan.settings.direct_writes = taken;
+    }
+
+    /// Whether files take [`File::allocate`](crate::File::allocate) (true by default).
+    pub fn allocation(&self, taken: bool) {
+        self.shared.state.lock().plan.settings.allocation = taken;
     }
 
     /// The result of [`Disk::device`](crate::Disk::device), for every path. By default a device with a volatile cache,

@@ -221,6 +221,37 @@ impl File for SimFile {
         Ok(())
     }
 
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        let mut state = self.enter_to_write("fallocate")?;
+        if !state.plan.settings.allocation {
+            return Err(Errno::Unsupported.on("fallocate", &self.path));
+        }
+        let flight = |len| Flight::SetLen { ino: self.ino, len };
+        let verdict = state.plan.admit(Op::Allocate);
+        let free = state.free();
+        let inode = self.inode(&mut state)?;
+        let len = inode.len();
+        let fitting = inode.allocated().saturating_add(free).min(bytes);
+        match verdict {
+            Verdict::Crash => {
+                state.medium.submit(flight(len.max(bytes)));
+                return Err(crashed());
+            }
+            Verdict::Full => return Err(Errno::NoSpace.on("fallocate", &self.path)),
+            Verdict::Proceed | Verdict::Fail(_) => {}
+        }
+        // Too little space: it takes what there is, as a real file system may.
+        if fitting > len {
+            fly(&mut state, flight(fitting))?;
+        }
+        let seq = state.medium.next_seq();
+        self.inode(&mut state)?.allocate(fitting, seq);
+        if fitting < bytes {
+            return Err(Errno::NoSpace.on("fallocate", &self.path));
+        }
+        Ok(())
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         Ok(self.inode(&mut *self.enter()?)?.allocated())
     }

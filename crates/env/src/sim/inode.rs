@@ -88,6 +88,14 @@ impl Inode {
         }
     }
 
+    /// Takes the space of the first `bytes`, and extends the file to them; the hole at its end becomes shorter.
+    pub(super) fn allocate(&mut self, bytes: u64, seq: Seq) {
+        if bytes > self.cache_len {
+            self.note_len(bytes, seq);
+        }
+        self.note_allocated(bytes);
+    }
+
     /// A write, or a shorter length, moves the hole. What a write leaves between counts as taken.
     fn note_allocated(&mut self, end: u64) {
         self.hole_from = self.hole_from.map(|from| from.max(end)).filter(|from| *from < self.cache_len);

@@ -18,8 +18,10 @@ pub enum Loss {
 pub(super) enum Op {
     /// A write of any sort.
     Write,
-    /// A change of a file's length.
+    /// A change of a file's length, or of the space that it takes.
     SetLen,
+    /// An allocation without a write.
+    Allocate,
     /// A sync of a file.
     Sync,
     /// A sync of a directory.
@@ -49,13 +51,21 @@ pub(super) struct Settings {
     pub(super) fua: bool,
     pub(super) power_safe: bool,
     pub(super) direct_writes: bool,
+    pub(super) allocation: bool,
     /// `None`: the default description.
     pub(super) device: Option<DeviceInfo>,
 }
 
 impl Default for Settings {
     fn default() -> Settings {
-        Settings { space: None, fua: true, power_safe: false, direct_writes: true, device: None }
+        Settings {
+            space: None,
+            fua: true,
+            power_safe: false,
+            direct_writes: true,
+            allocation: true,
+            device: None,
+        }
     }
 }
 
@@ -114,7 +124,7 @@ impl Plan {
             self.crashed = true;
             return Verdict::Crash;
         }
-        let takes_space = matches!(op, Op::Write | Op::Create);
+        let takes_space = matches!(op, Op::Write | Op::Create | Op::Allocate);
         match op {
             Op::Write if self.failing_writes.remove(&self.writes) => Verdict::Fail(Loss::Some),
             Op::Sync | Op::SyncDir => {

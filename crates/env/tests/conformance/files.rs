@@ -147,6 +147,33 @@ pub(super) fn a_hole_at_the_end_reads_as_zeros_and_takes_no_space(bed: &Bed) {
     assert_eq!(content(&*file), expected);
 }
 
+/// A file system may not take space without a write: then it says so, and nothing has changed.
+pub(super) fn allocated_space_is_taken_and_changes_no_byte(bed: &Bed) {
+    const BYTES: u64 = 1 << 20;
+    let file = bed.create("f");
+    file.write_at(&[7; 6_000], 0).expect("write");
+    if let Err(error) = file.allocate(BYTES) {
+        assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
+        assert_eq!(file.len().expect("len"), 6_000);
+        return;
+    }
+    let mut expected = vec![7; 6_000];
+    expected.resize(BYTES as usize, 0);
+    assert_eq!(content(&*file), expected);
+    assert!(file.allocated_bytes().expect("known") >= BYTES);
+    file.allocate(5_000).expect("it has that");
+    assert_eq!(content(&*file), expected);
+    file.write_at(&[8; 6_000], 2_000).expect("write");
+    expected[2_000..8_000].fill(8);
+    if file.punch_hole_from(16_384).is_ok() {
+        assert!(file.allocated_bytes().expect("known") < BYTES);
+        file.allocate(BYTES).expect("the hole is filled");
+        assert!(file.allocated_bytes().expect("known") >= BYTES);
+    }
+    file.sync_data().expect("sync");
+    assert_eq!(content(&*file), expected);
+}
+
 pub(super) fn a_file_opened_for_reading_refuses_writes(bed: &Bed) {
     bed.create("f").write_at(b"x", 0).expect("write");
     let file = bed.env.disk().open(&bed.path("f"), OpenOptions::Read).expect("open");
@@ -156,6 +183,7 @@ pub(super) fn a_file_opened_for_reading_refuses_writes(bed: &Bed) {
     assert!(file.write_direct(&AlignedBuf::new(1), 0, false).is_err());
     assert!(file.set_len(0).is_err());
     assert!(file.punch_hole_from(0).is_err());
+    assert!(file.allocate(8192).is_err());
     assert_eq!(content(&*file), b"x");
 }
 

@@ -80,6 +80,7 @@ suite! {
     files::direct_writes_are_read_back_or_refused,
     files::the_device_is_described,
     files::set_len_cuts_and_extends_with_zeros,
+    files::allocated_space_is_taken_and_changes_no_byte,
     files::a_hole_at_the_end_reads_as_zeros_and_takes_no_space,
     files::a_file_opened_for_reading_refuses_writes,
     files::a_removed_file_stays_readable,

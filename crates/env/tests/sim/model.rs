@@ -18,6 +18,7 @@ enum Step {
     Write { sector: usize, count: usize, dsync: bool },
     Direct { block: usize, count: usize, sync: bool },
     Cut { sectors: usize },
+    Allocate { sectors: usize },
     Sync,
     Kill { seed: u64 },
     OsCrash { seed: u64 },
@@ -30,6 +31,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..2usize, 1..3usize, prop::bool::weighted(0.3))
             .prop_map(|(block, count, sync)| Step::Direct { block, count, sync }),
         1 => (0..SECTORS).prop_map(|sectors| Step::Cut { sectors }),
+        1 => (0..SECTORS).prop_map(|sectors| Step::Allocate { sectors }),
         2 => Just(Step::Sync),
         1 => any::<u64>().prop_map(|seed| Step::Kill { seed }),
         1 => any::<u64>().prop_map(|seed| Step::OsCrash { seed }),
@@ -145,6 +147,12 @@ proptest! {
                 Step::Cut { sectors } => {
                     file.set_len((sectors * SECTOR) as u64).expect("set_len");
                     model.cut(sectors);
+                }
+                Step::Allocate { sectors } => {
+                    file.allocate((sectors * SECTOR) as u64).expect("allocate");
+                    if sectors > model.len() {
+                        model.lens.push(sectors);
+                    }
                 }
                 Step::Sync => {
                     file.sync_data().expect("sync");

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use fulgurite_env::sim::SimEnv;
-use fulgurite_env::{Env, OpenOptions, raw_os_error};
+use fulgurite_env::{Env, OpenOptions, is_disk_full, raw_os_error};
 
 use super::{SECTOR, log, root, stamps, with_log};
 
@@ -23,6 +23,27 @@ fn writes_beyond_the_space_fail_and_overwrites_do_not() {
     assert!(file.set_len(4 * SECTOR as u64).is_err());
     file.set_len(SECTOR as u64).expect("a cut");
     file.write_at(&[2; 2 * SECTOR], SECTOR as u64).expect("there is space again");
+}
+
+#[test]
+fn an_allocation_finds_its_space_or_fails() {
+    let (sim, file) = with_log(2, 1);
+    let sector = SECTOR as u64;
+    sim.faults().space_bytes(Some(4 * sector));
+    let error = file.allocate(5 * sector).expect_err("full");
+    assert_eq!((error.kind(), raw_os_error(&error)), (ErrorKind::StorageFull, Some(ENOSPC)));
+    assert!(is_disk_full(&error), "{error}");
+    assert_eq!((file.len().expect("len"), sim.used_bytes()), (4 * sector, 4 * sector), "what there is");
+    file.allocate(4 * sector).expect("it has that");
+    let other = sim.disk().open(Path::new("/other"), OpenOptions::CreateNew).expect("create");
+    other.allocate(1).expect_err("nothing is left");
+    file.write_at(&[2; 4 * SECTOR], 0).expect("its space is there");
+    sim.faults().allocation(false);
+    assert_eq!(file.allocate(1).expect_err("refused").kind(), ErrorKind::Unsupported);
+    sim.faults().allocation(true);
+    sim.faults().space_bytes(None);
+    sim.faults().disk_full(true);
+    assert_eq!(other.allocate(1).expect_err("full").kind(), ErrorKind::StorageFull);
 }
 
 #[test]

@@ -161,8 +161,9 @@ impl Checkpointer {
     }
 
     fn due_bytes(&self) -> u64 {
-        let unwritten = self.shared.tables.all().iter().map(|table| unwritten_bytes(table)).sum();
-        due_bytes(self.shared.log_share, unwritten)
+        let Shared { tables, log_share, .. } = &self.shared;
+        let unmerged = tables.active().sum(|table| table.index.memtables().bytes());
+        due_bytes(*log_share, tables.dirty_bytes() + unmerged)
     }
 
     /// The log that no checkpoint covers, in bytes.
@@ -360,6 +361,7 @@ impl Checkpointer {
             |table: &TableState| table.dropped().is_some_and(|csn| csn <= boundary && csn <= oldest);
         for table in self.shared.tables.purge(is_gone) {
             table.index.end_merging();
+            table.index.base().leave_store();
             self.shared.space.lock().accounts.drop_table(table.id);
             self.purges.forget(table.id);
         }

@@ -259,6 +259,7 @@ pub(crate) fn submit_in(
     on_numbered: impl FnOnce(Csn),
 ) -> Option<Csn> {
     let frame = Frame {
+        user_bytes: 0,
         kind: 0,
         body: vec![],
         body_crc: 0,

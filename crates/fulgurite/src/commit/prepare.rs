@@ -15,7 +15,7 @@ use crate::body::{self, KIND_COMMIT, KIND_COMMIT_IN_CHUNKS, Op};
 use crate::catalog::{Catalog, CatalogOp, TableState, inline_max_of};
 use crate::commit::{Apply, Frame};
 use crate::spill::Spill;
-use crate::write_set::{TableWrites, WriteSet, WriteValue};
+use crate::write_set::{TableWrites, WriteOp, WriteSet, WriteValue};
 
 /// A frame's largest size, less its header and a direct list of chunk references.
 const BODY_BYTES_MAX: usize = limits::FRAME_BYTES_MAX as usize
@@ -46,6 +46,8 @@ pub(crate) fn prepare(
     let tables = SmallVec::with_capacity(writes.tables.len());
     let deletes_ranges = writes.tables.iter().any(|writes| !writes.ranges.is_empty());
     let readers = if deletes_ranges { readers() } else { Readers::default() };
+    let user_bytes =
+        writes.tables.iter().flat_map(|writes| &writes.ops).map(|(key, op)| user_bytes(key, op)).sum();
     let mut work = Box::new(ApplyWrites { tables, definition, readers });
     let mut out = Vec::with_capacity(bytes_max(writes).min(BODY_BYTES_MAX) + 64);
     for writes in &writes.tables {
@@ -62,7 +64,7 @@ pub(crate) fn prepare(
     }
     let local = opened.as_mut().map_or(Ok(Vec::new()), Spill::references)?;
     let after_bulk = opened.as_ref().map_or(BulkPosition::default(), Spill::position);
-    Ok((Frame { kind, body: out, body_crc, time: TimeBounds::ANY, local, after_bulk }, work))
+    Ok((Frame { kind, body: out, body_crc, time: TimeBounds::ANY, local, after_bulk, user_bytes }, work))
 }
 
 /// Prepares the write of one key, `None` to delete it: the value's bytes are copied into the frame's body and into the
@@ -86,7 +88,17 @@ pub(crate) fn prepare_one(
     let body_crc = crc32c(&body);
     let local = Vec::new();
     let after_bulk = BulkPosition::default();
-    (Frame { kind: KIND_COMMIT, body, body_crc, time: TimeBounds::ANY, local, after_bulk }, work)
+    let user_bytes = (key.len() + value_len) as u64;
+    (Frame { kind: KIND_COMMIT, body, body_crc, time: TimeBounds::ANY, local, after_bulk, user_bytes }, work)
+}
+
+fn user_bytes(key: &[u8], op: &WriteOp) -> u64 {
+    let value_len = match &op.value {
+        WriteValue::Delete => 0,
+        WriteValue::Inline(value) => value.len() as u64,
+        WriteValue::Chunks(spilled) => spilled.1.len,
+    };
+    key.len() as u64 + value_len
 }
 
 fn bytes_max(writes: &WriteSet) -> usize {
@@ -240,7 +252,7 @@ impl Apply for ApplyWrites {
                 work.table.index.apply_range_delete(range.borrowed(), csn, &self.readers);
             }
             if let Some(block) = work.block {
-                work.table.index.apply(block, csn, body_lsn);
+                work.table.apply(block, csn, body_lsn);
             }
         }
     }

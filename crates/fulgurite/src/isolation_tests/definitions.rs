@@ -1,7 +1,9 @@
 //! Tables that are created, dropped and renamed while transactions run.
 
+use fulgurite_env::sim::SimEnv;
+
 use super::support::*;
-use crate::{Error, Isolation};
+use crate::{Error, Isolation, Options};
 
 #[test]
 fn a_writer_of_a_dropped_table_gets_an_error() {
@@ -100,4 +102,24 @@ fn a_dropped_table_stays_for_snapshots_that_see_it() {
     }
     assert!(matches!(db.begin().get(&table, b"k"), Err(Error::TableDropped { .. })));
     assert!(matches!(db.snapshot().get(&table, b"k"), Err(Error::TableDropped { .. })));
+}
+
+/// A handle of a dropped table keeps its tree in memory; what is dirty in it will not be written.
+#[test]
+fn the_dirty_nodes_of_a_dropped_table_are_forgotten_once_no_snapshot_sees_it() {
+    let db = open(&SimEnv::new(1), Options { background: false, ..Options::default() });
+    let table = db.table("t").unwrap();
+    for n in 0..1_000u32 {
+        table.put(n.to_be_bytes(), [1; 100]).unwrap();
+    }
+    let engine = db.engine();
+    engine.log.at_reserved(|csn| table.state.index.freeze(csn));
+    while engine.merge_all().unwrap() {}
+    assert!(db.stats().dirty_bytes > 100_000, "{}", db.stats().dirty_bytes);
+    db.drop_table("t").unwrap();
+    db.checkpoint().unwrap();
+    assert_eq!(db.stats().dirty_bytes, 0);
+    drop(table);
+    db.checkpoint().unwrap();
+    assert_eq!(db.stats().dirty_bytes, 0);
 }

@@ -144,7 +144,7 @@ impl<'p> Replay<'p> {
             for (range, csn) in recovered.ranges {
                 table.index.apply_range_delete(range.borrowed(), csn, &Readers::NONE_YET);
             }
-            table.index.apply_recovered(recovered.ops.finish());
+            table.apply_recovered(recovered.ops.finish());
         }
         Ok(())
     }

@@ -21,6 +21,10 @@ use self::cleaning::Sparse;
 use self::pins::{CheckPins, SpillPins};
 use crate::{Error, Result};
 
+/// How often the epoch of readers has to advance until what was retired in it is unread, if no reader holds it back. On a
+/// full disk the next checkpoint needs what the last one retired.
+const EPOCHS: u32 = 4;
+
 /// What recovery may need: the smaller value of both copies of the superblock.
 #[derive(Clone, Copy)]
 pub(crate) struct Needed {
@@ -149,7 +153,9 @@ impl Space {
 
     /// Gives the retired segments that no reader uses back to the log. One that cannot be removed is tried again later.
     pub fn give_back(&mut self) -> Result<()> {
-        crossbeam_epoch::pin().flush();
+        for _ in 0..if self.has_retiring() { EPOCHS } else { 0 } {
+            crossbeam_epoch::pin().flush();
+        }
         let numbers = std::mem::take(&mut *self.unread.lock());
         let mut outcome = Ok(());
         for number in numbers {

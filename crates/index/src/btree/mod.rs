@@ -105,6 +105,12 @@ impl BTree {
         self.tree.nodes.residency.clean_bytes().map(|bytes| bytes as u64)
     }
 
+    /// The tree was dropped, although references to it may be left: its dirty nodes no longer count among those of its
+    /// store. Nothing is merged or written any more.
+    pub fn leave_store(&self) {
+        self.tree.nodes.residency.leave();
+    }
+
     /// The LSN of the newest root record; [`Lsn::NULL`] if the written tree is empty. A concurrent write-out may
     /// replace it at any time, unless the caller excludes write-outs.
     pub fn written_root(&self) -> Lsn {

@@ -14,7 +14,7 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_epoch::{self as epoch, Guard};
 use fulgurite_types::Lsn;
@@ -46,9 +46,27 @@ pub(crate) struct Residency {
     dirty: AtomicUsize,
     /// How many slots of the tree have a node that is on disk only.
     absent: AtomicIsize,
+    /// Of all trees of the store.
+    dirty_of_all: Option<Arc<AtomicUsize>>,
+    /// Whether the tree counts there no more.
+    has_left: AtomicBool,
 }
 
 impl Residency {
+    /// That of a tree whose store counts the dirty bytes of all trees in `dirty_of_all`.
+    pub(crate) fn new(dirty_of_all: Option<&Arc<AtomicUsize>>) -> Residency {
+        Residency { dirty_of_all: dirty_of_all.cloned(), ..Residency::default() }
+    }
+
+    /// The tree is gone, although references to it may be left: its dirty nodes will not be written.
+    pub(crate) fn leave(&self) {
+        if !self.has_left.swap(true, Ordering::Relaxed)
+            && let Some(all) = &self.dirty_of_all
+        {
+            all.fetch_sub(self.dirty_bytes(), Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.all.load(Ordering::Relaxed)
     }
@@ -289,7 +307,13 @@ impl Slot {
     fn count_dirty(&self, bytes: usize) {
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let old = self.dirty_bytes.swap(bytes, Ordering::Relaxed);
-        self.residency.dirty.fetch_add((bytes as usize).wrapping_sub(old as usize), Ordering::Relaxed);
+        let change = (bytes as usize).wrapping_sub(old as usize);
+        self.residency.dirty.fetch_add(change, Ordering::Relaxed);
+        if let Some(all) = &self.residency.dirty_of_all
+            && !self.residency.has_left.load(Ordering::Relaxed)
+        {
+            all.fetch_add(change, Ordering::Relaxed);
+        }
     }
 
     /// The LSN of the newest record.

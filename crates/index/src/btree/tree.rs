@@ -47,7 +47,7 @@ impl Tree {
         if let Err(violations) = options.validate() {
             panic!("{}", violations.join("; "));
         }
-        let residency = Arc::new(Residency::default());
+        let residency = Arc::new(Residency::new(store.dirty_bytes()));
         let root_slot = Slot::on_disk(root, &residency);
         if root.is_null() {
             root_slot.replace(Node::Leaf(Arc::new(Leaf::empty(table))));

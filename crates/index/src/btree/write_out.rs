@@ -22,6 +22,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fulgurite_types::Lsn;
+use fulgurite_types::sync::yield_now;
 
 use super::account::{Changed, DiskState, count, count_extents};
 use super::node::delta;
@@ -53,6 +54,9 @@ impl Pending {
         std::mem::take(&mut self.0).into_iter().filter(|(_, bytes)| *bytes != 0).collect()
     }
 }
+
+/// After this many leaves a step gives its processor to a thread that waits for one, as a merge does after each step.
+const LEAVES_BETWEEN_YIELDS: usize = 8;
 
 /// A dirty leaf that a step picked: the node and the record that its slot had then.
 struct Picked {
@@ -168,7 +172,10 @@ impl Tree {
         let picked = self.pick(pass, bytes_max);
         let mut failure = None;
         let mut written = Vec::with_capacity(picked.len());
-        for picked in &picked {
+        for (index, picked) in picked.iter().enumerate() {
+            if index % LEAVES_BETWEEN_YIELDS == 0 {
+                yield_now();
+            }
             match self.write_leaf(&picked.leaf, picked.last.as_ref(), pass.number) {
                 Ok(record) => written.push(record),
                 Err(error) => {

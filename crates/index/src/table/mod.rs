@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use fulgurite_types::sync::FairMutex;
+use fulgurite_types::sync::{FairMutex, yield_now};
 use fulgurite_types::{Csn, KeySpan, Lsn, TableId};
 
 pub use cursor::Cursor;
@@ -63,9 +63,9 @@ pub struct Table<S: Base> {
     merging_has_ended: AtomicBool,
 }
 
-/// How many bytes of leaves one step of a merge rebuilds, or a purge looks at: the base is locked for about a
+/// How many bytes of leaves one step of a merge rebuilds, or a purge looks at: the base is locked for a fraction of a
 /// millisecond. Schedules switch threads after each leaf.
-const STEP_BYTES: usize = if cfg!(feature = "shuttle") { 1 } else { 256 << 10 };
+const STEP_BYTES: usize = if cfg!(feature = "shuttle") { 1 } else { 64 << 10 };
 
 impl<S: Base> Table<S> {
     /// An empty table over `base`.
@@ -259,6 +259,9 @@ impl<S: Base> Table<S> {
             while source.peek_key().is_some() {
                 self.base.merge_some(&mut source, rules, STEP_BYTES)?;
                 self.merged_versions.store(source.taken(), Ordering::Relaxed);
+                // Where all processors are busy, a commit whose write has ended gets one now, not at the system's next
+                // tick, which may be milliseconds away.
+                yield_now();
             }
         }
         self.memtables.drop_oldest(&memtable);

@@ -1,6 +1,6 @@
 //! Records of the bulk stream.
 
-use super::align8;
+use super::{GROUP_ALIGN, align8};
 use fulgurite_types::{Crc32c, DatabaseId, DecodeError, Lsn, Reader};
 
 /// The length of a bulk record's header.
@@ -106,6 +106,44 @@ impl BulkHeader {
         }
         Err("the record's checksum does not match its bytes")
     }
+}
+
+/// The header of the record at the start of `bytes`, which has to be whole and valid; or what is wrong.
+pub(crate) fn check_record(bytes: &[u8], lsn: Lsn, database: DatabaseId) -> Result<BulkHeader, String> {
+    let header =
+        BulkHeader::decode(bytes, lsn).map_err(|error| format!("there is no valid record: {error}"))?;
+    let (head, rest) = bytes.split_at(BULK_HEADER_BYTES as usize);
+    let body = rest.get(..header.body_bytes as usize).ok_or("the record is longer than its segment")?;
+    header.check(database, head, body).map_err(|error| format!("the record is not valid: {error}"))?;
+    Ok(header)
+}
+
+/// Where the LSN is in a header.
+const LSN_AT: usize = 8;
+
+/// Whether bytes that are no valid record at `lsn` look like one that was there and is damaged: they have its LSN, or
+/// are valid but for the LSN. What a file held before it became the segment has other LSNs.
+pub(crate) fn looks_damaged(bytes: &[u8], lsn: Lsn, database: DatabaseId) -> bool {
+    if has_lsn(bytes, lsn) {
+        return true;
+    }
+    let Some((head, rest)) = bytes.split_at_checked(BULK_HEADER_BYTES as usize) else { return false };
+    let mut head = head.to_vec();
+    head[LSN_AT..LSN_AT + 8].copy_from_slice(&lsn.0.to_le_bytes());
+    let header = BulkHeader::decode(&head, lsn);
+    let body = header.as_ref().ok().and_then(|header| rest.get(..header.body_bytes as usize));
+    header.is_ok_and(|header| body.is_some_and(|body| header.check(database, &head, body).is_ok()))
+}
+
+/// Whether the bytes begin as the header of the record at `lsn`, as far as its LSN tells.
+fn has_lsn(bytes: &[u8], lsn: Lsn) -> bool {
+    bytes.get(LSN_AT..LSN_AT + 8) == Some(&lsn.0.to_le_bytes())
+}
+
+/// The last offset at which `bytes`, which begin at `lsn`, seem to have the header of a record.
+pub(crate) fn last_header(bytes: &[u8], lsn: Lsn) -> Option<u32> {
+    let offsets = (0..bytes.len() as u32).step_by(GROUP_ALIGN as usize);
+    offsets.rev().find(|offset| has_lsn(&bytes[*offset as usize..], lsn.advance(*offset)))
 }
 
 fn record_crc(database: DatabaseId, header: &[u8], body: &[&[u8]]) -> u32 {

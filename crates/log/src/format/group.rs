@@ -1,5 +1,6 @@
 //! A group's header. A group is the unit of writing.
 
+use super::segment::SEGMENT_DATA_START;
 use fulgurite_types::{Crc32c, Csn, DatabaseId, DecodeError, Epoch, Reader};
 
 /// The length of a group's header.
@@ -76,6 +77,22 @@ pub(crate) struct GroupAt {
 }
 
 impl GroupHeader {
+    /// The first group of a segment of the bulk stream.
+    pub(crate) fn bulk_start(database: DatabaseId, epoch: Epoch, segment: u32, durable: Csn) -> GroupHeader {
+        GroupHeader {
+            kind: GroupKind::BulkStart,
+            database,
+            epoch,
+            segment,
+            offset: SEGMENT_DATA_START,
+            payload_bytes: 0,
+            first_csn: Csn::ZERO,
+            frames: 0,
+            next_segment: 0,
+            durable,
+        }
+    }
+
     /// The header's bytes for a payload given in one piece.
     pub fn encode(&self, payload: &[u8]) -> [u8; GROUP_HEADER_BYTES as usize] {
         let mut bytes = [0; GROUP_HEADER_BYTES as usize];

@@ -14,7 +14,7 @@ pub use group::{GROUP_HEADER_BYTES, GroupHeader, GroupKind};
 pub use local::{ChunkRef, SpillId, local_record_bytes};
 pub use segment::{SEGMENT_DATA_START, SegmentHeader};
 
-pub(crate) use bulk::bulk_record_bytes;
+pub(crate) use bulk::{bulk_record_bytes, check_record, last_header, looks_damaged};
 pub(crate) use frame::Records;
 pub(crate) use group::{GROUP_ALIGN, GROUP_MAGIC, GroupAt};
 pub(crate) use local::encode_local_record;

@@ -4,7 +4,7 @@ use super::{EpochSpan, Opened};
 use crate::error::LogError;
 use crate::format::{EpochStart, GROUP_HEADER_BYTES, GroupHeader, GroupKind, SEGMENT_DATA_START, align8};
 use crate::options::LogOptions;
-use crate::segments::{From, Segment, Segments, Stream};
+use crate::segments::{Content, From, Segment, Segments, Stream, Wanted};
 use crate::stats::Counters;
 use crate::stream::groups::AppendPoint;
 use crate::stream::watermarks::{ReplayIndex, Tip};
@@ -31,7 +31,8 @@ pub(crate) fn begin_epoch(
     start: &EpochStart,
 ) -> Result<Begun, LogError> {
     let segments = Segments::new(dir, database, options.clone(), number, reserve);
-    let made = segments.make_unshared(&mut segments.maker(), 0, 0, From::WholeReserve, &Counters::default());
+    let wanted = Wanted { taken: 0, bytes_min: 0, from: From::WholeReserve, content: Content::Zeros };
+    let made = segments.make_unshared(&mut segments.maker(), wanted, &Counters::default());
     let segment = made?;
     segments.set_epoch_start(segment.number);
     let first_csn = start.previous_csn.next();

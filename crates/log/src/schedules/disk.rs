@@ -230,6 +230,10 @@ impl File for YieldingFile {
         self.inner.set_len(len)
     }
 
+    fn allocate(&self, bytes: u64) -> io::Result<()> {
+        self.inner.allocate(bytes)
+    }
+
     fn allocated_bytes(&self) -> io::Result<u64> {
         self.inner.allocated_bytes()
     }

@@ -1,14 +1,36 @@
 //! Making segments, one at a time: of a recycled file, of a new one, or of a file of the reserve.
+//!
+//! INV-LOG-22: *a segment has all its space when it gets its name*, so that no write to it finds the disk full. *One that
+//! cannot have it takes no number and leaves no file, and is not tried again at once.* Where the file system can take
+//! space without a write ([`File::allocate`]) it does; elsewhere zeros are written. What else the bytes are depends on
+//! the stream:
+//!
+//! - A segment for the **commit stream** is zeros, a recycled one again. Recovery could do without: an old group has
+//!   another number than the segment, and durable marks, not zeros, tell a torn tail from damage. Zeros are for these:
+//!   1. Writes there are small, direct and synchronous. Such a write is durable alone, and costs no more than itself, only
+//!      where the file system need not record an extent. The file of a bulk segment may have extents never written.
+//!   2. Values stay in the frames, so on a full disk a segment of a former life gives back only what certainly is no
+//!      frame (`tails.rs`).
+//!   3. What follows the last group is zero, or `dump` reports it: a damaged last group is not taken for an old one.
+//!   4. A segment that was never used is known by its first megabyte (`recovery/tail.rs`).
+//! - A segment for the **bulk stream**, unless it is of the reserve, has the bytes that its file had. Its writes are long and share few syncs, which
+//!   record extents on the way. INV-LOG-21: *a segment with other bytes than zeros and its own has the start of the bulk
+//!   stream, synced before the file has the name of the segment*. So nothing looks for groups in it, nor takes it for
+//!   unused; and no old byte in it passes for a record, because a record has its own LSN: a number of a segment that no
+//!   other file, and no former use of this one, ever had.
 
 use super::reserve::OPENING_FILES;
 use super::{Segment, Segments};
 use crate::error::LogError;
-use crate::format::{SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
+use crate::format::{GroupHeader, SEGMENT_DATA_START, SegmentHeader, new_file_name, segment_file_name};
 use crate::shared::Shared;
 use crate::stats::{Counters, add};
+use crate::threads::RETRY;
 use fulgurite_env::{AlignedBuf, File, OpenOptions};
+use fulgurite_types::{Csn, Epoch};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 const ZERO_CHUNK_BYTES: usize = 1024 * 1024;
 
@@ -20,6 +42,25 @@ pub(crate) struct Maker {
     /// Names of empty files of at least the smallest size that are not segments yet. When the disk is full the next
     /// opening begins its epoch in one, and a checkpoint writes to them; [`OPENING_FILES`] are left to openings.
     pub(super) reserve: Vec<String>,
+    refused: Option<Refused>,
+}
+
+/// An attempt for which the disk had no space, although it had said that there was.
+struct Refused {
+    at_ns: u64,
+    /// The free space that it reported then.
+    free_bytes: u64,
+}
+
+/// A segment that is wanted.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted {
+    /// How many segments the streams have taken: each doubled the size of the next.
+    pub taken: u32,
+    /// The least size in bytes.
+    pub bytes_min: u32,
+    pub from: From,
+    pub content: Content,
 }
 
 /// The file that a segment is made of.
@@ -27,15 +68,29 @@ pub(crate) struct Maker {
 pub(crate) enum From {
     /// A freed file that fits, else a new one.
     Disk,
-    /// The same; if the disk is full, a file of the reserve, except those that openings need.
-    DiskOrReserve,
+    /// A file of the reserve, except those that openings need.
+    Reserve,
     /// A file of the reserve, down to the last; the disk if the reserve is empty.
     WholeReserve,
 }
 
+/// What a segment holds when it gets its name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// Zeros.
+    Zeros,
+    /// The start of the bulk stream, with this epoch and durable mark; then whatever the file held.
+    BulkStart(Epoch, Csn),
+}
+
 impl Maker {
     pub fn new(next_number: u32, reserve: Vec<String>) -> Maker {
-        Maker { next_number, spare: Vec::new(), reserve }
+        Maker { next_number, spare: Vec::new(), reserve, refused: None }
+    }
+
+    /// If the last file did not fit although the disk had reported enough: how many bytes are free.
+    pub fn refused_with(&self) -> Option<u64> {
+        self.refused.as_ref().map(|refused| refused.free_bytes)
     }
 
     pub fn next_number(&mut self) -> Result<u32, LogError> {
@@ -48,17 +103,30 @@ impl Maker {
 }
 
 impl Segments {
-    /// Makes a segment of at least `bytes_min`. Poisons the log if another process makes segments here.
-    pub fn make(
-        &self,
-        maker: &mut Maker,
-        taken: u32,
-        bytes_min: u32,
-        from: From,
-        shared: &Shared,
-    ) -> Result<Arc<Segment>, LogError> {
-        let made = self.make_unshared(maker, taken, bytes_min, from, &shared.stats);
+    /// Makes a segment. Poisons the log if another process makes segments here.
+    pub fn make(&self, maker: &mut Maker, wanted: Wanted, shared: &Shared) -> Result<Arc<Segment>, LogError> {
+        let now_ns = shared.now_ns();
+        if wanted.from == From::Disk && self.is_refused(maker, now_ns) {
+            return Err(self.no_space("the disk had no space for a segment just now".into()));
+        }
+        let next_number = maker.next_number;
+        let made = self.make_unshared(maker, wanted, &shared.stats);
+        if wanted.from == From::Disk {
+            let tried = maker.next_number != next_number;
+            let is_refused = tried && matches!(made, Err(LogError::NoSpace { .. }));
+            maker.refused = is_refused.then(|| Refused { at_ns: now_ns, free_bytes: self.free_bytes() });
+        }
         made.map_err(|error| fail_if_taken(error, shared))
+    }
+
+    /// Whether a file was just found not to fit and nothing has changed since: committers that try again, many times
+    /// in a second, each would take a number and leave a name to be removed.
+    fn is_refused(&self, maker: &Maker, now_ns: u64) -> bool {
+        maker.spare.is_empty()
+            && maker.refused.as_ref().is_some_and(|refused| {
+                let since = Duration::from_nanos(now_ns.saturating_sub(refused.at_ns));
+                since < RETRY && self.free_bytes() <= refused.free_bytes
+            })
     }
 
     /// The size of the next segment: the smallest, doubled for each segment that the streams took after the first since
@@ -67,7 +135,7 @@ impl Segments {
     pub fn wanted_bytes(&self, taken: u32) -> u32 {
         let (min, max) =
             (u64::from(self.options.segment_bytes_min), u64::from(self.options.segment_bytes_max));
-        let free = self.dir.free_bytes().unwrap_or(u64::MAX);
+        let free = self.free_bytes();
         let bytes = |doublings: u32| (min << doublings).min(max);
         let mut doublings = taken.saturating_sub(1).min(31);
         while doublings > 0 && bytes(doublings) > free / 64 {
@@ -76,44 +144,69 @@ impl Segments {
         u32::try_from(bytes(doublings)).unwrap_or(self.options.segment_bytes_max)
     }
 
-    /// Makes a segment of at least `bytes_min`, all of it durable: zeros, size, header, name.
+    /// Makes a segment, all of it durable: size, content, header, name.
     pub fn make_unshared(
         &self,
         maker: &mut Maker,
-        taken: u32,
-        bytes_min: u32,
-        from: From,
+        wanted: Wanted,
         stats: &Counters,
     ) -> Result<Arc<Segment>, LogError> {
-        let fits = bytes_min <= self.options.segment_bytes_min;
-        if from == From::WholeReserve && fits && !maker.reserve.is_empty() {
-            return self.make_of_reserve(maker);
+        let Wanted { taken, bytes_min, from, content } = wanted;
+        let kept = match from {
+            From::WholeReserve => 0,
+            _ => OPENING_FILES,
+        };
+        if from != From::Disk && bytes_min <= self.options.segment_bytes_min && maker.reserve.len() > kept {
+            return self.make_of_reserve(maker, stats);
+        }
+        if from == From::Reserve {
+            return Err(
+                self.no_space("the disk is full, and the reserve keeps its last files for openings".into())
+            );
         }
         // The files that the next openings need come before another segment (INV-LOG-18).
         let kept = OPENING_FILES.min(self.options.reserve_segments);
-        if from != From::WholeReserve && maker.reserve.len() < kept && self.is_nearly_full() {
-            while self.fill_reserve(maker, kept)? {}
+        if from == From::Disk && maker.reserve.len() < kept && self.is_nearly_full() {
+            while self.fill_reserve(maker, kept, stats)? {}
         }
         let bytes = match self.wanted_bytes(taken) {
             bytes if bytes >= bytes_min => bytes,
             _ => bytes_min.next_power_of_two().min(self.options.segment_bytes_max),
         };
+        let spare = self.take_spare(maker, bytes);
+        if spare.is_none() {
+            self.check_free(bytes)?;
+        }
         let number = maker.next_number()?;
         let mut named = None;
-        let made = self.make_file(maker, number, bytes, stats, &mut named).map_err(|source| {
+        let made = self.make_file(spare, (number, bytes), content, stats, &mut named);
+        made.map_err(|source| {
             // Retries would otherwise fill the disk with such files.
             if let Some(name) = named {
                 let _ = self.dir.remove(&name);
             }
             LogError::io("make segment", &self.path(number), source)
-        });
-        match made {
-            Err(LogError::NoSpace { .. })
-                if from == From::DiskOrReserve && fits && maker.reserve.len() > OPENING_FILES =>
-            {
-                self.make_of_reserve(maker)
-            }
-            made => made,
+        })
+    }
+
+    /// Fails if a new file of `bytes` cannot fit: before it has a number or a name.
+    fn check_free(&self, bytes: u32) -> Result<(), LogError> {
+        let free = self.free_bytes();
+        if free >= bytes.into() {
+            return Ok(());
+        }
+        Err(self.no_space(format!("{free} bytes are free, and the next segment takes {bytes}")))
+    }
+
+    /// The disk's free space; [`u64::MAX`] if that is not known.
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.dir.free_bytes().unwrap_or(u64::MAX)
+    }
+
+    fn no_space(&self, why: String) -> LogError {
+        LogError::NoSpace {
+            path: self.dir.path().to_owned(),
+            source: io::Error::new(io::ErrorKind::StorageFull, why),
         }
     }
 
@@ -121,14 +214,14 @@ impl Segments {
     /// another process.
     fn make_file(
         &self,
-        maker: &mut Maker,
-        number: u32,
-        bytes: u32,
+        spare: Option<Arc<Segment>>,
+        (number, bytes): (u32, u32),
+        content: Content,
         stats: &Counters,
         named: &mut Option<String>,
     ) -> io::Result<Arc<Segment>> {
         let new_name = new_file_name(number);
-        let file = match self.take_spare(maker, bytes) {
+        let file = match spare {
             Some(spare) => {
                 add(&stats.segments_recycled, 1);
                 *named = Some(spare.name());
@@ -145,7 +238,7 @@ impl Segments {
                 file
             }
         };
-        self.zero(&*file, number, bytes)?;
+        self.fill(&*file, (number, bytes), content, stats)?;
         let name = segment_file_name(number);
         self.dir.rename(&new_name, &name)?;
         *named = Some(name);
@@ -153,6 +246,12 @@ impl Segments {
         let segment = Arc::new(Segment::new(number, bytes, self.path(number), Some(file)));
         self.add(Arc::clone(&segment));
         Ok(segment)
+    }
+
+    /// Makes the file of a segment that was never used a spare one.
+    pub fn give_up(&self, maker: &mut Maker, segment: Arc<Segment>) {
+        self.table.lock().remove(&segment.number);
+        maker.spare.push(segment);
     }
 
     /// A spare file of this size that has no reader left; removes the others.
@@ -166,26 +265,43 @@ impl Segments {
         None
     }
 
-    /// Zeros a segment file, then writes its header and syncs. Zeros written directly leave no cached pages, which each
-    /// later direct write would have to drop. For a log that writes through the page cache, the zeros go there.
-    pub(super) fn zero(&self, file: &dyn File, number: u32, bytes: u32) -> io::Result<()> {
+    /// Gives a file its space, content and header, and syncs it.
+    pub(super) fn fill(
+        &self,
+        file: &dyn File,
+        (number, bytes): (u32, u32),
+        content: Content,
+        stats: &Counters,
+    ) -> io::Result<()> {
+        let is_allocated = take_space(file, bytes.into())?;
+        if content == Content::Zeros || !is_allocated {
+            self.zero(file, bytes)?;
+            add(&stats.zero_bytes, (bytes - SEGMENT_DATA_START).into());
+        }
+        let mut start = SegmentHeader { bytes, database: self.database, number }.encode();
+        if let Content::BulkStart(epoch, durable) = content {
+            let header = GroupHeader::bulk_start(self.database, epoch, number, durable);
+            start.extend_from_slice(&header.encode(&[]));
+        }
+        file.write_at(&start, 0)?;
+        file.sync_data()
+    }
+
+    /// Zeros a segment file after its header. Zeros written directly leave no cached pages, which each later direct
+    /// write would have to drop. For a log that writes through the page cache, the zeros go there.
+    fn zero(&self, file: &dyn File, bytes: u32) -> io::Result<()> {
         let zeros = AlignedBuf::new(ZERO_CHUNK_BYTES.min(bytes as usize));
         // `takes_direct_writes` opens the descriptor for direct writes, so that the writer finds it open.
         let direct =
             self.options.writes_directly() && self.with_descriptors(|| file.takes_direct_writes())?;
-        let write = |block: &[u8], offset: u64| {
-            if direct { file.write_direct(block, offset, false) } else { file.write_at(block, offset) }
-        };
         let mut offset = u64::from(SEGMENT_DATA_START);
         while offset < u64::from(bytes) {
             let len = (u64::from(bytes) - offset).min(zeros.len() as u64);
-            write(&zeros[..len as usize], offset)?;
+            let block = &zeros[..len as usize];
+            if direct { file.write_direct(block, offset, false) } else { file.write_at(block, offset) }?;
             offset += len;
         }
-        let mut header = AlignedBuf::new(SEGMENT_DATA_START as usize);
-        header.copy_from_slice(&SegmentHeader { bytes, database: self.database, number }.encode());
-        write(&header, 0)?;
-        file.sync_data()
+        Ok(())
     }
 
     /// The bytes of the spare files; 0 while a segment is being made.
@@ -199,6 +315,20 @@ impl Segments {
         for spare in std::mem::take(&mut self.maker.lock().spare) {
             let _ = self.dir.remove(&spare.name());
         }
+    }
+}
+
+/// Takes the space of the first `bytes` of a file, as far as it lacks any. False if the file system cannot: then writes
+/// have to take it. A file that has its space is not asked for it again, because on a full disk some file systems
+/// refuse that.
+pub(super) fn take_space(file: &dyn File, bytes: u64) -> io::Result<bool> {
+    if file.len()? >= bytes && file.allocated_bytes()? >= bytes {
+        return Ok(true);
+    }
+    match file.allocate(bytes) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

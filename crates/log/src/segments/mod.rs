@@ -9,7 +9,7 @@ mod segment;
 pub(crate) mod supply;
 mod tails;
 
-pub(crate) use self::make::{From, Maker};
+pub(crate) use self::make::{Content, From, Maker, Wanted};
 pub(crate) use self::reserve::OPENING_FILES;
 pub(crate) use self::segment::{SEALED, Segment};
 pub use self::segment::{SegmentInfo, Stream};

@@ -23,17 +23,18 @@
 //! 3. A header is replaced in one sector. The new one is durable before the file is cut, and before it gets the name of
 //!    the segment. No two files get headers of the same number: recovery takes numbers above all names and headers.
 //! 4. A file `N.seg` has the header of `N`, or by 3 a later one, of `M`. With that of `N` it is what it was when it lost
-//!    the name: a segment that is not needed, perhaps with zeros in it. With that of `M` it is not segment `N`, and
-//!    recovery does not take it for one. It loses that name if there is a segment `M`. Else, by 2, it holds nothing, or
-//!    `M` was freed, and it is a file for the reserve, or is left alone.
+//!    the name: a segment that is not needed, perhaps with zeros in it, or with the start of the bulk stream in
+//!    `M`. With that of `M` it is not segment `N`, and recovery does not take it for one. It loses that name if there is
+//!    a segment `M`. Else, by 2, it holds nothing, or `M` was freed, and it is a file for the reserve, or is left alone.
 //! 5. A file `X.new` whose header, or name, is that of a segment may be that segment: it loses the name. Of several files
 //!    with the same header only one is kept.
 
-use super::make::{Maker, fail_if_taken};
+use super::make::{Content, Maker, fail_if_taken};
 use super::{Segment, Segments};
 use crate::error::LogError;
 use crate::format::{new_file_name, segment_file_name};
 use crate::shared::Shared;
+use crate::stats::Counters;
 use fulgurite_env::OpenOptions;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +47,7 @@ impl Segments {
     /// Adds a file to the reserve if it has fewer than `wanted`. Returns whether it did. Poisons the log if another
     /// process makes segments here.
     pub fn keep_files(&self, maker: &mut Maker, wanted: usize, shared: &Shared) -> Result<bool, LogError> {
-        self.fill_reserve(maker, wanted).map_err(|error| fail_if_taken(error, shared))
+        self.fill_reserve(maker, wanted, &shared.stats).map_err(|error| fail_if_taken(error, shared))
     }
 
     /// Fills the reserve as far as the options ask and there is room. No segment is made meanwhile: that could take a
@@ -65,14 +66,19 @@ impl Segments {
         self.keep_files(&mut maker, self.options.reserve_segments, shared)
     }
 
-    /// Makes a segment of the smallest size from a file of the reserve: that takes no space.
-    pub(super) fn make_of_reserve(&self, maker: &mut Maker) -> Result<Arc<Segment>, LogError> {
+    /// Makes a segment of the smallest size from a file of the reserve: that takes no space. It is zeros for either
+    /// stream, so that recovery gives the file back if nothing was written to it.
+    pub(super) fn make_of_reserve(
+        &self,
+        maker: &mut Maker,
+        stats: &Counters,
+    ) -> Result<Arc<Segment>, LogError> {
         let number = maker.next_number()?;
         let bytes = self.options.segment_bytes_min;
         let name = segment_file_name(number);
         let kept = maker.reserve.pop().expect("the caller saw one");
         let made = self.with_descriptors(|| self.dir.open(&kept, OpenOptions::Write)).and_then(|file| {
-            self.zero(&*file, number, bytes)?;
+            self.fill(&*file, (number, bytes), Content::Zeros, stats)?;
             // Not before: until then the header is that of a segment which may have been longer (INV-LOG-20).
             if file.len()? > bytes.into() {
                 file.set_len(bytes.into())?;
@@ -96,7 +102,12 @@ impl Segments {
     }
 
     /// Adds a file to the reserve if it has fewer than `wanted`. Returns whether it did.
-    pub(super) fn fill_reserve(&self, maker: &mut Maker, wanted: usize) -> Result<bool, LogError> {
+    pub(super) fn fill_reserve(
+        &self,
+        maker: &mut Maker,
+        wanted: usize,
+        stats: &Counters,
+    ) -> Result<bool, LogError> {
         if maker.reserve.len() >= wanted {
             return Ok(false);
         }
@@ -108,7 +119,7 @@ impl Segments {
             let _ = self.dir.remove(&spare.name());
         }
         let bytes = u64::from(self.options.segment_bytes_min);
-        let lacks_space = || self.dir.free_bytes().unwrap_or(u64::MAX) < bytes;
+        let lacks_space = || self.free_bytes() < bytes;
         if lacks_space() && (!self.give_back_tails() || lacks_space()) {
             return Ok(false);
         }
@@ -116,7 +127,8 @@ impl Segments {
         let name = new_file_name(number);
         let made = self.with_descriptors(|| self.dir.open(&name, OpenOptions::CreateNew));
         let made = made.and_then(|file| {
-            let filled = self.zero(&*file, number, self.options.segment_bytes_min);
+            let size = (number, self.options.segment_bytes_min);
+            let filled = self.fill(&*file, size, Content::Zeros, stats);
             let filled = filled.and_then(|()| self.dir.sync());
             if filled.is_err() {
                 let _ = self.dir.remove(&name);

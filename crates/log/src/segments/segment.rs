@@ -58,7 +58,7 @@ pub(crate) struct Segment {
     epoch: AtomicU32,
     first_csn: AtomicU64,
     used: AtomicU32,
-    /// Whether the space of the zeros at its end was given back, or it was found that there is nothing to give.
+    /// Whether the space at its end was given back, or it was found that there is nothing to give.
     pub tail_given_back: AtomicBool,
 }
 
@@ -125,6 +125,13 @@ impl Segment {
 
     pub fn set_used(&self, bytes: u32) {
         self.used.store(bytes, Relaxed);
+    }
+
+    /// The end of the data of a segment of the bulk stream; its whole length if not known. `None` if it does not have the
+    /// start of that stream, whatever it was taken for.
+    pub fn bulk_end(&self) -> Option<u32> {
+        let has_start = self.stream() == Some(Stream::Bulk) && self.epoch.load(Relaxed) > 0;
+        has_start.then(|| self.used.load(Relaxed))
     }
 
     pub fn stream(&self) -> Option<Stream> {

@@ -1,12 +1,15 @@
-//! The zeros at the ends of sealed segments: on a full disk their space is given back.
+//! The ends of sealed segments that hold nothing: on a full disk their space is given back.
 //!
-//! A segment is filled with zeros when it is made, so that no write to it has to find space. A process that is killed
+//! A segment has all its space when it is made, so that no write to it has to find any. A process that is killed
 //! leaves the segments to which it appended as they are, with a few kilobytes of data and a megabyte of zeros; some such
 //! lives hold all the space that the next one needs to delete anything.
 //!
-//! - INV-LOG-19 *(no byte changes)*: space is given back only for zeros after the last byte of a segment that is not
-//!   zero, and only once the log appends no more to the segment. A hole reads as zeros. So whatever a crash leaves of it,
-//!   every byte of the segment reads as before.
+//! - INV-LOG-19 *(no byte of a group or record changes)*: space is given back only once the log appends no more to the
+//!   segment. In the commit stream it is that of the zeros after the last byte that is not zero; in the bulk stream, whose
+//!   segments need not end with zeros, that of all bytes after the last record. This life knows where it stopped
+//!   appending. In a segment of a former life the end of the last record is looked for from the back, so that damage
+//!   in the middle hides nothing; if a record follows that is damaged, or seems to, only zeros give back their space. A
+//!   hole reads as zeros. So whatever a crash leaves of it, every group and record reads as before.
 //! - INV-LOG-18 stays: the segment of an epoch without commits keeps its space, because it may become a file
 //!   of the reserve; and the file of a freed segment enters the reserve only after all its space is allocated again, and
 //!   synced, so that an opening on a full disk can write to it.
@@ -16,9 +19,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use fulgurite_env::{File, OpenOptions};
-use fulgurite_types::Csn;
+use fulgurite_types::{Csn, Lsn};
 
+use super::make::take_space;
 use super::{SEALED, Segment, Segments, Stream};
+use crate::format::{
+    BULK_HEADER_BYTES, GROUP_HEADER_BYTES, SEGMENT_DATA_START, bulk_record_bytes, check_record, last_header,
+    looks_damaged,
+};
 
 /// A hole begins at a multiple of this.
 const BLOCK: u64 = 4096;
@@ -72,12 +80,51 @@ impl Segments {
 
     fn give_back_tail(&self, segment: &Segment) -> io::Result<u64> {
         let file = self.file(segment)?;
-        let from = zeros_from(&*file, segment.bytes.into())?;
+        let from = self.end_of_data(&*file, segment)?;
         if file.allocated_bytes()? < from + LOOK_BYTES {
             return Ok(0);
         }
         file.punch_hole_from(from)?;
         Ok(u64::from(segment.bytes) - from)
+    }
+
+    /// Where the data of a segment ends, up to a block.
+    fn end_of_data(&self, file: &dyn File, segment: &Segment) -> io::Result<u64> {
+        let bytes = u64::from(segment.bytes);
+        let end = match segment.bulk_end() {
+            None => None,
+            Some(end) if end < segment.bytes => Some(u64::from(end)),
+            Some(_) => self.end_of_records(file, segment)?,
+        };
+        match end {
+            Some(end) => Ok(end.next_multiple_of(BLOCK).min(bytes)),
+            None => zeros_from(file, bytes),
+        }
+    }
+
+    /// Where the last record of a segment of the bulk stream ends. `None` if something follows that may have been one.
+    fn end_of_records(&self, file: &dyn File, segment: &Segment) -> io::Result<Option<u64>> {
+        let lsn = |offset| Lsn::new(segment.number, offset);
+        let mut end = segment.bytes;
+        let mut block = Vec::new();
+        let mut last = None;
+        while end > SEGMENT_DATA_START && last.is_none() {
+            let start = end.saturating_sub(LOOK_BYTES as u32).max(SEGMENT_DATA_START);
+            // A header that begins in this piece may end after it.
+            block.resize((segment.bytes.min(end + BULK_HEADER_BYTES) - start) as usize, 0);
+            file.read_exact_at(&mut block, start.into())?;
+            last = last_header(&block, lsn(start)).map(|offset| start + offset);
+            end = start;
+        }
+        let Some(last) = last else {
+            return Ok(Some((SEGMENT_DATA_START + GROUP_HEADER_BYTES).into()));
+        };
+        block.resize((segment.bytes - last) as usize, 0);
+        file.read_exact_at(&mut block, last.into())?;
+        let Ok(header) = check_record(&block, lsn(last), self.database) else { return Ok(None) };
+        let end = bulk_record_bytes(header.body_bytes);
+        let rest = block.get(end as usize..).unwrap_or_default();
+        Ok((!looks_damaged(rest, lsn(last + end), self.database)).then_some((last + end).into()))
     }
 
     /// Whether all space that a file of the reserve takes is allocated to a freed segment. Where it is not, tries to
@@ -89,12 +136,14 @@ impl Segments {
         }
         let allocate = || -> io::Result<()> {
             let file = self.with_descriptors(|| self.dir().open(&segment.name(), OpenOptions::Write))?;
-            if file.allocated_bytes()? < bytes {
+            if file.allocated_bytes()? >= bytes {
+                return Ok(());
+            }
+            if !take_space(&*file, bytes)? {
                 let from = zeros_from(&*file, bytes)?;
                 file.write_at(&vec![0; usize::try_from(bytes - from).unwrap_or(0)], from)?;
-                file.sync_data()?;
             }
-            Ok(())
+            file.sync_data()
         };
         allocate().is_ok()
     }

@@ -2,10 +2,16 @@
 //! [`Groups`](super::groups::Groups), or taken from them, all under the segment maker.
 
 use super::CommitStream;
+use crate::bulk_stream::NextWanted;
 use crate::error::LogError;
-use crate::segments::{From, Maker, Segment};
+use crate::segments::{Content, From, Maker, Segment, Wanted};
 use crate::stream::groups::Supply;
+use fulgurite_types::Csn;
 use std::sync::Arc;
+
+fn for_commits(taken: u32) -> Wanted {
+    Wanted { taken, bytes_min: 0, from: From::Disk, content: Content::Zeros }
+}
 
 impl CommitStream {
     /// Makes segments until there is room for `charge`.
@@ -17,7 +23,7 @@ impl CommitStream {
                 return Ok(());
             }
             let taken = self.groups.supply().taken;
-            let segment = self.make(&mut maker, taken, 0, From::Disk)?;
+            let segment = self.make(&mut maker, for_commits(taken))?;
             self.groups.push_ready(segment);
         }
     }
@@ -35,23 +41,15 @@ impl CommitStream {
         self.groups.supply()
     }
 
-    /// Makes a segment, and notes whether the disk had room.
-    fn make(
-        &self,
-        maker: &mut Maker,
-        taken: u32,
-        bytes_min: u32,
-        from: From,
-    ) -> Result<Arc<Segment>, LogError> {
-        let made = self.segments.make(maker, taken, bytes_min, from, &self.shared);
-        match &made {
-            Ok(segment) if segment.of_reserve => {}
-            Ok(_) => self.refusal.clear(),
-            Err(LogError::NoSpace { .. }) => {
-                let free_bytes = self.segments.dir().free_bytes().unwrap_or(u64::MAX);
-                self.refusal.note(self.shared.now_ns(), free_bytes);
+    /// Makes a segment, and notes whether the disk had the room that it reports.
+    fn make(&self, maker: &mut Maker, wanted: Wanted) -> Result<Arc<Segment>, LogError> {
+        let from = wanted.from;
+        let made = self.segments.make(maker, wanted, &self.shared);
+        if from == From::Disk {
+            match maker.refused_with() {
+                Some(free_bytes) => self.refusal.note(self.shared.now_ns(), free_bytes),
+                None => self.refusal.clear(),
             }
-            Err(_) => {}
         }
         made
     }
@@ -67,25 +65,40 @@ impl CommitStream {
         if supply.ready >= self.shared.options.ready_segments {
             return Ok(false);
         }
-        let segment = self.make(&mut maker, supply.taken, 0, From::Disk)?;
+        let segment = self.make(&mut maker, for_commits(supply.taken))?;
         self.groups.push_ready(segment);
         Ok(true)
     }
 
-    /// A segment for the bulk stream: a ready one, if the commit stream keeps enough and it is large enough, else a new
-    /// one.
-    pub fn segment_for_bulk(&self, bytes_min: u32, from: From) -> Result<Arc<Segment>, LogError> {
+    /// A segment for the bulk stream, with a number above those that it had. The ready ones are zeros, for the commit
+    /// stream. But on a full disk one of them gives its space to the bulk stream, if the commit stream keeps enough,
+    /// before a file of the reserve does.
+    pub fn segment_for_bulk(&self, wanted: &NextWanted, durable: Csn) -> Result<Arc<Segment>, LogError> {
+        let &NextWanted { bytes_min, reserve } = wanted;
         let mut maker = self.segments.maker();
-        match self.groups.take_ready(bytes_min) {
-            Ok(segment) => {
-                self.shared.supplier.wake_asleep();
-                Ok(segment)
+        let content = Content::BulkStart(self.shared.epoch, durable);
+        let mut from = From::Disk;
+        let made = loop {
+            let taken = self.groups.supply().taken;
+            let wanted = Wanted { taken, bytes_min, from, content };
+            match self.make(&mut maker, wanted) {
+                Err(LogError::NoSpace { .. }) if from == From::Disk && self.give_up_ready(&mut maker) => {}
+                Err(LogError::NoSpace { .. }) if from == From::Disk && reserve => from = From::Reserve,
+                made => break made?,
             }
-            Err(supply) => {
-                let made = self.make(&mut maker, supply.taken, bytes_min, from)?;
-                self.groups.count_taken();
-                Ok(made)
-            }
+        };
+        self.groups.count_taken();
+        Ok(made)
+    }
+
+    /// Makes the file of a ready segment a spare one, if the commit stream keeps enough.
+    fn give_up_ready(&self, maker: &mut Maker) -> bool {
+        let ready = self.groups.take_ready();
+        let is_taken = ready.is_some();
+        if let Some(segment) = ready {
+            self.segments.give_up(maker, segment);
+            self.shared.supplier.wake_asleep();
         }
+        is_taken
     }
 }

@@ -9,6 +9,7 @@ mod faults;
 mod feed;
 mod levels;
 mod recovery;
+mod recycled;
 mod segments;
 mod support;
 mod threads;

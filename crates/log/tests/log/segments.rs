@@ -153,6 +153,66 @@ fn a_log_stays_in_its_directory_when_that_is_moved() {
     assert_eq!(report.last_csn, last);
 }
 
+/// Ready segments are for commits; the checkpoint that a full disk needs may have the space of all but one. It gets a
+/// newer number, because the segments of the bulk stream have rising ones.
+#[test]
+fn on_a_full_disk_a_ready_segment_gives_its_space_to_the_bulk_stream() {
+    let env = SimEnv::new(1);
+    let more = LogOptions { ready_segments: 3, reserve_segments: 2, ..options() };
+    let log = fulgurite_log::Log::create(env.clone(), dir(), ID, more).expect("nothing fails");
+    while log.maintain().expect("nothing fails") {}
+    let mut numbers = vec![log.append_bulk(BulkKind::Chunk, &[&[1; 3000]]).expect("there is room").segment()];
+    assert_eq!(log.stats().ready_segments, 3, "it takes none while there is space");
+    fill_disk(&env);
+    let refused = loop {
+        match log.append_bulk(BulkKind::Chunk, &[&[1; 3000]]) {
+            Ok(lsn) => numbers.push(lsn.segment()),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(refused, LogError::NoSpace { .. }), "{refused}");
+    numbers.dedup();
+    assert!(numbers.is_sorted() && numbers.len() >= 3, "{numbers:?}");
+    assert_eq!((log.stats().ready_segments, reserve(&log)), (1, 2));
+    log.sync_bulk().expect("nothing fails");
+    for _ in 0..6 {
+        commit(&log, &[0; 1500]).expect("the commit stream kept enough");
+    }
+}
+
+/// Small disks get small segments: ready ones, and the part of the last one that is not used, take little from a
+/// checkpoint.
+#[test]
+fn a_segment_takes_at_most_an_eighth_of_the_free_space() {
+    for mib in [64, 320] {
+        let env = SimEnv::new(1);
+        env.faults().space_bytes(Some(mib << 20));
+        let options = LogOptions { background: false, ..LogOptions::default() };
+        let min = options.segment_bytes_min;
+        let log = fulgurite_log::Log::create(env.clone(), dir(), ID, options).expect("nothing fails");
+        let mut largest = 0;
+        for n in 0.. {
+            let before = log.segments();
+            let free = (mib << 20) - env.used_bytes();
+            let appended = match n % 3 {
+                0 => commit(&log, &[0; 100_000]).map(|_| ()),
+                1 => log.append_bulk(BulkKind::LeafNode, &[&[0; 100_000]]).map(|_| ()),
+                _ => log.maintain().map(|_| ()),
+            };
+            for made in log.segments().iter().skip(before.len()) {
+                assert!(made.bytes == min || u64::from(made.bytes) <= free / 8, "{made:?} of {free}");
+                largest = largest.max(made.bytes);
+            }
+            if let Err(error) = appended {
+                assert!(matches!(error, LogError::NoSpace { .. }), "{error}");
+                assert!(free < 6 * u64::from(min), "{free} bytes are free");
+                break;
+            }
+        }
+        assert_eq!(largest, if mib == 64 { 4 << 20 } else { 32 << 20 }, "{mib} MiB");
+    }
+}
+
 fn fill_disk(env: &SimEnv) {
     let used = env.list_raw().iter().map(|(_, bytes)| bytes).sum();
     env.faults().space_bytes(Some(used));

@@ -288,12 +288,9 @@ impl Groups {
         self.queue().push_ready(segment, &self.credit);
     }
 
-    /// A ready segment of at least `bytes_min` for the bulk stream, if the commit stream keeps enough; and how many
-    /// segments both streams have taken.
-    pub fn take_ready(&self, bytes_min: u32) -> Result<Arc<Segment>, Supply> {
-        let mut queue = self.queue();
-        let taken = queue.take_ready(bytes_min, &self.credit);
-        taken.ok_or_else(|| queue.supply())
+    /// The newest ready segment, if the commit stream keeps enough without it.
+    pub fn take_ready(&self) -> Option<Arc<Segment>> {
+        self.queue().take_ready(&self.credit)
     }
 
     /// The bulk stream took a segment that was made for it.

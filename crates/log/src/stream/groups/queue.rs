@@ -143,15 +143,13 @@ impl Queue {
         credit.give_room(room);
     }
 
-    /// A ready segment of at least `bytes_min` for the bulk stream, if the commit stream keeps enough.
-    pub fn take_ready(&mut self, bytes_min: u32, credit: &Credit) -> Option<Arc<Segment>> {
-        let segment = self.ready.front().filter(|segment| segment.bytes >= bytes_min)?;
-        let room = usable(segment, SEGMENT_DATA_START, self.charge_max);
+    /// The newest ready segment, if the commit stream keeps enough without it.
+    pub fn take_ready(&mut self, credit: &Credit) -> Option<Arc<Segment>> {
+        let room = usable(self.ready.back()?, SEGMENT_DATA_START, self.charge_max);
         if self.ready.len() < 2 || !credit.take_room(room, self.charge_max) {
             return None;
         }
-        self.segments_taken += 1;
-        self.ready.pop_front()
+        self.ready.pop_back()
     }
 
     /// The bulk stream took a segment that was made for it.
