@@ -7,8 +7,8 @@
 //! they are not empty. A fence stands between the two steps of either. So of both threads at least one sees what the
 //! other did. The flag is set by one of them only: the one that does lists the table, or keeps it there.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -30,23 +30,26 @@ impl<T> Default for Active<T> {
     }
 }
 
+/// Lists an item unless it is listed. Called after something to do was added to it. An item refers to its list weakly:
+/// the list keeps its items.
+#[inline]
+pub(crate) fn note<T: Activity>(list: &Weak<Active<T>>, item: &Arc<T>) {
+    fence(Ordering::SeqCst);
+    if !item.flag().load(Ordering::Relaxed) {
+        put_there(list, item);
+    }
+}
+
+#[cold]
+fn put_there<T: Activity>(list: &Weak<Active<T>>, item: &Arc<T>) {
+    if let Some(list) = list.upgrade()
+        && !item.flag().swap(true, Ordering::SeqCst)
+    {
+        list.0.lock().push(item.clone());
+    }
+}
+
 impl<T: Activity> Active<T> {
-    /// Lists an item unless it is listed. Called after something to do was added to it.
-    #[inline]
-    pub fn note(&self, item: &Arc<T>) {
-        fence(Ordering::SeqCst);
-        if !item.flag().load(Ordering::Relaxed) {
-            self.list(item);
-        }
-    }
-
-    #[cold]
-    fn list(&self, item: &Arc<T>) {
-        if !item.flag().swap(true, Ordering::SeqCst) {
-            self.0.lock().push(item.clone());
-        }
-    }
-
     pub fn all(&self) -> Vec<Arc<T>> {
         self.0.lock().clone()
     }
@@ -94,30 +97,34 @@ mod tests {
 
     #[test]
     fn an_item_is_listed_once_until_there_is_nothing_to_do() {
-        let active = Active::default();
+        let active = Arc::new(Active::default());
+        let weak = Arc::downgrade(&active);
         let item = Arc::new(Item::default());
         item.work.store(1, Ordering::Relaxed);
-        (0..3).for_each(|_| active.note(&item));
+        (0..3).for_each(|_| note(&weak, &item));
         active.drop_quiet();
         assert_eq!((active.all().len(), active.sum(|item| item.work.load(Ordering::Relaxed))), (1, 1));
         item.work.store(0, Ordering::Relaxed);
         active.drop_quiet();
         assert!(active.all().is_empty());
-        active.note(&item);
+        note(&weak, &item);
         assert_eq!(active.all().len(), 1);
+        drop(active);
+        assert_eq!(Arc::strong_count(&item), 1);
     }
 
     /// One thread adds work, the other does it and drops what is quiet: no work is forgotten, nothing is listed twice.
     #[test]
     fn no_work_is_forgotten() {
-        let active = Active::default();
+        let active = Arc::new(Active::default());
+        let weak = Arc::downgrade(&active);
         let item = Arc::new(Item::default());
         let rounds = 20_000;
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for _ in 0..rounds {
                     item.work.fetch_add(1, Ordering::Relaxed);
-                    active.note(&item);
+                    note(&weak, &item);
                     while item.work.load(Ordering::Relaxed) > 0 {
                         std::thread::yield_now();
                     }

@@ -6,8 +6,8 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use fulgurite_index::NodeStore;
 use fulgurite_index::btree::{BTree, BTreeOptions};
@@ -16,7 +16,7 @@ use fulgurite_index::table::{Table as IndexTable, TableOptions};
 use fulgurite_types::{Csn, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
-use crate::active::{Active, Activity};
+use crate::active::{Active, Activity, note};
 use crate::claims::Claims;
 use crate::throttle::Throttle;
 use crate::{Error, Options, Result};
@@ -52,7 +52,7 @@ pub(crate) struct TableState {
     pub throttle: Throttle,
     /// Whether it is in the list of active tables.
     is_active: AtomicBool,
-    active: Arc<Active<TableState>>,
+    active: Weak<Active<TableState>>,
 }
 
 impl Activity for TableState {
@@ -71,13 +71,13 @@ impl TableState {
     /// Applies a commit's versions.
     pub fn apply(self: &Arc<Self>, block: Block, csn: Csn, body_lsn: Lsn) {
         self.index.apply(block, csn, body_lsn);
-        self.active.note(self);
+        note(&self.active, self);
     }
 
     /// Applies replayed operations.
     pub fn apply_recovered(self: &Arc<Self>, batch: RecoveredBatch) {
         self.index.apply_recovered(batch);
-        self.active.note(self);
+        note(&self.active, self);
     }
 
     /// Freezes the mutable memtable at `boundary`, unless the table is idle. Called while no commit can get a number.
@@ -152,8 +152,15 @@ impl Catalog {
         let table = TableOptions { inline_max: options.inline_bytes_max };
         let own = TableOptions { inline_max: inline_max_of(TableId::CATALOG, table.inline_max) };
         let active = Arc::new(Active::default());
-        let root =
-            new_state(TableId::CATALOG, "", &store, &BTreeOptions::default(), &own, root, active.clone());
+        let root = new_state(
+            TableId::CATALOG,
+            "",
+            &store,
+            &BTreeOptions::default(),
+            &own,
+            root,
+            Arc::downgrade(&active),
+        );
         Catalog {
             store,
             btree,
@@ -183,7 +190,7 @@ impl Catalog {
 
     /// A table that is not in the maps yet.
     pub fn prepare(&self, id: TableId, name: &str, root: Lsn) -> Arc<TableState> {
-        new_state(id, name, &self.store, &self.btree, &self.table, root, self.active.clone())
+        new_state(id, name, &self.store, &self.btree, &self.table, root, Arc::downgrade(&self.active))
     }
 
     /// The id that the next table gets.
@@ -284,7 +291,7 @@ fn new_state(
     btree: &BTreeOptions,
     table: &TableOptions,
     root: Lsn,
-    active: Arc<Active<TableState>>,
+    active: Weak<Active<TableState>>,
 ) -> Arc<TableState> {
     let tree = BTree::open(id, root, store.clone(), btree.clone());
     Arc::new(TableState {

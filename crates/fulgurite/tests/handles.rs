@@ -117,3 +117,29 @@ fn a_close_reports_and_ends_all_other_handles() {
     drop(table);
     assert_closed(&env, 2);
 }
+
+/// What keeps the log alive keeps its files open, and the space of those that were freed.
+#[test]
+#[cfg(target_os = "linux")]
+fn nothing_is_left_open_when_the_last_handle_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap().join("db");
+    let open_files = || {
+        let files = std::fs::read_dir("/proc/self/fd").unwrap();
+        let targets = files.filter_map(|file| std::fs::read_link(file.ok()?.path()).ok());
+        targets.filter(|target| target.starts_with(&path)).count()
+    };
+    for closes in [false, true] {
+        let db = Database::open(&path, Options::default()).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("k", "v").unwrap();
+        assert!(open_files() > 0);
+        if closes {
+            db.close().unwrap();
+        } else {
+            drop(db);
+        }
+        drop(table);
+        assert_eq!(open_files(), 0, "closes {closes}");
+    }
+}
