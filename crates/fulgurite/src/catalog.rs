@@ -12,8 +12,9 @@ use std::sync::{Arc, Weak};
 use fulgurite_index::NodeStore;
 use fulgurite_index::btree::{BTree, BTreeOptions};
 use fulgurite_index::memtables::{Block, RecoveredBatch};
+use fulgurite_index::range_delete::Readers;
 use fulgurite_index::table::{Table as IndexTable, TableOptions};
-use fulgurite_types::{Csn, Lsn, Reader, TableId, Writer, limits};
+use fulgurite_types::{Csn, KeySpan, Lsn, Reader, TableId, Writer, limits};
 use parking_lot::{Mutex, RwLock};
 
 use crate::active::{Active, Activity, note};
@@ -60,10 +61,11 @@ impl Activity for TableState {
         &self.is_active
     }
 
-    /// Whether nothing is left to merge, or nothing will be merged any more.
+    /// Whether nothing is left to merge or to purge, or nothing will be any more.
     fn is_quiet(&self) -> bool {
         let memtables = self.index.memtables();
-        self.index.merging_has_ended() || (memtables.count() == 1 && memtables.newest_is_empty())
+        let is_merged = || memtables.count() == 1 && memtables.newest_is_empty();
+        self.index.merging_has_ended() || (is_merged() && self.index.range_deletes().is_empty())
     }
 }
 
@@ -71,6 +73,12 @@ impl TableState {
     /// Applies a commit's versions.
     pub fn apply(self: &Arc<Self>, block: Block, csn: Csn, body_lsn: Lsn) {
         self.index.apply(block, csn, body_lsn);
+        note(&self.active, self);
+    }
+
+    /// Applies a range delete.
+    pub fn apply_range_delete(self: &Arc<Self>, keys: KeySpan<&[u8]>, csn: Csn, readers: &Readers) {
+        self.index.apply_range_delete(keys, csn, readers);
         note(&self.active, self);
     }
 

@@ -195,7 +195,7 @@ impl RoomStats {
             home_free_bytes: engine.room.home_free_bytes(),
             ready_bytes: seen.ready_bytes(),
             reserved_bytes: seen.kept,
-            freeable_bytes: engine.space.lock().freeable_bytes(),
+            freeable_bytes: engine.room.freeable_bytes(),
             puts_refused: engine.room.puts_refused(),
         }
     }

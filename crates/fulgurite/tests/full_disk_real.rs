@@ -191,6 +191,7 @@ fn space_that_comes_back_is_used_without_a_restart() {
         for n in 0..50 {
             table.delete(key(n)).unwrap_or_else(|error| panic!("round {round}, delete {n}: {error}"));
         }
+        drop(file);
         std::fs::remove_file(&taken).unwrap();
         // Free space is looked at again after a second at the latest.
         std::thread::park_timeout(Duration::from_millis(1_100));

@@ -121,6 +121,7 @@ fn a_close_reports_and_ends_all_other_handles() {
 /// What keeps the log alive keeps its files open, and the space of those that were freed.
 #[test]
 #[cfg(target_os = "linux")]
+#[expect(clippy::disallowed_methods, reason = "the process's own descriptors")]
 fn nothing_is_left_open_when_the_last_handle_is_gone() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().canonicalize().unwrap().join("db");

@@ -249,7 +249,7 @@ impl Apply for ApplyWrites {
         }
         for work in self.tables {
             for range in &work.ranges {
-                work.table.index.apply_range_delete(range.borrowed(), csn, &self.readers);
+                work.table.apply_range_delete(range.borrowed(), csn, &self.readers);
             }
             if let Some(block) = work.block {
                 work.table.apply(block, csn, body_lsn);

@@ -142,7 +142,7 @@ impl<'p> Replay<'p> {
             // A later commit dropped the table: no reader can ask for it.
             let Some(table) = catalog.by_id(id) else { continue };
             for (range, csn) in recovered.ranges {
-                table.index.apply_range_delete(range.borrowed(), csn, &Readers::NONE_YET);
+                table.apply_range_delete(range.borrowed(), csn, &Readers::NONE_YET);
             }
             table.apply_recovered(recovered.ops.finish());
         }

@@ -122,6 +122,16 @@ impl Accounts {
         (bytes, self.now.get(&table).map_or(0, BTreeMap::len))
     }
 
+    /// All bytes that the nodes in memory refer to.
+    pub fn bytes_now(&self) -> u64 {
+        self.now_totals.0.values().sum::<i64>().max(0) as u64
+    }
+
+    /// In how many segments they are.
+    pub fn segments_now(&self) -> usize {
+        self.now_totals.0.len()
+    }
+
     /// The bytes of a segment that the nodes in memory refer to. With none it is dead once both copies of the superblock
     /// name a checkpoint that begins now.
     pub fn live_now(&self, segment: u32) -> u64 {

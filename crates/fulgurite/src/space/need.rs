@@ -81,6 +81,11 @@ impl Need {
         self.trees += load.tree_bytes();
     }
 
+    /// The records of so many tables that have nothing else to write, each with live bytes in a few segments.
+    pub fn add_records(&mut self, tables: u64) {
+        self.record += tables * TableLoad { segments: NEW_SEGMENTS, ..TableLoad::default() }.record_bytes();
+    }
+
     /// All bytes of it, those that the log adds included.
     pub fn bytes(&self) -> u64 {
         let records = self.nodes.saturating_add(self.record);

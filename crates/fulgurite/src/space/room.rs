@@ -99,6 +99,10 @@ pub(crate) struct Room {
     budget: Budget,
     /// Held over a look, and while a checkpoint begins or ends.
     seen: Mutex<Seen>,
+    /// A copy of it: readers do not wait for a look.
+    published: Mutex<Seen>,
+    /// What checkpoints would free, as it was last counted.
+    freeable: AtomicU64,
     /// A checkpoint is being written.
     is_writing: AtomicBool,
     refusal: Mutex<Option<Refusal>>,
@@ -157,6 +161,8 @@ impl Room {
             full: AtomicBool::new(false),
             budget: Budget::default(),
             seen: Mutex::default(),
+            published: Mutex::default(),
+            freeable: AtomicU64::new(0),
             is_writing: AtomicBool::new(false),
             refusal: Mutex::default(),
             rounds: Rounds::default(),
@@ -184,6 +190,7 @@ impl Room {
         self.budget.set(before, now.left, now.left_for_deletes);
         let has_grown = now.left > seen.left;
         *seen = now;
+        *self.published.lock() = now;
         drop(seen);
         let is_full = must_stay_empty || self.takes_no_checkpoint(&now.log);
         self.full.store(is_full, Ordering::Release);
@@ -219,11 +226,13 @@ impl Room {
         })
     }
 
-    /// The room as it is now; nothing is admitted or refused for it. If the file system does not report its free space,
-    /// the room as it was last looked at.
+    /// The room as it was last looked at, but with the free space of now. Waits for no look.
     pub fn figures(&self) -> Seen {
-        let last = *self.seen.lock();
-        self.measure(self.budget.look().in_flight).unwrap_or(last)
+        let mut last = *self.published.lock();
+        if let Ok(log) = self.owners.log.room() {
+            last.log = log;
+        }
+        last
     }
 
     /// What was left for puts at the last look; negative: what was missing.
@@ -242,6 +251,14 @@ impl Room {
         (leaves - (leaves / 2).min(seen.trees / INNER_SHARE), seen.for_checkpoints)
     }
 
+    /// About how many bytes checkpoints free. Waits for no other thread: if one frees segments, the last known figure.
+    pub fn freeable_bytes(&self) -> u64 {
+        if let Some(space) = self.owners.space.try_lock() {
+            self.freeable.store(space.freeable_bytes(), Ordering::Relaxed);
+        }
+        self.freeable.load(Ordering::Relaxed)
+    }
+
     /// The free bytes of the data directory's disk: the superblock is there, and is overwritten in place.
     pub fn home_free_bytes(&self) -> u64 {
         self.owners.files.home.free_bytes().unwrap_or(u64::MAX)
@@ -257,12 +274,26 @@ impl Room {
     /// What checkpoints from here need.
     fn need(&self) -> Need {
         let is_writing = self.is_writing.load(Ordering::Acquire);
-        let tables = self.owners.tables.all();
+        let tables = &self.owners.tables;
         let mut need = Need::default();
+        let active = tables.active().all();
         let space = self.owners.space.lock();
-        for table in &tables {
-            need.add(&self.load_of(table, &space), is_writing);
+        // The others have nothing to merge; their dirty bytes are counted together.
+        let others = tables.count().saturating_sub(active.len()) as u64;
+        let mut rest = TableLoad {
+            dirty_bytes: tables.dirty_bytes(),
+            clean_bytes: space.accounts.bytes_now(),
+            segments: space.accounts.segments_now() as u64 + others,
+            ..TableLoad::default()
+        };
+        for table in &active {
+            let load = self.load_of(table, &space);
+            rest.dirty_bytes = rest.dirty_bytes.saturating_sub(load.dirty_bytes);
+            rest.clean_bytes = rest.clean_bytes.saturating_sub(load.clean_bytes);
+            need.add(&load, is_writing);
         }
+        need.add(&rest, is_writing);
+        need.add_records(others);
         need
     }
 
