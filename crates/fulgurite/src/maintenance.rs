@@ -1,7 +1,7 @@
 //! Merging and checkpoints, which move data from the memtables to disk: when they run, under which lock, and how long
 //! committers wait for them.
 //!
-//! A thread of the background does each ([`crate::background`]); none of both keeps the other from its work. Merging takes
+//! A thread of the background does each ([`crate::background`]); neither keeps the other from its work. Merging takes
 //! one memtable of each table in turn. A checkpoint merges the memtables at or below its boundary, and no others, however
 //! fast committers freeze more of them. Its lock, [`Engine::checkpointer`], is held over a whole checkpoint; what else
 //! changes the disk takes [`Engine::space`], which is held for moments.

@@ -70,7 +70,7 @@ pub enum CheckpointPace {
     Idle,
 }
 
-/// Who wants a checkpoint to be fast, and whom a slow one slows. Shared by the engine and the checkpointer.
+/// Callers that wait for a checkpoint, and the pressure of a slow one on commits. Shared by the engine and the checkpointer.
 #[derive(Default)]
 pub(crate) struct Pacing {
     /// How many callers wait.

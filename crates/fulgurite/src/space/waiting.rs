@@ -3,7 +3,8 @@
 //! A commit that does not fit asks for a checkpoint and sleeps until one has ended. It is refused only when checkpoints
 //! gain nothing: [`ROUNDS_MAX`] of them ended, one of which began after it had asked; the segments that they retired are
 //! freed; and still it does not fit. If other commits were admitted meanwhile, or the room has grown, it begins to count
-//! again, [`GAINS_MAX`] times at most. A callback does not wait. So no commit waits for ever. Until something is committed, or a moment has passed, later commits are refused at once.
+//! again, [`GAINS_MAX`] times at most. A callback does not wait. So no commit waits for ever. Until something is committed,
+//! or a moment has passed, later commits are refused at once.
 
 use std::sync::atomic::Ordering;
 
